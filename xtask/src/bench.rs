@@ -33,7 +33,7 @@ pub(crate) struct Bench {
     /// Repetitions of each case; 5 where nothing is said
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: Option<u32>,
-    /// Threads of each program; all of the machine's where it is left out
+    /// Threads of each program [default: all of the machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Threads of the other side, where it is faster with fewer

@@ -1,8 +1,8 @@
 //! `cargo xtask ci`.
 //!
-//! Clippy and rustdoc otherwise read dependencies from artefacts of their own, as `cargo check` makes them. Here both see
-//! those of the tests, so that each dependency is compiled once: clippy's driver compiles our crates for the tests, and
-//! rustdoc checks the documentation of a crate when it is asked for its doc tests.
+//! Clippy and rustdoc usually use their own dependency artefacts, as `cargo check` makes them. Here
+//! both use those of the tests, so each dependency is compiled once: clippy's driver compiles our
+//! crates for the tests, and rustdoc checks a crate's documentation when it runs its doc tests.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,20 @@ use anyhow::{Context, Result};
 use crate::test::{Test, test};
 use crate::{process, tidy};
 
-/// A step and what it does.
+/// The name of a step and its function.
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
-/// The cheapest first.
-const STEPS: &[Step] =
-    &[("format", format), ("tidy", tidy::tidy), ("deny", deny), ("lints", lints), ("tests", tests)];
+/// Cheapest first.
+const STEPS: &[Step] = &[
+    ("format", format),
+    ("tidy", tidy::tidy),
+    ("deny", deny),
+    ("book", book),
+    ("lints", lints),
+    ("tests", tests),
+];
 
-/// Every step up to the first that fails, and a table of them.
+/// Runs every step up to the first failure and prints a table.
 pub(crate) fn ci(root: &Path) -> Result<()> {
     let mut times = Vec::new();
     let mut done = Ok(());
@@ -45,18 +51,30 @@ fn format(root: &Path) -> Result<()> {
         .context("mend it with `cargo fmt --all`")
 }
 
-/// What needs no network: the server looks for advisories too.
+/// Checks that need no network; the server also checks advisories.
 fn deny(root: &Path) -> Result<()> {
-    let mut version = process::cargo(root);
-    version.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
-    if !version.status().is_ok_and(|status| status.success()) {
+    if !is_installed(process::cargo(root).arg("deny")) {
         println!("skipped: cargo-deny is not installed (`cargo install --locked cargo-deny`)");
         return Ok(());
     }
     process::run(process::cargo(root).args(["deny", "check", "licenses", "bans", "sources"]))
 }
 
-/// Compiles everything that is tested, and benches, with clippy's driver.
+/// Builds the documentation as a book. [`tidy::tidy`] checks its links.
+fn book(root: &Path) -> Result<()> {
+    if !is_installed(&mut Command::new("mdbook")) {
+        println!("skipped: mdBook is not installed (`cargo install --locked mdbook`)");
+        return Ok(());
+    }
+    process::run(Command::new("mdbook").arg("build").current_dir(root))
+}
+
+fn is_installed(program: &mut Command) -> bool {
+    let status = program.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// Compiles tests and benches with clippy's driver.
 fn lints(root: &Path) -> Result<()> {
     let mut cargo = process::cargo(root);
     process::run(cargo.envs(with_lints()).args([
@@ -68,7 +86,7 @@ fn lints(root: &Path) -> Result<()> {
     ]))
 }
 
-/// Runs what [`lints`] compiled, doc tests, and checks the documentation.
+/// Runs the tests that [`lints`] compiled and the doc tests, and checks the documentation.
 fn tests(root: &Path) -> Result<()> {
     let rustdoc = std::env::var_os("RUSTDOC").unwrap_or_else(|| "rustdoc".into());
     let us = std::env::current_exe().context("the path of this program is unknown")?;
@@ -80,15 +98,15 @@ fn with_lints() -> [(&'static str, OsString); 2] {
     let beside =
         std::env::var_os("CARGO").map(|cargo| PathBuf::from(cargo).with_file_name("clippy-driver"));
     let driver = beside.filter(|path| path.is_file()).unwrap_or_else(|| "clippy-driver".into());
-    // As `cargo clippy -- -D warnings` passes it on.
+    // As `cargo clippy -- -D warnings` passes it.
     let arguments = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__".into();
     [("RUSTC_WORKSPACE_WRAPPER", driver.into_os_string()), ("CLIPPY_ARGS", arguments)]
 }
 
-/// Names the true rustdoc to this program, where cargo starts it in rustdoc's place.
+/// Names the real rustdoc when cargo runs this program in its place.
 pub(crate) const RUSTDOC: &str = "XTASK_RUSTDOC";
 
-/// What rustdoc does, after a check of the documentation itself if doc tests are asked for.
+/// Runs rustdoc, after a check of the documentation for doc tests.
 pub(crate) fn rustdoc(program: &OsString) -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let run = |arguments: &[OsString]| {
@@ -100,7 +118,7 @@ pub(crate) fn rustdoc(program: &OsString) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The arguments that make the documentation, from those of the doc tests.
+/// Derives the arguments of a documentation build from those of doc tests.
 fn documentation(doc_tests: &[OsString]) -> Option<Vec<OsString>> {
     let mut words = doc_tests.iter();
     let mut arguments = Vec::new();
@@ -118,7 +136,7 @@ fn documentation(doc_tests: &[OsString]) -> Option<Vec<OsString>> {
     are_tests.then_some(arguments)
 }
 
-/// One line a step; those after the first failure were not run.
+/// Formats a line per step; steps after the first failure were not run.
 fn table(times: &[Duration], all_passed: bool) -> String {
     let mut lines = vec![format!("{:<8} {:>10}  outcome", "step", "time")];
     for (i, (name, _)) in STEPS.iter().enumerate() {

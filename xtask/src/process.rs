@@ -1,4 +1,4 @@
-//! Programs that we start.
+//! Child processes.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -7,12 +7,11 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
 
-/// The cargo that started us, in the repository's root.
+/// Returns the cargo that started this program, in the root of the repository.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
-    // What cargo tells xtask about xtask is not for the packages that are built next: build scripts that
-    // watch these variables would run again.
+    // Variables that cargo sets for xtask would cause build scripts to run again.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -22,10 +21,10 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Runs it to its end, with our terminal.
+/// Runs a command with inherited output.
 ///
 /// # Errors
-/// [`Failed`] where it ends with another status than 0.
+/// [`Failed`] for an exit status other than 0.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     eprintln!("$ {shown}");
@@ -37,7 +36,7 @@ fn succeeded(shown: String, status: ExitStatus) -> Result<()> {
     if status.success() { Ok(()) } else { Err(Failed { shown, status }.into()) }
 }
 
-/// Runs it like [`run`], and shows each line of its standard output to `read` too.
+/// Runs a command like [`run`], and passes each line of its standard output to `read`.
 pub(crate) fn run_reading(command: &mut Command, mut read: impl FnMut(&str)) -> Result<()> {
     let shown = shown(command);
     eprintln!("$ {shown}");
@@ -56,7 +55,7 @@ pub(crate) fn run_reading(command: &mut Command, mut read: impl FnMut(&str)) -> 
     succeeded(shown, child.wait()?)
 }
 
-/// Runs it and gives what it printed to standard output.
+/// Runs a command and returns its standard output.
 pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>> {
     let shown = shown(command);
     let output = command
@@ -67,7 +66,7 @@ pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Becomes that program: its signals and its exit status are ours. Comes back only where it cannot start.
+/// Replaces this process by the command. Returns only if it cannot start.
 pub(crate) fn become_program(command: &mut Command) -> Result<()> {
     #[cfg(unix)]
     {
@@ -80,13 +79,13 @@ pub(crate) fn become_program(command: &mut Command) -> Result<()> {
     run(command)
 }
 
-/// The status that we end with: that of the program that failed, where one did.
+/// Returns the exit status of the failed program, if one failed.
 pub(crate) fn exit_code_of(error: &anyhow::Error) -> ExitCode {
     let code = error.downcast_ref::<Failed>().and_then(|failed| failed.status.code());
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// A program that ended with another status than 0.
+/// A program exited with a status other than 0.
 #[derive(Debug)]
 pub(crate) struct Failed {
     shown: String,
@@ -101,7 +100,7 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// The command as one would type it.
+/// Returns the command as typed.
 fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_stem().unwrap_or(command.get_program());
     let words = std::iter::once(program).chain(command.get_args());

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grammar_that_is_too_small_says_so() {
+    fn reports_a_grammar_that_is_too_small() {
         let text = r#"
             quality_weights = [1, 0, 0, 0, 0]
             shared = { when = ["today", "last night"] }

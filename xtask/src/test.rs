@@ -35,7 +35,7 @@ impl Test {
         Self { package: Vec::new(), arguments: Vec::new(), harness: Vec::new() };
 }
 
-/// `cargo test`, of the whole workspace if no package is named.
+/// Runs `cargo test`, for the whole workspace if no package is named.
 pub(crate) fn test(
     root: &Path,
     test: &Test,
@@ -59,7 +59,7 @@ pub(crate) fn test(
     done
 }
 
-/// How the tests of all test programs ended.
+/// Totals of all test programs.
 #[derive(Debug, Default)]
 struct Total {
     passed: u64,
@@ -68,7 +68,7 @@ struct Total {
 }
 
 impl Total {
-    /// Takes in the closing line of a test program: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    /// Adds the last line of a test program: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
     fn add(&mut self, line: &str) {
         let Some((_, counts)) =
             line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))

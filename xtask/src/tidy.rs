@@ -1,6 +1,6 @@
-//! `cargo xtask tidy`: rules that no compiler, linter or cargo checks.
+//! `cargo xtask tidy`: rules that compiler, linter and cargo do not check.
 //!
-//! A rule is a function from the [`tree::Tree`] to its violations, in a file of its own under `rules`.
+//! A rule is a function from the [`tree::Tree`] to its violations, in its own file under `rules`.
 
 mod rules;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use tree::Tree;
 /// Prints each violation on a line.
 ///
 /// # Errors
-/// If there is one.
+/// Returns an error if there is one.
 pub(crate) fn tidy(root: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
     let violations: Vec<_> = rules::ALL.iter().flat_map(|rule| rule(&tree)).collect();

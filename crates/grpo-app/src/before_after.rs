@@ -129,19 +129,20 @@ pub(crate) fn best_samples(tasks: &Tasks, codec: &Codec, after: &Evaluated) -> O
     let first = best.first()?;
     let parts: Vec<String> = first.parts.keys().filter(|name| *name != "valid").cloned().collect();
     let samples = name_of_samples(tasks, codec);
-    let header = [format!("best {samples}"), "reward".to_owned()].into_iter().chain(parts.clone());
+    let header = ["reward".to_owned()].into_iter().chain(parts.clone());
+    let header = header.chain([format!("best {samples}")]);
     let rows = best.iter().map(|sample| {
         let value =
             |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.3}"));
         let parts = parts.iter().map(|name| value(sample.parts.get(name).copied()));
-        let text = crate::output::shortened(&sample.text, BEST_WIDTH);
-        [text, value(sample.reward)].into_iter().chain(parts).collect::<Vec<_>>()
+        let text = crate::output::shortened(&sample.text, LONGEST_BEST);
+        [value(sample.reward)].into_iter().chain(parts).chain([text]).collect::<Vec<_>>()
     });
-    Some(table(header.collect::<Vec<_>>(), rows, 1..).to_string())
+    Some(table(header.collect::<Vec<_>>(), rows, ..=parts.len()).to_string())
 }
 
-/// Characters of a sample in that table: it fits into 80 columns with three numbers.
-const BEST_WIDTH: usize = 44;
+/// Characters of a sample in that table. A molecule that is cut cannot be copied, so this is long.
+const LONGEST_BEST: usize = 120;
 
 /// What samples are called, in the plural.
 fn name_of_samples(tasks: &Tasks, codec: &Codec) -> &'static str {
@@ -201,7 +202,7 @@ pub(crate) fn recorded(
     let change = RewardChange::of(&old, &new, group_size);
     let [old, new] = [old, new].map(|outcomes| RewardSummary::of(&outcomes));
     let reward = measure("mean reward", old.reward, new.reward, Some(change.reward));
-    let measures = match tasks.iter().find_map(|task| task.measures(codec)) {
+    let mut measures = match tasks.iter().find_map(|task| task.measures(codec)) {
         Some(measures) => recorded_measures(&measures, before, after),
         None => {
             let of_part = |(name, value): (&PartName, &f64)| {
@@ -213,6 +214,8 @@ pub(crate) fn recorded(
             parts.chain(recorded_diversity(before, after)).collect()
         }
     };
+    // A task's table may have the reward as well.
+    measures.retain(|row| (row.before, row.after) != (reward.before, reward.after));
     let is_paired = has_prompts(tasks, codec, before);
     let [shown_before, shown_after] = [before, after].map(|evaluated| {
         let shown = if is_paired { of_prompts(evaluated) } else { of_ranks(evaluated) };

@@ -1,12 +1,12 @@
-//! A training run as a checkpoint, and back.
+//! Checkpoints of training runs.
 //!
 //! ```text
 //! checkpoints/step-N/
 //!   config.json, model.safetensors, …    the model: a model folder, or an adapter folder
-//!   trainer/state.json                   steps, controllers, what evaluations said
-//!   trainer/optimizer.safetensors        AdamW's two means of each parameter
-//!   trainer/reference.safetensors        the reference, where it is another one than at the start
-//!   manifest.json                        size and SHA-256 of each of these
+//!   trainer/state.json                   steps, controllers, evaluations
+//!   trainer/optimizer.safetensors        AdamW's moving averages of each parameter
+//!   trainer/reference.safetensors        the reference, if it differs from the initial one
+//!   manifest.json                        size and SHA-256 of each file
 //! ```
 
 mod section;
@@ -37,8 +37,7 @@ const STATE: &str = "state.json";
 const MOMENTS: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference.safetensors";
 
-/// Writes the checkpoint of a step: the files that `model` writes, the numbers of the trainer, and its tensors. `announce`
-/// is called before it has its name.
+/// Writes the checkpoint of a step: the files of `model`, and the trainer's numbers and tensors.
 pub(crate) fn write_state(
     run: &RunFolder,
     step: u64,
@@ -64,7 +63,7 @@ pub(crate) fn write_state(
     run.write_checkpoint(step, fill, |manifest| announce(step, manifest))
 }
 
-/// Reads the numbers of a trainer and the optimizer's means.
+/// Reads the trainer's numbers and the optimizer's moving averages.
 pub(crate) fn read_state<N: DeserializeOwned>(
     checkpoint: &VerifiedFolder,
 ) -> anyhow::Result<(N, BTreeMap<String, TensorData>)> {
@@ -77,12 +76,12 @@ pub(crate) fn read_state<N: DeserializeOwned>(
     Ok((numbers, read_tensors(&folder.join(MOMENTS))?))
 }
 
-/// The error of a checkpoint that does not fit.
+/// Returns the error of a checkpoint that does not fit.
 pub(crate) fn unusable(checkpoint: &VerifiedFolder) -> String {
     format!("`{}` cannot be resumed from", checkpoint.path().display())
 }
 
-/// Writes the checkpoint of this moment; `announce` is called before it has its name.
+/// Writes a checkpoint of the current state.
 pub(crate) fn write(
     run: &RunFolder,
     writer: &Writer,
@@ -95,7 +94,7 @@ pub(crate) fn write(
     write_state(run, step, model, &numbers, &moments, reference.as_ref(), announce)
 }
 
-/// How often the run had gone back when the checkpoint was written, as far as it says.
+/// Returns the number of roll-backs before the checkpoint, if recorded.
 pub(crate) fn roll_backs(checkpoint: &Checkpoint) -> u64 {
     let state =
         regular_file::read_data(&checkpoint.path.join(FOLDER).join(STATE)).unwrap_or_default();
@@ -103,7 +102,7 @@ pub(crate) fn roll_backs(checkpoint: &Checkpoint) -> u64 {
     state["roll_backs"].as_u64().unwrap_or(u64::MAX)
 }
 
-/// The policy of a checkpoint; an adapter is put on the model of `like`.
+/// Loads the policy of a checkpoint; an adapter uses the base of `like`.
 pub(crate) fn policy(checkpoint: &VerifiedFolder, like: &Policy) -> anyhow::Result<Policy> {
     let folder = checkpoint.path();
     Ok(match like {
@@ -117,7 +116,7 @@ pub(crate) fn policy(checkpoint: &VerifiedFolder, like: &Policy) -> anyhow::Resu
     })
 }
 
-/// Takes `training` back to the moment of a checkpoint of its run.
+/// Restores `training` from a checkpoint of its run.
 pub(crate) fn restore(
     training: &mut Training<Policy>,
     checkpoint: &VerifiedFolder,

@@ -1,4 +1,4 @@
-//! The file that a section `[data]` names: records of prompts and completions, or what a task reads.
+//! Files of a section `[data]`: records of prompts and completions, or formats of tasks.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,49 +12,49 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-/// A kind of file that a section `[data]` can name.
+/// A file format of the section `[data]`.
 #[derive(Clone, Copy)]
 pub struct DataFormat {
-    /// What its files hold, in the plural.
+    /// The contents of its files, in the plural.
     pub holds: &'static str,
-    /// The keys of `[data]` that only it has.
+    /// Its additional keys of `[data]`.
     pub keys: &'static [&'static str],
-    /// Whether a section is of this format.
+    /// Returns whether a section has this format.
     pub is_selected: fn(&Table) -> bool,
-    /// Reads its keys; the keys of faults are relative to `[data]`.
+    /// Parses its keys; keys of errors are relative to `[data]`.
     pub parse: fn(Table) -> Result<Arc<dyn DataReader>, ConfigFault>,
 }
 
 /// Reads files of a format.
 pub trait DataReader: fmt::Debug + Send + Sync {
-    /// Returns what an example is called, in the singular and in the plural.
+    /// Returns the name of an example in the singular and the plural.
     fn nouns(&self) -> [&'static str; 2] {
         ["text", "texts"]
     }
 
-    /// Returns its keys of `[data]`, with every default written out.
+    /// Returns its keys of `[data]` with all defaults.
     fn settings(&self) -> Table {
         Table::new()
     }
 
-    /// Checks its keys next to those that all formats share. The keys of faults are those of the whole configuration.
+    /// Checks its keys together with the shared ones. Errors have complete keys.
     ///
     /// # Errors
-    /// Keys that contradict each other.
+    /// Returns an error if keys contradict each other.
     fn check(&self, _shared: &SharedKeys) -> Result<(), ConfigFault> {
         Ok(())
     }
 
-    /// Reads prompts; those that are too long are left out and reported.
+    /// Reads prompts; those that are too long are dropped and reported.
     ///
     /// # Errors
-    /// A file that cannot be read, or without a prompt that is short enough.
+    /// Returns an error if the file cannot be read or no prompt is short enough.
     fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts>;
 
-    /// Reads examples, of which `validation_fraction` are held out, chosen by `seed`.
+    /// Reads examples, of which `validation_fraction` is held out with `seed`.
     ///
     /// # Errors
-    /// A file that cannot be read, or without an example that is short enough.
+    /// Returns an error if the file cannot be read or no example is short enough.
     fn examples(
         &self,
         from: &ReadFrom<'_>,
@@ -62,52 +62,52 @@ pub trait DataReader: fmt::Debug + Send + Sync {
         seed: u64,
     ) -> anyhow::Result<ReadExamples>;
 
-    /// Whether reading failed because everything is longer than it may be.
+    /// Returns whether reading failed because everything is too long.
     fn is_too_long(&self, error: &anyhow::Error) -> bool {
         matches!(error.downcast_ref(), Some(DataError::NoRecords { too_long: 1.., .. }))
     }
 
-    /// Returns the codec of a new model for the examples of a file, if models are made for them.
+    /// Returns the codec of a new model for the examples of a file, if the format supports that.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Returns an error if the file cannot be read.
     fn new_codec(&self, _file: &Path) -> anyhow::Result<Option<Codec>> {
         Ok(None)
     }
 }
 
-/// The keys of `[data]` that all formats share, as far as formats look at them.
+/// Keys of `[data]` that formats share.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SharedKeys {
-    /// The chat template's switch for thinking before the answer.
+    /// The chat template's option for thinking.
     pub thinking: Option<bool>,
-    /// Whether there is a limit to the tokens of an example.
+    /// Whether the number of tokens of an example is limited.
     pub has_max_tokens: bool,
     /// Whether the model exists already.
     pub has_start: bool,
 }
 
-/// What is read, and for which model.
+/// What to read, and for which model.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadFrom<'a> {
     /// The file.
     pub file: &'a Path,
     /// The codec of the model.
     pub codec: &'a Codec,
-    /// The chat template's switch for thinking before the answer.
+    /// The chat template's option for thinking.
     pub thinking: Option<bool>,
-    /// The most tokens of a prompt or an example.
+    /// Largest number of tokens of a prompt or example.
     pub longest: usize,
 }
 
 /// Prompts of a file.
 #[derive(Clone, Debug)]
 pub struct ReadPrompts {
-    /// The prompts; their indices are their positions in the file.
+    /// The prompts, indexed by their order in the file.
     pub prompts: Vec<Prompt>,
-    /// Where each stands, as `file:line`.
+    /// Position of each as `file:line`.
     pub places: Vec<String>,
-    /// What was read and left out.
+    /// Report on the prompts.
     pub report: String,
     /// The files that were read.
     pub files: Vec<PathBuf>,
@@ -118,9 +118,9 @@ pub struct ReadPrompts {
 pub struct ReadExamples {
     /// The examples.
     pub examples: Examples,
-    /// What was read and left out, in lines.
+    /// Report on the examples, in lines.
     pub report: Vec<String>,
-    /// The files that were read, and what each is.
+    /// The files that were read, with their roles.
     pub files: Vec<(&'static str, PathBuf)>,
 }
 
@@ -158,7 +158,7 @@ impl DataReader for Records {
     }
 }
 
-/// A section `[data]`: the keys of a command, and those of the format of its file.
+/// A section `[data]`: keys of a command and of the file format.
 #[derive(Clone, Debug)]
 pub(crate) struct DataSection<K> {
     pub(crate) keys: K,
@@ -166,13 +166,13 @@ pub(crate) struct DataSection<K> {
 }
 
 impl<K: Serialize + DeserializeOwned> DataSection<K> {
-    /// Reads the section, whose file may have one of these formats.
+    /// Parses the section, whose file may have one of these formats.
     pub(crate) fn parse(section: Table, formats: &[DataFormat]) -> Result<Self, ConfigFault> {
         let (reader, keys) = reader(section, formats)?;
         Ok(Self { keys: deserialize_settings(keys)?, reader })
     }
 
-    /// Returns the section with every default written out.
+    /// Returns the section with all defaults.
     pub(crate) fn settings(&self) -> anyhow::Result<Table> {
         let mut table = Table::try_from(&self.keys)?;
         table.extend(self.reader.settings());
@@ -180,10 +180,10 @@ impl<K: Serialize + DeserializeOwned> DataSection<K> {
     }
 }
 
-/// Finds the format of a section `[data]` among those of tasks: its reader, and the keys that are left.
+/// Returns the reader of a section `[data]` and the remaining keys.
 ///
 /// # Errors
-/// A key of a format that it has not.
+/// Returns an error for a key of another format.
 fn reader(
     mut data: Table,
     formats: &[DataFormat],

@@ -1,4 +1,4 @@
-//! The one place that chooses a backend: by the features that the program was built with.
+//! Selects the backend, according to the features of the program.
 
 use anyhow::Context;
 use burn::tensor::Device;
@@ -6,10 +6,10 @@ use burn::tensor::Device;
 #[cfg(not(any(feature = "flex", feature = "wgpu", feature = "cuda")))]
 compile_error!("choose a backend: --features flex, wgpu or cuda");
 
-/// A device by its name in records and on the command line.
+/// The name of a device and its constructor.
 type Named = (&'static str, fn() -> Device);
 
-/// The devices that the program was built with, the usual one first.
+/// Available devices, the default first.
 const BUILT_IN: &[Named] = &[
     #[cfg(feature = "cuda")]
     ("cuda:0", || Device::cuda(0)),
@@ -19,17 +19,17 @@ const BUILT_IN: &[Named] = &[
     ("flex", Device::flex),
 ];
 
-/// The device that models live on.
+/// Returns the device of models.
 pub fn device() -> Device {
     BUILT_IN[0].1()
 }
 
-/// How [`device`] is called in a run's records.
+/// Returns the name of [`device`] in records.
 pub fn name() -> &'static str {
     BUILT_IN[0].0
 }
 
-/// The device of this name, or the usual one.
+/// Returns the device of this name, or the default.
 pub fn named(name: Option<&str>) -> anyhow::Result<Device> {
     let Some(name) = name else { return Ok(device()) };
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);

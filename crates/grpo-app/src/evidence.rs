@@ -1,4 +1,4 @@
-//! What the files of a run prove, for `grpo audit` and for commands that say what it would find.
+//! Audits of run files, for `grpo audit` and other commands.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,16 +18,16 @@ use crate::output::sentence;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
-/// What an audit reads.
+/// How thorough an audit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// All files, and none of them as a model: for other commands, which say what an audit would.
+    /// Files only, for other commands.
     Files,
-    /// Models too, whose weights are measured.
+    /// Also models, whose weights are hashed.
     Weights,
 }
 
-/// What the files of a run prove, and steps in its ledger.
+/// Returns the findings of an audit, and the number of steps in the ledger.
 pub(crate) fn findings(
     run: &Path,
     tasks: &Tasks,
@@ -51,7 +51,7 @@ pub(crate) fn findings(
     Ok((evidence.ledger.len(), audit(&evidence).into_iter().chain(records).collect()))
 }
 
-/// What an audit would find violated in the files of a run of `grpo train`, a sentence each.
+/// Returns a sentence for each violation in the files of a run of `grpo train`.
 pub(crate) fn violations_of_files(run: &Path, tasks: &Tasks) -> Vec<String> {
     match findings(run, tasks, Depth::Files) {
         Ok((_, findings)) => words(&findings),
@@ -59,7 +59,7 @@ pub(crate) fn violations_of_files(run: &Path, tasks: &Tasks) -> Vec<String> {
     }
 }
 
-/// What is violated in the files of a run that keeps no ledger, a sentence each.
+/// Returns a sentence for each violation in the files of a run without a ledger.
 pub(crate) fn violations_of_supervised(folder: &RunFolder) -> Vec<String> {
     let plan = RecordPlan { trained: None, checkpoint_every: 0, is_machine: Metrics::is_machine };
     audit_records(folder, &plan).map_or_else(|error| vec![error.to_string()], |found| words(&found))
@@ -74,7 +74,7 @@ fn words(findings: &[Finding]) -> Vec<String> {
     findings.iter().flat_map(of).collect()
 }
 
-/// The configuration of the run. Where it cannot be read and is not what the run was made with, that is the error.
+/// Reads the configuration of the run. If it cannot be read and was changed, the error says so.
 fn configuration(folder: &RunFolder, tasks: &Tasks) -> anyhow::Result<TrainFile> {
     TrainFile::of_run(folder, tasks).map(|loaded| loaded.value).map_err(|error| {
         let changed = folder.read_info().and_then(|info| folder.check_config(&info));
@@ -82,12 +82,12 @@ fn configuration(folder: &RunFolder, tasks: &Tasks) -> anyhow::Result<TrainFile>
     })
 }
 
-/// The folder of what was trained, in that of the run.
+/// Returns the folder of the trained weights in the run.
 fn kind(file: &TrainFile) -> &'static str {
     if file.adapter.is_some() || file.lora.is_some() { "adapter" } else { "model" }
 }
 
-/// The lines of the ledger, of which there is one or more.
+/// Returns the lines of the ledger, at least one.
 fn some_steps(
     folder: &RunFolder,
     ledger: Option<Vec<LedgerStep>>,
@@ -107,7 +107,7 @@ fn some_steps(
     Ok(ledger)
 }
 
-/// Reads all that the audit looks at.
+/// Reads everything that the audit checks.
 fn evidence(
     folder: &RunFolder,
     file: &TrainFile,
@@ -146,7 +146,7 @@ fn evidence(
 
 const NOT_LOADED: &str = "its weights were not loaded";
 
-/// The weights in a folder of the run.
+/// Loads the weights in a folder of the run.
 fn stored(
     path: &Path,
     file: &TrainFile,
@@ -164,7 +164,7 @@ fn stored(
         return StoredWeights::Unknown(reason);
     }
     let (model, trained) = match is_adapter {
-        // Its base is a finding of its own.
+        // The base is checked separately.
         true => (file.model.as_path(), Trained::AdapterOfAnyBase(path)),
         false => (path, Trained::Whole),
     };
@@ -172,7 +172,7 @@ fn stored(
     hash(loaded.map(|loaded| loaded.policy))
 }
 
-/// The model that the adapter was trained on.
+/// Loads the base model of an adapter.
 fn base(file: &TrainFile, tasks: &Tasks) -> StoredWeights {
     if let Some(reason) = missing(&file.model) {
         return StoredWeights::Unknown(reason);
@@ -198,7 +198,7 @@ fn hash(policy: anyhow::Result<Policy>) -> StoredWeights {
     }
 }
 
-/// What the configuration says that the run was to do.
+/// Returns the plan of the run from its configuration.
 fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
     Ok(Plan {
         steps: u64::from(file.train.steps),
@@ -214,7 +214,7 @@ fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
     })
 }
 
-/// What holds the policy back, and when that changes.
+/// Returns the plan of the reference.
 fn reference(settings: ReferenceSettings) -> ReferencePlan {
     let ReferenceSettings { from, every_steps, every_epochs, mix } = settings.resolved();
     let every = every_steps

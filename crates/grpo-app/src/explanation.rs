@@ -1,4 +1,4 @@
-//! What moved the policy in a step, and why nothing else did: from the files of a run alone.
+//! Explains from a run's files what moved the policy in a step.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use serde_json::{Map, Value};
 #[derive(Debug, Serialize)]
 pub(crate) struct Explanation {
     pub(crate) step: u64,
-    /// In sentences, what the policy was moved by; where nothing moved it or the loss is 0, that first.
+    /// Sentences about what moved the policy; if nothing did or the loss is 0, that comes first.
     pub(crate) answer: Vec<String>,
-    /// Mean and sample standard deviation of all rewards of the step.
+    /// Mean and sample standard deviation of the step's rewards.
     pub(crate) reward: f64,
     pub(crate) reward_std: f64,
-    /// Numbers of the step's line in metrics.jsonl.
+    /// Numbers of the step in metrics.jsonl.
     pub(crate) metrics: BTreeMap<&'static str, f64>,
-    /// Groups of the step, and those whose rewards are all equal.
+    /// Number of groups, and of those with equal rewards.
     pub(crate) group_count: usize,
     pub(crate) constant_groups: usize,
-    /// Tokens of the step, and how often each fate was one's: once an update.
+    /// Number of tokens, and of their outcomes, counted once per update.
     pub(crate) tokens: u64,
     pub(crate) updates: u32,
     pub(crate) fates: OutcomeCounts,
-    /// The groups that were asked for.
+    /// The requested groups.
     pub(crate) groups: Vec<Group>,
 }
 
@@ -36,10 +36,10 @@ pub(crate) struct Explanation {
 pub(crate) struct Group {
     pub(crate) prompt: u32,
     pub(crate) prompt_text: Option<String>,
-    /// Mean and sample standard deviation of its rewards; `None` where nothing was scored.
+    /// Mean and sample standard deviation of its rewards; `None` without any.
     pub(crate) reward: Option<f64>,
     pub(crate) reward_std: Option<f64>,
-    /// The reward that all have, where they are equal.
+    /// The common reward, if all are equal.
     pub(crate) constant: Option<f64>,
     pub(crate) completions: Vec<Explained>,
 }
@@ -50,21 +50,21 @@ pub(crate) struct Explained {
     pub(crate) sample: u32,
     pub(crate) text: String,
     pub(crate) reward: Option<f64>,
-    /// What was added to the reward before advantages were computed.
+    /// The bonus added to the reward before advantages were computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bonus: Option<f64>,
     pub(crate) parts: BTreeMap<String, f64>,
     pub(crate) advantage: f64,
     pub(crate) actions: u32,
     pub(crate) finish: Finish,
-    /// −Σ ∂surrogate/∂log π over its tokens: above 0 where the rewards made it likelier.
+    /// −Σ ∂surrogate/∂log π over its tokens: positive if the rewards made it more probable.
     pub(crate) push: f64,
-    /// −Σ ∂penalty/∂log π over its tokens: what the KL penalty added to that.
+    /// −Σ ∂penalty/∂log π over its tokens: the contribution of the KL penalty.
     pub(crate) kl_pull: f64,
     pub(crate) fates: OutcomeCounts,
-    /// In words.
+    /// The explanation in words.
     pub(crate) why: String,
-    /// Token by token, where that was asked for.
+    /// The tokens, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<Vec<Token>>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Explained {
 #[derive(Debug, Serialize)]
 pub(crate) struct Token {
     pub(crate) id: u32,
-    /// Its text, where that is known.
+    /// Its text, if known.
     pub(crate) piece: Option<String>,
     pub(crate) logprob: f32,
     pub(crate) ref_logprob: f32,
@@ -83,22 +83,23 @@ pub(crate) struct Token {
     pub(crate) fate: String,
 }
 
-/// How often each fate was one's; those that were none's are left out.
+/// Number of each outcome, without those that do not occur.
 pub(crate) type OutcomeCounts = BTreeMap<&'static str, u64>;
 
-/// What is to be explained.
+/// What to explain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Updates of each step of the run.
+    /// Updates per step.
     pub(crate) updates: u32,
-    /// Of what the tokens are told.
+    /// The prompt whose tokens are explained.
     pub(crate) prompt: Option<u32>,
     pub(crate) sample: Option<u32>,
-    /// What pulled at the policy besides, and is in no gradient of a record.
+    /// Parts of the loss without a recorded gradient.
     pub(crate) unrecorded: Unrecorded,
 }
 
-/// Pulls that are no derivatives by the log-probability of the sampled token, so that no record has them.
+/// Parts of the loss that are not functions of the sampled token's log-probability, so no record
+/// has their gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unrecorded {
     /// A KL penalty over the whole vocabulary.
@@ -128,14 +129,14 @@ impl Unrecorded {
     }
 }
 
-/// The text of a token, where it is known.
+/// Returns the text of a token, if known.
 pub(crate) type Piece<'a> = &'a dyn Fn(u32) -> Option<String>;
 
 impl Explanation {
-    /// Of all completions of a step, and its line in `metrics.jsonl`.
+    /// Explains a step from its completions and its line in `metrics.jsonl`.
     ///
     /// # Errors
-    /// A fate that is none.
+    /// Returns an error for an unknown outcome.
     pub(crate) fn of(
         step: u64,
         records: &[CompletionRecord],
@@ -177,7 +178,7 @@ impl Explanation {
         Ok(explanation)
     }
 
-    /// Leaves out what was not asked for.
+    /// Removes what was not requested.
     fn keep(&mut self, wanted: Wanted) -> anyhow::Result<()> {
         let Some(prompt) = wanted.prompt else { return Ok(()) };
         let last = self.groups.last().map_or(0, |group| group.prompt);
@@ -246,7 +247,7 @@ impl Explanation {
         answer
     }
 
-    /// Why no token was moved by the rewards.
+    /// Explains why the rewards moved no token.
     fn standstill(&self, all: u64) -> String {
         if all == 0 {
             return "no completion of the step has a token".to_owned();
@@ -276,7 +277,7 @@ impl Explanation {
     }
 }
 
-/// A loss below this is one that users see as 0.
+/// A smaller loss is displayed as 0.
 const NO_LOSS: f64 = 1e-6;
 
 const METRICS: [&str; 5] = ["loss", "grad_norm", "learning_rate", "kl", "entropy"];
@@ -284,7 +285,7 @@ const METRICS: [&str; 5] = ["loss", "grad_norm", "learning_rate", "kl", "entropy
 impl Group {
     fn of(records: &[CompletionRecord], wanted: Wanted, piece: Piece<'_>) -> anyhow::Result<Self> {
         let rewards: Vec<f64> = records.iter().filter_map(|record| record.reward).collect();
-        // Advantages are computed from rewards with their bonuses.
+        // Advantages are computed from rewards with bonuses.
         let with_bonus =
             |record: &CompletionRecord| Some(record.reward? + record.bonus.unwrap_or(0.0));
         let mut totals = records.iter().filter_map(with_bonus);
@@ -322,14 +323,14 @@ impl Explained {
         let mut fates = OutcomeCounts::new();
         for words in &record.fates {
             let of_token = TokenOutcome::split(words).map_err(anyhow::Error::msg)?;
-            // One word stands for all updates.
+            // A single word stands for all updates.
             let often = if of_token.len() == 1 { u64::from(updates) } else { 1 };
             for fate in of_token {
                 *fates.entry(fate.name()).or_default() += often;
             }
         }
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum::<f64>();
-        // Not −0, which is what the negative of nothing would be.
+        // Avoids −0.
         let push = 0.0 - sum(&record.surrogate_gradients);
         let tokens = piece.map(|piece| {
             (0..record.fates.len())
@@ -363,7 +364,7 @@ impl Explained {
     }
 }
 
-/// What happened to a completion, in words.
+/// Explains what happened to a completion.
 fn why(
     record: &CompletionRecord,
     constant: Option<f64>,
@@ -395,7 +396,7 @@ fn why(
     why
 }
 
-/// How many tokens were not moved, and why; `all` of them are not counted.
+/// Describes how many tokens were not moved, and why; `all` of them are not counted.
 fn words_of_rest(fates: &OutcomeCounts, all: Option<u64>) -> String {
     let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
     let words = rest.filter_map(|fate| {
@@ -406,7 +407,7 @@ fn words_of_rest(fates: &OutcomeCounts, all: Option<u64>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// What a fate means to a token, in a sentence for those who know no loss.
+/// Explains an outcome to readers without knowledge of the loss.
 pub(crate) fn meaning_of(fate: TokenOutcome) -> &'static str {
     match fate {
         TokenOutcome::Moved => "the rewards made the token likelier or less likely",

@@ -44,14 +44,18 @@ fn reward(file: &TrainFile) -> String {
     let table = Table::try_from(&file.reward).unwrap_or_default();
     let name = table.get("type").and_then(Value::as_str).unwrap_or("custom").to_owned();
     let numbers = table.iter().filter_map(|(key, value)| {
-        let value = match value {
-            Value::Float(value) => value.to_string(),
-            Value::Integer(value) => value.to_string(),
-            _ => return None,
-        };
-        Some(format!("{key} {value}"))
+        let value = value.as_float().or(value.as_integer().map(|value| value as f64))?;
+        Some((key.as_str(), value))
     });
-    let numbers: Vec<String> = numbers.take(6).collect();
+    let numbers: Vec<(&str, f64)> = numbers.collect();
+    // A component without a weight is not in the reward, and its settings (`logp_centre` of `logp`) decide nothing.
+    let is_off = |key: &str| {
+        let mut off = numbers.iter().filter(|(_, value)| *value == 0.0);
+        off.any(|(name, _)| key == *name || key.starts_with(&format!("{name}_")))
+    };
+    let numbers = numbers.iter().filter(|(key, _)| !is_off(key));
+    let numbers: Vec<String> =
+        numbers.map(|(key, value)| format!("{key} {value}")).take(6).collect();
     if numbers.is_empty() { name } else { format!("{name} ({})", numbers.join(", ")) }
 }
 

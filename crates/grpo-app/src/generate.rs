@@ -1,4 +1,4 @@
-//! Completions out of a model.
+//! Sampling outside of training.
 
 use std::sync::Arc;
 
@@ -10,24 +10,25 @@ use grpo_rollout::{Autoregressive, Decode, Rollout, RolloutSettings, StepKey};
 
 use crate::args::SampleArguments;
 use crate::models::Loaded;
+use crate::phase::Phase;
 
-/// How completions are drawn outside of training.
+/// Settings of sampling outside of training.
 pub struct Generation {
     /// Decides the random numbers.
     pub seed: u64,
-    /// What tokens are drawn from.
+    /// The sampling distribution.
     pub sampling: SamplingSettings,
-    /// The most tokens of a completion.
+    /// Largest number of tokens of a completion.
     pub max_new_tokens: usize,
     /// Strings that end a completion.
     pub stop: Vec<String>,
-    /// Completions that are drawn at the same time.
+    /// Completions sampled at the same time.
     pub batch_size: usize,
 }
 
 impl Generation {
-    /// How completions of `prompts` are drawn; where the options do not say, with as many new tokens as the model can see
-    /// behind the longest prompt, and at most `most`.
+    /// Returns the settings for `prompts`, by default with as many new tokens as the context allows
+    /// after the longest prompt, at most `most`.
     pub fn from_options(
         arguments: &SampleArguments,
         loaded: &Loaded,
@@ -35,7 +36,7 @@ impl Generation {
         most: usize,
     ) -> Self {
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
-        // The last token is drawn, but never fed. A prompt without room is refused later.
+        // The last token is drawn but never read. A prompt that is too long is rejected later.
         let room = (loaded.policy.context_length() + 1).saturating_sub(longest).max(1);
         Self {
             seed: arguments.seed,
@@ -54,8 +55,8 @@ impl Generation {
     }
 }
 
-/// Draws `number` completions of each prompt. Equal seeds give equal random numbers to each of them, whatever the
-/// model.
+/// Samples `number` completions of each prompt. Equal seeds have equal random numbers, regardless
+/// of the model.
 pub fn generate<M: LanguageModel>(
     model: &M,
     codec: &Codec,
@@ -77,16 +78,18 @@ pub fn generate<M: LanguageModel>(
         .context("sampling")?;
     let key =
         StepKey { seed: generation.seed, purpose: Purpose::Evaluation, step: 0, policy_version: 0 };
+    let count = prompts.len() as u64 * u64::from(number);
+    let _phase = Phase::begin(format!("sampling {count} completions"));
     Ok(rollout.sample(&Frozen::snapshot(model), prompts, key)?)
 }
 
-/// What turns ids into the text that rewards and stop strings are about.
+/// Returns the decoder for rewards and stop strings.
 pub fn decoder(codec: &Codec) -> Decode {
     let codec = codec.clone();
     Arc::new(move |ids| codec.decode(ids))
 }
 
-/// The completions of groups as text, group by group.
+/// Returns the completions of groups as text, group by group.
 pub fn texts(codec: &Codec, groups: &[Group]) -> Vec<String> {
     let completions = groups.iter().flat_map(Group::completions);
     completions.map(|c| codec.decode(&c.text_ids())).collect()

@@ -1,4 +1,4 @@
-//! Ctrl-C and the other signals that ask the program to end.
+//! Ctrl-C and other signals that end the program.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -11,20 +11,20 @@ use anyhow::Context;
 use crate::dashboard::terminal;
 use crate::output::say_aside;
 
-/// Exit code after an interruption, as shells give it to a program that SIGINT ended.
+/// Exit code after an interrupt, as shells report for SIGINT.
 pub(crate) const EXIT_CODE: u8 = 130;
 
-/// A second signal that comes sooner is the first one again: a terminal sends Ctrl-C to `grpo run` and to the command that
-/// it runs, and `grpo run` passes it on.
+/// A second signal within this time is the same request: a terminal sends Ctrl-C to `grpo run` and
+/// to its command, and `grpo run` passes it on.
 const SAME_REQUEST: Duration = Duration::from_millis(300);
 
-/// Whether something runs that saves its progress when the flag is set.
+/// Whether something running saves its progress when the flag is set.
 static SAVES_PROGRESS: AtomicBool = AtomicBool::new(false);
 
-/// Returns a flag that the first signal (SIGINT, SIGTERM, SIGHUP) sets. The signal is answered by a line. It ends the
-/// program, unless a [`Deferred`] lives: then only the second signal does.
+/// Returns a flag that the first signal (SIGINT, SIGTERM, SIGHUP) sets, printing a line. Without a
+/// [`Deferred`] it ends the program; with one, only the second signal does.
 ///
-/// A process has one handler: a second command in it gets the flag of the first, taken back.
+/// A process has one handler: a later command gets the same flag, reset.
 pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(flag) = FLAG.get() {
@@ -44,7 +44,7 @@ pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
         }
         let saves_progress = SAVES_PROGRESS.load(Ordering::SeqCst);
         if !saves_progress || !terminal::is_open() {
-            // Over a progress bar, which has no line end.
+            // Clears a progress bar, which has no line end.
             let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
             let _unread = write!(io::stderr(), "{clear}");
             say_aside(format_args!("{}", answer(saves_progress)));
@@ -66,8 +66,8 @@ fn answer(saves_progress: bool) -> &'static str {
     }
 }
 
-/// While it lives, whoever made the work interruptible ends it and saves its progress; otherwise a signal ends the program,
-/// since nothing is lost: in loading, in the checks before a run, and after the last save.
+/// While it exists, an interrupt lets the work save its progress. Otherwise a signal ends the
+/// program, because nothing would be lost: while loading, checking, and after the last save.
 pub(crate) struct Deferred;
 
 impl Deferred {
@@ -83,13 +83,13 @@ impl Drop for Deferred {
     }
 }
 
-/// Ends the program immediately, with the terminal as it was.
+/// Ends the program immediately and restores the terminal.
 pub(crate) fn end_process() -> ! {
     terminal::restore();
     std::process::exit(EXIT_CODE.into())
 }
 
-/// A run that was asked to end, and saved its progress.
+/// A run was interrupted and has saved its progress.
 #[derive(Debug)]
 pub(crate) struct Interrupted;
 

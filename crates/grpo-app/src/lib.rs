@@ -41,42 +41,44 @@ use clap::ArgMatches;
 use crate::args::{Asked, AskedCommand, Command};
 pub use crate::task::{Task, Tasks};
 
-/// Runs the command that the arguments of this process name, and returns its exit code. Runs record `revision`, the one that
-/// the program was built from.
+/// Runs the command of this process's arguments and returns its exit code. Runs record `revision`,
+/// the git revision of the program.
 pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>) -> ExitCode {
     if let Some(revision) = revision {
         config::REVISION.get_or_init(|| revision);
     }
     let tasks = Tasks::new(tasks);
-    let Asked { threads, command } = args::parse(&tasks, std::env::args_os());
+    let Asked { threads, quiet, command } = args::parse(&tasks, std::env::args_os());
+    output::set_quiet(quiet);
     match grpo_process::compute(threads, || execute(command, &tasks))
         .unwrap_or_else(|error| Err(error.into()))
     {
         Ok(()) => ExitCode::SUCCESS,
-        // `grpo describe … | head` is no failure.
+        // `grpo describe … | head` is not a failure.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
-        // What is to be said of it was said.
+        // The message was printed already.
         Err(error) if error.is::<interrupt::Interrupted>() => ExitCode::from(interrupt::EXIT_CODE),
         Err(error) => {
             // The sentence first; each cause behind it, where it says something new.
-            output::say_aside(format_args!("error: {}", output::sentence(&error)));
+            output::say_error(&error);
             pipeline::exit_code(&error)
         }
     }
 }
 
-/// Runs a command line, the name of the program first, in this process, on threads that are there. Wrong arguments, `--help`
-/// and `--version` end the process.
+/// Runs a command line, including the program name, in this process on existing threads. Invalid
+/// arguments, `--help` and `--version` end the process.
 ///
 /// # Errors
-/// What the command says; `--threads`, which is for processes that begin with [`main`].
+/// Returns the error of the command; also for `--threads`, which requires [`main`].
 pub fn run(
     tasks: &'static [&'static dyn Task],
     command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> anyhow::Result<()> {
     let tasks = Tasks::new(tasks);
-    let Asked { threads, command } = args::parse(&tasks, command_line);
+    let Asked { threads, quiet, command } = args::parse(&tasks, command_line);
     anyhow::ensure!(threads.is_none(), "--threads is for a process of its own; leave it out");
+    anyhow::ensure!(!quiet, "--quiet is for a process of its own; leave it out");
     execute(command, &tasks)
 }
 
@@ -104,5 +106,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::Init(arguments) => commands::init::run(&arguments, tasks),
         Command::TrainTokenizer(arguments) => commands::train_tokenizer::run(&arguments),
         Command::Selftest(arguments) => commands::selftest::run(&arguments),
+        Command::Completions(arguments) => commands::completions::run(&arguments, tasks),
+        Command::Man(arguments) => commands::man::run(&arguments, tasks),
     }
 }

@@ -1,4 +1,4 @@
-//! Model folders and adapters in and out.
+//! Loading and writing of model and adapter folders.
 
 use std::path::{Path, PathBuf};
 
@@ -16,38 +16,38 @@ use grpo_run::{
 
 use crate::output::{example_hint, say_aside};
 
-/// A model, what turns text into its ids, and what of it is trained.
+/// A loaded model with its codec.
 pub struct Loaded {
-    /// Sizes and codec.
+    /// Configuration and codec.
     pub spec: ModelSpec,
     /// The weights.
     pub policy: Policy,
-    /// Settings of the adapter, where there is one.
+    /// Settings of the adapter, if any.
     pub adapter: Option<AdapterConfig>,
     /// The files that were read.
     pub files: Vec<(&'static str, PathBuf)>,
 }
 
-/// What is trained of a model.
+/// What is trained.
 #[derive(Clone, Copy)]
 pub enum Trained<'a> {
-    /// All of it.
+    /// The whole model.
     Whole,
     /// The adapter in this folder.
     Adapter(&'a Path),
-    /// The adapter in this folder, of a model that somebody else holds against the one that it was trained on.
+    /// The adapter in this folder, whose base the caller checks.
     AdapterOfAnyBase(&'a Path),
-    /// A new adapter, with first values of this seed.
+    /// A new adapter with a seed.
     NewAdapter(&'a LoraConfig, u64),
 }
 
 impl<'a> Trained<'a> {
-    /// What an argument says: an adapter, or none.
+    /// Converts an argument: an adapter, or none.
     pub fn argument(adapter: Option<&'a Path>) -> Self {
         adapter.map_or(Self::Whole, Self::Adapter)
     }
 
-    /// What a configuration says.
+    /// Converts a configuration.
     pub fn of(
         adapter: Option<&'a Path>,
         lora: Option<&'a LoraConfig>,
@@ -71,10 +71,10 @@ impl<'a> Trained<'a> {
     }
 }
 
-/// As [`read`], of a model that continues texts.
+/// As [`read`], for models that continue texts.
 ///
 /// # Errors
-/// As [`read`], and a model that does not.
+/// As [`read`]; also for other models.
 pub fn load(
     model: &Path,
     codecs: &Codecs,
@@ -90,10 +90,10 @@ pub fn load(
     Ok(loaded)
 }
 
-/// Largest weight of a matrix that a trained model has; theirs are below a hundred.
+/// Largest plausible weight of a trained model; real ones are below a hundred.
 const LARGEST_WEIGHT: f32 = 1e4;
 
-/// What is suspicious of a model that can be used nevertheless.
+/// Returns warnings about a suspicious model.
 fn warnings(folder: &Path, policy: &Policy) -> Vec<String> {
     let largest = largest_weight(policy.parts().0);
     let weights = match largest {
@@ -109,7 +109,8 @@ fn warnings(folder: &Path, policy: &Policy) -> Vec<String> {
     weights.into_iter().chain(unfinished_run(folder)).collect()
 }
 
-/// What to say of a model that a run wrote which has not ended: it is that of the best evaluation so far.
+/// Returns a note if a model belongs to an unfinished run, whose model is that of the best
+/// evaluation so far.
 fn unfinished_run(folder: &Path) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
     let run = RunFolder::open(folder.parent()?).ok()?;
@@ -124,7 +125,7 @@ fn unfinished_run(folder: &Path) -> Option<String> {
     })
 }
 
-/// Refuses a folder whose model does not continue texts.
+/// Checks that the model of a folder continues texts.
 pub fn check_causal(model: &Path) -> anyhow::Result<()> {
     refuse_unless(model, Family::is_causal, |family| match family {
         Family::Infiller => format!(
@@ -139,11 +140,11 @@ pub fn check_causal(model: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Refuses a folder whose model is of another family. One that is not there, or has no `config.json`, is left to those
-/// who read it.
+/// Checks the family of a folder's model. A missing folder or `config.json` is left to later
+/// errors.
 ///
 /// # Errors
-/// What `message` says of the family.
+/// Returns `message` with the family.
 pub fn refuse_unless(
     model: &Path,
     is_wanted: impl Fn(Family) -> bool,
@@ -155,11 +156,11 @@ pub fn refuse_unless(
     }
 }
 
-/// Reads a model folder, and an adapter for it or a new one. Folders with a manifest (checkpoints) are checked against
-/// it first.
+/// Loads a model folder, with an existing or new adapter. Folders with a manifest (checkpoints) are
+/// verified first.
 ///
 /// # Errors
-/// A folder that is missing or wrong, or does not fit.
+/// Returns an error if a folder is missing, invalid or does not fit.
 pub fn read(
     model: &Path,
     codecs: &Codecs,
@@ -168,7 +169,7 @@ pub fn read(
     device: &Device,
 ) -> anyhow::Result<Loaded> {
     let mut files = check_folder(model, "model", "config.json and model.safetensors")?;
-    // A base that nobody trains lives off the tape.
+    // A frozen base has no autodiff.
     let base_device = match trained {
         Trained::Whole => device.clone(),
         Trained::Adapter(_) | Trained::AdapterOfAnyBase(_) | Trained::NewAdapter(..) => {
@@ -181,11 +182,7 @@ pub fn read(
     let (policy, adapter) = match trained {
         Trained::Whole => (Policy::Whole(base), None),
         Trained::Adapter(path) | Trained::AdapterOfAnyBase(path) => {
-            files.extend(check_folder(
-                path,
-                "adapter",
-                "adapter_config.json and adapter_model.safetensors",
-            )?);
+            files.extend(check_folder(path, "adapter", ADAPTER_FILES)?);
             let AdapterFolder { adapter, config } = AdapterFolder::load(path, &base, device)?;
             let config = match trained {
                 Trained::AdapterOfAnyBase(_) => config,
@@ -194,7 +191,7 @@ pub fn read(
             (Policy::Adapted(Adapted::new(&base, adapter)), Some(config))
         }
         Trained::NewAdapter(lora, seed) => {
-            // PEFT looks for the base from wherever it runs.
+            // Absolute, because PEFT may run anywhere.
             let place = std::path::absolute(model).unwrap_or_else(|_| model.to_owned());
             let config = AdapterConfig::new(lora, &base, &place.display().to_string());
             let config = config.on_base(&digest, model, model)?;
@@ -205,7 +202,10 @@ pub fn read(
     Ok(Loaded { spec, policy, adapter, files })
 }
 
-/// Refuses a MolGPT in `folder` that knows neither the begin nor the end of a molecule.
+/// The files of an adapter folder.
+pub(crate) const ADAPTER_FILES: &str = "adapter_config.json and adapter_model.safetensors";
+
+/// Rejects a MolGPT without a boundary token.
 pub fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataError> {
     match spec.config.family() {
         Family::MolGpt if !spec.codec.is_own() => {
@@ -215,7 +215,7 @@ pub fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataError> {
     }
 }
 
-/// The files of a folder, which exists and is what its manifest says.
+/// Returns the files of an existing folder after verifying its manifest.
 pub fn check_folder(
     path: &Path,
     role: &'static str,
@@ -226,7 +226,12 @@ pub fn check_folder(
         "there is no {role} folder {}; {} {role} folder holds {holds}{}",
         path.display(),
         if role == "adapter" { "an" } else { "a" },
-        if path.starts_with("data") { example_hint(path) } else { "" }
+        match role {
+            "adapter" =>
+                ", and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]",
+            _ if path.starts_with("data") => example_hint(path),
+            _ => "",
+        }
     );
     refuse_other_folder(path, role)?;
     if path.join("manifest.json").exists() {
@@ -277,7 +282,7 @@ fn refuse_other_folder(path: &Path, role: &str) -> anyhow::Result<()> {
 }
 
 impl Loaded {
-    /// How messages become a prompt; a switch of a template that is not there is refused.
+    /// Returns the chat options; an option that the template lacks is an error.
     pub fn chat_options(
         &self,
         thinking: Option<bool>,
@@ -291,13 +296,13 @@ impl Loaded {
         Ok(ChatOptions::for_answer(thinking))
     }
 
-    /// How what is trained is called, and its folder in a run.
+    /// Returns the kind of the trained weights, which is their folder in a run.
     pub fn kind(&self) -> &'static str {
         if self.adapter.is_some() { "adapter" } else { "model" }
     }
 }
 
-/// Writes a model folder, with the hashes of its files, where there is none.
+/// Writes a new model folder with a manifest.
 pub fn write_new_model(
     target: &Path,
     spec: &ModelSpec,
@@ -310,17 +315,17 @@ pub fn write_new_model(
     })
 }
 
-/// What is needed to write a policy, besides the policy.
+/// Writes policies.
 #[derive(Clone)]
 pub struct Writer {
-    /// Sizes and codec.
+    /// Configuration and codec.
     pub spec: ModelSpec,
-    /// Settings of the adapter, if one is trained.
+    /// Settings of the adapter, if any.
     pub adapter: Option<AdapterConfig>,
 }
 
 impl Writer {
-    /// Writes the files of a model folder or adapter folder into `folder`.
+    /// Writes a model or adapter folder into `folder`.
     pub fn fill(&self, folder: &Path, policy: &Policy) -> anyhow::Result<()> {
         match (policy, &self.adapter) {
             (Policy::Adapted(adapted), Some(config)) => {

@@ -1,12 +1,15 @@
-//! Words, bars and files of the commands.
+//! Messages, progress bars and output files of commands.
+
+mod sentence;
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Row, Table, presets};
@@ -14,23 +17,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub use self::sentence::sentence;
 use crate::visible::visible;
 
-/// An error and its causes as one sentence; a cause that the sentence already holds is not said twice.
-pub fn sentence(error: &anyhow::Error) -> String {
-    let mut sentence = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if sentence.is_empty() {
-            sentence = cause;
-        } else if !sentence.contains(&cause) {
-            sentence.push_str(": ");
-            sentence.push_str(&cause);
-        }
-    }
-    sentence
-}
-
-/// Whether the reader of our standard output went away, as `head` does: no error of ours.
+/// Returns whether the reader of standard output is gone, as with `head`; that is not an error.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let io = cause.downcast_ref::<io::Error>();
@@ -42,12 +32,32 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// The first fault of standard output in this command.
+/// Whether `--quiet` was given.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Drops all lines of this process, except errors and data, if `quiet`.
+pub(crate) fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// Whether only errors and data are written.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// The first error of standard output in this command.
 static LOST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Writes a line to standard output. Work continues where the line cannot be written: if nobody reads it any more, as behind
-/// `| head`, nothing is lost; any other fault is reported by [`check_written`] at the end of the command.
+/// Writes a line to standard output. Errors do not stop the work: without a reader, as behind
+/// `| head`, nothing is lost, and [`check_written`] reports other errors at the end.
 pub fn say(line: fmt::Arguments<'_>) {
+    if !is_quiet() {
+        say_data(line);
+    }
+}
+
+/// As [`say`], for data that a script reads: `--quiet` keeps it.
+pub(crate) fn say_data(line: fmt::Arguments<'_>) {
     match writeln!(io::stdout(), "{}", visible(&line.to_string())) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +70,7 @@ pub fn say(line: fmt::Arguments<'_>) {
 /// Checks that every line of [`say`] was written since the last call.
 ///
 /// # Errors
-/// Standard output could not be written, for example to a full device.
+/// Returns the error of standard output, for example of a full device.
 pub(crate) fn check_written() -> anyhow::Result<()> {
     let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).take();
     match lost {
@@ -71,8 +81,17 @@ pub(crate) fn check_written() -> anyhow::Result<()> {
     }
 }
 
-/// Writes a line to standard error. One that cannot be written is dropped: results are never written there.
+/// Writes an error to standard error: the message first, then each cause that adds something.
+pub(crate) fn say_error(error: &anyhow::Error) {
+    let message = format!("error: {}", sentence(error));
+    let _unread = writeln!(io::stderr(), "{}", visible(&message));
+}
+
+/// Writes a line to standard error and ignores errors; results are never written there.
 pub fn say_aside(line: fmt::Arguments<'_>) {
+    if is_quiet() {
+        return;
+    }
     let _unread = writeln!(io::stderr(), "{}", visible(&line.to_string()));
 }
 
@@ -84,25 +103,25 @@ pub(crate) fn example_hint(path: &Path) -> &'static str {
     }
 }
 
-/// That a configuration was looked through, and nothing was found.
+/// Reports that a configuration is valid.
 pub fn say_checked(configuration: &Path) {
     say(format_args!("{}: keys and values are good ones", configuration.display()));
 }
 
-/// A number with four decimals; a dash where there is none, as for the mean of nothing.
+/// Formats a number with four decimals, or a dash for NaN.
 pub fn four_decimals(number: f64) -> String {
     if number.is_nan() { "–".to_owned() } else { format!("{number:.4}") }
 }
 
-/// A text behind its name: one line, and only the end of a long one.
+/// Formats a text after its name, on one line with only the end of a long text.
 pub fn labelled(name: &str, text: &str) -> String {
     format!("{name:<12} {}", one_line(text))
 }
 
-/// Characters of a text that are shown.
+/// Largest number of characters shown.
 const SHOWN_CHARACTERS: usize = 240;
 
-/// The text's end, where it is long, without line ends.
+/// Returns the end of a text, without line ends.
 fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
@@ -121,46 +140,58 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// A table with a frame, whose columns `right` are aligned to the right.
+/// Whether tables have a frame: on a terminal, or if the environment variable `CLICOLOR_FORCE` asks for what a terminal gets.
+fn has_frames() -> bool {
+    let is_forced = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| value != "0");
+    is_forced || io::stdout().is_terminal()
+}
+
+/// Creates a table with a frame, with right-aligned columns `right`.
 pub(crate) fn table(
     header: impl Into<Row>,
     rows: impl IntoIterator<Item: Into<Row>>,
     right: impl RangeBounds<usize>,
 ) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header).add_rows(rows);
+    let style = if has_frames() { presets::UTF8_BORDERS_ONLY } else { presets::NOTHING };
+    table.load_style(style).set_header(header).add_rows(rows);
     for (_, column) in table.column_iter_mut().enumerate().filter(|(i, _)| right.contains(i)) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }
 
-/// How far a training has come: a bar where standard error is a terminal, a line now and then where it is not.
+/// Progress of a training run: a bar on a terminal, else a line now and then.
 pub struct Progress {
     bar: ProgressBar,
     steps: u64,
     is_terminal: bool,
 }
 
-/// Lines of a whole training where there is no terminal.
+/// Number of progress lines without a terminal.
 const LINES: u64 = 20;
 
 impl Progress {
-    /// Shows a bar of so many steps.
+    /// Shows a bar of this many steps.
     pub fn new(steps: u64) -> Self {
-        let style = "{wide_bar} {pos}/{len}  {msg}  {eta} left";
+        let style = "{wide_bar} {pos}/{len}  {msg}  {elapsed} elapsed, {eta} left";
         let style = ProgressStyle::with_template(style).expect("the template is right");
-        let bar = ProgressBar::new(steps).with_style(style);
+        let bar = match is_quiet() {
+            true => ProgressBar::hidden(),
+            false => ProgressBar::new(steps).with_style(style),
+        };
+        // The bar is there before the first step, and its clock runs while a step, a validation or a checkpoint takes long.
+        bar.enable_steady_tick(Duration::from_secs(1));
         Self { bar, steps, is_terminal: io::stderr().is_terminal() }
     }
 
-    /// So many steps were done before.
+    /// Sets the number of steps done before.
     pub fn begin_at(&self, done: u64) {
         self.bar.set_position(done);
         self.bar.reset_eta();
     }
 
-    /// One more step is done; `message` is of that step.
+    /// Counts a step; `message` describes it.
     pub fn step(&self, message: String) {
         self.bar.inc(1);
         let done = self.bar.position();
@@ -171,21 +202,21 @@ impl Progress {
         self.bar.set_message(visible(&message).into_owned());
     }
 
-    /// A line above the bar.
+    /// Prints a line above the bar.
     pub fn say(&self, line: &str) {
         self.bar.suspend(|| say(format_args!("{line}")));
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// A file that takes its name only when it is complete; compressed where the name ends in `.gz`.
+/// A file that gets its name when it is complete; compressed if the name ends in `.gz`.
 pub struct FileInPlace {
     path: PathBuf,
-    /// `None` for a device or pipe, such as `/dev/null`: it is written to, never replaced.
+    /// `None` for a device or pipe, such as `/dev/null`, which is never replaced.
     temporary: Option<PathBuf>,
     sink: Option<Sink>,
 }
@@ -196,22 +227,36 @@ enum Sink {
 }
 
 impl FileInPlace {
-    /// A file that is none of `inputs`, which it would replace.
-    pub fn create_beside(path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
-        Self::create_for("-o another file", path, inputs)
+    /// A file that is none of `inputs`, which it would replace. With `force` it replaces any other file.
+    pub fn create_beside(path: &Path, inputs: &[&Path], force: bool) -> anyhow::Result<Self> {
+        Self::create_for("-o another file", path, inputs, force)
     }
 
     /// As [`Self::create_beside`], for a file that another option of the command line says; `other` is what to give
     /// instead, such as `--rejected another file`.
-    pub fn create_for(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
+    pub fn create_for(
+        other: &str,
+        path: &Path,
+        inputs: &[&Path],
+        force: bool,
+    ) -> anyhow::Result<Self> {
         refuse_input(other, path, inputs)?;
+        refuse_existing(path, force)?;
         Self::create(path)
     }
 
-    /// A file that takes the place of the one that may be there.
+    /// Creates a file that replaces an existing one.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
+        if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
+            anyhow::ensure!(
+                folder.exists(),
+                "cannot write {}: the folder {} does not exist; create it first",
+                path.display(),
+                folder.display()
+            );
+        }
         let is_device = is_device(path);
         let (temporary, file) = match is_device {
             true => File::create(path).map(|file| (None, file)),
@@ -228,12 +273,12 @@ impl FileInPlace {
         Ok(Self { path: path.to_owned(), temporary, sink: Some(sink) })
     }
 
-    /// The name that the file will have.
+    /// Returns the final name of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives the file its name.
+    /// Renames the file to its final name.
     pub fn finish(mut self) -> anyhow::Result<()> {
         let sink = self.sink.take().expect("a file is finished once");
         let finished = (|| {
@@ -250,7 +295,7 @@ impl FileInPlace {
     }
 }
 
-/// Refuses to write to `path` if it is one of the `inputs`; `other` is what to give instead.
+/// Rejects writing to `path` if it is one of the `inputs`; `other` is the alternative to suggest.
 pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     anyhow::ensure!(
         !inputs.iter().any(|input| is_same_place(input, path)),
@@ -260,29 +305,40 @@ pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Resul
     Ok(())
 }
 
-/// Whether a path is a device or pipe, such as `/dev/stdout`.
+/// Refuses to replace a file without `--force`.
+pub fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        force || is_device(path) || !path.is_file(),
+        "{} exists already; name another file, or replace it with --force",
+        path.display()
+    );
+    Ok(())
+}
+
+/// Returns whether a path is a device or pipe, such as `/dev/stdout`.
 pub fn is_device(path: &Path) -> bool {
-    // What these lead to may be a file, which is the shell's to replace.
+    // These may refer to a file, which belongs to the shell.
     const OPEN_FILES: [&str; 4] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd"];
     OPEN_FILES.iter().any(|open| path.starts_with(open))
         || std::fs::metadata(path).is_ok_and(|data| !data.is_file())
 }
 
-/// A new file beside `path`: no two of them are one, not even of one path.
+/// Creates a new file next to `path` with a unique name.
 fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     loop {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_file_name(format!(".{name}.{}-{number}", std::process::id()));
         match File::create_new(&temporary) {
-            // Of a process that was killed.
+            // Left by a killed process.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             file => return file.map(|file| (temporary, file)),
         }
     }
 }
 
-/// Whether two paths lead to one file, by its name or by another link to it, or would if there was one.
+/// Returns whether two paths refer to the same file, by name or through links, or would if it
+/// existed.
 pub fn is_same_place(one: &Path, other: &Path) -> bool {
     if same_file::is_same_file(one, other).unwrap_or(false) {
         return true;
@@ -302,7 +358,7 @@ pub fn is_same_place(one: &Path, other: &Path) -> bool {
 
 impl Drop for FileInPlace {
     fn drop(&mut self) {
-        // After `finish` there is no such file any more; before it, half a file is worth nothing.
+        // After `finish` the file is gone; before, an incomplete file is useless.
         let _gone = self.temporary.as_ref().map(std::fs::remove_file);
     }
 }
@@ -327,7 +383,7 @@ impl Write for FileInPlace {
 mod tests {
     use super::*;
 
-    /// They would write into one another, and the second would have no file to give the name to.
+    /// Otherwise they would write to the same file, and the second could not be renamed.
     #[test]
     fn two_files_of_one_path_are_two_until_they_are_finished() {
         let folder = tempfile::tempdir().unwrap();

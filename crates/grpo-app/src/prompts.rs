@@ -1,4 +1,4 @@
-//! The prompts of a training run.
+//! Prompts of a training run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use crate::source::{Opened, PromptStream, Source};
 /// The section `[data]` of a GRPO run.
 pub(crate) type PromptSection = DataSection<PromptKeys>;
 
-/// Its keys that files of all formats share.
+/// Keys for files of all formats.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PromptKeys {
-    /// `.jsonl`, `.jsonl.gz` or `.parquet`, or what a task reads.
+    /// `.jsonl`, `.jsonl.gz` or `.parquet`, or a format of a task.
     file: PathBuf,
-    /// Prompts of more tokens are left out; without it, those that leave no room for a completion.
+    /// Longer prompts are dropped; default: those that leave no space for a completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_prompt_tokens: Option<usize>,
-    /// The chat template's switch for thinking before the answer.
+    /// The chat template's option for thinking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     thinking: Option<bool>,
 }
 
 impl DataSection<PromptKeys> {
-    /// Looks at what can be wrong before anything is read.
+    /// Checks what can be checked before reading.
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         let thinking = self.keys.thinking;
         self.reader.check(&SharedKeys { thinking, ..SharedKeys::default() })
     }
 
-    /// The same of another file.
+    /// Returns the section for another file.
     pub(crate) fn with_file(&self, file: &Path) -> Self {
         let keys = PromptKeys { file: file.to_owned(), ..self.keys.clone() };
         Self { keys, reader: Arc::clone(&self.reader) }
     }
 
-    /// The examples of a file that goes with these prompts, those that the model can see as a whole.
+    /// Reads examples that fit the context, for auxiliary losses.
     pub(crate) fn examples(
         &self,
         file: &Path,
@@ -52,7 +52,7 @@ impl DataSection<PromptKeys> {
         context: usize,
         seed: u64,
     ) -> anyhow::Result<CombinedExamples> {
-        // The last token is learned, but never fed.
+        // The last token is learned but never read.
         let (thinking, longest) = (self.keys.thinking, context + 1);
         let from = ReadFrom { file, codec, thinking, longest };
         let read = self.reader.examples(&from, 0.0, seed)?;
@@ -68,21 +68,21 @@ impl DataSection<PromptKeys> {
     }
 }
 
-/// The examples that go with prompts.
+/// Examples of auxiliary losses.
 pub(crate) struct CombinedExamples {
     pub(crate) examples: Vec<Example>,
-    /// What was read and left out.
+    /// Report on the examples.
     pub(crate) report: String,
     /// The files that they are of.
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// The prompts of a training run, each once an epoch in a shuffled order.
+/// Prompts of a training run, each once per epoch in shuffled order.
 pub(crate) struct Prompts {
     origin: PromptOrigin,
-    /// What was read and left out.
+    /// Report on the prompts.
     pub(crate) report: Option<String>,
-    /// The files that they are of, and what each is.
+    /// The files, with their roles.
     pub(crate) files: Vec<(&'static str, PathBuf)>,
 }
 
@@ -94,12 +94,13 @@ enum PromptOrigin {
         order: EpochOrder,
         seed: u64,
     },
-    /// A task's, without end.
+    /// Endless prompts of a task.
     Stream(Box<dyn PromptStream>),
 }
 
 impl Prompts {
-    /// Reads the prompts of the section, which `reward` can judge completions of, or takes the model's beginning mark.
+    /// Reads the prompts of the section and checks that `reward` can score them, or uses the
+    /// model's beginning mark.
     pub(crate) fn new(
         section: Option<&PromptSection>,
         loaded: &Loaded,
@@ -128,7 +129,7 @@ impl Prompts {
         let read = data.read(codec, limit.unwrap_or(room));
         let is_too_long = |error: &anyhow::Error| data.reader.is_too_long(error);
         let read = match limit.is_none() && read.as_ref().is_err_and(is_too_long) {
-            // It was not the user who said how long a prompt may be.
+            // The user did not set this limit.
             true => read.with_context(|| {
                 format!(
                     "sampling.max_new_tokens = {max_new_tokens} leaves {room} of the model's {context} tokens for a prompt"
@@ -159,10 +160,10 @@ impl Prompts {
         Ok(Self { origin: PromptOrigin::Stream(stream), report: Some(report), files })
     }
 
-    /// Those of a step, counted from 0, each step having `count`.
+    /// Returns `count` prompts of a step, counted from 0.
     ///
     /// # Errors
-    /// No prompt can be made.
+    /// Returns an error if no prompt can be made.
     pub(crate) fn of_step(&mut self, step: u32, count: u32) -> Result<Vec<Prompt>, TrainError> {
         Ok(match &mut self.origin {
             PromptOrigin::Unconditional(begin) => unconditional_prompts(count, *begin),
@@ -174,7 +175,7 @@ impl Prompts {
                     *order = EpochOrder::resume(*seed, prompts.len(), position)
                         .expect("a remainder is below the number of prompts");
                 }
-                // The index is of the step: two prompts of it never share random numbers.
+                // Indices are those of the step, so prompts never share random numbers.
                 (0..count)
                     .map(|index| Prompt { index, ..prompts[order.next_item()].clone() })
                     .collect()
@@ -182,7 +183,8 @@ impl Prompts {
         })
     }
 
-    /// The first of the file, or as many beginnings, or those of a task that are in no step.
+    /// Returns the first prompts of the file, beginning marks, or prompts of a task that are in no
+    /// step.
     ///
     /// # Errors
     /// As [`Self::of_step`].
@@ -196,7 +198,7 @@ impl Prompts {
         })
     }
 
-    /// Those of evaluations: [`Self::first`], or held-out prompts of a task.
+    /// Returns the prompts of evaluations: [`Self::first`], or held-out prompts of a task.
     ///
     /// # Errors
     /// As [`Self::of_step`].
@@ -207,7 +209,7 @@ impl Prompts {
         }
     }
 
-    /// How many an epoch has, where they are of a file.
+    /// Returns the prompts per epoch, if they are from a file.
     pub(crate) fn epoch(&self) -> Option<usize> {
         match &self.origin {
             PromptOrigin::Unconditional(_) | PromptOrigin::Stream(_) => None,
@@ -215,7 +217,7 @@ impl Prompts {
         }
     }
 
-    /// Tokens of the longest one.
+    /// Returns the length of the longest prompt in tokens.
     pub(crate) fn longest(&self) -> usize {
         match &self.origin {
             PromptOrigin::Unconditional(_) => 1,

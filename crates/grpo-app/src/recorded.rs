@@ -1,4 +1,4 @@
-//! Completions of a run as they are stored, written and found again.
+//! Recorded completions of a run.
 
 use anyhow::Context;
 use grpo_data::{Bonus, Codec, Group, Outcome, Sample};
@@ -7,10 +7,10 @@ use grpo_train::StepReport;
 
 use crate::train_file::TrainFile;
 
-/// The completions of a step as they are stored.
+/// Returns the records of a step's completions.
 ///
 /// # Panics
-/// Where the step was taken without a trace of its tokens.
+/// Panics if the step has no token traces.
 pub(crate) fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecord> {
     let of_group = |group: &Group| -> Vec<CompletionRecord> {
         let prompt = Some(codec.decode(&group.prompt.ids)).filter(|text| !text.is_empty());
@@ -56,7 +56,7 @@ fn record(step: u64, prompt_text: Option<String>, sample: &Sample) -> Completion
     }
 }
 
-/// What the run wrote down of a step.
+/// Reads the records of a step.
 pub(crate) fn of_step(
     folder: &RunFolder,
     file: &TrainFile,
@@ -72,7 +72,7 @@ pub(crate) fn of_step(
     Ok(folder.completions_of(step)?)
 }
 
-/// The one completion of `records`, which are of a step.
+/// Returns one completion of a step's `records`.
 pub(crate) fn one_of(
     folder: &RunFolder,
     records: Vec<CompletionRecord>,
@@ -90,7 +90,7 @@ pub(crate) fn one_of(
     })
 }
 
-/// Steps in words; of many the first and the last.
+/// Lists steps; of many, the first and the last.
 pub(crate) fn listed(steps: &[u64]) -> String {
     const MOST: usize = 12;
     let words =

@@ -1,4 +1,4 @@
-//! What a run wrote down of a step, beside what the step is when it is done once more.
+//! Recorded steps of a run, for comparison with repeated ones.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use grpo_run::{LedgerStep, RunFolder};
 use grpo_train::Metrics;
 use serde_json::{Map, Value};
 
-/// Metrics and ledger of the steps after some step, as the run has recorded them.
+/// Recorded metrics and ledger of the steps after some step.
 #[derive(Default)]
 pub(crate) struct RecordedSteps {
     metrics: BTreeMap<u64, Map<String, Value>>,
@@ -14,7 +14,7 @@ pub(crate) struct RecordedSteps {
 }
 
 impl RecordedSteps {
-    /// Those after `step`; none where the run has no `metrics.jsonl` yet.
+    /// Reads the steps after `step`; none without `metrics.jsonl`.
     pub(crate) fn after(run: &RunFolder, step: u64) -> anyhow::Result<Self> {
         let lines = match run.metrics_path().exists() {
             true => run.read_metrics()?,
@@ -29,27 +29,27 @@ impl RecordedSteps {
         })
     }
 
-    /// The last step.
+    /// Returns the last step.
     pub(crate) fn last(&self) -> Option<u64> {
         self.metrics.keys().next_back().copied()
     }
 
-    /// Forgets the steps with these lines of `metrics.jsonl`.
+    /// Removes the steps with these lines of `metrics.jsonl`.
     pub(crate) fn forget(&mut self, lines: &[Map<String, Value>]) {
         self.metrics.retain(|_, line| !lines.contains(line));
     }
 
-    /// Whether the step's numbers are what they were, and the hashes of its weights and completions, where they were
-    /// recorded.
+    /// Checks that the step's numbers, and the hashes of its weights and completions, equal the
+    /// recorded ones.
     ///
     /// # Errors
-    /// In words, the first that is not.
+    /// Returns the first difference.
     pub(crate) fn check(&self, metrics: &Metrics, ledger: &LedgerStep) -> Result<bool, String> {
         let step = ledger.step;
         let (Some(line), Some(recorded)) = (self.metrics.get(&step), self.ledger.get(&step)) else {
             return Ok(false);
         };
-        // Through the same writer and reader, so that equal numbers are equal here.
+        // Written and parsed, so that equal numbers compare equal.
         let now = serde_json::to_string(metrics).expect("metrics are JSON");
         let now: Map<String, Value> = serde_json::from_str(&now).expect("metrics are an object");
         for (name, value) in now.iter().filter(|(name, _)| !Metrics::is_machine(name)) {
@@ -60,7 +60,7 @@ impl RecordedSteps {
                 ));
             }
         }
-        // What was written down of it has times; its hashes are an audit's affair.
+        // Records contain times; an audit checks their hashes.
         let recorded = LedgerStep { recorded: None, previous: None, ..recorded.clone() };
         match recorded == *ledger {
             false => Err(format!(

@@ -1,5 +1,5 @@
-//! Whether a finished run, taken up again from an earlier checkpoint, does the same once more: by another process, in a copy
-//! of its folder.
+//! Checks that a finished run, resumed from an earlier checkpoint in another process and a copy of
+//! its folder, repeats the same steps.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::output::say;
 
 const NAME: &str = "Resume is exact";
 
-/// Left out, and why.
+/// Returns a skipped check with its reason.
 pub(crate) fn left_out(reason: &str) -> Judged {
     judged(Outcome::NotJudged, reason.to_owned())
 }
@@ -29,11 +29,11 @@ fn judged(outcome: Outcome, sentence: String) -> Judged {
     Judged { name: NAME, outcome, sentence }
 }
 
-/// Does the last quarter of the run once more, and compares it: metrics but for times and memory, ledger (which has the hash of
-/// the weights after each update), and what was trained, in the folder `kind`.
+/// Repeats the last quarter of the run and compares metrics (without times and memory), ledger
+/// (with the hash of the weights after each update) and the trained weights in the folder `kind`.
 ///
 /// # Errors
-/// The copy cannot be made, or a signal asked for the end.
+/// Returns an error if the copy cannot be made or after a signal.
 pub(crate) fn resume_check(
     run: &Path,
     kind: &str,
@@ -65,7 +65,7 @@ pub(crate) fn resume_check(
         None => judged(
             Outcome::Passed,
             format!(
-                "{steps}, done once more from the checkpoint of step {from}, are the same bit for bit: metrics, completions, weights"
+                "{steps}, repeated from the checkpoint of step {from}, are the same bit for bit: metrics, completions, weights"
             ),
         ),
     })
@@ -75,7 +75,7 @@ fn step_of(line: &Map<String, Value>) -> Option<u64> {
     line.get("step").and_then(Value::as_u64)
 }
 
-/// The run with this checkpoint alone, beside it, so that large files need not be written once more.
+/// Copies the run with only this checkpoint, next to it so that large files can be linked.
 fn copy(run: &RunFolder, checkpoint: &Path, step: u64) -> anyhow::Result<TempDir> {
     let beside = run.path().parent().filter(|parent| !parent.as_os_str().is_empty());
     let beside = beside.unwrap_or(Path::new("."));
@@ -101,7 +101,7 @@ fn copy(run: &RunFolder, checkpoint: &Path, step: u64) -> anyhow::Result<TempDir
     copied.with_context(|| format!("cannot copy `{}` to take it up again", run.path().display()))
 }
 
-/// Files of a checkpoint are never written again, so that a second name is a copy.
+/// Checkpoint files are never rewritten, so a hard link is a copy.
 fn link(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
@@ -110,14 +110,14 @@ fn link(from: &Path, to: &Path) -> std::io::Result<()> {
         if entry.file_type()?.is_dir() {
             link(&from, &to)?;
         } else if fs::hard_link(&from, &to).is_err() {
-            // Not every file system has second names.
+            // Not every file system has hard links.
             fs::copy(&from, &to)?;
         }
     }
     Ok(())
 }
 
-/// Runs `grpo train --resume`, in a process that has nothing of this one's memory; what went wrong, in words.
+/// Runs `grpo train --resume` in a new process and returns the error message, if any.
 fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<String>> {
     let words = run.join("words");
     let log = File::create(&words).with_context(|| format!("cannot write {}", words.display()))?;
@@ -147,7 +147,7 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
     }
     let words = regular_file::read_to_string(&words).unwrap_or_default();
     let said = words.lines().rev().find_map(|line| line.strip_prefix("error: "));
-    // Which folder it was is not the reader's concern.
+    // The reader does not need the folder's name.
     let said = said
         .and_then(|said| said.split_once(" ended early: ").map(|(_, said)| said).or(Some(said)));
     Ok(Some(
@@ -155,7 +155,7 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
     ))
 }
 
-/// The first thing after step `from` that is not the same. The ledger was compared where the steps were done (`--verify`).
+/// Returns the first difference after step `from`. `--verify` compared the ledger.
 fn difference(
     run: &RunFolder,
     again: &RunFolder,

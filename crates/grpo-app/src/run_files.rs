@@ -1,5 +1,4 @@
-//! What the commands that train share, and the one that goes back: the folder of the run, and the files that it was made
-//! from.
+//! Run folders and input files of the training commands.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +11,7 @@ use grpo_run::{
 use crate::config;
 use crate::output::say;
 
-/// Makes the folder of a run. With `force`, one that exists steps aside.
-///
-/// # Errors
-/// It is inside the folder of a model or of another run, or cannot be made.
+/// Creates the folder of a run. With `force`, an existing one is renamed.
 pub(crate) fn create_run(
     path: &Path,
     force: bool,
@@ -73,7 +69,7 @@ pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses files that a run was not made from.
+/// Rejects input files that the run did not use.
 pub(crate) fn unlisted(
     read: &[(&'static str, PathBuf)],
     of_run: &[DataFile],
@@ -82,15 +78,15 @@ pub(crate) fn unlisted(
     let other = read.iter().find(|(_, path)| !is_listed(path));
     let Some((_, path)) = other else { return Ok(()) };
     anyhow::bail!(
-        "`{}` is not among the files that the run was made from (run.json); take it away, or put config.toml back as it was",
+        "`{}` is not among the files that the run was made from (run.json); take it away, or restore config.toml",
         path.display()
     )
 }
 
-/// The keys of the configuration of a run of `grpo COMMAND`.
+/// Reads the configuration keys of a run of `grpo COMMAND`.
 ///
 /// # Errors
-/// It is a run of another command, or has no configuration.
+/// Returns an error for a run of another command or without a configuration.
 pub(crate) fn config_of_run(
     folder: &RunFolder,
     command: &str,
@@ -104,7 +100,7 @@ pub(crate) fn config_of_run(
     Ok(keys)
 }
 
-/// A run that this process resumes.
+/// A run that is being resumed.
 pub(crate) struct Reopened<T> {
     pub(crate) folder: RunFolder,
     pub(crate) lock: RunLock,
@@ -112,8 +108,8 @@ pub(crate) struct Reopened<T> {
     pub(crate) config: T,
 }
 
-/// Opens a run to resume it: no other process writes into it, and its configuration, which `read` reads, and the files
-/// that it was made from are what they were.
+/// Opens and locks a run to resume it, and checks that its configuration, read by `read`, and its
+/// input files are unchanged.
 pub(crate) fn reopen<T>(
     run: &Path,
     read: impl FnOnce(&RunFolder) -> anyhow::Result<T>,
@@ -129,11 +125,10 @@ pub(crate) fn reopen<T>(
     Ok(Reopened { folder, lock, info, config })
 }
 
-/// Returns the last of `checkpoints` that is whole, and says which behind it are damaged; `None` if there are no
-/// checkpoints.
+/// Returns the last intact checkpoint and reports damaged newer ones; `None` without checkpoints.
 ///
 /// # Errors
-/// None of them is whole.
+/// Returns an error if none is intact.
 pub(crate) fn last_whole(
     folder: &RunFolder,
     checkpoints: Vec<Checkpoint>,

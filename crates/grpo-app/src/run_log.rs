@@ -1,4 +1,4 @@
-//! The files that grow with the steps of a run, and when its next checkpoint is due: of GRPO and of supervised training.
+//! Growing files of a run, and its checkpoint schedule, for GRPO and supervised training.
 
 use std::time::{Duration, Instant};
 
@@ -26,15 +26,15 @@ pub(crate) struct RunLog {
     metrics: JsonLinesWriter,
     tensorboard: TensorBoard,
     events: ChainWriter,
-    /// The step and the hash of the last line of the ledger that is on the disk, if the run keeps one.
+    /// Step and hash of the last synced ledger line, if the run keeps a ledger.
     ledger: Option<(u64, String)>,
     section: CheckpointSection,
     last_checkpoint: Instant,
 }
 
 impl RunLog {
-    /// Opens the files of a run after `done` steps, and returns the lines of these. What an earlier process wrote of later
-    /// steps is taken out.
+    /// Opens the files of a run after `done` steps and returns their lines. Later lines are
+    /// removed.
     pub(crate) fn open(
         folder: &RunFolder,
         done: u64,
@@ -52,7 +52,7 @@ impl RunLog {
             last_checkpoint: Instant::now(),
             folder: folder.clone(),
         };
-        // The files of older runs are not chains, and an earlier process wrote it of a run that is resumed.
+        // Files of older versions are not hash chains.
         if done == 0 && folder.read_events()?.is_empty() && folder.read_info()?.chained {
             let info = Some(sha256_of_file(&folder.info_path())?);
             log.proven(0, EventKind::Started {}, EventProof { info, ..EventProof::default() })?;
@@ -60,12 +60,12 @@ impl RunLog {
         Ok((log, lines))
     }
 
-    /// Notes the last line of the ledger, which is on the disk: events of its step say which it is.
+    /// Records the last synced ledger line for events of its step.
     pub(crate) fn anchor(&mut self, step: u64, ledger: &ChainWriter) {
         self.ledger = Some((step, ledger.head().to_owned()));
     }
 
-    /// Opens the metrics again after the run went back to `done` steps.
+    /// Opens the metrics again after a roll-back to `done` steps.
     pub(crate) fn go_back(&mut self, done: u64) -> anyhow::Result<Vec<Line>> {
         self.metrics = self.folder.metrics_from(done + 1)?;
         let lines = self.folder.read_metrics()?;
@@ -82,7 +82,7 @@ impl RunLog {
         Ok(self.tensorboard.append(&line)?)
     }
 
-    /// Writes an event, which outlasts a power cut.
+    /// Writes and syncs an event.
     pub(crate) fn event(&mut self, step: u64, what: EventKind) -> anyhow::Result<()> {
         self.proven(step, what, EventProof::default())
     }
@@ -119,7 +119,7 @@ impl RunLog {
         self.proven(step, EventKind::Checkpoint { best }, proof)
     }
 
-    /// Writes what a guard saw, and returns it as a line to be shown.
+    /// Writes the event of a guard, and returns it as a line to show.
     pub(crate) fn guard(&mut self, step: u64, trigger: &GuardTrigger) -> anyhow::Result<String> {
         let GuardTrigger { watch, value, bound, steps, action, message, .. } = trigger.clone();
         let action = action.name().to_owned();
@@ -128,7 +128,8 @@ impl RunLog {
         Ok(line)
     }
 
-    /// Writes and says that a run was interrupted after `step` of `steps` steps, and which command resumes it.
+    /// Writes and prints that a run was interrupted after `step` of `steps` steps, and how to
+    /// resume it.
     pub(crate) fn interrupted(
         &mut self,
         [step, steps]: [u64; 2],
@@ -147,15 +148,14 @@ impl RunLog {
         is_time || (every > 0 && step.is_multiple_of(every.into()))
     }
 
-    /// Lets `write` write a checkpoint, and removes older ones that are not kept, but those of
-    /// `besides`. The event comes first: a checkpoint without one was not written by the run.
+    /// Writes a checkpoint with `write`, and removes older ones except kept ones and `besides`.
     pub(crate) fn checkpoint(
         &mut self,
         best: bool,
         besides: &[u64],
         write: impl FnOnce(&RunFolder, Announce<'_>) -> anyhow::Result<Checkpoint>,
     ) -> anyhow::Result<()> {
-        // Steps that a checkpoint is after are on the disk before it.
+        // The steps before a checkpoint are synced first.
         self.metrics.sync()?;
         self.events.sync()?;
         let (folder, last) = (self.folder.clone(), self.section.keep_last);
@@ -168,7 +168,7 @@ impl RunLog {
     }
 }
 
-/// A failure to write, as the training passes it on.
+/// Converts a write error to an error of training.
 pub(crate) fn observer_error(error: impl Into<anyhow::Error>) -> TrainError {
     TrainError::Observer(error.into().into_boxed_dyn_error())
 }

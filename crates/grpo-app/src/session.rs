@@ -239,6 +239,7 @@ impl StartedRun {
         folder: &RunFolder,
         outlook: &[String],
     ) -> anyhow::Result<Option<Evaluated>> {
+        self.training.grpo().rewards().keep_output_in(folder.path());
         say(format_args!("run folder   {}", folder.path().display()));
         let settings = first_screen::settings(file, self.training.policy());
         settings.iter().for_each(|line| say(format_args!("{line}")));

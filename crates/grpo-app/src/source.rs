@@ -1,4 +1,4 @@
-//! Prompts that a task gives in place of the section `[data]`.
+//! Prompt sources of tasks, in place of the section `[data]`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,69 +13,69 @@ use toml::Table;
 use crate::models::Loaded;
 use crate::train_settings::TrainSettings;
 
-/// Sections of `grpo train` that give prompts.
+/// Sections of `grpo train` that define prompts.
 #[derive(Clone, Copy)]
 pub struct SourceKind {
-    /// Their names; one of them is enough to select the source.
+    /// Their names; any one of them selects the source.
     pub sections: &'static [&'static str],
-    /// Reads the sections that are there; the keys of faults have the section in front.
+    /// Parses the sections; keys of errors include the section.
     pub parse: fn(Table) -> Result<Arc<dyn Source>, ConfigFault>,
 }
 
 /// The settings of a source of prompts.
 pub trait Source: fmt::Debug + Send + Sync {
-    /// Returns its sections, with every default written out.
+    /// Returns its sections with all defaults.
     fn settings(&self) -> Table;
 
-    /// Checks its settings next to the others of the run, which may have a section `[data]`.
+    /// Checks its settings together with those of the run, which may have a section `[data]`.
     ///
     /// # Errors
-    /// Settings that are out of range or contradict each other.
+    /// Returns an error if settings are out of range or contradict each other.
     fn check(&self, settings: &TrainSettings, has_data: bool) -> Result<(), ConfigFault>;
 
-    /// Refuses a model folder that cannot act on its prompts, before it is loaded.
+    /// Checks a model folder before it is loaded.
     ///
     /// # Errors
-    /// A sentence that says what the model is.
+    /// Returns a message about an unsuitable model.
     fn check_model(&self, folder: &Path) -> anyhow::Result<()>;
 
-    /// Returns the most tokens that a policy chooses for a prompt.
+    /// Returns the largest number of actions for a prompt.
     fn max_new_tokens(&self) -> usize;
 
-    /// Returns what a policy with this codec chooses.
+    /// Returns the actions of a policy with this codec.
     fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>>;
 
-    /// Whether the policy fills positions of the prompt, instead of continuing it.
+    /// Returns whether the policy fills positions of the prompt instead of continuing it.
     fn fills_prompt(&self) -> bool {
         false
     }
 
-    /// Returns what the chosen tokens are called.
+    /// Returns the name of the actions' tokens.
     fn tokens_name(&self) -> &'static str;
 
-    /// Reads what the prompts are made of; `reward` must be able to score completions of all of them.
+    /// Reads the data of the prompts and checks that `reward` can score all completions.
     ///
     /// # Errors
-    /// A file that cannot be read, or does not fit the model or the reward.
+    /// Returns an error if a file cannot be read or does not fit model or reward.
     fn open(&self, loaded: &Loaded, reward: &dyn Reward, seed: u64) -> anyhow::Result<Opened>;
 }
 
-/// A source whose files were read.
+/// An opened source.
 pub struct Opened {
     /// The prompts.
     pub stream: Box<dyn PromptStream>,
-    /// What was read and left out.
+    /// Report on the data.
     pub report: String,
-    /// The files that were read, and what each is.
+    /// The files that were read, with their roles.
     pub files: Vec<(&'static str, PathBuf)>,
 }
 
-/// Prompts without end.
+/// Endless prompts.
 pub trait PromptStream: Send + Sync {
-    /// Returns the prompts of a step, counted from 0; their indices count from 0 within the step.
+    /// Returns the prompts of a step, counted from 0, with indices from 0.
     ///
     /// # Errors
-    /// No prompt can be made.
+    /// Returns an error if no prompt can be made.
     fn of_step(&self, step: u64, count: u32) -> Result<Vec<Prompt>, TrainError>;
 
     /// Returns prompts that are in no step.
@@ -90,6 +90,6 @@ pub trait PromptStream: Send + Sync {
     /// As [`Self::of_step`].
     fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, TrainError>;
 
-    /// Returns the tokens of the longest prompt.
+    /// Returns the length of the longest prompt in tokens.
     fn longest(&self) -> usize;
 }

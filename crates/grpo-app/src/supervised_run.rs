@@ -1,4 +1,4 @@
-//! A run of supervised training: how it begins or is resumed, and what it writes.
+//! Runs of supervised training: start, resume and files.
 
 mod model_files;
 mod observer;
@@ -26,17 +26,17 @@ use crate::output::say;
 use crate::run_files::{Reopened, config_of_run, create_run, last_whole, reopen, unlisted};
 use crate::run_log::RunLog;
 
-/// A supervised command with its configuration, before the run has a folder.
+/// A supervised command with its configuration, before the run folder exists.
 pub struct Request<F> {
     /// Its configuration.
     pub file: F,
-    /// Where the keys of the configuration come from.
+    /// Origin of the configuration's keys.
     pub origin: Origin,
-    /// Where the run is to be.
+    /// Folder of the run.
     pub start: Start,
 }
 
-/// Where the run is to be.
+/// Folder of a run.
 pub struct Start {
     command: &'static str,
     force: bool,
@@ -45,7 +45,7 @@ pub struct Start {
     resumed: Option<(RunFolder, RunLock, RunInfo)>,
 }
 
-/// The keys of the configuration, of whichever command it is.
+/// Reads the configuration keys of any supervised command.
 pub fn keys(arguments: &RunArguments) -> anyhow::Result<toml::Table> {
     let path = match &arguments.resume {
         Some(run) => RunFolder::open(run)?.config_path(),
@@ -55,14 +55,14 @@ pub fn keys(arguments: &RunArguments) -> anyhow::Result<toml::Table> {
 }
 
 impl<F: DeserializeOwned> Request<F> {
-    /// Reads the configuration of a new run, or of the one to resume. `run` is its key for the folder.
+    /// Reads the configuration of a new or resumed run. `run` is its key for the folder.
     pub fn read(
         arguments: &RunArguments,
         command: &'static str,
         run: fn(&mut F) -> &mut PathBuf,
     ) -> anyhow::Result<Self> {
         let force = arguments.force;
-        // From here on a signal is answered by a line, while models and data are loaded too.
+        // From here on signals are answered, also while loading.
         let interrupt = interrupt::flag()?;
         if let Some(earlier) = &arguments.resume {
             let Reopened { folder, lock, info, config } =
@@ -86,7 +86,7 @@ impl<F: DeserializeOwned> Request<F> {
 fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::Result<Loaded<F>> {
     let keys = config_of_run(folder, command)?;
     let run = folder.path().display();
-    // Since runs have checkpoints, their resolved configurations say when.
+    // Older runs have no checkpoints and no section `save`.
     let has_checkpoints = keys.value.contains_key("save");
     let loaded =
         keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"))?;
@@ -99,7 +99,8 @@ fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::
 }
 
 impl Start {
-    /// Makes the folder of a new run, or checks that the run to resume was made from `files` and finds its checkpoint.
+    /// Creates the folder of a new run, or checks that the resumed run was made from `files` and
+    /// finds its checkpoint.
     pub fn folder(
         self,
         file: &impl Serialize,
@@ -128,37 +129,37 @@ impl Start {
     }
 }
 
-/// The folder of a supervised run, in the hands of this process.
+/// The locked folder of a supervised run.
 pub struct SupervisedRun {
     folder: RunFolder,
     command: &'static str,
-    /// The checkpoint to resume from, if there is one.
+    /// The checkpoint to resume from, if any.
     from: Option<(u64, VerifiedFolder)>,
     is_resumed: bool,
-    /// The run that `--resume` takes: this one, or the one that it is a stage of.
+    /// The run for `--resume`: this one, or the run of which it is a stage.
     resume: PathBuf,
     interrupt: Arc<AtomicBool>,
-    /// `None` for a stage of a run that is locked.
+    /// `None` for a stage of a locked run.
     _lock: Option<RunLock>,
 }
 
 impl SupervisedRun {
-    /// The folder.
+    /// Returns the folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Where the best model is, in the folder of this name.
+    /// Returns the path of the best model, in the folder of this name.
     pub fn target(&self, folder: &str) -> PathBuf {
         self.path().join(folder)
     }
 
-    /// Whether there is a checkpoint to resume from.
+    /// Returns whether there is a checkpoint to resume from.
     pub fn has_checkpoint(&self) -> bool {
         self.from.is_some()
     }
 
-    /// A stage of this run before its own training, in the folder `name` in its folder.
+    /// Returns a preparatory stage of this run, in the folder `name`.
     pub fn stage(&self, name: &str) -> anyhow::Result<Self> {
         let path = self.path().join(name);
         let is_resumed = path.exists();
@@ -180,10 +181,10 @@ impl SupervisedRun {
         Ok(Self { folder, command, from, is_resumed, resume, interrupt, _lock: None })
     }
 
-    /// Trains until the end, from the checkpoint on if there is one, and says and writes how it ended.
+    /// Trains to the end, from a checkpoint if there is one, and reports the ending.
     ///
     /// # Errors
-    /// The training failed or was interrupted: what was done is saved.
+    /// Returns an error if training fails or is interrupted; progress is saved.
     pub fn train<O: Objective, F: ModelFiles<O>>(
         &self,
         trainer: &mut SupervisedTrainer<O>,
@@ -221,7 +222,7 @@ impl SupervisedRun {
         }
     }
 
-    /// Reads the best model that was written, and the steps that were done at its validation.
+    /// Loads the best model and its number of steps.
     pub fn best<O: Objective, F: ModelFiles<O>>(
         &self,
         trainer: &SupervisedTrainer<O>,
@@ -232,7 +233,7 @@ impl SupervisedRun {
         Ok((files.read(&best, trainer.model())?, step))
     }
 
-    /// Refuses a run that a limit or a guard ended.
+    /// Returns an error if a limit or a guard ended the run.
     pub fn refuse_stopped(&self, ending: SupervisedEnding) -> anyhow::Result<()> {
         let SupervisedEnding::Stopped { cause, message } = ending else { return Ok(()) };
         let cause = match cause {

@@ -20,13 +20,13 @@ use crate::train_settings::TrainSettings;
 /// The configuration of `grpo train`.
 #[derive(Clone, Debug)]
 pub(crate) struct TrainFile {
-    /// The sections that are the same for all tasks.
+    /// Sections that all tasks share.
     settings: TrainSettings,
-    /// What is maximised.
+    /// The reward.
     pub reward: RewardConfig,
-    /// Prompts of a file; without them the model says what it will from its beginning mark on.
+    /// Prompts of a file; without them, the model generates from its beginning mark.
     pub data: Option<PromptSection>,
-    /// Prompts of a task, in place of those of a file.
+    /// Prompts of a task, instead of a file.
     pub source: Option<Arc<dyn Source>>,
 }
 
@@ -45,8 +45,8 @@ impl DerefMut for TrainFile {
 }
 
 impl TrainFile {
-    /// Whether evaluations, of which there are some between the first step and the last, are of prompts that the policy
-    /// is trained on. What begins with nothing but a mark has no such prompts.
+    /// Returns whether evaluations between the first and the last step use training prompts.
+    /// Without prompts this cannot be.
     pub(crate) fn trains_on_evaluation(&self) -> bool {
         self.data.is_some() && self.eval.file.is_none() && self.eval.every > 0
     }
@@ -69,7 +69,7 @@ impl TrainFile {
         }
     }
 
-    /// Where a source says how many tokens are chosen, the section does not.
+    /// With a source that determines the number of actions, the section must not set it.
     fn sampling(&self) -> SamplingConfig {
         let mut sampling = self.sampling.clone();
         if let Some(source) = &self.source {
@@ -78,7 +78,7 @@ impl TrainFile {
         sampling
     }
 
-    /// Refuses what does not go with where the prompts come from.
+    /// Checks settings that depend on the source of prompts.
     fn check_prompts(&self) -> Result<(), ConfigFault> {
         if let Some(source) = &self.source {
             return source.check(&self.settings, self.data.is_some());
@@ -95,7 +95,7 @@ impl TrainFile {
         self.data.as_ref().map_or(Ok(()), PromptSection::check)
     }
 
-    /// Refuses what is out of range, with the place of the key.
+    /// Checks ranges, with the place of the key.
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         self.check_prompts().map_err(|fault| origin.locate(fault))?;
         self.grpo().check().map_err(|error| origin.explain(error))?;
@@ -121,7 +121,7 @@ impl TrainFile {
         self.save.checkpoints().check(origin)
     }
 
-    /// What a policy with this codec chooses.
+    /// Returns the actions of a policy with this codec.
     pub(crate) fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {
         match &self.source {
             Some(source) => source.actions(codec),

@@ -1,4 +1,4 @@
-//! The sections of `grpo train` that are the same for all tasks.
+//! Sections of `grpo train` that all tasks share.
 
 use std::path::PathBuf;
 
@@ -14,26 +14,26 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::CheckpointSection;
 use crate::preflight::PreflightSection;
 
-/// The sections of `grpo train` that are the same for all tasks.
+/// Sections of `grpo train` that all tasks share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainSettings {
     /// Folder of the run.
     pub(crate) run: PathBuf,
-    /// Model folder that the training begins at.
+    /// Folder of the initial model.
     pub(crate) model: PathBuf,
-    /// Adapter folder to go on training, on the model as it is.
+    /// Adapter folder to continue training, on the unchanged model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) adapter: Option<PathBuf>,
-    /// How the matrices of a model that only an adapter is trained on are held.
+    /// Precision of a base model if only an adapter is trained.
     #[serde(default)]
     pub(crate) base_precision: WeightPrecision,
     pub(crate) seed: u64,
-    /// A new adapter to train, on the model as it is.
+    /// A new adapter to train, on the unchanged model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lora: Option<LoraConfig>,
     pub(crate) train: TrainConfig,
-    /// What tokens are drawn from.
+    /// The sampling distribution.
     pub sampling: SamplingConfig,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) diversity_bonus: Option<DiversityBonusConfig>,
@@ -45,7 +45,7 @@ pub struct TrainSettings {
     pub(crate) loss: LossSettings,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kl_controller: Option<KlController>,
-    /// What holds the policy back, and when that changes.
+    /// The reference policy and when it is updated.
     #[serde(default)]
     pub(crate) reference: ReferenceSettings,
     #[serde(default)]
@@ -53,7 +53,7 @@ pub struct TrainSettings {
     pub(crate) optimizer: OptimizerConfig,
     #[serde(default)]
     pub(crate) schedule: ScheduleConfig,
-    /// What is done where a metric leaves its range; an empty list for nothing.
+    /// Actions on metrics that leave their range; an empty list for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) guards: Option<Vec<GuardConfig>>,
     #[serde(default)]
@@ -63,7 +63,7 @@ pub struct TrainSettings {
     pub eval: EvalSection,
     #[serde(default)]
     pub(crate) save: SaveSection,
-    /// What the run is judged by; decides nothing in the training.
+    /// Success criteria of the report; no effect on training.
     #[serde(default)]
     pub(crate) success: SuccessCriteria,
 }
@@ -74,7 +74,7 @@ pub struct TrainSettings {
 pub struct EvalSection {
     /// Completions of an evaluation; 0 for none.
     pub(crate) samples: u32,
-    /// Prompts that nothing is learned from. Without it, the first ones of the training's.
+    /// Held-out prompts; default: the first training prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
     /// See [`EvalConfig`].
@@ -92,7 +92,7 @@ impl Default for EvalSection {
 }
 
 impl EvalSection {
-    /// How many prompts have so many completions.
+    /// Returns the number of prompts for these completions.
     pub(crate) fn prompts(&self) -> u32 {
         self.samples.div_ceil(u32::try_from(self.group_size.max(1)).unwrap_or(u32::MAX))
     }
@@ -106,18 +106,18 @@ impl EvalSection {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SaveSection {
-    /// Steps from one checkpoint to the next; 0 for only by time and at the end.
+    /// Steps between checkpoints; 0 for only by time and at the end.
     pub(crate) every: u32,
-    /// Minutes after which a checkpoint is written at the next end of a step; 0 for never.
+    /// Minutes after which a checkpoint is written at the end of a step; 0 for never.
     pub(crate) every_minutes: f64,
-    /// Checkpoints that are kept: the newest ones, and the one of the best evaluation.
+    /// Number of newest checkpoints to keep, besides that of the best evaluation.
     pub(crate) keep_last: usize,
-    /// Completions are written after each so many steps; 0 for never.
+    /// Steps between recorded completions; 0 for none.
     pub(crate) completions_every: u32,
 }
 
 impl SaveSection {
-    /// Returns what it says of checkpoints.
+    /// Returns the settings of checkpoints.
     pub(crate) fn checkpoints(&self) -> CheckpointSection {
         let &Self { every, every_minutes, keep_last, .. } = self;
         CheckpointSection { every, every_minutes, keep_last }

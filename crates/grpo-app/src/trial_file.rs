@@ -1,4 +1,4 @@
-//! What a trial makes of a configuration of `grpo train`: which keys it sets, and why those.
+//! Configurations of trials: the keys that a trial sets, and why.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,25 +12,25 @@ use crate::config;
 use crate::task::{Tasks, TrialLimits};
 use crate::train_file::TrainFile;
 
-/// Steps of a trial that nothing else is said of.
+/// Default number of steps.
 const STEPS: u32 = 100;
-/// Fewer have no two ends to compare, and no three stages.
+/// Smallest number of steps with two ends to compare and three stages.
 const LEAST_STEPS: u32 = 10;
-/// Completions of an evaluation, at most: those of a long run would take longer than the steps of a trial.
+/// Largest number of completions of an evaluation, which would otherwise take longer than the
+/// steps.
 const EVALUATED: u32 = 100;
-/// Checkpoints that are kept, at least: the one at three quarters of the run must outlive those that better evaluations
-/// write after it.
+/// Smallest number of kept checkpoints, so that the one at three quarters of the run survives.
 const KEPT: usize = 6;
 
-/// The configuration at `path` as a trial runs it: the trial's own keys over it, and `--set` over those. Both it and the long
-/// run's are checked.
+/// Reads the configuration at `path` for a trial: the trial's keys override it, and `--set`
+/// overrides those. The long run's configuration is checked too.
 pub(crate) fn trial_file(
     arguments: &TrialArguments,
     path: &Path,
     tasks: &Tasks,
 ) -> anyhow::Result<TrainFile> {
     let set = &arguments.set;
-    // As the long run has it, whose faults are to be found here too.
+    // As for the long run, to find its errors here.
     let long = TrainFile::read(path, set, tasks)?;
     long.value.check(&long.origin)?;
     let long = long.value;
@@ -64,7 +64,7 @@ fn beside(run: &Path) -> PathBuf {
     run.with_file_name(name)
 }
 
-/// What a trial of `steps` steps sets.
+/// Returns the keys that a trial of `steps` steps sets.
 fn keys(
     long: &TrainFile,
     steps: u32,
@@ -75,35 +75,36 @@ fn keys(
     let every = |part: u32| Value::from(i64::from((steps / part).max(1)));
     let mut keys = vec![
         ("train.steps", Value::from(i64::from(steps))),
-        // Small and slow: what is looked for is a fault, not a gain.
+        // Small and slow, because the goal is to find faults.
         ("train.prompts_per_step", Value::from(2)),
         ("train.group_size", Value::from(4)),
         ("optimizer.learning_rate", Value::from(5e-6)),
         ("loss.kl_coef", Value::from(0.02)),
         ("save.every", every(4)),
         ("save.keep_last", Value::from(i64::try_from(long.save.keep_last.max(KEPT))?)),
-        // It runs to its end, or a guard ends it.
+        // It ends after its last step or by a guard.
         ("eval.patience", Value::from(0)),
         ("guards", Value::try_from(guards(long, &limits))?),
-        // No gain is wanted of so few steps; a fall beyond doubt is a fault. With the scatter of 10 steps at each end, a fall
-        // of 3 standard errors is chance once in 260 sound trials, and one of 4 once in 2400 (Student's t, 18 degrees).
+        // So few steps need no gain; a clear fall is a fault. With the scatter of 10 steps at each
+        // end, a fall of 3 standard errors is chance once in 260 good trials, and one of 4 once in
+        // 2400 (Student's t, 18 degrees).
         ("success.reward_rise", Value::from(-4.0)),
         ("success.min_validity", Value::from(0.8)),
-        // An end of a trial has 80 completions, whose validity is known to 0.03.
+        // Each end of a trial has 80 completions, so validity is known within 0.03.
         ("success.max_validity_drop", Value::from(0.1)),
     ];
     if long.eval.samples > 0 {
         keys.push(("eval.every", every(10)));
         keys.push(("eval.samples", Value::from(i64::from(long.eval.samples.min(EVALUATED)))));
     }
-    // The warm-up is a part of a run, and so it is of the trial.
+    // The warm-up is proportional to the length of the run.
     let warmup = u64::from(long.schedule.warmup_steps) * u64::from(steps);
     let warmup = warmup / u64::from(long.train.steps);
     if warmup > 0 || long.schedule.warmup_steps > 0 {
         keys.push(("schedule.warmup_steps", Value::from(i64::try_from(warmup)?)));
     }
     let loss = long.loss.resolve()?;
-    // A range for the ratios of tokens: those of sequences are a thousand times closer to 1.
+    // A range for token ratios; sequence ratios are a thousand times closer to 1.
     let has_range = matches!(loss.surrogate, Surrogate::Clipped { .. })
         && loss.ratio_level == RatioLevel::Token
         && !config::is_set(set, "loss.surrogate");
@@ -116,8 +117,7 @@ fn keys(
     Ok(keys)
 }
 
-/// Those of the task whose reward it is or is made of, or those of texts: a completion of text has many tokens, and moves far in all of them
-/// together.
+/// Returns the limits of the reward's task, or those of texts, whose many tokens move far together.
 fn limits(long: &TrainFile, tasks: &Tasks) -> TrialLimits {
     let of_type = |name: &str| tasks.iter().find_map(|task| task.trial_limits(name));
     let of_task = long.reward.type_names().into_iter().find_map(of_type);
@@ -127,9 +127,9 @@ fn limits(long: &TrainFile, tasks: &Tasks) -> TrialLimits {
     })
 }
 
-/// Those that end a trial, and those of the long run, which only warn: their bounds are for its batches and its rate. A mean
-/// reward below 0 ends nothing: here no reward is negative, and where one were by its nature, that would be no fault; whether
-/// it fell is in the verdict.
+/// Returns the guards of a trial, and those of the long run that only warn, because their bounds
+/// fit its batches and learning rate. A negative mean reward ends nothing: rewards here are not
+/// negative, or negative by nature. The verdict reports whether it fell.
 fn guards(long: &TrainFile, limits: &TrialLimits) -> Vec<GuardConfig> {
     let mut guards = vec![TrialLimits::stop_guard(NOT_FINITE, None, None, 1)];
     guards.extend(limits.guards.iter().cloned());

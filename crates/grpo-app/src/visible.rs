@@ -1,12 +1,12 @@
-//! Text that is not ours, as it may be shown: without what a terminal takes for commands.
+//! Escapes untrusted text for terminals.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Returns `text` with every character that a terminal acts on instead of showing it as `\u001b`. All that the program
-/// prints goes through here: a tweet could otherwise set the title of the terminal, or hide a line of an audit. The form is
-/// JSON's own, so that JSON stays what it was.
+/// Escapes every character that a terminal interprets as `\u001b`. All output of the program passes
+/// through here; otherwise a tweet could set the terminal's title or hide a line of an audit. The
+/// form is that of JSON, so JSON stays valid.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return text.into();
@@ -23,27 +23,28 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Control characters but the line end and the tab, marks that turn the direction of writing, and other line ends.
+/// Returns whether a character is a control character (except line end and tab), changes the
+/// writing direction, or is another line end.
 fn is_hidden(character: char) -> bool {
     let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let breaks = matches!(character, '\u{2028}' | '\u{2029}');
     turns || breaks || (character.is_control() && !matches!(character, '\n' | '\t'))
 }
 
-/// Writes what is [`visible`] of a text.
+/// Writes escaped text.
 pub struct Visible<W> {
     output: W,
-    /// The beginning of a character whose end was not written yet.
+    /// Beginning of an incomplete character.
     unfinished: Vec<u8>,
 }
 
-/// Returns standard output for data. A line of it is a line of JSON or CSV, or a text to be read.
+/// Returns standard output for data, in lines of JSON, CSV or text.
 pub fn data_output() -> Visible<io::StdoutLock<'static>> {
     Visible::new(io::stdout().lock())
 }
 
 impl<W: Write> Visible<W> {
-    /// Writes to `output`.
+    /// Creates a writer to `output`.
     pub fn new(output: W) -> Self {
         Self { output, unfinished: Vec::new() }
     }
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_acts_on_is_escaped() {
+    fn escapes_terminal_control_characters() {
         let check = |text: &str, expect: &str| {
             assert_eq!(visible(text), expect);
             // However the bytes arrive.

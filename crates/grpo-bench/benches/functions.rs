@@ -1,7 +1,7 @@
-//! What a step is made of, measured by Criterion: rewards, an encoder, prompts that share their reading, ragged completions,
-//! and how the cost of a token changes with batch and length.
+//! Criterion benchmarks of parts of a step: rewards, an encoder, shared prompts, completions of
+//! different lengths, and the cost per token by batch size and length.
 //!
-//! The benchmarks of larger functions take minutes: `-- FILTER` chooses some.
+//! The larger benchmarks take minutes; select some with `-- FILTER`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use grpo_train::Learner;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-/// That of `grpo`, whose speed is measured here.
+/// The allocator of `grpo`.
 #[global_allocator]
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
@@ -34,7 +34,7 @@ const fn small(context: usize) -> Model {
     Model { size: Size::Small, context }
 }
 
-/// Measures work that times itself, as the time of one unit of it.
+/// Measures self-timing work per unit.
 fn bench(
     criterion: &mut Criterion,
     group: &str,
@@ -43,7 +43,7 @@ fn bench(
 ) {
     let mut group = criterion.benchmark_group(group);
     group.sample_size(10).throughput(Throughput::Elements(1));
-    // Built only where a filter lets it run.
+    // Built only if a filter selects it.
     let mut built: Option<Work> = None;
     group.bench_function(name, |bencher| {
         let work = built.get_or_insert_with(|| prepare().expect("it can be built"));
@@ -61,7 +61,7 @@ fn functions(c: &mut Criterion) {
     bench(c, "rewards", "replies", replies);
     bench(c, "encoder", "texts", || encoder(256, 24));
     for (name, group) in [("alone", 1), ("shared", 8)] {
-        // The work is tokens drawn, one behind each prompt: what a prompt of 200 tokens costs them.
+        // Samples one token per prompt, which measures a prompt of 200 tokens.
         let shape = Shape { prompts: 4, prompt_tokens: 200, group, tokens: 1 };
         bench(c, "prefill", name, move || sampling(small(256), shape));
     }
@@ -83,7 +83,7 @@ fn functions(c: &mut Criterion) {
     }
 }
 
-/// The bundled molecules.
+/// Molecules from the bundled data.
 fn molecules() -> anyhow::Result<Work> {
     let reader =
         MoleculeReader::open(&data("molecules/molecules.smi.gz"), &ReadOptions::default())?;
@@ -92,17 +92,18 @@ fn molecules() -> anyhow::Result<Work> {
     rewards(samples, json!({"type": "molecule", "qed": 0.7, "sa": 0.3}))
 }
 
-/// The bundled replies to their tweets, by the heuristic reward without a model.
+/// The heuristic reward without a model, on the bundled replies.
 fn replies() -> anyhow::Result<Work> {
     let pairs = read_pairs(&data("replies/replies.jsonl"))?.pairs.into_iter();
     let samples = pairs.map(|pair| RewardInput {
         text: pair.reply,
         fields: [("tweet".to_owned(), Value::from(pair.tweet))].into_iter().collect(),
+        ..RewardInput::default()
     });
     rewards(samples.collect(), json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams"}}))
 }
 
-/// Eight batches of 256 on the runner's thread, as training asks for them.
+/// Scores eight batches of 256 on the runner's thread, as in training.
 fn rewards(samples: Vec<RewardInput>, reward: Value) -> anyhow::Result<Work> {
     const BATCH: usize = 256;
     const BATCHES: usize = 8;
@@ -128,13 +129,13 @@ fn rewards(samples: Vec<RewardInput>, reward: Value) -> anyhow::Result<Work> {
     }))
 }
 
-/// A bundled file.
+/// Returns the path of a bundled file.
 fn data(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
 }
 
-/// Vectors of texts by a random encoder of the sizes of all-MiniLM-L6-v2: each text by itself, on all threads, as the embedder of a
-/// reward makes them.
+/// Embeds texts with a random encoder of the size of all-MiniLM-L6-v2, each text separately on all
+/// threads, as the embedder of a reward does.
 fn encoder(texts: usize, tokens: usize) -> anyhow::Result<Work> {
     const VOCABULARY: usize = 30_522;
     let config = json!({
@@ -156,12 +157,12 @@ fn encoder(texts: usize, tokens: usize) -> anyhow::Result<Work> {
     }))
 }
 
-/// How long completions are.
+/// Lengths of completions.
 #[derive(Clone, Copy, Debug)]
 enum Lengths {
-    /// Drawn from 8 to 256, each as likely as the other.
+    /// Uniform from 8 to 256.
     Ragged,
-    /// As many tokens in all, the same for each completion, or one more.
+    /// The same total, divided equally.
     Equal,
 }
 
@@ -181,7 +182,7 @@ impl Lengths {
     }
 }
 
-/// Ends each completion at a length of its own.
+/// Ends each completion at a given length.
 struct OfLengths(Vec<usize>);
 
 impl StopRule for OfLengths {
@@ -190,7 +191,7 @@ impl StopRule for OfLengths {
     }
 }
 
-/// 128 completions in groups of 8, 64 at the same time; what ends makes room for the next one.
+/// Samples 128 completions in groups of 8, 64 at a time.
 fn sampling_of(lengths: Lengths) -> anyhow::Result<Work> {
     let (lengths, shape) = (lengths.of(128), Shape::groups(16, LONGEST));
     let (policy, tokens) = (small(LONGEST).build()?, lengths.iter().sum());
@@ -198,13 +199,13 @@ fn sampling_of(lengths: Lengths) -> anyhow::Result<Work> {
     Ok(timed_sampling(&policy, rollout, shape.prompts(small(LONGEST)), tokens, 0.0))
 }
 
-/// `Learner::learn` on 8 groups of 8 completions of random ids, with rewards of 0 and 1 in turn.
+/// Runs `Learner::learn` on 8 groups of 8 random completions, with alternating rewards of 0 and 1.
 fn learning_of(lengths: Lengths) -> anyhow::Result<Work> {
     let (model, shape) = (small(LONGEST), Shape::groups(8, LONGEST));
     let policy = model.build()?;
     let reference = Frozen::snapshot(&policy);
     let mut config = grpo_config(shape)?;
-    // Nobody sampled these.
+    // No sampler recorded these log-probabilities.
     config.sampler_check.tolerance = f64::MAX;
     let lengths = lengths.of(shape.completions());
     let groups = shape.prompts(model).into_iter().zip(lengths.chunks(shape.group));

@@ -1,4 +1,4 @@
-//! All cases, by name. docs/benchmarks.md says what each is for.
+//! Benchmark cases by name. docs/benchmarks.md describes them.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -6,26 +6,26 @@ use serde::Serialize;
 use crate::models::{Model, Size};
 use crate::work::{Shape, Work, matmul, resident, sampling, step, training};
 
-/// A thing that is measured; as JSON, what `cargo xtask bench` needs to know of it.
+/// A benchmark case, written as JSON for `cargo xtask bench`.
 #[derive(Debug, Serialize)]
 pub struct Case {
     /// Its name.
     pub name: &'static str,
-    /// What the work of a repetition is counted in.
+    /// Unit of the work of a repetition.
     pub unit: &'static str,
-    /// Whether tests/peers/trl/bench.py measures the same.
+    /// Whether tests/peers/trl/bench.py has the same case.
     pub peer: bool,
-    /// The case whose rate is the limit of this one.
+    /// The case whose rate is an upper bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<&'static str>,
-    /// Whether it takes seconds, not minutes.
+    /// Whether it takes seconds instead of minutes.
     pub quick: bool,
-    /// Builds all that a repetition needs.
+    /// Prepares everything that a repetition needs.
     #[serde(skip)]
     pub prepare: fn() -> anyhow::Result<Work>,
 }
 
-/// What the acceptance tests ask for: 64 × 48 tokens in groups of 8, and 16 × 256.
+/// The sizes of the acceptance tests: 64 × 48 tokens in groups of 8, and 16 × 256.
 const SMALL: (Model, Shape) = (Model { size: Size::Small, context: 64 }, Shape::groups(8, 48));
 const MEDIUM: (Model, Shape) = (Model { size: Size::Medium, context: 256 }, Shape::groups(2, 256));
 
@@ -42,7 +42,7 @@ const fn with_peer(
 const OF_SMALL: Option<&str> = Some("matmul-small");
 const OF_MEDIUM: Option<&str> = Some("matmul-medium");
 
-/// In the order in which they are measured.
+/// In measuring order.
 pub const CASES: &[Case] = &[
     with_peer("matmul-small", "FLOP", None, true, || Ok(matmul(Size::Small, 64 * 48))),
     with_peer("matmul-medium", "FLOP", None, true, || Ok(matmul(Size::Medium, 8 * 256))),
@@ -72,16 +72,17 @@ pub const CASES: &[Case] = &[
 const RESIDENT: &str = "resident";
 
 impl Case {
-    /// The case of this name.
+    /// Returns the case of this name.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error for an unknown name.
     pub fn named(name: &str) -> anyhow::Result<&'static Self> {
         let found = CASES.iter().find(|case| case.name == name);
         found.with_context(|| format!("there is no case `{name}`; --list shows all"))
     }
 
-    /// Whether a first repetition is thrown away. What is measured over hundreds of steps sees its own beginning.
+    /// Returns whether the first repetition is discarded. Cases over hundreds of steps include
+    /// their own start.
     pub fn warms_up(&self) -> bool {
         self.name != RESIDENT
     }

@@ -1,7 +1,7 @@
-//! What the benchmarks measure: models of several sizes, and work on them, a repetition at a time.
+//! Benchmarks: models of several sizes, and repeatable work on them.
 //!
-//! The program `grpo-bench` runs the [`cases`] that Criterion cannot measure, a process each; the others are in
-//! `benches/functions.rs`. docs/benchmarks.md describes both.
+//! The program `grpo-bench` runs the [`cases`] that Criterion cannot measure, each in a separate
+//! process; the others are in `benches/functions.rs`. docs/benchmarks.md describes both.
 
 pub mod cases;
 pub mod models;

@@ -16,7 +16,7 @@ use grpo_process::ResidentMemory;
 use serde::Serialize;
 use serde_json::Value;
 
-/// That of `grpo`, whose speed is measured here.
+/// The allocator of `grpo`.
 #[global_allocator]
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
@@ -39,7 +39,7 @@ struct Arguments {
     /// Wait for a line `run` before each repetition, until standard input ends
     #[arg(long, conflicts_with = "repeat")]
     serve: bool,
-    /// Threads to compute with; all of the machine's where it is left out
+    /// Threads to compute with [default: all of the machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
@@ -65,7 +65,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let case = Case::named(arguments.case.as_deref().expect("clap asks for it"))?;
     let mut work = (case.prepare)()?;
-    // The first repetition makes what later ones find there: threads, pages, moments of the optimizer.
+    // The first repetition allocates threads, pages and optimizer state.
     if case.warms_up() {
         work()?;
     }
@@ -79,7 +79,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One repetition for each line `run`.
+/// Runs a repetition for each line `run`.
 fn serve(work: &mut Work) -> anyhow::Result<()> {
     for line in stdin().lock().lines() {
         let line = line.context("standard input could not be read")?;
@@ -96,7 +96,7 @@ fn answer(work: &mut Work) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first line: all is built and warm.
+/// The first line, after warm-up.
 #[derive(Serialize)]
 struct Ready {
     case: &'static str,
@@ -110,7 +110,7 @@ struct Answer {
     work: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     flops: Option<f64>,
-    /// Most memory that the process had resident so far; absent where the system does not say.
+    /// Peak resident memory so far, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,31 +1,31 @@
-//! The models that are measured: random weights, the sizes of the acceptance tests.
+//! Models with random weights in the sizes of the acceptance tests.
 
 use burn::tensor::Device;
 use grpo_model::{ModelConfig, MolGptConfig, Policy, Transformer};
 use serde_json::json;
 
-/// A model with a context of so many tokens.
+/// A model with a context length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// How large it is.
+    /// Size of the model.
     pub size: Size,
-    /// Tokens of its context.
+    /// Context length in tokens.
     pub context: usize,
 }
 
-/// How large a model is.
+/// Sizes of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// A MolGPT of 40,000 parameters, for what is measured over hundreds of steps.
+    /// A MolGPT with 40,000 parameters, for measurements over hundreds of steps.
     Tiny,
-    /// A MolGPT of 6.4 million: 8 × 256, vocabulary 100.
+    /// A MolGPT with 6.4 million parameters: 8 × 256, vocabulary 100.
     Small,
-    /// A GPT-2 of 54 million: 12 × 512, vocabulary 32,000, whose head is the table of tokens.
+    /// A GPT-2 with 54 million parameters: 12 × 512, vocabulary 32,000, tied head.
     Medium,
 }
 
 impl Size {
-    /// Layers, width, heads and tokens of the vocabulary.
+    /// Returns layers, width, heads and vocabulary size.
     fn numbers(self) -> [usize; 4] {
         match self {
             Self::Tiny => [2, 32, 2, 32],
@@ -34,22 +34,22 @@ impl Size {
         }
     }
 
-    /// Numbers of a token's state.
+    /// Returns the width.
     pub fn width(self) -> usize {
         self.numbers()[1]
     }
 
-    /// Tokens of the vocabulary.
+    /// Returns the vocabulary size.
     pub fn vocabulary(self) -> usize {
         self.numbers()[3]
     }
 }
 
 impl Model {
-    /// With random weights, ready to be trained.
+    /// Builds the model with random weights for training.
     ///
     /// # Errors
-    /// The sizes do not fit each other.
+    /// Returns an error if the sizes are inconsistent.
     pub fn build(self) -> anyhow::Result<Policy> {
         let config = self.config().map_err(anyhow::Error::msg)?;
         let model = Transformer::random(&config, 1, &Device::flex().autodiff())?;
@@ -74,8 +74,8 @@ impl Model {
         }
     }
 
-    /// Operations of the matrix products of a forward pass over tokens `from..to` of a sequence, with logits for
-    /// the last `scored` of them. Each token looks at itself and those in front of it.
+    /// Returns the operations of the matrix products in a forward pass over tokens `from..to` of a
+    /// sequence, with logits for the last `scored` of them. Attention is causal.
     pub fn forward_flops(self, from: usize, to: usize, scored: usize) -> f64 {
         let [layers, width, _, vocabulary] = self.size.numbers().map(|number| number as f64);
         // Queries, keys, values and output; up and down, 4 times as wide.
@@ -85,7 +85,7 @@ impl Model {
         (to - from) as f64 * linear + attention + scored as f64 * 2.0 * width * vocabulary
     }
 
-    /// The same with the way back, which needs twice as many.
+    /// Returns the operations of forward and backward pass; the backward pass needs twice as many.
     pub fn training_flops(self, tokens: usize, scored: usize) -> f64 {
         3.0 * self.forward_flops(0, tokens, scored)
     }
@@ -116,7 +116,7 @@ mod tests {
         let attention = 2.0 * 2.0 * 2.0 * 32.0 * 7.0;
         let head = 2.0 * 32.0 * 32.0;
         assert_eq!(model.forward_flops(2, 4, 1), 2.0 * linear + attention + head);
-        // A cache only spreads the work over several passes.
+        // A cache distributes the work over several passes.
         let apart = model.forward_flops(0, 5, 0) + model.forward_flops(5, 9, 4);
         assert_eq!(model.forward_flops(0, 9, 4), apart);
         assert_eq!(model.training_flops(9, 4), 3.0 * apart);

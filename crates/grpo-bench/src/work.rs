@@ -1,4 +1,4 @@
-//! Work that is built once and can be repeated.
+//! Repeatable work.
 
 mod sampling;
 mod step;
@@ -14,32 +14,32 @@ pub use self::step::{grpo_config, resident, step};
 pub use self::training::training;
 use crate::models::Size;
 
-/// Does the work of one repetition.
+/// Performs a repetition.
 pub type Work = Box<dyn FnMut() -> anyhow::Result<Repetition>>;
 
-/// What came of one repetition.
+/// Result of a repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Repetition {
-    /// Wall-clock time of the work alone.
+    /// Wall-clock time of the work.
     pub seconds: f64,
-    /// How much was done, in the case's unit.
+    /// Amount of work in the case's unit.
     pub work: f64,
-    /// Floating-point operations of the model's matrix products that the work needs, whoever does it: what an
-    /// implementation computes beside them or once more does not count.
+    /// Floating-point operations of the model's matrix products that the work requires, without
+    /// additional or repeated computation.
     pub flops: Option<f64>,
-    /// What else was measured.
+    /// Other measurements.
     pub details: Option<Value>,
 }
 
 impl Repetition {
-    /// `work` that took from `started` until now.
+    /// Returns the result of `work` that started at `started`.
     pub fn since(started: Instant, work: f64, flops: Option<f64>) -> Self {
         Self { seconds: started.elapsed().as_secs_f64(), work, flops, details: None }
     }
 }
 
-/// Burn's matrix product in f32, whose rate no model that is made of it can pass: half a second of the two products of a
-/// block's perceptron, which are two thirds of a model's, on `rows` tokens.
+/// Burn's f32 matrix product, an upper bound of the rate of models: half a second of the two
+/// products of a block's MLP, two thirds of a model's, on `rows` tokens.
 pub fn matmul(size: Size, rows: usize) -> Work {
     const LEAST: Duration = Duration::from_millis(500);
     let width = size.width();
@@ -53,7 +53,7 @@ pub fn matmul(size: Size, rows: usize) -> Work {
         let mut flops = 0.0;
         while started.elapsed() < LEAST {
             let y = x.clone().matmul(up.clone()).matmul(down.clone());
-            // A number is read, so that a backend that computes later has computed it now.
+            // Reading a number forces lazy backends to compute.
             let _one: Vec<f32> = y.slice([0..1, 0..1]).into_data().iter::<f32>().collect();
             flops += 2.0 * (2 * rows * width * 4 * width) as f64;
         }

@@ -49,7 +49,7 @@ fn cases_are_listed() {
 }
 
 #[test]
-fn bad_input_is_told_in_a_sentence() {
+fn reports_bad_input() {
     let check = |arguments: &[&str], input: &str, expect: &str| {
         let output = grpo_bench(arguments, input);
         assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -1,10 +1,10 @@
-//! One molecule, all its columns.
+//! All descriptors of a molecule.
 
 use crate::error::InvalidSmiles;
 use crate::molecule::Molecule;
 use crate::qed::Properties;
 
-/// All that is told about a valid molecule: one row of `grpo describe`.
+/// Descriptors of a valid molecule: a row of `grpo describe`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
     /// Canonical isomeric SMILES, as RDKit writes it.
@@ -15,14 +15,14 @@ pub struct Description {
     pub qed: f64,
     /// Synthetic accessibility, 1 (easy) to 10 (hard).
     pub sa: f64,
-    /// Bemis–Murcko scaffold without stereo; empty where there is no ring.
+    /// Bemis–Murcko scaffold without stereo; empty without rings.
     pub scaffold: String,
 }
 
-/// What a reward needs of a valid molecule.
+/// Scores of a valid molecule for a reward.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {
-    /// Canonical isomeric SMILES: the key of caches, and of uniqueness.
+    /// Canonical isomeric SMILES, used as a key.
     pub canonical: String,
     /// Quantitative estimate of drug-likeness, 0 to 1.
     pub qed: f64,
@@ -30,10 +30,10 @@ pub struct Scores {
     pub sa: f64,
 }
 
-/// Describes a SMILES, each property computed once.
+/// Computes all descriptors of a SMILES.
 ///
 /// # Errors
-/// The reason why the string is not a molecule, or the toolkit's failure.
+/// Returns why the string is not a molecule, or the failure of the toolkit.
 pub fn describe(smiles: &str) -> Result<Description, InvalidSmiles> {
     let molecule = Molecule::parse(smiles)?;
     Ok(Description {
@@ -45,10 +45,10 @@ pub fn describe(smiles: &str) -> Result<Description, InvalidSmiles> {
     })
 }
 
-/// QED, SA and the canonical form of a SMILES: [`describe`] without what a reward does not use.
+/// Computes QED, SA and the canonical form of a SMILES.
 ///
 /// # Errors
-/// The reason why the string is not a molecule, or the toolkit's failure.
+/// Returns why the string is not a molecule, or the failure of the toolkit.
 pub fn qed_and_sa(smiles: &str) -> Result<Scores, InvalidSmiles> {
     let molecule = Molecule::parse(smiles)?;
     Ok(Scores { qed: molecule.qed(), sa: molecule.sa()?, canonical: molecule.into_canonical() })

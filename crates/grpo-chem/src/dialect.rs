@@ -1,15 +1,16 @@
-//! Well-formed SMILES that the toolkit's parser does not read, in words that it does.
+//! Rewrites well-formed SMILES that the toolkit's parser does not support.
 //!
-//! RDKit reads `C(C.O)N` (a `.` inside a branch), ring closures whose two ends name different bonds, `\\` for `\`,
-//! `%(7)` for `7` and `[#6]` for `[C]`. Such strings are rare, so they are rewritten and not parsed here.
+//! RDKit reads `C(C.O)N` (a `.` inside a branch), ring closures with different bonds at both ends,
+//! `\\` for `\`, `%(7)` for `7` and `[#6]` for `[C]`. Such strings are rare, so they are rewritten
+//! instead of parsed here.
 
 use chematic::core::Element;
 
 use crate::grammar::Dialect;
 
-/// The same molecule without the constructs that [`Dialect`] lists; `None` where there are none.
+/// Returns the same molecule without the constructs in [`Dialect`], or `None` if there are none.
 ///
-/// `smiles` has passed [`grammar::check`](crate::grammar) and `dialect` is what the check returned.
+/// `smiles` has passed [`grammar::check`](crate::grammar), which returned `dialect`.
 pub(crate) fn rewrite(smiles: &str, dialect: &Dialect) -> Option<String> {
     if *dialect == Dialect::default() {
         return None;
@@ -32,7 +33,7 @@ pub(crate) fn rewrite(smiles: &str, dialect: &Dialect) -> Option<String> {
     Some(writer.finish())
 }
 
-/// A bracket atom with the symbol of its element instead of `#` and its atomic number.
+/// Replaces `#` and an atomic number in a bracket atom by the symbol.
 fn with_symbol(atom: &str) -> String {
     let Some((before, number)) = atom.split_once('#') else { return atom.to_owned() };
     let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
@@ -42,7 +43,8 @@ fn with_symbol(atom: &str) -> String {
     format!("{before}{symbol}{after}")
 }
 
-/// The same molecule without stereo and, hydrogen excepted, without isotopes; `None` where it has neither.
+/// Returns the molecule without stereo and isotopes (except of hydrogen), or `None` if it has
+/// neither.
 ///
 /// `smiles` has passed [`grammar::check`](crate::grammar).
 pub(crate) fn without_stereo(smiles: &str) -> Option<String> {
@@ -59,11 +61,11 @@ pub(crate) fn without_stereo(smiles: &str) -> Option<String> {
     (plain != smiles).then_some(plain)
 }
 
-/// A bracket atom without `@` and what belongs to it, and without its isotope: `[13C@@H]` becomes `[CH]`.
+/// Appends a bracket atom without chirality and isotope: `[13C@@H]` becomes `[CH]`.
 fn push_plain_atom(plain: &mut String, atom: &str) {
     let inside = &atom[1..];
     let symbol = inside.trim_start_matches(|c: char| c.is_ascii_digit());
-    // Deuterium is an atom of its own, an unlabelled hydrogen is not.
+    // Deuterium is a separate atom, an unlabelled hydrogen is not.
     let is_hydrogen =
         symbol.starts_with('H') && !symbol[1..].starts_with(|c: char| c.is_ascii_lowercase());
     let kept = if is_hydrogen { inside } else { symbol };
@@ -82,7 +84,7 @@ fn push_plain_atom(plain: &mut String, atom: &str) {
     }
 }
 
-/// One nesting of branches: what stands before its first `.`, and the fragments after it.
+/// A level of branches: the text before its first `.`, and the fragments after it.
 #[derive(Default)]
 struct Level {
     fragments: Vec<String>,
@@ -91,9 +93,9 @@ struct Level {
 
 struct Writer {
     levels: Vec<Level>,
-    /// Fragments that stood behind a `.` in a branch: they belong to no atom of it and go to the end.
+    /// Fragments after a `.` in a branch, which are moved to the end.
     detached: Vec<String>,
-    /// Old and new label of each ring that is open. New labels are never used twice, so fragments may move.
+    /// Old and new label of each open ring. New labels are never reused, so fragments may move.
     open_rings: Vec<(String, u32)>,
     labels: u32,
 }
@@ -133,7 +135,7 @@ impl Writer {
 
     fn push_ring(&mut self, label: &str) {
         let label = label.trim_matches(['%', '(', ')']);
-        // `%01` does not exist, but `%(01)` is the same ring as `1`.
+        // `%01` is invalid, but `%(01)` is the same ring as `1`.
         let label = match label.trim_start_matches('0') {
             "" => "0",
             trimmed => trimmed,

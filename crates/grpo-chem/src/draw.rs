@@ -1,32 +1,32 @@
-//! A molecule as a picture: a skeletal formula in SVG.
+//! Draws molecules as skeletal formulas in SVG.
 //!
-//! The toolkit says where atoms go and which bonds of an aromatic ring are double; the lines and letters are ours, so that
-//! the second line of a double bond lies inside its ring, lines end in front of letters, and the colours are those of the
-//! page that the picture is in (`currentColor`), light or dark. Stereo is not drawn: the toolkit's layout has no wedges for
-//! the corners of a ring. The text beside a picture has it.
+//! The toolkit computes atom positions and the double bonds of aromatic rings. Lines and letters
+//! are drawn here: the second line of a double bond lies inside its ring, lines end before letters,
+//! and colours adapt to the page (`currentColor`). Stereo is not drawn, because the toolkit's
+//! layout has no wedges for ring atoms; the text next to a drawing has it.
 
 use std::fmt::Write as _;
 
 use chematic::core::{AtomIdx, BondOrder, Molecule, apply_kekule, implicit_hcount, kekulize};
 use chematic::depict::{BOND_LEN, compute_layout};
 
-/// Space around the outermost atoms, in the units of the layout (a bond is 40).
+/// Space around the outermost atoms, in layout units (a bond is 40).
 const MARGIN: f64 = 22.0;
-/// Size of letters.
+/// Font size.
 const FONT: f64 = 17.0;
-/// From an atom with a letter to the end of its bonds.
+/// Distance from a labelled atom to its bonds.
 const GAP: f64 = 11.0;
-/// From a bond to its second line.
+/// Distance of the two lines of a double bond.
 const SECOND: f64 = 6.0;
 
-/// A place in the picture, `x` to the right and `y` down.
+/// A point of the drawing, `x` to the right and `y` down.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Place {
+struct Point {
     x: f64,
     y: f64,
 }
 
-impl Place {
+impl Point {
     fn toward(self, other: Self, share: f64) -> Self {
         Self { x: self.x + share * (other.x - self.x), y: self.y + share * (other.y - self.y) }
     }
@@ -36,9 +36,9 @@ impl Place {
     }
 }
 
-/// The picture of a sanitised molecule with `rings`.
+/// Draws a sanitised molecule with `rings`.
 pub(crate) fn draw(model: &Molecule, rings: &[Vec<usize>]) -> String {
-    // Where the toolkit finds no alternating bonds, the lines are dashed, as for any other aromatic bond.
+    // Without an assignment of double bonds, the lines of aromatic bonds are dashed.
     let kekule = kekulize(model).ok().map(|bonds| apply_kekule(model, &bonds));
     let model = kekule.as_ref().unwrap_or(model);
     let places = upright(places(model));
@@ -47,7 +47,7 @@ pub(crate) fn draw(model: &Molecule, rings: &[Vec<usize>]) -> String {
     let top = least(places.iter().map(|place| place.y)) - MARGIN;
     let width = -least(places.iter().map(|place| -place.x)) + MARGIN - left;
     let height = -least(places.iter().map(|place| -place.y)) + MARGIN - top;
-    // Letters beside an outermost atom need room too.
+    // Letters of outermost atoms need space too.
     let beside = labels.iter().flatten().map(|label| label.width()).fold(0.0, f64::max);
     let mut svg = format!(
         "<svg class=\"molecule\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{:.1} {top:.1} {:.1} {height:.1}\" \
@@ -76,53 +76,53 @@ pub(crate) fn draw(model: &Molecule, rings: &[Vec<usize>]) -> String {
     svg
 }
 
-fn places(model: &Molecule) -> Vec<Place> {
+fn places(model: &Molecule) -> Vec<Point> {
     let layout = compute_layout(model);
     let place = |i| {
         let point = layout.get(AtomIdx(i as u32));
-        Place { x: point.x, y: point.y }
+        Point { x: point.x, y: point.y }
     };
     (0..model.atom_count()).map(place).collect()
 }
 
-/// Turned by a quarter where it would be taller than wide: pages are wide.
-fn upright(places: Vec<Place>) -> Vec<Place> {
-    let span = |of: fn(&Place) -> f64| {
+/// Rotates the drawing by a quarter if it is taller than wide.
+fn upright(places: Vec<Point>) -> Vec<Point> {
+    let span = |of: fn(&Point) -> f64| {
         -least(places.iter().map(|place| -of(place))) - least(places.iter().map(of))
     };
     if span(|place| place.y) <= 1.2 * span(|place| place.x) {
         return places;
     }
-    places.iter().map(|place| Place { x: -place.y, y: place.x }).collect()
+    places.iter().map(|place| Point { x: -place.y, y: place.x }).collect()
 }
 
 fn least(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::INFINITY, f64::min)
 }
 
-/// The middle of the smallest ring that a bond is in: its second line lies on that side.
-fn inside(ends: [usize; 2], rings: &[Vec<usize>], places: &[Place]) -> Option<Place> {
+/// Returns the centre of the smallest ring of a bond; the second line is drawn on that side.
+fn inside(ends: [usize; 2], rings: &[Vec<usize>], places: &[Point]) -> Option<Point> {
     let ring = rings
         .iter()
         .filter(|ring| ends.iter().all(|end| ring.contains(end)))
         .min_by_key(|ring| ring.len())?;
     let n = ring.len() as f64;
-    let sum = |of: fn(&Place) -> f64| ring.iter().map(|&atom| of(&places[atom])).sum::<f64>() / n;
-    Some(Place { x: sum(|place| place.x), y: sum(|place| place.y) })
+    let sum = |of: fn(&Point) -> f64| ring.iter().map(|&atom| of(&places[atom])).sum::<f64>() / n;
+    Some(Point { x: sum(|place| place.x), y: sum(|place| place.y) })
 }
 
 fn bond_lines(
     svg: &mut String,
     order: BondOrder,
-    [from, to]: [Place; 2],
-    [a, b]: [Place; 2],
-    inside: Option<Place>,
+    [from, to]: [Point; 2],
+    [a, b]: [Point; 2],
+    inside: Option<Point>,
 ) {
     let length = a.distance(b).max(1.0);
-    // A unit vector across the bond.
-    let across = Place { x: -(b.y - a.y) / length, y: (b.x - a.x) / length };
+    // A unit vector perpendicular to the bond.
+    let across = Point { x: -(b.y - a.y) / length, y: (b.x - a.x) / length };
     let beside =
-        |place: Place, by: f64| Place { x: place.x + by * across.x, y: place.y + by * across.y };
+        |place: Point, by: f64| Point { x: place.x + by * across.x, y: place.y + by * across.y };
     match order {
         BondOrder::Double | BondOrder::Aromatic => {
             let dashed = order == BondOrder::Aromatic;
@@ -151,7 +151,7 @@ fn bond_lines(
     }
 }
 
-fn line(svg: &mut String, from: Place, to: Place, dashed: bool) {
+fn line(svg: &mut String, from: Point, to: Point, dashed: bool) {
     let dashes = if dashed { " stroke-dasharray=\"3 4\"" } else { "" };
     let _ = write!(
         svg,
@@ -160,7 +160,7 @@ fn line(svg: &mut String, from: Place, to: Place, dashed: bool) {
     );
 }
 
-/// What is written at an atom.
+/// The label of an atom.
 struct Label {
     isotope: Option<u16>,
     symbol: &'static str,
@@ -168,7 +168,7 @@ struct Label {
     charge: i8,
 }
 
-/// None for a carbon of the skeleton.
+/// Returns `None` for a carbon of the skeleton.
 fn label(model: &Molecule, atom: usize) -> Option<Label> {
     let index = AtomIdx(atom as u32);
     let found = model.atom(index);
@@ -182,7 +182,7 @@ fn label(model: &Molecule, atom: usize) -> Option<Label> {
 }
 
 impl Label {
-    /// How far its letters reach beside the atom, about.
+    /// Returns the approximate width of the letters next to the atom.
     fn width(&self) -> f64 {
         let letters = self.symbol.len() + usize::from(self.hydrogens > 0);
         FONT * 0.6 * (letters as f64 - 1.0)
@@ -198,8 +198,8 @@ impl Label {
         }
     }
 
-    /// The symbol in the middle of its atom, hydrogens on the free side.
-    fn write(&self, svg: &mut String, at: Place, free: Side) {
+    /// Writes the symbol at the atom and the hydrogens on the free side.
+    fn write(&self, svg: &mut String, at: Point, free: Side) {
         let symbol = self.symbol;
         let isotope = raised(&self.isotope.map(|mass| mass.to_string()).unwrap_or_default());
         let charge = raised(&self.charge());
@@ -221,7 +221,7 @@ impl Label {
         let is_alone = self.hydrogens == 0 || self.isotope.is_some();
         match free {
             Side::Left if !is_alone => {
-                // The charge stands behind the symbol, and so beyond the middle.
+                // The charge follows the symbol.
                 let beyond = if self.charge == 0 { 0.0 } else { 0.5 * FONT };
                 text("end", at.x + half + beyond, at.y, &format!("{hydrogens}{symbol}{charge}"));
             }
@@ -240,9 +240,9 @@ impl Label {
     }
 }
 
-/// From a symbol to the hydrogens above or below it.
+/// Distance from a symbol to hydrogens above or below.
 const LINE: f64 = 0.9 * FONT;
-/// Size of raised and lowered letters.
+/// Font size of subscripts and superscripts.
 const SMALL: f64 = 0.72 * FONT;
 
 fn raised(text: &str) -> String {
@@ -260,7 +260,7 @@ fn lowered(count: u8) -> String {
     )
 }
 
-/// Where an atom has no bond.
+/// A side of an atom without bonds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Right,
@@ -269,9 +269,9 @@ enum Side {
     Below,
 }
 
-/// The right one, where it is free: letters are read from the left.
-fn free_side(at: Place, neighbors: &[Place]) -> Side {
-    let is_free = |toward: fn(Place, Place) -> f64| {
+/// Prefers the right side, in reading direction.
+fn free_side(at: Point, neighbors: &[Point]) -> Side {
+    let is_free = |toward: fn(Point, Point) -> f64| {
         neighbors.iter().all(|neighbor| toward(at, *neighbor) < 0.3 * BOND_LEN)
     };
     if is_free(|at, neighbor| neighbor.x - at.x) {
@@ -284,7 +284,7 @@ fn free_side(at: Place, neighbors: &[Place]) -> Side {
     if down > 0.0 { Side::Above } else { Side::Below }
 }
 
-/// Colours that are seen on white and on near-black.
+/// Returns a colour that is legible on white and near-black.
 fn color(symbol: &str) -> &'static str {
     match symbol {
         "N" => "#3b78e7",

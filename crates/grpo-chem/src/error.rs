@@ -1,16 +1,16 @@
-//! Why a string is not a molecule.
+//! Reasons why a string is not a molecule.
 
-/// The reason a SMILES was refused, one sentence that fits a CSV cell.
+/// The reason why a SMILES was rejected, a sentence that fits into a CSV cell.
 ///
-/// Positions count bytes from 1, atoms count from 0 in the order of the string, as RDKit counts them.
+/// Positions count bytes from 1; atoms count from 0 in the order of the string, as in RDKit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSmiles {
-    /// Nothing but blanks. (RDKit reads this as a molecule without atoms, which has no property.)
+    /// The string is empty or blank. (RDKit reads it as a molecule without atoms and properties.)
     #[error("the string is empty")]
     Empty,
 
-    /// Longer than [`MAX_LENGTH`](crate::grammar::MAX_LENGTH) bytes.
+    /// The string has more than [`MAX_LENGTH`](crate::grammar::MAX_LENGTH) bytes.
     #[error("{length} bytes are more than the {limit} that are read")]
     TooLong {
         /// Bytes of the string, without surrounding blanks.
@@ -19,23 +19,23 @@ pub enum InvalidSmiles {
         limit: usize,
     },
 
-    /// More rings than [`MAX_RING_CLOSURES`](crate::grammar::MAX_RING_CLOSURES) in one string.
+    /// The string has more than [`MAX_RING_CLOSURES`](crate::grammar::MAX_RING_CLOSURES) rings.
     #[error("more than {limit} ring closures")]
     TooManyRings {
         /// The limit.
         limit: usize,
     },
 
-    /// The grammar of SMILES is violated.
+    /// The string violates the grammar of SMILES.
     #[error("syntax error at position {position}: {expected}")]
     Syntax {
-        /// Byte position, from 1; one more than the length where the string ends too early.
+        /// Byte position, from 1; one more than the length at the end.
         position: usize,
-        /// What should have stood there, or what is wrong with what stands there.
+        /// What was expected, or what is wrong.
         expected: &'static str,
     },
 
-    /// A ring-closure label that was opened and never closed.
+    /// A ring closure was not closed.
     #[error("ring closure {label} is opened at position {position} and never closed")]
     UnclosedRing {
         /// The label, 0 to 99999.
@@ -44,7 +44,7 @@ pub enum InvalidSmiles {
         position: usize,
     },
 
-    /// A ring closure from an atom to itself or to a neighbour it is already bonded to.
+    /// A ring closure to the same atom or to a bonded neighbour.
     #[error("ring closure {label} at position {position} {problem}")]
     RingClosure {
         /// The label, 0 to 99999.
@@ -55,41 +55,41 @@ pub enum InvalidSmiles {
         problem: &'static str,
     },
 
-    /// An atom has more bonds than its element permits, or as an aromatic atom a number of bonds that it does not, or
-    /// as a lone hydrogen such a charge.
+    /// An atom has an invalid number of bonds, or a lone hydrogen an invalid charge.
     #[error("atom {atom} has bonds or a charge that its element does not permit: {detail}")]
     Valence {
         /// Index of the atom, from 0.
         atom: usize,
-        /// The toolkit's own words.
+        /// The toolkit's message.
         detail: String,
     },
 
-    /// No assignment of single and double bonds fits the aromatic atoms, or one of them is in no ring.
+    /// No assignment of single and double bonds fits the aromatic atoms, or an aromatic atom is not
+    /// in a ring.
     #[error("the aromatic atoms cannot be kekulized: {detail}")]
     Kekulization {
-        /// The toolkit's own words.
+        /// The toolkit's message.
         detail: String,
     },
 
-    /// Refused by a step of sanitizing that is none of the above.
+    /// Another step of sanitisation failed.
     #[error("sanitizing failed: {detail}")]
     Sanitization {
-        /// The toolkit's own words.
+        /// The toolkit's message.
         detail: String,
     },
 
-    /// The toolkit panicked: nothing is known about the molecule, it may be a valid one.
+    /// The toolkit panicked, so the molecule may be valid.
     #[error("the toolkit failed: {detail}")]
     ToolkitPanic {
-        /// The first line of the panic's message.
+        /// The first line of the panic message.
         detail: String,
     },
 
-    /// Well-formed, but outside what the toolkit can represent.
+    /// Well-formed, but not supported by the toolkit.
     #[error("not supported: {detail}")]
     Unsupported {
-        /// The toolkit's own words.
+        /// The toolkit's message.
         detail: String,
     },
 }

@@ -1,8 +1,9 @@
-//! The grammar of SMILES, checked before the toolkit sees a string.
+//! The grammar of SMILES, checked before the toolkit parses a string.
 //!
-//! The toolkit's parser is lenient where RDKit's is not: `C()C`, `.C`, `C.`, `C=(C)C`, `C11`, `[C:]`, `C%00` and
-//! atoms outside brackets with an `@` all pass it. A generator that is rewarded for valid strings finds such holes,
-//! so this file accepts exactly the language of RDKit's parser (`Code/GraphMol/SmilesParse/smiles.yy`):
+//! The toolkit's parser accepts `C()C`, `.C`, `C.`, `C=(C)C`, `C11`, `[C:]`, `C%00` and atoms with
+//! `@` outside of brackets, which RDKit rejects. A generator that is rewarded for valid strings
+//! would exploit that, so this module accepts exactly the language of RDKit's parser
+//! (`Code/GraphMol/SmilesParse/smiles.yy`):
 //!
 //! ```text
 //! smiles  = atom step*
@@ -11,38 +12,41 @@
 //! label   = digit | '%' nonzero digit | '%(' digit{1,5} ')'
 //! ```
 //!
-//! It is an automaton with a stack of branch points, not recursive: no string can overflow the call stack. It also
-//! pairs the ring closures, because an atom closed onto itself or bonded twice to one neighbour is no molecule.
+//! It is an automaton with a stack of branch points instead of a recursive parser, so no string can
+//! overflow the call stack. It also pairs ring closures, because an atom closed onto itself or
+//! bonded twice to one neighbour is invalid.
 
 use crate::error::InvalidSmiles;
 
-/// Longest string that is read, in bytes. The toolkit's canonical form takes time in the square of the atoms: a
-/// string of this length takes up to 40 ms to describe, one of 20,000 atoms many seconds. Drug-like molecules have
-/// 20 to 110 bytes, vancomycin 290. It also bounds the nesting of branches, three bytes each, to 333: the toolkit's
-/// parser is recursive, and stops at 500.
+/// Longest supported string in bytes. Canonicalisation takes quadratic time: a string of this
+/// length takes up to 40 ms, one of 20,000 atoms many seconds. Drug-like molecules have 20 to 110
+/// bytes, vancomycin 290. The limit also bounds the nesting of branches (three bytes each) to 333,
+/// below the recursion limit of 500 of the toolkit's parser.
 pub const MAX_LENGTH: usize = 1_000;
 
-/// Most ring closures that are read, for the same reason: rings are compared pair by pair. Fullerene has 31.
+/// Largest supported number of ring closures, because rings are compared in pairs. Fullerene has
+/// 31.
 pub const MAX_RING_CLOSURES: usize = 100;
 
-/// Largest isotope and atom-map number. The toolkit reads a larger one as this.
+/// Largest isotope and atom-map number; the toolkit would limit a larger one to this.
 const LARGEST_NUMBER: Option<u32> = Some(65_535);
 
-/// What [`check`] saw in a well-formed string that the toolkit's parser may refuse (see `dialect.rs`).
+/// Constructs of a well-formed string that the toolkit's parser may reject (see `dialect.rs`).
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Dialect {
     /// A `.` inside a branch.
     pub split_branch: bool,
     /// A bond written `\\`, a ring label written `%(n)`, or an element written `#n`.
     pub spelling: bool,
-    /// Where a ring closure names two bonds that contradict: the position, from 0, of the symbol that does not count.
+    /// Positions, from 0, of bond symbols that are ignored because the other end of the ring
+    /// closure contradicts them.
     pub ignored_bonds: Vec<usize>,
 }
 
-/// Checks `smiles`, which must carry no blanks, against the grammar.
+/// Checks `smiles`, without blanks, against the grammar.
 ///
 /// # Errors
-/// Every variant of [`InvalidSmiles`] that can be told without chemistry.
+/// Every variant of [`InvalidSmiles`] that needs no chemistry.
 pub(crate) fn check(smiles: &str) -> Result<Dialect, InvalidSmiles> {
     if smiles.is_empty() {
         return Err(InvalidSmiles::Empty);
@@ -57,14 +61,14 @@ struct Checker<'a> {
     text: &'a [u8],
     at: usize,
     atoms: usize,
-    /// Where each open branch returns to: (atom, position of its parenthesis).
+    /// For each open branch, its atom and the position of its parenthesis.
     branches: Vec<(usize, usize)>,
     open_rings: Vec<OpenRing>,
     closures: usize,
-    /// Bonds as (smaller, larger) atom index, kept only to find a ring closure that doubles one.
+    /// Bonds as (smaller, larger) atom index, to find ring closures that duplicate one.
     bonds: Vec<(usize, usize)>,
     ring_bonds: Vec<RingBond>,
-    /// A construct that the toolkit would read as another one; told where the grammar is not violated.
+    /// A construct that the toolkit would misread; reported if the grammar is not violated.
     unsupported: Option<&'static str>,
     dialect: Dialect,
 }
@@ -147,7 +151,8 @@ impl<'a> Checker<'a> {
         if let Some(ring) = self.open_rings.first() {
             return Err(InvalidSmiles::UnclosedRing { label: ring.label, position: ring.position });
         }
-        // Only now are all chain bonds known: `C1C1` doubles one written before it, `C12CC12` one of its own kind.
+        // Only now are all chain bonds known: `C1C1` duplicates an earlier one, `C12CC12` another
+        // ring closure.
         for ring in self.ring_bonds {
             if self.bonds.contains(&ring.atoms) {
                 return Err(InvalidSmiles::RingClosure {
@@ -170,7 +175,7 @@ impl<'a> Checker<'a> {
         Ok(to)
     }
 
-    /// Consumes a bond symbol if one stands here, and says which: the first byte, `>` for `->` and `<` for `<-`.
+    /// Parses a bond symbol, if any, and returns its first byte, `>` for `->` and `<` for `<-`.
     fn bond(&mut self) -> Option<u8> {
         let (symbol, length) = match (self.peek()?, self.text.get(self.at + 1)) {
             (b'-', Some(b'>')) => (b'>', 2),
@@ -206,12 +211,12 @@ impl<'a> Checker<'a> {
         Ok(self.atoms - 1)
     }
 
-    /// What stands between `[` and `]`, and the `]`.
+    /// Parses the inside of `[` and `]`, and the `]`.
     fn bracket_atom(&mut self) -> Check {
         if self.number()? > LARGEST_NUMBER {
             self.unsupported = Some("an isotope above 65535");
         }
-        // A hydrogen atom takes no chirality, and its own hydrogen count only as `[HH]`.
+        // A hydrogen atom has no chirality, and a hydrogen count only as `[HH]`.
         if self.symbol()? != *b"H\0" {
             self.chirality()?;
         }
@@ -263,7 +268,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// `@`, `@@`, or a class (`@TH1`, `@AL2`, `@SP3`, `@TB20`, `@OH30`), whose number may be left out.
+    /// Parses `@`, `@@`, or a class (`@TH1`, `@AL2`, `@SP3`, `@TB20`, `@OH30`) with optional
+    /// number.
     fn chirality(&mut self) -> Check {
         if !self.take(b'@') {
             return Ok(());
@@ -333,7 +339,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A number without leading zeros, as RDKit reads isotopes, counts, charges and map numbers.
+    /// Parses a number without leading zeros, as RDKit does for isotopes, counts, charges and map
+    /// numbers.
     fn number(&mut self) -> Check<Option<u32>> {
         let Some(mut value) = self.digit() else {
             return Ok(None);
@@ -369,13 +376,13 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Where both ends of a ring closure name a bond and the two differ, the position of the one RDKit ignores: the
-/// closing one, unless the opening one is a mere direction.
+/// If both ends of a ring closure have different bonds, returns the position of the one that RDKit
+/// ignores: the closing one, unless the opening one is only a direction.
 fn contradiction(open: Option<(u8, usize)>, close: Option<(u8, usize)>) -> Option<usize> {
     let ((open, open_at), (close, close_at)) = (open?, close?);
     let directs = |symbol| matches!(symbol, b'/' | b'\\');
     match (directs(open), directs(close)) {
-        // Both are read outwards from their atom, so one bond has one direction where the symbols differ.
+        // Both are read from their atom outwards, so the same direction has different symbols.
         (true, true) => (open == close).then_some(close_at),
         (true, false) => Some(open_at),
         _ => (open != close).then_some(close_at),
@@ -386,7 +393,7 @@ fn contradiction(open: Option<(u8, usize)>, close: Option<(u8, usize)>) -> Optio
 const CHIRAL_CLASSES: [(&[u8], u32); 5] =
     [(b"TH", 2), (b"AL", 2), (b"SP", 3), (b"TB", 20), (b"OH", 30)];
 
-/// Aromatic symbols, the elements of one letter, and the wildcard.
+/// Aromatic symbols, one-letter elements, and the wildcard.
 const ONE_LETTER_SYMBOLS: &[u8] = b"HBCNOFPSIKVYWUbcnops*";
 
 const TWO_LETTER_SYMBOLS: &[[u8; 2]] = &[

@@ -1,23 +1,26 @@
-//! One molecule's panic, kept to this molecule.
+//! Confines a panic to one molecule.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::InvalidSmiles;
 
-/// Runs a call into the toolkit; a panic in it is an error of this call.
+/// Calls the toolkit and converts a panic to an error.
 ///
-/// `chematic` holds hundreds of `unwrap`s. No input is known that trips one, but a training asks it about millions of
-/// strings that nobody has seen, and none of them may end the run. The panic hook stays as it is, so the place of a
-/// panic is still reported. An overflow of the stack cannot be caught: `grammar::MAX_LENGTH` rules it out.
+/// `chematic` contains hundreds of `unwrap`s. No input is known to trigger one, but training asks
+/// about millions of unseen strings, and none of them may end the run. The panic hook is unchanged,
+/// so panics are still reported. A stack overflow cannot be caught; `grammar::MAX_LENGTH` prevents
+/// it.
 ///
-/// Nothing half-changed is seen afterwards: `call` borrows molecules whose caches are filled once, each whole or not.
+/// No partial change is visible afterwards: `call` borrows molecules whose caches are filled once
+/// and completely.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, InvalidSmiles> {
     catch_unwind(AssertUnwindSafe(call))
         .map_err(|payload| InvalidSmiles::ToolkitPanic { detail: first_line(payload.as_ref()) })
 }
 
-/// Of what was given to `panic!`; the others (`assert_eq!`) show values, which fit no cell of a table.
+/// Returns the first line of a `panic!` message. Other panics (`assert_eq!`) contain values that do
+/// not fit into a table cell.
 fn first_line(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());

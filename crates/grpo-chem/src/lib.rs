@@ -1,13 +1,14 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`describe`] gives every column of `grpo describe`, [`qed_and_sa`] the two scores that a reward needs. Both agree
-//! with RDKit 2026.09 (`tests/peers/rdkit` holds the programs that compare), and no input makes them panic: what is
-//! not a molecule is an [`InvalidSmiles`] with its reason, and so is a molecule on which the toolkit itself fails.
+//! [`describe`] computes every column of `grpo describe`, [`qed_and_sa`] the two scores of a
+//! reward. Both agree with RDKit 2026.09 (`tests/peers/rdkit` contains the comparisons). No input
+//! makes them panic: an invalid string, or a molecule on which the toolkit fails, is an
+//! [`InvalidSmiles`] with a reason.
 //!
-//! Three layers, each replaceable alone:
-//! - [`grammar`] refuses what the toolkit's parser would let through;
-//! - [`Molecule`] is all that this crate asks of a chemistry library;
-//! - [`qed`] and [`sa_score`] are plain formulas over what a toolkit counts.
+//! There are three layers:
+//! - [`grammar`] rejects what the toolkit's parser would accept wrongly;
+//! - [`Molecule`] wraps the chemistry library;
+//! - [`qed`] and [`sa_score`] are formulas over the toolkit's counts.
 
 mod describe;
 mod dialect;

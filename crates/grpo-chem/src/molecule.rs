@@ -1,7 +1,7 @@
-//! Molecules, by the pure-Rust toolkit `chematic`, pinned and measured against RDKit.
+//! Molecules, based on the pure-Rust toolkit `chematic`, pinned and compared with RDKit.
 //!
-//! Only its entry points that follow RDKit are used; its own `parse` does not sanitise, its own canonical form and
-//! `sa_score` are other definitions under the same names.
+//! Only entry points that follow RDKit are used: `parse` does not sanitise, and its canonical form
+//! and `sa_score` have other definitions.
 
 use std::sync::Arc;
 
@@ -29,58 +29,60 @@ use crate::qed::{Properties, qed};
 use crate::rings::{count_aromatic_rings, count_rings, has_bridging_heteroarene};
 use crate::sa::{Complexity, sa_score};
 
-/// A sanitised molecule: grammar, valences and aromaticity have been checked.
+/// A sanitised molecule with checked grammar, valences and aromaticity.
 pub struct Molecule {
     smiles: String,
-    /// As it was written: stereo and scaffold are perceived from here.
+    /// As written; stereo and scaffold are perceived from it.
     graph: Graph,
-    /// As RDKit holds it: the descriptors count here.
+    /// As RDKit represents it; descriptors are computed from it.
     model: Graph,
     canonical: String,
-    /// Counted while parsing, so that a toolkit that fails at it refuses the molecule there.
+    /// Computed during parsing, so that a failure rejects the molecule there.
     properties: Properties,
 }
 
 impl Molecule {
-    /// Reads a SMILES (surrounding blanks are ignored) and sanitises it.
+    /// Parses and sanitises a SMILES; surrounding blanks are ignored.
     ///
     /// # Errors
-    /// The reason why RDKit would refuse the string, or why this crate does (length, a feature without support, a panic
-    /// of the toolkit).
+    /// Returns why RDKit or this crate (length, unsupported feature, panic of the toolkit) rejects
+    /// the string.
     pub fn parse(smiles: &str) -> Result<Self, InvalidSmiles> {
         guarded(|| parse(smiles))?
     }
 
-    /// The canonical isomeric SMILES, as RDKit's `MolToSmiles` writes it.
+    /// Returns the canonical isomeric SMILES as RDKit's `MolToSmiles` writes it.
     pub fn canonical_smiles(&self) -> &str {
         &self.canonical
     }
 
-    /// The canonical isomeric SMILES, without a copy.
+    /// Returns the canonical isomeric SMILES without a copy.
     pub fn into_canonical(self) -> String {
         self.canonical
     }
 
-    /// The eight properties behind QED, as `rdkit.Chem.QED.properties` counts them.
+    /// Returns the eight properties of QED as in `rdkit.Chem.QED.properties`.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// Quantitative estimate of drug-likeness, 0 to 1.
+    /// Returns the quantitative estimate of drug-likeness, 0 to 1.
     pub fn qed(&self) -> f64 {
         qed(&self.properties)
     }
 
-    /// Synthetic accessibility, 1 (easy) to 10 (hard).
+    /// Returns the synthetic accessibility, 1 (easy) to 10 (hard).
     ///
     /// # Errors
-    /// [`InvalidSmiles::Unsupported`] where the toolkit cannot count fragments or stereocentres (never seen on organic
-    /// molecules): a score from half of the terms would be silently wrong. [`InvalidSmiles::ToolkitPanic`].
+    /// [`InvalidSmiles::Unsupported`] if the toolkit cannot count fragments or stereocentres (never
+    /// seen with organic molecules), because a partial score would be silently wrong.
+    /// [`InvalidSmiles::ToolkitPanic`].
     pub fn sa(&self) -> Result<f64, InvalidSmiles> {
         Ok(sa_score(&guarded(|| complexity(self))??))
     }
 
-    /// The Bemis–Murcko scaffold without stereo, as RDKit's `MurckoScaffoldSmiles`; empty where there is no ring.
+    /// Returns the Bemis–Murcko scaffold without stereo, as RDKit's `MurckoScaffoldSmiles`; empty
+    /// without rings.
     ///
     /// # Errors
     /// [`InvalidSmiles::ToolkitPanic`].
@@ -88,8 +90,8 @@ impl Molecule {
         guarded(|| scaffold(self))
     }
 
-    /// The molecule as a skeletal formula: one `<svg>` element in the colours of the page around it, to be put into HTML as
-    /// it is. All of its text is element symbols and numbers. Stereo is not drawn.
+    /// Draws the molecule as an `<svg>` element for HTML, in the colours of the page. Its text
+    /// consists of element symbols and numbers. Stereo is not drawn.
     ///
     /// # Errors
     /// [`InvalidSmiles::ToolkitPanic`].
@@ -102,8 +104,8 @@ fn parse(smiles: &str) -> Result<Molecule, InvalidSmiles> {
     let smiles = without_name(smiles)?;
     let dialect = grammar::check(smiles)?;
     let smiles = rewrite(smiles, &dialect).unwrap_or_else(|| smiles.to_owned());
-    // The template parser builds the graph without chemistry; writing the canonical form sanitises it as RDKit
-    // does, so that every refusal of valences and aromaticity comes from one place.
+    // The template parser does no chemistry. Writing the canonical form sanitises as RDKit does, so
+    // all errors of valence and aromaticity come from there.
     let graph = parse_template(&smiles).map_err(from_parser)?;
     let canonical = rdkit_canonical_smiles(&graph).map_err(from_sanitizer)?;
     let model = sanitized(&graph);
@@ -138,7 +140,7 @@ fn complexity(molecule: &Molecule) -> Result<Complexity, InvalidSmiles> {
     let rings = count_rings(&smallest_rings(model));
     let fingerprint = rdkit_morgan_fingerprint(model, &RdkitMorganConfig::default())
         .map_err(|error| InvalidSmiles::Unsupported { detail: format!("no fragments: {error}") })?;
-    // From the order of a hash table, so that the sum over them has the same last bit everywhere.
+    // Sorted, because the order of a hash table would change the rounding of the sum.
     let mut fragments: Vec<(u32, u32)> = fingerprint.sparse_counts.into_iter().collect();
     fragments.sort_unstable();
     Ok(Complexity {
@@ -152,8 +154,8 @@ fn complexity(molecule: &Molecule) -> Result<Complexity, InvalidSmiles> {
 }
 
 fn scaffold(molecule: &Molecule) -> String {
-    // RDKit writes the scaffold with `isomericSmiles=False`. Taking stereo and isotopes from the molecule first
-    // gives the same, because they do not decide which atoms belong to the scaffold.
+    // RDKit writes the scaffold with `isomericSmiles=False`. Removing stereo and isotopes first is
+    // equivalent, because they do not affect which atoms belong to the scaffold.
     let scaffold = match without_stereo(&molecule.smiles) {
         Some(plain) => parse_template(&plain).map(|graph| rdkit_murcko_scaffold(&graph)),
         None => Ok(rdkit_murcko_scaffold(&molecule.graph)),
@@ -161,7 +163,8 @@ fn scaffold(molecule: &Molecule) -> String {
     scaffold.map_or_else(|_| String::new(), Result::unwrap_or_default)
 }
 
-/// The SMILES of a line `SMILES name`. A CXSMILES extension is no name: it would change the molecule.
+/// Returns the SMILES of a line `SMILES name`. A CXSMILES extension is not a name, because it would
+/// change the molecule.
 fn without_name(line: &str) -> Result<&str, InvalidSmiles> {
     let line = line.trim_matches(|c: char| c.is_ascii_whitespace());
     match line.split_once([' ', '\t', '\n']) {
@@ -173,12 +176,13 @@ fn without_name(line: &str) -> Result<&str, InvalidSmiles> {
     }
 }
 
-/// The molecule as RDKit holds it after `MolFromSmiles`, ready for every descriptor.
+/// Returns the molecule as RDKit represents it after `MolFromSmiles`.
 fn sanitized(graph: &Graph) -> Graph {
-    // `None` is left for a lone hydrogen, which sanitising does not change.
+    // `None` means a lone hydrogen, which sanitising does not change.
     let model = rdkit_parsed_molecule(graph).unwrap_or_else(|| graph.clone());
-    // The model carries RDKit's aromaticity. Without this entry in its cache the descriptors would perceive it anew
-    // with a second, less exact engine (seen on =[Se] beside a ring, and on metals in porphyrins).
+    // The model has RDKit's aromaticity. Without this cache entry the descriptors would use a
+    // second, less exact perception (seen with =[Se] next to a ring, and with metals in
+    // porphyrins).
     if !rdkit_parity_view_is_identity(&model) {
         let view: Result<Graph, AromaticityError> = Ok(model.clone());
         model.seed_derived(DerivedSlot::RdkitParityAromatic, Arc::new(view));
@@ -208,7 +212,7 @@ fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
     }
 }
 
-/// RDKit's symmetrised smallest set of smallest rings of a sanitised molecule.
+/// Returns RDKit's symmetrised smallest set of smallest rings.
 fn smallest_rings(model: &Graph) -> Vec<Vec<usize>> {
     let bonds: Vec<(usize, usize, bool)> = model
         .bonds()

@@ -1,6 +1,7 @@
-//! The substructure patterns behind QED's acceptors and alerts.
+//! Substructure patterns of QED's acceptors and alerts.
 //!
-//! RDKit's lists (`data/LICENSE` names their source), written by `tests/peers/rdkit/make_qed_smarts.py`.
+//! RDKit's lists (`data/LICENSE` names their source), written by
+//! `tests/peers/rdkit/make_qed_smarts.py`.
 
 use std::sync::LazyLock;
 
@@ -9,14 +10,15 @@ use chematic::smarts::{
     MatchConfig, QueryMolecule, find_matches, has_match_with_config, parse_smarts,
 };
 
-/// Matches of QED's eleven acceptor patterns, summed; `view` must carry RDKit's aromaticity.
+/// Returns the number of matches of QED's eleven acceptor patterns; `view` must have RDKit's
+/// aromaticity.
 pub(crate) fn count_acceptors(view: &Molecule) -> u32 {
     static QUERIES: LazyLock<Vec<QueryMolecule>> =
         LazyLock::new(|| queries(include_str!("../data/qed_acceptors.smarts")));
     QUERIES.iter().map(|query| find_matches(query, view).len() as u32).sum()
 }
 
-/// How many of QED's 116 structural alerts match; `view` must carry RDKit's aromaticity.
+/// Returns how many of QED's 116 structural alerts match; `view` must have RDKit's aromaticity.
 pub(crate) fn count_alerts(view: &Molecule) -> u32 {
     static QUERIES: LazyLock<Vec<QueryMolecule>> =
         LazyLock::new(|| queries(include_str!("../data/qed_alerts.smarts")));

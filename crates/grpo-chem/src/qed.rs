@@ -3,7 +3,7 @@
 //! Bickerton, Paolini, Besnard, Muresan, Hopkins, "Quantifying the chemical beauty of drugs", Nature Chemistry 4
 //! (2012) 90–98, with the parameters and mean weights of RDKit's `rdkit.Chem.QED`.
 
-/// The eight properties that QED judges, as `rdkit.Chem.QED.properties` counts them.
+/// The eight properties of QED as in `rdkit.Chem.QED.properties`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Properties {
     /// Average molecular weight in g/mol, hydrogens included.
@@ -24,8 +24,8 @@ pub struct Properties {
     pub alerts: u32,
 }
 
-/// Quantitative estimate of drug-likeness, 0 to 1: the weighted geometric mean of eight desirabilities,
-/// exp(Σ wᵢ ln dᵢ / Σ wᵢ) (Bickerton 2012, equation 2).
+/// Returns the quantitative estimate of drug-likeness, 0 to 1: the weighted geometric mean of eight
+/// desirabilities, exp(Σ wᵢ ln dᵢ / Σ wᵢ) (Bickerton 2012, equation 2).
 pub fn qed(properties: &Properties) -> f64 {
     let values = [
         properties.mw,
@@ -46,7 +46,7 @@ pub fn qed(properties: &Properties) -> f64 {
     (log_sum / weight_sum).exp()
 }
 
-/// Parameters of one asymmetric double sigmoidal, and the weight of its property.
+/// Parameters of an asymmetric double sigmoid, and the weight of its property.
 struct Term {
     weight: f64,
     a: f64,

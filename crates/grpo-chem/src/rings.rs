@@ -1,4 +1,4 @@
-//! What the scores count in the rings of a molecule.
+//! Ring counts of the scores.
 
 use chematic::core::{AtomIdx, BondOrder, Molecule};
 use chematic::perception::ring_atom_flags;
@@ -6,15 +6,15 @@ use chematic::perception::ring_atom_flags;
 /// Counts over RDKit's symmetrised smallest set of smallest rings.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RingCounts {
-    /// Atoms that are the only one shared by two rings (`CalcNumSpiroAtoms`).
+    /// Atoms that two rings share as their only common atom (`CalcNumSpiroAtoms`).
     pub spiro_atoms: usize,
-    /// Ends of the paths of two or more bonds that two rings share (`CalcNumBridgeheadAtoms`).
+    /// Ends of paths of at least two bonds that two rings share (`CalcNumBridgeheadAtoms`).
     pub bridgeheads: usize,
     /// Whether any ring has more than eight atoms.
     pub macrocycle: bool,
 }
 
-/// Counts in `rings`, each a list of atoms in the order of the ring.
+/// Counts in `rings`, each a list of atoms in ring order.
 pub(crate) fn count_rings(rings: &[Vec<usize>]) -> RingCounts {
     let bonds: Vec<Vec<(usize, usize)>> = rings.iter().map(|ring| ring_bonds(ring)).collect();
     let mut spiro = Vec::new();
@@ -35,14 +35,16 @@ pub(crate) fn count_rings(rings: &[Vec<usize>]) -> RingCounts {
     }
 }
 
-/// Aromatic rings as QED counts them: RDKit deletes what matches `[$([A;R][!a])]`, every aliphatic ring atom with an
-/// aliphatic neighbour, and counts the smallest rings of what is left: bonds + components − atoms.
+/// Counts aromatic rings as QED does: RDKit deletes matches of `[$([A;R][!a])]`, aliphatic ring
+/// atoms with an aliphatic neighbour, and counts the smallest rings of the rest: bonds + components
+/// − atoms.
 pub(crate) fn count_aromatic_rings(view: &Molecule) -> u32 {
     let in_ring = ring_atom_flags(view);
     let kept: Vec<bool> = (0..view.atom_count())
         .map(|atom| {
             let index = AtomIdx(atom as u32);
-            // The pattern's unwritten bond is single or aromatic, so `=O` on a ring carbon does not count.
+            // The implicit bond of the pattern is single or aromatic, so `=O` on a ring carbon does
+            // not count.
             let has_aliphatic_neighbor = || {
                 view.neighbors(index).any(|(other, bond)| {
                     !view.atom(other).aromatic && is_single_or_aromatic(view.bond(bond).order)
@@ -65,11 +67,12 @@ pub(crate) fn count_aromatic_rings(view: &Molecule) -> u32 {
     cycles
 }
 
-/// Whether the toolkit may have missed that a ring is aromatic, as in 2,5-bridged furans and thiophenes.
+/// Returns whether the toolkit may have missed an aromatic ring, as in 2,5-bridged furans and
+/// thiophenes.
 ///
-/// RDKit leaves aromatic what has an O or S in a ring of nine or more atoms, unless a smaller ring that has the atom comes first
-/// in its list of rings. The toolkit lists rings in another order: it took 1,180 of 3,167 such SMILES for something else
-/// than RDKit 2026.09.1 does. `rings` are those of `model`.
+/// RDKit keeps an O or S in a ring of nine or more atoms aromatic, unless a smaller ring with that
+/// atom comes first in its list of rings. The toolkit lists rings in another order and disagreed
+/// with RDKit 2026.09.1 on 1,180 of 3,167 such SMILES. `rings` are those of `model`.
 pub(crate) fn has_bridging_heteroarene(model: &Molecule, rings: &[Vec<usize>]) -> bool {
     let is_conjugated = |atom: usize| {
         let index = AtomIdx(atom as u32);
@@ -92,7 +95,7 @@ pub(crate) fn has_bridging_heteroarene(model: &Molecule, rings: &[Vec<usize>]) -
     })
 }
 
-/// Atoms of the largest ring that is not a macrocycle.
+/// Size of the largest ring that is not a macrocycle.
 const LARGEST_SMALL_RING: usize = 8;
 
 fn is_single_or_aromatic(order: BondOrder) -> bool {
@@ -104,7 +107,7 @@ fn ring_bonds(ring: &[usize]) -> Vec<(usize, usize)> {
     ring.iter().zip(next).map(|(&a, &b)| (a.min(b), a.max(b))).collect()
 }
 
-/// Atoms on exactly one of the bonds that two rings share, where they share two or more.
+/// Returns the atoms on exactly one of the bonds that two rings share, if they share at least two.
 fn path_ends(first: &[(usize, usize)], second: &[(usize, usize)]) -> Vec<usize> {
     let shared: Vec<_> = first.iter().filter(|bond| second.contains(bond)).collect();
     if shared.len() < 2 {
@@ -139,7 +142,7 @@ impl Forest {
         atom
     }
 
-    /// Joins two sets; false where they were one already.
+    /// Joins two sets; returns false if they were one already.
     fn join(&mut self, a: usize, b: usize) -> bool {
         let (a, b) = (self.root(a), self.root(b));
         self.0[a] = b;

@@ -6,10 +6,10 @@
 
 use crate::sa_table;
 
-/// What the score is computed from.
+/// Inputs of the score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Complexity {
-    /// Atoms of the molecule as RDKit holds it: hydrogens count only where RDKit keeps them.
+    /// Atoms as RDKit represents the molecule: hydrogens count only if RDKit keeps them.
     pub atoms: usize,
     /// Stereocentres, assigned or not (`FindMolChiralCenters(includeUnassigned=True)`).
     pub stereocenters: usize,
@@ -19,21 +19,21 @@ pub struct Complexity {
     pub bridgeheads: usize,
     /// Whether any ring has more than eight atoms.
     pub macrocycle: bool,
-    /// Morgan environments up to radius 2: identifier and how often it occurs, each identifier once.
+    /// Morgan environments up to radius 2: distinct identifiers and counts.
     pub fragments: Vec<(u32, u32)>,
 }
 
-/// Synthetic accessibility, 1 (easy) to 10 (hard); NaN for a molecule without fragments, which has no score.
+/// Returns the synthetic accessibility, 1 (easy) to 10 (hard); NaN without fragments.
 pub fn sa_score(complexity: &Complexity) -> f64 {
     let raw =
         fragment_score(complexity) - complexity_penalty(complexity) + symmetry_bonus(complexity);
-    // Raw values lie between -4 and 2.5; turned round and stretched to 1..10, with the hard end smoothed.
+    // Raw values from -4 to 2.5 are inverted and stretched to 1..10, with the hard end smoothed.
     let score = 11.0 - (raw + 5.0) / 6.5 * 9.0;
     let score = if score > 8.0 { 8.0 + (score - 8.0).ln() } else { score };
     score.clamp(1.0, 10.0)
 }
 
-/// Mean contribution of the fragments; what the table lacks is rare, and counts -4.
+/// Returns the mean contribution of the fragments; an unknown one counts as -4.
 fn fragment_score(complexity: &Complexity) -> f64 {
     let mut sum = 0.0;
     let mut count = 0.0;

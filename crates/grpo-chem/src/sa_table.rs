@@ -1,11 +1,12 @@
-//! The fragment contributions of the SA score, embedded in packed form.
+//! Packed fragment contributions of the SA score.
 //!
-//! 705,292 identifiers of Morgan environments with 3,549 distinct contributions; `data/LICENSE` names their source.
-//! `tests/peers/rdkit/make_sa_table.py` packs them and documents the format.
+//! Contains 705,292 identifiers of Morgan environments with 3,549 distinct contributions;
+//! `data/LICENSE` names their source. `tests/peers/rdkit/make_sa_table.py` packs them and documents
+//! the format.
 
 use std::sync::LazyLock;
 
-/// The contribution of a Morgan environment, or `None` where the table lacks it.
+/// Returns the contribution of a Morgan environment, if known.
 pub(crate) fn contribution(identifier: u32) -> Option<f64> {
     static TABLE: LazyLock<Table> = LazyLock::new(|| {
         unpack(include_bytes!("../data/sa_fragments.bin"))
@@ -14,13 +15,14 @@ pub(crate) fn contribution(identifier: u32) -> Option<f64> {
     TABLE.get(identifier).map(|scaled| f64::from(scaled) / SCALE)
 }
 
-/// Contributions are stored as integers of this many parts.
+/// Fixed-point scale of stored contributions.
 const SCALE: f64 = 10_000.0;
 
-/// Identifiers in 65,536 buckets by their upper half. They are hashes already, so a bucket holds about eleven, and
-/// filling it costs a third of what a hash table does: every program that scores one molecule waits for that.
+/// Identifiers in 65,536 buckets by their upper half. Identifiers are hashes, so a bucket has about
+/// eleven. Filling buckets takes a third of the time of a hash table, which delays the first score
+/// of every program.
 struct Table {
-    /// Where each bucket begins in `entries`, and at last where the last one ends.
+    /// Start of each bucket in `entries`, and the end of the last.
     starts: Vec<u32>,
     /// Lower half of the identifier, and the index of its contribution.
     entries: Vec<(u16, u16)>,
@@ -62,7 +64,7 @@ fn halves(identifier: u32) -> (usize, u16) {
     ((identifier >> 16) as usize, identifier as u16)
 }
 
-/// `None` where the bytes are not a table.
+/// Returns `None` if the bytes are not a table.
 fn unpack(bytes: &[u8]) -> Option<Table> {
     let rest = bytes.strip_prefix(b"SAF1")?;
     let (groups, rest) = rest.split_first_chunk::<4>()?;
@@ -71,7 +73,8 @@ fn unpack(bytes: &[u8]) -> Option<Table> {
     let headers = headers.chunks_exact(9);
 
     let total: usize = headers.clone().map(|header| count_of(header) as usize).sum();
-    // An identifier takes at least one bit: no header makes this ask for more memory than the file is worth.
+    // An identifier takes at least one bit, so a header cannot cause a larger allocation than the
+    // file justifies.
     if total > packed.len() * 8 {
         return None;
     }
@@ -135,13 +138,13 @@ impl<'a> Bits<'a> {
         high.checked_shl(low)?.checked_add(value)
     }
 
-    /// At least 57 bits, where so many are left.
+    /// Refills to at least 57 bits, if that many are left.
     fn refill(&mut self) {
         if self.filled > 56 {
             return;
         }
         if let Some(word) = self.bytes.first_chunk::<8>() {
-            // Whole bytes are counted; the bits of a further one are the right ones already, and are read again.
+            // Whole bytes are counted; further bits are correct already and are read again.
             self.window |= u64::from_be_bytes(*word) >> self.filled;
             let whole = (63 - self.filled) / 8;
             self.bytes = &self.bytes[whole as usize..];
@@ -179,7 +182,7 @@ mod tests {
             })
             .collect();
         assert_eq!(identifiers.len(), 705_292);
-        // A checksum over RDKit's pickle, from Python: sum(id % 9973 * round(score * 10000)).
+        // A checksum of RDKit's pickle, computed in Python: sum(id % 9973 * round(score * 10000)).
         let checksum: i64 = identifiers
             .iter()
             .map(|&id| i64::from(id % 9973) * i64::from(table.get(id).unwrap()))

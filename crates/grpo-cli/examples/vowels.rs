@@ -320,6 +320,10 @@ samples = 20
         std::fs::write(path("other.toml"), unknown.replace("\"vowels\"", "\"vowel\"")).unwrap();
         let refused = grpo_app::run(&[&Words], ["vowels", "train", &path("other.toml")]);
         let refused = refused.unwrap_err().to_string();
-        assert!(refused.ends_with("there are: answer, composite, pattern, vowels"), "{refused}");
+        assert!(
+            refused
+                .ends_with("there are: answer, command, composite, http, pattern, python, vowels"),
+            "{refused}"
+        );
     }
 }

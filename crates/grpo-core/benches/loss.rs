@@ -1,7 +1,7 @@
-//! Advantages, and the loss forward and backward, at the size of a large step. Neither knows of a vocabulary;
-//! what does is in grpo-logprob's bench.
+//! Benchmarks of advantages and of the loss, forward and backward, at the size of a large step. The
+//! scoring of logits is measured by grpo-logprob's benchmark.
 //!
-//! First a table with the peak of allocated memory above what was there before; then criterion's measurements.
+//! Prints a table of peak allocated memory, then Criterion's measurements.
 
 use std::hint::black_box;
 
@@ -26,7 +26,7 @@ const FUNCTIONS: usize = 3;
 const ROWS: usize = 256;
 const TOKENS: usize = 1024;
 
-/// −1 to 1, the same everywhere.
+/// Returns a fixed pseudo-random number between −1 and 1.
 fn number(i: usize) -> f64 {
     ((i * 7919) % 1013) as f64 / 506.0 - 1.0
 }
@@ -50,7 +50,7 @@ impl Rewards {
     }
 }
 
-/// A later update with a reference, on which every part of a loss has something to do.
+/// A later update with a reference model, so that every part of the loss is computed.
 struct Step {
     logprobs: Vec<f64>,
     old: Vec<f64>,
@@ -98,7 +98,7 @@ fn statistics(terms: &LossTerms) {
     black_box(statistics.metrics());
 }
 
-/// Every operation by name.
+/// Visits every operation with its name.
 fn each(mut visit: impl FnMut(&str, &dyn Fn())) {
     let (rewards, step) = (Rewards::new(), Step::new());
     let name = format!("advantages of {GROUPS} groups of {GROUP_SIZE}, {FUNCTIONS} functions");

@@ -1,17 +1,17 @@
-//! A coefficient of the KL penalty that follows the KL.
+//! An adaptive coefficient of the KL penalty.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero};
 
-/// Settings of an [`AdaptiveKl`]: the section `[kl_controller]`.
+/// Settings of [`AdaptiveKl`]: the section `[kl_controller]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KlController {
-    /// Wanted KL to the reference, in nats a token: what metric `kl` is to become.
+    /// Target KL to the reference in nats per token, the value that the metric `kl` should reach.
     pub target: f64,
-    /// Completions after which a KL that is 20 % or more away from the target has changed the coefficient by a
-    /// factor of about `exp(±0.2)`.
+    /// Number of completions over which a KL at least 20 % off the target changes the coefficient
+    /// by a factor of about `exp(±0.2)`.
     pub horizon: f64,
     /// Smallest coefficient.
     #[serde(default = "default_min")]
@@ -21,20 +21,20 @@ pub struct KlController {
     pub max: f64,
 }
 
-/// Above 0: a coefficient of 0 would stay what it is.
+/// Above 0, because a coefficient of 0 would never change.
 fn default_min() -> f64 {
     1e-5
 }
-/// Far above any coefficient that leaves the reward a say.
+/// Far above any coefficient at which the reward still has an effect.
 fn default_max() -> f64 {
     10.0
 }
 
 impl KlController {
-    /// Checks ranges; `coef` is what the run begins with.
+    /// Checks the ranges. `coef` is the initial coefficient.
     ///
     /// # Errors
-    /// A number out of its range.
+    /// Returns an error if a number is out of range.
     pub fn check(&self, coef: f64) -> Result<(), ConfigError> {
         above_zero("kl_controller.target", self.target)?;
         above_zero("kl_controller.horizon", self.horizon)?;
@@ -55,37 +55,39 @@ impl KlController {
     }
 }
 
-/// The coefficient of the KL penalty from step to step: all its state, to be saved with a run.
+/// The coefficient of the KL penalty, updated after each step. This is the controller's whole
+/// state.
 ///
-/// `e = clip((KL − target) / target, ±0.2)`, `β ← β · (1 + e · completions / horizon)` (Ziegler et al. 2019,
-/// "Fine-Tuning Language Models from Human Preferences", §2.2; their K_β is the quotient), then within its bounds.
+/// `e = clip((KL − target) / target, ±0.2)`, `β ← β · (1 + e · completions / horizon)`, limited to
+/// `[min, max]` (Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences", §2.2;
+/// their K_β is 1 / `horizon`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdaptiveKl {
     controller: KlController,
     coef: f64,
 }
 
-/// Largest error that counts.
+/// Bound of the relative error.
 const CLIP: f64 = 0.2;
 
 impl AdaptiveKl {
-    /// Before the first step, with the coefficient of that step.
+    /// Creates a controller whose first step uses `coef`.
     pub fn new(controller: KlController, coef: f64) -> Self {
         Self { controller, coef }
     }
 
-    /// The coefficient of the next step.
+    /// Returns the coefficient of the next step.
     pub fn coef(&self) -> f64 {
         self.coef
     }
 
-    /// Goes on from another coefficient, within the bounds.
+    /// Replaces the coefficient, limited to `[min, max]`.
     pub fn set_coef(&mut self, coef: f64) {
         self.coef = coef.clamp(self.controller.min, self.controller.max);
     }
 
-    /// Takes note of a step's mean KL, in nats a token, over so many completions. A KL that is not a number changes
-    /// nothing.
+    /// Updates the coefficient from the mean KL of a step, in nats per token, over `completions`
+    /// completions. A non-finite KL is ignored.
     pub fn observe(&mut self, kl: f64, completions: usize) {
         let KlController { target, horizon, .. } = self.controller;
         if kl.is_nan() {

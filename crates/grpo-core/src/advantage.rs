@@ -1,28 +1,28 @@
-//! Advantages: how much better a completion is than the others of its group.
+//! Group-relative advantages.
 
 use crate::advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
 use crate::moments::{all_equal, deviation, is_constant, mean};
 
-/// Advantages of a step, and the statistics of its rewards.
+/// The advantages of a step and the statistics of its rewards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advantages {
-    /// One for each completion of each group; 0 where the reward abstained.
+    /// One advantage per completion of each group; 0 if the reward abstained.
     pub groups: Vec<Vec<f64>>,
-    /// The weighted sum of rewards over all completions that were scored (metrics `reward` and
-    /// `reward_std`), whatever the aggregation.
+    /// Statistics of the weighted sum of rewards over all scored completions (metrics `reward` and
+    /// `reward_std`), independent of the aggregation.
     pub reward: MeanAndStd,
-    /// The same of what was centred and scaled last: the rewards themselves, or `Σ_k w_k z_k` with
-    /// [`Aggregation::NormalizeThenSum`].
+    /// Statistics of the values that were centred and scaled last: the rewards, or `Σ_k w_k z_k`
+    /// with [`Aggregation::NormalizeThenSum`].
     pub objective: MeanAndStd,
-    /// Whether the objective of a group's completions is constant, so that nothing can be learned from comparing them,
-    /// in every mode: TRL looks at the whole batch where it scales by the batch. False for fewer than two scored
-    /// completions, which have no deviation.
+    /// Whether all scored completions of a group have the same objective, so that the group has no
+    /// learning signal. This holds for every scale; TRL tests the whole batch if it scales by the
+    /// batch. False for fewer than two scored completions, which have no standard deviation.
     pub zero_std: Vec<bool>,
-    /// Share of completions in groups with [`Self::zero_std`] (metric `frac_reward_zero_std`).
+    /// Fraction of completions in groups with [`Self::zero_std`] (metric `frac_reward_zero_std`).
     pub zero_std_share: f64,
 }
 
-/// Mean and standard deviation (sample, n − 1).
+/// Mean and sample standard deviation (n − 1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanAndStd {
     /// NaN for no values.
@@ -32,22 +32,24 @@ pub struct MeanAndStd {
 }
 
 impl MeanAndStd {
-    /// Of these values.
+    /// Computes both statistics of `values`.
     pub fn of(values: &[f64]) -> Self {
         Self { mean: mean(values), std: deviation(values, Deviation::Sample) }
     }
 }
 
-/// `A_i = (r_i − baseline) / (std + ε)` within each group (Shao et al. 2024, §4.1), on the host in f64.
+/// Computes `A_i = (r_i − baseline) / (std + ε)` within each group (Shao et al. 2024, §4.1), on the
+/// host in f64.
 ///
-/// `rewards[g][i]` is the reward of completion `i` of group `g`; `None` where the reward abstained: that
-/// completion leaves the baseline and the deviation, and gets 0. A completion that is the only scored one of
-/// its group gets 0 too, unless the baseline is of the batch and nothing is divided by the group. Rewards that
-/// are all equal give exactly 0 against their own mean: the test is max = min, because the rounded deviation
-/// of equal numbers need not be 0.
+/// `rewards[g][i]` is the reward of completion `i` of group `g`. A completion whose reward
+/// abstained (`None`) is excluded from baseline and deviation and gets 0. So does the only scored
+/// completion of a group, unless the baseline is that of the batch and the scale is not that of the
+/// group. Equal rewards give exactly 0 against their own mean: the test is max = min, because the
+/// rounded deviation of equal numbers need not be 0.
 ///
 /// # Errors
-/// A reward that is not finite, named by its place; settings out of range.
+/// Returns an error if a reward is not finite (the error names its group and sample) or a setting
+/// is out of range.
 pub fn group_advantages(
     rewards: &[Vec<Option<f64>>],
     config: &AdvantageConfig,
@@ -57,13 +59,15 @@ pub fn group_advantages(
     weighted_group_advantages(&rewards, &[1.0], config)
 }
 
-/// As [`group_advantages`], of several reward functions: `rewards[g][i][k]` is what function `k` says of
-/// completion `i` of group `g`, `weights[k]` what that counts.
+/// Computes advantages from several reward functions.
 ///
-/// A completion that no function scored leaves every mean and gets 0; one that some scored is judged by those.
+/// `rewards[g][i][k]` is the reward of function `k` for completion `i` of group `g`; `weights[k]`
+/// is its weight. A completion that no function scored is excluded from every mean and gets 0. A
+/// completion that only some functions scored is judged by those.
 ///
 /// # Errors
-/// As [`group_advantages`]; a weight that is not finite; not one reward for each weight.
+/// As [`group_advantages`]; also if a weight is not finite, or a completion does not have one
+/// reward per weight.
 pub fn weighted_group_advantages(
     rewards: &[Vec<Vec<Option<f64>>>],
     weights: &[f64],
@@ -82,8 +86,8 @@ pub fn weighted_group_advantages(
             let whole_batch =
                 AdvantageConfig { baseline: Baseline::Batch, scale: RewardScale::Batch, ..config };
             let mut groups = advantages(&objective, &whole_batch);
-            // Each group adds up to 0, so the batch's mean is 0 but for rounding. Where nothing differs within
-            // a group, that rounding is all there would be.
+            // Each group sums to 0, so the batch mean is 0 up to rounding. If no group varies, only
+            // that rounding would remain.
             for (advantages, rewards) in groups.iter_mut().zip(rewards) {
                 let of_function =
                     |k: usize| -> Vec<f64> { rewards.iter().filter_map(|row| row[k]).collect() };
@@ -96,7 +100,8 @@ pub fn weighted_group_advantages(
     })
 }
 
-/// `Σ_k w_k z_k`, where `z_k` is the reward of function `k` centred and scaled within its group.
+/// Returns `Σ_k w_k z_k`, where `z_k` is the reward of function `k`, centred and scaled within its
+/// group.
 fn normalized_sum(
     rewards: &[Vec<Vec<Option<f64>>>],
     weights: &[f64],
@@ -119,20 +124,22 @@ fn normalized_sum(
         .collect()
 }
 
-/// Centred, scaled and clipped.
+/// Returns centred, scaled and clipped rewards.
 fn advantages(rewards: &[Vec<Option<f64>>], config: &AdvantageConfig) -> Vec<Vec<f64>> {
-    // Of the whole batch, once.
+    // Computed once for the whole batch.
     let all = scored(rewards);
     let (batch_mean, batch_deviation) = (mean(&all), deviation(&all, config.deviation));
     let batch_is_equal = all_equal(&all);
     let one_group = |group: &Vec<Option<f64>>| -> Vec<f64> {
         let own = group_scored(group);
-        // Nothing to compare with; so also where fewer than two leave no deviation to divide by.
+        // Without another completion to compare with, or without a deviation to divide by, the
+        // advantage is 0.
         let (undefined, baseline) = match config.baseline {
             Baseline::Group | Baseline::LeaveOneOut => (all_equal(&own), mean(&own)),
             Baseline::Batch => (batch_is_equal, batch_mean),
         };
-        // r_i − mean of the others = n/(n − 1) · (r_i − mean of all): the same sign and a sum of 0.
+        // r_i − mean of the others = n/(n − 1) · (r_i − mean of all), which has the same sign and
+        // sums to 0.
         let others = match config.baseline {
             Baseline::LeaveOneOut => own.len() as f64 / (own.len() as f64 - 1.0),
             Baseline::Group | Baseline::Batch => 1.0,
@@ -161,7 +168,7 @@ fn summary(
 ) -> Advantages {
     let zero_std: Vec<bool> =
         objective.iter().map(|group| is_constant(&group_scored(group))).collect();
-    // A group counts once for each of its completions, as a mean over rows counts it.
+    // A group counts once per completion, as in a mean over rows.
     let rows: usize = totals.iter().map(Vec::len).sum();
     let flagged = totals.iter().zip(&zero_std).filter(|(_, flag)| **flag);
     let flagged: usize = flagged.map(|(group, _)| group.len()).sum();
@@ -196,7 +203,7 @@ fn scored(rewards: &[Vec<Option<f64>>]) -> Vec<f64> {
     rewards.iter().flatten().copied().flatten().collect()
 }
 
-/// The largest size of a reward or weight: sums of their products stay within the range of f64.
+/// Largest absolute value of a reward or weight; sums of their products stay within f64.
 const LARGEST_REWARD: f64 = 1e100;
 
 fn beyond(value: f64) -> bool {
@@ -227,26 +234,26 @@ fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(
     Ok(())
 }
 
-/// Rewards that no advantage can be made of.
+/// Rewards from which no advantages can be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdvantageError {
-    /// NaN, infinite, or too large to be squared.
+    /// The reward is NaN, infinite or too large to be squared.
     #[error(
         "the reward of completion {sample} of group {group} is {reward}; a reward must be finite and at most 1e100 in size (return 'abstained' where there is none)"
     )]
     NotFinite {
-        /// Group in the step, from 0.
+        /// Index of the group in the step.
         group: usize,
-        /// Completion in the group, from 0.
+        /// Index of the completion in the group.
         sample: usize,
-        /// What it was.
+        /// The reward.
         reward: f64,
     },
-    /// Weights that are not finite, or are not as many as the rewards; in one sentence.
+    /// A weight is not finite, or the number of weights differs from the number of rewards.
     #[error("{0}")]
     Weights(String),
-    /// Settings out of range.
+    /// A setting is out of range.
     #[error(transparent)]
     Config(#[from] crate::ConfigError),
 }

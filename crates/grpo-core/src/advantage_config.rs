@@ -1,30 +1,30 @@
-//! The independent choices that turn rewards into advantages.
+//! Settings of the advantage computation.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, at_least_zero};
 
-/// How rewards become advantages.
+/// Settings of the advantage computation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdvantageConfig {
-    /// How several reward functions become one number.
+    /// How several reward functions are aggregated.
     pub aggregation: Aggregation,
-    /// What is subtracted.
+    /// What is subtracted from a reward.
     pub baseline: Baseline,
     /// What the centred rewards are divided by.
     pub scale: RewardScale,
-    /// Which standard deviation that is.
+    /// Estimator of the standard deviation.
     pub deviation: Deviation,
-    /// Added to a standard deviation before dividing.
+    /// Added to the standard deviation before the division.
     pub epsilon: f64,
-    /// Advantages are cut to `−c..c`; `None` leaves them. With the group's own deviation none is larger than
-    /// `(n − 1)/√n` (sample) or `√(n − 1)` (population) anyway.
+    /// Limits advantages to `−c..c`; `None` for no limit. With the group's own deviation, no
+    /// advantage exceeds `(n − 1)/√n` (sample) or `√(n − 1)` (population).
     pub clip: Option<f64>,
 }
 
 impl Default for AdvantageConfig {
-    /// GRPO as published: the group's mean and sample deviation.
+    /// GRPO as published: group mean and group sample deviation.
     fn default() -> Self {
         Self {
             aggregation: Aggregation::SumThenNormalize,
@@ -37,15 +37,16 @@ impl Default for AdvantageConfig {
     }
 }
 
-/// How several reward functions become one number.
+/// How several reward functions are aggregated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
-    /// `r = Σ_k w_k R_k`, which is centred and scaled.
+    /// `r = Σ_k w_k R_k`, which is then centred and scaled.
     #[default]
     SumThenNormalize,
-    /// GDPO (Liu et al. 2026): each function is centred and scaled within the group, and the weighted sum
-    /// of these over the whole batch. Neither [`AdvantageConfig::scale`] nor a batch baseline applies.
+    /// GDPO (Liu et al. 2026): centres and scales each function within the group, then their
+    /// weighted sum over the whole batch. Neither [`AdvantageConfig::scale`] nor a batch baseline
+    /// applies.
     NormalizeThenSum,
 }
 
@@ -62,7 +63,7 @@ pub enum Baseline {
     LeaveOneOut,
 }
 
-/// What the centred rewards of a group are divided by.
+/// Divisor of the centred rewards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardScale {
@@ -71,27 +72,27 @@ pub enum RewardScale {
     Group,
     /// The standard deviation over all groups of the step.
     Batch,
-    /// Nothing (Dr. GRPO): a group with small differences stays small.
+    /// No scaling (Dr. GRPO).
     None,
 }
 
-/// Which standard deviation.
+/// Estimator of a standard deviation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deviation {
-    /// Over n − 1.
+    /// Divides by n − 1.
     #[default]
     Sample,
-    /// Over n.
+    /// Divides by n.
     Population,
 }
 
 impl AdvantageConfig {
-    /// Checks ranges and combinations once.
+    /// Checks ranges and combinations.
     ///
     /// # Errors
-    /// An epsilon that is negative or not finite; a clip that is not positive; a batch baseline divided by a
-    /// group's deviation, or together with [`Aggregation::NormalizeThenSum`].
+    /// Returns an error if epsilon is negative or not finite, if clip is not positive, or if a
+    /// batch baseline is combined with group scaling or [`Aggregation::NormalizeThenSum`].
     pub fn checked(self) -> Result<Self, ConfigError> {
         at_least_zero("epsilon", self.epsilon)?;
         if let Some(clip) = self.clip.filter(|clip| clip.is_nan() || *clip <= 0.0) {

@@ -1,5 +1,4 @@
-//! The independent choices that make a loss. Each is an enum that is matched once; familiar names for sets of
-//! them are in [`crate::Preset`].
+//! Settings of a loss. Each is an enum; [`crate::Preset`] names common combinations.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,36 +7,36 @@ use crate::{
     ConfigError, EntropyBonus, KlConfig, MismatchCorrection, RatioLevel, Reduction, Surrogate,
 };
 
-/// A loss: surrogate × ratio × penalty × masks × reduction.
+/// Settings of a loss: surrogate × ratio × penalty × masks × reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossConfig {
-    /// What is made of a token's ratio and advantage.
+    /// Function of a token's importance ratio and advantage.
     pub surrogate: Surrogate,
-    /// One ratio for each token, or one for each sequence.
+    /// Whether each token or each sequence has an importance ratio.
     pub ratio_level: RatioLevel,
-    /// The penalty for leaving the reference; `coef` 0 for none.
+    /// KL penalty to the reference policy; `coef` 0 for none.
     pub kl: KlConfig,
-    /// How the losses of tokens become one number.
+    /// How token losses are reduced to a number.
     pub reduction: Reduction,
-    /// A sequence with a negative advantage is dropped where the mean over its tokens of
-    /// `log π_behaviour − log π_θ` is above this (DeepSeek-V3.2, "off-policy sequence masking"). The behaviour
-    /// is the sampler where a mismatch correction is on, else π_old.
+    /// Drops a sequence with a negative advantage if its mean of `log π_behaviour − log π_θ`
+    /// exceeds this threshold (DeepSeek-V3.2, "off-policy sequence masking"). The behaviour policy
+    /// is the sampler if a mismatch correction is on, else π_old.
     pub off_policy_threshold: Option<f64>,
-    /// ρ: only this share of the optimizer batch's tokens, those with the highest entropy, has a surrogate
-    /// (Wang et al. 2025, "Beyond the 80/20 rule"). See [`crate::HighEntropy`].
+    /// ρ: only this fraction of the optimizer batch's tokens, those with the highest entropy, keeps
+    /// its surrogate (Wang et al. 2025, "Beyond the 80/20 rule"). See [`crate::HighEntropy`].
     pub high_entropy_share: Option<f64>,
-    /// What is done about a sampler whose probabilities are not the trainer's.
+    /// Correction for a sampler whose probabilities differ from the trainer's.
     pub mismatch: Option<MismatchCorrection>,
-    /// Rewards entropy. The coefficient of a step is [`crate::EntropyController::coef`].
+    /// Entropy bonus. [`crate::EntropyController::coef`] is the coefficient of a step.
     pub entropy_bonus: Option<EntropyBonus>,
 }
 
 impl LossConfig {
-    /// Checks ranges and combinations once, so that nothing later has to.
+    /// Checks ranges and combinations.
     ///
     /// # Errors
-    /// A number out of its range; a combination that cannot be what is meant.
+    /// Returns an error if a number is out of range or a combination is not supported.
     pub fn checked(self) -> Result<Self, ConfigError> {
         self.surrogate.check()?;
         self.kl.check()?;

@@ -1,11 +1,11 @@
-//! Dual numbers: a formula of the loss is written once, and has its value and its derivatives.
+//! Dual numbers: a formula of the loss is written once and yields its value and its derivatives.
 
 use std::ops::{Add, Mul, Neg, Sub};
 
-/// What the loss of a token is differentiated by.
+/// Variables by which the loss of a token is differentiated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Variable {
-    /// `log π_θ` of the token where it is not part of a ratio.
+    /// `log π_θ` of the token outside of a ratio.
     Logprob,
     /// `log ρ`, which several tokens may share.
     LogRatio,
@@ -13,7 +13,7 @@ pub(crate) enum Variable {
     ExactKl,
 }
 
-/// A number with its derivatives by each [`Variable`] (forward-mode differentiation).
+/// A number with its derivative by each [`Variable`] (forward-mode differentiation).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dual {
     pub(crate) value: f64,
@@ -31,12 +31,12 @@ impl Dual {
         dual
     }
 
-    /// The derivative by `variable`.
+    /// Returns the derivative by `variable`.
     pub(crate) fn by(self, variable: Variable) -> f64 {
         self.slopes[variable as usize]
     }
 
-    /// A function of this number, from its value and its derivative.
+    /// Applies the chain rule to a function with this value and derivative.
     fn chain(self, value: f64, derivative: f64) -> Self {
         Self { value, slopes: self.slopes.map(|slope| slope * derivative) }
     }
@@ -46,7 +46,7 @@ impl Dual {
         self.chain(exp, exp)
     }
 
-    /// `exp(x) − 1`, exact for small `x`.
+    /// Returns `exp(x) − 1`, exact for small `x`.
     pub(crate) fn exp_m1(self) -> Self {
         self.chain(self.value.exp_m1(), self.value.exp())
     }
@@ -60,12 +60,12 @@ impl Dual {
         self.chain(value, value * (1.0 - value))
     }
 
-    /// The smaller one; this one where they are equal or it is not a number.
+    /// Returns the smaller number, or `self` if they are equal or `self` is NaN.
     pub(crate) fn min(self, other: Self) -> Self {
         if self.value > other.value { other } else { self }
     }
 
-    /// A constant outside of `low..=high`.
+    /// Limits the number; outside of `low..=high` it is a constant.
     pub(crate) fn clamp(self, low: f64, high: f64) -> Self {
         let clamped = if self.value < low { Self::constant(low) } else { self };
         clamped.min(Self::constant(high))
@@ -123,8 +123,8 @@ impl Neg for Dual {
     }
 }
 
-/// Where `exp` is cut from above, so that what is made of it stays within numbers up to `largest`: one tenth of the
-/// exponents is left for what the result is multiplied by.
+/// Returns the bound at which `exp` is cut, so that products with its result stay below `largest`.
+/// A tenth of the exponent range is left for the other factor.
 pub(crate) fn largest_exponent(largest: f64) -> f64 {
     0.9 * largest.ln()
 }
@@ -133,7 +133,7 @@ pub(crate) fn largest_exponent(largest: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Central differences of each function, away from corners.
+    /// Compares each function with central differences, away from corners.
     #[test]
     fn derivatives_equal_difference_quotients() {
         let functions: [fn(Dual) -> Dual; 8] = [

@@ -1,25 +1,25 @@
-//! What a loss makes of the entropy of tokens: a mask and a bonus.
+//! Entropy of tokens in the loss: a mask and a bonus.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, at_least_zero};
 
-/// Which tokens of an optimizer batch the high-entropy mask keeps.
+/// The tokens of an optimizer batch that the high-entropy mask keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HighEntropy {
-    /// The smallest entropy that is kept. It is that of a token, so that the comparison does not hang on
-    /// rounding.
+    /// Smallest entropy that is kept. It is the entropy of a token, so the comparison does not
+    /// depend on rounding.
     pub threshold: f64,
-    /// How many tokens are kept.
+    /// Number of tokens kept.
     pub tokens: usize,
 }
 
 impl HighEntropy {
-    /// Keeps the tokens at or above the `1 − share` quantile (linear between neighbours, as NumPy and PyTorch
-    /// take it) of all action tokens of the optimizer batch.
+    /// Keeps the tokens at or above the `1 − share` quantile of all action tokens of the optimizer
+    /// batch, with linear interpolation as in NumPy and PyTorch.
     ///
     /// # Panics
-    /// Where an entropy is NaN.
+    /// Panics if an entropy is NaN.
     pub fn of(mut entropies: Vec<f64>, share: f64) -> Self {
         assert!(!entropies.iter().any(|entropy| entropy.is_nan()), "an entropy is not a number");
         entropies.sort_by(f64::total_cmp);
@@ -35,7 +35,7 @@ impl HighEntropy {
         Self { threshold: entropies[first_kept], tokens: entropies.len() - first_kept }
     }
 
-    /// Whether the mask drops a token of this entropy.
+    /// Returns whether the mask drops a token with this entropy.
     pub(crate) fn drops(&self, entropy: Option<f64>) -> bool {
         entropy.expect("a high-entropy mask has entropies") < self.threshold
     }
@@ -45,23 +45,23 @@ impl HighEntropy {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EntropyBonus {
-    /// One coefficient.
+    /// A constant coefficient.
     Static {
-        /// It.
+        /// The coefficient.
         coef: f64,
     },
-    /// A coefficient that rises while the entropy is at or below its target and falls above it, where it
-    /// counts for nothing (He et al. 2025, "Skywork Open Reasoner 1", §3.3).
+    /// A coefficient that rises while the entropy is at or below its target. Above the target it
+    /// falls and is not applied (He et al. 2025, "Skywork Open Reasoner 1", §3.3).
     Adaptive {
         /// The coefficient before the first update.
         initial: f64,
         /// Mean entropy in nats, over the tokens that the high-entropy mask keeps.
         target: f64,
-        /// The change of the coefficient after each update.
+        /// Change of the coefficient after each update.
         delta: f64,
-        /// Its smallest value.
+        /// Smallest coefficient.
         min: f64,
-        /// Its largest value.
+        /// Largest coefficient.
         max: f64,
     },
 }
@@ -88,7 +88,8 @@ impl EntropyBonus {
     }
 }
 
-/// The coefficient of an [`EntropyBonus`] from update to update: all its state, to be saved with a run.
+/// The coefficient of an [`EntropyBonus`], updated after each optimizer step. This is its whole
+/// state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EntropyController {
     bonus: EntropyBonus,
@@ -97,7 +98,7 @@ pub struct EntropyController {
 }
 
 impl EntropyController {
-    /// Before the first update.
+    /// Creates the controller before the first update.
     pub fn new(bonus: EntropyBonus) -> Self {
         let coef = match bonus {
             EntropyBonus::Static { coef } => coef,
@@ -106,8 +107,8 @@ impl EntropyController {
         Self { bonus, coef, last_entropy: None }
     }
 
-    /// The coefficient of the next update. An adaptive one is 0 unless the last update's entropy was at or
-    /// below its target; before the first update none is known, and it is 0.
+    /// Returns the coefficient of the next update. An adaptive coefficient is 0 unless the entropy
+    /// of the last update was at or below the target, and 0 before the first update.
     pub fn coef(&self) -> f64 {
         match self.bonus {
             EntropyBonus::Static { .. } => self.coef,
@@ -118,7 +119,7 @@ impl EntropyController {
         }
     }
 
-    /// Takes note of an update's mean entropy over the tokens that the bonus is of.
+    /// Updates the coefficient from the mean entropy of an update.
     pub fn observe(&mut self, entropy: f64) {
         if let EntropyBonus::Adaptive { target, delta, min, max, .. } = self.bonus {
             let change = if entropy <= target { delta } else { -delta };

@@ -1,6 +1,6 @@
-//! Settings that cannot be what is meant.
+//! Invalid settings.
 
-/// Settings that cannot be what is meant, in one sentence.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{problem}")]
 pub struct ConfigError {
@@ -13,12 +13,12 @@ impl ConfigError {
         Self { setting, problem: problem.into() }
     }
 
-    /// A number outside its range, which `expected` says in words.
+    /// Creates the error of a number outside its range; `expected` describes the range.
     pub(crate) fn out_of_range(setting: &'static str, value: f64, expected: &str) -> Self {
         Self::new(setting, format!("{setting} = {value} is out of range; it must be {expected}"))
     }
 
-    /// The key of its section that has to change, `mismatch.min` for one of a table in it.
+    /// Returns the key that has to change, such as `mismatch.min`.
     pub fn setting(&self) -> &'static str {
         self.setting
     }

@@ -1,22 +1,22 @@
-//! The penalty for leaving the reference.
+//! The KL penalty to the reference policy.
 
 use serde::{Deserialize, Serialize};
 
 use crate::dual::{Dual, largest_exponent};
 use crate::error::{ConfigError, at_least_zero};
 
-/// The penalty for leaving the reference.
+/// The KL penalty to the reference policy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KlConfig {
-    /// β, its weight.
+    /// β, the weight of the penalty.
     pub coef: f64,
-    /// How it is estimated.
+    /// Estimator of the KL.
     pub estimator: KlEstimator,
-    /// Where it enters.
+    /// Whether the penalty is part of the loss or of the reward.
     pub placement: KlPlacement,
-    /// Multiplies the estimate by the differentiated ratio, so that its gradient is unbiased for the policy
-    /// as it is and not as it was when the token was sampled.
+    /// Multiplies the estimate by the differentiated ratio, which makes its gradient unbiased for
+    /// the current policy instead of the sampling policy.
     pub bias_correction: bool,
 }
 
@@ -25,30 +25,30 @@ pub struct KlConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KlEstimator {
-    /// `−e`. As a differentiated loss its expected gradient is 0, so it needs the bias correction there.
+    /// `−e`. Its expected gradient as a loss is 0 without the bias correction.
     K1,
     /// `e² / 2`.
     K2,
     /// `exp(e) − e − 1`, never negative.
     K3,
-    /// `Σ_v π(v) (log π(v) − log π_ref(v))`, over the whole vocabulary: no estimate.
+    /// `Σ_v π(v) (log π(v) − log π_ref(v))` over the whole vocabulary, which is exact.
     Exact,
 }
 
-/// Where a penalty enters.
+/// Whether the penalty is part of the loss or of the reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KlPlacement {
-    /// `+ β · KL` of each token in the loss, differentiated (GRPO).
+    /// Adds the differentiated `β · KL` of each token to the loss (GRPO).
     #[default]
     Loss,
-    /// `− β · Σ_t KL` of a completion in its reward, before advantages, not differentiated. See
+    /// Subtracts `β · Σ_t KL` of a completion from its reward before advantages are computed. See
     /// [`sequence_kl`].
     Reward,
 }
 
 impl KlEstimator {
-    /// Whether it needs the log-probabilities of the whole vocabulary.
+    /// Returns whether the estimator needs log-probabilities of the whole vocabulary.
     pub fn is_exact(self) -> bool {
         self == Self::Exact
     }
@@ -72,28 +72,29 @@ impl KlConfig {
         if self.coef > 0.0 && self.estimator == KlEstimator::K1 && uncorrected_loss {
             return Err(ConfigError::new(
                 "kl_estimator",
-                "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a loss: it adds noise and holds nothing back; use k3, switch the correction on, or put the penalty into the reward",
+                "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a loss: it only adds noise; use k3, switch the correction on, or put the penalty into the reward",
             ));
         }
         Ok(())
     }
 
-    /// Whether a penalty has weight in the loss.
+    /// Returns whether the loss contains the penalty.
     pub fn in_loss(&self) -> bool {
         self.coef > 0.0 && self.placement == KlPlacement::Loss
     }
 
-    /// Whether a penalty has weight in the reward.
+    /// Returns whether the reward contains the penalty.
     pub fn in_reward(&self) -> bool {
         self.coef > 0.0 && self.placement == KlPlacement::Reward
     }
 
-    /// The estimate at one position, corrected if that is on: metric `kl` is its mean.
+    /// Returns the estimate at one position, with the bias correction if enabled. Its mean is the
+    /// metric `kl`.
     ///
     /// `e` is `log π_ref − log π` of the sampled token, `exact` the exact KL.
     ///
     /// # Panics
-    /// For [`KlEstimator::Exact`] where `exact` is missing.
+    /// Panics for [`KlEstimator::Exact`] without `exact`.
     pub(crate) fn estimate(
         &self,
         e: Dual,
@@ -113,7 +114,7 @@ impl KlConfig {
         if self.bias_correction { estimate * ratio } else { estimate }
     }
 
-    /// What an estimate adds to the loss.
+    /// Returns the contribution of an estimate to the loss.
     pub(crate) fn penalty(&self, estimate: Option<Dual>) -> Dual {
         match self.in_loss() {
             true => estimate.expect("a KL penalty has a reference") * self.coef,
@@ -122,18 +123,18 @@ impl KlConfig {
     }
 }
 
-/// `Σ_t KL` of one completion for [`KlPlacement::Reward`]: the reward loses `β` times this. As a sum of k1
-/// it is `log π(o|q) − log π_ref(o|q)`, and the reward so shaped is that of the KL-regularised objective
-/// (Ouyang et al. 2022, equation 2).
+/// Returns `Σ_t KL` of one completion for [`KlPlacement::Reward`], which the reward loses `β`
+/// times. Summed k1 is `log π(o|q) − log π_ref(o|q)`, which makes the reward that of the
+/// KL-regularised objective (Ouyang et al. 2022, equation 2).
 ///
-/// With several reward functions it is one more of them, of weight `−β`.
+/// With several reward functions it is another function with weight `−β`.
 ///
 /// # Shapes
-/// - logprobs, ref_logprobs: `[actions]` of the policy that sampled, and of the reference
-/// - exact: `[actions]`, needed for [`KlEstimator::Exact`]
+/// - logprobs, ref_logprobs: `[actions]` of the sampling policy and of the reference
+/// - exact: `[actions]`, required by [`KlEstimator::Exact`]
 ///
 /// # Panics
-/// Where the lengths differ, or `exact` is needed and missing.
+/// Panics if the lengths differ, or if `exact` is required and missing.
 pub fn sequence_kl(
     estimator: KlEstimator,
     logprobs: &[f64],

@@ -1,4 +1,4 @@
-//! The loss of GRPO, on one page.
+//! The GRPO loss.
 
 use burn::tensor::{Tensor, TensorData};
 
@@ -8,26 +8,30 @@ use crate::surrogate::SurrogateLoss;
 use crate::token_loss::TokenLoss;
 use crate::{BatchTotals, LossConfig, LossInputs, LossTerms};
 
-/// A loss, and what it was made of.
+/// A loss and its terms.
 #[derive(Clone, Debug)]
 pub struct LossOutput {
-    /// The part of these sequences in the loss of the optimizer batch, `[1]`, on the tape of the inputs.
+    /// Contribution of these sequences to the loss of the optimizer batch, `[1]`, differentiable by
+    /// the inputs.
     pub loss: Tensor<1>,
-    /// What was computed for each token.
+    /// Terms of each token.
     pub terms: LossTerms,
 }
 
-/// Computes the part of these sequences in the loss of the optimizer batch (Shao et al. 2024, equations 3 and 4, and the
-/// variants that [`LossConfig`] names): `Σ w · (surrogate × masks × mismatch + β · KL) − entropy bonus`.
+/// Computes the contribution of these sequences to the loss of the optimizer batch (Shao et al.
+/// 2024, equations 3 and 4, and the variants in [`LossConfig`]):
+/// `Σ w · (surrogate × masks × mismatch + β · KL) − entropy bonus`.
 ///
-/// The formulas are evaluated on the host in f64, token by token, together with their derivatives; the gradients are then
-/// rounded to the precision of the tensors. A ratio `π_θ / π_old`, or `π_ref / π_θ` in k3, that is above the 0.9th power
-/// of the tensors' largest number (5e34 in f32) counts as that power, which has no gradient.
+/// The formulas and their derivatives are evaluated on the host in f64, token by token; the
+/// gradients are then rounded to the precision of the tensors. A ratio `π_θ / π_old`, or
+/// `π_ref / π_θ` in k3, above the 0.9th power of the tensors' largest number (5e34 in f32) is
+/// limited to that power and has no gradient.
 ///
-/// `config` is taken as it is: [`LossConfig::checked`] refuses what cannot be meant, an uncorrected k1 among it.
+/// `config` is not checked here; [`LossConfig::checked`] rejects invalid combinations, such as an
+/// uncorrected k1.
 ///
 /// # Panics
-/// Where an input that the configuration needs is missing, or the rows are not ascending.
+/// Panics if an input that the configuration requires is missing, or if the rows are not ascending.
 pub fn grpo_loss(inputs: &LossInputs<'_>, config: &LossConfig, totals: &BatchTotals) -> LossOutput {
     let batch = HostInputs::read(inputs);
     let high_entropy = config.high_entropy_share.map(|_| batch.high_entropy(totals));
@@ -59,14 +63,14 @@ pub fn grpo_loss(inputs: &LossInputs<'_>, config: &LossConfig, totals: &BatchTot
     LossOutput { loss: on_tape(inputs, &terms, bonus), terms }
 }
 
-/// The loss on the tape of its inputs, with the derivatives that were computed with it.
+/// Attaches the computed derivatives to the autodiff graph of the inputs.
 fn on_tape(inputs: &LossInputs<'_>, terms: &LossTerms, bonus: Option<f64>) -> Tensor<1> {
     let (device, dtype) = (inputs.logprobs.device(), inputs.logprobs.dtype());
     let constant = |values: Vec<f64>| -> Tensor<1> {
         let count = values.len();
         Tensor::from_data(TensorData::new(values, [count]), (&device, dtype))
     };
-    // The difference is 0: it only has a derivative.
+    // The difference is 0 and carries only the derivative.
     let term = |input: &Tensor<1>, gradient: Vec<f64>| {
         ((input.clone() - input.clone().detach()) * constant(gradient)).sum()
     };

@@ -1,4 +1,4 @@
-//! What a loss is computed from.
+//! Inputs of the loss.
 
 use burn::tensor::{DType, Tensor};
 
@@ -7,21 +7,22 @@ use crate::mismatch::tokens_per_quotient;
 use crate::terms::SamplingTerms;
 use crate::{BatchTotals, HighEntropy, KlConfig, MismatchCorrection, RatioLevel};
 
-/// What the loss is computed from: the action tokens of some sequences, packed one sequence behind the other without
-/// padding. `logprobs`, `entropies` and `exact_kl` are differentiated, the others are constants.
+/// Inputs of the loss: the action tokens of some sequences, packed one sequence after another
+/// without padding. `logprobs`, `entropies` and `exact_kl` are differentiated; the other inputs are
+/// constants.
 #[derive(Clone, Debug)]
 pub struct LossInputs<'a> {
     /// `log π_θ` of each token, `[n]`.
     pub logprobs: Tensor<1>,
-    /// The sequence that each token belongs to, `[n]`, ascending.
+    /// Index of each token's sequence, `[n]`, ascending.
     pub rows: &'a [usize],
-    /// Â of each sequence, `[b]`; a sequence may have no token.
+    /// Advantage of each sequence, `[b]`; a sequence may have no tokens.
     pub advantages: &'a [f64],
     /// `log π_old`, `[n]`; `None` on the first update after sampling, where π_old is π_θ.
     pub old_logprobs: Option<&'a [f64]>,
     /// `log π_ref`, `[n]`; needed for a penalty in the loss.
     pub ref_logprobs: Option<&'a [f64]>,
-    /// What the sampler recorded, `[n]`; needed for a mismatch correction.
+    /// Log-probabilities recorded by the sampler, `[n]`; needed for a mismatch correction.
     pub sampling_logprobs: Option<&'a [f64]>,
     /// `KL(π_θ ‖ π_ref)` over the vocabulary, `[n]`; needed for a penalty with [`crate::KlEstimator::Exact`].
     pub exact_kl: Option<Tensor<1>>,
@@ -32,7 +33,7 @@ pub struct LossInputs<'a> {
 }
 
 impl<'a> LossInputs<'a> {
-    /// Those of a first update without a reference; the other fields can be set one by one.
+    /// Inputs of a first update without a reference. Set the other fields as needed.
     pub fn on_policy(logprobs: Tensor<1>, rows: &'a [usize], advantages: &'a [f64]) -> Self {
         Self {
             logprobs,
@@ -61,7 +62,7 @@ pub(crate) struct HostInputs<'a> {
 pub(crate) struct Sequence<'a> {
     pub(crate) advantage: f64,
     pub(crate) logprobs: &'a [f64],
-    /// `log π_θ` itself on the first update: ratios are then exactly 1, and only their derivatives count.
+    /// `log π_θ` itself on the first update, so that ratios are exactly 1 but have derivatives.
     pub(crate) old: &'a [f64],
     sampling: Option<&'a [f64]>,
     entropies: Option<&'a [f64]>,
@@ -71,8 +72,10 @@ pub(crate) struct Sequence<'a> {
 }
 
 impl<'a> HostInputs<'a> {
+    /// Reads the inputs to the host.
+    ///
     /// # Panics
-    /// Where rows and log-probabilities are not of one length, or rows are not ascending.
+    /// Panics if rows and log-probabilities differ in length, or if rows are not ascending.
     pub(crate) fn read(inputs: &'a LossInputs<'a>) -> Self {
         let [tokens] = inputs.logprobs.dims();
         assert_eq!(inputs.rows.len(), tokens, "each token belongs to a sequence");
@@ -87,12 +90,12 @@ impl<'a> HostInputs<'a> {
         }
     }
 
-    /// Sequences and tokens.
+    /// Returns the numbers of sequences and tokens.
     pub(crate) fn size(&self) -> [usize; 2] {
         [self.inputs.advantages.len(), self.logprobs.len()]
     }
 
-    /// What the high-entropy mask keeps, with the threshold in the precision of the entropies that it is compared with.
+    /// Returns the high-entropy mask with its threshold rounded to the precision of the entropies.
     pub(crate) fn high_entropy(&self, totals: &BatchTotals) -> HighEntropy {
         let kept = totals.high_entropy.expect("a high-entropy mask has a threshold");
         match self.inputs.logprobs.dtype() {
@@ -101,7 +104,7 @@ impl<'a> HostInputs<'a> {
         }
     }
 
-    /// The weight of each token's entropy in the bonus, if there is one.
+    /// Returns the weight of each token's entropy in the bonus, if there is a bonus.
     pub(crate) fn entropy_bonus(&self, totals: &BatchTotals) -> Option<f64> {
         let coef = Some(self.inputs.entropy_coef).filter(|&coef| coef != 0.0)?;
         assert!(self.entropies.is_some(), "an entropy bonus has entropies");
@@ -135,17 +138,17 @@ impl Sequence<'_> {
         self.logprobs.len()
     }
 
-    /// `log π_θ` of a token.
+    /// Returns `log π_θ` of a token.
     pub(crate) fn logprob(&self, t: usize) -> Dual {
         Dual::variable(self.logprobs[t], Variable::Logprob)
     }
 
-    /// `log π_θ − log π_old` of each token.
+    /// Returns `log π_θ − log π_old` of each token.
     pub(crate) fn log_ratios(&self) -> Vec<f64> {
         difference(self.logprobs, self.old)
     }
 
-    /// The importance ratio ρ of each token.
+    /// Returns the importance ratio ρ of each token.
     pub(crate) fn ratios(&self, level: RatioLevel) -> Vec<Dual> {
         let (log_ratios, shared) = (self.log_ratios(), level.tokens_sharing(self.len()));
         let ratio = |tokens: &[f64]| {
@@ -157,7 +160,8 @@ impl Sequence<'_> {
         ratios.flat_map(|tokens| std::iter::repeat_n(ratio(tokens), tokens.len())).collect()
     }
 
-    /// `π_old / π_sampler` of each token with its correction, if the sampler's log-probabilities are given.
+    /// Returns the corrected `π_old / π_sampler` of each token if the sampler's log-probabilities
+    /// are given.
     pub(crate) fn sampling(
         &self,
         correction: Option<&MismatchCorrection>,
@@ -187,13 +191,14 @@ impl Sequence<'_> {
         Some(self.entropies?[t])
     }
 
-    /// The mean of `log π_behaviour − log π_θ`, where the behaviour is the sampler or π_old.
+    /// Returns the mean of `log π_behaviour − log π_θ`; the behaviour policy is the sampler or
+    /// π_old.
     pub(crate) fn mean_distance(&self, is_from_sampler: bool) -> f64 {
         let behaviour = self.sampling.filter(|_| is_from_sampler).unwrap_or(self.old);
         difference(behaviour, self.logprobs).iter().sum::<f64>() / self.len() as f64
     }
 
-    /// The estimate of the KL to the reference at a token; `None` without a reference.
+    /// Returns the KL estimate of a token, or `None` without a reference.
     pub(crate) fn kl(&self, t: usize, ratio: Dual, config: &KlConfig) -> Option<Dual> {
         let e = Dual::constant(self.reference?[t]) - self.logprob(t);
         let exact = self.exact_kl.map(|exact| Dual::variable(exact[t], Variable::ExactKl));

@@ -1,22 +1,23 @@
-//! Which tokens share a ratio of probabilities, and corrections for a sampler whose probabilities are not the trainer's.
+//! Levels of importance ratios, and corrections for a sampler whose probabilities differ from the
+//! trainer's.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero, at_least_zero};
 
-/// What the ratio `π_θ / π_old` is of.
+/// Whether tokens or sequences have a ratio `π_θ / π_old`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RatioLevel {
-    /// Each token has its own (GRPO).
+    /// One ratio per token (GRPO).
     #[default]
     Token,
-    /// The geometric mean over a sequence's tokens, shared by them (GSPO; Zheng et al. 2025, equation 7).
+    /// The geometric mean over a sequence's tokens (GSPO; Zheng et al. 2025, equation 7).
     Sequence,
 }
 
 impl RatioLevel {
-    /// Neighbouring tokens that share one ratio in a sequence of `length` tokens.
+    /// Returns how many neighbouring tokens share a ratio in a sequence of `length` tokens.
     pub(crate) fn tokens_sharing(self, length: usize) -> usize {
         match self {
             Self::Token => 1,
@@ -25,13 +26,13 @@ impl RatioLevel {
     }
 }
 
-/// Multiplies the surrogate by `π_old / π_sampler`, kept within bounds.
+/// Multiplies the surrogate by a bounded `π_old / π_sampler`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MismatchCorrection {
-    /// A quotient for each token, or the product of a sequence's for all of them.
+    /// One quotient per token, or the product over a sequence for all its tokens.
     pub level: RatioLevel,
-    /// What is done outside the bounds.
+    /// Treatment of quotients outside the bounds.
     pub mode: MismatchMode,
     /// Lower bound; 0 for none.
     #[serde(default)]
@@ -40,13 +41,14 @@ pub struct MismatchCorrection {
     pub max: f64,
 }
 
-/// What is done with a quotient outside its bounds.
+/// Treatment of a quotient outside its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MismatchMode {
-    /// It becomes the bound (truncated importance sampling; Yao et al. 2025).
+    /// Limits the quotient to the bound (truncated importance sampling; Yao et al. 2025).
     Truncate,
-    /// It becomes 0: the token, or the sequence, has no surrogate (masked importance sampling, "IcePop").
+    /// Sets the quotient to 0, which removes the surrogate of the token or sequence (masked
+    /// importance sampling, "IcePop").
     Mask,
 }
 
@@ -62,7 +64,7 @@ impl MismatchCorrection {
         Ok(())
     }
 
-    /// A quotient after the correction.
+    /// Returns the corrected quotient.
     pub(crate) fn apply(&self, quotient: f64) -> f64 {
         match self.mode {
             MismatchMode::Truncate => quotient.clamp(self.min, self.max),
@@ -72,7 +74,7 @@ impl MismatchCorrection {
     }
 }
 
-/// Neighbouring tokens of a sequence that share one `π_old / π_sampler`; each has its own without a correction.
+/// Returns how many neighbouring tokens share `π_old / π_sampler`; 1 without a correction.
 pub(crate) fn tokens_per_quotient(correction: Option<&MismatchCorrection>, length: usize) -> usize {
     correction.map_or(1, |correction| correction.level.tokens_sharing(length))
 }

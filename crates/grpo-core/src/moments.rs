@@ -1,13 +1,13 @@
-//! Mean and standard deviation, exact where equality decides.
+//! Mean and standard deviation, exact for equal values.
 
 use crate::Deviation;
 
-/// NaN for no values.
+/// Returns the mean, NaN for no values.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// 0 for equal values, NaN for fewer than two.
+/// Returns the standard deviation: 0 for equal values, NaN for fewer than two.
 pub(crate) fn deviation(values: &[f64], kind: Deviation) -> f64 {
     if values.len() < 2 {
         return f64::NAN;
@@ -17,7 +17,7 @@ pub(crate) fn deviation(values: &[f64], kind: Deviation) -> f64 {
     }
     let centre = mean(values);
     let differences = || values.iter().map(|value| value - centre);
-    // In units of the largest, so that small differences do not vanish when they are squared.
+    // Scaled by the largest, so that squaring does not lose small differences.
     let largest = differences().fold(0.0, |largest: f64, d| largest.max(d.abs()));
     let squares: f64 = differences().map(|d| (d / largest).powi(2)).sum();
     let count = match kind {
@@ -27,12 +27,12 @@ pub(crate) fn deviation(values: &[f64], kind: Deviation) -> f64 {
     largest * (squares / count as f64).sqrt()
 }
 
-/// No value differs from another; so also for fewer than two.
+/// Returns whether all values are equal, which holds for fewer than two.
 pub(crate) fn all_equal(values: &[f64]) -> bool {
     values.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-/// Two or more equal values: a standard deviation that is defined, and 0.
+/// Returns whether there are two or more values, all equal.
 pub(crate) fn is_constant(values: &[f64]) -> bool {
     values.len() > 1 && all_equal(values)
 }

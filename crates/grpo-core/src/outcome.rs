@@ -1,4 +1,4 @@
-//! Whether an update moved each token, and if not, why.
+//! Whether an update moved each token and, if not, why.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,28 +6,28 @@ use std::str::FromStr;
 use crate::LossTerms;
 use crate::terms::{SequenceTerms, TokenTerms};
 
-/// Whether the surrogate of a token moved the policy, or the first reason why not, in the order of the loss. The KL
-/// penalty and the entropy bonus do not count: they pull at every token, as the masks do not touch them.
+/// Whether the surrogate of a token has a gradient or, if not, the first reason in the order of the
+/// loss. The KL penalty and the entropy bonus are not considered, because masks do not affect them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenOutcome {
     /// Its log-probability has a gradient.
     Moved,
-    /// Its completion has no reward: the reward function abstained or failed.
+    /// The reward of its completion abstained or failed.
     NotScored,
-    /// Its completion is worth exactly as much as its baseline, as all of a group with equal rewards are.
+    /// Its completion has the same reward as its baseline.
     ZeroAdvantage,
     /// The off-policy mask dropped its sequence.
     OffPolicy,
-    /// The high-entropy mask dropped it.
+    /// The high-entropy mask dropped the token.
     LowEntropy,
-    /// The mismatch correction masked it: its sampler was too far from the trainer.
+    /// The mismatch correction masked the token.
     Mismatch,
-    /// The ratio is where the surrogate is flat; with VESPO, the weight of the sequence is 0.
+    /// The ratio lies where the surrogate is constant. With VESPO: the weight of the sequence is 0.
     Clipped,
 }
 
 impl TokenOutcome {
-    /// All of them, in the order in which they are tested.
+    /// All outcomes in the order in which they are tested.
     pub const ALL: [Self; 7] = [
         Self::Moved,
         Self::NotScored,
@@ -38,7 +38,7 @@ impl TokenOutcome {
         Self::Clipped,
     ];
 
-    /// Its name in files.
+    /// Returns the name used in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Moved => "moved",
@@ -51,8 +51,8 @@ impl TokenOutcome {
         }
     }
 
-    /// The outcomes of a token in the updates of a step: one word where all are equal, else one per update with `+`
-    /// between them.
+    /// Joins the outcomes of a token over the updates of a step: one name if all are equal, else
+    /// one per update, separated by `+`.
     pub fn join(outcomes: impl IntoIterator<Item = Self>) -> String {
         let mut names: Vec<&str> = outcomes.into_iter().map(Self::name).collect();
         if names.windows(2).all(|pair| pair[0] == pair[1]) {
@@ -61,10 +61,10 @@ impl TokenOutcome {
         names.join("+")
     }
 
-    /// The outcomes that [`Self::join`] made `words` of; one stands for all updates.
+    /// Splits `words` written by [`Self::join`].
     ///
     /// # Errors
-    /// A word that is not an outcome.
+    /// Returns an error for an unknown outcome.
     pub fn split(words: &str) -> Result<Vec<Self>, String> {
         words.split('+').map(str::parse).collect()
     }
@@ -99,7 +99,7 @@ impl FromStr for TokenOutcome {
     type Err = String;
 
     /// # Errors
-    /// Another name.
+    /// Returns an error for an unknown name.
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|outcome| outcome.name() == text);
         found.ok_or_else(|| format!("`{text}` is not the outcome of a token"))
@@ -107,9 +107,11 @@ impl FromStr for TokenOutcome {
 }
 
 impl LossTerms {
-    /// The outcome of each token, `[n]`; `is_scored` says whether each sequence has a reward.
+    /// Returns the outcome of each token, `[n]`; `is_scored` says whether each sequence has a
+    /// reward.
     ///
-    /// Where it is not [`TokenOutcome::Moved`], the derivative of the surrogate by `log π_θ` of the token is exactly 0.
+    /// Unless the outcome is [`TokenOutcome::Moved`], the derivative of the surrogate by the
+    /// token's `log π_θ` is exactly 0.
     pub fn outcomes(&self, is_scored: &[bool]) -> Vec<TokenOutcome> {
         let sequences = self.sequences.iter().zip(is_scored);
         sequences

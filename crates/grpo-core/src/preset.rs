@@ -1,4 +1,4 @@
-//! Names that the field uses for sets of choices.
+//! Common combinations of settings.
 
 use std::fmt;
 
@@ -8,36 +8,38 @@ use crate::{
     KlConfig, KlEstimator, KlPlacement, LossConfig, RatioLevel, Reduction, RewardScale, Surrogate,
 };
 
-/// A familiar name; a configuration may name one and then change parts of it.
+/// A named combination of settings. A configuration may override parts of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
     /// Shao et al. 2024, "DeepSeekMath": ε = 0.2, mean over each sequence, then over sequences.
     #[default]
     Grpo,
-    /// Liu et al. 2025, "Understanding R1-Zero-like training": a constant divisor, so that long answers are
-    /// not favoured, and advantages that are not scaled.
+    /// Liu et al. 2025, "Understanding R1-Zero-like training": a constant divisor, which does not
+    /// favour long answers, and unscaled advantages.
     DrGrpo,
     /// Yu et al. 2025, "DAPO": ε_high = 0.28, mean over all tokens of the optimizer batch.
     Dapo,
     /// Mean over all tokens of each micro-batch, as TRL's `bnpo`.
     Bnpo,
-    /// Zheng et al. 2025, "Group Sequence Policy Optimization": one ratio a sequence, with bounds to match.
+    /// Zheng et al. 2025, "Group Sequence Policy Optimization": one ratio per sequence, with
+    /// matching bounds.
     Gspo,
     /// MiniMax-M1, 2025: clipped importance weights that keep the gradient, mean over all tokens.
     Cispo,
     /// Qwen, 2025, "Soft Adaptive Policy Optimization".
     Sapo,
-    /// "VESPO", 2026: a smooth weight of each sequence, mean over all tokens.
+    /// "VESPO", 2026: a smooth weight per sequence, mean over all tokens.
     Vespo,
-    /// "Length-Unbiased Sequence Policy Optimization", 2026: one ratio a sequence, sum over its tokens.
+    /// "Length-Unbiased Sequence Policy Optimization", 2026: one ratio per sequence, sum over its
+    /// tokens.
     Luspo,
     /// `−A log π`, mean over each sequence, then over sequences.
     Reinforce,
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Self; 10] = [
         Self::Grpo,
         Self::DrGrpo,
@@ -51,7 +53,7 @@ impl Preset {
         Self::Reinforce,
     ];
 
-    /// The choices behind the name, without a KL penalty.
+    /// Returns the settings of the preset, without a KL penalty.
     pub fn config(self) -> LossConfig {
         let clipped = |epsilon_low, epsilon_high| Surrogate::Clipped {
             epsilon_low,
@@ -96,7 +98,7 @@ impl Preset {
         }
     }
 
-    /// What advantages are divided by under this name.
+    /// Returns the scale of advantages that belongs to the preset.
     pub fn reward_scale(self) -> RewardScale {
         match self {
             Self::DrGrpo => RewardScale::None,
@@ -106,7 +108,7 @@ impl Preset {
 }
 
 impl fmt::Display for Preset {
-    /// As a configuration names it.
+    /// Writes the name used in configurations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }

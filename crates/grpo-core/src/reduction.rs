@@ -1,11 +1,11 @@
-//! From the losses of tokens to one number.
+//! Reduction of token losses to a number.
 
 use serde::{Deserialize, Serialize};
 
 use crate::HighEntropy;
 
-/// How the losses of tokens are averaged. Every denominator but that of [`Self::MicroBatchTokenMean`] is of
-/// the whole optimizer batch, so that the gradient is the same however the batch is split.
+/// How token losses are averaged. Every denominator except that of [`Self::MicroBatchTokenMean`] is
+/// taken over the whole optimizer batch, so the gradient does not depend on how the batch is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
@@ -15,36 +15,36 @@ pub enum Reduction {
     SequenceSum,
     /// Mean over all tokens of the optimizer batch (DAPO).
     TokenMean,
-    /// Mean over the tokens of each micro-batch, which counts by its share of the sequences (BNPO): how the
-    /// batch is split changes the gradient.
+    /// Mean over the tokens of each micro-batch, weighted by its fraction of the sequences (BNPO).
+    /// The gradient depends on how the batch is split.
     MicroBatchTokenMean,
     /// Sum over tokens, divided by sequences × longest possible completion (Dr. GRPO).
     Constant,
 }
 
-/// What a whole optimizer batch holds, known before it is split.
+/// Totals of an optimizer batch, known before it is split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchTotals {
-    /// Completions.
+    /// Number of completions.
     pub sequences: usize,
-    /// Action tokens.
+    /// Number of action tokens.
     pub tokens: usize,
-    /// The longest completion that could have been sampled, in tokens.
+    /// Largest possible length of a completion in tokens.
     pub max_completion_length: usize,
-    /// What the high-entropy mask keeps; needed where the loss has one.
+    /// The high-entropy mask; required if the loss has one.
     pub high_entropy: Option<HighEntropy>,
 }
 
 impl BatchTotals {
-    /// Tokens that the entropy bonus is a mean of.
+    /// Returns the number of tokens in the mean of the entropy bonus.
     pub(crate) fn bonus_tokens(&self) -> usize {
         self.high_entropy.map_or(self.tokens, |kept| kept.tokens)
     }
 }
 
 impl Reduction {
-    /// The weight of each token of a sequence with `length` tokens, in a micro-batch with so many sequences and tokens:
-    /// `loss = Σ w · L`.
+    /// Returns the weight of each token in `loss = Σ w · L`, for a sequence of `length` tokens in a
+    /// micro-batch of the given size.
     pub(crate) fn token_weight(
         self,
         length: usize,

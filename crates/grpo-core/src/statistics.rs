@@ -1,13 +1,13 @@
-//! What a loss was made of: sums over tokens, on the host in f64, that add up over micro-batches.
+//! Statistics of a loss: sums over tokens, on the host in f64, that add up over micro-batches.
 
 use crate::terms::{LossTerms, SequenceTerms, TokenTerms};
 
-/// Sums over the tokens of one or more updates. A mean over nothing is left out, never NaN.
+/// Sums over the tokens of one or more updates. The mean of no values is omitted, never NaN.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenStatistics {
     kl: Mean,
     kl_of_sequence: Mean,
-    /// Of each token: a quantile is of all tokens of the step, and cannot be merged from those of its parts.
+    /// Values of each token, because quantiles cannot be merged.
     kls: Values,
     ratios: Values,
     entropy: Mean,
@@ -36,7 +36,7 @@ impl TokenStatistics {
         sequences.filter(|sequence| !sequence.tokens.is_empty()).for_each(|s| self.add_sequence(s));
     }
 
-    /// Adds what `other` has seen.
+    /// Adds the statistics of `other`.
     pub fn merge(&mut self, other: &Self) {
         let means = [
             (&mut self.kl, other.kl),
@@ -82,7 +82,7 @@ impl TokenStatistics {
         self.kl_of_sequence.extend(kls.sum::<Option<f64>>());
         self.phi.extend(sequence.vespo_phi);
         self.dropped.extend(sequence.is_off_policy.map(indicator));
-        // A mean over tokens, or over sequences where these have one ratio.
+        // A mean over tokens, or over sequences if these share one ratio.
         let share = |flag: &dyn Fn(&TokenTerms) -> Option<bool>| {
             let mut share = Mean::default();
             let counted = sequence.tokens.iter().step_by(sequence.tokens_per_ratio);
@@ -114,40 +114,41 @@ impl TokenStatistics {
         }
     }
 
-    /// Action tokens seen, once for each update.
+    /// Returns the number of action tokens, counted once per update.
     pub fn tokens(&self) -> u64 {
         self.ratios.0.len() as u64
     }
 
-    /// Metric `kl`: mean estimate over tokens, with the configured estimator and correction; `None` without
-    /// a reference.
+    /// Returns the metric `kl`: the mean estimate over tokens with the configured estimator and
+    /// correction, or `None` without a reference.
     pub fn kl(&self) -> Option<f64> {
         self.kl.value()
     }
 
-    /// Metric `entropy`: mean over tokens, in nats; `None` without tokens.
+    /// Returns the metric `entropy`: the mean over tokens in nats, or `None` without tokens.
     pub fn entropy(&self) -> Option<f64> {
         self.entropy.value()
     }
 
-    /// Mean entropy over the tokens that the high-entropy mask keeps: what the entropy bonus is of, and what
-    /// [`crate::EntropyController::observe`] takes.
+    /// Returns the mean entropy of the tokens that the high-entropy mask keeps, the input of
+    /// [`crate::EntropyController::observe`].
     pub fn kept_entropy(&self) -> Option<f64> {
         self.kept_entropy.value()
     }
 
-    /// Smallest and largest ratio `π_θ / π_old`; `None` without tokens.
+    /// Returns the smallest and largest ratio `π_θ / π_old`, or `None` without tokens.
     pub fn ratio_range(&self) -> Option<[f64; 2]> {
         self.ratio.0
     }
 
-    /// Names, as TRL has them, and values of all that was measured. `docs/metrics.md` defines each.
+    /// Returns names (as in TRL) and values of all measured metrics. `docs/metrics.md` defines
+    /// them.
     pub fn metrics(&self) -> Vec<(&'static str, f64)> {
         let all = self.all_metrics().into_iter();
         all.filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
-    /// The names of all that can be measured.
+    /// Returns the names of all metrics.
     pub fn metric_names() -> impl Iterator<Item = &'static str> {
         Self::default().all_metrics().into_iter().map(|(name, _)| name)
     }
@@ -192,7 +193,7 @@ impl TokenStatistics {
         ]
     }
 
-    /// The metric of this name, where it was measured.
+    /// Returns the metric with this name, if it was measured.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics().into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
@@ -202,7 +203,7 @@ fn indicator(flag: bool) -> f64 {
     f64::from(u8::from(flag))
 }
 
-/// A mean that can be added to.
+/// A running mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Mean {
     sum: f64,
@@ -228,15 +229,16 @@ impl Mean {
     }
 }
 
-/// Every value, where a mean does not say enough.
+/// All values, for quantiles.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Values(Vec<f64>);
 
 impl Values {
-    /// Linear between neighbours, as NumPy and PyTorch take it. What is not a number counts as the largest.
+    /// Returns a quantile with linear interpolation, as in NumPy and PyTorch. NaN counts as the
+    /// largest value.
     fn quantile(&self, share: f64) -> Option<f64> {
         let last = self.0.len().checked_sub(1)?;
-        // NaN has a sign, which would make it the smallest.
+        // A negative NaN would be sorted as the smallest.
         let number = |value: &f64| if value.is_nan() { f64::NAN.abs() } else { *value };
         let mut values: Vec<f64> = self.0.iter().map(number).collect();
         let rank = share * last as f64;
@@ -251,7 +253,7 @@ impl Values {
     }
 }
 
-/// Smallest and largest.
+/// Smallest and largest value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Range(Option<[f64; 2]>);
 

@@ -1,4 +1,4 @@
-//! What a token adds to the loss, before masks, penalty and reduction.
+//! Surrogate objectives of a token, before masks, penalty and reduction.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,18 +7,18 @@ use crate::error::{ConfigError, above_zero, at_least_zero};
 use crate::loss_inputs::Sequence;
 use crate::terms::{Clipping, SamplingTerms};
 
-/// The surrogate objective of one token, with `c` the ratio `π_θ / π_old` and `A` the advantage.
+/// The surrogate objective of one token, with the ratio `c = π_θ / π_old` and the advantage `A`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Surrogate {
     /// `−min(min(c, δ) A, clip(c, 1 − ε_low, 1 + ε_high) A)` (Shao et al. 2024, equation 3).
     Clipped {
-        /// ε_low: where A is negative, a ratio below `1 − ε_low` has no gradient.
+        /// ε_low: for A < 0, a ratio below `1 − ε_low` has no gradient.
         epsilon_low: f64,
-        /// ε_high: where A is positive, a ratio above `1 + ε_high` has no gradient.
+        /// ε_high: for A > 0, a ratio above `1 + ε_high` has no gradient.
         epsilon_high: f64,
-        /// δ: a ratio above δ counts as δ and has no gradient. Above `1 + ε_high` that matters where A is
-        /// negative ("two-sided clipping", INTELLECT-2, 2025); a smaller δ takes the place of ε_high too.
+        /// δ: a ratio above δ is limited to δ and has no gradient. A δ above `1 + ε_high` affects
+        /// only A < 0 ("two-sided clipping", INTELLECT-2, 2025); a smaller δ replaces ε_high too.
         delta: Option<f64>,
     },
     /// `−sg[min(c, cap)] A log π_θ` (MiniMax-M1, 2025, "CISPO"): a clipped ratio keeps its gradient.
@@ -28,24 +28,24 @@ pub enum Surrogate {
     },
     /// `−(4/τ) σ(τ (c − 1)) A` (Qwen, 2025, "Soft Adaptive Policy Optimization").
     Sapo {
-        /// τ where A is positive.
+        /// τ for A > 0.
         temperature_positive: f64,
-        /// τ elsewhere.
+        /// τ for A ≤ 0.
         temperature_negative: f64,
     },
-    /// `−sg[φ(W)] A log π_θ` with one weight a sequence, `φ(W) = exp(λ + k ln W − λ W)`
-    /// ("VESPO", 2026).
+    /// `−sg[φ(W)] A log π_θ` with one weight per sequence, `φ(W) = exp(λ + k ln W − λ W)` ("VESPO",
+    /// 2026).
     Vespo {
-        /// k where A ≥ 0.
+        /// k for A ≥ 0.
         k_positive: f64,
-        /// λ where A ≥ 0.
+        /// λ for A ≥ 0.
         lambda_positive: f64,
-        /// k elsewhere.
+        /// k for A < 0.
         k_negative: f64,
-        /// λ elsewhere.
+        /// λ for A < 0.
         lambda_negative: f64,
     },
-    /// `−A log π_θ` (Williams 1992). (With braces, so that an unknown key in it is refused.)
+    /// `−A log π_θ` (Williams 1992). The braces make serde reject unknown keys.
     Reinforce {},
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct SurrogateLoss {
 }
 
 impl Surrogate {
-    /// The loss of each token of a sequence, before masks, penalty and reduction.
+    /// Returns the loss of each token of a sequence, before masks, penalty and reduction.
     pub(crate) fn losses(
         &self,
         sequence: &Sequence<'_>,
@@ -144,12 +144,13 @@ impl Surrogate {
     }
 }
 
-/// `ln W` of a sequence: the mismatch correction is part of this weight, and not a factor of the loss.
+/// Returns `ln W` of a sequence. The mismatch correction is part of this weight instead of a factor
+/// of the loss.
 fn vespo_log_weight(sequence: &Sequence<'_>, sampling: Option<&[SamplingTerms]>) -> f64 {
     let bounded = |x: f64| x.clamp(-VESPO_LARGEST, VESPO_LARGEST);
     let mut log_weight: f64 = sequence.log_ratios().into_iter().map(bounded).sum();
     let weights = sampling.into_iter().flatten().filter_map(|token| token.weight);
-    // A masked 0 counts as the smallest weight.
+    // A masked quotient of 0 counts as the smallest weight.
     let log_of = |weight: f64| weight.max(VESPO_SMALLEST_WEIGHT).ln().min(VESPO_LARGEST);
     log_weight += weights.map(log_of).sum::<f64>();
     log_weight.clamp(VESPO_SMALLEST_WEIGHT.ln(), VESPO_LARGEST)

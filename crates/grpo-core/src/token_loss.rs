@@ -1,4 +1,4 @@
-//! From the loss of each token of a sequence to its terms.
+//! Derivatives of token losses by log-probabilities.
 
 use crate::LossConfig;
 use crate::dual::{Dual, Variable};
@@ -7,14 +7,14 @@ use crate::mismatch::tokens_per_quotient;
 use crate::surrogate::SurrogateLoss;
 use crate::terms::{LossTerms, SamplingTerms, SequenceTerms, TokenTerms};
 
-/// The loss of a token on its way to [`TokenTerms`].
+/// The loss of a token before its conversion to [`TokenTerms`].
 pub(crate) struct TokenLoss {
     pub(crate) surrogate: SurrogateLoss,
     pub(crate) is_low_entropy: bool,
     pub(crate) kl: Option<Dual>,
-    /// The surrogate after masks, weighted.
+    /// The weighted surrogate after masks.
     pub(crate) policy: Dual,
-    /// The same with the penalty.
+    /// The same with the KL penalty.
     pub(crate) total: Dual,
 }
 
@@ -57,7 +57,8 @@ impl LossTerms {
     }
 }
 
-/// Derivatives by `log π_θ` of each token: a ratio is made of all tokens that share it, each to the same part.
+/// Returns the derivative by `log π_θ` of each token. The derivative of a shared ratio is divided
+/// equally among its tokens.
 fn by_logprob(
     losses: &[TokenLoss],
     part: fn(&TokenLoss) -> Dual,

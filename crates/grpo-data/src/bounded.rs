@@ -1,24 +1,25 @@
-//! Limits for rendering untrusted templates: their library has none on memory, nesting and the time of one call.
+//! Limits on nesting, memory and time for untrusted templates, whose library has none.
 
 use crate::DataError;
+use crate::caught::caught;
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes of a template's stack. Values and expressions can be nested as deep as a template is long, and are walked over by
-/// functions that call themselves; what is not used costs nothing.
+/// Stack size in bytes. Templates can be nested as deeply as they are long and are processed
+/// recursively; unused stack costs nothing.
 const STACK: usize = 1 << 30;
 
-/// Bytes that a template may take.
+/// Memory limit of a template in bytes.
 const MEMORY: usize = 512 << 20;
 
-/// Time for a conversation, which takes microseconds. Fuel counts instructions, and one can search a text of `MEMORY` bytes.
+/// Time limit. A conversation takes microseconds; instructions are limited, but one can search a text of `MEMORY` bytes.
 const TIME: Duration = Duration::from_secs(20);
 
-/// Runs `work` on a thread with a deep stack, limited memory and limited time. Going beyond ends the process: see
-/// [`grpo_process::limited`].
+/// Runs `work` on a thread with a large stack, limited memory and limited time. Exceeding one of these ends
+/// the process; see [`grpo_process::limited`].
 ///
 /// # Errors
-/// There is no memory for a thread, or the work panics.
+/// Returns an error if no thread can be created or if the work panics.
 pub(crate) fn bounded<R: Send>(
     path: &Path,
     work: impl FnOnce() -> R + Send,
@@ -29,8 +30,9 @@ pub(crate) fn bounded<R: Send>(
     let limited = || grpo_process::limited(&what, remedy, MEMORY, work);
     let limited = || grpo_process::time_limited(&what, remedy, TIME, limited);
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, limited);
+        let silent = || caught(limited);
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, silent);
         let thread = thread.map_err(|error| failed(&format!("no thread for it ({error})")))?;
-        thread.join().map_err(|_| failed("its engine panicked; report the template"))
+        thread.join().ok().and_then(Result::ok).ok_or_else(|| failed("its engine panicked"))
     })
 }

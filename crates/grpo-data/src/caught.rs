@@ -1,15 +1,15 @@
-//! Panics of other people's readers as errors.
+//! Converts panics of third-party readers to errors.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 thread_local! {
-    /// Calls of [`caught`] that this thread is in.
+    /// Number of nested calls of [`caught`] on this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Keeps the panic hook from printing a panic, with its backtrace, that becomes an error.
+/// Keeps the panic hook from printing a panic that becomes an error.
 fn silence_caught_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -22,20 +22,20 @@ fn silence_caught_panics() {
     });
 }
 
-/// What `work` returns, or the message of its panic.
+/// Returns the result of `work`, or the message of its panic.
 ///
-/// Damaged files make `parquet` and `tokenizers` panic: fuzzing found asserts on lists of a wrong
-/// shape, negative column sizes and missing dictionaries in the one, an `expect` on malformed JSON
-/// and indices out of bounds in the other. A user's file must not end a run that way. The panic's
-/// message is in the error, and not on the standard error stream as well.
+/// Damaged files make `parquet` and `tokenizers` panic. Fuzzing found assertions on malformed
+/// lists, negative column sizes and missing dictionaries in the former, and an `expect` on
+/// malformed JSON and indices out of bounds in the latter. A user's file must not end a run this
+/// way. The message is part of the error and not printed.
 ///
 /// # Errors
-/// It panicked.
+/// Returns an error if `work` panicked.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     silence_caught_panics();
     let depth = DEPTH.get();
     DEPTH.set(depth + 1);
-    // What was half changed is not used again: each caller gives up on its file or its text.
+    // Partly changed state is not used again: each caller abandons its file or text.
     let result = catch_unwind(AssertUnwindSafe(work));
     DEPTH.set(depth);
     result.map_err(|payload| {

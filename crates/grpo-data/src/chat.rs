@@ -1,6 +1,7 @@
-//! Conversations as the text that a chat model was trained on.
+//! Conversations as text, formatted by the chat template of a model.
 
 mod environment;
+mod namespaces;
 
 use crate::DataError;
 use crate::bounded::bounded;
@@ -9,40 +10,41 @@ use crate::origin::read_text_if_there;
 use environment::{environment, without_generation_tags};
 use minijinja::Environment;
 use minijinja::value::Value;
+use namespaces::used_as_value;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// One turn of a conversation.
+/// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// Who says it: `system`, `user`, `assistant` or whatever the template knows.
+    /// The role: `system`, `user`, `assistant` or another role of the template.
     pub role: String,
-    /// What is said.
+    /// The content.
     pub content: String,
 }
 
-/// What a template is told besides the messages.
+/// Options of a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatOptions {
-    /// Ends the text with what stands in front of an answer.
+    /// Whether to append the generation prompt.
     pub add_generation_prompt: bool,
-    /// The switch of that name in Qwen3's and other templates; `None` leaves it undefined.
+    /// The option of that name in templates such as Qwen3's; `None` leaves it undefined.
     pub enable_thinking: Option<bool>,
 }
 
 impl ChatOptions {
-    /// What a model is given to answer.
+    /// Options to generate an answer.
     pub fn for_answer(enable_thinking: Option<bool>) -> Self {
         Self { add_generation_prompt: true, enable_thinking }
     }
 }
 
-/// A model's own Jinja template for conversations, rendered as transformers renders it.
+/// The Jinja chat template of a model, rendered as in transformers.
 ///
-/// Its length, work, recursion and nesting are limited, so that a hostile template ends in an error. One that takes more than
-/// 512 MiB ends the process, in programs with the allocator of `grpo-process`.
+/// Length, work, recursion and nesting are limited, so a hostile template results in an error. One
+/// that needs more than 512 MiB ends the process, in programs with the allocator of `grpo-process`.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -50,22 +52,23 @@ pub struct ChatTemplate {
     path: PathBuf,
 }
 
-/// What transformers hands to templates out of `tokenizer_config.json`.
+/// Tokens of `tokenizer_config.json` that transformers passes to templates.
 const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// Bytes of the longest template; the longest known ones have 30,000.
+/// Largest template in bytes; the longest known ones have 30,000.
 const LONGEST: usize = 256 << 10;
 
-/// The only template of an environment.
+/// Name of the only template of an environment.
 const NAME: &str = "chat";
 
 impl ChatTemplate {
-    /// The template of the model in `folder`: `chat_template.jinja`, else `chat_template` in
-    /// `tokenizer_config.json` (of several the one named `default`), else none.
+    /// Loads the template of the model in `folder`: `chat_template.jinja`, else `chat_template` in
+    /// `tokenizer_config.json` (of several, the one named `default`), else none.
     ///
     /// # Errors
-    /// A file cannot be read, `tokenizer_config.json` is malformed, or the template does not parse.
+    /// Returns an error if a file cannot be read, if `tokenizer_config.json` is malformed, or if
+    /// the template does not parse.
     pub fn from_folder(folder: &Path) -> Result<Option<Self>, DataError> {
         let config = ModelJson::read(folder, "tokenizer_config.json")?;
         let file = folder.join("chat_template.jinja");
@@ -90,6 +93,12 @@ impl ChatTemplate {
                 source.len()
             )));
         }
+        if let Some(name) = used_as_value(&source) {
+            return Err(DataError::Invalid(format!(
+                "the chat template in `{}` uses the namespace `{name}` as a value, which could contain itself; use its attributes only",
+                path.display()
+            )));
+        }
         let source = without_generation_tags(&source);
         let added = bounded(&path, || environment.add_template_owned(NAME, source))?;
         if let Err(error) = added {
@@ -102,19 +111,19 @@ impl ChatTemplate {
         Ok(Some(Self { environment, special_tokens, path }))
     }
 
-    /// The text of a conversation.
+    /// Renders a conversation.
     ///
-    /// Templates that write today's date (`strftime_now`) give another text tomorrow.
+    /// Templates that contain the date (`strftime_now`) render differently on another day.
     ///
     /// # Errors
-    /// The template refuses the messages (`raise_exception`), fails on them, or does not come to an
-    /// end within its limits.
+    /// Returns an error if the template rejects the messages (`raise_exception`), fails, or exceeds
+    /// its limits.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, DataError> {
         let mut context: BTreeMap<&str, Value> =
             self.special_tokens.iter().map(|(key, token)| (*key, token.into())).collect();
         context.insert("messages", messages.iter().map(value_of).collect());
         context.insert("add_generation_prompt", options.add_generation_prompt.into());
-        // Defined and None, as transformers has them where nobody gives any.
+        // Defined as None if not given, as in transformers.
         context.insert("tools", ().into());
         context.insert("documents", ().into());
         if let Some(thinking) = options.enable_thinking {
@@ -131,12 +140,12 @@ impl ChatTemplate {
     }
 }
 
-/// In the order that `tojson` shows.
+/// Keys in the order that `tojson` writes.
 fn value_of(message: &Message) -> Value {
     Value::from_pairs([("role", &message.role), ("content", &message.content)])
 }
 
-/// `chat_template`: a string, or a list of templates with names.
+/// Returns `chat_template`: a string, or one of a list of named templates.
 fn named_default(config: &ModelJson) -> Result<Option<&str>, DataError> {
     let Some(value) = config.get("chat_template") else { return Ok(None) };
     if let Some(text) = value.as_str() {
@@ -154,10 +163,15 @@ fn named_default(config: &ModelJson) -> Result<Option<&str>, DataError> {
     }
 }
 
-/// The line, from 1, and what minijinja says without its own naming of the place.
+/// Returns the beginning of the text that a template passed to `raise_exception`, on one line.
+fn one_line(detail: &str) -> String {
+    detail.chars().take(300).map(|c| if c == '\n' { ' ' } else { c }).collect()
+}
+
+/// Returns the line, from 1, and minijinja's message without the position.
 fn line_and_reason(error: &minijinja::Error) -> (u64, String) {
     let reason = match error.detail() {
-        Some(detail) => format!("{}: {detail}", error.kind()),
+        Some(detail) => format!("{}: {}", error.kind(), one_line(detail)),
         None => error.kind().to_string(),
     };
     (error.line().unwrap_or(1) as u64, reason)

@@ -1,4 +1,4 @@
-//! From text to ids and back, by whatever files a model folder has for it.
+//! Codecs between text and ids, according to the files of a model folder.
 
 use std::any::Any;
 use std::fmt;
@@ -12,73 +12,75 @@ use crate::{
     ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource, SpecialIds, TextTokenizer,
 };
 
-/// A way to write text as ids that needs one file of a model folder, which a task brings: a vocabulary of our own. A model
-/// with it has a logit for each of its tokens, and no others.
+/// A codec with its own vocabulary file, provided by a task. A model with it has exactly one logit
+/// per token.
 pub trait TextCodec: Any + fmt::Debug + Send + Sync {
-    /// Returns the name of the file.
+    /// Returns the name of the vocabulary file.
     fn file(&self) -> &'static str;
 
-    /// Returns the content of the file.
+    /// Returns the content of the vocabulary file.
     fn to_json(&self) -> String;
 
-    /// Returns the number of its tokens.
+    /// Returns the number of tokens.
     fn token_count(&self) -> usize;
 
-    /// Returns a hash of the tokens in their order; by default that of the file.
+    /// Returns a hash of the tokens in order; by default the hash of the file.
     fn sha256(&self) -> String {
         let hash = Sha256::digest(self.to_json());
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Returns the ids that begin and end a text; by default there are none.
+    /// Returns the ids that begin and end a text; none by default.
     fn special(&self) -> SpecialIds {
         SpecialIds::default()
     }
 
-    /// Returns why a model with it is not trained on prompts of a file, if it is not.
+    /// Returns why a model with this codec cannot be trained on prompts of a file, if so.
     fn prompt_refusal(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns the ids in front of a completion of `text`.
+    /// Encodes a prompt.
     ///
     /// # Errors
-    /// A text that cannot be written with the tokens.
+    /// Returns an error if the text cannot be encoded.
     fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError>;
 
-    /// Returns the ids of `text`, without marks at its ends.
+    /// Encodes a completion, without begin and end marks.
     ///
     /// # Errors
-    /// A text that cannot be written with the tokens.
+    /// Returns an error if the text cannot be encoded.
     fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError>;
 
-    /// Returns the text of ids, without marks at its ends.
+    /// Decodes ids, without begin and end marks.
     fn decode(&self, ids: &[u32]) -> String;
 }
 
-/// A [`TextCodec`] as model folders have it: the name of its file, and what reads that.
+/// A kind of [`TextCodec`]: the name of its file, and its reader.
 #[derive(Clone, Copy, Debug)]
 pub struct CodecKind {
-    /// The file whose presence in a model folder selects this codec.
+    /// The file that selects this codec in a model folder.
     pub file: &'static str,
-    /// Reads the file at a path.
+    /// Reads the file.
     pub read: fn(&Path) -> Result<Arc<dyn TextCodec>, DataError>,
 }
 
-/// The codecs that model folders can have besides a tokenizer. The default knows none.
+/// The codecs that model folders can have besides a tokenizer; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Codecs(Vec<CodecKind>);
 
 impl Codecs {
-    /// Makes a registry of `kinds`.
+    /// Creates a registry of `kinds`.
     pub fn new(kinds: Vec<CodecKind>) -> Self {
         Self(kinds)
     }
 
-    /// Reads what a model folder has: the file of one of these kinds, or `tokenizer.json` with a chat template, or nothing.
+    /// Reads the codec of a model folder: the file of one of these kinds, or `tokenizer.json` with
+    /// a chat template, or none.
     ///
     /// # Errors
-    /// A file that cannot be read or is wrong; the files of two kinds.
+    /// Returns an error if a file cannot be read or is invalid, or if the folder has files of two
+    /// kinds.
     pub fn read(&self, folder: &Path) -> Result<Codec, DataError> {
         let mut found = self.0.iter().filter(|kind| folder.join(kind.file).exists());
         let Some(kind) = found.next() else { return Codec::from_tokenizer(folder) };
@@ -95,32 +97,32 @@ impl Codecs {
     }
 }
 
-/// How a model's ids are text, and which of them begin and end one.
+/// A codec between text and the ids of a model.
 #[derive(Clone, Debug)]
 pub struct Codec {
     tokens: Tokens,
     special: SpecialIds,
-    /// Where it was read.
+    /// The folder from which it was read.
     folder: PathBuf,
-    /// The files of the folder that belong to it, as they were.
+    /// Contents of its files in the folder.
     files: Arc<[(String, Vec<u8>)]>,
-    /// Tokens that the model has logits for, where a model is known.
+    /// Number of the model's logits, if the model is known.
     vocabulary: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
 enum Tokens {
-    /// A vocabulary of our own.
+    /// A codec of a task.
     Own(Arc<dyn TextCodec>),
-    /// Text in general.
+    /// A tokenizer with an optional chat template.
     Text { tokenizer: Arc<TextTokenizer>, chat: Option<Arc<ChatTemplate>> },
-    /// No file says: ids go in and come out.
+    /// No codec: ids only.
     Ids,
 }
 
 const TOKENIZER_FILE: &str = "tokenizer.json";
 
-/// The files that a Hugging Face model keeps its text in; they go with the model wherever it goes.
+/// Files with the tokenizer of a Hugging Face model, copied with the model.
 const COMPANIONS: [&str; 9] = [
     TOKENIZER_FILE,
     "tokenizer_config.json",
@@ -134,7 +136,7 @@ const COMPANIONS: [&str; 9] = [
 ];
 
 impl Codec {
-    /// Makes the codec of a vocabulary of our own.
+    /// Creates a codec from a vocabulary of a task.
     pub fn from_text_codec(codec: impl TextCodec) -> Self {
         Self::from_shared(Arc::new(codec))
     }
@@ -146,15 +148,15 @@ impl Codec {
         Self { tokens, special, folder: PathBuf::new(), files, vocabulary: None }
     }
 
-    /// The same for a model that has logits for `vocabulary` tokens: other ids are refused where they are used. An end
-    /// mark among them can never be drawn, and so ends nothing.
+    /// Restricts the codec to a model with `vocabulary` logits. Larger ids are rejected when used.
+    /// An end mark among them can never be sampled.
     #[must_use]
     pub fn for_model(mut self, vocabulary: usize) -> Self {
         self.special.eos.retain(|id| (*id as usize) < vocabulary);
         Self { vocabulary: Some(vocabulary), ..self }
     }
 
-    /// Of ids that no file says anything of.
+    /// Creates a codec that does not convert ids to text.
     pub fn of_ids(special: SpecialIds) -> Self {
         Self {
             tokens: Tokens::Ids,
@@ -165,7 +167,7 @@ impl Codec {
         }
     }
 
-    /// Reads `tokenizer.json` with a chat template, or nothing.
+    /// Reads `tokenizer.json` with a chat template, if present.
     fn from_tokenizer(folder: &Path) -> Result<Self, DataError> {
         let path = folder.join(TOKENIZER_FILE);
         let (tokens, special) = if path.exists() {
@@ -189,7 +191,7 @@ impl Codec {
         Ok(Self { tokens, special, folder, files, vocabulary: None })
     }
 
-    /// Returns the vocabulary of our own, where it is a `T`.
+    /// Returns the task's codec if it is a `T`.
     pub fn own<T: TextCodec>(&self) -> Option<&T> {
         match &self.tokens {
             Tokens::Own(codec) => (&**codec as &dyn Any).downcast_ref(),
@@ -197,7 +199,7 @@ impl Codec {
         }
     }
 
-    /// Why the model is not trained on prompts of a file, if it is not.
+    /// Returns why the model cannot be trained on prompts of a file, if so.
     pub fn prompt_refusal(&self) -> Option<&'static str> {
         match &self.tokens {
             Tokens::Own(codec) => codec.prompt_refusal(),
@@ -205,7 +207,7 @@ impl Codec {
         }
     }
 
-    /// The file that ids come from, for messages.
+    /// Returns the name of the vocabulary file, for messages.
     pub fn file(&self) -> &'static str {
         match &self.tokens {
             Tokens::Own(codec) => codec.file(),
@@ -214,7 +216,7 @@ impl Codec {
         }
     }
 
-    /// The largest id that is a token, and one; `None` where no file says.
+    /// Returns the largest token id plus 1; `None` if unknown.
     pub fn token_count(&self) -> Option<usize> {
         match &self.tokens {
             Tokens::Own(codec) => Some(codec.token_count()),
@@ -223,12 +225,13 @@ impl Codec {
         }
     }
 
-    /// Whether the list of tokens is one that we make ourselves: a model then has a logit for each of them, and no others.
+    /// Returns whether the vocabulary belongs to a task, so that a model has exactly one logit per
+    /// token.
     pub fn is_own(&self) -> bool {
         matches!(self.tokens, Tokens::Own(_))
     }
 
-    /// A hash of the tokens in their order, for vocabularies that we make ourselves.
+    /// Returns a hash of the tokens in order, for vocabularies of tasks.
     pub fn sha256(&self) -> Option<String> {
         match &self.tokens {
             Tokens::Own(codec) => Some(codec.sha256()),
@@ -236,35 +239,35 @@ impl Codec {
         }
     }
 
-    /// The files that a model folder needs for it.
+    /// Returns the files that a model folder needs.
     pub fn files(&self) -> &[(String, Vec<u8>)] {
         &self.files
     }
 
-    /// The id that begins a text, where there is one.
+    /// Returns the id that begins a text, if any.
     pub fn begin_id(&self) -> Option<u32> {
         self.special.bos
     }
 
-    /// The ids that end a text.
+    /// Returns the ids that end a text.
     pub fn end_ids(&self) -> &[u32] {
         &self.special.eos
     }
 
-    /// The id that ends what is learned, where there is one.
+    /// Returns the id that ends a training text, if any.
     ///
     /// # Errors
-    /// The model lacks it.
+    /// Returns an error if it is outside of the model's vocabulary.
     pub fn learned_end(&self) -> Result<Option<u32>, DataError> {
         Ok(self.known(self.special.learned_end.into_iter().collect())?.first().copied())
     }
 
-    /// The ids in front of a completion. Text gets what the tokenizer puts in front of a text; messages go through
-    /// the chat template; a vocabulary of our own reads text by its own rules.
+    /// Encodes a prompt. The tokenizer adds its special tokens to text; messages are formatted by
+    /// the chat template; a vocabulary of a task has its own rules.
     ///
     /// # Errors
-    /// Text without a tokenizer, messages without a chat template, what these refuse, a prompt of no tokens, or an id
-    /// that the model lacks.
+    /// Returns an error for text without a tokenizer, messages without a chat template, an empty
+    /// prompt, an id outside of the vocabulary, or if tokenizer or template fail.
     pub fn prompt(
         &self,
         prompt: &PromptSource,
@@ -274,7 +277,7 @@ impl Codec {
             (_, PromptSource::Ids(ids)) => ids.clone(),
             (Tokens::Ids, _) => return Err(self.no_tokenizer()),
             (Tokens::Own(codec), PromptSource::Text(text)) => codec.encode_prompt(text)?,
-            // A text that begins nowhere begins at the mark for it.
+            // An empty text starts with the beginning mark.
             (Tokens::Text { .. }, PromptSource::Text(text)) if text.is_empty() => {
                 self.special.bos.into_iter().collect()
             }
@@ -297,10 +300,11 @@ impl Codec {
         self.known(ids)
     }
 
-    /// The ids of a completion, without an end mark that it does not have.
+    /// Encodes a completion, without adding an end mark.
     ///
     /// # Errors
-    /// Text without a tokenizer, what the tokenizer refuses, or an id that the model lacks.
+    /// Returns an error for text without a tokenizer, an id outside of the vocabulary, or if the
+    /// tokenizer fails.
     pub fn completion(&self, completion: &CompletionSource) -> Result<Vec<u32>, DataError> {
         let ids = match (&self.tokens, completion) {
             (_, CompletionSource::Ids(ids)) => ids.clone(),
@@ -313,11 +317,12 @@ impl Codec {
         self.known(ids)
     }
 
-    /// The first special token of the tokenizer that is written in `text`, or mark that begins, ends or pads one; see
-    /// [`TextTokenizer::special_token_in`]. Other codecs have none that can be written.
+    /// Returns the first special token of the tokenizer, or mark that begins, ends or pads a text,
+    /// that occurs in `text`; see [`TextTokenizer::special_token_in`]. Other codecs have none that
+    /// can be written.
     ///
     /// # Errors
-    /// What the tokenizer refuses.
+    /// Returns an error if the tokenizer fails.
     pub fn special_token_in(&self, text: &str) -> Result<Option<&str>, DataError> {
         match &self.tokens {
             Tokens::Text { tokenizer, .. } => {
@@ -329,8 +334,8 @@ impl Codec {
         }
     }
 
-    /// The text of ids, without marks at its ends; the ids with spaces between them where no file says what they
-    /// are.
+    /// Decodes ids without begin and end marks. Without a codec, returns the ids separated by
+    /// spaces.
     pub fn decode(&self, ids: &[u32]) -> String {
         match &self.tokens {
             Tokens::Own(codec) => codec.decode(ids),
@@ -342,17 +347,17 @@ impl Codec {
         }
     }
 
-    /// Whether messages can become a prompt.
+    /// Returns whether messages can be encoded.
     pub fn has_chat_template(&self) -> bool {
         matches!(self.tokens, Tokens::Text { chat: Some(_), .. })
     }
 
-    /// Whether ids are text.
+    /// Returns whether ids can be decoded to text.
     pub fn is_text(&self) -> bool {
         !matches!(self.tokens, Tokens::Ids)
     }
 
-    /// Ids that the model has logits for.
+    /// Checks that the model has logits for all ids.
     fn known(&self, ids: Vec<u32>) -> Result<Vec<u32>, DataError> {
         let Some(vocabulary) = self.vocabulary else { return Ok(ids) };
         match ids.iter().find(|id| **id as usize >= vocabulary) {
@@ -365,7 +370,7 @@ impl Codec {
 
     fn no_tokenizer(&self) -> DataError {
         DataError::Invalid(format!(
-            "`{}` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`",
+            "`{}` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`",
             self.folder.display()
         ))
     }

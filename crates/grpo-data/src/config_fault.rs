@@ -1,18 +1,19 @@
-//! A setting that cannot be used.
+//! Errors of configurations.
 
 use std::fmt;
 
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-/// A fault of a configuration: where it is, what is wrong, and how to fix it.
+/// An invalid setting: where it is, what is wrong, and how to fix it.
 ///
-/// The one type for all crates. What checks a setting knows its key; what read the files adds the place.
+/// All crates use this type. The code that checks a setting knows its key; the code that read the
+/// files adds the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFault {
-    /// Path of the key, for example `guards[1].watch`; empty where no single key is at fault.
+    /// Path of the key, for example `guards[1].watch`; empty if the error concerns no single key.
     pub key: String,
-    /// `file:line` of the key, or the argument that sets it, where known.
+    /// `file:line` of the key, or the argument that sets it, if known.
     pub place: Option<String>,
     /// What is wrong.
     pub message: String,
@@ -21,7 +22,7 @@ pub struct ConfigFault {
 }
 
 impl ConfigFault {
-    /// A fault of `key` whose place is not known yet.
+    /// Creates an error of `key` without a place.
     pub fn new(
         key: impl Into<String>,
         message: impl Into<String>,
@@ -30,14 +31,14 @@ impl ConfigFault {
         Self { key: key.into(), place: None, message: message.into(), remedy: remedy.into() }
     }
 
-    /// From a sentence that ends with its remedy: `what is wrong; how to fix it`.
+    /// Creates an error from a message that ends with its remedy: `what is wrong; how to fix it`.
     pub fn from_sentence(key: impl Into<String>, sentence: impl AsRef<str>) -> Self {
         let sentence = sentence.as_ref();
         let (message, remedy) = sentence.rsplit_once("; ").unwrap_or((sentence, ""));
         Self::new(key, message, remedy)
     }
 
-    /// [`Self::from_sentence`] where no single key is at fault, as the `Err` of a check.
+    /// Returns [`Self::from_sentence`] without a key as an `Err`.
     ///
     /// # Errors
     /// Always.
@@ -45,21 +46,21 @@ impl ConfigFault {
         Err(Self::from_sentence("", sentence))
     }
 
-    /// The number `value` of `key`, which is outside of `expected`.
+    /// Creates the error of a number `value` outside of `expected`.
     pub fn out_of_range(key: impl Into<String>, value: f64, expected: &str) -> Self {
         let key = key.into();
         let message = format!("{key} = {} is out of range", short_number(value));
         Self::new(key, message, format!("expected {expected}"))
     }
 
-    /// The same fault, seen from the table that has the section as `section`.
+    /// Prefixes the key with the name of the enclosing section.
     #[must_use]
     pub fn below(self, section: &str) -> Self {
         let dot = if self.key.is_empty() { "" } else { "." };
         Self { key: format!("{section}{dot}{}", self.key), ..self }
     }
 
-    /// The same fault with its place.
+    /// Sets the place.
     #[must_use]
     pub fn at(self, place: String) -> Self {
         Self { place: Some(place), ..self }
@@ -78,10 +79,10 @@ impl fmt::Display for ConfigFault {
 
 impl std::error::Error for ConfigFault {}
 
-/// Reads the settings of a section; a fault names the key.
+/// Deserializes the settings of a section; errors name the key.
 ///
 /// # Errors
-/// An unknown key, a missing one, or a value of another type.
+/// Returns an error for an unknown or missing key, or a value of another type.
 pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, ConfigFault> {
     serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
         let key = error.path().to_string();
@@ -90,7 +91,7 @@ pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, Conf
     })
 }
 
-/// Returns a number as text, without the hundreds of zeros of a very large one.
+/// Formats a number without the many zeros of a very large one.
 pub fn short_number(value: f64) -> String {
     match value.is_finite() && value.abs() >= 1e15 {
         true => format!("{value:e}"),
@@ -98,17 +99,14 @@ pub fn short_number(value: f64) -> String {
     }
 }
 
-/// The message of a deserializer, with what was expected in words in place of a Rust type.
-fn without_rust_types(message: &str) -> String {
+/// Replaces Rust types in a deserializer's message by words.
+pub(crate) fn without_rust_types(message: &str) -> String {
     let Some((found, expected)) = message.split_once(", expected ") else {
         return message.to_owned();
     };
-    let (expected, rest) = match expected.split_once(['\n', ',']) {
-        Some((expected, _)) => {
-            (expected, &message[found.len() + ", expected ".len() + expected.len()..])
-        }
-        None => (expected, ""),
-    };
+    let ends = [expected.find(['\n', ',']), expected.find(" at line ")];
+    let end = ends.into_iter().flatten().min().unwrap_or(expected.len());
+    let (expected, rest) = expected.split_at(end);
     let found = match found {
         "invalid type: map" => "invalid type: table",
         "invalid type: sequence" => "invalid type: list",

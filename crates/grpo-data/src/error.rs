@@ -1,82 +1,82 @@
-//! Everything that a user's data can get wrong, as one enum.
+//! Errors of user data.
 
 use serde_json::Value;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A fault in the user's data. The message says what is wrong, where, and how to fix it.
+/// An error in the user's data. The message says what is wrong, where, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// Content, settings or a use of data that is refused, in a sentence.
+    /// Invalid content, settings or use of data.
     #[error("{0}")]
     Invalid(String),
-    /// A fault in the data of a task.
+    /// An error in the data of a task.
     #[error(transparent)]
     Task(Box<dyn std::error::Error + Send + Sync>),
     /// The file does not exist.
     #[error("`{path}` does not exist; check the path")]
     MissingFile {
-        /// The path as it was given.
+        /// The path as given.
         path: PathBuf,
     },
-    /// The operating system refused to open or read the file.
+    /// The file cannot be opened or read.
     #[error("cannot read `{path}`: {source}; check that it is a readable file")]
     Unreadable {
-        /// The path as it was given.
+        /// The path as given.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Nothing to continue.
+    /// The prompt is empty.
     #[error("a prompt has no tokens; give it at least one")]
     EmptyPrompt,
-    /// What is wrong with one record of a file.
+    /// An error in a record of a file.
     #[error("{path}:{line}: {source}", path = path.display())]
     AtLine {
-        /// The path as it was given.
+        /// The path as given.
         path: PathBuf,
         /// The line, or the row of a Parquet file, counted from 1.
         line: u64,
-        /// The fault.
+        /// The error.
         source: Box<DataError>,
     },
-    /// A file that nothing can be done with.
+    /// A file has no usable record.
     #[error("{message}")]
     NoRecords {
-        /// How many of its records were too long.
+        /// Number of records that were too long.
         too_long: usize,
-        /// What was read and left out.
+        /// Report on the records that were dropped.
         message: String,
     },
-    /// A chat template refuses messages, or fails on them.
+    /// A chat template rejects messages or fails.
     #[error(
         "line {line} of the chat template in `{path}` fails on the messages: {reason}; correct the messages or the template"
     )]
     TemplateFailed {
-        /// The file that holds the template.
+        /// The file of the template.
         path: PathBuf,
         /// The line of the template, counted from 1.
         line: u64,
-        /// What the template or its engine said.
+        /// The reason.
         reason: String,
     },
 }
 
 impl DataError {
-    /// A setting or key, with the path to it, that holds something else than it should.
+    /// Creates the error of a setting or key with an unexpected value.
     pub fn setting(key: impl fmt::Display, found: impl fmt::Display, expected: &str) -> Self {
         Self::Invalid(format!("`{key}` is {found}; expected {expected}"))
     }
 
-    /// The same fault as one of a line or row of a file, counted from 1.
+    /// Adds the line or row, counted from 1.
     #[must_use]
     pub fn at_line(self, path: &Path, line: u64) -> Self {
         Self::AtLine { path: path.to_owned(), line, source: Box::new(self) }
     }
 }
 
-/// Names in a message: `a`, `b`, `c`.
+/// A list of names in a message: `a`, `b`, `c`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(pub Vec<String>);
 
@@ -92,7 +92,7 @@ impl fmt::Display for Names {
     }
 }
 
-/// A JSON value in a message: `the value 3`, `the string "a"`, `a list`.
+/// Describes a JSON value in a message: `the value 3`, `the string "a"`, `a list`.
 pub fn described(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -104,7 +104,7 @@ pub fn described(value: &Value) -> String {
     }
 }
 
-/// The first hundred characters of a text that may be as long as a file, for messages.
+/// The first hundred characters of a text, for messages.
 pub struct Shortened<'a>(pub &'a str);
 
 impl fmt::Display for Shortened<'_> {

@@ -1,31 +1,31 @@
-//! Sequences to train on by next-token prediction.
+//! Sequences for next-token prediction.
 
-/// A sequence, and where what is to be learned begins in it.
+/// A sequence and the index of its first target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
-    /// Token ids, begin and end marks among them.
+    /// Token ids, including begin and end marks.
     pub ids: Vec<u32>,
-    /// The first token that is to be predicted; those in front of it (a prompt) are only seen. At least 1.
+    /// Index of the first token to predict, at least 1; earlier tokens (a prompt) are only read.
     pub first_target: usize,
 }
 
 impl Example {
-    /// All of `ids` but the first is learned.
+    /// Creates an example that predicts all tokens but the first.
     pub fn of_all(ids: Vec<u32>) -> Self {
         Self { ids, first_target: 1 }
     }
 
-    /// Tokens that are to be predicted.
+    /// Returns the tokens to predict.
     pub fn targets(&self) -> &[u32] {
         self.ids.get(self.first_target..).unwrap_or(&[])
     }
 }
 
-/// Examples to train on and to measure the loss on.
+/// Training and validation examples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examples {
-    /// To train on.
+    /// Training examples.
     pub train: Vec<Example>,
-    /// To measure the loss on.
+    /// Validation examples.
     pub validation: Vec<Example>,
 }

@@ -1,20 +1,20 @@
-//! How much more data a compressed file may hold than it has bytes.
+//! Limits on the expansion of compressed files.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that any file may hold.
+/// Bytes that any file may contain.
 const ALWAYS: u64 = 64 << 20;
 
-/// Bytes that a file may hold for each of its own. Texts have 3 to 30; a file of nothing but line ends has 1000 in gzip and
-/// any number in Parquet.
+/// Bytes of content per stored byte. Texts have 3 to 30; a file of line ends alone has 1000 in gzip
+/// and any number in Parquet.
 const TIMES: u64 = 500;
 
-/// Says whether `stored` bytes of a file may stand for `expanded` bytes of data.
+/// Checks whether `stored` bytes may expand to `expanded` bytes.
 ///
 /// # Errors
-/// The file is a bomb.
+/// Returns an error if the file is a decompression bomb.
 pub(crate) fn check_expansion(stored: u64, expanded: u64) -> io::Result<()> {
     if expanded <= ALWAYS || expanded / TIMES <= stored {
         return Ok(());
@@ -25,7 +25,7 @@ pub(crate) fn check_expansion(stored: u64, expanded: u64) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::FileTooLarge, fault))
 }
 
-/// Counts what is read from a source.
+/// Counts the bytes read from a source.
 pub(crate) struct Counted<R> {
     source: R,
     count: Arc<AtomicU64>,
@@ -39,7 +39,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// A decompressor that stops where its data is out of proportion to what it was made from.
+/// A decompressor that fails if its output is too large for its input.
 pub(crate) struct Decompressed<D> {
     decoder: D,
     stored: Arc<AtomicU64>,

@@ -1,14 +1,12 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`CounterRng`] gives every random number of the workspace as a function of
-//!   `(seed, purpose, counter)`.
-//! - [`EpochOrder`] walks over a corpus in a shuffled order that can be resumed anywhere.
-//! - [`PromptReader`] streams a user's prompts from JSON lines or Parquet; [`ChatTemplate`] makes
-//!   text of conversations, [`TextTokenizer`] ids of text, and [`SpecialIds`] says which of them
-//!   begin, end and pad.
-//! - [`split_groups`] splits records into parts that share no group and have their share of every stratum;
-//!   [`RecordSplit`] is a split into training, validation and test records.
-//! - [`Prompt`], [`Completion`] and [`Group`] are what sampling hands to rewards and losses.
+//! - [`CounterRng`] computes every random number of the workspace as a function of `(seed, purpose, counter)`.
+//! - [`EpochOrder`] iterates over a corpus in a shuffled order that can resume anywhere.
+//! - [`PromptReader`] streams prompts from JSON lines or Parquet; [`ChatTemplate`] formats conversations,
+//!   [`TextTokenizer`] converts text to ids, and [`SpecialIds`] are the ids that begin, end and pad a text.
+//! - [`split_groups`] splits records by groups with even shares of every stratum; [`RecordSplit`] is a split into training,
+//!   validation and test records.
+//! - [`Prompt`], [`Completion`] and [`Group`] are passed from sampling to rewards and losses.
 
 mod bounded;
 mod caught;
@@ -18,8 +16,8 @@ mod config_fault;
 mod error;
 mod example;
 mod expansion;
+mod json;
 mod line_reader;
-mod lot;
 mod model_json;
 mod order;
 mod origin;
@@ -32,6 +30,7 @@ mod rng;
 mod sample;
 mod special;
 mod split;
+mod split_draw;
 pub mod statistics;
 mod token_set;
 mod tokenizer;
@@ -43,9 +42,8 @@ pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{ConfigFault, deserialize_settings, short_number};
 pub use error::{DataError, Names, Shortened, described};
 pub use example::{Example, Examples};
+pub use json::{json_reason, parse_json};
 pub use line_reader::{LineReader, too_long};
-pub use lot::{split_draw, split_limit};
-pub use model_json::json_reason;
 pub use order::{EpochOrder, OrderPosition};
 pub use origin::{Bytes, FileOrigin, open_file, read_text, read_text_file};
 pub use parquet_file::ParquetFile;
@@ -58,6 +56,7 @@ pub use rng::{CounterRng, Purpose};
 pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};
 pub use special::SpecialIds;
 pub use split::{Quartiles, RecordSplit, SplitError, SplitFractions, group_by_keys, split_groups};
+pub use split_draw::{split_draw, split_limit};
 pub use token_set::{TokenSet, TokenSetError, TokenSetIter};
 pub use tokenizer::TextTokenizer;
 pub use tokenizer_training::{SMALLEST_VOCABULARY, train_tokenizer};

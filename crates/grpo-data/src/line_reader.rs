@@ -1,29 +1,35 @@
-//! The lines of a file, none of them longer than memory.
+//! Reads lines of limited length.
 
 use crate::DataError;
 use crate::origin::{Bytes, FileOrigin};
 use std::io::{BufRead, BufReader, Read};
 
+/// Empty lines in a row at which a file is refused.
+const MOST_EMPTY: u64 = 100_000;
+
 /// Reads a file line by line.
 pub struct LineReader {
     source: BufReader<Bytes>,
     longest: usize,
-    /// Lines that were read whole.
+    /// Number of lines read.
     line: u64,
+    /// Empty lines since the last that was not.
+    empty: u64,
     bytes: Vec<u8>,
 }
 
 impl LineReader {
-    /// Reads lines of at most `longest` bytes, their ends included.
+    /// Reads lines of at most `longest` bytes, including line ends.
     pub fn new(source: Bytes, longest: usize) -> Self {
         let source = BufReader::with_capacity(1 << 16, source);
-        Self { source, longest, line: 0, bytes: Vec::new() }
+        Self { source, longest, line: 0, empty: 0, bytes: Vec::new() }
     }
 
-    /// Returns the number of the next line, from 1, and its bytes with the end and without a byte order mark.
+    /// Returns the number of the next line, from 1, and its bytes with the line end and without a
+    /// byte order mark.
     ///
     /// # Errors
-    /// The source cannot be read, or the line is too long.
+    /// Returns an error if the source cannot be read, the line is too long, or 100,000 lines in a row are empty.
     pub fn next_line(&mut self, origin: &FileOrigin) -> Result<Option<(u64, &[u8])>, DataError> {
         self.bytes.clear();
         let mut source = (&mut self.source).take(self.longest as u64 + 1);
@@ -36,12 +42,17 @@ impl LineReader {
             return Err(too_long(self.longest).at_line(&origin.path, self.line));
         }
         let bytes = self.bytes.as_slice();
+        self.empty = if bytes.trim_ascii().is_empty() { self.empty + 1 } else { 0 };
+        if self.empty == MOST_EMPTY {
+            let fault = format!("the {MOST_EMPTY} lines up to here are empty; remove empty lines");
+            return Err(DataError::Invalid(fault).at_line(&origin.path, self.line));
+        }
         let marked = bytes.strip_prefix("\u{feff}".as_bytes()).filter(|_| self.line == 1);
         Ok(Some((self.line, marked.unwrap_or(bytes))))
     }
 }
 
-/// Returns the error of a line or record of more than `longest` bytes.
+/// Returns the error of a line or record longer than `longest` bytes.
 pub fn too_long(longest: usize) -> DataError {
     DataError::Invalid(format!(
         "the record is longer than {} MiB; write one record a line, and close every quote",

@@ -1,48 +1,42 @@
-//! The JSON files beside a model's weights.
+//! JSON files of a model folder.
 
 use crate::error::{DataError, described};
+use crate::json::parse_json;
 use crate::origin::read_text_if_there;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// Returns why a text is not the JSON that it should be, in words that need no line where there is none.
-pub fn json_reason(error: &serde_json::Error) -> String {
-    match error.is_eof() && (error.line(), error.column()) == (1, 0) {
-        true => "it is empty".to_owned(),
-        false => error.to_string(),
-    }
-}
-
-/// A JSON object, such as `config.json`, and where it is from.
+/// A JSON object, such as `config.json`, with its path.
 pub(crate) struct ModelJson {
     pub(crate) path: PathBuf,
     pub(crate) object: Map<String, Value>,
 }
 
 impl ModelJson {
-    /// Reads `folder/name`; an empty object where there is no such file.
+    /// Reads `folder/name`; an empty object if there is no such file.
     pub(crate) fn read(folder: &Path, name: &str) -> Result<Self, DataError> {
         let path = folder.join(name);
         let object = match read_text_if_there(&path)? {
-            Some(text) => serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text))
-                .map_err(|error| {
+            Some(text) => {
+                parse_json(text.strip_prefix('\u{feff}').unwrap_or(&text)).map_err(|reason| {
                     DataError::Invalid(format!(
-                        "`{}` is not a JSON object: {}; copy the file from the model again",
-                        path.display(),
-                        json_reason(&error)
+                        "`{}` is not a JSON object: {reason}; copy the file from the model again",
+                        path.display()
                     ))
-                })?,
+                })?
+            }
             None => Map::new(),
         };
         Ok(Self { path, object })
     }
 
-    /// A value that is there and not null.
+    /// Returns a value that is present and not null.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
-    /// A special token such as `eos_token`: a string, or an object with its text in `content`.
+    /// Returns a special token such as `eos_token`: a string, or an object with the text in
+    /// `content`.
     pub(crate) fn token(&self, key: &str) -> Result<Option<&str>, DataError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let text = value.as_str().or_else(|| value.get("content")?.as_str());

@@ -1,32 +1,32 @@
-//! In which order a run visits its items.
+//! Orders of training items.
 
 use crate::{CounterRng, DataError, Purpose};
 use serde::{Deserialize, Serialize};
 
-/// An endless walk over the items `0..len`: every epoch visits each item once, in an order of its
-/// own that depends on the seed and the epoch only.
+/// An endless iterator over the items `0..len`. Every epoch visits each item once, in an order that
+/// depends only on seed and epoch.
 #[derive(Clone, Debug)]
 pub struct EpochOrder {
     rng: CounterRng,
     position: OrderPosition,
-    /// The items in the order of this epoch.
+    /// The items in the order of the epoch.
     items: Vec<u32>,
 }
 
-/// How far an [`EpochOrder`] has come; with the seed and the number of items, its whole state.
+/// Position of an [`EpochOrder`]; together with the seed and the number of items, its whole state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderPosition {
-    /// Epochs that are behind.
+    /// Completed epochs.
     pub epoch: u32,
-    /// Items of this epoch that are behind; below the number of items.
+    /// Completed items of the current epoch, less than the number of items.
     pub index: u32,
 }
 
 impl OrderPosition {
-    /// After `done` items of a walk over `len`, however many epochs that is.
+    /// Returns the position after `done` items in total.
     ///
     /// # Panics
-    /// If `len` is 0.
+    /// Panics if `len` is 0.
     pub fn after(done: u64, len: usize) -> Self {
         let len = len as u64;
         Self { epoch: (done / len) as u32, index: (done % len) as u32 }
@@ -34,10 +34,10 @@ impl OrderPosition {
 }
 
 impl EpochOrder {
-    /// The walk from its beginning.
+    /// Creates an order at its beginning.
     ///
     /// # Panics
-    /// If `len` is 0 or does not fit in 32 bits.
+    /// Panics if `len` is 0 or does not fit into 32 bits.
     pub fn new(seed: u64, len: usize) -> Self {
         let items = u32::try_from(len).expect("a data set has fewer than 2^32 items");
         assert!(items > 0, "an order over {items} items has no next item");
@@ -45,10 +45,10 @@ impl EpochOrder {
         Self { rng, position: OrderPosition::default(), items: shuffled(&rng, 0, items) }
     }
 
-    /// The walk from a saved position on.
+    /// Creates an order at a saved position.
     ///
     /// # Errors
-    /// The position is not one of `len` items: the data set is another.
+    /// Returns an error if the position does not fit `len` items.
     ///
     /// # Panics
     /// As [`Self::new`].
@@ -65,7 +65,7 @@ impl EpochOrder {
         Ok(order)
     }
 
-    /// The next item. It is always there: the walk never ends.
+    /// Returns the next item; the order never ends.
     pub fn next_item(&mut self) -> usize {
         let item = self.items[self.position.index as usize];
         self.position.index += 1;
@@ -77,13 +77,13 @@ impl EpochOrder {
         item as usize
     }
 
-    /// Where the next item stands.
+    /// Returns the position of the next item.
     pub fn position(&self) -> OrderPosition {
         self.position
     }
 }
 
-/// Fisher and Yates's shuffle of `0..len`; swap `i` of an epoch has a random number of its own.
+/// Fisher-Yates shuffle of `0..len`; each swap of an epoch has its own random number.
 fn shuffled(rng: &CounterRng, epoch: u32, len: u32) -> Vec<u32> {
     let mut items: Vec<u32> = (0..len).collect();
     for i in (1..len).rev() {
@@ -138,8 +138,8 @@ mod tests {
         assert_ne!(first, (0..100).collect::<Vec<_>>());
     }
 
-    /// Each of the 24 orders of four items is 1,000 of 24,000 expected, with a standard deviation
-    /// of 31: 160 is five of them.
+    /// Each of the 24 orders of four items is expected 1,000 times of 24,000, with a standard
+    /// deviation of 31; 160 is five of them.
     #[test]
     fn all_orders_are_equally_frequent() {
         let mut counts = BTreeMap::new();

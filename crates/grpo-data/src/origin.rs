@@ -1,4 +1,4 @@
-//! Where bytes come from, and what an error says of it.
+//! Sources of bytes and their errors.
 
 use crate::DataError;
 use crate::expansion::Decompressed;
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 /// A source of bytes.
 pub type Bytes = Box<dyn Read + Send>;
 
-/// Where bytes come from, for errors.
+/// The source of bytes, for errors.
 pub struct FileOrigin {
     /// The path as it was given.
     pub path: PathBuf,
-    /// Whether they are decompressed.
+    /// Whether the bytes are decompressed.
     pub compressed: bool,
 }
 
 impl FileOrigin {
-    /// Returns the origin of a file, compressed where its name ends in `.gz`, and the last ending in front of that, in lower
-    /// case.
+    /// Returns the origin of a file (compressed if its name ends in `.gz`) and its lower-case
+    /// extension without `.gz`.
     pub fn new(path: &Path) -> (Self, String) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
@@ -29,8 +29,8 @@ impl FileOrigin {
         (Self { path: path.into(), compressed: plain.len() < name.len() }, ending)
     }
 
-    /// Returns the bytes of a source, decompressed where they are compressed. A compressed file whose data is out of
-    /// proportion to its size is an error where that shows.
+    /// Returns the bytes of a source, decompressed if necessary. A compressed file that expands too
+    /// much is an error.
     pub fn decoded(&self, source: impl Read + Send + 'static) -> Bytes {
         match self.compressed {
             true => Box::new(Decompressed::new(source, |source| {
@@ -40,7 +40,7 @@ impl FileOrigin {
         }
     }
 
-    /// Returns the error where the name does not tell the format; `expected` lists the endings that do.
+    /// Returns the error of an unknown extension; `expected` lists the known ones.
     pub fn unknown_format(&self, expected: &str) -> DataError {
         DataError::Invalid(format!(
             "cannot tell the format of `{}` from its name; expected a name that ends in {expected}",
@@ -51,12 +51,12 @@ impl FileOrigin {
     /// Returns the text of a line.
     ///
     /// # Errors
-    /// It is not UTF-8.
+    /// Returns an error if it is not UTF-8.
     pub fn text<'a>(&self, bytes: &'a [u8], line: u64) -> Result<&'a str, DataError> {
         str::from_utf8(bytes).map_err(|_| not_utf8(&self.path, line))
     }
 
-    /// Returns the error of a read after `line`, the last line that was read whole.
+    /// Returns the error of a read after `line`, the last complete line.
     pub fn io_error(&self, source: io::Error, line: u64) -> DataError {
         if source.kind() == io::ErrorKind::FileTooLarge {
             let path = self.path.display();
@@ -64,7 +64,7 @@ impl FileOrigin {
                 "`{path}` cannot be read after line {line}: {source}"
             ));
         }
-        // What the decompressor finds wrong has these kinds; the disk's faults have others.
+        // Decompressors report damage with these kinds; disk errors have others.
         let damaged = matches!(
             source.kind(),
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
@@ -90,20 +90,20 @@ fn not_utf8(path: &Path, line: u64) -> DataError {
 /// Opens a regular file.
 ///
 /// # Errors
-/// It does not exist, cannot be opened, or is something else, such as a named pipe.
+/// Returns an error if it does not exist, cannot be opened, or is not a regular file.
 pub fn open_file(path: &Path) -> Result<File, DataError> {
     regular_file::open(path).map_err(|source| reading_error(path, source))
 }
 
-/// Reads the whole of a small text file.
+/// Reads a small text file.
 ///
 /// # Errors
-/// It does not exist or cannot be read.
+/// Returns an error if it does not exist or cannot be read.
 pub fn read_text(path: &Path) -> Result<String, DataError> {
     regular_file::read_to_string(path).map_err(|source| reading_error(path, source))
 }
 
-/// As [`read_text`]; `None` where there is no such file.
+/// As [`read_text`]; `None` if there is no such file.
 pub(crate) fn read_text_if_there(path: &Path) -> Result<Option<String>, DataError> {
     match read_text(path) {
         Ok(text) => Ok(Some(text)),
@@ -119,10 +119,11 @@ fn reading_error(path: &Path, source: io::Error) -> DataError {
     }
 }
 
-/// The whole of a UTF-8 text file, decompressed where its name ends in `.gz`.
+/// Reads a UTF-8 text file, decompressed if its name ends in `.gz`.
 ///
 /// # Errors
-/// The file is missing, unreadable, damaged (gzip), larger than 1 GiB, or not UTF-8.
+/// Returns an error if the file is missing, unreadable, damaged (gzip), larger than 1 GiB, or not
+/// UTF-8.
 pub fn read_text_file(path: &Path) -> Result<String, DataError> {
     let (origin, _) = FileOrigin::new(path);
     let mut bytes = Vec::new();

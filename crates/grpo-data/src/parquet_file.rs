@@ -1,4 +1,4 @@
-//! The rows of a Parquet file of which nothing is known.
+//! Reads untrusted Parquet files row by row.
 
 use crate::caught::caught;
 use crate::expansion::check_expansion;
@@ -7,17 +7,18 @@ use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
 use std::fs::File;
 
-/// Bytes that a value takes at least.
+/// Minimum size of a value in bytes.
 const VALUE: u64 = 8;
-/// Bytes that a row takes at least.
+/// Minimum size of a row in bytes.
 const ROW: u64 = 64;
 
-/// Bytes that one row, and the pages that begin with it, may take. A header of a few bytes can claim 2 GiB.
+/// Memory limit of a row and the pages that start with it. A header of a few bytes can claim 2 GiB.
 const PAGE: usize = 1 << 30;
 const REMEDY: &str = "write the file with smaller pages";
 
-/// Reads a Parquet file row by row. The panics of its reader at damaged files are errors, and so is a file whose data is out
-/// of proportion to its size: run lengths and dictionaries can stand for any amount. After an error the iterator ends.
+/// Reads a Parquet file row by row. Panics of its reader at damaged files become errors, and so
+/// does content that is too large for the file: run lengths and dictionaries can represent any
+/// amount. After an error the iterator ends.
 pub struct ParquetFile {
     rows: Option<RowIter<'static>>,
     columns: Vec<String>,
@@ -29,7 +30,8 @@ impl ParquetFile {
     /// Reads the footer and the headers of all pages.
     ///
     /// # Errors
-    /// It is not a Parquet file, or its pages have more values than a file of its size can be believed to hold.
+    /// Returns an error if it is not a Parquet file, or if its pages claim more values than is
+    /// plausible for its size.
     pub fn new(file: File) -> Result<Self, String> {
         let stored = file.metadata().map_err(|error| error.to_string())?.len();
         let opened = caught(|| {
@@ -45,7 +47,7 @@ impl ParquetFile {
         Ok(Self { rows: Some(rows), columns, stored, expanded: 0 })
     }
 
-    /// The names of its columns.
+    /// Returns the names of the columns.
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
@@ -75,7 +77,7 @@ impl Iterator for ParquetFile {
     }
 }
 
-/// How many values the headers of the pages promise.
+/// Returns the number of values in the page headers.
 fn values_of(reader: &SerializedFileReader<File>) -> Result<u64, String> {
     let mut values = 0;
     for group in 0..reader.num_row_groups() {
@@ -92,7 +94,7 @@ fn values_of(reader: &SerializedFileReader<File>) -> Result<u64, String> {
     Ok(values)
 }
 
-/// Bytes of a value, about.
+/// Returns the approximate size of a value in bytes.
 fn size(field: &Field) -> u64 {
     let inner = match field {
         Field::Str(text) => text.len() as u64,

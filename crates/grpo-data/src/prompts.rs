@@ -1,4 +1,4 @@
-//! Reading a user's prompts, and completions where there are any, from JSON lines and Parquet.
+//! Reads prompts and optional completions from JSON lines and Parquet.
 
 mod json_rows;
 mod keys;
@@ -15,36 +15,35 @@ use crate::origin::FileOrigin;
 use rows::Rows;
 use std::path::Path;
 
-/// The examples of a file, from top to bottom, read as they are asked for. After an error the
-/// iterator ends.
+/// Iterates lazily over the examples of a file. After an error the iterator ends.
 ///
-/// One of these keys gives the prompt:
+/// One of these keys contains the prompt:
 /// - `prompt`: a text, a list of token ids, or a list of messages `{role, content}`;
-/// - `messages`: a list of messages. If the last is the assistant's and there is no completion, it
-///   is the completion;
+/// - `messages`: a list of messages. If the last is the assistant's and there is no completion, it is the completion;
 /// - `prompt_ids`: a list of token ids;
-/// - `text`: a whole text to train on. The prompt is then an empty text and this the completion.
+/// - `text`: a whole text to train on. The prompt is then empty and the text is the completion.
 ///
-/// Where there are ids and the text that they are of, the ids count, and the text is one of the fields.
+/// If there are both ids and their text, the ids are used and the text is one of the fields.
 ///
-/// `completion` (a text, a list of token ids, or a list of one message of the assistant's) or
-/// `completion_ids` gives the completion. A key of these that holds null counts as missing. All other
-/// keys go to [`PromptRecord::fields`].
+/// `completion` (a text, a list of token ids, or a list of one message of the assistant) or
+/// `completion_ids` contains the completion. A null counts as missing. All other keys go to
+/// [`PromptRecord::fields`].
 ///
-/// Byte order marks, `\r\n` and a last line without an end are fine. Empty lines are skipped. In
-/// Parquet files dates, times, timestamps and decimals become strings, structs and maps objects, and
-/// bytes that are not UTF-8 an object `{"bytes": …}` of hexadecimal digits.
+/// Byte order marks, `\r\n` and a last line without an end are accepted. Empty lines are skipped.
+/// In Parquet files, dates, times, timestamps and decimals become strings, structs and maps become
+/// objects, and bytes that are not UTF-8 become an object `{"bytes": …}` of hexadecimal digits.
 pub struct PromptReader {
     origin: FileOrigin,
     rows: Rows,
 }
 
 impl PromptReader {
-    /// Opens a file whose name ends in `.jsonl`, `.json` (one object a line too), either with `.gz`
-    /// behind it, or `.parquet`.
+    /// Opens a file whose name ends in `.jsonl` or `.json` (also one object per line), optionally
+    /// with `.gz`, or in `.parquet`.
     ///
     /// # Errors
-    /// The file is missing or unreadable, its name has another ending, or it is no Parquet file.
+    /// Returns an error if the file is missing or unreadable, has another extension, or is not a
+    /// Parquet file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let (origin, rows) = Rows::open(path)?;
         Ok(Self { origin, rows })

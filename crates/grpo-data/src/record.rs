@@ -1,45 +1,45 @@
-//! Prompts, and completions as they were sampled.
+//! Prompts and sampled completions.
 
 use crate::TokenSet;
 use crate::{CounterRng, Purpose};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The context that a group of completions shares.
+/// The context of a group of completions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
-    /// Its place in the step's list of prompts; a coordinate of the random numbers.
+    /// Index among the prompts of the step; a coordinate of the random numbers.
     pub index: u32,
-    /// Token ids in front of the first sampled one, the beginning mark among them.
+    /// Token ids of the prompt, including the beginning mark.
     pub ids: Vec<u32>,
-    /// What else its record says, for rewards.
+    /// Other fields of the record, for rewards.
     #[serde(default)]
     pub fields: Map<String, Value>,
 }
 
 impl Prompt {
-    /// A prompt of ids alone.
+    /// Creates a prompt from ids.
     pub fn of_ids(index: u32, ids: Vec<u32>) -> Self {
         Self { index, ids, fields: Map::new() }
     }
 }
 
-/// Why a completion stopped.
+/// Why a completion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
-    /// The model gave its end mark, which is the last action.
+    /// The model sampled an end mark, which is the last action.
     EndToken,
-    /// A stop string, or another rule, ended it.
+    /// A stop string or another rule.
     Stop,
-    /// The limit of tokens was reached first.
+    /// The token limit.
     Length,
-    /// All of its masked positions were filled, in one pass.
+    /// All masked positions were filled in one pass.
     Filled,
 }
 
-/// Which sample of a run a completion is. With a position it names one random number, so the
-/// completion can be drawn again alone.
+/// The coordinates of a completion. Together with a position they identify a random number, so the
+/// completion can be sampled again alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SampleKey {
     /// The run's seed.
@@ -48,43 +48,44 @@ pub struct SampleKey {
     pub step: u32,
     /// [`Prompt::index`].
     pub prompt: u32,
-    /// Its place in the group, from 0.
+    /// Index in the group, from 0.
     pub sample: u32,
 }
 
 impl SampleKey {
-    /// The number uniform in `[0, 1)` that decides the token at `position` of the sequence.
+    /// Returns the number, uniform in `[0, 1)`, that decides the token at `position`.
     pub fn uniform(&self, purpose: Purpose, position: u32) -> f64 {
         CounterRng::new(self.seed, purpose).uniform(self.counter(position))
     }
 
-    /// The counter of `position` for a [`CounterRng`] of [`Self::seed`].
+    /// Returns the counter of `position` for a [`CounterRng`] of [`Self::seed`].
     pub fn counter(&self, position: u32) -> [u32; 4] {
         [position, self.sample, self.prompt, self.step]
     }
 }
 
-/// The distribution that actions were drawn from, which is the one to score them under.
+/// The distribution from which actions were sampled; scoring must use the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampledUnder {
-    /// Logits were divided by this; finite and above 0.
+    /// Divisor of the logits, finite and above 0.
     pub temperature: f32,
-    /// Before that, positive logits of tokens that the sequence had already were divided by this and
-    /// the others of them multiplied by it; finite and above 0, 1 where there was no such penalty.
+    /// Repetition penalty, finite and above 0; 1 for none. Before the temperature, it divides
+    /// positive logits of tokens that occurred in the sequence and multiplies the others.
     pub repetition_penalty: f32,
-    /// Ids that could not be drawn, at any position.
+    /// Ids that are never sampled.
     pub forbidden: Vec<u32>,
-    /// With truncated sampling (top-k, top-p, min-p): for each action the ids that could be drawn,
-    /// over which the probabilities sum to 1. `None`: all ids that are not forbidden.
+    /// For each action of truncated sampling (top-k, top-p, min-p), the kept ids, over which
+    /// probabilities sum to 1. `None`: all ids that are not forbidden.
     pub kept: Option<Vec<TokenSet>>,
-    /// The id that stood in the place of each action when they were drawn, all of them from one look at the text before and
-    /// behind. `None`: each action was drawn after those in front of it.
+    /// The mask id at the positions of all actions, if they were sampled together from the text on
+    /// both sides. `None`: each action was sampled after its predecessors.
     #[serde(default)]
     pub mask_id: Option<u32>,
 }
 
 impl Default for SampledUnder {
-    /// The model's own distribution of the next token: temperature 1, no penalty, nothing forbidden, nothing cut.
+    /// The model's own next-token distribution: temperature 1, no penalty, no forbidden ids, no
+    /// truncation.
     fn default() -> Self {
         Self {
             temperature: 1.0,
@@ -97,7 +98,7 @@ impl Default for SampledUnder {
 }
 
 impl SampledUnder {
-    /// The fault, where `actions` cannot have been drawn under this.
+    /// Checks that `actions` are possible under this distribution.
     fn check(&self, actions: &[u32]) -> Result<(), String> {
         if !(self.temperature.is_finite() && self.temperature > 0.0) {
             return Err(format!(
@@ -142,66 +143,65 @@ impl SampledUnder {
     }
 }
 
-/// The fields of a [`Completion`], before they are checked and frozen.
+/// The fields of a [`Completion`] before validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompletionParts {
-    /// Token ids `[t]` of the whole sequence, prompt and sampled tokens, without padding.
+    /// Token ids `[t]` of prompt and completion, without padding.
     pub ids: Vec<u32>,
-    /// `[t]`, true where the policy chose the token: a suffix, masked positions or several turns.
+    /// `[t]`, true for tokens that the policy chose: a suffix, masked positions or several turns.
     pub action_mask: Vec<bool>,
-    /// Log-probability of each action under [`Self::sampled_under`], in the order of positions.
+    /// Log-probability of each action under [`Self::sampled_under`], by position.
     pub sampling_logprobs: Vec<f32>,
-    /// Why it stopped.
+    /// Why it ended.
     pub finish: Finish,
-    /// Which sample of the run it is.
+    /// Its coordinates.
     pub key: SampleKey,
-    /// Optimizer steps that the policy had behind it when it was sampled.
+    /// Optimizer steps of the sampling policy.
     pub policy_version: u64,
-    /// The distribution that it was drawn from.
+    /// The distribution from which it was sampled.
     pub sampled_under: SampledUnder,
 }
 
-/// A sampled sequence, immutable. What is known about it besides is in its [`crate::Sample`].
+/// An immutable sampled sequence. [`crate::Sample`] adds what later stages compute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "CompletionParts", try_from = "CompletionParts")]
 pub struct Completion(CompletionParts);
 
 impl Completion {
-    /// Freezes `parts`.
+    /// Validates `parts`.
     ///
     /// # Panics
-    /// If the mask is not as long as the ids, no token is an action, the log-probabilities or kept
-    /// sets are not one for each action, a log-probability is NaN, infinite or positive, the
-    /// temperature or the repetition penalty is not finite and positive, or an action is forbidden or
-    /// not in its kept set: the sampler is wrong. Reading a stored completion through serde gives an
-    /// error instead.
+    /// Panics if the mask and the ids differ in length, if no token is an action, if
+    /// log-probabilities or kept sets are not one per action, if a log-probability is not finite or
+    /// is positive, if temperature or repetition penalty are not finite and positive, or if an
+    /// action is forbidden or not kept: the sampler has a bug. Deserialization returns an error
+    /// instead.
     pub fn new(parts: CompletionParts) -> Self {
         Self::try_from(parts).unwrap_or_else(|fault| panic!("{fault}"))
     }
 
-    /// Token ids `[t]` of the whole sequence, prompt and sampled tokens.
+    /// Returns the token ids `[t]` of prompt and completion.
     pub fn ids(&self) -> &[u32] {
         &self.0.ids
     }
 
-    /// `[t]`, true where the policy chose the token.
+    /// Returns `[t]`, true for tokens that the policy chose.
     pub fn action_mask(&self) -> &[bool] {
         &self.0.action_mask
     }
 
-    /// Log-probability of each action when it was sampled, in the order of positions.
+    /// Returns the recorded log-probability of each action, by position.
     pub fn sampling_logprobs(&self) -> &[f32] {
         &self.0.sampling_logprobs
     }
 
-    /// The ids that the policy chose, in the order of positions; the end mark is the last one
-    /// where the model gave it.
+    /// Returns the ids that the policy chose, by position, including a sampled end mark.
     pub fn action_ids(&self) -> impl Iterator<Item = u32> {
         let chosen = self.0.ids.iter().zip(&self.0.action_mask);
         chosen.filter_map(|(&id, &action)| action.then_some(id))
     }
 
-    /// The ids that are its text for a reader: those that the policy chose, or the whole filled-in text.
+    /// Returns the ids of its text: the actions, or the whole filled text.
     pub fn text_ids(&self) -> Vec<u32> {
         match self.0.sampled_under.mask_id {
             Some(_) => self.0.ids.clone(),
@@ -209,27 +209,27 @@ impl Completion {
         }
     }
 
-    /// How many tokens the policy chose; at least 1.
+    /// Returns the number of actions, at least 1.
     pub fn actions(&self) -> usize {
         self.0.sampling_logprobs.len()
     }
 
-    /// Why it stopped.
+    /// Returns why it ended.
     pub fn finish(&self) -> Finish {
         self.0.finish
     }
 
-    /// Which sample of the run it is.
+    /// Returns its coordinates.
     pub fn key(&self) -> SampleKey {
         self.0.key
     }
 
-    /// Optimizer steps that the policy had behind it when it was sampled.
+    /// Returns the number of optimizer steps of the sampling policy.
     pub fn policy_version(&self) -> u64 {
         self.0.policy_version
     }
 
-    /// The distribution that it was drawn from.
+    /// Returns the distribution from which it was sampled.
     pub fn sampled_under(&self) -> &SampledUnder {
         &self.0.sampled_under
     }
@@ -238,7 +238,7 @@ impl Completion {
 impl TryFrom<CompletionParts> for Completion {
     type Error = String;
 
-    /// The fault, where [`Completion::new`] would panic.
+    /// Returns an error if [`Completion::new`] would panic.
     fn try_from(parts: CompletionParts) -> Result<Self, String> {
         let (tokens, mask) = (parts.ids.len(), parts.action_mask.len());
         if tokens != mask {

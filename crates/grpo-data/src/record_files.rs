@@ -1,44 +1,44 @@
-//! From a file of records to prompts to sample from, or to examples to train on.
+//! Prompts and training examples from files of records.
 
 use std::fmt;
 use std::path::Path;
 
 use crate::{ChatOptions, Codec, DataError, Example, Examples, Prompt, PromptReader, PromptRecord};
 
-/// Prompts of a file, in its order.
+/// The prompts of a file, in order.
 #[derive(Clone, Debug)]
 pub struct PromptFile {
-    /// To sample from; their indices are their places in the file.
+    /// The prompts, indexed by their order in the file.
     pub prompts: Vec<Prompt>,
-    /// The line of each.
+    /// The line of each prompt.
     pub lines: Vec<u64>,
-    /// What was read and left out.
+    /// Report on the records.
     pub report: RecordReport,
 }
 
-/// Examples of a file.
+/// The examples of a file.
 #[derive(Clone, Debug)]
 pub struct ExampleFile {
-    /// To train on, and to measure the loss on.
+    /// Training and validation examples.
     pub examples: Examples,
-    /// What was read and left out.
+    /// Report on the records.
     pub report: RecordReport,
 }
 
-/// The fate of every record of a file.
+/// Report on the records of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordReport {
-    /// All of them.
+    /// Number of records.
     pub records: u64,
-    /// Those of too many tokens: the lines of the first few, and how many tokens they have.
+    /// Lines and token counts of the first records that were too long.
     pub too_long: Vec<(u64, usize)>,
-    /// How many those were.
+    /// Number of records that were too long.
     pub too_long_count: u64,
-    /// The most tokens that were allowed.
+    /// Largest number of tokens.
     pub longest: usize,
 }
 
-/// Records of a report that are named.
+/// Number of records named in a report.
 const NAMED: usize = 3;
 
 impl fmt::Display for RecordReport {
@@ -56,7 +56,7 @@ impl fmt::Display for RecordReport {
 }
 
 impl RecordReport {
-    /// Counts a record; says whether it is short enough.
+    /// Counts a record and returns whether it is short enough.
     fn takes(&mut self, line: u64, tokens: usize) -> bool {
         self.records += 1;
         if tokens <= self.longest {
@@ -69,7 +69,7 @@ impl RecordReport {
         false
     }
 
-    /// The error where nothing can be used.
+    /// Returns the error of a file without usable records.
     fn nothing_left(&self, path: &Path) -> DataError {
         let message = format!("`{}` has no record that can be used: {self}", path.display());
         DataError::NoRecords { too_long: self.too_long_count as usize, message }
@@ -77,10 +77,10 @@ impl RecordReport {
 }
 
 impl PromptFile {
-    /// Reads a file whole; prompts of more than `longest` tokens are left out and counted.
+    /// Reads a whole file. Prompts with more than `longest` tokens are dropped and counted.
     ///
     /// # Errors
-    /// What [`PromptReader`] and [`Codec::prompt`] say, with the line; a file without a prompt that is short enough.
+    /// As [`PromptReader`] and [`Codec::prompt`], with the line; also if no prompt is short enough.
     pub fn read(
         path: &Path,
         codec: &Codec,
@@ -107,13 +107,14 @@ impl PromptFile {
 }
 
 impl ExampleFile {
-    /// Reads a file whole. A completion is learned with the end of a text behind it, a prompt is only seen; examples of
-    /// more than `longest` tokens are left out and counted. `validation_fraction` of the distinct examples are held
-    /// out, chosen by a hash of their ids and `seed`, so that equal ones are on one side.
+    /// Reads a whole file. Completions are learned with an end mark, prompts are only read.
+    /// Examples with more than `longest` tokens are dropped and counted. `validation_fraction` of
+    /// the distinct examples is held out by a hash of their ids and `seed`, so equal examples are
+    /// on the same side.
     ///
     /// # Errors
-    /// What [`PromptReader`] and [`Codec`] say, with the line; a record without a completion; a file without an example
-    /// to train on.
+    /// As [`PromptReader`] and [`Codec`], with the line; also for a record without a completion or
+    /// a file without training examples.
     pub fn read(
         path: &Path,
         codec: &Codec,
@@ -150,7 +151,7 @@ fn example(
     let nothing = || DataError::Invalid(NO_COMPLETION.to_owned());
     let completion = record.completion.as_ref().ok_or_else(nothing)?;
     let prompt = match codec.prompt(&record.prompt, options) {
-        // A whole text without a mark that begins it: its first token is seen, and not learned.
+        // A whole text without a beginning mark: its first token is not learned.
         Err(DataError::EmptyPrompt) => Vec::new(),
         prompt => prompt?,
     };
@@ -164,13 +165,13 @@ fn example(
     Ok(Example { ids, first_target })
 }
 
-/// Holds out a part of the distinct examples.
+/// Holds out a fraction of the distinct examples.
 fn split(all: Vec<Example>, fraction: f64, seed: u64) -> Examples {
-    let lot = |example: &Example| {
+    let draw = |example: &Example| {
         let bytes: Vec<u8> = example.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
         crate::split_draw(seed, &bytes)
     };
-    let limit = crate::split_limit(all.iter().map(lot), fraction);
-    let (validation, train) = all.into_iter().partition(|example| lot(example) < limit);
+    let limit = crate::split_limit(all.iter().map(draw), fraction);
+    let (validation, train) = all.into_iter().partition(|example| draw(example) < limit);
     Examples { train, validation }
 }

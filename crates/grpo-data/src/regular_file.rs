@@ -1,22 +1,22 @@
-//! Opening and reading files that somebody else made, without waiting for a named pipe or reading a device without an end.
+//! Opens and reads untrusted files without blocking on named pipes or reading endless devices.
 //!
-//! Every file that the programs read is opened here; `cargo xtask tidy` checks that.
+//! The programs open every file with this module; `cargo xtask tidy` checks that.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Bytes of the largest file of settings. Read as JSON it takes some 36 times as much memory.
+/// Largest settings file in bytes. Parsed as JSON it takes about 36 times as much memory.
 const LARGEST_SETTINGS: u64 = 64 << 20;
 
-/// Bytes of the largest file of data that is read whole.
+/// Largest data file that is read as a whole, in bytes.
 const LARGEST_DATA: u64 = 1 << 30;
 
 /// Opens a regular file.
 ///
 /// # Errors
-/// The file cannot be opened, or is a folder, a named pipe, a device or a socket. Those are refused before they are opened,
-/// which can block.
+/// Returns an error if the file cannot be opened, or is a folder, a named pipe, a device or a
+/// socket. Those are detected before opening, which could block.
 pub fn open(path: &Path) -> io::Result<File> {
     let metadata = std::fs::metadata(path)?;
     if metadata.is_file() {
@@ -26,36 +26,36 @@ pub fn open(path: &Path) -> io::Result<File> {
     Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {found}, not a regular file")))
 }
 
-/// Reads a whole file of settings, such as a `config.json`, a tokenizer or a manifest.
+/// Reads a settings file, such as a `config.json`, a tokenizer or a manifest.
 ///
 /// # Errors
-/// As [`open`]; the file cannot be read, or has more than 64 MiB.
+/// As [`open`]; also if the file cannot be read or has more than 64 MiB.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     read_up_to(LARGEST_SETTINGS, open(path)?, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Reads a whole file of data, which has at most 1 GiB.
+/// Reads a data file of at most 1 GiB.
 ///
 /// # Errors
-/// As [`open`]; the file cannot be read, or is larger.
+/// As [`open`]; also if the file cannot be read or is larger.
 pub fn read_data(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     read_whole(open(path)?, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Reads a whole text file of settings, in UTF-8.
+/// Reads a settings file as UTF-8 text.
 ///
 /// # Errors
-/// As [`read`]; the file is not UTF-8.
+/// As [`read`]; also if the file is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     String::from_utf8(read(path)?)
         .map_err(|_| io::Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
 }
 
-/// Reads all bytes of a source, which are at most 1 GiB.
+/// Reads all bytes of a source, at most 1 GiB.
 pub(crate) fn read_whole(source: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     read_up_to(LARGEST_DATA, source, bytes)
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_regular_file_is_refused_before_it_is_opened() {
+    fn refuses_special_files_before_opening_them() {
         let folder = tempfile::tempdir().unwrap();
         let check = |path: &Path, found: &str| {
             let expect = format!("it is {found}, not a regular file");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_whole_has_a_limit() {
+    fn limits_the_size_of_files_read_as_a_whole() {
         let mut bytes = Vec::new();
         assert!(read_up_to(5, &b"12345"[..], &mut bytes).is_ok());
         let fault = read_up_to(5, io::repeat(0), &mut bytes).unwrap_err();

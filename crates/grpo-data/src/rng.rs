@@ -1,86 +1,86 @@
-//! The one random generator of the workspace: counter-based, without state.
+//! The random number generator of the workspace: counter-based and stateless.
 //!
-//! A sequential generator gives a number that depends on how many were drawn before it, and so on
-//! batch layout and thread count. Here each number is a pure function of the run's seed, what it is
-//! for, and a counter that the caller makes from the coordinates of the thing drawn (step, prompt,
-//! sample, position; or epoch and index). Any completion can therefore be sampled again alone.
+//! The numbers of a sequential generator depend on how many were drawn before, and so on batching
+//! and thread count. Here each number is a pure function of the run's seed, its purpose, and a
+//! counter made from coordinates (step, prompt, sample, position; or epoch and index). Any
+//! completion can therefore be sampled again alone.
 
 use rand_philox::philox4x32_10;
 use std::f64::consts::TAU;
 
-/// What a random number is for. Two purposes never share numbers, whatever their counters.
+/// The purpose of a random number. Different purposes never share numbers.
 ///
-/// The discriminants decide results: they are never renumbered or used again.
+/// The discriminants affect results: they must never change or be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum Purpose {
-    /// First values of a model's parameters.
+    /// Initial parameters.
     Initialisation = 1,
-    /// The order in which training items are visited.
+    /// The order of training items.
     DataOrder = 2,
-    /// Tokens drawn from a policy during training and for the user.
+    /// Tokens sampled during training and for the user.
     Sampling = 3,
     /// Dropout masks.
     Dropout = 4,
-    /// Tokens and choices of an evaluation, so that evaluating does not disturb training.
+    /// Evaluations, which must not affect training.
     Evaluation = 5,
-    /// Random variants of a training item.
+    /// Augmentation of training items.
     Augmentation = 6,
-    /// Which molecules are held out for validation.
+    /// Held-out molecules.
     DataSplit = 7,
-    /// Tokens of the trial batch before a training.
+    /// Tokens of the trial batch before training.
     Preflight = 8,
-    /// Passages of a text and what is masked in them, in training.
+    /// Passages and masks in training.
     Masking = 9,
-    /// The same for prompts of GRPO, so that a policy does not see the masks that it was pre-trained with.
+    /// Masks of GRPO prompts, which differ from those of pre-training.
     MaskedPrompts = 10,
-    /// Which groups of records are in which part of a split.
+    /// Splits of groups of records.
     GroupSplit = 11,
-    /// Completions whose diversity is part of a supervised loss, and which examples they are of.
+    /// Completions and examples of a diversity term.
     Diversity = 12,
 }
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), keyed by
-/// a seed and a purpose.
+/// seed and purpose.
 ///
-/// Equal `(seed, purpose, counter)` give equal results on every platform and thread, in any order.
+/// Equal `(seed, purpose, counter)` have equal results on every platform and thread, in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterRng {
     key: [u32; 2],
 }
 
 impl CounterRng {
-    /// The generator of `seed` for `purpose`.
+    /// Creates the generator of `seed` for `purpose`.
     pub fn new(seed: u64, purpose: Purpose) -> Self {
-        // One block of Philox under a fixed key mixes the 96 bits of (seed, purpose) into the 64 of
-        // the working key, and leaves all 128 bits of the counter to the caller.
+        // One Philox block under a fixed key maps the 96 bits of (seed, purpose) to the 64-bit
+        // working key, so that callers have all 128 bits of the counter.
         let [k0, k1, _, _] =
             philox4x32_10([seed as u32, (seed >> 32) as u32, purpose as u32, 0], KEY_OF_KEYS);
         Self { key: [k0, k1] }
     }
 
-    /// 128 random bits.
+    /// Returns 128 random bits.
     pub fn bits(&self, counter: [u32; 4]) -> [u32; 4] {
         philox4x32_10(counter, self.key)
     }
 
-    /// A number uniform in `[0, 1)`, a multiple of 2⁻⁵³.
+    /// Returns a number uniform in `[0, 1)`, a multiple of 2⁻⁵³.
     pub fn uniform(&self, counter: [u32; 4]) -> f64 {
         let [a, b, _, _] = self.bits(counter);
         unit(a, b)
     }
 
-    /// A standard normal number (Box and Muller's method; at most 8.6 in size).
+    /// Returns a standard normal number (Box-Muller; absolute value at most 8.6).
     pub fn normal(&self, counter: [u32; 4]) -> f64 {
         let [a, b, c, d] = self.bits(counter);
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - unit(a, b))); // 1 − u is in (0, 1]
         radius * libm::cos(TAU * unit(c, d))
     }
 
-    /// An integer uniform in `0..bound`; each value's probability is off by less than 2⁻⁶⁴.
+    /// Returns an integer uniform in `0..bound`; each probability is off by less than 2⁻⁶⁴.
     ///
     /// # Panics
-    /// If `bound` is 0.
+    /// Panics if `bound` is 0.
     pub fn below(&self, counter: [u32; 4], bound: u64) -> u64 {
         assert!(bound > 0, "a random integer below {bound} does not exist");
         let [a, b, _, _] = self.bits(counter);
@@ -88,7 +88,7 @@ impl CounterRng {
     }
 }
 
-/// The key under which working keys are made: the first digits of π, an arbitrary constant.
+/// The key that derives working keys: the first digits of π, an arbitrary constant.
 const KEY_OF_KEYS: [u32; 2] = [0x243F_6A88, 0x85A3_08D3];
 
 fn word(low: u32, high: u32) -> u64 {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Random123's file `kat_vectors`, the lines of philox4x32 with 10 rounds.
+    /// The lines of philox4x32 with 10 rounds in Random123's `kat_vectors`.
     #[test]
     fn block_function_gives_the_known_answers() {
         let check = |counter, key, expect: [u32; 4]| {
@@ -119,8 +119,8 @@ mod tests {
         );
     }
 
-    /// Pins key derivation and conversions: a change here changes every result of every run. The
-    /// values were computed by a second implementation in Python.
+    /// Pins key derivation and conversions, on which all results depend. A second implementation in
+    /// Python computed the values.
     #[test]
     fn results_stay_what_they_are() {
         let rng = CounterRng::new(42, Purpose::Sampling);
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(unit(u32::MAX, u32::MAX), 1.0 - f64::EPSILON / 2.0);
     }
 
-    /// 100,000 draws: bounds of five standard errors, so a right generator passes for good.
+    /// 100,000 draws with bounds of five standard errors.
     #[test]
     fn moments_are_those_of_the_distributions() {
         let rng = CounterRng::new(7, Purpose::Evaluation);

@@ -1,32 +1,31 @@
-//! The ids that begin, end and pad a text.
+//! Special token ids.
 
 use crate::model_json::ModelJson;
 use crate::{DataError, TextTokenizer};
 use serde_json::Value;
 use std::path::Path;
 
-/// Ids with a meaning of their own, as the files of a model state them.
+/// Special token ids from the files of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialIds {
     /// Begins a text.
     pub bos: Option<u32>,
-    /// Each of them ends a text; a chat model often has one for a turn and one for a document.
+    /// Ids that end a text; chat models often have one for a turn and one for a document.
     pub eos: Vec<u32>,
-    /// Ends what a model is trained to say: the tokenizer's own end mark, which ends a turn of a chat, else the first
-    /// of [`Self::eos`].
+    /// The id that ends training texts: the tokenizer's end mark, which ends a turn of a chat, else
+    /// the first of [`Self::eos`].
     pub learned_end: Option<u32>,
-    /// Fills a batch, where a file says so.
+    /// Pads a batch, if defined.
     pub pad: Option<u32>,
 }
 
 impl SpecialIds {
-    /// Looks into `generation_config.json`, `config.json` and `tokenizer_config.json` of `folder`, in
-    /// this order: all ends of a text without duplicates, the first beginning and padding. Files and
-    /// keys that are missing say nothing. Tokens that are given by name are looked up in `tokenizer`,
-    /// and left out without one.
+    /// Reads `generation_config.json`, `config.json` and `tokenizer_config.json` of `folder`, in
+    /// this order: all distinct end ids, and the first begin and pad ids. Missing files and keys
+    /// are skipped. Tokens given by name are looked up in `tokenizer`, and skipped without one.
     ///
     /// # Errors
-    /// A file is malformed, an id is none, or `tokenizer` lacks a token.
+    /// Returns an error if a file is malformed, an id is invalid, or `tokenizer` lacks a token.
     pub fn from_folder(
         folder: &Path,
         tokenizer: Option<&TextTokenizer>,
@@ -53,7 +52,7 @@ impl SpecialIds {
     }
 }
 
-/// The ids of a key that holds one or a list of them.
+/// Returns the ids of a key with one id or a list.
 fn ids(file: &ModelJson, key: &str) -> Result<Vec<u32>, DataError> {
     let Some(value) = file.get(key) else { return Ok(Vec::new()) };
     let list = match value {

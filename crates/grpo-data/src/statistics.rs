@@ -1,11 +1,11 @@
-//! Means, spreads, percentiles and correlations, and tests of whether two samples could be of one distribution.
+//! Means, spreads, percentiles, correlations and two-sample tests.
 
 use serde::{Deserialize, Serialize};
 
-/// Pearson's correlation; `None` for fewer than two pairs, or where either side is constant.
+/// Returns Pearson's correlation; `None` for fewer than two pairs or a constant side.
 ///
 /// # Panics
-/// If the numbers are not in pairs.
+/// Panics if the lengths differ.
 pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     assert_eq!(x.len(), y.len(), "numbers in pairs");
     let (mean_x, mean_y) = (mean(x), mean(y));
@@ -17,20 +17,20 @@ pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
         xy += x * y;
     }
     let scale = (xx * yy).sqrt();
-    // The mean of equal numbers may be off by a rounding, so their squares are not exactly 0.
+    // The mean of equal numbers may be rounded, so their squares are not exactly 0.
     let varies = |numbers: &[f64]| numbers.windows(2).any(|pair| pair[0] != pair[1]);
     (varies(x) && varies(y) && scale > 0.0).then(|| (xy / scale).clamp(-1.0, 1.0))
 }
 
-/// Spearman's rank correlation: Pearson's of the ranks, where equal numbers share the mean of theirs.
+/// Returns Spearman's rank correlation, with mean ranks for ties.
 ///
 /// # Panics
-/// If the numbers are not in pairs.
+/// Panics if the lengths differ.
 pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
     pearson(&ranks(x), &ranks(y))
 }
 
-/// Rank of each number, from 1.
+/// Returns the rank of each number, from 1.
 fn ranks(numbers: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..numbers.len()).collect();
     order.sort_by(|&a, &b| numbers[a].total_cmp(&numbers[b]));
@@ -45,37 +45,36 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// The mean; NaN for no numbers.
+/// Returns the mean; NaN for no numbers.
 pub fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len() as f64
 }
 
-/// The variance of a whole population: the mean square of the differences from the mean.
+/// Returns the population variance.
 pub fn population_variance(numbers: &[f64]) -> f64 {
     squares(numbers) / numbers.len() as f64
 }
 
-/// The variance that a sample says of its population; NaN for fewer than two numbers.
+/// Returns the sample variance; NaN for fewer than two numbers.
 pub fn sample_variance(numbers: &[f64]) -> f64 {
     squares(numbers) / (numbers.len() as f64 - 1.0)
 }
 
-/// The standard error of the mean of a sample; NaN for fewer than two numbers.
+/// Returns the standard error of the mean; NaN for fewer than two numbers.
 pub fn standard_error(numbers: &[f64]) -> f64 {
     (sample_variance(numbers) / numbers.len() as f64).sqrt()
 }
 
-/// The sum of the squared differences from the mean.
+/// Returns the sum of the squared differences from the mean.
 fn squares(numbers: &[f64]) -> f64 {
     let mean = mean(numbers);
     numbers.iter().map(|number| (number - mean).powi(2)).sum()
 }
 
-/// The number that a share of the numbers lie below, interpolated linearly between its neighbours (numpy's default, Hyndman
-/// and Fan's type 7).
+/// Returns a percentile, interpolated linearly (NumPy's default, Hyndman and Fan's type 7).
 ///
 /// # Panics
-/// For no numbers, or a share outside `0..=1`.
+/// Panics for no numbers or a share outside of `0..=1`.
 pub fn percentile(numbers: &[f64], share: f64) -> f64 {
     percentile_of_sorted(&sorted(numbers), share)
 }
@@ -92,7 +91,7 @@ pub fn percentile_of_sorted(sorted: &[f64], share: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * position.fract()
 }
 
-/// The numbers in ascending order.
+/// Returns the numbers in ascending order.
 pub(crate) fn sorted(numbers: &[f64]) -> Vec<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -102,15 +101,15 @@ pub(crate) fn sorted(numbers: &[f64]) -> Vec<f64> {
 /// Mean, spread and range of some numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// The standard deviation of a population: divided by their count.
+    /// Population standard deviation.
     pub std: f64,
-    /// The one in the middle, or the mean of the two.
+    /// Median.
     pub median: f64,
-    /// The least.
+    /// Smallest number.
     pub min: f64,
-    /// The largest.
+    /// Largest number.
     pub max: f64,
 }
 
@@ -131,20 +130,21 @@ impl Spread {
     }
 }
 
-/// What a test of two samples found.
+/// Result of a two-sample test.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TestResult {
     /// The statistic.
     pub statistic: f64,
-    /// Of a chi-square test.
+    /// Degrees of freedom of a chi-square test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degrees_of_freedom: Option<usize>,
-    /// The probability of a statistic as large as this where both samples are of one distribution.
+    /// Probability of a statistic at least as large if both samples have the same distribution.
     pub p_value: f64,
 }
 
-/// Pearson's chi-square test of homogeneity, without Yates's correction: whether the counts of two samples in
-/// classes have the same proportions. Classes that both lack are left out; `None` with fewer than two, or an empty sample.
+/// Pearson's chi-square test of homogeneity without Yates's correction: whether two samples have
+/// the same proportions of classes. Classes empty in both are dropped; `None` with fewer than two
+/// classes or an empty sample.
 pub fn chi_square(one: &[u64], other: &[u64]) -> Option<TestResult> {
     let rows = [one, other].map(|row| row.iter().sum::<u64>() as f64);
     let all = rows[0] + rows[1];
@@ -169,11 +169,11 @@ pub fn chi_square(one: &[u64], other: &[u64]) -> Option<TestResult> {
     Some(TestResult { statistic, degrees_of_freedom: Some(degrees), p_value })
 }
 
-/// P(χ² > x) with `degrees` of freedom, in closed form: from n to n + 2 degrees comes the term
-/// (x/2)^(n/2) e^(−x/2) / Γ(n/2 + 1) (Abramowitz and Stegun 26.4.8).
+/// P(χ² > x) in closed form: from n to n + 2 degrees of freedom, the term (x/2)^(n/2) e^(−x/2) /
+/// Γ(n/2 + 1) is added (Abramowitz and Stegun 26.4.8).
 fn chi_square_tail(x: f64, degrees: usize) -> f64 {
     let half = 0.5 * x;
-    // From the tail of 0 or of 1 degree on.
+    // Starts at 0 or 1 degrees.
     let (mut degree, mut tail, mut term) = match degrees % 2 {
         0 => (0, 0.0, (-half).exp()),
         _ => {
@@ -188,8 +188,9 @@ fn chi_square_tail(x: f64, degrees: usize) -> f64 {
     tail
 }
 
-/// Kolmogorov and Smirnov's test of two samples: the largest distance of their distribution functions, and its p-value in
-/// the limit of large samples (Smirnov 1948), which is too large where many values are equal. `None` without values.
+/// Two-sample Kolmogorov-Smirnov test: the largest distance of the distribution functions, and its
+/// p-value in the limit of large samples (Smirnov 1948), which is too large with many ties. `None`
+/// without values.
 pub fn kolmogorov_smirnov(one: &[f64], other: &[f64]) -> Option<TestResult> {
     if one.is_empty() || other.is_empty() {
         return None;
@@ -197,7 +198,7 @@ pub fn kolmogorov_smirnov(one: &[f64], other: &[f64]) -> Option<TestResult> {
     let (one, other) = (sorted(one), sorted(other));
     let (mut a, mut b, mut statistic) = (0, 0, 0.0_f64);
     while a < one.len() && b < other.len() {
-        // Behind all values that equal the next one, in both.
+        // Skips ties in both samples.
         let value = one[a].min(other[b]);
         a += one[a..].iter().take_while(|found| **found <= value).count();
         b += other[b..].iter().take_while(|found| **found <= value).count();
@@ -209,8 +210,8 @@ pub fn kolmogorov_smirnov(one: &[f64], other: &[f64]) -> Option<TestResult> {
     Some(TestResult { statistic, degrees_of_freedom: None, p_value })
 }
 
-/// P(K > x) of Kolmogorov's distribution: 2 Σ (−1)^(j−1) e^(−2 j² x²), and for small x the other form of the same series,
-/// 1 − √(2π)/x Σ e^(−(2j−1)² π² / (8 x²)).
+/// P(K > x) of Kolmogorov's distribution: 2 Σ (−1)^(j−1) e^(−2 j² x²), and for small x its other
+/// series, 1 − √(2π)/x Σ e^(−(2j−1)² π² / (8 x²)).
 fn kolmogorov_tail(x: f64) -> f64 {
     use std::f64::consts::PI;
     if x <= 0.0 {
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(ranks(&[10.0, 20.0, 20.0, 30.0]), [1.0, 2.5, 2.5, 4.0]);
         let expected = 4.5 / (4.5_f64 * 5.0).sqrt();
         close(spearman(&[10.0, 20.0, 20.0, 30.0], &[0.0, 9.0, 0.5, 9.5]), expected);
-        // Along any curve that rises.
+        // Any increasing curve.
         close(spearman(&[1.0, 2.0, 3.0, 4.0], &[1.0, 16.0, 81.0, 256.0]), 1.0);
     }
 
@@ -308,7 +309,7 @@ mod tests {
         assert_near(found.statistic, 6.346347861178368);
         assert_near(found.p_value, 0.09592316191509817);
         assert_eq!(found.degrees_of_freedom, Some(3));
-        // A class that nobody is in counts for nothing.
+        // A class that is empty in both does not count.
         let with_empty = chi_square(&[12, 0, 30, 5, 9], &[20, 0, 18, 7, 14]).unwrap();
         assert_eq!(found, with_empty);
         assert_eq!(chi_square(&[3, 0], &[4, 0]), None);

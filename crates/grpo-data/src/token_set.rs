@@ -1,4 +1,4 @@
-//! A set of token ids in few bytes.
+//! A compact set of token ids.
 
 mod varint;
 
@@ -6,53 +6,52 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An immutable set of ids below the size of a vocabulary.
+/// An immutable set of ids below a vocabulary size.
 ///
-/// A completion that was sampled with top-p has one for each of its tokens, and such a set may hold one id or
-/// a hundred thousand. So a set is kept in the shortest of three forms: the members as gaps between
-/// neighbours, the missing ids likewise (the whole vocabulary is no gap at all), or a bit for each id of the
-/// vocabulary. Equal sets have equal bytes.
+/// A completion sampled with top-p has one set per token, with one id or a hundred thousand. A set
+/// is therefore stored in the shortest of three forms: gaps between members, gaps between missing
+/// ids (none for the whole vocabulary), or a bitmap. Equal sets have equal bytes.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "Vec<u8>", try_from = "Vec<u8>")]
 pub struct TokenSet {
     /// One byte for the form, the vocabulary as a varint, the payload.
     encoding: Box<[u8]>,
-    /// Where the payload begins.
+    /// Start of the payload.
     header: u8,
     vocabulary: u32,
     len: u32,
 }
 
-/// How the payload says which ids are members.
+/// The form of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// For each member, how many ids lie between it and the one before, as varints.
+    /// For each member, the number of ids since the previous one, as varints.
     Members = 0,
-    /// The same of the ids that are no members.
+    /// The same for missing ids.
     Missing = 1,
     /// Bit `i % 8` of byte `i / 8` is set for member `i`.
     Bitmap = 2,
 }
 
 impl TokenSet {
-    /// Every id of a vocabulary of `vocabulary` tokens.
+    /// Returns the set of all `vocabulary` ids.
     ///
     /// # Panics
-    /// A vocabulary of 2³² tokens or more.
+    /// Panics for a vocabulary of 2³² tokens or more.
     pub fn all(vocabulary: usize) -> Self {
         let vocabulary = below_2_to_32(vocabulary);
-        // Of no tokens the two forms are equally short, and then the first is it.
+        // Without tokens the forms are equally short, and the first is used.
         let form = if vocabulary == 0 { Form::Members } else { Form::Missing };
         Self::assemble(form, vocabulary, vocabulary, |_| {})
     }
 
-    /// The set of `ids`, which ascend.
+    /// Returns the set of ascending `ids`.
     ///
     /// # Errors
-    /// An id that is not above the one before it, or that a vocabulary of `vocabulary` tokens lacks.
+    /// Returns an error if the ids are not ascending or an id is outside of the vocabulary.
     ///
     /// # Panics
-    /// A vocabulary of 2³² tokens or more.
+    /// Panics for a vocabulary of 2³² tokens or more.
     pub fn from_sorted(ids: &[u32], vocabulary: usize) -> Result<Self, TokenSetError> {
         let limit = below_2_to_32(vocabulary);
         if let Some(pair) = ids.windows(2).find(|pair| pair[0] >= pair[1]) {
@@ -80,7 +79,7 @@ impl TokenSet {
         })
     }
 
-    /// The members, ascending, without allocation.
+    /// Iterates over the members, ascending, without allocation.
     pub fn iter(&self) -> TokenSetIter<'_> {
         let mut payload = self.payload();
         let until = match self.form() {
@@ -97,7 +96,7 @@ impl TokenSet {
         }
     }
 
-    /// Whether `id` is a member.
+    /// Returns whether `id` is a member.
     pub fn contains(&self, id: u32) -> bool {
         if id >= self.vocabulary {
             return false;
@@ -121,22 +120,23 @@ impl TokenSet {
         }
     }
 
-    /// How many ids are members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether no id is a member.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Tokens in the vocabulary; all members are below it.
+    /// Returns the size of the vocabulary.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary as usize
     }
 
-    /// Size of the encoding in bytes; at most 6 more than an eighth of the vocabulary, rounded up.
+    /// Returns the size of the encoding in bytes; at most 6 more than an eighth of the vocabulary,
+    /// rounded up.
     pub fn bytes(&self) -> usize {
         self.encoding.len()
     }
@@ -168,7 +168,7 @@ impl TokenSet {
 }
 
 impl fmt::Debug for TokenSet {
-    /// The members and the vocabulary, not the bytes.
+    /// Shows members and vocabulary instead of bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()?;
         write!(f, " of {}", self.vocabulary)
@@ -193,11 +193,11 @@ impl From<TokenSet> for Vec<u8> {
 impl TryFrom<Vec<u8>> for TokenSet {
     type Error = TokenSetError;
 
-    /// Reads an encoding, in time that its length bounds.
+    /// Decodes a set, in time bounded by its length.
     ///
     /// # Errors
-    /// Bytes that [`TokenSet`] does not write: cut off, with ids outside the vocabulary, or in a form that is
-    /// not the shortest one.
+    /// Returns an error for bytes that [`TokenSet`] does not write: truncated, with ids outside of
+    /// the vocabulary, or in a form that is not the shortest.
     fn try_from(encoding: Vec<u8>) -> Result<Self, TokenSetError> {
         let bytes = encoding.len();
         let damaged = |fault| TokenSetError::Damaged { bytes, fault };
@@ -210,7 +210,7 @@ impl TryFrom<Vec<u8>> for TokenSet {
             None => return Err(damaged("there is no form")),
         };
         let vocabulary =
-            varint::read(&mut payload).ok_or(damaged("the vocabulary is no number"))?;
+            varint::read(&mut payload).ok_or(damaged("the vocabulary is not a number"))?;
         let header = (bytes - payload.len()) as u8;
         let (len, lengths) = match form {
             Form::Members | Form::Missing => {
@@ -247,17 +247,17 @@ impl TryFrom<Vec<u8>> for TokenSet {
     }
 }
 
-/// The members of a [`TokenSet`], ascending.
+/// Iterator over the members of a [`TokenSet`], ascending.
 #[derive(Clone)]
 pub struct TokenSetIter<'a> {
     form: Form,
-    /// Gaps that have not been walked over, or the whole bitmap.
+    /// Remaining gaps, or the whole bitmap.
     payload: &'a [u8],
-    /// The lowest id that has not been looked at.
+    /// The next id to visit.
     next: u32,
-    /// Where missing ids are listed: all from `next` to below this are members.
+    /// With missing ids: all ids from `next` to below this one are members.
     until: u32,
-    /// Members that are still to come.
+    /// Remaining members.
     left: u32,
     vocabulary: u32,
 }
@@ -309,7 +309,7 @@ impl fmt::Debug for TokenSetIter<'_> {
     }
 }
 
-/// Bytes of each form of one set, without the header.
+/// Bytes of each form of a set, without the header.
 #[derive(Clone, Copy, Debug)]
 struct Lengths {
     members: usize,
@@ -318,8 +318,8 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// From the gaps of the members. The ids of a gap are missing: the first of them follows a run of members,
-    /// the others have no gap.
+    /// Computes the lengths from the gaps of the members. The first missing id of a gap follows a
+    /// run of members; the others have no gap.
     fn of(gaps: impl Iterator<Item = u32>, vocabulary: u32) -> Self {
         let (mut members, mut missing) = (0, 0);
         let (mut next, mut run) = (0, 0);
@@ -354,7 +354,7 @@ impl Lengths {
     }
 }
 
-/// How many ids lie between each of `ids` and the one before.
+/// Returns the number of ids between neighbours of `ids`.
 fn gaps(ids: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {
     ids.scan(0, |next, id| {
         let gap = id - *next;
@@ -363,12 +363,12 @@ fn gaps(ids: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {
     })
 }
 
-/// All gaps of a payload, none of which leads out of the vocabulary.
+/// Reads all gaps of a payload and checks that they stay in the vocabulary.
 fn read_gaps(mut payload: &[u8], vocabulary: u32) -> Result<Vec<u32>, &'static str> {
     let mut gaps = Vec::with_capacity(payload.len());
     let mut left = vocabulary;
     while !payload.is_empty() {
-        let gap = varint::read(&mut payload).ok_or("a gap is no number")?;
+        let gap = varint::read(&mut payload).ok_or("a gap is not a number")?;
         left = left
             .checked_sub(gap)
             .and_then(|left| left.checked_sub(1))
@@ -382,32 +382,32 @@ fn below_2_to_32(vocabulary: usize) -> u32 {
     u32::try_from(vocabulary).expect("a vocabulary has fewer than 2^32 tokens")
 }
 
-/// What is no set of tokens.
+/// Errors of token sets.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenSetError {
-    /// An id that is not above the one before it.
+    /// The ids are not ascending.
     #[error("the ids of a token set must ascend; {id} follows {before}")]
     NotAscending {
         /// The id.
         id: u32,
-        /// The one before it.
+        /// The previous id.
         before: u32,
     },
-    /// An id that the vocabulary does not have.
+    /// An id is outside of the vocabulary.
     #[error("the id {id} of a token set is outside the vocabulary of {vocabulary} tokens")]
     OutsideVocabulary {
         /// The id.
         id: u32,
-        /// Tokens in the vocabulary.
+        /// Size of the vocabulary.
         vocabulary: usize,
     },
-    /// Bytes that encode no set, or not as this crate encodes it.
+    /// The bytes are not a valid encoding.
     #[error("{bytes} bytes are no encoded token set: {fault}")]
     Damaged {
-        /// How many bytes there are.
+        /// Number of bytes.
         bytes: usize,
-        /// What is wrong with them.
+        /// The reason.
         fault: &'static str,
     },
 }

@@ -1,9 +1,9 @@
-//! Text to token ids and back, in the format of Hugging Face's `tokenizer.json`.
+//! Tokenizers in Hugging Face's `tokenizer.json` format.
 
 use crate::DataError;
 use crate::caught::caught;
 use crate::error::Shortened;
-use crate::model_json::json_reason;
+use crate::json::parse_json;
 use crate::origin::read_text;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -12,41 +12,42 @@ use tokenizers::Tokenizer;
 
 /// The tokenizer of a language model.
 ///
-/// Truncation and padding that `tokenizer.json` asks for are taken off: text is never cut in silence, and
+/// Truncation and padding in `tokenizer.json` are ignored: text is never truncated silently, and
 /// batches have no padding.
 #[derive(Clone, Debug)]
 pub struct TextTokenizer {
     inner: Tokenizer,
     path: PathBuf,
     len: usize,
-    /// The beginning of a text is a token of its own kind (`▁` of Llama 2), which a text behind another has not.
+    /// Whether the beginning of a text has its own token (`▁` of Llama 2), which a continuation
+    /// does not have.
     marks_beginning: bool,
-    /// The tokens that were added to those of the vocabulary.
+    /// Tokens added to the vocabulary.
     added: Vec<AddedToken>,
-    /// Ids of what the tokenizer has no token for: `<unk>`, where it has one.
+    /// Ids of the unknown token `<unk>`, if any.
     unknown: Vec<u32>,
-    /// Its name in a message.
+    /// Its name in messages.
     what: String,
 }
 
-/// A character without a meaning, which no tokenizer has a token for.
+/// A private-use character that no tokenizer has a token for.
 const UNKNOWN: &str = "\u{e000}";
 
-/// Bytes of memory that any text may take.
+/// Memory in bytes that any text may take.
 const MEMORY: usize = 256 << 20;
 
-/// Bytes of memory that a text may take for each of its own; a token with its offsets takes some hundred.
+/// Memory per byte of text; a token with its offsets takes about a hundred bytes.
 const MEMORY_PER_BYTE: usize = 1024;
 
-/// What a text stands behind where its own beginning is not to be marked.
+/// Precedes a continuation, so that its beginning is not marked.
 const ANCHOR: &str = "\n";
 
 impl TextTokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// The file cannot be read, is no tokenizer, has no tokens, encodes at random (BPE dropout), or
-    /// gives its added tokens ids that do not follow on its vocabulary.
+    /// Returns an error if the file cannot be read, is not a tokenizer, has no tokens, encodes at
+    /// random (BPE dropout), or has added tokens whose ids do not follow the vocabulary.
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
         let bad = |reason: String| {
             DataError::Invalid(format!(
@@ -56,8 +57,8 @@ impl TextTokenizer {
         };
         let text = read_text(path)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        // Before the crate, which panics on malformed JSON.
-        let added_tokens = added_tokens(text).map_err(|error| bad(json_reason(&error)))?;
+        // Parsed before the crate does, which panics on malformed JSON.
+        let AddedTokens { added_tokens } = parse_json(text).map_err(bad)?;
         let load = || caught(|| Tokenizer::from_str(text).map_err(|error| error.to_string()));
         let what = format!("the tokenizer `{}`", path.display().to_string().escape_debug());
         let inner = limited(&what, text.len(), load);
@@ -67,11 +68,11 @@ impl TextTokenizer {
         if let tokenizers::ModelWrapper::BPE(model) = inner.get_model()
             && let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0)
         {
-            // The same text would have other ids each time, from a generator that is not ours.
+            // The ids of a text would depend on a foreign random generator.
             return Err(bad(format!("its `model.dropout` is {dropout}, which must be null")));
         }
         for AddedToken { id, content, .. } in &added_tokens {
-            // The crate numbers added tokens on from the vocabulary and only logs where the file differs.
+            // The crate renumbers added tokens and only logs differences to the file.
             if let Some(read) = inner.token_to_id(content).filter(|read| read != id) {
                 let fault =
                     format!("it gives `{content}` the id {id}, which would be read as {read}");
@@ -89,17 +90,17 @@ impl TextTokenizer {
         Ok(tokenizer)
     }
 
-    /// The ids of `text`. Nothing is added around it; special tokens that are written in the text
-    /// (`<|im_start|>`) become their ids, as chat templates need it.
+    /// Encodes `text` without adding special tokens; special tokens written in the text
+    /// (`<|im_start|>`) become their ids, as chat templates need.
     ///
     /// # Errors
-    /// The tokenizer has no token for a part of the text, not even one for what it does not know.
+    /// Returns an error if a part of the text has no token and there is no unknown token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         self.ids(text, false)
     }
 
-    /// As [`Self::encode`], with the special tokens that the tokenizer's post-processor puts around a
-    /// text, such as the beginning mark of Llama.
+    /// As [`Self::encode`], with the special tokens of the tokenizer's post-processor, such as
+    /// Llama's beginning mark.
     ///
     /// # Errors
     /// As [`Self::encode`].
@@ -107,11 +108,11 @@ impl TextTokenizer {
         self.ids(text, true)
     }
 
-    /// The ids of a text that stands behind another, such as a completion behind its prompt: as [`Self::encode`],
-    /// without the mark that some tokenizers (Llama 2's) put in front of every text.
+    /// Encodes a continuation, such as a completion after its prompt: as [`Self::encode`], without
+    /// the mark that some tokenizers (Llama 2's) put in front of every text.
     ///
     /// # Errors
-    /// As [`Self::encode`]; or the text cannot be told from what it stands behind.
+    /// As [`Self::encode`]; also if the continuation cannot be separated from its anchor.
     pub fn encode_behind(&self, text: &str) -> Result<Vec<u32>, DataError> {
         if self.marks_beginning && !text.is_empty() {
             self.behind_anchor(text)
@@ -133,9 +134,10 @@ impl TextTokenizer {
         }
     }
 
-    /// The first special token that `text` becomes when it is encoded, or that is written in it: in a text of somebody
-    /// else it would be a sign to the model, such as the end of a turn. The token for what the tokenizer does not know is
-    /// one only where it is written out. An added token among `marks` counts as special, whatever `tokenizer.json` says.
+    /// Returns the first special token that `text` is encoded to or contains. In untrusted text it
+    /// would be a signal to the model, such as the end of a turn. The unknown token counts only if
+    /// it is written out. An added token in `marks` counts as special, regardless of
+    /// `tokenizer.json`.
     ///
     /// # Errors
     /// As [`Self::encode`].
@@ -150,9 +152,9 @@ impl TextTokenizer {
         Ok(special.find(|token| is_in(token)).map(|token| token.content.as_str()))
     }
 
-    /// The text of `ids` without special tokens. Ids that the tokenizer lacks are skipped, and bytes
-    /// that are not UTF-8 (half a character at the end of a cut completion) become `�`. Where the
-    /// tokenizer's own decoder fails, the tokens stand one after another, special ones too.
+    /// Decodes `ids` without special tokens. Unknown ids are skipped, and invalid UTF-8 (an
+    /// incomplete character at the end of a truncated completion) becomes `�`. If the tokenizer's
+    /// decoder fails, the tokens are concatenated, including special ones.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.text(ids, true)
     }
@@ -162,12 +164,13 @@ impl TextTokenizer {
         self.text(ids, false)
     }
 
-    /// The id of a token, special or not.
+    /// Returns the id of a token.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// The largest id + 1, at least 1. A model's head can have more rows, and ids below can be unused.
+    /// Returns the largest id + 1, at least 1. A model's head can have more rows, and smaller ids
+    /// can be unused.
     #[expect(clippy::len_without_is_empty, reason = "a tokenizer without tokens is refused")]
     pub fn len(&self) -> usize {
         self.len
@@ -192,7 +195,7 @@ impl TextTokenizer {
     fn text(&self, ids: &[u32], skip_special: bool) -> String {
         match limited(&self.what, ids.len(), || caught(|| self.inner.decode(ids, skip_special))) {
             Ok(Ok(text)) => text,
-            // A decoder that fails leaves the tokens themselves.
+            // If the decoder fails, the tokens are used.
             _ => ids.iter().filter_map(|&id| self.inner.id_to_token(id)).collect(),
         }
     }
@@ -218,8 +221,4 @@ struct AddedToken {
     content: String,
     #[serde(default)]
     special: bool,
-}
-
-fn added_tokens(text: &str) -> Result<Vec<AddedToken>, serde_json::Error> {
-    serde_json::from_str::<AddedTokens>(text).map(|file| file.added_tokens)
 }

@@ -1,4 +1,4 @@
-//! A tokenizer made from texts.
+//! Training of tokenizers.
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -13,19 +13,23 @@ use crate::error::Shortened;
 const END_OF_TEXT: &str = "<|endoftext|>";
 /// Begins a turn of a conversation.
 const TURN_BEGIN: &str = "<|im_start|>";
-/// Ends a turn, and so what a model is trained to say.
+/// Ends a turn and a training text.
 const TURN_END: &str = "<|im_end|>";
 
-/// Ids of a vocabulary that no text decides: 256 bytes and the three special tokens.
+/// Ids that do not depend on texts: 256 bytes and three special tokens.
 pub const SMALLEST_VOCABULARY: usize = 256 + 3;
 
-/// Turns with their roles between two marks, as Qwen's models have them (ChatML).
+/// Largest vocabulary, whose tables are allocated in advance. Models in use have up to 260,000 ids.
+const LARGEST_VOCABULARY: usize = 1_000_000;
+
+/// Messages with roles between two marks, as in Qwen's models (ChatML).
 const CHAT_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// Bytes of the longest word.
+/// Longest word in bytes.
 const LONGEST_WORD: usize = 1 << 16;
 
-/// Bytes of the longest run of characters of one kind, which the pre-tokenizer takes for a word.
+/// Returns the longest run of characters of one kind, which the pre-tokenizer treats as a word, in
+/// bytes.
 fn longest_word(text: &str) -> usize {
     let kind = |c: char| (c.is_alphabetic(), c.is_numeric(), c.is_whitespace());
     let (mut longest, mut length, mut before) = (0, 0, None);
@@ -37,20 +41,26 @@ fn longest_word(text: &str) -> usize {
     longest
 }
 
-/// The files of a tokenizer, by name, as a model folder has them: `tokenizer.json` and `tokenizer_config.json` with a chat
-/// template.
+/// Returns the files of a tokenizer by name: `tokenizer.json` and `tokenizer_config.json` with a
+/// chat template.
 ///
-/// Byte-level byte-pair encoding (Sennrich et al. 2016; bytes as in GPT-2): any text has ids, and the pairs that are most
-/// frequent in `texts` become tokens, up to `vocabulary` ids altogether. The same texts, in whatever order, give the same
-/// bytes.
+/// Trains byte-level byte-pair encoding (Sennrich et al. 2016; bytes as in GPT-2): any text has
+/// ids, and the most frequent pairs in `texts` become tokens, up to `vocabulary` ids. The result
+/// does not depend on the order of the texts.
 ///
 /// # Errors
-/// A vocabulary smaller than [`SMALLEST_VOCABULARY`], or larger than the texts have pairs for.
+/// Returns an error for a vocabulary smaller than [`SMALLEST_VOCABULARY`] or larger than the texts
+/// allow.
 pub fn train_tokenizer<'a>(
     texts: impl Iterator<Item = &'a str> + Send,
     vocabulary: usize,
 ) -> Result<[(&'static str, String); 2], DataError> {
     let bad = |reason: String| DataError::Invalid(format!("no tokenizer: {reason}"));
+    if vocabulary > LARGEST_VOCABULARY {
+        return Err(bad(format!(
+            "a vocabulary of {vocabulary} is too large; expected at most {LARGEST_VOCABULARY}"
+        )));
+    }
     if vocabulary < SMALLEST_VOCABULARY {
         return Err(bad(format!(
             "a vocabulary of {vocabulary} is too small: the bytes and the special tokens alone are {SMALLEST_VOCABULARY}"
@@ -73,7 +83,7 @@ pub fn train_tokenizer<'a>(
         .build();
     let trained = caught(move || {
         let mut tokenizer = Tokenizer::new(BPE::default());
-        // No space in front of a text: it may stand behind another one.
+        // No space in front of a text, which may continue another one.
         let bytes = ByteLevel::new(false, true, true);
         tokenizer.with_pre_tokenizer(Some(bytes));
         tokenizer.with_decoder(Some(bytes));
@@ -118,7 +128,7 @@ mod tests {
         }
         let tokenizer = TextTokenizer::from_file(&folder.path().join("tokenizer.json")).unwrap();
         assert_eq!(tokenizer.len(), 280);
-        // The most frequent word is one token, and what was never seen goes byte by byte.
+        // The most frequent word is one token; unseen text is encoded byte by byte.
         assert_eq!(tokenizer.encode(" the").unwrap().len(), 1);
         for text in ["the bread", "Zürich 漢 😀\n", " <b>"] {
             assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
@@ -141,11 +151,15 @@ mod tests {
     }
 
     #[test]
-    fn a_vocabulary_that_cannot_be_is_refused() {
+    fn refuses_an_invalid_vocabulary() {
         let fault = |size| train_tokenizer(TEXTS.into_iter(), size).unwrap_err().to_string();
         assert_eq!(
             fault(258),
             "no tokenizer: a vocabulary of 258 is too small: the bytes and the special tokens alone are 259"
+        );
+        assert_eq!(
+            fault(1_000_001),
+            "no tokenizer: a vocabulary of 1000001 is too large; expected at most 1000000"
         );
         assert!(
             fault(5000).ends_with(

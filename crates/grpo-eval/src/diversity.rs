@@ -1,4 +1,4 @@
-//! How different texts are from one another.
+//! Measures of the diversity of texts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 use crate::ngrams::{Bleu, Numbered};
 use crate::{EmbedError, Embedder, cosine};
 
-/// What differs between texts that are different.
+/// What a diversity measure compares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiversityMeasure {
-    /// Their vectors: 1 − cosine, which an embedder is needed for.
+    /// Embeddings: 1 − cosine, which needs an embedder.
     #[default]
     Semantic,
-    /// Their words and pairs of words: 1 − BLEU, to bigrams, without smoothing.
+    /// Words and pairs of words: 1 − BLEU, up to bigrams, without smoothing.
     Bleu,
-    /// Their pairs of words: distinct-2.
+    /// Pairs of words: distinct-2.
     Distinct,
 }
 
-/// How different texts are, by one measure. Nothing here depends on the order of the texts but that of the results.
+/// The diversity of texts by a measure. It does not depend on the order of the texts.
 ///
-/// A text without anything to compare (no vector, no words, no pair of words) differs from nothing, so that an empty
-/// text is never worth anything.
+/// A text with nothing to compare (no vector, words or pairs of words) differs from nothing, so
+/// empty texts are never rewarded.
 #[derive(Clone)]
 pub struct Diversity(Kind);
 
@@ -36,7 +36,7 @@ enum Kind {
     Distinct,
 }
 
-/// Semantic diversity is that of vectors.
+/// The measure `semantic` has no embedder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the diversity measure 'semantic' compares vectors of texts: it needs an embedder, or use 'bleu' or 'distinct'"
@@ -49,14 +49,14 @@ impl fmt::Debug for Diversity {
     }
 }
 
-/// Bigrams without smoothing: 1 for equal texts, however short.
+/// Bigrams without smoothing: 1 for equal texts of any length.
 const BLEU: Bleu = Bleu { order: 2, smoothed: false };
 
 impl Diversity {
-    /// By a measure; `embedder` is what [`DiversityMeasure::Semantic`] compares, and nothing else asks it.
+    /// Creates a measure; only [`DiversityMeasure::Semantic`] uses `embedder`.
     ///
     /// # Errors
-    /// The semantic measure without an embedder.
+    /// Returns an error for the semantic measure without an embedder.
     pub fn new(
         measure: DiversityMeasure,
         embedder: Option<Arc<dyn Embedder>>,
@@ -68,7 +68,7 @@ impl Diversity {
         }))
     }
 
-    /// Which measure it is.
+    /// Returns the measure.
     pub fn measure(&self) -> DiversityMeasure {
         match self.0 {
             Kind::Semantic(_) => DiversityMeasure::Semantic,
@@ -77,11 +77,11 @@ impl Diversity {
         }
     }
 
-    /// D of all texts: semantic, the mean over pairs of 1 − cosine; bleu, the mean over texts of 1 − BLEU against all
-    /// the others; distinct, distinct-2. 0 for fewer than two texts.
+    /// Returns D of all texts: for semantic, the mean of 1 − cosine over pairs; for bleu, the mean
+    /// of 1 − BLEU against all others; for distinct, distinct-2. 0 for fewer than two texts.
     ///
     /// # Errors
-    /// A text that no vector can be made of.
+    /// Returns an error if a text cannot be embedded.
     pub fn of(&self, texts: &[&str]) -> Result<f64, EmbedError> {
         if texts.len() < 2 {
             return Ok(0.0);
@@ -96,16 +96,16 @@ impl Diversity {
         })
     }
 
-    /// What each text adds to D: D(all) − D(all without it). As the second term does not depend on the text, this is a
-    /// score-function gradient's advantage of that text, with a baseline (Kool et al. 2019, "Buy 4 REINFORCE Samples,
-    /// Get a Baseline for Free!").
+    /// Returns the contribution of each text: D(all) − D(all without it). The second term does not
+    /// depend on the text, so this is its advantage in a score-function gradient with a baseline
+    /// (Kool et al. 2019, "Buy 4 REINFORCE Samples, Get a Baseline for Free!").
     ///
-    /// It is 0 for equal texts by the measures semantic and bleu. By distinct it is the same for equal texts, and below
-    /// 0, as each takes from the part that is unique; of the one other text of two, D is its own distinct-2 there. It is
-    /// 0 for one text alone.
+    /// With semantic and bleu, equal texts contribute 0. With distinct, equal texts have the same
+    /// contribution below 0, because each reduces the unique fraction; for two texts, D without one
+    /// is the other's distinct-2. A single text contributes 0.
     ///
     /// # Errors
-    /// A text that no vector can be made of.
+    /// Returns an error if a text cannot be embedded.
     pub fn leave_one_out(&self, texts: &[&str]) -> Result<Vec<f64>, EmbedError> {
         let count = texts.len();
         if count < 2 {
@@ -132,11 +132,12 @@ impl Diversity {
         })
     }
 
-    /// How far each text is from the others: semantic, the mean over them of 1 − cosine; bleu, of 1 − BLEU against that
-    /// one; distinct, the part of its pairs of words that none of them has. 0 for equal texts, and for one alone.
+    /// Returns the distance of each text to the others: for semantic, the mean of 1 − cosine; for
+    /// bleu, the mean of 1 − BLEU against each; for distinct, the fraction of its pairs of words
+    /// that no other text has. 0 for equal texts and a single text.
     ///
     /// # Errors
-    /// A text that no vector can be made of.
+    /// Returns an error if a text cannot be embedded.
     pub fn of_each(&self, texts: &[&str]) -> Result<Vec<f64>, EmbedError> {
         let count = texts.len();
         if count < 2 {
@@ -165,18 +166,18 @@ impl Diversity {
     }
 }
 
-/// Pairs of `count` texts.
+/// Returns the number of pairs of `count` texts.
 fn pairs(count: usize) -> f64 {
     (count * (count - 1)) as f64 / 2.0
 }
 
-/// The sum of each vector's distances, 1 − cosine, to all others.
+/// Returns the sum of each vector's distances, 1 − cosine, to all others.
 fn distance_sums(vectors: &[Vec<f32>]) -> Vec<f64> {
     let is_nothing = |vector: &[f32]| vector.iter().all(|number| *number == 0.0);
     let mut sums = vec![0.0; vectors.len()];
     for (index, vector) in vectors.iter().enumerate() {
         for (other, another) in vectors.iter().enumerate().skip(index + 1) {
-            // The product of a vector with itself is 1 but for rounding.
+            // The product of a vector with itself is 1 up to rounding.
             if vector == another || is_nothing(vector) || is_nothing(another) {
                 continue;
             }
@@ -188,7 +189,7 @@ fn distance_sums(vectors: &[Vec<f32>]) -> Vec<f64> {
     sums
 }
 
-/// The mean over texts of 1 − BLEU against the others.
+/// Returns the mean of 1 − BLEU against the others.
 fn of_bleu(texts: &Numbered) -> f64 {
     if texts.ids.len() < 2 {
         return 0.0;
@@ -198,7 +199,7 @@ fn of_bleu(texts: &Numbered) -> f64 {
     each.iter().zip(&texts.ids).map(distance).sum::<f64>() / each.len() as f64
 }
 
-/// Distinct-2, of one text as well.
+/// Returns distinct-2, also of a single text.
 fn of_distinct(texts: &Numbered) -> f64 {
     let mut counts = BTreeMap::new();
     for pair in texts.ids.iter().flat_map(|ids| ids.windows(2)) {
@@ -208,9 +209,9 @@ fn of_distinct(texts: &Numbered) -> f64 {
     if all == 0 { 0.0 } else { counts.len() as f64 / all as f64 }
 }
 
-/// The part of each text's pairs of words that no other text has.
+/// Returns the fraction of each text's pairs of words that no other text has.
 fn own_pairs(texts: &Numbered) -> Vec<f64> {
-    // The text that has a pair, or none where several do.
+    // The only text with a pair, or none if several have it.
     let mut owners: BTreeMap<&[u32], Option<usize>> = BTreeMap::new();
     for (index, ids) in texts.ids.iter().enumerate() {
         for pair in ids.windows(2) {
@@ -325,11 +326,12 @@ mod tests {
         close(&[diversity.of(&texts).unwrap()], &[0.8]);
         close(&diversity.leave_one_out(&texts).unwrap(), &[0.8 - 1.0, 0.8 - 1.0, 0.8 - 0.75]);
         close(&diversity.of_each(&texts).unwrap(), &[0.5, 0.5, 1.0]);
-        // Of two texts the other one's own pairs are the baseline: equal ones are worth less than one.
+        // For two texts the other one's own pairs are the baseline, so equal texts have negative
+        // contributions.
         close(&diversity.leave_one_out(&["a b c", "a b c"]).unwrap(), &[-0.5, -0.5]);
     }
 
-    /// Acceptance test 9: replies that are equal have bonus 0.
+    /// Acceptance test 9: equal replies have bonus 0.
     #[test]
     fn equal_texts_are_not_diverse() {
         for text in ["The red car is here.", "ok", "", "🎉🎉", "!?"] {

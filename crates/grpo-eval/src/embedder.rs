@@ -1,33 +1,33 @@
-//! Texts as vectors.
+//! Embeddings of texts.
 
-/// What makes a vector of a text, so that texts can be compared.
+/// An embedder of texts.
 pub trait Embedder: Send + Sync {
-    /// Numbers of a vector.
+    /// Returns the length of a vector.
     fn width(&self) -> usize;
 
-    /// A vector of length 1 for each text, in their order; all zeros for a text that has nothing to compare. A text has
-    /// the same vector whether it comes alone or among others.
+    /// Returns a vector of length 1 for each text, in order; all zeros for a text with nothing to
+    /// compare. The vector of a text does not depend on other texts.
     ///
     /// # Errors
-    /// A text that no vector can be made of.
+    /// Returns an error if a text cannot be embedded.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError>;
 
-    /// What the vectors depend on, so that a file made of some can say which: equal for equal embedders only.
+    /// Returns an identifier of everything on which vectors depend; equal only for equal embedders.
     fn identity(&self) -> String;
 }
 
-/// Why a text has no vector.
+/// Why a text cannot be embedded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no vector can be made of {text:?}: {fault}")]
 pub struct EmbedError {
-    /// Its beginning.
+    /// Beginning of the text.
     pub text: String,
-    /// Why.
+    /// The reason.
     pub fault: String,
 }
 
-/// The cosine of two vectors of length 1, which is their product; 0 with one of zeros. It is summed in f64 from the
-/// first number to the last.
+/// Returns the cosine of two unit vectors, their product; 0 with a zero vector. Summed in f64 in
+/// order.
 pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }

@@ -1,23 +1,24 @@
-//! Vectors of a text without a model: which words and pieces of words it has.
+//! Embeddings by hashed words and character n-grams, without a model.
 
 use crate::{EmbedError, Embedder};
 
-/// Counts of words and of the character n-grams of words, hashed into a vector (the hashing trick; Weinberger et al.
-/// 2009, "Feature Hashing for Large Scale Multitask Learning").
+/// Counts of words and of their character n-grams, hashed into a vector (Weinberger et al. 2009,
+/// "Feature Hashing for Large Scale Multitask Learning").
 ///
-/// A text is lower-cased and cut into words, runs of letters and digits. A word counts by itself, and so do its pieces of
-/// 3 to 5 characters, with `<` and `>` at its ends (Bojanowski et al. 2017, "Enriching Word Vectors with Subword
-/// Information"). The hash of each says where it counts and with which sign; the counts' vector is made one of length 1.
+/// A text is lower-cased and split into words, runs of letters and digits. A word counts, and so do
+/// its n-grams of 3 to 5 characters, with `<` and `>` at its ends (Bojanowski et al. 2017,
+/// "Enriching Word Vectors with Subword Information"). A hash determines index and sign of each;
+/// the vector of counts is normalised to length 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedNgrams {
     width: usize,
 }
 
 impl HashedNgrams {
-    /// Vectors of `width` numbers.
+    /// Creates an embedder with vectors of length `width`.
     ///
     /// # Panics
-    /// If `width` is 0.
+    /// Panics if `width` is 0.
     pub fn new(width: usize) -> Self {
         assert!(width > 0, "a vector has numbers");
         Self { width }
@@ -48,11 +49,11 @@ impl HashedNgrams {
     }
 }
 
-/// A word `the` and a piece `the` are two features.
+/// A word `the` and an n-gram `the` are different features.
 const WHOLE: u8 = 0;
 const PIECE: u8 = 1;
 
-/// FNV-1a with 64 bits, and the finalizer of SplitMix64 behind it, as its upper bits alone are poor.
+/// 64-bit FNV-1a with the finalizer of SplitMix64, because its upper bits alone are weak.
 fn fnv1a(bytes: &[u8], kind: u8) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in [kind].iter().chain(bytes) {

@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`RewardSummary`] and [`RewardChange`] are means of rewards with their standard errors.
-//! - [`Embedder`] makes vectors of texts, whose products are cosines; [`HashedNgrams`] is one without a model.
-//! - [`words`] are the word tokens of every measure; [`self_bleu`] and [`distinct`] count runs of them.
-//! - [`Diversity`] says how different texts are, and what each adds to it.
+//! - [`RewardSummary`] and [`RewardChange`] are mean rewards with standard errors.
+//! - [`Embedder`] computes vectors of texts, whose products are cosines; [`HashedNgrams`] needs no model.
+//! - [`words`] is the tokenization of every measure; [`self_bleu`] and [`distinct`] count n-grams.
+//! - [`Diversity`] measures the diversity of texts and the contribution of each.
 
 mod diversity;
 mod embedder;

@@ -1,14 +1,15 @@
-//! Runs of words: how many of them are unique, and how many a text shares with others.
+//! N-gram measures of texts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::words;
 
-/// Distinct-n (Li et al. 2016, "A Diversity-Promoting Objective Function for Neural Conversation Models"): the n-grams
-/// of all texts that are different, over all of them; 0 where there are none. The words are [`words`].
+/// Returns distinct-n (Li et al. 2016, "A Diversity-Promoting Objective Function for Neural
+/// Conversation Models"): the fraction of distinct n-grams of [`words`] over all texts; 0 without
+/// n-grams.
 ///
 /// # Panics
-/// If `n` is 0.
+/// Panics if `n` is 0.
 pub fn distinct(texts: &[&str], n: usize) -> f64 {
     let texts = Numbered::of(texts);
     let all = || texts.ids.iter().flat_map(|ids| ids.windows(n));
@@ -18,22 +19,22 @@ pub fn distinct(texts: &[&str], n: usize) -> f64 {
     }
 }
 
-/// Self-BLEU (Zhu et al. 2018, "Texygen"): the mean over the texts of BLEU against all the others; 0 for fewer than two
-/// texts.
+/// Returns self-BLEU (Zhu et al. 2018, "Texygen"): the mean BLEU of each text against all others; 0
+/// for fewer than two texts.
 ///
-/// BLEU (Papineni et al. 2002) has uniform weights up to `order`, the brevity penalty against the other text of the
-/// closest length (of two that are as close, the shorter one), and instead of a count of 0 one of 0.1 (NLTK's smoothing
-/// method 1; Chen & Cherry 2014). A text without a word in common with the others has 0. The words are [`words`].
+/// BLEU (Papineni et al. 2002) has uniform weights up to `order`, the brevity penalty for the other
+/// text of the closest length (the shorter one in a tie), and counts of 0.1 instead of 0 (NLTK's
+/// smoothing method 1; Chen & Cherry 2014). A text that shares no [`words`] with the others has 0.
 ///
 /// # Panics
-/// If `order` is 0.
+/// Panics if `order` is 0.
 pub fn self_bleu(texts: &[&str], order: usize) -> f64 {
     let bleu = Bleu { order, smoothed: true };
     let each = bleu.of_each(&Numbered::of(texts));
     if each.len() < 2 { 0.0 } else { each.iter().sum::<f64>() / each.len() as f64 }
 }
 
-/// Texts as numbers of words: equal words have equal numbers.
+/// Texts as word numbers.
 pub(crate) struct Numbered {
     pub(crate) ids: Vec<Vec<u32>>,
 }
@@ -54,17 +55,17 @@ impl Numbered {
     }
 }
 
-/// How BLEU is computed.
+/// Settings of BLEU.
 #[derive(Clone, Copy)]
 pub(crate) struct Bleu {
-    /// The longest n-grams.
+    /// Largest n-gram length.
     pub(crate) order: usize,
-    /// Whether a count of 0 is one of 0.1. Where not, the order of a text with fewer words is their number, so that
-    /// equal texts have 1.
+    /// Whether a count of 0 is replaced by 0.1. Otherwise the order of a shorter text is its number
+    /// of words, so that equal texts have 1.
     pub(crate) smoothed: bool,
 }
 
-/// The largest count of an n-gram in a text, which text that is, and the largest in another.
+/// The largest count of an n-gram in a text, that text, and the largest count in another text.
 #[derive(Default)]
 struct TopTwo {
     largest: usize,
@@ -73,10 +74,11 @@ struct TopTwo {
 }
 
 impl Bleu {
-    /// Of each text against all the others.
+    /// Returns the BLEU of each text against all others.
     pub(crate) fn of_each(self, texts: &Numbered) -> Vec<f64> {
         assert!(self.order > 0, "an n-gram has a word");
-        // With the two largest counts, every text knows the largest one of the others: no pair of texts is looked at.
+        // With the two largest counts, each text knows the maximum of the others without comparing
+        // pairs.
         let mut top: HashMap<&[u32], TopTwo> = HashMap::new();
         let mut lengths = BTreeMap::new();
         for (index, ids) in texts.ids.iter().enumerate() {
@@ -99,7 +101,7 @@ impl Bleu {
         let bleu = |(index, ids): (usize, &Vec<u32>)| {
             let own = ids.len();
             let others = lengths.iter().filter(|(length, count)| **length != own || **count > 1);
-            // Of two that are as close, the map gives the shorter one first.
+            // In a tie, the map returns the shorter one first.
             let closest =
                 others.map(|(length, _)| *length).min_by_key(|length| length.abs_diff(own));
             self.bleu(ids, closest.unwrap_or(0), |gram| of_others(index, gram))
@@ -107,13 +109,14 @@ impl Bleu {
         texts.ids.iter().enumerate().map(bleu).collect()
     }
 
-    /// Of one text against another one.
+    /// Returns the BLEU of a text against another.
     pub(crate) fn of_pair(self, text: &[u32], other: &[u32]) -> f64 {
         let of_other = |gram: &[u32]| other.windows(gram.len()).filter(|own| *own == gram).count();
         self.bleu(text, other.len(), of_other)
     }
 
-    /// Of a text, with the length of the closest reference, and how often the references have an n-gram.
+    /// Returns the BLEU of a text, given the length of the closest reference and the n-gram counts
+    /// of the references.
     fn bleu(self, ids: &[u32], closest: usize, of_others: impl Fn(&[u32]) -> usize) -> f64 {
         let order = if self.smoothed { self.order } else { self.order.min(ids.len()) };
         let mut logs = 0.0;
@@ -137,7 +140,7 @@ impl Bleu {
 
 const SMALL_COUNT: f64 = 0.1;
 
-/// The n-grams of a text, each once, with how often it has them.
+/// Iterates over the distinct n-grams of a text with their counts.
 fn counts(ids: &[u32], n: usize) -> impl Iterator<Item = (&[u32], usize)> {
     let mut grams: Vec<&[u32]> = ids.windows(n).collect();
     grams.sort_unstable();
@@ -193,7 +196,7 @@ mod tests {
         assert_eq!(distinct(&[], 1), 0.0);
     }
 
-    /// Every pair of texts looked at, in plain loops.
+    /// Compares every pair of texts in plain loops.
     fn plain_bleu(texts: &[Vec<u32>], own: usize, order: usize, smoothed: bool) -> f64 {
         let others: Vec<&Vec<u32>> =
             (0..texts.len()).filter(|other| *other != own).map(|other| &texts[other]).collect();

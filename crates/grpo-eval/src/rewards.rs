@@ -1,4 +1,4 @@
-//! Mean rewards of a set of completions, with their parts.
+//! Mean rewards of completions.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use grpo_data::{Outcome, PartName};
 /// Measures of completions of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RewardSummary {
-    /// Completions.
+    /// Number of completions.
     pub samples: usize,
-    /// Mean reward over those that have one.
+    /// Mean reward of the scored completions.
     pub reward: f64,
     /// Its standard error.
     pub reward_error: f64,
-    /// Mean of each part of the reward, over the completions that have it.
+    /// Mean of each component, over the completions that have it.
     pub parts: BTreeMap<PartName, f64>,
 }
 
 impl RewardSummary {
-    /// Means of nothing are NaN.
+    /// Computes the means; NaN for no values.
     pub fn of(outcomes: &[Outcome]) -> Self {
         let rewards: Vec<f64> = outcomes.iter().filter_map(Outcome::total).collect();
         let mut parts: BTreeMap<PartName, Vec<f64>> = BTreeMap::new();
@@ -39,30 +39,30 @@ impl RewardSummary {
     }
 }
 
-/// What changed between two looks at completions of the same prompts.
+/// Change of rewards between two evaluations of the same prompts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RewardChange {
-    /// Of the reward.
+    /// Change of the reward.
     pub reward: Change,
-    /// Of each part that is on both sides.
+    /// Change of each component that both evaluations have.
     pub parts: BTreeMap<PartName, Change>,
 }
 
-/// A mean difference, over the prompts that have the number on both sides; of a prompt with several completions, of its
-/// means, as its completions are no independent ones.
+/// A mean difference over the prompts with values on both sides. A prompt with several completions
+/// counts once, with its mean, because its completions are not independent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// After − before.
     pub mean: f64,
-    /// Its standard error, of paired differences: how much prompts differ from one another is no part of it.
+    /// Standard error of the paired differences, without the variance between prompts.
     pub error: f64,
 }
 
 impl RewardChange {
-    /// Outcomes of the same prompts in the same order, `group_size` of each.
+    /// Compares outcomes of the same prompts in the same order, `group_size` per prompt.
     ///
     /// # Panics
-    /// Where there are not as many after as before.
+    /// Panics if the numbers of outcomes differ.
     pub fn of(before: &[Outcome], after: &[Outcome], group_size: usize) -> Self {
         assert_eq!(before.len(), after.len(), "outcomes of the same prompts");
         let change = |of: &dyn Fn(&Outcome) -> Option<f64>| {
@@ -84,7 +84,7 @@ impl RewardChange {
 }
 
 impl Change {
-    /// Of (before, after) of each prompt.
+    /// Computes the change from (before, after) of each prompt.
     pub fn of_pairs(pairs: impl Iterator<Item = (f64, f64)>) -> Self {
         let differences: Vec<f64> = pairs.map(|(before, after)| after - before).collect();
         Self { mean: mean(&differences), error: standard_error(&differences) }

@@ -1,9 +1,10 @@
-//! The words of a text.
+//! Tokenization of texts into words.
 
-/// The words of a text, lower-cased: runs of letters, digits and apostrophes, without apostrophes at their ends, so that
-/// `'no'` is the word `no` and `don't` one word. A typographic apostrophe is a plain one.
+/// Iterates over the lower-cased words of a text: runs of letters, digits and apostrophes, without
+/// apostrophes at their ends, so that `'no'` is `no` and `don't` is one word. Typographic
+/// apostrophes are replaced.
 ///
-/// These are the word tokens of every measure here.
+/// Every measure of this crate uses these words.
 pub fn words(text: &str) -> impl Iterator<Item = String> {
     let is_apart = |c: char| !(c.is_alphanumeric() || is_apostrophe(c));
     text.split(is_apart)
@@ -12,7 +13,7 @@ pub fn words(text: &str) -> impl Iterator<Item = String> {
         .map(|word| word.to_lowercase().replace('\u{2019}', "'"))
 }
 
-/// Whether a text shouts: there are capitals, and no small letter.
+/// Returns whether a text has capital letters and no lower-case ones.
 pub fn is_all_capitals(text: &str) -> bool {
     text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)
 }

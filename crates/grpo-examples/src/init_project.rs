@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use clap::Args;
 use grpo_app::output::say;
-use grpo_app::task::TaskCommand;
+use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_run::{Existing, RunError, write_folder_atomically};
 
 use crate::files::FILES;
@@ -19,14 +19,14 @@ use crate::files::FILES;
 Paths in the configurations are relative to DIR: run the other commands there.")]
 pub(crate) struct InitProjectArguments {
     /// Folder to create; an existing one must be empty
-    #[arg(value_name = "DIR", help_heading = "Output")]
+    #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = "Create a folder with the example configurations, models and data";
-    TaskCommand::new("init-project", &[about], "run", |_, arguments| run(arguments))
+    TaskCommand::new("init-project", &[about], CommandGroup::Start, |_, arguments| run(arguments))
 }
 
 fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {

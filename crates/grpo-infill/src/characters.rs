@@ -1,4 +1,4 @@
-//! The vocabulary of an infiller and its judge: characters, and three ids that are none.
+//! The vocabulary of infillers and judges: characters and three special ids.
 
 use grpo_data::{CodecKind, DataError, Shortened, TextCodec, read_text};
 use serde::{Deserialize, Serialize};
@@ -8,26 +8,25 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a masked place is written in text. No vocabulary has it as a character of its own, so that a written text says
-/// which of its places are blanks.
+/// The mark of a masked position in text. No vocabulary contains it, so blanks are unambiguous.
 pub const BLANK: char = '␣';
 
-/// Characters and their ids `0..base_len`; behind them MASK, PAD and CLS, each with an id of its own.
+/// Characters with ids `0..base_len`, followed by MASK, PAD and CLS.
 ///
-/// A model folder holds it as `characters.json`: the one place that says which ids these are, for the infiller and for
-/// the judge that is made from it. Nobody computes such an id from the size of a model.
+/// A model folder contains it as `characters.json`, which alone defines these ids for the infiller
+/// and its judge. They are never derived from the size of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Characters {
     characters: Vec<char>,
-    /// Ids of ASCII, or [`NONE`]: nearly all of most texts, and a look into a table.
+    /// Ids of ASCII characters, or [`NONE`], for a fast lookup.
     ascii: Box<[u32; 128]>,
     others: BTreeMap<char, u32>,
 }
 
-/// No id: there are fewer characters than this.
+/// No id; vocabularies are smaller.
 const NONE: u32 = u32::MAX;
 
-/// The file as it is written. Ids that are missing are an error of their own, with a hint.
+/// The file format. Missing ids are reported with a hint.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CharactersFile {
@@ -41,14 +40,14 @@ struct CharactersFile {
 const CHARACTERS_FILE: &str = "characters.json";
 
 impl Characters {
-    /// How model folders have them.
+    /// Their registration for model folders.
     pub const CODEC: CodecKind =
         CodecKind { file: CHARACTERS_FILE, read: |path| Ok(Arc::new(Self::from_json_file(path)?)) };
 
-    /// The characters that occur in `texts`, in the order of their code points.
+    /// Creates a vocabulary of the characters in `texts`, sorted by code point.
     ///
     /// # Errors
-    /// There are none, or [`BLANK`] is among them.
+    /// Returns an error if there are none, or if [`BLANK`] is one of them.
     pub fn from_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, DataError> {
         let (mut ascii, mut others) = ([false; 128], BTreeSet::new());
         for character in texts.into_iter().flat_map(str::chars) {
@@ -69,16 +68,16 @@ impl Characters {
     /// Reads `characters.json`.
     ///
     /// # Errors
-    /// The file cannot be read, or [`Self::from_json`] refuses its text.
+    /// Returns an error if the file cannot be read; also as [`Self::from_json`].
     pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
         Self::from_json(&read_text(path)?, path)
     }
 
-    /// Reads what [`TextCodec::to_json`] writes out of `text`; errors name `path` as its origin.
+    /// Parses the output of [`TextCodec::to_json`]; errors name `path`.
     ///
     /// # Errors
-    /// The text is something else, a character stands there twice, there is none, [`BLANK`] is among them, or the ids
-    /// of MASK, PAD and CLS are not the three behind those of the characters.
+    /// Returns an error if the text is invalid, characters are missing or repeated, [`BLANK`] is
+    /// one of them, or the ids of MASK, PAD and CLS do not follow the characters.
     pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
         let place = path.display();
         let malformed = |error: &dyn fmt::Display| {
@@ -114,7 +113,7 @@ impl Characters {
         Ok(characters)
     }
 
-    /// Ids in all: characters, MASK, PAD and CLS. The size of a model's vocabulary.
+    /// Returns the number of ids, including MASK, PAD and CLS: the vocabulary size of a model.
     #[expect(
         clippy::len_without_is_empty,
         reason = "there are always the three ids, and a character"
@@ -123,37 +122,37 @@ impl Characters {
         self.characters.len() + 3
     }
 
-    /// Characters: the ids that text is made of, and that may be sampled, are those below it.
+    /// Returns the number of characters. Ids below it can be sampled.
     pub fn base_len(&self) -> usize {
         self.characters.len()
     }
 
-    /// The characters in the order of their ids.
+    /// Returns the characters by id.
     pub fn characters(&self) -> &[char] {
         &self.characters
     }
 
-    /// Stands at a place that is to be filled.
+    /// Returns the id of a blank.
     pub fn mask_id(&self) -> u32 {
         self.characters.len() as u32
     }
 
-    /// Fills what comes from outside in rectangles. It enters no model.
+    /// Returns the id of padding, which no model reads.
     pub fn pad_id(&self) -> u32 {
         self.mask_id() + 1
     }
 
-    /// Stands in front of a text that is judged, with a vector of its own.
+    /// Returns the id in front of a judged text.
     pub fn cls_id(&self) -> u32 {
         self.mask_id() + 2
     }
 
-    /// MASK, PAD and CLS: what may never be sampled.
+    /// Returns MASK, PAD and CLS, which are never sampled.
     pub fn specials(&self) -> [u32; 3] {
         [self.mask_id(), self.pad_id(), self.cls_id()]
     }
 
-    /// The id of a character.
+    /// Returns the id of a character.
     pub fn id(&self, character: char) -> Option<u32> {
         match self.ascii.get(character as usize) {
             Some(&id) => (id != NONE).then_some(id),
@@ -161,18 +160,18 @@ impl Characters {
         }
     }
 
-    /// The ids of `text`.
+    /// Encodes `text`.
     ///
     /// # Errors
-    /// The first character that has none.
+    /// Returns the first unknown character.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         self.ids(text, None)
     }
 
-    /// The ids of `text`, where each `blank` is MASK, whether or not it is a character too.
+    /// Encodes `text` with MASK for each `blank`, even if that is a character of the vocabulary.
     ///
     /// # Errors
-    /// The first other character that has none.
+    /// Returns the first other unknown character.
     pub fn encode_blanks(&self, text: &str, blank: char) -> Result<Vec<u32>, DataError> {
         self.ids(text, Some(blank))
     }
@@ -196,7 +195,7 @@ impl Characters {
         Ok(ids)
     }
 
-    /// `None` where [`BLANK`] is among the characters. They are distinct.
+    /// Returns `None` if [`BLANK`] is one of the distinct characters.
     fn new(characters: Vec<char>) -> Option<Self> {
         let (mut ascii, mut others) = (Box::new([NONE; 128]), BTreeMap::new());
         for (&character, id) in characters.iter().zip(0..) {
@@ -209,14 +208,14 @@ impl Characters {
     }
 }
 
-/// The error where the mark of a blank is a character of a text.
+/// The error of a text that contains the mark of a blank.
 pub(crate) fn blank_in_text() -> DataError {
     DataError::Invalid(format!(
         "the text has the character {BLANK:?}, which is the mark of a blank; replace it by another"
     ))
 }
 
-/// A text of characters neither begins nor ends with a mark. [`BLANK`] is a place to fill.
+/// Texts have no begin or end marks. [`BLANK`] is a masked position.
 impl TextCodec for Characters {
     fn file(&self) -> &'static str {
         CHARACTERS_FILE
@@ -232,7 +231,8 @@ impl TextCodec for Characters {
         self.len()
     }
 
-    /// A fingerprint in 64 hexadecimal digits; equal for the same characters in the same order.
+    /// Returns a fingerprint of 64 hexadecimal digits that depends only on the characters and their
+    /// order.
     fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         hash.update("characters, then MASK, PAD, CLS\0");
@@ -248,10 +248,10 @@ impl TextCodec for Characters {
         self.encode(text)
     }
 
-    /// The text of `ids`: MASK gives [`BLANK`], PAD and CLS give nothing.
+    /// Decodes `ids`: MASK as [`BLANK`], without PAD and CLS.
     ///
     /// # Panics
-    /// If an id is not below [`Self::len`].
+    /// Panics if an id is not below [`Self::len`].
     fn decode(&self, ids: &[u32]) -> String {
         let character = |&id: &u32| match self.characters.get(id as usize) {
             Some(&character) => Some(character),

@@ -1,9 +1,9 @@
-//! Iterative infilling: all blanks are filled, the least trusted of them are blanked again, and so on.
+//! Iterative infilling: fills all blanks, masks the least certain ones again, and repeats.
 //!
-//! One pass fills each blank without knowing what is put into the others. Blanks that are filled again see most of them,
-//! as in mask-predict (Ghazvininejad et al. 2019, arXiv:1904.09324) and MaskGIT (Chang et al. 2022, arXiv:2202.04200). What
-//! comes of it has no log-probability that could be scored again, so that it is a [`Filled`] and no
-//! [`Completion`](grpo_data::Completion): nothing can be trained on it by mistake.
+//! A single pass fills each blank without knowledge of the others. Refilled blanks see most of the
+//! others, as in mask-predict (Ghazvininejad et al. 2019, arXiv:1904.09324) and MaskGIT (Chang et
+//! al. 2022, arXiv:2202.04200). The result has no log-probability that could be scored, so it is a
+//! [`Filled`] and not a [`Completion`](grpo_data::Completion), and cannot be trained on by mistake.
 
 mod critic;
 mod remask;
@@ -20,28 +20,28 @@ use crate::infilling::{blank_logits, blanks, check_distribution};
 pub use critic::Critic;
 pub use remask::{RemaskRule, RemaskSchedule};
 
-/// How blanks are filled. The numbers of [`DenoisingSettings::new`] are a beginning.
+/// Settings of iterative infilling, with defaults in [`DenoisingSettings::new`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenoisingSettings {
-    /// Fillings of each text.
+    /// Completions per text.
     pub samples: usize,
-    /// Times that blanks are filled, 1 or more; 1 is a single pass.
+    /// Number of iterations, at least 1; 1 is a single pass.
     pub iterations: usize,
-    /// How many of the blanks, or which, are blanked again after each time but the last.
+    /// Ratios of remasked blanks after each iteration but the last.
     pub schedule: RemaskSchedule,
-    /// What a ratio of the schedule means.
+    /// Meaning of a ratio.
     pub rule: RemaskRule,
-    /// Part of chance in the choice of what is blanked again, 0 to 1.
+    /// Weight of randomness in the choice of remasked blanks, 0 to 1.
     pub randomness: f64,
-    /// What tokens are drawn from. The id of a blank is forbidden in it, and there is no repetition penalty, since blanks
-    /// have no order.
+    /// The sampling distribution. The mask id must be forbidden in it, and there is no repetition
+    /// penalty, because blanks have no order.
     pub distribution: SamplingDistribution,
-    /// The id of a blank.
+    /// The mask id.
     pub mask_id: u32,
 }
 
 impl DenoisingSettings {
-    /// 15 iterations; 95 % of the blanks again, then fewer, down to 5 %; 0.2 of the choice by chance.
+    /// 15 iterations that remask 95 % down to 5 % of the blanks, with 0.2 randomness.
     pub fn new(samples: usize, distribution: SamplingDistribution, mask_id: u32) -> Self {
         Self {
             samples,
@@ -55,57 +55,57 @@ impl DenoisingSettings {
     }
 }
 
-/// For each token of a filled text, how likely it is wrong: 0 to 1.
+/// Estimates for each token of a filled text the probability that it is wrong.
 pub type Wrongness<'a> = dyn Fn(&[u32]) -> Vec<f64> + Sync + 'a;
 
-/// What tells tokens that are trusted from those that are blanked again.
+/// What selects tokens to remask.
 #[derive(Clone, Copy)]
 pub enum Trust<'a> {
     /// 1 − the probability with which the token was drawn.
     Probability,
-    /// A critic, which reads the filled text: of the infiller itself or of another model.
+    /// A critic that reads the filled text, of the infiller or of another model.
     Critic(&'a Wrongness<'a>),
 }
 
-/// Which number says how good a filled text is.
+/// The quality of a filled text.
 #[derive(Clone, Copy)]
 pub enum Quality<'a> {
     /// None.
     None,
-    /// The mean log-probability of what was put into the blanks, each when it was drawn.
+    /// Mean log-probability of the filled tokens, when drawn.
     Own,
-    /// What a judge says of the filled text.
+    /// A judge's score of the filled text.
     Judge(&'a (dyn Fn(&[u32]) -> f64 + Sync)),
 }
 
 /// A text with all of its blanks filled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filled {
-    /// The whole text; none of it is a blank.
+    /// The whole text without blanks.
     pub ids: Vec<u32>,
-    /// Places of the blanks that there were, ascending.
+    /// Original positions of the blanks, ascending.
     pub blanks: Vec<usize>,
-    /// Log-probability of what is in each blank, under the distribution that it was drawn from, when it was drawn.
+    /// Log-probability of each filled token under its distribution, when drawn.
     pub logprobs: Vec<f32>,
-    /// Times that blanks were filled.
+    /// Number of iterations.
     pub iterations: usize,
-    /// See [`Quality`]; `None` where none was asked for.
+    /// See [`Quality`]; `None` if not requested.
     pub quality: Option<f64>,
 }
 
 impl Filled {
-    /// Sum of the log-probabilities, in nats.
+    /// Returns the sum of the log-probabilities in nats.
     pub fn logprob(&self) -> f64 {
         self.logprobs.iter().map(|&logprob| f64::from(logprob)).sum()
     }
 
-    /// Mean of the log-probabilities, in nats.
+    /// Returns the mean of the log-probabilities in nats.
     pub fn mean_logprob(&self) -> f64 {
         self.logprob() / self.logprobs.len() as f64
     }
 }
 
-/// Checked settings for one kind of model.
+/// Settings that were checked against a model.
 #[derive(Clone, Debug)]
 pub struct Denoising {
     settings: DenoisingSettings,
@@ -115,8 +115,9 @@ impl Denoising {
     /// Checks the settings against the model.
     ///
     /// # Errors
-    /// Nothing to sample; a ratio or a randomness outside 0 to 1; a schedule of another length; a distribution that could
-    /// fill a blank with a blank, is over another vocabulary, or has a repetition penalty.
+    /// Returns an error if there is nothing to sample, a ratio or randomness is outside of 0 to 1,
+    /// the schedule has another length, or the distribution allows the mask, has another vocabulary
+    /// or a repetition penalty.
     pub fn new<M: LanguageModel>(
         settings: DenoisingSettings,
         model: &M,
@@ -132,14 +133,15 @@ impl Denoising {
         Ok(Self { settings })
     }
 
-    /// Fills the blanks of each text, `samples` times. Ids of a [`Prompt`] are the whole text, blanks among them.
+    /// Fills the blanks of each text `samples` times. The ids of a [`Prompt`] are the whole text
+    /// with masks.
     ///
-    /// Each token is a function of the model, the seed, the purpose and (iteration, text, sample, position): a text is read
-    /// alone, so that neither those beside it nor the number of threads matter.
+    /// Each token is a function of the model, the seed, the purpose and (iteration, text, sample,
+    /// position). Texts are read alone, so other texts and the number of threads have no effect.
     ///
     /// # Errors
-    /// A text without a blank; a text that is too long for the model or has an id that it lacks;
-    /// logits that are not finite.
+    /// Returns an error for a text without a blank, that is too long, or has an invalid id, or if
+    /// logits are not finite.
     pub fn fill<M: LanguageModel>(
         &self,
         infiller: &Frozen<M>,
@@ -149,7 +151,7 @@ impl Denoising {
         seed: u64,
         purpose: Purpose,
     ) -> Result<Vec<Vec<Filled>>, RolloutError> {
-        // All are looked at before the first is filled.
+        // All texts are checked before the first is filled.
         let of_text = |text: &Prompt| blanks(infiller, text, self.settings.mask_id);
         let blanks = texts.iter().map(of_text).collect::<Result<Vec<_>, _>>()?;
         let fill = |(text, blanks): (&Prompt, &Vec<usize>)| {
@@ -168,18 +170,18 @@ struct Task<'a, M> {
     purpose: Purpose,
 }
 
-/// A text while it is filled.
+/// A text during filling.
 struct Row<'a> {
     ids: Vec<u32>,
-    /// Places that may be filled and blanked again: nothing else ever is.
+    /// Positions that may be filled and remasked.
     blanks: &'a [usize],
-    /// Of each blank.
+    /// Log-probability of each blank.
     logprobs: Vec<f32>,
     /// The step is the iteration.
     key: SampleKey,
 }
 
-/// Of the positions of random numbers that choose what is blanked again: no text is so long.
+/// Position in the counters that choose remasked blanks; texts are shorter.
 const CHOICE: u32 = 1 << 31;
 
 impl<M: LanguageModel> Task<'_, M> {
@@ -189,7 +191,7 @@ impl<M: LanguageModel> Task<'_, M> {
         blanks: &[usize],
         seed: u64,
     ) -> Result<Vec<Filled>, RolloutError> {
-        // What all samples see at first is the same.
+        // The first pass is the same for all samples.
         let logits = blank_logits(self.infiller, &text.ids, blanks);
         let samples: Vec<u32> = (0..self.settings.samples as u32).collect();
         let fill = |&sample: &u32| {
@@ -203,7 +205,7 @@ impl<M: LanguageModel> Task<'_, M> {
         samples.par_iter().map(fill).collect()
     }
 
-    /// All iterations but the first.
+    /// Runs the iterations after the first.
     fn refine(&self, mut row: Row<'_>) -> Result<Filled, RolloutError> {
         let DenoisingSettings { iterations, schedule, rule, randomness, mask_id, .. } =
             self.settings;
@@ -213,7 +215,8 @@ impl<M: LanguageModel> Task<'_, M> {
             let wrongness = row.mixed(self.wrongness(&row)?, *randomness, self.purpose);
             let again = rule.choose(&wrongness, schedule.ratio(iteration - 1, *iterations));
             if again.is_empty() {
-                // The same text is as wrong as before. Chance and a larger ratio alone can still choose something of it.
+                // An unchanged text is as wrong as before. Only randomness or a larger ratio can
+                // change the choice.
                 if *randomness == 0.0 && schedule.only_falls_from(iteration - 1, *iterations) {
                     break;
                 }
@@ -244,7 +247,7 @@ impl<M: LanguageModel> Task<'_, M> {
         Ok(filled)
     }
 
-    /// Of each blank.
+    /// Returns the wrongness of each blank.
     fn wrongness(&self, row: &Row<'_>) -> Result<Vec<f64>, RolloutError> {
         match self.trust {
             Trust::Probability => {
@@ -285,7 +288,7 @@ impl Row<'_> {
         }
     }
 
-    /// `(1 − randomness) · wrongness + randomness · u` of each blank, u uniform.
+    /// Returns `(1 − randomness) · wrongness + randomness · u` of each blank, with uniform u.
     fn mixed(&self, wrongness: Vec<f64>, randomness: f64, purpose: Purpose) -> Vec<f64> {
         let mix = |(&place, wrong): (&usize, f64)| {
             let chance = self.key.uniform(purpose, CHOICE | place as u32);

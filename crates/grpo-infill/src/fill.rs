@@ -1,4 +1,4 @@
-//! Characters drawn into the blanks of texts, in one pass.
+//! Single-pass sampling of characters for blanks.
 
 use burn::tensor::Tensor;
 use grpo_data::CounterRng;
@@ -7,17 +7,17 @@ use grpo_logprob::draw_rows;
 
 use grpo_train::TrainError;
 
-/// A blank of a text of a step: what its random number is a function of.
+/// A blank of a step: the coordinates of its random number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blank {
     pub(crate) step: u64,
-    /// The text among those of the step.
+    /// Index of the text in the step.
     pub(crate) text: usize,
-    /// The place in the text.
+    /// Position in the text.
     pub(crate) place: usize,
 }
 
-/// One character for each row of logits.
+/// Draws a character for each row of logits.
 ///
 /// # Shapes
 /// - logits: `[blanks, vocabulary]`

@@ -1,4 +1,4 @@
-//! Blanks filled in one pass: every masked position is drawn from what the model says of it, all at once.
+//! The single-pass infilling engine: all masked positions are sampled from one forward pass.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,22 +12,23 @@ use grpo_model::{Frozen, LanguageModel, TokenBatch};
 use grpo_rollout::{Actions, Rollout, RolloutError, RolloutRequest, StepKey, refuse_interrupt};
 use rayon::prelude::*;
 
-/// How blanks are filled.
+/// Settings of the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InfillingSettings {
-    /// Completions of each text (k).
+    /// Completions per text (k).
     pub group_size: usize,
-    /// The id that stands in a blank. It is never drawn.
+    /// The mask id, which is never sampled.
     pub mask_id: u32,
-    /// What characters are drawn from.
+    /// The sampling distribution.
     pub distribution: SamplingDistribution,
 }
 
-/// Checked settings for one kind of model.
+/// Settings that were checked against a model.
 ///
-/// The model reads a text with its blanks once, and all k completions are drawn from what it says: given the text, the
-/// blanks are independent, `π(o | x) = Π_j π(o_j | x)`. Each character is a function of (seed, purpose, step, prompt,
-/// sample, position) and the policy, to the last bit: each text is read alone.
+/// The model reads a text with its blanks once, and all k completions are sampled from the result.
+/// Given the text, the blanks are independent: `π(o | x) = Π_j π(o_j | x)`. Each character is a
+/// function of (seed, purpose, step, prompt, sample, position) and the policy, bit for bit, because
+/// each text is read alone.
 #[derive(Clone, Debug)]
 pub struct Infilling {
     settings: InfillingSettings,
@@ -38,8 +39,8 @@ impl Infilling {
     /// Checks the settings against the model and the longest text.
     ///
     /// # Errors
-    /// Nothing to sample; a distribution over another vocabulary, with a repetition penalty, or under which the mask could
-    /// be drawn; a text that does not fit into the model's context.
+    /// Returns an error if there is nothing to sample, if the distribution has another vocabulary,
+    /// has a repetition penalty or allows the mask, or if a text does not fit into the context.
     pub fn new<M: LanguageModel>(
         settings: InfillingSettings,
         model: &M,
@@ -53,7 +54,7 @@ impl Infilling {
         Ok(Self { settings, interrupt: Arc::default() })
     }
 
-    /// The completions of one text: one look of the model, and a draw for each blank and sample.
+    /// Samples the completions of a text: one forward pass, and a draw per blank and sample.
     fn fill<M: LanguageModel>(
         &self,
         policy: &Frozen<M>,
@@ -128,12 +129,12 @@ impl<M: LanguageModel> Rollout<M> for Infilling {
     }
 }
 
-/// What a policy over characters chooses: the characters in the blanks of a text, all at once.
+/// The actions of an infilling policy: the characters of all blanks at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FillBlanks {
-    /// The id in the place of each blank.
+    /// The mask id.
     pub mask_id: u32,
-    /// Ids that are never put into one, the mask among them.
+    /// Ids that are never sampled, including the mask.
     pub forbidden: Vec<u32>,
 }
 
@@ -150,7 +151,7 @@ impl<M: LanguageModel> Actions<M> for FillBlanks {
     }
 }
 
-/// What the model says of some places of a text, which it reads alone.
+/// Returns the logits at some positions of a text, which is read alone.
 ///
 /// # Shapes
 /// - result: `[places, vocabulary]`
@@ -166,7 +167,7 @@ pub(crate) fn blank_logits<M: LanguageModel>(
     model.logits(gather_rows(hidden, places))
 }
 
-/// Refuses a distribution that blanks cannot be filled from.
+/// Rejects a distribution that cannot fill blanks.
 pub(crate) fn check_distribution<M: LanguageModel>(
     distribution: &SamplingDistribution,
     mask_id: u32,
@@ -188,7 +189,7 @@ pub(crate) fn check_distribution<M: LanguageModel>(
     }
 }
 
-/// The places of the blanks, one at least, of a text that the model can read.
+/// Returns the positions of the blanks, at least one, of a text that fits the model.
 pub(crate) fn blanks<M: LanguageModel>(
     model: &Frozen<M>,
     text: &Prompt,
@@ -220,7 +221,7 @@ fn fits(text: usize, context: usize) -> Result<(), RolloutError> {
     }
 }
 
-/// What only an engine that fills blanks refuses.
+/// Returns an error of this engine.
 pub(crate) fn refused(fault: impl Into<String>) -> RolloutError {
     RolloutError::Engine(fault.into().into())
 }

@@ -1,4 +1,4 @@
-//! Training of a judge: a sequence scorer that says how much of a text an infiller has replaced.
+//! Training of judges, which predict how much of a text an infiller has replaced.
 
 mod config;
 mod examples;
@@ -30,7 +30,7 @@ pub use self::report::{JudgeGate, JudgeMeasures, JudgeReport, JudgeValidationCon
 pub use self::scaling::{CorrelationScaling, JudgeScaling, VarianceScaling};
 pub use self::target::corruption_target;
 
-/// How much of a text an infiller has replaced.
+/// The training objective of a judge.
 pub struct JudgeObjective<'a> {
     cls: u32,
     examples: JudgeExamples<'a>,
@@ -39,13 +39,14 @@ pub struct JudgeObjective<'a> {
 }
 
 impl<'a> JudgeObjective<'a> {
-    /// Returns a training run of `judge`.
+    /// Creates a trainer of `judge`.
     ///
     /// # Errors
-    /// Settings that are out of range, or a way to fill blanks that the vocabulary has not.
+    /// Returns an error if a setting is out of range or the fill settings do not fit the
+    /// vocabulary.
     ///
     /// # Panics
-    /// The judge has another vocabulary than the infiller.
+    /// Panics if judge and infiller have different vocabularies.
     pub fn trainer(
         judge: SequenceScorer,
         data: &'a JudgeData,
@@ -64,11 +65,12 @@ impl<'a> JudgeObjective<'a> {
     }
 }
 
-/// What `judge` says of held-out texts that no validation of a [`JudgeObjective`] with this seed was on: the best of many is
-/// better there than it is, and a judge that was chosen among those that pass may have passed by luck.
+/// Measures `judge` on held-out texts that no validation of a [`JudgeObjective`] with this seed
+/// used. The best of many validations is optimistic, and a judge selected by a gate may have passed
+/// by chance.
 ///
 /// # Errors
-/// Settings that are no such training; measures that are not finite.
+/// Returns an error if the settings are invalid or measures are not finite.
 pub fn measure_judge(
     judge: &SequenceScorer,
     data: &JudgeData,
@@ -145,7 +147,8 @@ impl Objective for JudgeObjective<'_> {
         awake(|| measures_of(&judge.valid(), &self.validation, &self.config.steps, self.cls))
     }
 
-    /// Any judge that passes is better than one that does not: errors are of numbers in 0..1, so below 1.
+    /// A judge that passes beats one that does not: errors are below 1, because outputs are in
+    /// 0..1.
     fn selection_loss(&self, measures: &JudgeMeasures) -> f64 {
         let penalty = if self.config.gate.passes(measures) { 0.0 } else { 1.0 };
         measures.eval_loss + penalty
@@ -157,7 +160,7 @@ impl Objective for JudgeObjective<'_> {
 }
 
 impl JudgeObjective<'_> {
-    /// Mean squared error of the outputs against the targets, multiplied by the factors of the whole batch.
+    /// Computes the mean squared error of the outputs, scaled by the factors of the whole batch.
     fn step(
         &self,
         judge: &SequenceScorer,
@@ -196,13 +199,13 @@ impl JudgeObjective<'_> {
     }
 }
 
-/// `[texts]`
+/// Returns outputs, `[texts]`.
 fn forward(judge: &SequenceScorer, texts: &[Judged], cls: u32, dropout: &mut Dropout) -> Tensor<1> {
     let texts: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
     judge.forward(&judge.batch(&texts, cls), dropout)
 }
 
-/// The gradients of a loss that was multiplied by `factor` after all.
+/// Returns the gradients of a loss multiplied by `factor`.
 fn scaled<M: Module>(model: &M, gradients: GradientsParams, factor: f64) -> GradientsParams {
     struct Scale {
         gradients: GradientsParams,

@@ -1,4 +1,4 @@
-//! Pre-training of an infiller: which character stands at each place that is masked (Devlin et al. 2019, "BERT").
+//! Masked-language-model training of infillers (Devlin et al. 2019, "BERT").
 
 mod batch;
 mod critic;
@@ -30,33 +30,33 @@ use grpo_train::{distribution_fault, finite_loss, in_range};
 pub use self::critic::{CriticConfig, CriticScope};
 pub use self::modifiers::{EntropyWeighting, JudgeWeighting, MaskRatioWeighting, ModifierConfig};
 
-/// Settings of the pre-training of an infiller.
+/// Settings of the training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MaskedLmConfig {
     /// Steps, batches, AdamW.
     pub steps: StepsConfig,
-    /// Batches of a look at the validation split.
+    /// Batches per validation.
     pub eval_batches: u64,
-    /// Changes of the plain cross-entropy.
+    /// Weights of the cross-entropy.
     pub modifiers: ModifierConfig,
-    /// How the critic learns, where the model has one.
+    /// Training of the critic, if the model has one.
     pub critic: Option<CriticConfig>,
-    /// What becomes of the model that the training begins with.
+    /// Treatment of a pre-trained model.
     pub transfer: TransferConfig,
 }
 
 impl MaskedLmConfig {
-    /// Plain cross-entropy.
+    /// Settings with plain cross-entropy.
     pub fn plain(steps: StepsConfig) -> Self {
         let transfer = TransferConfig::default();
         let modifiers = ModifierConfig::default();
         Self { steps, eval_batches: DEFAULT_EVAL_BATCHES, modifiers, critic: None, transfer }
     }
 
-    /// Checks ranges and combinations once.
+    /// Checks ranges and combinations.
     ///
     /// # Errors
-    /// The first key that is out of its range, or that has no effect.
+    /// Returns the first key that is out of range or has no effect.
     pub fn check(&self) -> Result<(), ConfigFault> {
         self.steps.check("masked_lm")?;
         in_range("validation.batches", self.eval_batches as f64, 1.0..=1e6)?;
@@ -75,11 +75,12 @@ impl MaskedLmConfig {
         }
     }
 
-    /// Checks them against the model, the data and the judge that they are for.
+    /// Checks the settings against model, data and judge.
     ///
     /// # Errors
-    /// A critic that nobody trains, or none to be trained; a judge without [`ModifierConfig::judge`], none with it, or one
-    /// that cannot see whole texts; a masking without anything to fill in.
+    /// Returns an error if critic settings and model disagree, if judge and
+    /// [`ModifierConfig::judge`] disagree, if the judge cannot read whole texts, or if the masking
+    /// leaves nothing to fill.
     pub fn check_with(
         &self,
         model: &Transformer,
@@ -135,34 +136,36 @@ impl MaskedLmConfig {
     }
 }
 
-/// Batches of a look at the validation split, where nothing else is said.
+/// Default number of batches per validation.
 pub const DEFAULT_EVAL_BATCHES: u64 = 10;
 
-/// What was seen of the validation split.
+/// Measures of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MaskedLmMeasures {
     /// Mean cross-entropy over the targets, in nats.
     pub eval_loss: f64,
-    /// Part of the blanks whose true character is the likeliest one; none where no target is a blank.
+    /// Accuracy of the most probable character in blanks; `None` if no target is a blank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_accuracy: Option<f64>,
 }
 
-/// Which characters stand at the masked positions of texts.
+/// The training objective of an infiller.
 pub struct MaskedLmObjective<'a> {
     data: &'a MaskedData,
     judge: Option<&'a SequenceScorer>,
     config: &'a MaskedLmConfig,
-    /// The model's own, over the characters: the critic and the judge see what was drawn from it.
+    /// The model's own distribution over characters, from which fills for critic and judge are
+    /// sampled.
     distribution: SamplingDistribution,
     rng: CounterRng,
 }
 
 impl<'a> MaskedLmObjective<'a> {
-    /// Returns a training run of `model`, an infiller. `judge` weighs texts, if [`ModifierConfig::judge`] asks for that.
+    /// Creates a trainer of `model`, an infiller. `judge` weights texts if
+    /// [`ModifierConfig::judge`] is set.
     ///
     /// # Errors
-    /// Settings that are out of range, or that do not fit the model, the data or the judge.
+    /// Returns an error if a setting is out of range or does not fit model, data or judge.
     pub fn trainer(
         model: Transformer,
         data: &'a MaskedData,
@@ -186,15 +189,15 @@ impl<'a> MaskedLmObjective<'a> {
     }
 }
 
-/// What the sums of a whole step are divided by.
+/// Divisors of the sums of a step.
 #[derive(Clone, Copy)]
 struct Totals {
     targets: f64,
-    /// Places that the critic learns from.
+    /// Positions that the critic learns from.
     criticised: f64,
 }
 
-/// What a micro-batch adds to a step.
+/// Contribution of a micro-batch.
 struct Part {
     cross_entropy: f64,
     loss: f64,
@@ -305,7 +308,7 @@ impl MaskedLmObjective<'_> {
         Ok(MaskedLmMeasures { eval_loss: loss, eval_accuracy: accuracy })
     }
 
-    /// The loss of some texts of a step, of which `first` stand before them, and its gradients.
+    /// Computes loss and gradients of some texts of a step, after the `first` ones.
     fn part(
         &self,
         model: &Transformer,
@@ -344,7 +347,7 @@ impl MaskedLmObjective<'_> {
         Ok(Part { cross_entropy, loss: value, critic_loss, gradients })
     }
 
-    /// The texts with a character of the model's own in each blank.
+    /// Returns the texts with a sampled character in each blank.
     fn filled(
         &self,
         model: &Transformer,
@@ -366,7 +369,7 @@ impl MaskedLmObjective<'_> {
         Ok(filled)
     }
 
-    /// What each place counts, `[n]`; `None` where all count 1.
+    /// Returns the weight of each position, `[n]`; `None` if all are 1.
     fn weights(
         &self,
         scores: &grpo_logprob::Scores,
@@ -403,10 +406,10 @@ impl MaskedLmObjective<'_> {
         Some(weights)
     }
 
-    /// `Σ_v q(v) log p(v)` with q the smoothed target, `[n]`.
+    /// Computes `Σ_v q(v) log p(v)` with the smoothed target q, `[n]`.
     ///
-    /// log p(v) = z_v − log Σ exp z, so with z̄ the mean logit of the characters it is
-    /// `log p(truth) + ε (z̄ − z_truth)`: no second log-softmax.
+    /// Because log p(v) = z_v − log Σ exp z, it equals `log p(truth) + ε (z̄ − z_truth)` with the
+    /// mean logit z̄ of the characters, so no second log-softmax is needed.
     fn smoothed(
         &self,
         model: &Transformer,
@@ -426,7 +429,7 @@ impl MaskedLmObjective<'_> {
     }
 }
 
-/// `[n]`, off the tape.
+/// Returns numbers as a tensor `[n]` without autodiff.
 fn numbers(numbers: &[f64], batch: &MaskedBatch, model: &Transformer) -> Tensor<1> {
     let numbers: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
     let data = TensorData::new(numbers, [batch.truths.len()]);

@@ -1,14 +1,14 @@
-//! Batches of masked texts without end.
+//! Endless batches of masked texts.
 
 use crate::masking::{Draws, mask};
 use crate::{Characters, MaskedText, Masking, MaskingPlan, PassageUnit, Passages, Split};
 use grpo_data::{CounterRng, DataError, Purpose};
 use std::sync::Arc;
 
-/// Batches of masked texts, made as they are asked for.
+/// Batches of masked texts, made on demand.
 ///
-/// A batch is a function of seed, purpose, split, plan, index and size. So nothing is to be saved, to be taken up again or
-/// to be waited for: a run that goes on at step `n` asks for batch `n`.
+/// A batch is a function of seed, purpose, split, plan, index and size, so the stream has no state
+/// to save: a run that resumes at step `n` requests batch `n`.
 #[derive(Clone, Debug)]
 pub struct MaskedStream {
     passages: Arc<Passages>,
@@ -18,17 +18,18 @@ pub struct MaskedStream {
     purpose: Purpose,
 }
 
-/// How often a text is drawn again that nothing was masked in.
+/// Attempts to mask something in a text.
 const ATTEMPTS: u32 = 1000;
 
-/// Marks the counters of this file: whatever else has the same seed and purpose counts no token so high.
+/// Separates the counters of this module; other users of the seed and purpose do not count this
+/// far.
 const STREAM: u32 = 0x4D53_0000;
 
 impl MaskedStream {
-    /// The stream of one split of a text.
+    /// Creates the stream of a split.
     ///
     /// # Errors
-    /// The plan replaces lines, and passages are not made of lines.
+    /// Returns an error if the plan replaces lines and passages do not consist of lines.
     pub fn new(
         passages: Arc<Passages>,
         split: Split,
@@ -47,17 +48,17 @@ impl MaskedStream {
         }
     }
 
-    /// What texts are drawn from.
+    /// Returns the passages.
     pub fn passages(&self) -> &Passages {
         &self.passages
     }
 
-    /// The stages.
+    /// Returns the plan.
     pub fn plan(&self) -> &MaskingPlan {
         &self.plan
     }
 
-    /// The same stream, after a text of each stage was made: a plan that masks nothing is found before a run begins.
+    /// Makes a text of each stage, to detect a plan that masks nothing before a run starts.
     ///
     /// # Errors
     /// As [`Self::batch`].
@@ -66,13 +67,13 @@ impl MaskedStream {
         Ok(self)
     }
 
-    /// Batch `index`, of `size` texts, each with a target.
+    /// Returns batch `index` with `size` texts, each with a target.
     ///
-    /// The texts of all batches of this size take the stages in turn, so that each stage has as many as another, up to one;
-    /// within the batch they are shuffled.
+    /// The texts of all batches of this size take the stages in turn, so stages occur equally
+    /// often, up to one; within a batch they are shuffled.
     ///
     /// # Errors
-    /// A stage's ratio is so small that it masks nothing, however often it is tried, or there are no other lines to put in.
+    /// Returns an error if a stage never masks anything, or if there are no other lines to insert.
     pub fn batch(&self, index: u64, size: usize) -> Result<Vec<MaskedText>, DataError> {
         let rng = CounterRng::new(self.seed, self.purpose);
         let counter = |i: usize, what: u32| {
@@ -84,7 +85,7 @@ impl MaskedStream {
         for i in 0..size {
             let stage = ((before + i as u128) % stages as u128) as usize;
             let [a, b, _, _] = rng.bits(counter(i, 0));
-            // A generator of its own: masking a text takes more coordinates than are left.
+            // A separate generator, because masking a text needs more coordinates than are left.
             let own = CounterRng::new(u64::from(a) | u64::from(b) << 32, self.purpose);
             texts.push(self.text(stage, own)?);
         }
@@ -117,21 +118,21 @@ impl MaskedStream {
     }
 }
 
-/// What an infiller is trained on.
+/// Training data of an infiller.
 pub struct MaskedData {
     /// The vocabulary.
     pub characters: Characters,
     /// The training split.
     pub train: MaskedStream,
-    /// The split that is held out; its first batches are looked at, always the same ones.
+    /// The validation split; validations use its first batches.
     pub validation: MaskedStream,
 }
 
 impl MaskedData {
-    /// Streams of both splits of `passages`, where each stage of `plan` masks something.
+    /// Creates the streams of both splits of `passages`.
     ///
     /// # Errors
-    /// A stage that masks nothing, or that these passages cannot have.
+    /// Returns an error if a stage masks nothing or does not fit these passages.
     pub fn new(passages: &Arc<Passages>, plan: &MaskingPlan, seed: u64) -> Result<Self, DataError> {
         let stream = |split, purpose| {
             MaskedStream::new(passages.clone(), split, plan.clone(), seed, purpose)?.checked()

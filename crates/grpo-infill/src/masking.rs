@@ -1,4 +1,4 @@
-//! What of a passage is masked or replaced.
+//! Masking and replacement of characters in passages.
 
 mod apply;
 mod choose;
@@ -17,14 +17,15 @@ pub(crate) use draws::{Draw, Draws};
 use grpo_data::DataError;
 use serde::{Deserialize, Serialize};
 
-/// One way to choose places of a passage, and to hide what stands there.
+/// A way to choose positions of a passage and to hide their characters.
 ///
-/// Ratios are parts of the passage's own characters: nothing is padded, so that a short passage counts as a long one does.
+/// Ratios are fractions of the passage's own characters, without padding, so short passages count
+/// like long ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Masking {
-    /// Each place by itself, with a probability that is uniform between the two ratios, drawn for each passage. With
-    /// both the same it is always that.
+    /// Each position with the same probability, which is drawn for each passage uniformly between
+    /// the two ratios.
     Random {
         /// The least probability; 0 if not given.
         #[serde(default)]
@@ -32,36 +33,39 @@ pub enum Masking {
         /// The greatest probability.
         max_ratio: f64,
     },
-    /// `max(1, ⌈ratio · length⌉)` places, one after another, each with a probability that is proportional to `p2` beside a
-    /// place that is chosen already and to `p1` elsewhere. `p2 > p1` makes clumps, and `p2 = 0` isolated places, as
-    /// long as there are any. Where all that is left has the weight 0, the next place is any of them.
+    /// `max(1, ⌈ratio · length⌉)` positions, one after another, each with a probability
+    /// proportional to `p2` next to a chosen position and to `p1` elsewhere. `p2 > p1` makes
+    /// clumps, and `p2 = 0` isolated positions while there are any. If all remaining positions have
+    /// weight 0, any of them is chosen.
     Sticky {
-        /// The part of all places.
+        /// The fraction of positions.
         ratio: f64,
-        /// The weight of a place without a chosen neighbour.
+        /// The weight of a position without a chosen neighbour.
         p1: f64,
-        /// The weight of a place beside a chosen one.
+        /// The weight of a position next to a chosen one.
         p2: f64,
-        /// Draws the part of each passage anew: the larger of two numbers that are uniform below `ratio`.
+        /// Whether to draw the fraction for each passage: the larger of two numbers uniform below
+        /// `ratio`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         redrawn: bool,
     },
-    /// The places of `spans` spans, each between two places drawn among all, the two among them: `2 · spans` places are
-    /// drawn, sorted, and taken in pairs. All of them become MASK, whatever the corruption.
+    /// The positions of `spans` spans, including both ends: `2 · spans` positions are drawn, sorted
+    /// and paired. All become MASK, regardless of the corruption.
     Span {
-        /// How many, from 1 to 10,000.
+        /// Number of spans, from 1 to 10,000.
         spans: u32,
     },
-    /// A part of the lines, at least one, each replaced by another whole line of the same split. For judges: there is
-    /// nothing to fill in. The text may get shorter, or longer up to the length of a passage.
+    /// A fraction of the lines, at least one, each replaced by another whole line of the same
+    /// split. For judges only, because nothing can be filled. The text may become shorter, or
+    /// longer up to the length of a passage.
     Line {
         /// The least part of the lines.
         min_ratio: f64,
         /// The greatest part of the lines.
         max_ratio: f64,
     },
-    /// Places as by [`Masking::Random`]; each run of them becomes random characters, MASK, or the characters of another
-    /// passage of the same split, with these weights.
+    /// Positions as in [`Masking::Random`]; each run of them becomes random characters, MASK, or
+    /// the characters of another passage of the same split, with these weights.
     Replacement {
         /// The least probability of a place; 0 if not given.
         #[serde(default)]
@@ -74,40 +78,41 @@ pub enum Masking {
         /// The weight of MASK.
         #[serde(default = "other_weight")]
         mask: f64,
-        /// The weight of another passage. There is none where split of the places or more are chosen, or in validation:
-        /// the other two share its part.
+        /// The weight of another passage; 0 if half of the positions or more are chosen, or in
+        /// validation, where the other two share its part.
         #[serde(default = "other_weight")]
         fragment: f64,
-        /// How much likelier than another character the true one is among the random characters: it stays with the
-        /// probability `m / (n − 1 + m)` of `n` characters.
+        /// How much more probable the true character is than another among random characters: it is
+        /// kept with probability `m / (n − 1 + m)` of `n` characters.
         #[serde(default = "one")]
         original_multiplier: f64,
-        /// Whether the loss counts at all places, and not only at those that were chosen.
+        /// Whether the loss counts at all positions instead of the chosen ones.
         #[serde(default)]
         full_targets: bool,
     },
 }
 
-/// A passage as a model reads it, with the truth.
+/// A masked passage and the original.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MaskedText {
-    /// What the model reads: characters and MASK, nothing else.
+    /// Input of the model: characters and MASK.
     pub ids: Vec<u32>,
-    /// The passage as it is in the text: as long as [`Self::ids`], but for [`Masking::Line`].
+    /// The original passage, as long as [`Self::ids`] except for [`Masking::Line`].
     pub original: Vec<u32>,
-    /// Where the loss counts, for each of [`Self::ids`]; at least one. With [`Masking::Line`], what was replaced.
+    /// Where the loss counts, for each of [`Self::ids`]; at least one. With [`Masking::Line`], the
+    /// replaced characters.
     pub is_target: Vec<bool>,
-    /// The part of all places of [`Self::ids`] that were chosen.
+    /// The fraction of chosen positions of [`Self::ids`].
     pub ratio: f64,
-    /// Which stage of the plan it is from, counted from 0.
+    /// Index of its stage in the plan.
     pub stage: usize,
 }
 
-/// Far more than any passage has room for; each is two draws.
+/// Far more than any passage needs; each takes two draws.
 const MOST_SPANS: u32 = 10_000;
 
 impl Masking {
-    /// Checks the numbers; `key` is where they stand, for the message.
+    /// Checks the numbers; `key` is the prefix of their keys.
     pub(crate) fn check(&self, key: &str) -> Result<(), DataError> {
         let wrong = |name: &str, found: f64, expected| {
             Err(DataError::setting(format_args!("{key}.{name}"), found, expected))
@@ -167,7 +172,7 @@ impl Masking {
         }
     }
 
-    /// Its name in a configuration.
+    /// Returns the name in configurations.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Random { .. } => "random",

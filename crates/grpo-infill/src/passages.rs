@@ -1,4 +1,4 @@
-//! Passages: the stretches of a user's text that an infiller and its judge read.
+//! Passages: parts of a text that an infiller and its judge read.
 
 mod lines;
 mod options;
@@ -12,16 +12,16 @@ pub use options::{PassageOptions, PassageReport, PassageUnit};
 use source::Source;
 use std::path::Path;
 
-/// The two sides of the split.
+/// The training and validation splits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Split {
-    /// To train on: the beginning of the file.
+    /// Training: the beginning of the file.
     Train,
-    /// Held out: its end.
+    /// Validation: the held-out end.
     Validation,
 }
 
-/// A text as ids, cut into a split to train on and a split that is held out. Both have passages.
+/// A text as ids, split for training and validation. Both splits have passages.
 #[derive(Clone, Debug)]
 pub struct Passages {
     characters: Characters,
@@ -32,16 +32,16 @@ pub struct Passages {
 }
 
 impl Passages {
-    /// Reads a UTF-8 text, or a file of molecules (`.smi`, `.csv`), each plain or with `.gz` behind its name. Byte order
-    /// marks and all line ends are fine. `characters` is the vocabulary of the model; without one it is made of the
-    /// file's own characters.
+    /// Reads a UTF-8 text or a file of molecules (`.smi`, `.csv`), optionally with `.gz`. Byte
+    /// order marks and all line ends are accepted. `characters` is the vocabulary of the model;
+    /// default: the characters of the file.
     ///
-    /// The first lines are to train on and the last are held out; where passages are windows, the first and the last
-    /// characters. No line, and no character of a window, is in both.
+    /// The first lines are for training and the last for validation; with windows, the first and
+    /// last characters. The splits share no line and no character of a window.
     ///
     /// # Errors
-    /// Options outside their ranges; a file that cannot be read, is not UTF-8, is empty, or too small for its passages
-    /// and its split; a character that `characters` lacks, or that is [`BLANK`](crate::BLANK).
+    /// Returns an error if options are out of range, if the file cannot be read, is not UTF-8,
+    /// empty or too small, or if a character is not in `characters` or is [`BLANK`](crate::BLANK).
     pub fn read(
         path: &Path,
         options: &PassageOptions,
@@ -50,7 +50,7 @@ impl Passages {
         Self::new(Source::read(path)?, path, options, characters)
     }
 
-    /// The same of a text in memory; errors name `path` as its origin.
+    /// Creates passages from a text; errors name `path`.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -91,22 +91,22 @@ impl Passages {
         Ok(Self { characters, options: options.clone(), train, validation, report })
     }
 
-    /// The vocabulary of the ids.
+    /// Returns the vocabulary.
     pub fn characters(&self) -> &Characters {
         &self.characters
     }
 
-    /// What a passage is.
+    /// Returns the options.
     pub fn options(&self) -> &PassageOptions {
         &self.options
     }
 
-    /// What was read and left out.
+    /// Returns the report.
     pub fn report(&self) -> &PassageReport {
         &self.report
     }
 
-    /// A passage that `rng` draws at `counter`: characters alone, at least 2 and at most [`PassageOptions::length`].
+    /// Draws a passage with `rng` at `counter`: characters only, 2 to [`PassageOptions::length`].
     pub fn passage(&self, split: Split, rng: &CounterRng, counter: [u32; 2]) -> Vec<u32> {
         let lines = self.split(split);
         let bound = lines.places(&self.options) as u64;
@@ -122,7 +122,7 @@ impl Passages {
     }
 }
 
-/// The characters of what is kept.
+/// Returns the characters of the kept text.
 fn own_characters(
     source: &Source,
     kept: &[Kept<'_>],
@@ -132,7 +132,7 @@ fn own_characters(
         return Err(blank_in_text().at_line(path, source.number(index)));
     }
     if kept.is_empty() {
-        // Too few lines: there is a better message for it than that there is no character.
+        // Too few lines; a later error has a better message.
         return Characters::from_texts([source.text.as_str()]);
     }
     Characters::from_texts(kept.iter().map(|line| line.text))

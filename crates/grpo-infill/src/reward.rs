@@ -1,4 +1,5 @@
-//! The reward of filled blanks: how natural a judge finds the whole text, and how many blanks have their true character.
+//! The reward of filled blanks: a judge's score of the whole text, and the fraction of correctly
+//! filled blanks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,16 +26,16 @@ use crate::sections::passed;
 pub(crate) struct InfillConfig {
     /// Model folder of the judge.
     judge: PathBuf,
-    /// Model folder of a judge that has no weight, to see whether both still agree.
+    /// Model folder of a second judge without weight, to check whether both agree.
     #[serde(default)]
     second_judge: Option<PathBuf>,
-    /// Whether a judge that did not pass the gate of its training may be the reward.
+    /// Whether a judge that did not pass its gate may be used.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     accept_failed_judge: bool,
     /// Weight of 1 − judge.
     #[serde(default = "default_judge_weight")]
     judge_weight: f64,
-    /// Weight of the fraction of the blanks that have their true character.
+    /// Weight of the fraction of correctly filled blanks.
     #[serde(default)]
     recovery_weight: f64,
 }
@@ -49,7 +50,7 @@ impl RewardSpec for InfillConfig {
     fn check(&self) -> Result<(), ConfigFault> {
         if self.second_judge.as_ref() == Some(&self.judge) {
             return ConfigFault::refuse(format!(
-                "reward.judge and reward.second_judge are both {}; a second judge shows something only where it is another one",
+                "reward.judge and reward.second_judge are both {}; a second judge is useful only if it is a different one",
                 self.judge.display()
             ));
         }
@@ -92,7 +93,7 @@ impl RewardSpec for InfillConfig {
             })?;
         }
         let fault = self.second_judge.as_deref().and_then(|judge| passed(judge).err());
-        // It decides nothing.
+        // It has no weight, so a warning suffices.
         let warning = |fault| format!("second judge {fault:#}; that it agrees says little");
         Ok(fault.map(warning).into_iter().collect())
     }
@@ -106,21 +107,21 @@ impl RewardSpec for InfillConfig {
     }
 }
 
-/// Folders of judges.
+/// Returns the codecs of judge folders.
 fn codecs() -> Codecs {
     Codecs::new(vec![Characters::CODEC])
 }
 
-/// `w_judge · (1 − judge) + w_recovery · recovery`, of a text whose blanks were filled.
+/// The reward `w_judge · (1 − judge) + w_recovery · recovery` of a text whose blanks were filled.
 ///
-/// `judge` is what the judge says of the whole text, 0 (natural) to 1 (corrupted); `recovery` is the part of the blanks that
-/// got the character which stood there. The judge was trained on what an infiller filled in before it was trained by this
-/// reward; what else is measured shows whether it is still right: `recovery` and `second_judge`, of a judge that nobody
-/// optimises against, beside `fill_entropy`, the entropy in nats of the characters put into the blanks of a text, which falls
-/// where the infiller repeats one character.
+/// `judge` is the judge's score of the whole text, 0 (natural) to 1 (corrupted); `recovery` is the
+/// fraction of correctly filled blanks. The judge was trained on fills of an infiller that was not
+/// yet optimised with this reward. Other measures show whether it is still right: `recovery`,
+/// `second_judge` (a judge that nobody optimises against), and `fill_entropy`, the entropy in nats
+/// of the characters filled into a text, which falls if the infiller repeats a character.
 ///
-/// A prompt's record has the original as `text`, and as `blanked` the same with [`BLANK`] at each place to be filled. Each
-/// text is judged alone, so that its reward does not depend on the texts beside it.
+/// A prompt's record contains the original as `text`, and as `blanked` the same with [`BLANK`] at
+/// each position to fill. Each text is judged alone, so its reward does not depend on other texts.
 #[derive(Debug)]
 pub struct InfillReward {
     judge: Judge,
@@ -129,17 +130,17 @@ pub struct InfillReward {
     recovery_weight: f64,
 }
 
-/// A scorer and the characters that it reads.
+/// A scorer with its characters.
 #[derive(Debug)]
 pub struct Judge {
     scorer: SequenceScorer,
     characters: Characters,
 }
 
-/// What a prompt's record says of its text.
+/// A text in a prompt's record.
 struct Blanked {
     original: Vec<char>,
-    /// The places to be filled, at least one.
+    /// Positions to fill, at least one.
     blanks: Vec<usize>,
 }
 
@@ -148,10 +149,10 @@ const TEXT: &str = "text";
 const BLANKED: &str = "blanked";
 
 impl Judge {
-    /// Reads a folder of `grpo train-judge`.
+    /// Loads a folder of `grpo train-judge`.
     ///
     /// # Errors
-    /// A folder that holds no model of the family `sequence_scorer`.
+    /// Returns an error if the folder has no model of the family `sequence_scorer`.
     pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelError> {
         let (spec, scorer) = SequenceScorer::load(folder, &codecs(), device)?;
         let characters =
@@ -159,29 +160,29 @@ impl Judge {
         Ok(Self { characters: characters.clone(), scorer })
     }
 
-    /// The characters that it can read.
+    /// Returns the characters that it can read.
     pub fn characters(&self) -> &Characters {
         &self.characters
     }
 
-    /// Of how many characters it can see a text as a whole.
+    /// Returns the length of the longest text that it can read completely.
     pub fn longest_text(&self) -> usize {
         self.scorer.longest_text()
     }
 
-    /// 0 (natural) to 1 (corrupted). The text is read alone.
+    /// Returns a score from 0 (natural) to 1 (corrupted). The text is read alone.
     ///
     /// # Errors
-    /// Why there is no such number: a character that it does not know, a text that is too long, damaged weights.
+    /// Returns an error for an unknown character, a text that is too long, or damaged weights.
     pub fn score(&self, text: &str) -> Result<f64, String> {
         let ids = self.read(text)?;
         match self.scorer.score(&ids) {
             score if score.is_finite() => Ok(score.clamp(0.0, 1.0)),
-            score => Err(format!("the judge says {score}, which is no number between 0 and 1")),
+            score => Err(format!("the judge says {score}, which is not a number between 0 and 1")),
         }
     }
 
-    /// The ids of a text that the judge can see as a whole.
+    /// Encodes a text that the judge can read completely.
     fn read(&self, text: &str) -> Result<Vec<u32>, String> {
         let unknown = |error| format!("the judge cannot read the text: {error}");
         let ids = self.characters.encode(text).map_err(unknown)?;
@@ -196,7 +197,7 @@ impl Judge {
 }
 
 impl InfillReward {
-    /// The weights are checked.
+    /// Creates the reward from checked weights.
     pub(crate) fn new(
         judge: Judge,
         second_judge: Option<Judge>,
@@ -262,7 +263,7 @@ impl Blanked {
     fn of(fields: &Map<String, Value>) -> Result<Self, String> {
         let field = |key: &str| match fields.get(key) {
             Some(Value::String(text)) => Ok(text.chars().collect::<Vec<char>>()),
-            Some(_) => Err(format!("the field '{key}' of the prompt's record is no text")),
+            Some(_) => Err(format!("the field '{key}' of the prompt's record is not a text")),
             None => Err(format!("the prompt's record has no field '{key}'")),
         };
         let (original, blanked) = (field(TEXT)?, field(BLANKED)?);
@@ -287,7 +288,7 @@ impl Blanked {
         Ok(Self { original, blanks })
     }
 
-    /// Refuses what is not this text with its blanks filled.
+    /// Checks that a text has the same characters except at the blanks.
     fn check_filled(&self, filled: &[char]) -> Result<(), String> {
         if filled.len() != self.original.len() {
             return Err(format!(
@@ -311,20 +312,20 @@ impl Blanked {
         Ok(())
     }
 
-    /// The part of the blanks that have their true character.
+    /// Returns the fraction of correctly filled blanks.
     fn recovery(&self, filled: &[char]) -> f64 {
         let right = self.blanks.iter().filter(|&&place| filled[place] == self.original[place]);
         right.count() as f64 / self.blanks.len() as f64
     }
 
-    /// `−Σ p ln p` over the characters in the blanks, with their shares p.
+    /// Returns `−Σ p ln p` over the characters in the blanks, with their fractions p.
     fn fill_entropy(&self, filled: &[char]) -> f64 {
         let mut counts = BTreeMap::new();
         for &place in &self.blanks {
             *counts.entry(filled[place]).or_insert(0_usize) += 1;
         }
         let shares = counts.values().map(|&count| count as f64 / self.blanks.len() as f64);
-        // Not −0 where all are one character.
+        // Avoids −0 for a single character.
         shares.map(|share| -share * share.ln()).sum::<f64>().max(0.0)
     }
 }

@@ -1,4 +1,4 @@
-//! What the commands that train an infiller and its judge share: passages, model folders, what is written on the way.
+//! Common parts of the commands that train infillers and judges: passages, model folders and files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use grpo_app::models::{check_folder, refuse_unless};
 use grpo_app::output::say;
 use grpo_app::supervised_run::ModelFiles;
 
-/// What a judge's folder says of its training.
+/// File with a judge's report.
 const JUDGE_REPORT: &str = "judge.json";
 
-/// What passages are made of.
+/// Settings of passages.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PassageSection {
-    /// A UTF-8 text, or `.smi` or `.csv` of molecules; each also with `.gz`.
+    /// A UTF-8 text, or a `.smi` or `.csv` file of molecules, optionally with `.gz`.
     pub(crate) file: PathBuf,
-    /// The most characters of a passage.
+    /// Largest number of characters of a passage.
     pub(crate) length: usize,
-    /// What a passage is.
+    /// Unit of a passage.
     #[serde(default)]
     pub(crate) unit: PassageUnit,
-    /// The part at the end of the file that is held out.
+    /// Fraction at the end of the file that is held out.
     #[serde(default = "default_validation_fraction")]
     pub(crate) validation_fraction: f64,
 }
@@ -45,14 +45,15 @@ fn default_validation_fraction() -> f64 {
 }
 
 impl PassageSection {
-    /// Reads the file, and says what was read. Without `characters`, those of the file are the vocabulary.
+    /// Reads the file and prints a report. Without `characters`, the vocabulary is that of the
+    /// file.
     pub(crate) fn read(&self, characters: Option<&Characters>) -> anyhow::Result<Arc<Passages>> {
         let passages = self.load(characters).context("data")?;
         say(format_args!("{}: {}", self.file.display(), passages.report()));
         Ok(Arc::new(passages))
     }
 
-    /// As [`Self::read`], without a word.
+    /// As [`Self::read`], without printing.
     pub(crate) fn load(&self, characters: Option<&Characters>) -> Result<Passages, DataError> {
         let options = PassageOptions {
             length: self.length,
@@ -72,7 +73,7 @@ pub(crate) struct LoadedInfiller {
 }
 
 impl LoadedInfiller {
-    /// Reads a model folder of the family `infiller`, which is checked against its manifest first.
+    /// Loads a model folder of the family `infiller`, after checking its manifest.
     pub(crate) fn load(folder: &Path, device: &Device) -> anyhow::Result<Self> {
         let files =
             check_folder(folder, "model", "config.json, characters.json and model.safetensors")?;
@@ -82,12 +83,12 @@ impl LoadedInfiller {
         Ok(Self { spec, model, files })
     }
 
-    /// Its vocabulary.
+    /// Returns its vocabulary.
     pub(crate) fn characters(&self) -> &Characters {
         self.spec.codec.own::<Characters>().expect("an infiller's folder has its characters")
     }
 
-    /// Refuses passages that it cannot see as a whole.
+    /// Checks that it can read whole passages.
     pub(crate) fn sees(&self, data: &PassageSection, folder: &Path) -> anyhow::Result<()> {
         let context = self.spec.config.description().context;
         anyhow::ensure!(
@@ -100,12 +101,12 @@ impl LoadedInfiller {
     }
 }
 
-/// Refuses a judge that did not pass the gate of its training.
+/// Checks that a judge passed its gate.
 pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
     let path = folder.join(JUDGE_REPORT);
     let text = regular_file::read_to_string(&path).with_context(|| {
         format!(
-            "cannot read {}, which says how good the judge is; `grpo train-judge` writes it beside the weights",
+            "cannot read {}, which says how good the judge is; `grpo train-judge` writes it next to the weights",
             path.display()
         )
     })?;
@@ -120,19 +121,19 @@ pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses a folder whose model does not fill blanks.
+/// Checks that the model of a folder is an infiller.
 pub(crate) fn check_infiller(model: &Path) -> anyhow::Result<()> {
     let is_wanted = |family| family == Family::Infiller;
     refuse_unless(model, is_wanted, |family| {
         format!(
-            "{} is no infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
+            "{} is not an infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
             model.display(),
             family.name()
         )
     })
 }
 
-/// What a judge was held against, in words.
+/// Describes gate and measures of a judge.
 pub(crate) fn against(gate: &JudgeGate, found: &JudgeMeasures) -> String {
     format!(
         "zero_p90 = {:.3} (at most {}), Spearman = {:.3} (at least {})",
@@ -143,7 +144,7 @@ pub(crate) fn against(gate: &JudgeGate, found: &JudgeMeasures) -> String {
 /// The files of an infiller.
 pub(crate) struct InfillerFiles<'a> {
     pub(crate) spec: &'a ModelSpec,
-    /// Whether the best model is kept.
+    /// Whether to keep the best model.
     pub(crate) keeps_best: bool,
 }
 
@@ -172,7 +173,7 @@ impl<'a> ModelFiles<MaskedLmObjective<'a>> for InfillerFiles<'_> {
 /// The files of a judge.
 pub(crate) struct JudgeFiles<'a> {
     pub(crate) spec: &'a ModelSpec,
-    /// None until the end: a training run that ends early leaves no judge that has passed.
+    /// Unset until the end, so a run that ends early leaves no judge that has passed.
     pub(crate) report: Option<JudgeReport>,
 }
 

@@ -1,4 +1,4 @@
-//! Blanks to fill in texts.
+//! The task of filling blanks in texts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_app::task::{Pretraining, Task, TaskCommand};
 use grpo_app::train_settings::TrainSettings;
 
-/// Blanks to fill in texts.
+/// The task of filling blanks in texts.
 pub struct Infill;
 
 impl Task for Infill {
@@ -54,7 +54,7 @@ impl Task for Infill {
     }
 }
 
-/// Texts that an infiller fills blanks of, and where the blanks are.
+/// Sections of texts and blanks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BlankSections {
@@ -65,7 +65,7 @@ struct BlankSections {
 }
 
 impl BlankSections {
-    /// Both sections; they are checked.
+    /// Returns both checked sections.
     fn both(&self) -> (&PassageSection, &MaskingPlan) {
         let both = self.passages.as_ref().zip(self.masking.as_ref());
         both.expect("the sections were checked")
@@ -112,7 +112,7 @@ impl Source for BlankSections {
         check_infiller(folder)
     }
 
-    /// A text can have no more blanks than characters.
+    /// A text has at most as many blanks as characters.
     fn max_new_tokens(&self) -> usize {
         self.passages.as_ref().map_or(0, |passages| passages.length)
     }
@@ -158,7 +158,7 @@ impl Source for BlankSections {
     }
 }
 
-/// Texts with blanks, without end.
+/// Endless texts with blanks.
 struct Blanks {
     train: MaskedStream,
     held_out: MaskedStream,
@@ -182,7 +182,7 @@ impl PromptStream for Blanks {
     }
 }
 
-/// What a reward has to be able to read: every character that can be filled in, and the longest passage.
+/// Returns texts that a reward must be able to read: every character, and the longest passage.
 fn extremes(characters: &Characters, length: usize) -> Vec<Map<String, Value>> {
     let all: Vec<u32> = (0..characters.base_len() as u32).collect();
     let longest: Vec<u32> = all.iter().copied().cycle().take(length).collect();
@@ -194,7 +194,7 @@ fn extremes(characters: &Characters, length: usize) -> Vec<Map<String, Value>> {
     all.chunks(length).chain([longest.as_slice()]).map(fields).collect()
 }
 
-/// The texts of a batch, with what a reward may want to know: the truth, and where the blanks are.
+/// Returns the texts of a batch with original and blanks for rewards.
 fn blanked(stream: &MaskedStream, batch: u64, count: u32) -> Result<Vec<Prompt>, TrainError> {
     let characters = stream.passages().characters();
     let texts = stream.batch(batch, count as usize)?.into_iter().zip(0..);

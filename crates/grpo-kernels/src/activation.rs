@@ -1,4 +1,4 @@
-//! Functions of single elements.
+//! Element-wise activations.
 
 use burn::tensor::Tensor;
 
@@ -40,7 +40,7 @@ pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 /// - gate, up, output: `[rows, features]`
 ///
 /// # Panics
-/// Where the shapes differ.
+/// Panics if the shapes differ.
 pub fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
     assert_eq!(gate.dims(), up.dims(), "gate against up");
     #[cfg(feature = "flex")]

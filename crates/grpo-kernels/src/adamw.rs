@@ -1,4 +1,4 @@
-//! AdamW (Loshchilov & Hutter 2019, algorithm 2), a step of one tensor.
+//! A step of AdamW (Loshchilov & Hutter 2019, algorithm 2) for one tensor.
 
 pub(crate) mod settings;
 
@@ -6,16 +6,17 @@ use burn::tensor::Tensor;
 
 pub use settings::AdamW;
 
-/// The parameter and its two moments after a step, in place where nobody else holds them.
+/// Returns the parameter and its two moments after a step. Tensors without another owner are
+/// changed in place.
 ///
 /// With `g` the scaled gradient, `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²` and
 /// `θ ← (1 − η λ) θ − η · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)`, as in PyTorch.
 ///
 /// # Shapes
-/// - all: any, the same; off the tape. Moments are 0 before the first step.
+/// - all equal; without autodiff. Moments are 0 before the first step.
 ///
 /// # Panics
-/// If the shapes differ.
+/// Panics if the shapes differ.
 pub fn adamw_step<const D: usize>(
     parameter: Tensor<D>,
     gradient: Tensor<D>,

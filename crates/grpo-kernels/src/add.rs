@@ -1,11 +1,11 @@
-//! Sums, written where the first term lies.
+//! In-place sums.
 
 use burn::tensor::Tensor;
 
-/// `x + y`, in place where nobody else holds `x`.
+/// Returns `x + y`, in place if `x` has no other owner.
 ///
 /// # Panics
-/// Where the shapes differ.
+/// Panics if the shapes differ.
 pub fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
     assert_eq!(x.dims(), y.dims(), "terms of one shape");
     #[cfg(feature = "flex")]
@@ -15,14 +15,14 @@ pub fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
     crate::plain::add(x, y)
 }
 
-/// `bias` added to each row of `x`, in place where nobody else holds `x`.
+/// Adds `bias` to each row of `x`, in place if `x` has no other owner.
 ///
 /// # Shapes
 /// - x: `[n, columns]`; bias: `[columns]`
 /// - result: `[n, columns]`
 ///
 /// # Panics
-/// Where the shapes disagree.
+/// Panics if the shapes do not match.
 pub fn add_bias(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     assert_eq!(bias.dims()[0], x.dims()[1], "one bias for each column");
     #[cfg(feature = "flex")]

@@ -7,8 +7,8 @@ use burn::tensor::Tensor;
 use crate::packing::{Heads, Packing};
 pub use padded::padded_attention;
 
-/// `softmax(scale · Q Kᵀ) V` for each head of each sequence (Vaswani et al. 2017, eq. 1), over the keys that
-/// `packing` lets a token see.
+/// Computes `softmax(scale · Q Kᵀ) V` for each head of each sequence (Vaswani et al. 2017, eq. 1),
+/// over the keys that are visible in `packing`.
 ///
 /// # Shapes
 /// - query: `[n, heads · width]`
@@ -16,7 +16,7 @@ pub use padded::padded_attention;
 /// - result: `[n, heads · width]`
 ///
 /// # Panics
-/// Where the shapes disagree.
+/// Panics if the shapes do not match.
 pub fn attention(
     query: Tensor<2>,
     keys: Tensor<2>,
@@ -37,14 +37,14 @@ pub fn attention(
     padded_attention(query, keys, values, heads, scale, packing, |weights| weights)
 }
 
-/// [`attention`] of one matrix that holds queries, keys and values side by side.
+/// Computes [`attention`] of a matrix with queries, keys and values side by side.
 ///
 /// # Shapes
 /// - inputs: `[n, (heads + 2 · kv heads) · width]`
 /// - result: `[n, heads · width]`
 ///
 /// # Panics
-/// Where the shapes disagree.
+/// Panics if the shapes do not match.
 pub fn joint_attention(
     inputs: Tensor<2>,
     heads: Heads,

@@ -1,20 +1,20 @@
-//! Softmax of attention scores over the keys that a query may see.
+//! Softmax of attention scores over visible keys.
 
 use burn::tensor::Tensor;
 
 use crate::Visible;
 
-/// `softmax(scale · scores)` over the keys that are visible, 0 at the others.
+/// Computes `softmax(scale · scores)` over the visible keys, 0 elsewhere.
 ///
-/// Scores of keys that are not visible are never read: they may be anything, NaN too.
+/// Scores of invisible keys are never read and may be NaN.
 ///
 /// # Shapes
 /// - scores: `[batch, heads, queries, keys]` with `queries ≤ keys`
 /// - output: the same
 ///
 /// # Panics
-/// Where there are more queries than keys, and where the ranges of `visible` are not one for each row of the
-/// batch, each inside the keys.
+/// Panics if there are more queries than keys, or if the ranges of `visible` do not fit the batch
+/// and the keys.
 pub fn attention_softmax(scores: Tensor<4>, scale: f64, visible: &Visible) -> Tensor<4> {
     visible.assert_fits(scores.dims());
     #[cfg(feature = "flex")]

@@ -1,16 +1,16 @@
-//! Threads that wait for work awake.
+//! Keeps threads awake between short operations.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Runs `f` while the other threads of the pool look for work all the time instead of going to sleep.
+/// Runs `f` while the other threads of the pool poll for work instead of sleeping.
 ///
-/// A forward pass is a chain of short parallel operations. Between two of them Rayon's threads fall asleep, and to wake
-/// them costs as much as a small operation itself. For the time of `f` they stay awake (as OpenMP's do), and take up
-/// whatever `f` puts before them. Results do not change.
+/// A forward pass is a chain of short parallel operations. Rayon's threads fall asleep between two
+/// of them, and waking them costs as much as a small operation. During `f` they stay awake, as
+/// OpenMP's threads do. Results do not change.
 ///
-/// For one `f` at a time: while another runs, `f` is just run. Of two, each could wait for a half that is under the other's
-/// threads on a stack, and neither would end.
+/// Only one `f` at a time is accelerated; another one just runs. With two, each could wait for a
+/// job below the other's threads on a stack, which would be a deadlock.
 pub fn awake<R>(f: impl FnOnce() -> R) -> R {
     static RUNNING: AtomicBool = AtomicBool::new(false);
     if RUNNING.swap(true, Ordering::Acquire) {
@@ -20,7 +20,7 @@ pub fn awake<R>(f: impl FnOnce() -> R) -> R {
     awake_where(ARRIVAL, || (), f)
 }
 
-/// Lets the next one in, after a panic too.
+/// Releases the slot, also after a panic.
 struct Running<'a>(&'a AtomicBool);
 
 impl Drop for Running<'_> {
@@ -29,13 +29,15 @@ impl Drop for Running<'_> {
     }
 }
 
-/// [`awake`], which calls `arrived` on each thread that begins to look, and lets it wait for the others for `arrival`.
+/// Implements [`awake`]; calls `arrived` on each polling thread, which waits up to `arrival` for
+/// the others.
 fn awake_where<R>(arrival: Duration, arrived: impl Fn() + Sync, f: impl FnOnce() -> R) -> R {
     let done = AtomicBool::new(false);
     let missing = AtomicUsize::new(rayon::current_num_threads() - 1);
     rayon::in_place_scope(|scope| {
-        // Not `spawn_broadcast`: a thread that waits inside a half of `f` could begin to look there, and `f`, which
-        // waits for that half, would never end. These jobs are older than all of `f`, so they are taken before it.
+        // `spawn_broadcast` would allow a thread that waits inside of `f` to start polling there,
+        // so that `f` would never end. These jobs are older than all of `f`, so they are taken
+        // first.
         for _ in 0..missing.load(Ordering::Relaxed) {
             scope.spawn(|_| {
                 arrived();
@@ -48,14 +50,15 @@ fn awake_where<R>(arrival: Duration, arrived: impl Fn() + Sync, f: impl FnOnce()
     })
 }
 
-/// How long a thread waits for the others to arrive: longer than it takes to wake one, unless it has other work.
+/// How long a thread waits for the others: longer than waking one takes, unless it has other work.
 const ARRIVAL: Duration = Duration::from_micros(200);
 
-/// Turns of waiting or looking after which a thread lets the system run another program.
+/// Iterations of polling after which a thread yields to other programs.
 const PATIENCE: u32 = 200;
 
-/// Arrives, and takes no work until all have. A thread that looked at once would find the job that was meant for the
-/// next one, and in it the one after: all nested on one stack, while the other threads find nothing and sleep.
+/// Waits until all threads have arrived. A thread that polled immediately would find the job meant
+/// for the next thread, and in it the one after, all nested on one stack, while the other threads
+/// sleep.
 fn wait_for_others(missing: &AtomicUsize, done: &AtomicBool, arrival: Duration) {
     missing.fetch_sub(1, Ordering::Relaxed);
     let begin = Instant::now();
@@ -87,7 +90,7 @@ fn look_for_work(done: &AtomicBool) {
     }
 }
 
-/// Ends the looking when `f` has ended, by a panic too.
+/// Ends the polling when `f` ends, also by a panic.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -123,7 +126,7 @@ mod tests {
             let note = || {
                 seen.lock().unwrap().insert(rayon::current_thread_index());
             };
-            // So long that a thread of a busy machine arrives too.
+            // Long enough for the threads of a busy machine.
             let most = Duration::from_millis(20);
             awake_where(most, note, || {
                 let begin = Instant::now();

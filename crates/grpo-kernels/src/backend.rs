@@ -1,6 +1,8 @@
-//! The fused operations: Burn's CPU backend in `f32`, on slices that are cut into chunks of a fixed size for the threads.
+//! Fused operations for Burn's CPU backend in `f32`, on slices divided into chunks of a fixed size
+//! for the threads.
 //!
-//! Each file has the inner loops of its operations, their [`Operation`] and the functions that put them on tensors.
+//! Each file contains the inner loops of its operations, their [`Operation`] and the functions on
+//! tensors.
 
 mod activation;
 mod attention;
@@ -33,17 +35,18 @@ pub(crate) use rotary::rotary;
 pub(crate) use softmax::attention_softmax;
 pub(crate) use sums::{add, add_bias};
 
-/// Whether the fused versions take this tensor: `f32` on the CPU backend.
+/// Returns whether fused versions support this tensor: `f32` on the CPU backend.
 pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {
     x.dtype() == DType::F32 && is_cpu(&x.device())
 }
 
-/// Whether tensors of this device lie in the CPU backend's memory.
+/// Returns whether tensors of this device are in the CPU backend's memory.
 pub(crate) fn is_cpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
 }
 
-/// What Burn dispatches by device: an operation of one, two or three tensors, on the tape if they are.
+/// The operations that Burn dispatches by device, with one, two or three tensors and optional
+/// autodiff.
 #[backend_extension(Autodiff, Flex)]
 trait Fused: Backend {
     fn fused_unary<O: Operation<Flex, 1>>(x: FloatTensor<Self>, by: O) -> FloatTensor<Self>;
@@ -115,8 +118,8 @@ fn ternary<const D: usize>(
     Tensor::from_dispatch(Dispatch::fused_ternary(x.into_dispatch(), y, z, by))
 }
 
-/// The result of `write(index, chunks of the inputs, chunk of the result)` for each chunk of inputs of one size, in
-/// parallel, shaped like the first.
+/// Returns the result of `write(index, chunks of the inputs, chunk of the result)` for all chunks
+/// in parallel, with the shape of the first input.
 fn map_chunks<const N: usize>(
     inputs: [FlexTensor; N],
     chunk: usize,
@@ -132,8 +135,7 @@ fn map_chunks<const N: usize>(
     like(&inputs[0], out)
 }
 
-/// The tensor with its elements in order, and no other holder than the caller: a copy is made only of a tensor that
-/// somebody else holds or whose elements are not in order.
+/// Returns the tensor in contiguous memory without another owner; copies only if necessary.
 fn dense(x: FlexTensor) -> FlexTensor {
     x.to_contiguous()
 }
@@ -142,7 +144,7 @@ fn like(shape_of: &FlexTensor, values: Vec<f32>) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(values, shape_of.shape()))
 }
 
-/// The sum of partial sums, always in the same order.
+/// Returns the sum of partial sums in a fixed order.
 fn sum_in_order(partial: impl IntoIterator<Item = Vec<f32>>, size: usize) -> Vec<f32> {
     let mut total = vec![0.0; size];
     for part in partial {

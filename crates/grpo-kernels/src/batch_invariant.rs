@@ -1,4 +1,4 @@
-//! A linear layer whose result for a row does not depend on the rows beside it.
+//! A linear layer whose result for a row does not depend on other rows.
 
 #[cfg(feature = "flex")]
 use burn::tensor::DType;
@@ -9,23 +9,24 @@ mod cpu;
 #[cfg(feature = "flex")]
 mod strip;
 
-/// `x · W + b`, off the tape, where the sum over the inner axis is taken in one order whatever the number of rows.
+/// Computes `x · W + b` without autodiff, with a summation order that does not depend on the number
+/// of rows.
 ///
-/// A matrix product that cuts its sums by the shape of the whole (as a general one does, for speed) gives a sequence
-/// other last bits in another batch, and now and then another token. Sampling goes through this one ("batch
-/// invariance"; He et al. 2025, "Defeating Nondeterminism in LLM Inference"). On the CPU in `f32` the terms of an element
-/// are fused multiply-adds in an order that nothing but the layout of the weight decides; weights are read where they
-/// lie, in `f32`, in `bf16`, or quantized to bytes with a scale for each 32 of a row. On other backends it is the
-/// backend's own product, which may promise less.
+/// A general matrix product splits its sums by the shape of the whole, so a sequence would get
+/// other last bits in another batch, and sometimes another token. Sampling uses this product
+/// ("batch invariance"; He et al. 2025, "Defeating Nondeterminism in LLM Inference"). On the CPU in
+/// `f32`, the terms of an element are fused multiply-adds in an order that depends only on the
+/// layout of the weight. Weights are read in place, in `f32`, in `bf16`, or quantised to bytes with
+/// a scale per 32 of a row. Other backends use their own product, which may not be invariant.
 ///
 /// # Shapes
 /// - x: `[n, in]`
-/// - weight: `[in, out]`, a transposed view among them
+/// - weight: `[in, out]`, possibly a transposed view
 /// - bias: `[out]`
 /// - result: `[n, out]`
 ///
 /// # Panics
-/// Where the shapes disagree.
+/// Panics if the shapes do not match.
 pub fn batch_invariant_linear(
     x: Tensor<2>,
     weight: Tensor<2>,

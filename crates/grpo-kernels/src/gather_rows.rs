@@ -1,16 +1,16 @@
-//! Rows of a matrix by their numbers: an embedding, and the positions of a batch that count.
+//! Selects rows of a matrix: embeddings, and positions of a batch.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-/// Row `ids[i]` of the table for each `i`. Where a row is asked for several times, its gradient is the sum in the order
-/// of the positions.
+/// Returns row `ids[i]` of the table for each `i`. The gradient of a repeated row is summed in
+/// position order.
 ///
 /// # Shapes
 /// - table: `[rows, width]`; ids: `[n]`
 /// - result: `[n, width]`
 ///
 /// # Panics
-/// Where an id is no row of the table.
+/// Panics if an id is not a row of the table.
 pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&table) {
@@ -25,7 +25,7 @@ pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
     crate::plain::gather_rows(table, ids)
 }
 
-/// The numbers of rows, as [`gather_rows`] and Burn's operations take them.
+/// Returns row numbers as a tensor for [`gather_rows`] and Burn's operations.
 ///
 /// # Shapes
 /// - result: `[n]`, one for each of `rows`

@@ -1,8 +1,8 @@
-//! What the host can reach without a copy.
+//! Access to tensor data from the host.
 
 use burn::tensor::{Device, Tensor};
 
-/// Whether tensors of this device lie in the memory of the CPU.
+/// Returns whether tensors of this device are in CPU memory.
 pub fn is_cpu(device: &Device) -> bool {
     #[cfg(feature = "flex")]
     if crate::backend::is_cpu(device) {
@@ -12,8 +12,8 @@ pub fn is_cpu(device: &Device) -> bool {
     false
 }
 
-/// What `read` makes of the numbers of `x`, in their order (a matrix row by row). On the CPU in `f32` they are read where they lie; elsewhere they
-/// come to the host first.
+/// Calls `read` with the numbers of `x` in row order. On the CPU in `f32` they are read in place,
+/// otherwise copied to the host.
 pub fn on_host<const D: usize, R>(x: Tensor<D>, read: impl FnOnce(&[f32]) -> R) -> R {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && !x.is_autodiff() {

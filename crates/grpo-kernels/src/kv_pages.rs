@@ -1,4 +1,4 @@
-//! Keys and values of what was seen, in pages.
+//! Paged keys and values.
 
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
 
@@ -10,10 +10,10 @@ mod seen;
 
 pub use seen::{PAGE, Seen};
 
-/// Keys and values of one attention layer, in pages of [`PAGE`] positions, written in place (Kwon et al. 2023,
-/// "PagedAttention"; docs/decisions/0015).
+/// Keys and values of one attention layer, in pages of [`PAGE`] positions that are written in place
+/// (Kwon et al. 2023, "PagedAttention"; docs/decisions/0015).
 ///
-/// Whose pages are whose, and which are free, is known to the caller. A page can belong to many sequences.
+/// The caller manages the pages. A page can belong to many sequences.
 #[derive(Clone, Debug)]
 pub struct KvPages {
     heads: Heads,
@@ -23,7 +23,7 @@ pub struct KvPages {
 
 #[derive(Clone, Debug)]
 enum Store {
-    /// On the CPU, in the order in which attention reads them.
+    /// On the CPU, in the reading order of attention.
     #[cfg(feature = "flex")]
     Host(cpu::HostPages),
     /// Keys and values, `[at least pages · PAGE, kv heads · width]` each.
@@ -31,17 +31,17 @@ enum Store {
 }
 
 impl KvPages {
-    /// No pages yet.
+    /// Creates a cache without pages.
     pub fn new(heads: Heads, device: &Device) -> Self {
         Self { heads, pages: 0, store: Store::new(heads, device) }
     }
 
-    /// Pages that there are.
+    /// Returns the number of pages.
     pub fn pages(&self) -> usize {
         self.pages
     }
 
-    /// Makes it `pages` pages, if they are fewer.
+    /// Grows to at least `pages` pages.
     pub fn grow_to(&mut self, pages: usize) {
         if pages <= self.pages {
             return;
@@ -52,7 +52,7 @@ impl KvPages {
             Store::Tensors(tensors) => {
                 let [positions, columns] = tensors[0].dims();
                 if pages * PAGE > positions {
-                    // At least twice as many, since those that there are have to be copied.
+                    // At least doubles, because existing pages have to be copied.
                     let added = (pages * PAGE).max(2 * positions) - positions;
                     for tensor in tensors.iter_mut() {
                         let more = Tensor::zeros([added, columns], &tensor.device());
@@ -64,13 +64,13 @@ impl KvPages {
         self.pages = pages;
     }
 
-    /// Writes each row at its place: `page · PAGE` and the position in the page.
+    /// Writes each row at its position: `page · PAGE` + position in the page.
     ///
     /// # Shapes
     /// - keys, values: `[n, kv heads · width]`
     ///
     /// # Panics
-    /// Where the shapes disagree or a place is beyond the pages.
+    /// Panics if the shapes do not match or a position is beyond the pages.
     pub fn write(&mut self, keys: Tensor<2>, values: Tensor<2>, places: &[usize]) {
         assert_eq!(keys.dims(), [places.len(), self.heads.key_columns()], "keys");
         assert_eq!(values.dims(), keys.dims(), "values");
@@ -87,7 +87,7 @@ impl KvPages {
         }
     }
 
-    /// Makes page `to` what page `from` is.
+    /// Copies page `from` to page `to`.
     pub fn copy_page(&mut self, from: usize, to: usize) {
         match &mut self.store {
             #[cfg(feature = "flex")]
@@ -104,15 +104,15 @@ impl KvPages {
         }
     }
 
-    /// `softmax(scale · q Kᵀ) V` of each row over what it sees. What comes out for a row does not depend on the
-    /// other rows.
+    /// Computes `softmax(scale · q Kᵀ) V` of each row over its visible positions. The result of a
+    /// row does not depend on other rows.
     ///
     /// # Shapes
     /// - query: `[n, heads · width]`
     /// - result: the same
     ///
     /// # Panics
-    /// Where the shapes disagree, or a row sees nothing or more than its pages hold.
+    /// Panics if the shapes do not match, or if a row sees nothing or more than its pages hold.
     pub fn attend(&self, query: Tensor<2>, seen: &[Seen<'_>], scale: f64) -> Tensor<2> {
         assert_eq!(query.dims(), [seen.len(), self.heads.query_columns()], "queries");
         for (row, seen) in seen.iter().enumerate() {
@@ -133,7 +133,7 @@ impl KvPages {
         }
     }
 
-    /// In the backend's operations: the pages of each row are gathered, and filled up to as many as the longest has.
+    /// Implements it with backend operations: gathers the pages of each row, padded to the longest.
     fn attend_to(
         &self,
         [keys, values]: &[Tensor<2>; 2],
@@ -146,7 +146,7 @@ impl KvPages {
         let columns = seen.iter().map(|seen| seen.positions).max().unwrap_or(0);
         let places = seen.iter().flat_map(|seen| {
             let place = |at: usize| seen.pages[at / PAGE] as usize * PAGE + at % PAGE;
-            // Any place will do beyond what is seen.
+            // Any position beyond the visible ones.
             (0..columns).map(move |at| place(at.min(seen.positions - 1)))
         });
         let places = indices(places, &keys.device());
@@ -157,7 +157,7 @@ impl KvPages {
         let (keys, values) = (gathered(keys), gathered(values)); // [n, kv, k, w]
         let query: Tensor<4> = query.reshape([rows, kv_heads, heads / kv_heads, width]);
         let scores = query.matmul(keys.swap_dims(2, 3)); // [n, kv, g, k]
-        // As one query of many heads, which all see the same.
+        // As one query of many heads that see the same keys.
         let scores = scores.reshape([rows, heads, 1, columns]);
         let ranges: Vec<_> = seen.iter().map(|seen| 0..seen.positions).collect();
         let weights = crate::attention_softmax(scores, scale, &Visible::all().within(ranges));
@@ -165,7 +165,7 @@ impl KvPages {
         weights.matmul(values).reshape([rows, heads * width])
     }
 
-    /// As if no backend had an implementation of its own: the oracle of the tests.
+    /// Creates a cache without a specialised backend implementation, for tests.
     #[doc(hidden)]
     pub fn plain(heads: Heads, device: &Device) -> Self {
         Self { heads, pages: 0, store: Store::tensors(heads, device) }
@@ -187,7 +187,7 @@ impl Store {
     }
 }
 
-/// Writes rows into `all`, which is taken out for that: with a second reference to it, backends would copy all of it.
+/// Writes rows into `all`, which is taken out first, because a second reference would cause a copy.
 fn assign(all: &mut Tensor<2>, places: &Tensor<1, Int>, rows: Tensor<2>) {
     all.inplace(|all| all.select_assign(0, places.clone(), rows, IndexingUpdateOp::Assign));
 }

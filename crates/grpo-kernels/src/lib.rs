@@ -1,19 +1,18 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Burn's CPU backend runs element-wise work as one-thread scalar loops and, under autodiff, takes
-//! GELU, softmax and layer norm apart into primitives that each keep a tensor. On small models that
-//! costs more than the matrix products. The operations here do the same mathematics in one pass, with
-//! threads and SIMD, and give the backward pass in closed form.
+//! Burn's CPU backend runs element-wise work as single-threaded scalar loops and, with autodiff,
+//! splits GELU, softmax and layer norm into primitives that each keep a tensor. On small models
+//! that costs more than the matrix products. The operations here compute the same in one pass, with
+//! threads and SIMD, and with a closed-form backward pass.
 //!
-//! Each operation has three parts: a *plain* version in Burn's own primitives ([`plain`]), which is the
-//! oracle of the tests and what runs on every other backend; a fused forward and backward over `f32`
-//! slices, an [`Operation`](tape::Operation) of Burn's tape; and the public function that picks one by where the tensor
-//! lives. Callers never choose.
-//! [`attention_softmax`] and [`Visible`] serve the padded path: dropout on attention weights, and backends without a
-//! fused attention.
+//! Each operation has three parts: a *plain* version with Burn's primitives ([`plain`]), which is
+//! the oracle of the tests and runs on other backends; a fused forward and backward pass over `f32`
+//! slices, an autodiff [`Operation`](tape::Operation); and the public function, which selects one
+//! by the device of the tensor. [`attention_softmax`] and [`Visible`] serve padded attention:
+//! dropout on attention weights, and backends without fused attention.
 //!
-//! Results do not depend on the number of threads: work is cut into chunks of a fixed size, and sums
-//! over chunks are taken in order.
+//! Results do not depend on the number of threads: work is divided into chunks of a fixed size, and
+//! sums over chunks are taken in order.
 
 mod activation;
 mod adamw;

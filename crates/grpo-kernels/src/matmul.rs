@@ -2,14 +2,15 @@
 
 use burn::tensor::Tensor;
 
-/// `a · b`: Burn's product, to the last bit, without the clearing and copying of its result on the CPU.
+/// Returns `a · b`, bit-identical to Burn's product, without zeroing and copying the result on the
+/// CPU.
 ///
 /// # Shapes
-/// - a: `[m, k]`; b: `[k, n]`, transposed views among them
+/// - a: `[m, k]`; b: `[k, n]`, possibly transposed views
 /// - result: `[m, n]`
 ///
 /// # Panics
-/// Where the shapes disagree.
+/// Panics if the shapes do not match.
 pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     assert_eq!(a.dims()[1], b.dims()[0], "columns of the first against rows of the second");
     #[cfg(feature = "flex")]

@@ -6,14 +6,14 @@ use crate::plain;
 
 /// Layer normalisation (Ba, Kiros & Hinton 2016).
 ///
-/// `y = (x − mean) / √(variance + ε) · γ + β`, mean and (population) variance of each row.
+/// `y = (x − mean) / √(variance + ε) · γ + β`, with mean and population variance of each row.
 ///
 /// # Shapes
 /// - x: `[rows, features]`; gamma, beta: `[features]`
 /// - output: `[rows, features]`
 ///
 /// # Panics
-/// Where `gamma` or `beta` has another length than a row.
+/// Panics if the length of `gamma` or `beta` differs from that of a row.
 pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let [_, features] = x.dims();
     assert_eq!([features], gamma.dims(), "gamma against the features of x");
@@ -27,14 +27,14 @@ pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
 
 /// Root mean square layer normalisation (Zhang & Sennrich 2019, equation 4).
 ///
-/// `y = x / √(mean(x²) + ε) · γ`, the mean of each row.
+/// `y = x / √(mean(x²) + ε) · γ`, with the mean of each row.
 ///
 /// # Shapes
 /// - x: `[rows, features]`; gamma: `[features]`
 /// - output: `[rows, features]`
 ///
 /// # Panics
-/// Where `gamma` has another length than a row.
+/// Panics if the length of `gamma` differs from that of a row.
 pub fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let [_, features] = x.dims();
     assert_eq!([features], gamma.dims(), "gamma against the features of x");

@@ -1,12 +1,13 @@
-//! Sequences packed one behind another, without padding between them.
+//! Packed sequences without padding.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Sequences that stand one behind another in the rows of a matrix, and what each of their tokens sees.
+/// Sequences concatenated in the rows of a matrix, and what each token sees.
 ///
-/// The variable-length layout of FlashAttention (docs/decisions/0013), with one thing more: a sequence may continue an earlier one, as the
-/// completions of a group continue their prompt, whose rows are then there only once.
+/// The variable-length layout of FlashAttention (docs/decisions/0013), extended by continuations: a
+/// sequence may continue an earlier one, as the completions of a group continue their prompt, whose
+/// rows then exist once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packing {
     causal: bool,
@@ -16,19 +17,19 @@ pub struct Packing {
 /// Rows of one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequence {
-    /// Its rows; they begin where the sequence before it ends.
+    /// Its rows, which follow those of the previous sequence.
     pub rows: Range<usize>,
-    /// Index of the earlier sequence that it continues: all rows of that one are in front of its own. That one
-    /// continues none itself.
+    /// Index of the earlier sequence that it continues and whose rows precede its own. That
+    /// sequence continues none.
     pub behind: Option<usize>,
 }
 
-/// How the columns of queries, keys and values are cut into heads.
+/// Head layout of queries, keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// Heads of the queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Heads of keys and values; each serves `heads / kv_heads` heads of queries, which are neighbours.
+    /// Number of key/value heads; each serves `heads / kv_heads` adjacent query heads.
     pub kv_heads: usize,
     /// Columns of a head.
     pub width: usize,
@@ -47,10 +48,10 @@ impl Heads {
 }
 
 impl Packing {
-    /// With `causal`, a token sees nothing behind it.
+    /// Creates a packing; with `causal`, a token sees no later ones.
     ///
     /// # Panics
-    /// Where rows do not follow each other from 0 on, a sequence is empty, or one continues what it cannot.
+    /// Panics if rows are not contiguous from 0, a sequence is empty, or a continuation is invalid.
     pub fn new(sequences: impl Into<Arc<[Sequence]>>, causal: bool) -> Self {
         let sequences = sequences.into();
         let mut next = 0;
@@ -66,7 +67,7 @@ impl Packing {
         Self { causal, sequences }
     }
 
-    /// Sequences of these lengths, each by itself.
+    /// Creates separate sequences of these lengths.
     pub fn of_lengths(lengths: impl IntoIterator<Item = usize>, causal: bool) -> Self {
         let mut start = 0;
         let sequence = |length: usize| {
@@ -77,12 +78,12 @@ impl Packing {
         Self::new(lengths.into_iter().map(sequence).collect::<Vec<_>>(), causal)
     }
 
-    /// Whether a token sees nothing behind it.
+    /// Returns whether attention is causal.
     pub fn is_causal(&self) -> bool {
         self.causal
     }
 
-    /// In the order of their rows.
+    /// Returns the sequences in row order.
     pub fn sequences(&self) -> &[Sequence] {
         &self.sequences
     }
@@ -92,12 +93,12 @@ impl Packing {
         self.sequences.last().map_or(0, |sequence| sequence.rows.end)
     }
 
-    /// The rows in front of those of sequence `index` that its tokens see.
+    /// Returns the rows of the sequence that sequence `index` continues.
     pub fn prefix(&self, index: usize) -> Range<usize> {
         self.sequences[index].behind.map_or(0..0, |first| self.sequences[first].rows.clone())
     }
 
-    /// The position of each row in its sequence, counted from the beginning of the sequence that it continues.
+    /// Returns the position of each row, counted from the beginning of the continued sequence.
     pub fn positions(&self) -> Vec<usize> {
         let of = |index: usize| {
             let first = self.prefix(index).len();

@@ -1,5 +1,5 @@
-//! The same operations in Burn's own primitives: oracle of the fused ones, and the path of every
-//! backend for which there is no fused version.
+//! The operations with Burn's primitives: the oracle of the fused versions, and the implementation
+//! for other backends.
 
 use std::ops::Range;
 
@@ -15,8 +15,8 @@ pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     a.matmul(b)
 }
 
-/// `x · W + b`, with the numbers of the weight in `f32`; its sums are the backend's and may depend on the number of rows.
-/// See [`crate::batch_invariant_linear`].
+/// `x · W + b` with the weight in `f32`; the summation order is the backend's and may depend on the
+/// number of rows. See [`crate::batch_invariant_linear`].
 pub fn batch_invariant_linear(
     x: Tensor<2>,
     weight: Tensor<2>,
@@ -46,7 +46,7 @@ pub fn add_bias(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
 
 /// `x · Φ(x)` with the exact normal distribution function. See [`crate::gelu`].
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    // Written out: Burn's own erf-GELU is differentiated as if it were the tanh approximation.
+    // Burn's own erf-GELU has the derivative of the tanh approximation.
     let cdf = ((x.clone() * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
     x * cdf
 }
@@ -65,7 +65,7 @@ pub fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
     gate.clone() * sigmoid(gate) * up
 }
 
-/// Softmax over the keys that each query may see. See [`crate::attention_softmax`].
+/// Softmax over the visible keys of each query. See [`crate::attention_softmax`].
 pub fn attention_softmax(scores: Tensor<4>, scale: f64, visible: &Visible) -> Tensor<4> {
     let hidden = hidden(scores.dims(), visible, &scores.device());
     let scores = scores * scale;
@@ -78,7 +78,7 @@ pub fn attention_softmax(scores: Tensor<4>, scale: f64, visible: &Visible) -> Te
     )
 }
 
-/// `[batch or 1, 1, queries, keys]`: what a query doesn't see.
+/// Returns the invisible keys, `[batch or 1, 1, queries, keys]`.
 fn hidden(shape: [usize; 4], visible: &Visible, device: &Device) -> Option<Tensor<4, Bool>> {
     let [batch, _, queries, keys] = shape;
     if visible.tokens.is_none() {
@@ -106,7 +106,7 @@ pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
     normal * gamma.unsqueeze() + beta.unsqueeze()
 }
 
-/// Each row over its root mean square, then scale. See [`crate::rms_norm`].
+/// Divides each row by its root mean square, then scales. See [`crate::rms_norm`].
 pub fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let mean_square = x.clone().square().mean_dim(1);
     x / (mean_square + epsilon).sqrt() * gamma.unsqueeze()
@@ -138,7 +138,7 @@ pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
     table.select(0, ids)
 }
 
-/// Each pair turned by the angle of its row. See [`crate::rotary`].
+/// Rotates each pair by the angle of its row. See [`crate::rotary`].
 pub fn rotary(x: Tensor<2>, tables: &RotaryTables) -> Tensor<2> {
     let ([rows, columns], [_, half]) = (x.dims(), tables.cos.dims());
     let table = |table: &Tensor<2>| {

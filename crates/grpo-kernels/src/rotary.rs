@@ -6,14 +6,15 @@ use burn::tensor::Tensor;
 
 pub use tables::RotaryTables;
 
-/// Turns each pair `(x_i, x_{i + width/2})` of each head by the angle of its row, in place where nobody else holds `x`.
+/// Rotates each pair `(x_i, x_{i + width/2})` of each head by the angle of its row, in place if `x`
+/// has no other owner.
 ///
 /// # Shapes
 /// - x: `[n, heads · width]`
 /// - result: the same
 ///
 /// # Panics
-/// Where the tables have other rows, or their width is not that of heads.
+/// Panics if the tables have other rows, or their width does not fit the heads.
 pub fn rotary(x: Tensor<2>, tables: &RotaryTables) -> Tensor<2> {
     let ([rows, columns], [angles, half]) = (x.dims(), tables.cos.dims());
     assert_eq!(tables.sin.dims(), [angles, half], "sines against cosines");

@@ -1,23 +1,24 @@
-//! Pieces of the inner loops, written so that the compiler turns them into vector instructions.
+//! Inner loops that the compiler vectorises.
 //!
-//! All are `inline(always)`: they take on the instruction set of the `multiversion` function around them.
+//! All are `inline(always)`, so they use the instruction set of the calling `multiversion`
+//! function.
 
-/// Lanes of an accumulator. Fixed, so that a sum is the same whatever the vector width of the machine.
+/// Lanes of an accumulator; fixed, so that sums do not depend on the vector width of the machine.
 pub const LANES: usize = 16;
 
-/// Elements that one task of the thread pool works on in an element-wise operation.
+/// Elements per task of an element-wise operation.
 #[cfg(feature = "flex")]
 pub(crate) const CHUNK: usize = 16 * 1024;
 
-/// Rows that one task works on in a normalisation; the partial sums of the parameters' gradients are per
-/// task, added in order.
+/// Rows per task of a normalisation; partial sums of parameter gradients are per task and added in
+/// order.
 #[cfg(feature = "flex")]
 pub(crate) const ROWS: usize = 128;
 
-/// `e^x` within 2 ulp for `x` in −87..88, clamped outside.
+/// Computes `e^x` within 2 ulp for `x` in −87..88, limited outside.
 ///
-/// Cody–Waite range reduction `x = n·ln 2 + r`, `|r| ≤ ½ ln 2`, and the degree-6 polynomial of Cephes'
-/// `expf` for `e^r`.
+/// Cody–Waite range reduction `x = n·ln 2 + r`, `|r| ≤ ½ ln 2`, and the degree-6 polynomial of
+/// Cephes' `expf` for `e^r`.
 #[inline(always)]
 #[expect(
     clippy::excessive_precision,
@@ -25,7 +26,7 @@ pub(crate) const ROWS: usize = 128;
 )]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
-    // 1.5 · 2²³: what is added to it is rounded to an integer, which stands in the last bits.
+    // Adding 1.5 · 2²³ rounds to an integer in the last bits.
     let shifted = x * std::f32::consts::LOG2_E + 12_582_912.0;
     let n = shifted - 12_582_912.0;
     let r = x - n * 0.693_359_375 + n * 2.121_944_4e-4;
@@ -39,18 +40,19 @@ pub fn exp(x: f32) -> f32 {
     f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23)) * e
 }
 
-/// `(σ(x), 1 − σ(x))`, σ the logistic function: both small ones to a few ulp, down to e⁻⁸⁷.
+/// Computes `(σ(x), 1 − σ(x))` with the logistic function σ, both within a few ulp, down to e⁻⁸⁷.
 #[cfg(feature = "flex")]
 #[inline(always)]
 pub(crate) fn sigmoid(x: f32) -> (f32, f32) {
-    // Of −|x|, so that neither overflows nor comes of a difference of numbers near 1.
+    // Uses −|x|, which avoids overflow and cancellation near 1.
     let e = exp(-x.abs());
     let larger = 1.0 / (1.0 + e);
     let smaller = e * larger;
     if x < 0.0 { (smaller, larger) } else { (larger, smaller) }
 }
 
-/// Sum of `f` of what stands at the same place in slices of one length, with [`LANES`] accumulators in a fixed order.
+/// Returns the sum of `f` over slices of equal length, with [`LANES`] accumulators in a fixed
+/// order.
 #[cfg(feature = "flex")]
 #[inline(always)]
 pub(crate) fn sum<const N: usize>(of: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
@@ -74,7 +76,7 @@ pub(crate) fn sum<const N: usize>(of: [&[f32]; N], f: impl Fn([f32; N]) -> f32) 
     total
 }
 
-/// Largest of a slice; `−∞` for an empty one.
+/// Returns the maximum of a slice; `−∞` if it is empty.
 #[inline(always)]
 pub fn max(values: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];

@@ -2,10 +2,10 @@
 
 use burn::tensor::Tensor;
 
-/// `Σ x²` in f64: in f32 the sum over millions of squares loses its small ones.
+/// Returns `Σ x²` in f64, because f32 would lose small terms of a sum over millions.
 ///
 /// # Shapes
-/// - x: any, off the tape
+/// - x: any, without autodiff
 pub fn squared_norm<const D: usize>(x: Tensor<D>) -> f64 {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) {

@@ -1,4 +1,4 @@
-//! How a fused operation enters Burn's tape.
+//! Registers fused operations with Burn's autodiff.
 
 use std::fmt::Debug;
 
@@ -9,19 +9,20 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend};
 
-/// An operation on `N` float tensors of the backend `B`, with its derivative in closed form.
+/// An operation on `N` float tensors of backend `B` with a closed-form derivative.
 pub trait Operation<B: Backend, const N: usize>: Debug + Send + Sized + 'static {
-    /// What the backward pass needs of the forward pass.
+    /// State saved for the backward pass.
     type Saved: Clone + Debug + Send + 'static;
 
-    /// Returns the output, and what the gradients of the `tracked` inputs need.
+    /// Returns the output, and the state for the gradients of the `tracked` inputs.
     fn forward(
         &self,
         inputs: [FloatTensor<B>; N],
         tracked: [bool; N],
     ) -> (FloatTensor<B>, Self::Saved);
 
-    /// Returns the gradients of the inputs from that of the output: at least those of the `tracked` inputs.
+    /// Returns the gradients of the inputs from that of the output, at least those of the `tracked`
+    /// inputs.
     fn backward(
         self,
         saved: Self::Saved,
@@ -30,7 +31,7 @@ pub trait Operation<B: Backend, const N: usize>: Debug + Send + Sized + 'static 
     ) -> [Option<FloatTensor<B>>; N];
 }
 
-/// Runs an operation off the tape.
+/// Runs an operation without autodiff.
 pub fn run<B: Backend, O: Operation<B, N>, const N: usize>(
     operation: &O,
     inputs: [FloatTensor<B>; N],
@@ -38,7 +39,7 @@ pub fn run<B: Backend, O: Operation<B, N>, const N: usize>(
     operation.forward(inputs, [false; N]).0
 }
 
-/// Runs an operation, and records it on the tape if one of its inputs is tracked.
+/// Runs an operation, and records it for autodiff if an input is tracked.
 pub fn record<B: Backend, S: CheckpointStrategy, O: Operation<B, N>, const N: usize>(
     operation: O,
     inputs: [FloatTensor<Autodiff<B, S>>; N],

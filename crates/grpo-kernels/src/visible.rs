@@ -1,26 +1,25 @@
-//! Which keys a query of attention may see.
+//! Visibility of keys in attention.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which keys a query of attention may see.
+/// Keys that are visible to a query of attention.
 ///
-/// Query `i` of `q` over `k ≥ q` keys stands at column `i + k − q`: the last query lines up with the last
-/// key, so that a block of new queries over a longer cache needs no mask of its own.
+/// Query `i` of `q` over `k ≥ q` keys has column `i + k − q`: the last query is aligned with the
+/// last key, so a block of new queries over a longer cache needs no mask.
 ///
-/// A query that would see no key is padding itself. It sees the key at its own column, so that its row is
-/// finite; nobody reads the row.
+/// A query without visible keys is padding. It sees the key at its own column, so that its row is
+/// finite; the row is never used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Visible {
-    /// No key after the query; the last query lines up with the last key.
+    /// Hides keys after the query; the last query is aligned with the last key.
     pub causal: bool,
-    /// For each row of the batch, the columns of its keys that hold tokens; `None`: all of them. What is
-    /// outside is padding.
+    /// For each row of the batch, the columns of its keys that are not padding; `None` for all.
     pub tokens: Option<Arc<[Range<usize>]>>,
 }
 
 impl Visible {
-    /// Every key up to the query's own.
+    /// Every key up to the query.
     pub fn causal() -> Self {
         Self { causal: true, tokens: None }
     }
@@ -30,13 +29,13 @@ impl Visible {
         Self { causal: false, tokens: None }
     }
 
-    /// Of these, the keys that hold tokens: for each row of the batch its columns.
+    /// Restricts visibility to keys that are not padding, by columns for each row of the batch.
     #[must_use]
     pub fn within(self, tokens: impl Into<Arc<[Range<usize>]>>) -> Self {
         Self { tokens: Some(tokens.into()), ..self }
     }
 
-    /// What each query sees: `queries` ranges of columns for each row of the batch, none of them empty.
+    /// Returns `queries` ranges of visible columns for each row of the batch, none of them empty.
     pub(crate) fn columns(&self, [batch, _, queries, keys]: [usize; 4]) -> Vec<Range<usize>> {
         let of_row = |row: usize| {
             let tokens = self.tokens.as_ref().map_or(0..keys, |tokens| tokens[row].clone());
@@ -51,7 +50,7 @@ impl Visible {
     }
 
     /// # Panics
-    /// Where scores of this shape cannot be meant.
+    /// Panics if the shape of the scores does not fit.
     pub(crate) fn assert_fits(&self, [batch, _, queries, keys]: [usize; 4]) {
         assert!(queries <= keys, "{queries} queries cannot each see themselves among {keys} keys");
         let Some(tokens) = &self.tokens else { return };

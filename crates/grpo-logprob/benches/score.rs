@@ -1,8 +1,8 @@
-//! `score` from hidden states against the path through logits, forward and backward: 2,048 tokens, with a
-//! frozen head (LoRA) and with a trained one.
+//! Compares `score` from hidden states with scoring through logits, forward and backward, for 2,048
+//! tokens, with a frozen head (LoRA) and a trained one.
 //!
-//! First a table: medians of interleaved runs, and the peak of allocated memory above what was there before,
-//! without the gradient of the head. Then criterion's own measurements, one path after the other.
+//! Prints a table with medians of interleaved runs and peak allocated memory, without the gradient
+//! of the head, then Criterion's measurements.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ impl Case {
         black_box(self.weight.grad(&gradients));
     }
 
-    /// Time, and bytes above what was there before.
+    /// Returns time and peak additional bytes.
     fn measure(&self, fused: bool) -> (Duration, f64) {
         ALLOCATOR.reset_peak_memory();
         let start = Instant::now();

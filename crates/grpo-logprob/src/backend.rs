@@ -1,7 +1,7 @@
-//! The backends of the fused score, and its derivative.
+//! Backends of the fused score, and its derivative.
 //!
-//! This is the only file of the crate that knows of backends. [`ScoreKernels`] is what a backend computes;
-//! [`FusedScore`] is what Burn dispatches.
+//! This is the only file of the crate that depends on backends. A backend implements
+//! [`ScoreKernels`]; Burn dispatches [`FusedScore`].
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
@@ -13,9 +13,9 @@ use crate::fused::plain::Plain;
 use crate::fused::{self, Forward, Gradients, Problem, Wanted};
 use crate::{Head, Targets};
 
-/// Log-probabilities and entropies, `[n, 2]`.
+/// Returns log-probabilities and entropies, `[n, 2]`.
 pub(crate) fn fused_score(hidden: Tensor<2>, head: &Head, targets: Targets) -> Tensor<2> {
-    // The operation takes tensors alone: without a bias, one number that is never read.
+    // Burn dispatches on tensors only, so a missing bias is passed as a single unused number.
     let has_bias = head.bias.is_some();
     let bias = head.bias.clone().unwrap_or_else(|| Tensor::zeros([1], &head.weight.device()));
     Tensor::from_dispatch(Dispatch::fused_score(
@@ -26,7 +26,7 @@ pub(crate) fn fused_score(hidden: Tensor<2>, head: &Head, targets: Targets) -> T
     ))
 }
 
-/// What a backend computes.
+/// The computations of a backend.
 pub(crate) trait ScoreKernels: Backend {
     /// See [`fused::forward`].
     fn score_forward(problem: &Problem<'_, Self>, direct: bool) -> Forward<Self> {
@@ -43,7 +43,7 @@ pub(crate) trait ScoreKernels: Backend {
         fused::backward::<Self, Plain>(problem, forward, upstream, wanted)
     }
 
-    /// Whether no element of the column `c` of `[n, 2]` differs from 0.
+    /// Returns whether column `c` of `[n, 2]` is all 0.
     fn is_zero(of: &FloatTensor<Self>, column: usize) -> bool {
         let part = Self::float_abs(fused::columns::<Self>(of, &(column..column + 1)));
         let data = burn::tensor::try_read_sync(Self::float_into_data(Self::float_sum(part)));
@@ -53,7 +53,7 @@ pub(crate) trait ScoreKernels: Backend {
     }
 }
 
-/// What Burn dispatches by device.
+/// The operation that Burn dispatches by device.
 #[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(any(feature = "cuda", feature = "wgpu")))]
 pub(crate) trait FusedScore: Backend {
     /// `[n, 2]`.
@@ -135,7 +135,8 @@ impl<B: ScoreKernels, S: CheckpointStrategy> FusedScore for Autodiff<B, S> {
     }
 }
 
-/// The score of `targets` from hidden states, the head's weight and its bias, which counts where `has_bias`.
+/// The score of `targets` as an autodiff operation of hidden states, head weight and, if
+/// `has_bias`, bias.
 #[derive(Debug)]
 pub(crate) struct Score {
     has_bias: bool,
@@ -156,7 +157,7 @@ impl Score {
     }
 }
 
-/// What the backward pass needs; no tensor of `[n, vocabulary]`.
+/// State saved for the backward pass. It contains no tensor of `[n, vocabulary]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Saved<B: Backend> {
     inputs: [FloatTensor<B>; 3],
@@ -172,8 +173,8 @@ impl<B: ScoreKernels> Operation<B, 3> for Score {
         tracked: [bool; 3],
     ) -> (FloatTensor<B>, Saved<B>) {
         let wanted = self.wanted(tracked);
-        // With a frozen head the forward pass can make the gradient of `hidden` ready, so that logits are made
-        // once; otherwise they are made again anyway.
+        // With a frozen head, the forward pass prepares the gradient of `hidden`, so logits are
+        // computed only once.
         let direct = wanted.hidden && !wanted.weight && !wanted.bias;
         let forward = B::score_forward(&self.problem(&inputs), direct);
         (forward.scores.clone(), Saved { inputs, forward })

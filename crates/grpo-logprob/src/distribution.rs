@@ -1,24 +1,23 @@
-//! The distribution that tokens are drawn from.
+//! The sampling distribution.
 
-/// How logits become the probabilities of a draw; made by
+/// A checked sampling distribution; see
 /// [`SamplingSettings::checked`](crate::SamplingSettings::checked).
 ///
-/// In this order, which is that of transformers (its repetition penalty is a processor, and those come before
-/// the warpers temperature, top-k, top-p, min-p):
+/// The steps have the order of transformers, whose processors (repetition penalty) precede its
+/// warpers (temperature, top-k, top-p, min-p):
 ///
-/// 1. **Repetition penalty** θ (Keskar et al. 2019, arXiv:1909.05858, as transformers has it):
-///    the raw logit of a token that the sequence has already, in prompt or completion, is divided by θ where
-///    it is positive and multiplied by θ where it is not. Once, however often the token was seen.
-/// 2. **Forbidden** ids are taken out.
+/// 1. **Repetition penalty** θ (Keskar et al. 2019, arXiv:1909.05858, as in transformers): a raw logit of a token that
+///    occurs in the prompt or completion is divided by θ if it is positive, else multiplied by θ. It applies once per
+///    token, regardless of its number of occurrences.
+/// 2. **Forbidden** ids are removed.
 /// 3. **Temperature**: logits are divided by it.
-/// 4. **Top-k** (Fan et al. 2018, arXiv:1805.04833): the k most probable ids stay; of equal ones the lower.
-/// 5. **Top-p** (Holtzman et al. 2020, arXiv:1904.09751): of the softmax over what is left, the fewest most
-///    probable ids whose probabilities sum to p or more stay; of equal ones the lower, and one at least.
-/// 6. **Min-p** (Nguyen et al. 2024, arXiv:2407.01082): ids with at least min_p times the largest probability
-///    stay.
+/// 4. **Top-k** (Fan et al. 2018, arXiv:1805.04833): keeps the k most probable ids; ties keep the lower id.
+/// 5. **Top-p** (Holtzman et al. 2020, arXiv:1904.09751): keeps the fewest most probable ids whose probabilities, in the
+///    softmax over the remaining ids, sum to at least p; ties keep the lower id.
+/// 6. **Min-p** (Nguyen et al. 2024, arXiv:2407.01082): keeps ids with at least min_p times the largest probability.
 ///
-/// The draw is from the softmax over the ids that stayed. An id with a logit of −∞ has probability 0 and
-/// never stays.
+/// Tokens are drawn from the softmax over the kept ids. An id with a logit of −∞ has probability 0
+/// and is never kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingDistribution {
     pub(crate) temperature: f32,
@@ -31,50 +30,50 @@ pub struct SamplingDistribution {
 }
 
 impl SamplingDistribution {
-    /// What logits are divided by.
+    /// Returns the divisor of the logits.
     pub fn temperature(&self) -> f32 {
         self.temperature
     }
 
-    /// How many ids a draw is cut to, where it is; below the size of the vocabulary.
+    /// Returns the largest number of kept ids, if limited; smaller than the vocabulary.
     pub fn top_k(&self) -> Option<usize> {
         self.top_k
     }
 
-    /// Probability that the kept ids reach together, where a draw is cut to it; above 0 and below 1.
+    /// Returns the probability mass to keep, if limited; above 0 and below 1.
     pub fn top_p(&self) -> Option<f32> {
         self.top_p
     }
 
-    /// Part of the largest probability that a kept id has at least, where a draw is cut to it; above 0 and
+    /// Returns the smallest kept probability as a fraction of the largest, if limited; above 0 and
     /// below 1.
     pub fn min_p(&self) -> Option<f32> {
         self.min_p
     }
 
-    /// What positive logits of seen tokens are divided by and others multiplied by, where it is not 1.
+    /// Returns the repetition penalty, unless it is 1.
     pub fn repetition_penalty(&self) -> Option<f32> {
         self.repetition_penalty
     }
 
-    /// Ids that are never drawn, ascending, each once.
+    /// Returns the ids that are never drawn, ascending and distinct.
     pub fn forbidden(&self) -> &[u32] {
         &self.forbidden
     }
 
-    /// Tokens in the vocabulary, the forbidden among them.
+    /// Returns the size of the vocabulary, including forbidden ids.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }
 
-    /// Whether the ids that can be drawn hang on the logits (top-k, top-p, min-p), so that scoring needs the
-    /// kept set of each position.
+    /// Returns whether the kept ids depend on the logits (top-k, top-p, min-p). Scoring then needs
+    /// the kept ids of each position.
     pub fn is_truncated(&self) -> bool {
         self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some()
     }
 
-    /// The number that the softmax is taken of, for one logit of the model: steps 1 and 3. `seen` says whether
-    /// the sequence has its token already. Finite for every finite logit.
+    /// Returns the scaled logit (steps 1 and 3), which is finite for every finite logit. `seen`
+    /// says whether the sequence contains the token.
     pub fn scaled(&self, logit: f32, seen: bool) -> f64 {
         let logit = f64::from(logit);
         let penalised = match self.repetition_penalty.filter(|_| seen).map(f64::from) {

@@ -1,4 +1,4 @@
-//! Draws from rows of logits.
+//! Sampling tokens from rows of logits.
 
 use crate::SamplingDistribution;
 use burn::tensor::Tensor;
@@ -7,32 +7,32 @@ use rayon::prelude::*;
 
 use crate::truncate::{Candidate, truncate};
 
-/// A token that was drawn.
+/// A sampled token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draw {
     /// The token.
     pub id: u32,
     /// Its log-probability under the distribution.
     pub logprob: f32,
-    /// The ids that could be drawn, where the distribution is truncated; scoring has to use the same set.
+    /// The kept ids if the distribution is truncated; scoring must use the same ids.
     pub kept: Option<TokenSet>,
 }
 
-/// The token at `uniform` in `[0, 1)` of the cumulative distribution, in the order of ids.
+/// Returns the token at `uniform` in `[0, 1)` of the cumulative distribution, in the order of ids.
 ///
-/// `seen` are the tokens of the sequence so far, prompt and completion, in any order; only a repetition
-/// penalty looks at them. All arithmetic is in f64, and sums are taken in the order of ids, so that the
-/// result is a function of the arguments to the last bit.
+/// `seen` contains the tokens of prompt and completion in any order; only a repetition penalty uses
+/// them. All arithmetic is in f64 and sums follow the order of ids, so equal arguments give a
+/// bit-identical result.
 ///
 /// # Shapes
 /// - logits: `[vocabulary]`
 ///
 /// # Errors
-/// A logit that may be drawn is NaN or +∞, or all of them are −∞: the model has diverged, and no token is
-/// right.
+/// Returns an error if a candidate logit is NaN or +∞, or if all are −∞: the model has diverged.
 ///
 /// # Panics
-/// Where the logits are not one for each id of the distribution's vocabulary, or a seen id is outside it.
+/// Panics if the number of logits is not the vocabulary size, or if a seen id is outside of the
+/// vocabulary.
 pub fn draw(
     logits: &[f32],
     seen: &[u32],
@@ -41,7 +41,7 @@ pub fn draw(
 ) -> Result<Draw, NotFinite> {
     let mut candidates = candidates(logits, seen, distribution)?;
     let scaled = candidates.iter().map(|candidate| candidate.scaled);
-    // No truncation cuts the largest, so it is known before.
+    // No truncation removes the largest, so it is known beforehand.
     let largest = scaled.fold(f64::NEG_INFINITY, f64::max);
     truncate(&mut candidates, largest, distribution);
     let weights: Vec<f64> = candidates.iter().map(|c| c.weight(largest)).collect();
@@ -50,7 +50,7 @@ pub fn draw(
     let mut remaining = uniform * total;
     let mut chosen = None;
     for (candidate, &weight) in candidates.iter().zip(&weights) {
-        // Rounding may leave `remaining` above the last weight: then the last possible id is the draw.
+        // Rounding may leave `remaining` above the last weight; the last possible id is then drawn.
         if weight > 0.0 {
             chosen = Some(candidate);
             if remaining < weight {
@@ -68,7 +68,8 @@ pub fn draw(
     Ok(Draw { id: chosen.id, logprob: logprob.min(0.0), kept })
 }
 
-/// [`draw`] for each row. On the CPU logits are read where they lie, elsewhere they come to the host.
+/// Calls [`draw`] for each row. On the CPU logits are read in place, on other devices they are
+/// copied to the host.
 ///
 /// # Shapes
 /// - logits: `[n, vocabulary]`
@@ -78,7 +79,7 @@ pub fn draw(
 /// As [`draw`].
 ///
 /// # Panics
-/// As [`draw`], and where the numbers of rows differ.
+/// As [`draw`]; also if the numbers of rows differ.
 pub fn draw_rows(
     logits: Tensor<2>,
     seen: &[&[u32]],
@@ -96,12 +97,12 @@ pub fn draw_rows(
     })
 }
 
-/// There is no distribution to draw from.
+/// The logits define no distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the model's logits are not finite: it has diverged, or its weights are damaged")]
 pub struct NotFinite;
 
-/// The ids with a probability above 0 before truncation, ascending; one at least.
+/// Returns the ids with a probability above 0 before truncation, ascending; at least one.
 fn candidates(
     logits: &[f32],
     seen: &[u32],
@@ -110,7 +111,7 @@ fn candidates(
     assert_eq!(logits.len(), distribution.vocabulary(), "one logit for each id of the vocabulary");
     let mut scaled: Vec<f64> = logits.iter().map(|&l| distribution.scaled(l, false)).collect();
     if distribution.repetition_penalty().is_some() {
-        // From the logits, so that a token that was seen twice is not penalised twice.
+        // Read from the logits, so that a repeated token is penalised once.
         for &id in seen {
             scaled[id as usize] = distribution.scaled(logits[id as usize], true);
         }

@@ -1,6 +1,6 @@
-//! What cannot be sampled from.
+//! Errors of sampling distributions.
 
-/// A distribution that cannot be sampled, in one sentence.
+/// An invalid sampling distribution.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 #[error("{problem}")]
 pub struct DistributionError {
@@ -13,7 +13,7 @@ impl DistributionError {
         Self { setting, problem: problem.into() }
     }
 
-    /// The field of [`SamplingSettings`](crate::SamplingSettings) that is at fault.
+    /// Returns the invalid field of [`SamplingSettings`](crate::SamplingSettings).
     pub fn setting(&self) -> &'static str {
         self.setting
     }

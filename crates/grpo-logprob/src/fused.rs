@@ -1,8 +1,8 @@
 //! Scores from hidden states, tile by tile.
 //!
-//! The algorithm is here, once, in the operations of any backend; what is done to the elements of a tile is
-//! behind [`Steps`], with a version in Burn's operations ([`plain`]) and one in vectorised loops for `f32` on
-//! the CPU ([`cpu`]).
+//! The algorithm is written once with backend operations. [`Steps`] processes the elements of a
+//! tile, either with Burn's operations ([`plain`]) or with vectorised `f32` loops on the CPU
+//! ([`cpu`]).
 
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;
@@ -17,13 +17,13 @@ use burn::tensor::Slice;
 use crate::Targets;
 use crate::tiles::Tiles;
 
-/// Positions that are worked on at the same time: enough for a matrix product to run at full speed.
+/// Positions per tile: enough for a matrix product to run at full speed.
 const POSITIONS: usize = 2048;
-/// Ids that are worked on at the same time. The same for any number of positions, so that the sums of a position
-/// are cut alike whatever it is scored with.
+/// Ids per tile. It does not depend on the number of positions, so the sums of a position do not
+/// depend on the batch.
 const IDS: usize = 2048;
 
-/// What is scored: `n` hidden states against a head.
+/// Hidden states to score against a head.
 pub(crate) struct Problem<'a, B: Backend> {
     /// `[n, width]`.
     pub(crate) hidden: &'a FloatTensor<B>,
@@ -34,25 +34,25 @@ pub(crate) struct Problem<'a, B: Backend> {
     pub(crate) targets: &'a Targets,
 }
 
-/// What the forward pass gives, and the backward pass needs of it.
+/// Result of the forward pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Forward<B: Backend> {
     /// Log-probability and entropy of each position, `[n, 2]`.
     pub(crate) scores: FloatTensor<B>,
     /// `ln Σ exp(scaled logit)` of each position, `[n, 1]`.
     pub(crate) log_normalizer: FloatTensor<B>,
-    /// `∂ logprob / ∂ hidden`, `[n, width]`, where it was asked for.
+    /// `∂ logprob / ∂ hidden`, `[n, width]`, if requested.
     pub(crate) direction: Option<FloatTensor<B>>,
 }
 
-/// The gradients that were asked for.
+/// The requested gradients.
 pub(crate) struct Gradients<B: Backend> {
     pub(crate) hidden: Option<FloatTensor<B>>,
     pub(crate) weight: Option<FloatTensor<B>>,
     pub(crate) bias: Option<FloatTensor<B>>,
 }
 
-/// Which gradients are asked for.
+/// Which gradients are requested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) hidden: bool,
@@ -60,41 +60,43 @@ pub(crate) struct Wanted {
     pub(crate) bias: bool,
 }
 
-/// What is done to the elements of a tile. Ranges of ids come in ascending order.
+/// Operations on the elements of a tile. Ranges of ids are visited in ascending order.
 pub(crate) trait Steps<B: Backend> {
     /// Running maximum and sums of each position.
     type Running;
 
     fn start(like: &FloatTensor<B>, positions: usize) -> Self::Running;
 
-    /// Takes note of the logits of a tile, `[positions, ids]`. Where `weigh`, gives
+    /// Adds the logits of a tile, `[positions, ids]`, to the running sums. With `weigh`, returns
     /// `exp(scaled logit − running maximum) · ∂ scaled logit / ∂ logit · temperature`.
     fn absorb(
         running: &mut Self::Running,
         logits: FloatTensor<B>,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
         weigh: bool,
     ) -> Option<FloatTensor<B>>;
 
-    /// `sum · exp(old maximum − new maximum) + term` for the tile absorbed last, `[positions, width]`.
+    /// Returns `sum · exp(old maximum − new maximum) + term` for the last tile,
+    /// `[positions, width]`.
     fn accumulate(
         running: &Self::Running,
         sum: FloatTensor<B>,
         term: FloatTensor<B>,
     ) -> FloatTensor<B>;
 
-    /// `[positions, 2]` of scores and `[positions, 1]` of log-normalizers.
+    /// Returns scores, `[positions, 2]`, and log-normalizers, `[positions, 1]`.
     fn finish(running: &Self::Running) -> [FloatTensor<B>; 2];
 
-    /// From `Σ_v exp(x_v − maximum) W_v` to the derivative of the log-probability by the hidden state.
+    /// Converts `Σ_v exp(x_v − maximum) W_v` to the derivative of the log-probability by the hidden
+    /// state.
     fn direction(
         running: &Self::Running,
         sum: FloatTensor<B>,
         weight: &FloatTensor<B>,
-        at: &Place<'_>,
+        at: &TilePosition<'_>,
     ) -> FloatTensor<B>;
 
-    /// Gradient of the logits of a tile, `[positions, ids]`.
+    /// Returns the gradient of the logits of a tile, `[positions, ids]`.
     ///
     /// `scores`, `upstream`: `[positions, 2]`; `log_normalizer`: `[positions, 1]`.
     fn gradient(
@@ -102,38 +104,38 @@ pub(crate) trait Steps<B: Backend> {
         scores: &FloatTensor<B>,
         log_normalizer: &FloatTensor<B>,
         upstream: &FloatTensor<B>,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
     ) -> FloatTensor<B>;
 
     fn zeros(like: &FloatTensor<B>, shape: [usize; 2]) -> FloatTensor<B>;
 
-    /// `a · b`.
+    /// Returns `a · b`.
     fn matmul(a: FloatTensor<B>, b: FloatTensor<B>) -> FloatTensor<B>;
 
-    /// Whether a gradient of the weight is better built by rows of `[vocabulary, width]`.
+    /// Returns whether the weight's gradient is faster to accumulate as `[vocabulary, width]`.
     fn is_transposed(weight: &FloatTensor<B>) -> bool;
 }
 
-/// Which tile.
-pub(crate) struct Place<'a> {
+/// Positions and ids of a tile.
+pub(crate) struct TilePosition<'a> {
     pub(crate) targets: &'a Targets,
     pub(crate) tiles: Tiles<'a>,
     pub(crate) positions: Range<usize>,
     pub(crate) ids: Range<usize>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> TilePosition<'a> {
     fn new(targets: &'a Targets, positions: Range<usize>) -> Self {
         Self { targets, tiles: Tiles::new(targets, positions.clone()), positions, ids: 0..0 }
     }
 
-    /// The tokens of the positions.
+    /// Returns the tokens of the positions.
     pub(crate) fn chosen(&self) -> &'a [u32] {
         &self.targets.ids()[self.positions.clone()]
     }
 }
 
-/// Scores; with the direction of the hidden gradient where `direct`.
+/// Computes the scores and, with `direct`, the direction of the hidden gradient.
 pub(crate) fn forward<B: Backend, S: Steps<B>>(
     problem: &Problem<'_, B>,
     direct: bool,
@@ -142,7 +144,7 @@ pub(crate) fn forward<B: Backend, S: Steps<B>>(
     for positions in problem.position_ranges() {
         let hidden = rows::<B>(problem.hidden, &positions);
         let mut running = S::start(&hidden, positions.len());
-        let mut at = Place::new(problem.targets, positions.clone());
+        let mut at = TilePosition::new(problem.targets, positions.clone());
         let mut sum: Option<FloatTensor<B>> = None;
         for ids in problem.id_ranges() {
             at.ids = ids.clone();
@@ -168,7 +170,7 @@ pub(crate) fn forward<B: Backend, S: Steps<B>>(
     }
 }
 
-/// Gradients by making the tiles again; `upstream`: `[n, 2]`.
+/// Computes gradients by recomputing the tiles; `upstream`: `[n, 2]`.
 pub(crate) fn backward<B: Backend, S: Steps<B>>(
     problem: &Problem<'_, B>,
     forward: &Forward<B>,
@@ -183,7 +185,7 @@ pub(crate) fn backward<B: Backend, S: Steps<B>>(
         let part = |of: &FloatTensor<B>| rows::<B>(of, &positions);
         let (scores, normalizer) = (part(&forward.scores), part(&forward.log_normalizer));
         let upstream = part(upstream);
-        let mut at = Place::new(problem.targets, positions.clone());
+        let mut at = TilePosition::new(problem.targets, positions.clone());
         let mut hidden_gradient: Option<FloatTensor<B>> = None;
         let mut bias_parts = Vec::new();
         for ids in problem.id_ranges() {
@@ -237,7 +239,7 @@ impl<B: Backend> Problem<'_, B> {
     }
 }
 
-/// A gradient of the weight that grows tile by tile, in place.
+/// A gradient of the weight, accumulated tile by tile in place.
 struct WeightGradient<B: Backend> {
     /// `[width, vocabulary]`, or `[vocabulary, width]`.
     sum: Option<FloatTensor<B>>,
@@ -269,7 +271,8 @@ impl<B: Backend> WeightGradient<B> {
             (term, [slice(&(0..width)), slice(ids)])
         };
         let term = B::float_add(term, B::float_slice(sum.clone(), &place));
-        // The slice above is gone, so this is the only owner, and the assignment is in place.
+        // The slice above was dropped, so the tensor has one owner and the assignment happens in
+        // place.
         self.sum = Some(B::float_slice_assign(sum, &place, term));
     }
 

@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 //!
-//! A sampler and a trainer that disagree about a token's probability train on a wrong ratio, and nobody
-//! notices. So both come here, and nothing else in the workspace takes a log-softmax: [`draw`] picks a
-//! token from one row of logits and says its log-probability; [`score`] gives the differentiable
-//! log-probabilities and entropies of tokens that were drawn, from hidden states and the head's weights, and
-//! never holds the logits of all positions; [`score_logits`] does the same from logits. All use the
-//! distribution that [`SamplingSettings`] describe, checked into a [`SamplingDistribution`]: a repetition penalty, logits divided by the temperature,
-//! forbidden ids left out, and, where sampling was truncated, a softmax over the ids that were kept.
+//! A sampler and a trainer that disagree about a token's probability train on a wrong importance
+//! ratio without any visible error. Both therefore use this crate, and no other crate of the
+//! workspace computes a log-softmax. [`draw`] samples a token from a row of logits and returns its
+//! log-probability. [`score`] computes differentiable log-probabilities and entropies of sampled
+//! tokens from hidden states and the head's weights, without storing the logits of all positions;
+//! [`score_logits`] computes them from logits. All of them use the distribution of
+//! [`SamplingSettings`], checked into a
+//! [`SamplingDistribution`]: a repetition penalty, logits divided by the temperature, forbidden ids removed and, if
+//! sampling was truncated, a softmax over the kept ids.
 
 mod backend;
 mod distribution;

@@ -1,4 +1,4 @@
-//! Log-probabilities and entropies of tokens that were drawn, differentiable.
+//! Differentiable log-probabilities and entropies of sampled tokens.
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
@@ -6,7 +6,7 @@ use burn::tensor::{Bool, Int, Tensor, TensorData};
 use crate::tiles::{EXCLUDED, Tile, Tiles};
 use crate::{Head, Targets, backend};
 
-/// What is known of each position.
+/// Log-probability and entropy of each position.
 #[derive(Clone, Debug)]
 pub struct Scores {
     /// `log π(id)` under the sampling distribution, `[n]`.

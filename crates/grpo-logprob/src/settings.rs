@@ -59,15 +59,12 @@ impl SamplingSettings {
         }
         if let Some(top_p) = self.top_p.filter(|&p| !(p > 0.0 && p <= 1.0)) {
             let expected = "use a number above 0 and at most 1 (1 keeps all tokens)";
-            return refuse(
-                "top_p",
-                format!("top_p = {top_p} is no probability to reach; {expected}"),
-            );
+            return refuse("top_p", format!("top_p = {top_p} is not a probability; {expected}"));
         }
         if let Some(min_p) = self.min_p.filter(|p| !(0.0..1.0).contains(p)) {
             let expected = "use 0 or more and less than 1 (0 keeps all tokens)";
             let problem =
-                format!("min_p = {min_p} is no part of the largest probability; {expected}");
+                format!("min_p = {min_p} is not a fraction of the largest probability; {expected}");
             return refuse("min_p", problem);
         }
         match self.repetition_penalty.filter(|penalty| !(0.01..=100.0).contains(penalty)) {

@@ -1,4 +1,4 @@
-//! Which ids can be drawn: top-k, top-p and min-p, in this order.
+//! Truncation of a distribution: top-k, top-p and min-p, in this order.
 
 use std::cmp::Ordering;
 
@@ -8,25 +8,25 @@ use crate::SamplingDistribution;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) id: u32,
-    /// What the softmax is taken of; finite.
+    /// The finite scaled logit.
     pub(crate) scaled: f64,
 }
 
 impl Candidate {
-    /// Its probability as a part of the largest one's.
+    /// Returns the probability relative to the largest.
     pub(crate) fn weight(&self, largest: f64) -> f64 {
         (self.scaled - largest).exp()
     }
 
     fn most_probable_first(&self, other: &Self) -> Ordering {
-        // Not `total_cmp`, which takes 0 for more than −0.
+        // `total_cmp` would order 0 above −0.
         let by_scaled = other.scaled.partial_cmp(&self.scaled).expect("scaled logits are finite");
         by_scaled.then(self.id.cmp(&other.id))
     }
 }
 
-/// Takes the ids out that `distribution` cuts; the others stay in the order of ids. `largest` is the largest
-/// of their scaled logits.
+/// Removes the ids that `distribution` truncates; the others keep their order. `largest` is the
+/// largest scaled logit.
 pub(crate) fn truncate(
     candidates: &mut Vec<Candidate>,
     largest: f64,
@@ -38,7 +38,7 @@ pub(crate) fn truncate(
         keep_down_to(&last, candidates);
     }
     if let Some(p) = distribution.top_p() {
-        // Of the softmax over what top-k left, with `largest` for a unit.
+        // The softmax is taken over the ids that top-k kept, relative to `largest`.
         let total: f64 = candidates.iter().map(|candidate| candidate.weight(largest)).sum();
         let last = last_of_nucleus(candidates.clone(), f64::from(p) * total, largest);
         keep_down_to(&last, candidates);
@@ -48,10 +48,11 @@ pub(crate) fn truncate(
     }
 }
 
-/// The first candidate, from the most probable down, with which the weights reach `wanted`.
+/// Returns the candidate at which the cumulated weights, from the most probable down, reach
+/// `wanted`.
 ///
-/// A nucleus is mostly small against the vocabulary, so ever larger pieces of it are selected and sorted. The
-/// weights are added in that order whatever the pieces are.
+/// A nucleus is usually small compared with the vocabulary, so ever larger pieces are selected and
+/// sorted. The order of summation does not depend on the pieces.
 fn last_of_nucleus(mut candidates: Vec<Candidate>, wanted: f64, largest: f64) -> Candidate {
     let mut rest = candidates.as_mut_slice();
     let mut sum = 0.0;
@@ -73,7 +74,7 @@ fn last_of_nucleus(mut candidates: Vec<Candidate>, wanted: f64, largest: f64) ->
         rest = tail;
         piece *= 4;
     }
-    // Rounding may leave the sum of all below p of their sum in another order.
+    // In another order of summation, rounding may leave the total below p times itself.
     last.expect("a distribution has a candidate")
 }
 

@@ -1,4 +1,4 @@
-//! Multi-head self-attention, with heads that may share keys and values.
+//! Multi-head self-attention with optional grouped heads.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -54,7 +54,8 @@ impl Attention {
         Ok(Self { inputs, output, query_norm, key_norm, heads })
     }
 
-    /// `[tokens, width]` → the same; `cache` with the layer's index where the tokens see it.
+    /// Computes `[tokens, width]` → `[tokens, width]`; `cache` with the layer's index if the tokens
+    /// use it.
     pub(crate) fn forward(
         &self,
         x: Tensor<2>,
@@ -76,7 +77,7 @@ impl Attention {
                     let [query, keys, values] = self.query_key_value(x, pass);
                     match pass.dropout.is_on() {
                         false => attention(query, keys, values, self.heads, scale, &packing),
-                        // Weights of which some are dropped have to be there.
+                        // Dropout needs the attention weights explicitly.
                         true => {
                             let drop = |weights| pass.dropout.apply(weights);
                             padded_attention(query, keys, values, self.heads, scale, &packing, drop)
@@ -97,7 +98,8 @@ impl Attention {
         self.inputs.iter_mut().chain([&mut self.output]).collect()
     }
 
-    /// `[n, heads · width]` of queries, `[n, kv heads · width]` of keys and of values; normed and turned.
+    /// Returns queries `[n, heads · width]`, keys and values `[n, kv heads · width]`, normed and
+    /// rotated.
     fn query_key_value(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> [Tensor<2>; 3] {
         let (queries, keys) = (self.heads.query_columns(), self.heads.key_columns());
         let [query, key, value] = match self.inputs.as_slice() {

@@ -40,7 +40,8 @@ impl Block {
         })
     }
 
-    /// `[tokens, width]` → the same; `cache` with the layer's index where the tokens see it.
+    /// Computes `[tokens, width]` → `[tokens, width]`; `cache` with the layer's index if the tokens
+    /// use it.
     pub(crate) fn forward(
         &self,
         x: Tensor<2>,

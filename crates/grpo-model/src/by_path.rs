@@ -1,4 +1,4 @@
-//! The parameters of a module by their paths: what belongs to them (an optimizer's moments), and other values for them.
+//! Parameters of a module by path, for optimizer moments and other values.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -12,45 +12,45 @@ use crate::{Frozen, LanguageModel, ModelError};
 
 /// A float parameter of a module.
 pub struct Parameter {
-    /// New in every process.
+    /// Differs between processes.
     pub id: ParamId,
-    /// As `blocks.0.attention.query.weight`: what outlasts the process.
+    /// Path such as `blocks.0.attention.query.weight`, stable between processes.
     pub path: String,
     /// Lengths of its axes.
     pub shape: Vec<usize>,
-    /// Whether a gradient could reach it.
+    /// Whether it is part of an autodiff graph.
     pub is_on_tape: bool,
-    /// What it is a part of, in Burn's words, such as `Struct:Linear`.
+    /// The owning module as Burn names it, such as `Struct:Linear`.
     pub(crate) owner: String,
     value: Box<dyn Fn() -> Tensor<1>>,
 }
 
 impl Parameter {
-    /// How many numbers it has.
+    /// Returns the number of elements.
     pub fn num_elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Its numbers in the order of rows, off the tape, and in f32 however they are held. Made when they are asked for;
-    /// what is held in f32, row after row, is shared.
+    /// Returns its elements in row order and f32, without autodiff. Computed on demand; contiguous
+    /// f32 data is shared.
     pub fn value(&self) -> Tensor<1> {
         (self.value)()
     }
 
-    /// Whether it is the matrix of a linear layer.
+    /// Returns whether it is the matrix of a linear layer.
     pub(crate) fn is_linear_weight(&self) -> bool {
         self.owner == "Struct:Linear" && self.path.rsplit('.').next() == Some("weight")
     }
 }
 
-/// Each float parameter that `module` shows to a visitor, in its order.
+/// Returns each float parameter that `module` shows to a visitor, in order.
 pub fn parameters<M: Module>(module: &M) -> Vec<Parameter> {
     let mut visitor = Parameters { around: Vec::new(), found: Vec::new() };
     module.visit(&mut visitor);
     visitor.found
 }
 
-/// Burn tells the path piece by piece.
+/// Collects the path, which Burn passes piece by piece.
 struct Parameters {
     /// Names and kinds of the modules around the parameter.
     around: Vec<(String, String)>,
@@ -87,10 +87,11 @@ impl ModuleVisitor for Parameters {
 }
 
 impl<M: LanguageModel> Frozen<M> {
-    /// The same model with the values of [`read_tensors`], which `path` is named by in errors.
+    /// Returns the model with the values of [`read_tensors`]; errors name `path`.
     ///
     /// # Errors
-    /// A parameter that is not there or has another size there; a tensor that no parameter is for.
+    /// Returns an error if a parameter is missing or has another size, or if a tensor belongs to no
+    /// parameter.
     pub fn with_values(
         self,
         values: BTreeMap<String, TensorData>,
@@ -108,7 +109,7 @@ impl<M: LanguageModel> Frozen<M> {
 }
 
 struct Replace<'a> {
-    /// Of the parameters that are left.
+    /// Remaining parameters.
     paths: VecDeque<String>,
     values: BTreeMap<String, TensorData>,
     file: &'a Path,
@@ -135,10 +136,10 @@ impl ModuleMapper for Replace<'_> {
     }
 }
 
-/// The tensors of a safetensors file, which are finite.
+/// Reads the tensors of a safetensors file.
 ///
 /// # Errors
-/// A file that cannot be read or is not whole, or has numbers that are not finite.
+/// Returns an error if the file cannot be read, is truncated, or contains non-finite numbers.
 pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, TensorData>, ModelError> {
     let mut file = Checkpoint::of_file(path)?;
     let names: Vec<String> = file.names().map(str::to_owned).collect();

@@ -1,22 +1,22 @@
-//! What a model remembers of the tokens that it has seen, while sampling.
+//! The KV cache of sampling.
 
 use burn::tensor::{Device, Tensor};
 use grpo_kernels::{Heads, KvPages, PAGE, Seen};
 
 use crate::TokenBatch;
 
-/// Keys and values of sequences that grow, in each layer.
+/// Keys and values of growing sequences in each layer.
 ///
-/// Memory is in pages, written in place. Sequences that were forked from one share the pages that were full; pages of
-/// closed sequences are used again. So it grows with the tokens that are remembered at the same time, and not with
-/// those of a run.
+/// Memory consists of pages that are written in place. Sequences forked from one share its full
+/// pages, and pages of closed sequences are reused. Memory therefore grows with the number of
+/// tokens cached at the same time, not with the run.
 #[derive(Clone, Debug, Default)]
 pub struct KvCache {
     layers: Vec<KvPages>,
     sequences: Vec<Option<Cached>>,
-    /// Which of them are closed.
+    /// Closed sequences.
     closed: Vec<usize>,
-    /// How many sequences have a page.
+    /// Number of sequences that use a page.
     users: Vec<u32>,
     free: Vec<u32>,
 }
@@ -28,33 +28,33 @@ pub struct CacheSlot(usize);
 #[derive(Clone, Debug, Default)]
 struct Cached {
     pages: Vec<u32>,
-    /// Vectors remembered, those of a prefix among them.
+    /// Number of cached vectors, including a prefix.
     length: usize,
-    /// Vectors of a prefix at the front, which have no position of their own.
+    /// Number of prefix vectors, which have no position.
     prefix: usize,
 }
 
-/// Where the tokens of a pass go, and what each of them sees.
+/// Where the tokens of a pass are written, and what each of them sees.
 #[derive(Debug)]
 pub(crate) struct CachePlan {
-    /// Of each row: page · [`PAGE`] and the position in it.
+    /// For each row: page · [`PAGE`] + position in the page.
     places: Vec<usize>,
-    /// Of each row: its sequence, and how much of it.
+    /// For each row: its sequence, and how much of it is visible.
     seen: Vec<(usize, usize)>,
 }
 
 impl KvCache {
-    /// A cache that has seen nothing.
+    /// Creates an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new sequence, empty.
+    /// Opens an empty sequence.
     pub fn open(&mut self) -> CacheSlot {
         self.enter(Cached::default())
     }
 
-    /// A new sequence that remembers what `slot` does. Only a page that is not full is copied.
+    /// Opens a copy of `slot`. Only a partly filled page is copied.
     pub fn fork(&mut self, slot: CacheSlot) -> CacheSlot {
         let mut fork = self.sequence(slot).clone();
         if !fork.length.is_multiple_of(PAGE) {
@@ -69,7 +69,7 @@ impl KvCache {
         self.enter(fork)
     }
 
-    /// Forgets a sequence.
+    /// Closes a sequence.
     pub fn close(&mut self, slot: CacheSlot) {
         let sequence = self.sequences[slot.0].take().expect("a slot is closed once");
         self.closed.push(slot.0);
@@ -81,23 +81,23 @@ impl KvCache {
         }
     }
 
-    /// Tokens remembered of a sequence, and vectors of a prefix.
+    /// Returns the number of cached tokens and prefix vectors of a sequence.
     pub fn length(&self, slot: CacheSlot) -> usize {
         self.sequence(slot).length
     }
 
-    /// Pages that there is memory for, of [`PAGE`] positions each.
+    /// Returns the number of allocated pages of [`PAGE`] positions.
     pub fn pages(&self) -> usize {
         self.users.len()
     }
 
-    /// Tokens remembered of a sequence.
+    /// Returns the number of cached tokens of a sequence.
     pub(crate) fn tokens(&self, slot: CacheSlot) -> usize {
         let sequence = self.sequence(slot);
         sequence.length - sequence.prefix
     }
 
-    /// Makes room for `tokens`, which continue `slots`, each behind `prefix` vectors.
+    /// Reserves space for `tokens`, which continue `slots`, each after `prefix` vectors.
     pub(crate) fn plan(
         &mut self,
         tokens: &TokenBatch,
@@ -127,7 +127,7 @@ impl KvCache {
         plan
     }
 
-    /// Makes the layers of a model, or room in them for the pages that there are now.
+    /// Creates the layers of a model, or grows them to the current number of pages.
     pub(crate) fn prepare(&mut self, layers: usize, heads: Heads, device: &Device) {
         if self.layers.is_empty() {
             self.layers = (0..layers).map(|_| KvPages::new(heads, device)).collect();
@@ -135,8 +135,8 @@ impl KvCache {
         self.grow_layers();
     }
 
-    /// Takes note of the keys and values of the rows of a plan in `layer`, and gives what their queries make of all
-    /// that they see.
+    /// Stores keys and values of a plan's rows in `layer`, and returns the attention output of
+    /// their queries.
     pub(crate) fn attend(
         &mut self,
         layer: usize,
@@ -167,7 +167,7 @@ impl KvCache {
         }
     }
 
-    /// A page that nobody has, for one sequence. The layers may lack it until [`Self::grow_layers`], which is once for
+    /// Takes a free page. Layers may lack it until [`Self::grow_layers`], which is called once for
     /// many pages.
     fn take_page(&mut self) -> u32 {
         let page = self.free.pop().unwrap_or_else(|| {

@@ -1,6 +1,7 @@
-//! Reading safetensors, one file or several, a tensor at a time.
+//! Reads safetensors, in one or several files, tensor by tensor.
 //!
-//! Only headers are read ahead: a model of many gigabytes is loaded without ever holding a file as a whole.
+//! Only headers are read ahead, so a model of many gigabytes is loaded without holding a whole file
+//! in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,31 +10,31 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::f16;
-use grpo_data::{json_reason, regular_file};
+use grpo_data::{json_reason, parse_json, regular_file};
 use safetensors::tensor::{Dtype, Metadata};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::ModelError;
 
-/// Name of the weights file in a model folder.
+/// Name of the weights file.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
-/// Name of the list of files where the weights are in several.
+/// Name of the index of sharded weights.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
-/// A header larger than this is damage; the largest real ones have a few megabytes.
+/// A larger header is damaged; the largest real ones have a few megabytes.
 const LARGEST_HEADER: u64 = 100_000_000;
 
 /// The tensors of one or several safetensors files.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    /// For messages: the file, or the list of files.
+    /// The file or index, for messages.
     path: PathBuf,
     files: Vec<Opened>,
-    /// Which file has the tensor.
+    /// The file of each tensor.
     places: BTreeMap<String, usize>,
 }
 
-/// A tensor out of a file.
+/// A tensor in a file.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) shape: Vec<usize>,
@@ -45,16 +46,17 @@ struct Opened {
     path: PathBuf,
     file: File,
     header: Metadata,
-    /// Where the first tensor begins.
+    /// Offset of the first tensor.
     start: u64,
 }
 
 impl Checkpoint {
-    /// Opens the weights of a model folder: `model.safetensors`, or the files that `model.safetensors.index.json`
-    /// lists.
+    /// Opens the weights of a model folder: `model.safetensors`, or the files in
+    /// `model.safetensors.index.json`.
     ///
     /// # Errors
-    /// A file that cannot be read or is not whole; a tensor that is in two files, or not in the one listed.
+    /// Returns an error if a file cannot be read or is truncated, or if a tensor is in two files or
+    /// not in the listed one.
     pub(crate) fn of_folder(folder: &Path) -> Result<Self, ModelError> {
         let (single, index) = (folder.join(WEIGHTS_FILE), folder.join(INDEX_FILE));
         if single.exists() {
@@ -66,15 +68,16 @@ impl Checkpoint {
         }
         let broken = |message: String| ModelError::in_file(&index, message);
         let text = regular_file::read_to_string(&index).map_err(read_error(&index))?;
-        let list: Index =
-            serde_json::from_str(&text).map_err(|error| broken(json_reason(&error)))?;
+        let list: Index = parse_json(&text).map_err(broken)?;
         let names: BTreeSet<&String> = list.weight_map.values().collect();
         let mut files = Vec::new();
         let mut places = BTreeMap::new();
         for name in names {
-            // The list is a file of somebody else's: it names neighbours and nothing further away.
+            // The index is not trusted: it may name files in the same folder only.
             if Path::new(name).file_name() != Some(name.as_ref()) {
-                return Err(broken(format!("'{name}' is not the name of a file beside it")));
+                return Err(broken(format!(
+                    "'{name}' is not the name of a file in the same folder"
+                )));
             }
             let opened = Opened::open(&folder.join(name))?;
             for tensor in opened.header.offset_keys() {
@@ -95,36 +98,37 @@ impl Checkpoint {
         Ok(Self { path: index, files, places })
     }
 
-    /// Opens one file.
+    /// Opens a file.
     ///
     /// # Errors
-    /// A file that cannot be read or is not whole.
+    /// Returns an error if the file cannot be read or is truncated.
     pub(crate) fn of_file(path: &Path) -> Result<Self, ModelError> {
         let opened = Opened::open(path)?;
         let places = opened.header.offset_keys().into_iter().map(|name| (name, 0)).collect();
         Ok(Self { path: path.to_owned(), files: vec![opened], places })
     }
 
-    /// The file, or the list of files.
+    /// Returns the path of the file or index.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The names of its tensors.
+    /// Returns the names of its tensors.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.places.keys().map(String::as_str)
     }
 
-    /// The free text beside the tensors.
+    /// Returns a value of the metadata.
     pub(crate) fn metadata(&self, key: &str) -> Option<&str> {
         let texts = self.files.iter().filter_map(|file| file.header.metadata().as_ref());
         texts.filter_map(|text| text.get(key)).map(String::as_str).next()
     }
 
-    /// Reads a tensor, which is then no longer one of those left.
+    /// Reads a tensor and removes it from the remaining ones.
     ///
     /// # Errors
-    /// No such tensor, or one of numbers that we do not read or that are not finite.
+    /// Returns an error if there is no such tensor, if its type is not supported, or if it is not
+    /// finite.
     pub(crate) fn take(&mut self, name: &str) -> Result<Stored, ModelError> {
         let Some(place) = self.places.remove(name) else {
             return Err(ModelError::missing_tensor(&self.path, name));
@@ -138,7 +142,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// The first name that a header has twice; `Metadata` would keep the last of the tensors.
+/// Finds duplicate names in a header, of which `Metadata` would keep the last.
 struct TensorNames {
     duplicate: Option<String>,
 }

@@ -1,9 +1,10 @@
-//! Activation checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"), a block at a
-//! time.
+//! Activation checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"),
+//! block by block.
 //!
-//! The forward pass is off the tape and keeps what goes into each block. The backward pass puts one block on the
-//! tape after the other, the last one first, and hands the gradient of its input to the one before. Burn's own
-//! strategy recomputes single operations bound by memory; this holds one block's activations at a time.
+//! The forward pass runs without autodiff and keeps the input of each block. The backward pass
+//! recomputes one block at a time with autodiff, starting at the last, and passes the gradient of
+//! its input to the block before. Burn's own strategy recomputes single memory-bound operations;
+//! this one holds the activations of one block at a time.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -13,11 +14,11 @@ use crate::language_model::{Forward, LanguageModel};
 use crate::pass::{Pass, PassContext};
 use crate::{Dropout, Policy, TokenBatch};
 
-/// What a block is computed from, once more.
+/// What is needed to recompute a block.
 struct Kept {
-    /// Off the tape.
+    /// Without autodiff.
     input: Tensor<2>,
-    /// As it was in front of the block.
+    /// Dropout state before the block.
     dropout: Dropout,
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn forward(
     Forward::recomputed(hidden, Box::new(back))
 }
 
-/// Gradients of blocks and embeddings, from that of the last block's output.
+/// Computes gradients of blocks and embeddings from the gradient of the last block's output.
 fn backward(
     policy: &Policy,
     tokens: &TokenBatch,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grpo_data::{json_reason, regular_file};
+use grpo_data::{parse_json, regular_file};
 use serde_json::{Map, Value};
 
 use crate::description::Description;
@@ -10,7 +10,7 @@ use crate::families::{Family, read_infiller};
 use crate::names::Names;
 use crate::{InfillerConfig, ModelError, MolGptConfig};
 
-/// A `config.json` that was understood. It is written again as it was read, with all its other keys.
+/// A supported `config.json`. It is written with all its original keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     family: Family,
@@ -22,18 +22,17 @@ impl ModelConfig {
     /// Reads a `config.json`.
     ///
     /// # Errors
-    /// A file that cannot be read or is not JSON, a family that is not known, a key that is missing or says
-    /// something that we do not compute, sizes that do not fit.
+    /// Returns an error if the file cannot be read or is not JSON, if the family is unknown, if a
+    /// key is missing or unsupported, or if sizes do not fit together.
     pub fn from_json_file(path: &Path) -> Result<Self, ModelError> {
         let text = regular_file::read_to_string(path)
             .map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
         Self::from_json(&text).map_err(|message| ModelError::in_file(path, message))
     }
 
-    /// Reads the text of a `config.json`; the fault is a sentence.
+    /// Parses a `config.json`.
     pub fn from_json(text: &str) -> Result<Self, String> {
-        let json: Map<String, Value> =
-            serde_json::from_str(text).map_err(|error| json_reason(&error))?;
+        let json: Map<String, Value> = parse_json(text)?;
         let family = family(&json)?;
         if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
             return Err("the weights are quantised (quantization_config); take the checkpoint in \
@@ -45,24 +44,26 @@ impl ModelConfig {
         Ok(Self { family, description, json })
     }
 
-    /// A MolGPT of these sizes.
+    /// Creates a MolGPT configuration.
     ///
     /// # Errors
-    /// [`ModelError::Unfit`] for a zero, heads that do not divide the width, or a slip of the keyboard.
+    /// [`ModelError::Unfit`] for a size of 0, heads that do not divide the width, or implausibly
+    /// large sizes.
     pub fn molgpt(sizes: &MolGptConfig) -> Result<Self, ModelError> {
         let json = serde_json::to_string(sizes).expect("numbers are JSON");
         Self::from_json(&json).map_err(ModelError::Unfit)
     }
 
-    /// An infiller of these sizes.
+    /// Creates an infiller configuration.
     ///
     /// # Errors
-    /// [`ModelError::Unfit`] for a zero, heads that do not divide the width, or a slip of the keyboard.
+    /// [`ModelError::Unfit`] for a size of 0, heads that do not divide the width, or implausibly
+    /// large sizes.
     pub fn infiller(sizes: &InfillerConfig) -> Result<Self, ModelError> {
         Self::of_infiller(sizes, Family::Infiller)
     }
 
-    /// A sequence scorer of these sizes; it has no critic, whatever they say.
+    /// Creates a sequence scorer configuration, without a critic.
     ///
     /// # Errors
     /// As [`Self::infiller`].
@@ -75,27 +76,27 @@ impl ModelConfig {
         Self::from_json(&json).map_err(ModelError::Unfit)
     }
 
-    /// The family.
+    /// Returns the family.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// What the model is made of.
+    /// Returns the description of the model.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// What the family calls its parameters.
+    /// Returns the tensor names of the family.
     pub fn names(&self) -> Names {
         self.family.names()
     }
 
-    /// The keys of the file.
+    /// Returns the keys of the file.
     pub fn json(&self) -> &Map<String, Value> {
         &self.json
     }
 
-    /// The text of the file, with the numbers that the weights are stored in.
+    /// Returns the text of the file for weights stored as `dtype`.
     pub(crate) fn to_json(&self, dtype: &str) -> String {
         let mut json = self.json.clone();
         // transformers 5 writes `dtype`, earlier ones `torch_dtype`; a MolGPT has neither.
@@ -109,7 +110,7 @@ impl ModelConfig {
 }
 
 impl InfillerConfig {
-    /// The sizes in `config`, if it is an infiller's or a sequence scorer's.
+    /// Returns the sizes in `config` if it is an infiller or a sequence scorer.
     pub fn of(config: &ModelConfig) -> Option<Self> {
         match config.family() {
             family @ (Family::Infiller | Family::SequenceScorer) => {

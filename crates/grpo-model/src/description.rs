@@ -1,53 +1,53 @@
-//! What a transformer is made of, as plain data: a family is a way to fill this in.
+//! The description of a transformer as plain data, which each family fills in.
 
 use grpo_kernels::Heads;
 
 use crate::ModelError;
 
-/// The sizes and choices of one transformer.
+/// Sizes and options of a transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
-    /// Tokens.
+    /// Vocabulary size.
     pub vocabulary: usize,
-    /// Longest sequence, in tokens.
+    /// Context length in tokens.
     pub context: usize,
     /// Width of the residual stream.
     pub width: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
-    /// Heads of the queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Heads of keys and values; each serves `heads / kv_heads` heads of the queries (Ainslie et al. 2023).
+    /// Number of key/value heads; each serves `heads / kv_heads` query heads (Ainslie et al. 2023).
     pub kv_heads: usize,
     /// Width of a head.
     pub head_width: usize,
-    /// Width between the two layers of the MLP.
+    /// Hidden width of the MLP.
     pub mlp_width: usize,
-    /// The norms.
+    /// Kind of norm.
     pub norm: NormKind,
-    /// Where in a block they stand.
+    /// Position of norms in a block.
     pub order: NormOrder,
-    /// How tokens know where they are.
+    /// Position encoding.
     pub positions: Positions,
-    /// The row of the table of types that tokens get, where there is such a table; row 0 is for conditions.
+    /// Table of token types, if any; row 0 is for conditions.
     pub token_type: Option<TokenType>,
-    /// What stands between the layers of the MLP.
+    /// Activation of the MLP.
     pub activation: Activation,
-    /// Queries, keys and values come out of one matrix.
+    /// Whether queries, keys and values come from one matrix.
     pub joint_inputs: bool,
     /// Which linear layers have a bias.
     pub biases: Biases,
-    /// Each head's queries and keys are normed before the rotation (Qwen3).
+    /// Whether queries and keys of each head are normed before the rotation (Qwen3).
     pub query_key_norm: bool,
-    /// No token sees a later one.
+    /// Whether attention is causal.
     pub causal: bool,
-    /// What turns hidden states into logits.
+    /// Output layer.
     pub head: HeadKind,
-    /// A second head says of each token whether it is wrong.
+    /// Whether a second head predicts which tokens are wrong.
     pub critic: bool,
-    /// Standard deviation of first weights.
+    /// Standard deviation of initial weights.
     pub initial_deviation: f64,
-    /// That of the layers which add to the residual stream.
+    /// The same for layers that add to the residual stream.
     pub residual_deviation: f64,
 }
 
@@ -66,68 +66,67 @@ pub enum NormKind {
     },
 }
 
-/// Where the norms of a block stand.
+/// Position of norms in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormOrder {
-    /// In front of attention and MLP, and once after the last block.
+    /// Before attention and MLP, and after the last block.
     Pre,
     /// After each residual sum, and once after the embeddings (BERT).
     Post,
 }
 
-/// How tokens know where they are.
+/// Position encoding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Positions {
-    /// A vector for each position, added to the token's.
+    /// A learned vector per position, added to the token embedding.
     Learned,
-    /// Queries and keys are turned by an angle that grows with the position (Su et al. 2021).
+    /// Rotary embeddings of queries and keys (Su et al. 2021).
     Rotary(RotaryConfig),
 }
 
-/// Angles of rotary positions.
+/// Settings of rotary embeddings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RotaryConfig {
     /// Base of the frequencies (θ).
     pub base: f64,
-    /// How the frequencies were changed for longer contexts.
+    /// Scaling for longer contexts.
     pub scaling: RotaryScaling,
 }
 
-/// Changes of the frequencies for contexts longer than those of the first training; names as in transformers'
-/// `rope_type`.
+/// Scaling of rotary frequencies for longer contexts, named as `rope_type` in transformers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RotaryScaling {
-    /// None.
+    /// No scaling.
     Default,
-    /// All are divided by `factor` (Chen et al. 2023).
+    /// Divides all frequencies by `factor` (Chen et al. 2023).
     Linear {
-        /// Of the context.
+        /// Factor of the context.
         factor: f64,
     },
-    /// Low ones are divided by `factor`, high ones are kept, those between are mixed (Llama 3.1).
+    /// Divides low frequencies by `factor`, keeps high ones, and interpolates between (Llama 3.1).
     Llama3 {
-        /// Of the context.
+        /// Factor of the context.
         factor: f64,
         /// Wavelengths above `original_context / low_frequency_factor` are divided.
         low_frequency_factor: f64,
         /// Wavelengths below `original_context / high_frequency_factor` are kept.
         high_frequency_factor: f64,
-        /// Context of the first training.
+        /// Original context length.
         original_context: usize,
     },
-    /// As Llama's by another ramp, with queries and keys scaled (Peng et al. 2023, "YaRN").
+    /// As Llama 3.1 with another ramp, and with scaled queries and keys (Peng et al. 2023, "YaRN").
     Yarn {
-        /// Of the context.
+        /// Factor of the context.
         factor: f64,
-        /// Turns over the original context above which a frequency is kept.
+        /// Rotations over the original context above which a frequency is kept.
         beta_fast: f64,
-        /// Turns below which it is divided.
+        /// Rotations below which a frequency is divided.
         beta_slow: f64,
-        /// Context of the first training.
+        /// Original context length.
         original_context: usize,
-        /// What cosines and sines are multiplied by.
+        /// Factor of cosines and sines.
         attention_factor: f64,
-        /// Whether the ends of the ramp are rounded to whole dimensions.
+        /// Whether the ends of the ramp are rounded.
         truncate: bool,
     },
 }
@@ -135,13 +134,13 @@ pub enum RotaryScaling {
 /// A table of token types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenType {
-    /// Rows of the table.
+    /// Number of rows.
     pub rows: usize,
-    /// The row of tokens.
+    /// Row of tokens.
     pub token: usize,
 }
 
-/// What stands between the layers of an MLP.
+/// Activation of an MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// GELU with the exact normal distribution function.
@@ -164,32 +163,32 @@ pub struct Biases {
 }
 
 impl Biases {
-    /// All of them, or none.
+    /// Returns biases for all layers or none.
     pub fn everywhere(there: bool) -> Self {
         Self { attention_inputs: there, attention_output: there, mlp: there }
     }
 }
 
-/// What turns hidden states into logits.
+/// Output layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// The table of tokens once more.
+    /// The transposed token embedding.
     Tied,
-    /// A matrix of its own.
+    /// A separate matrix.
     Own,
-    /// Nothing: the model is an encoder.
+    /// None: the model is an encoder.
     None,
-    /// One number for a sequence, from its first token's hidden state; there are no logits.
+    /// A score per sequence from its first token's hidden state, without logits.
     Score,
 }
 
 impl Description {
-    /// How queries, keys and values are cut into heads.
+    /// Returns the shape of attention heads.
     pub fn head_shape(&self) -> Heads {
         Heads { heads: self.heads, kv_heads: self.kv_heads, width: self.head_width }
     }
 
-    /// Returns how many numbers the matrices of the blocks and the table of tokens have: most of a model's, and never more.
+    /// Returns a lower bound of the number of parameters: block matrices and token embedding.
     pub fn least_parameters(&self) -> f64 {
         let [width, heads, kv_heads, head_width, mlp_width] =
             [self.width, self.heads, self.kv_heads, self.head_width, self.mlp_width]
@@ -199,13 +198,13 @@ impl Description {
         self.layers as f64 * block + self.vocabulary as f64 * width
     }
 
-    /// Checks sizes once, so that nothing later has to.
+    /// Checks the sizes.
     ///
     /// # Errors
-    /// [`ModelError::Unfit`] for a zero, heads that do not divide, an odd rotation, or a size that is a slip
-    /// of the keyboard.
+    /// [`ModelError::Unfit`] for a size of 0, heads that do not divide, an odd rotary width, or
+    /// implausibly large sizes.
     pub fn checked(self) -> Result<Self, ModelError> {
-        // Far above any model of today; the memory of what is larger could not be had.
+        // Far above any current model; larger ones would not fit into memory.
         let sizes = [
             ("the vocabulary", self.vocabulary, 1 << 22),
             ("the context", self.context, 1 << 24),

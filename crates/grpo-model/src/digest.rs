@@ -1,4 +1,4 @@
-//! A hash of weights: two modules have the same one exactly where they hold the same numbers in the same places.
+//! Hashes of weights: two modules have equal hashes if and only if they have equal parameters.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use grpo_kernels::on_host;
 
 use crate::parameters;
 
-/// A BLAKE3 hash of the parameters of a module; as text, 64 hexadecimal digits.
+/// A BLAKE3 hash of a module's parameters, written as 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightsDigest(blake3::Hash);
 
@@ -23,14 +23,14 @@ impl From<WeightsDigest> for String {
     }
 }
 
-/// The hash of every float parameter that `module` shows to a visitor: its path, its shape, and the bits of its numbers
-/// in f32, in the order of rows.
+/// Computes the hash of every float parameter that `module` shows to a visitor: path, shape, and
+/// the bits of its numbers as f32 in row order.
 ///
-/// Bits count, so that `0.0` and `-0.0` differ. How a tensor lies in memory, its [`burn::module::ParamId`], the device and
-/// the number of threads do not count. An adapted policy shows its adapter alone: hash [`crate::Adapted::base`] for what it
-/// stands on. Matrices that are held in less than f32 count as the f32 numbers that they stand for.
+/// `0.0` and `-0.0` differ. Memory layout, [`burn::module::ParamId`], device and thread count have
+/// no effect. An adapted policy shows only its adapter; hash [`crate::Adapted::base`] for the base.
+/// Matrices in less than f32 count as the f32 numbers that they represent.
 ///
-/// On the CPU the numbers are read where they lie.
+/// On the CPU the numbers are read in place.
 pub fn weights_digest<M: Module>(module: &M) -> WeightsDigest {
     let mut digester = Digester::default();
     for parameter in parameters(module) {
@@ -52,15 +52,15 @@ pub fn largest_weight<M: Module>(module: &M) -> f32 {
     largest
 }
 
-/// A digest that is not finished.
+/// An unfinished digest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digester(blake3::Hasher);
 
 impl Digester {
-    /// A tensor, in the order of rows.
+    /// Adds a tensor in row order.
     pub(crate) fn add(&mut self, path: &str, shape: &[usize], numbers: &[f32]) {
         let hasher = &mut self.0;
-        // Lengths in front, so that no two lists of parts are the same bytes.
+        // Length prefixes make the encoding unambiguous.
         number(hasher, path.len());
         hasher.update(path.as_bytes());
         number(hasher, shape.len());
@@ -76,7 +76,7 @@ impl Digester {
     }
 }
 
-/// From this size on, more threads pay.
+/// Smallest size for which several threads are faster.
 const ON_THREADS: usize = 1 << 17;
 
 fn number(hasher: &mut blake3::Hasher, number: usize) {

@@ -1,12 +1,13 @@
-//! Dropout whose mask is a function of (seed, update, place), not of a global generator.
+//! Dropout with masks that are a function of (seed, update, position in the network), without a
+//! global generator.
 
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{CounterRng, Purpose};
 
-/// The dropout of one forward pass. Reinforcement learning and evaluation use [`Dropout::off`].
+/// Dropout of a forward pass. Reinforcement learning and evaluation use [`Dropout::off`].
 #[derive(Clone, Debug)]
 pub struct Dropout {
-    /// That of the model's own places; an adapter has another.
+    /// Probability in the model itself; an adapter has its own.
     probability: f32,
     source: Option<Source>,
 }
@@ -15,37 +16,37 @@ pub struct Dropout {
 struct Source {
     rng: CounterRng,
     update: u32,
-    /// How many masks this pass has used: tells the places in the network apart.
+    /// Number of masks used in this pass, which identifies the position in the network.
     place: u32,
 }
 
 impl Dropout {
-    /// Nothing is dropped.
+    /// Returns dropout that drops nothing.
     pub fn off() -> Self {
         Self { probability: 0.0, source: None }
     }
 
-    /// Drops each element with `probability`, and scales the others so that the mean stays.
+    /// Drops each element with `probability` and scales the others to preserve the mean.
     ///
     /// # Panics
-    /// Where `probability` is outside `0..1`.
+    /// Panics if `probability` is outside of `0..1`.
     pub fn new(seed: u64, update: u32, probability: f32) -> Self {
         assert!((0.0..1.0).contains(&probability), "a dropout probability of {probability}");
         let rng = CounterRng::new(seed, Purpose::Dropout);
         Self { probability, source: Some(Source { rng, update, place: 0 }) }
     }
 
-    /// Whether anything is dropped at the model's own places.
+    /// Returns whether the model itself has dropout.
     pub(crate) fn is_on(&self) -> bool {
         self.source.is_some() && self.probability > 0.0
     }
 
-    /// `x` with elements dropped.
+    /// Drops elements of `x`.
     pub fn apply<const D: usize>(&mut self, x: Tensor<D>) -> Tensor<D> {
         self.apply_at(self.probability, x)
     }
 
-    /// As [`Self::apply`], with another probability where dropout is on at all.
+    /// As [`Self::apply`] with another probability, if dropout is on.
     pub(crate) fn apply_at<const D: usize>(&mut self, probability: f32, x: Tensor<D>) -> Tensor<D> {
         let Some(source) = self.source.as_mut().filter(|_| probability > 0.0) else { return x };
         let n = x.shape().num_elements();
@@ -58,7 +59,7 @@ impl Dropout {
 impl Source {
     fn next_mask(&mut self, probability: f32, n: usize) -> Vec<f32> {
         let kept = 1.0 / (1.0 - probability);
-        // Compared as integers: an element is dropped where its 32 bits are below p · 2³².
+        // Integer comparison: an element is dropped if its 32 bits are below p · 2³².
         let threshold = (f64::from(probability) * 4_294_967_296.0) as u32;
         let mask = (0..n.div_ceil(4) as u64)
             .flat_map(|block| {

@@ -4,15 +4,15 @@ use burn::tensor::Tensor;
 
 use crate::{Dropout, ModelError, TokenBatch, Transformer};
 
-/// An encoder that gives one vector for a text: the mean of its tokens' hidden states.
+/// An encoder of texts with mean pooling.
 #[derive(Clone, Debug)]
 pub struct SentenceEncoder(Transformer);
 
 impl SentenceEncoder {
-    /// Takes a model in which all tokens see each other; it is taken off the tape.
+    /// Creates an encoder from a bidirectional model, without autodiff.
     ///
     /// # Errors
-    /// A causal model.
+    /// Returns an error for a causal model.
     pub fn new(model: Transformer) -> Result<Self, ModelError> {
         use burn::module::Module;
         if model.description().causal {
@@ -24,7 +24,7 @@ impl SentenceEncoder {
         Ok(Self(if on_tape { model.valid() } else { model }))
     }
 
-    /// The mean of the hidden states of each sequence's tokens, `[sequences, width]`.
+    /// Returns the mean hidden state of each sequence, `[sequences, width]`.
     pub fn mean_pooled(&self, tokens: &TokenBatch) -> Tensor<2> {
         let device = crate::LanguageModel::device(&self.0);
         let hidden = self.0.run(tokens, None, None, None, &mut Dropout::off(), &device);
@@ -35,11 +35,11 @@ impl SentenceEncoder {
         Tensor::cat(means.collect(), 0)
     }
 
-    /// As [`Self::mean_pooled`], of length 1: products of two are cosines.
+    /// As [`Self::mean_pooled`], normalised to length 1.
     pub fn unit(&self, tokens: &TokenBatch) -> Tensor<2> {
         let pooled = self.mean_pooled(tokens);
         let length = pooled.clone().square().sum_dim(1).sqrt();
-        // As PyTorch's `normalize`: a vector of nothing stays one.
+        // As in PyTorch's `normalize`, a zero vector remains zero.
         pooled / length.clamp_min(1e-12)
     }
 }

@@ -1,9 +1,9 @@
-//! What can be wrong with a model on disk or with its description.
+//! Errors of models.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// A model that cannot be built.
+/// An error of a model or its files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -12,7 +12,7 @@ pub enum ModelError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// A file could not be written.
@@ -20,43 +20,42 @@ pub enum ModelError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// A file or folder that is damaged, or of another model.
+    /// A file or folder is damaged or belongs to another model.
     #[error("{}{problem}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// The rest of the sentence that begins with it.
+        /// The message, which follows the path.
         problem: String,
     },
     /// A vocabulary, tokenizer or chat template.
     #[error(transparent)]
     Codec(#[from] grpo_data::DataError),
-    /// Settings that are out of range or do not fit together, or a model that is none of the kind that is needed; in one
-    /// sentence.
+    /// Settings are out of range or inconsistent, or the model is of another kind.
     #[error("{0}")]
     Unfit(String),
 }
 
 impl ModelError {
-    /// A [`Self::Write`] of this file.
+    /// Returns [`Self::Write`] for this file.
     pub(crate) fn write(path: &Path, error: &impl Display) -> Self {
         Self::Write { path: path.to_owned(), message: error.to_string() }
     }
 
-    /// A [`Self::File`] in a sentence that begins with its path.
+    /// Returns [`Self::File`] with a message that starts with the path.
     pub(crate) fn file(path: &Path, problem: impl Into<String>) -> Self {
         Self::File { path: path.to_owned(), problem: problem.into() }
     }
 
-    /// Something that is wrong in a file.
+    /// Returns an error in a file.
     pub(crate) fn in_file(path: &Path, problem: impl Display) -> Self {
         Self::file(path, format!(": {problem}"))
     }
 
-    /// A tensor that the model needs is not in the file.
+    /// Returns the error of a missing tensor.
     pub(crate) fn missing_tensor(path: &Path, name: &str) -> Self {
         Self::file(
             path,
@@ -64,19 +63,19 @@ impl ModelError {
         )
     }
 
-    /// A tensor that the model has no place for.
+    /// Returns the error of an unexpected tensor.
     pub(crate) fn unknown_tensor(path: &Path, name: &str) -> Self {
         Self::in_file(path, format!("tensor '{name}' has no place in this model family"))
     }
 
-    /// A tensor of another size than the configuration says.
+    /// Returns the error of a tensor with another size than configured.
     pub(crate) fn shape(path: &Path, name: &str, found: &[usize], expected: &[usize]) -> Self {
         let problem =
             format!("tensor '{name}' has shape {found:?}, but config.json asks for {expected:?}");
         Self::in_file(path, problem)
     }
 
-    /// A setting of a new adapter that is out of its range.
+    /// Returns the error of an invalid adapter setting.
     pub(crate) fn lora(key: &str, message: impl Display) -> Self {
         Self::Unfit(format!("lora.{key} = {message}"))
     }

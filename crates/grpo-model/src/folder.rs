@@ -1,4 +1,4 @@
-//! A model folder: `config.json`, weights, and what turns text into ids.
+//! Model folders: `config.json`, weights and codec.
 
 use std::path::Path;
 
@@ -11,42 +11,44 @@ use crate::stored::{StoredAs, StoredTensors};
 use crate::{Family, ModelConfig, ModelError, Transformer, WeightPrecision, WeightsDigest};
 
 const CONFIG_FILE: &str = "config.json";
-/// What the ids of families are whose models read characters.
+/// File with the ids of families that read characters.
 const CHARACTERS_FILE: &str = "characters.json";
 
-/// A model and all that is needed to use it.
+/// A model with its configuration and codec.
 #[derive(Clone, Debug)]
 pub struct ModelFolder {
-    /// Everything but the weights.
+    /// Configuration and codec.
     pub spec: ModelSpec,
     /// The model.
     pub model: Transformer,
-    /// Hash of the numbers in the files of its weights: which model it is, in whatever precision it is held.
+    /// Hash of the weights in its files, independent of the precision in memory.
     pub digest: WeightsDigest,
 }
 
-/// What a model folder has besides weights.
+/// Configuration and codec of a model.
 #[derive(Clone, Debug)]
 pub struct ModelSpec {
-    /// Sizes.
+    /// Configuration.
     pub config: ModelConfig,
-    /// From text to ids and back.
+    /// Codec.
     pub codec: Codec,
 }
 
 impl ModelSpec {
-    /// Reads a model folder without its weights; `codecs` are those that it can have besides a tokenizer.
+    /// Loads a model folder without weights; `codecs` lists codecs besides tokenizers.
     ///
     /// # Errors
-    /// A file that is missing or wrong; tokens that the model has no logits for.
+    /// Returns an error if a file is missing or invalid, or if the vocabulary does not fit the
+    /// model.
     pub fn load(folder: &Path, codecs: &Codecs) -> Result<Self, ModelError> {
         Self::new(ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?, folder, codecs)
     }
 
-    /// A model of this configuration, whose text is that of `folder`.
+    /// Combines a configuration with the codec of `folder`.
     ///
     /// # Errors
-    /// A file that is missing or wrong; tokens that the model has no logits for.
+    /// Returns an error if a file is missing or invalid, or if the vocabulary does not fit the
+    /// model.
     pub fn new(config: ModelConfig, folder: &Path, codecs: &Codecs) -> Result<Self, ModelError> {
         let codec = codecs.read(folder)?;
         let family = config.family();
@@ -58,7 +60,7 @@ impl ModelSpec {
             )));
         }
         let expected = config.description().vocabulary;
-        // Tables of text models are often a little larger than their vocabularies, for speed.
+        // Embeddings are often padded beyond the vocabulary for speed.
         let tokens = codec.token_count().unwrap_or(expected);
         let fits = tokens == expected || (!codec.is_own() && tokens < expected);
         if !fits {
@@ -72,18 +74,18 @@ impl ModelSpec {
         Ok(Self { config, codec })
     }
 
-    /// The family of the model in a folder, of which nothing else is read.
+    /// Returns the family of the model in a folder, reading only `config.json`.
     ///
     /// # Errors
-    /// A `config.json` that is missing or wrong.
+    /// Returns an error if `config.json` is missing or invalid.
     pub fn family_of(folder: &Path) -> Result<Family, ModelError> {
         ModelConfig::from_json_file(&folder.join(CONFIG_FILE)).map(|config| config.family())
     }
 
-    /// Writes the files of a model folder into `folder`, the weights one tensor at a time.
+    /// Writes a model folder, the weights tensor by tensor.
     ///
     /// # Errors
-    /// A file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn write(
         &self,
         folder: &Path,
@@ -106,15 +108,16 @@ impl ModelSpec {
 }
 
 impl ModelFolder {
-    /// Reads a model folder.
+    /// Loads a model folder.
     ///
     /// # Errors
-    /// A file that is missing or wrong; a vocabulary of another size than the model's.
+    /// Returns an error if a file is missing or invalid, or if the vocabulary does not fit the
+    /// model.
     pub fn load(folder: &Path, codecs: &Codecs, device: &Device) -> Result<Self, ModelError> {
         Self::load_in(folder, codecs, WeightPrecision::F32, device)
     }
 
-    /// Reads a model folder, and holds the matrices of its blocks in `precision`.
+    /// Loads a model folder with block matrices in `precision`.
     ///
     /// # Errors
     /// As [`ModelFolder::load`].
@@ -126,8 +129,8 @@ impl ModelFolder {
     ) -> Result<Self, ModelError> {
         let spec = ModelSpec::load(folder, codecs)?;
         let checkpoint = Checkpoint::of_folder(folder)?;
-        // Tokens in another order are another vocabulary, although it is of the same size. Weights of other
-        // programs carry no hash.
+        // Reordered tokens are another vocabulary of the same size. Weights of other programs have
+        // no hash.
         match (checkpoint.metadata(VOCABULARY_KEY), spec.codec.sha256()) {
             (Some(of_weights), Some(of_codec)) if of_weights != of_codec => {
                 return Err(ModelError::Unfit(format!(
@@ -142,10 +145,10 @@ impl ModelFolder {
         Ok(Self { spec, model, digest })
     }
 
-    /// Reads `config.json` and the weights of a model folder, and nothing that turns text into ids.
+    /// Loads `config.json` and weights of a model folder, without a codec.
     ///
     /// # Errors
-    /// A file that is missing or wrong.
+    /// Returns an error if a file is missing or invalid.
     pub fn load_model(folder: &Path, device: &Device) -> Result<Transformer, ModelError> {
         let config = ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?;
         let checkpoint = Checkpoint::of_folder(folder)?;
@@ -165,5 +168,5 @@ fn weights(
     Ok((model, digest))
 }
 
-/// Key of the vocabulary's hash in the metadata of the weights.
+/// Metadata key of the vocabulary's hash.
 const VOCABULARY_KEY: &str = "vocabulary_sha256";

@@ -1,4 +1,4 @@
-//! What sampling, scoring and training need of a language model.
+//! The interface of language models for sampling, scoring and training.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -10,17 +10,17 @@ use crate::{
     weights_digest,
 };
 
-/// A transformer that gives probabilities of tokens: of the next one (the causal families), or of the one that stands at
-/// a masked position (the bidirectional ones).
+/// A transformer that predicts tokens: the next one (causal families), or the one at a masked
+/// position (bidirectional families).
 ///
-/// Hidden states and logits are separate steps, so that logits are made only for the positions that count
-/// and never need to be held for all.
+/// Hidden states and logits are separate, so that logits are computed only for the positions that
+/// need them.
 pub trait LanguageModel: Module + Sync {
-    /// Hidden states after the last norm, for each token of the batch.
+    /// Computes hidden states after the last norm for each token of the batch.
     ///
     /// # Shapes
-    /// - prefix: `[sequences, vectors, width]`, embeddings in front of each sequence, which all of its tokens see
-    ///   (conditions); their own states are left out of the result
+    /// - prefix: `[sequences, vectors, width]`, embeddings in front of each sequence that all its tokens see (conditions); their
+    ///   hidden states are not part of the result
     /// - result: `[tokens, width]`
     fn hidden(
         &self,
@@ -29,11 +29,12 @@ pub trait LanguageModel: Module + Sync {
         dropout: &mut Dropout,
     ) -> Tensor<2>;
 
-    /// As [`LanguageModel::hidden`] without dropout, for sequences that continue those in `slots` of the cache, which grow by
-    /// them. On the CPU what comes out for a sequence does not depend on the other sequences, to the last bit.
+    /// As [`LanguageModel::hidden`] without dropout, for sequences that continue and extend those
+    /// in `slots` of the cache. On the CPU the result of a sequence does not depend on other
+    /// sequences, bit for bit.
     ///
     /// # Panics
-    /// Where the parameters are on the tape: take a [`Frozen`] model.
+    /// Panics if parameters have autodiff; use a [`Frozen`] model.
     fn extend(
         &self,
         tokens: &TokenBatch,
@@ -42,13 +43,13 @@ pub trait LanguageModel: Module + Sync {
         slots: &[CacheSlot],
     ) -> Tensor<2>;
 
-    /// As [`LanguageModel::hidden`], for a backward pass that computes each block once more instead of keeping what is
-    /// in it (activation checkpointing; Chen et al. 2016). A model that has no blocks keeps everything.
+    /// As [`LanguageModel::hidden`], with blocks recomputed in the backward pass (activation
+    /// checkpointing; Chen et al. 2016). A model without blocks keeps everything.
     fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
         Forward::kept(self.hidden(tokens, None, dropout))
     }
 
-    /// [`LanguageModel::checkpointed`] where that is asked for, and else a pass of which all is kept.
+    /// Calls [`LanguageModel::checkpointed`] if requested, else keeps all activations.
     fn forward(
         &self,
         tokens: &TokenBatch,
@@ -61,64 +62,64 @@ pub trait LanguageModel: Module + Sync {
         }
     }
 
-    /// The last layer: what [`grpo_logprob::score`] needs besides hidden states.
+    /// Returns the output layer for [`grpo_logprob::score`].
     fn head(&self) -> Head;
 
-    /// Logits of hidden states: `[n, width]` → `[n, vocabulary]`.
+    /// Computes logits of hidden states: `[n, width]` → `[n, vocabulary]`.
     fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.head().logits(hidden)
     }
 
-    /// The same model, off the tape, with the matrices of its blocks rounded to `precision`. One that has no other way
-    /// to hold them stays as it is.
+    /// Returns the model without autodiff, with block matrices rounded to `precision` if the model
+    /// supports that.
     #[must_use]
     fn with_weights_in(self, precision: WeightPrecision) -> Self {
         let _ = precision;
         self
     }
 
-    /// The same function with the parameters that `policy` has, off the tape, where it can be written so: a model is
-    /// an adapter on it that changes nothing. Else as it is.
+    /// Returns the same function without autodiff and with the parameters of `policy`, if possible:
+    /// a model equals an adapter on it without effect.
     #[must_use]
     fn with_parameters_of(self, policy: &Self) -> Self {
         let _ = policy;
         self
     }
 
-    /// Tokens that it has logits for.
+    /// Returns the number of logits.
     fn vocabulary_size(&self) -> usize;
 
-    /// The longest sequence that it can see, in tokens.
+    /// Returns the context length in tokens.
     fn context_length(&self) -> usize;
 
-    /// Numbers that a pass reads: all parameters, trained or not.
+    /// Returns the number of parameters that a pass reads, trained or not.
     fn parameters(&self) -> usize {
         self.num_params()
     }
 
-    /// Hash of the parameters that nobody trains and no visitor sees; `None` where there are none.
+    /// Returns the hash of parameters that are never trained or visited, if any.
     fn base_digest(&self) -> Option<WeightsDigest> {
         None
     }
 
-    /// Where its parameters live.
+    /// Returns the device of its parameters.
     fn device(&self) -> Device {
         self.devices().into_iter().next().expect("a model has parameters")
     }
 }
 
-/// Hidden states on the tape, and the way back from a loss to the parameters.
+/// Hidden states with autodiff, and the backward pass to the parameters.
 pub struct Forward<M> {
     /// `[tokens, width]`
     pub hidden: Tensor<2>,
     back: Option<Back<M>>,
 }
 
-/// From the gradients of the last part of the tape to those of the parts before it.
+/// Computes the gradients of earlier graph parts from those of the last.
 type Back<M> = Box<dyn FnOnce(&M, &Gradients) -> Vec<GradientsParams>>;
 
 impl<M: LanguageModel> Forward<M> {
-    /// All of the tape was kept.
+    /// A forward pass that kept all activations.
     pub fn kept(hidden: Tensor<2>) -> Self {
         Self { hidden, back: None }
     }
@@ -127,8 +128,8 @@ impl<M: LanguageModel> Forward<M> {
         Self { hidden, back: Some(back) }
     }
 
-    /// The gradients of a loss that was made of `hidden`, in parts to be added up: a parameter that is used in
-    /// two places (a tied head) is in two of them.
+    /// Returns the gradients of a loss computed from `hidden`, in parts to be added: a parameter
+    /// used twice (a tied head) is in two of them.
     pub fn backward(self, loss: Tensor<1>, model: &M) -> Vec<GradientsParams> {
         let last = loss.backward();
         let mut parts = self.back.map_or_else(Vec::new, |back| back(model, &last));
@@ -137,26 +138,26 @@ impl<M: LanguageModel> Forward<M> {
     }
 }
 
-/// A model that cannot be trained: its parameters are off the tape, and no method gives out what would put
-/// them back.
+/// A model that cannot be trained: its parameters have no autodiff, and no method returns the model
+/// itself.
 ///
-/// References, and a policy while it samples, have this type, so that a gradient cannot reach them by mistake.
+/// References and sampling policies have this type, so that no gradient can reach them by mistake.
 #[derive(Clone, Debug)]
 pub struct Frozen<M>(M);
 
 impl<M: LanguageModel> Frozen<M> {
-    /// A snapshot of `model` as it is now; later training does not change it.
+    /// Takes a snapshot of `model` that later training does not change.
     pub fn snapshot(model: &M) -> Self {
         Self::snapshot_in(model, WeightPrecision::F32)
     }
 
-    /// A snapshot whose matrices are held in `precision` ([`LanguageModel::with_weights_in`]): what it computes is not what
-    /// `model` computes, unless that is f32.
+    /// Takes a snapshot with matrices in `precision` ([`LanguageModel::with_weights_in`]). Unless
+    /// that is f32, its results differ from those of `model`.
     pub fn snapshot_in(model: &M, precision: WeightPrecision) -> Self {
         Self(model.valid().with_weights_in(precision))
     }
 
-    /// For this crate alone: what is given out could be put back on the tape.
+    /// Visible in this crate only, because callers could enable autodiff.
     pub(crate) fn model(&self) -> &M {
         &self.0
     }
@@ -165,17 +166,17 @@ impl<M: LanguageModel> Frozen<M> {
         self.0
     }
 
-    /// `model`, which is off the tape.
+    /// Wraps `model`, which has no autodiff.
     pub(crate) fn of_model(model: M) -> Self {
         Self(model)
     }
 
-    /// Hash of its parameters as they are here ([`crate::weights_digest`]).
+    /// Returns the hash of its parameters ([`crate::weights_digest`]).
     pub fn digest(&self) -> WeightsDigest {
         weights_digest(&self.0)
     }
 
-    /// How many of its tensors a gradient could reach: none, or a broken invariant.
+    /// Returns the number of tensors with autodiff, which must be 0.
     pub fn parameters_on_tape(&self) -> usize {
         parameters(&self.0).iter().filter(|parameter| parameter.is_on_tape).count()
     }
@@ -196,7 +197,7 @@ impl<M: LanguageModel> Frozen<M> {
         self.0.extend(tokens, prefix, cache, slots)
     }
 
-    /// See [`LanguageModel::head`]; its tensors are off the tape too.
+    /// See [`LanguageModel::head`]; its tensors have no autodiff.
     pub fn head(&self) -> Head {
         self.0.head()
     }
@@ -206,7 +207,8 @@ impl<M: LanguageModel> Frozen<M> {
         self.0.logits(hidden)
     }
 
-    /// Logits to draw from: `[n, width]` → `[n, vocabulary]`. On the CPU no row depends on the other rows, to the last bit.
+    /// Computes logits for sampling: `[n, width]` → `[n, vocabulary]`. On the CPU no row depends on
+    /// other rows, bit for bit.
     pub fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.0.head().invariant_logits(hidden)
     }
@@ -226,7 +228,7 @@ impl<M: LanguageModel> Frozen<M> {
         self.0.context_length()
     }
 
-    /// Where its parameters live; never an autodiff device.
+    /// Returns the device of its parameters, never an autodiff device.
     pub fn device(&self) -> Device {
         self.0.device().inner()
     }

@@ -1,7 +1,7 @@
-//! The layers that families are made of.
+//! Layers of all families.
 //!
-//! The residual stream is flat, `[tokens, width]`, since sequences are packed. With a third axis Burn's backward would
-//! also build one weight gradient for each row of the batch and add them up.
+//! The residual stream is flat, `[tokens, width]`, because sequences are packed. With a third axis,
+//! Burn's backward pass would compute and add a weight gradient per row of the batch.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
@@ -14,15 +14,15 @@ use crate::parameters::Parameters;
 use crate::pass::Pass;
 use crate::precision::{dense, operand};
 
-/// `x · W + b`, and what an adapter adds to it. The weight is held `[in, out]`.
+/// `x · W + b` and the contribution of an adapter. The weight has the shape `[in, out]`.
 #[derive(Module, Debug)]
 pub(crate) struct Linear {
     pub(crate) weight: Param<Tensor<2>>,
     bias: Option<Param<Tensor<1>>>,
-    /// Which linear layer of the model it is: where an adapter keeps its pair.
+    /// Number of the layer in the model, by which an adapter finds its pair.
     #[module(skip)]
     pub(crate) number: usize,
-    /// Its path in our names.
+    /// Path in our names.
     #[module(skip)]
     pub(crate) path: String,
 }
@@ -43,7 +43,7 @@ impl Linear {
         Ok(Self { weight, bias, number, path: name.to_owned() })
     }
 
-    /// Of values that are there: `weight` is `[in, out]`, `bias` `[out]`.
+    /// Creates a layer from `weight` `[in, out]` and `bias` `[out]`.
     pub(crate) fn of(number: usize, name: &str, weight: Tensor<2>, bias: Tensor<1>) -> Self {
         let (weight, bias) = (Param::from_tensor(weight), Some(Param::from_tensor(bias)));
         Self { weight, bias, number, path: name.to_owned() }
@@ -82,7 +82,7 @@ impl Linear {
         }
     }
 
-    /// As the last layer of a language model.
+    /// Returns the layer as an output layer.
     pub(crate) fn as_head(&self) -> Head {
         Head { weight: self.weight.val(), bias: self.bias.as_ref().map(Param::val) }
     }
@@ -94,14 +94,14 @@ impl Linear {
     }
 }
 
-/// A table of vectors.
+/// An embedding table.
 #[derive(Module, Debug)]
 pub(crate) struct Embedding {
     weight: Param<Tensor<2>>,
 }
 
 impl Embedding {
-    /// First values from a normal distribution.
+    /// Creates a table with normal initial values.
     pub(crate) fn new(
         parameters: &mut Parameters,
         name: &str,
@@ -110,7 +110,7 @@ impl Embedding {
         Ok(Self { weight: parameters.normal(&format!("{name}.weight"), shape)? })
     }
 
-    /// First values of 0.
+    /// Creates a table of zeros.
     pub(crate) fn zeros(
         parameters: &mut Parameters,
         name: &str,
@@ -124,17 +124,17 @@ impl Embedding {
         gather_rows(self.weight.val(), ids)
     }
 
-    /// Row `index`, `[width]`.
+    /// Returns row `index`, `[width]`.
     pub(crate) fn row(&self, index: usize) -> Tensor<1> {
         self.weight.val().narrow(0, index, 1).squeeze_dim(0)
     }
 
-    /// As the last layer of a language model: a view of the table, transposed.
+    /// Returns the transposed table, a view, as an output layer.
     pub(crate) fn as_head(&self) -> Head {
         Head::new(self.weight.val().transpose())
     }
 
-    /// Where the table lives.
+    /// Returns the device of the table.
     pub(crate) fn device(&self) -> burn::tensor::Device {
         self.weight.lazy_device()
     }
@@ -144,7 +144,7 @@ impl Embedding {
 #[derive(Module, Debug)]
 pub(crate) struct Norm {
     weight: Param<Tensor<1>>,
-    /// Layer norm alone has one.
+    /// Present only in layer norm.
     bias: Option<Param<Tensor<1>>>,
     #[module(skip)]
     epsilon: f64,

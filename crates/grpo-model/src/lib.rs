@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
-//! There is one [`Transformer`]. A family ([`Family`]) is a way to fill in its [`Description`] from a
-//! `config.json`, and a table of [`Names`]. What is trained is a [`Policy`]: the whole model, or an [`Adapter`] on
-//! it. Sampling and training see either through [`LanguageModel`].
+//! There is one [`Transformer`]. A [`Family`] fills in its [`Description`] from a `config.json` and
+//! has a table of [`Names`]. A [`Policy`] is trained: the whole model, or an [`Adapter`] on it.
+//! Sampling and training use both through [`LanguageModel`].
 
 mod attention;
 mod block;

@@ -1,8 +1,8 @@
-//! Low-rank adapters (Hu et al. 2021, "LoRA"), kept apart from the model that they adapt.
+//! Low-rank adapters (Hu et al. 2021, "LoRA"), separate from the base model.
 //!
-//! The model does not change, so any number of adapters share one copy of it. Burn's own LoRA is a property of
-//! a parameter: one adapter a model, and the full matrix `W + s · A · B` made anew in each pass
-//! (docs/decisions/0010).
+//! The base model does not change, so any number of adapters share one copy of it. Burn's own LoRA
+//! is a property of a parameter: one adapter per model, with the full matrix `W + s · A · B`
+//! computed in each pass (docs/decisions/0010).
 
 use std::collections::BTreeMap;
 
@@ -14,31 +14,31 @@ use serde::{Deserialize, Serialize};
 use crate::ModelError;
 use crate::precision::{dense, operand};
 
-/// What a new adapter is.
+/// Settings of a new adapter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoraConfig {
-    /// Width between the two matrices of a pair (r).
+    /// Inner width of a pair (r).
     pub rank: usize,
-    /// The pairs are scaled by `alpha / rank`.
+    /// Pairs are scaled by `alpha / rank`.
     pub alpha: f64,
-    /// Probability of dropping an element of a pair's input, in supervised training.
+    /// Dropout probability of a pair's input in supervised training.
     #[serde(default)]
     pub dropout: f64,
-    /// Names of the linear layers that get a pair, as the family's checkpoints call them (`q_proj`), each the end
-    /// of a module's path; empty for all linear layers of the blocks.
+    /// Names of the linear layers that get a pair, as in the family's checkpoints (`q_proj`): ends
+    /// of module paths. Empty for all linear layers of the blocks.
     #[serde(default)]
     pub targets: Vec<String>,
-    /// The pairs are scaled by `alpha / √rank` (Kalajdzievski 2023, "rsLoRA").
+    /// Scales pairs by `alpha / √rank` (Kalajdzievski 2023, "rsLoRA").
     #[serde(default)]
     pub rslora: bool,
 }
 
 impl LoraConfig {
-    /// Checks ranges once.
+    /// Checks ranges.
     ///
     /// # Errors
-    /// The key that is out of its range.
+    /// Returns the key that is out of range.
     pub fn check(&self) -> Result<(), ModelError> {
         let refuse = |key, message: String| Err(ModelError::lora(key, message));
         if !(1..=65_536).contains(&self.rank) {
@@ -50,7 +50,7 @@ impl LoraConfig {
                 format!("{} is out of range; expected more than 0", self.alpha),
             );
         }
-        // As it is used: what is nearly 1 is 1 in f32.
+        // Checked in f32, where values close to 1 are 1.
         if !(0.0..1.0).contains(&(self.dropout as f32)) {
             return refuse(
                 "dropout",
@@ -65,16 +65,16 @@ impl LoraConfig {
     }
 }
 
-/// What the product of a pair is multiplied by.
+/// Returns the factor of a pair's product.
 pub(crate) fn scale(alpha: f64, rank: usize, rslora: bool) -> f64 {
     alpha / if rslora { (rank as f64).sqrt() } else { rank as f64 }
 }
 
-/// Pairs of matrices for linear layers of one model.
+/// Pairs of matrices for linear layers of a model.
 #[derive(Module, Debug)]
 pub struct Adapter {
     pairs: Vec<LoraPair>,
-    /// For each linear layer of the model, the place of its pair.
+    /// For each linear layer of the model, the index of its pair.
     #[module(skip)]
     places: Vec<Option<usize>>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct LoraPair {
     pub(crate) scale: f64,
     #[module(skip)]
     pub(crate) dropout: f32,
-    /// Path of the adapted layer, in our names.
+    /// Path of the adapted layer in our names.
     #[module(skip)]
     pub(crate) layer: String,
 }
@@ -102,7 +102,7 @@ impl LoraPair {
         matmul(matmul(x, a), b) * self.scale
     }
 
-    /// As [`Self::forward`], off the tape, where no row's result depends on the other rows.
+    /// As [`Self::forward`] without autodiff; no row depends on other rows.
     pub(crate) fn forward_invariant(&self, x: Tensor<2>) -> Tensor<2> {
         let narrow = batch_invariant_linear(x, dense(self.a.val()), None);
         batch_invariant_linear(narrow, dense(self.b.val()), None) * self.scale
@@ -114,34 +114,34 @@ impl LoraPair {
     }
 }
 
-/// A linear layer that an adapter may have a pair for.
+/// A linear layer that an adapter may adapt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Adaptable {
     /// Its number in the model.
     pub(crate) number: usize,
-    /// Its path in our names.
+    /// Path in our names.
     pub(crate) layer: String,
-    /// Its path in the family's names.
+    /// Path in the family's names.
     pub(crate) stored: String,
     /// `[in, out]`
     pub(crate) shape: [usize; 2],
 }
 
 impl Adaptable {
-    /// Whether `name` is the end of its path in the family's names.
+    /// Returns whether `name` is the end of its path in the family's names.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         let above = self.stored.strip_suffix(name);
         above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
     }
 
-    /// Whether it is in the block of this number, from 0.
+    /// Returns whether it is in this block, counted from 0.
     pub(crate) fn is_in(&self, block: u64) -> bool {
         self.layer.starts_with(&format!("blocks.{block}."))
     }
 }
 
 impl Adapter {
-    /// An adapter of these pairs, with the numbers of their layers.
+    /// Creates an adapter from pairs with layer numbers.
     pub(crate) fn of(numbered: Vec<(usize, LoraPair)>, layers: usize) -> Self {
         let mut places = vec![None; layers];
         for (place, (number, _)) in numbered.iter().enumerate() {
@@ -150,7 +150,7 @@ impl Adapter {
         Self { pairs: numbered.into_iter().map(|(_, pair)| pair).collect(), places }
     }
 
-    /// The same with every B of 0.
+    /// Returns the adapter with every B set to 0.
     pub(crate) fn without_effect(mut self) -> Self {
         for pair in &mut self.pairs {
             pair.b = pair.b.clone().map(|b| b.zeros_like());
@@ -158,7 +158,7 @@ impl Adapter {
         self
     }
 
-    /// The pair of a linear layer, where there is one.
+    /// Returns the pair of a linear layer, if any.
     pub(crate) fn pair(&self, number: usize) -> Option<&LoraPair> {
         // The head comes last and has none.
         let place = self.places.get(number).copied().flatten()?;
@@ -170,7 +170,7 @@ impl Adapter {
     }
 }
 
-/// The ends of the paths of layers, each once.
+/// Returns the distinct last components of layer paths.
 pub(crate) fn last_names(layers: &[Adaptable]) -> Vec<String> {
     let name = |layer: &Adaptable| layer.stored.rsplit('.').next().unwrap_or_default().to_owned();
     let names: BTreeMap<String, ()> = layers.iter().map(|layer| (name(layer), ())).collect();

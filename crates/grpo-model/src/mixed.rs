@@ -1,4 +1,4 @@
-//! A frozen model that follows one in training.
+//! Updates of a frozen model towards a policy.
 
 use std::collections::VecDeque;
 
@@ -8,14 +8,16 @@ use burn::tensor::Tensor;
 use crate::{Frozen, LanguageModel, ModelError, Parameter, parameters};
 
 impl<M: LanguageModel> Frozen<M> {
-    /// `mix · policy + (1 − mix) · self`, parameter by parameter (TR-DPO; Gorbatovski et al. 2024, equation 7). With a
-    /// `mix` of 1 it is a snapshot of `policy`, bit for bit, which shares its memory until the policy moves.
+    /// Returns `mix · policy + (1 − mix) · self`, parameter by parameter (TR-DPO; Gorbatovski et
+    /// al. 2024, equation 7). With a `mix` of 1 it is a bit-identical snapshot that shares the
+    /// policy's memory until the policy changes.
     ///
-    /// A model without an adapter follows an adapter on it as one that has the policy's A and a B of 0, which computes
-    /// the same: what comes out is then the mix of the products `A · B` too. Two adapters are mixed matrix by matrix.
+    /// A model without an adapter is treated as having the policy's A and a B of 0, which is
+    /// equivalent; the products `A · B` are then mixed too. Two adapters are mixed matrix by
+    /// matrix.
     ///
     /// # Errors
-    /// Other parameters than the policy's.
+    /// Returns an error if the parameters differ from the policy's.
     pub fn mixed(self, policy: &M, mix: f64) -> Result<Self, ModelError> {
         if mix == 1.0 {
             return Ok(Self::snapshot(policy));
@@ -37,7 +39,7 @@ impl<M: LanguageModel> Frozen<M> {
     }
 }
 
-/// Shapes of a large model are many.
+/// Shortens a list of shapes.
 fn shortened(words: &str) -> String {
     const MOST: usize = 80;
     if words.len() <= MOST { words.to_owned() } else { format!("{}…", &words[..MOST]) }
@@ -48,7 +50,7 @@ fn shapes<M: Module>(model: &M) -> Vec<Vec<usize>> {
 }
 
 struct Mixer {
-    /// Its parameters that are left, in the order in which a module shows them.
+    /// Remaining parameters in module order.
     policy: VecDeque<Tensor<1>>,
     mix: f64,
 }
@@ -113,7 +115,7 @@ mod tests {
             let got = numbers(&mixed.into_model());
             for ((got, a), b) in got.iter().zip(numbers(&policy)).zip(numbers(&reference)) {
                 let expected = mix * f64::from(a) + (1.0 - mix) * f64::from(b);
-                // Four roundings to f32, each of a number that is not larger.
+                // Four roundings to f32, each of a smaller number.
                 let scale = f64::from(a).abs() + f64::from(b).abs();
                 let bound = 4.0 * scale * f64::from(f32::EPSILON) / 2.0;
                 assert!((f64::from(*got) - expected).abs() <= bound, "{got} {expected}");
@@ -129,7 +131,7 @@ mod tests {
         let Policy::Adapted(adapted_policy) = &policy else { unreachable!() };
         let reference = || Frozen::snapshot(&Policy::Whole(adapted_policy.base().clone()));
         assert_ne!(hidden(&reference()), hidden(&Frozen::snapshot(&policy)));
-        // As an adapter that changes nothing it computes the same, to the last bit.
+        // An adapter without effect gives bit-identical results.
         let same = Frozen::of_model(reference().into_model().with_parameters_of(&policy.valid()));
         assert_eq!(hidden(&same), hidden(&reference()));
         let whole = reference().mixed(&policy, 1.0).unwrap();

@@ -1,28 +1,29 @@
-//! What a family calls the parameters on disk, and how it lays them out.
+//! Tensor names and layouts of a family on disk.
 
-/// The tensor names of a family. Ours are paths of modules (`blocks.3.attention.output.weight`).
+/// Tensor names of a family. Our names are module paths (`blocks.3.attention.output.weight`).
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
-    /// In front of the names of all modules but the head. Checkpoints of the bare trunk leave it out.
+    /// Prefix of all modules but the head. Checkpoints of the bare trunk lack it.
     pub prefix: &'static str,
-    /// In front of a block's number, behind `prefix`.
+    /// Prefix of a block's number, after `prefix`.
     pub blocks: &'static str,
-    /// Modules outside the blocks: ours, theirs.
+    /// Modules outside of blocks: our name, stored name.
     pub outside: &'static [(&'static str, &'static str)],
-    /// Modules of a block: ours, theirs.
+    /// Modules of a block: our name, stored name.
     pub inside: &'static [(&'static str, &'static str)],
-    /// Linear layers of the blocks are stored `[in, out]`, as GPT-2's `Conv1D` has them.
+    /// Whether linear layers of blocks are stored `[in, out]`, as in GPT-2's `Conv1D`.
     pub conv1d: bool,
-    /// Whether a tensor without a place may be passed over: it holds nothing that was learned, or nothing
-    /// that we compute.
+    /// Whether an unused tensor may be ignored, because it was not learned or belongs to another
+    /// task.
     pub ignored: fn(&str) -> bool,
 }
 
 impl Names {
-    /// The stored name of the module at our path, e.g. `model.layers.3.self_attn.o_proj`.
+    /// Returns the stored name of the module at our path, such as
+    /// `model.layers.3.self_attn.o_proj`.
     ///
     /// # Panics
-    /// Where the family has no such module.
+    /// Panics if the family has no such module.
     pub(crate) fn module(&self, path: &str) -> String {
         let found = |table: &[(&str, &'static str)], ours: &str| {
             let row = table.iter().find(|(name, _)| *name == ours);
@@ -37,7 +38,7 @@ impl Names {
         }
     }
 
-    /// The stored name of the parameter at our path.
+    /// Returns the stored name of the parameter at our path.
     pub(crate) fn parameter(&self, path: &str) -> String {
         let (module, parameter) = path.rsplit_once('.').expect("a parameter is in a module");
         let stored = self.module(module);
@@ -47,13 +48,14 @@ impl Names {
         }
     }
 
-    /// Whether the parameter is stored with an axis of length 1 in front, as MolGPT's positions are.
+    /// Returns whether the parameter is stored with a leading axis of length 1, as MolGPT's
+    /// positions are.
     pub(crate) fn is_led(&self, path: &str) -> bool {
         let (module, _) = path.rsplit_once('.').expect("a parameter is in a module");
         self.module(module).ends_with(BARE)
     }
 
-    /// Whether a matrix of a linear layer is stored `[out, in]`, and not as we hold it.
+    /// Returns whether a linear layer's matrix is stored `[out, in]`.
     pub(crate) fn is_swapped(&self, path: &str) -> bool {
         !(self.conv1d && path.starts_with("blocks."))
     }
@@ -61,9 +63,9 @@ impl Names {
 
 /// Path of the head.
 pub(crate) const HEAD: &str = "head";
-/// Path of the head that says which tokens are wrong.
+/// Path of the head that predicts wrong tokens.
 pub(crate) const CRITIC: &str = "critic";
 /// Path of the head that scores a sequence.
 pub(crate) const SCORE_HEAD: &str = "score_head";
-/// At the end of a name: it is the tensor's, and not its module's.
+/// Suffix of a name that is the tensor's own rather than its module's.
 pub(crate) const BARE: &str = "!";

@@ -1,4 +1,4 @@
-//! Adapters for a model, before they have learned anything.
+//! Initialisation of adapters.
 
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -8,11 +8,12 @@ use crate::lora::{Adaptable, LoraPair, last_names};
 use crate::{Adapter, LoraConfig, ModelError, Transformer};
 
 impl Adapter {
-    /// A new adapter that changes nothing yet: A is uniform within ±1/√in (PyTorch's initialisation of a linear
-    /// layer, as in PEFT), B is 0. Equal seeds give equal adapters.
+    /// Creates an adapter without effect: A is uniform within ±1/√in (PyTorch's initialisation of
+    /// linear layers, as in PEFT), B is 0. Equal seeds give equal adapters.
     ///
     /// # Errors
-    /// A setting out of its range, a target that no layer has, or a rank that a layer cannot have.
+    /// Returns an error if a setting is out of range, no layer has a target's name, or the rank is
+    /// too large for a layer.
     pub fn random(
         config: &LoraConfig,
         model: &Transformer,
@@ -47,7 +48,7 @@ impl Adapter {
             .map(|layer| {
                 let [input, output] = layer.shape;
                 let bound = (input as f64).powf(-0.5);
-                // The last word keeps these numbers apart from those of a model's own parameters.
+                // The last word separates these numbers from those of the model's own parameters.
                 let counter = |i: u64| [i as u32, layer.number as u32, (i >> 32) as u32, 1];
                 let value = |i: u64| rng.uniform(counter(i)) * 2.0 - 1.0;
                 let a: Vec<f32> =

@@ -1,4 +1,4 @@
-//! Where the parameters of a new model come from: the generator, or a checkpoint.
+//! Sources of parameters for a new model: a generator or a checkpoint.
 
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -11,12 +11,12 @@ use crate::digest::Digester;
 use crate::names::Names;
 use crate::{ModelError, WeightPrecision, WeightsDigest};
 
-/// Gives each layer its first values, by the layer's path.
+/// Provides the initial values of each layer by path.
 #[derive(Debug)]
 pub(crate) struct Parameters {
     source: Source,
     device: Device,
-    /// How the matrices of the blocks are held.
+    /// Precision of block matrices.
     precision: WeightPrecision,
     linears: usize,
 }
@@ -28,7 +28,7 @@ enum Source {
 }
 
 impl Parameters {
-    /// First values from the generator, with the deviations of `of`. Equal seeds give equal models.
+    /// Random values with the deviations of `of`. Equal seeds give equal models.
     pub(crate) fn random(seed: u64, of: &Description, device: &Device) -> Self {
         let rng = CounterRng::new(seed, Purpose::Initialisation);
         let (deviation, residual_deviation) = (of.initial_deviation, of.residual_deviation);
@@ -36,7 +36,7 @@ impl Parameters {
         Self { source, device: device.clone(), precision: WeightPrecision::F32, linears: 0 }
     }
 
-    /// Values of a checkpoint whose tensors have these names; with or without the prefix, if all lack it.
+    /// Values of a checkpoint with these tensor names, with or without the prefix.
     pub(crate) fn of(
         checkpoint: Checkpoint,
         names: Names,
@@ -50,11 +50,11 @@ impl Parameters {
         Self { source, device: device.clone(), precision, linears: 0 }
     }
 
-    /// Says that the model is complete, and gives the hash of what was read of a checkpoint: the numbers of its files,
-    /// however they are held, and in however many files they are.
+    /// Checks that all tensors were used, and returns the hash of a checkpoint's numbers,
+    /// independent of precision and number of files.
     ///
     /// # Errors
-    /// A tensor of the checkpoint that nothing asked for and that the family does not pass over.
+    /// Returns an error for an unused tensor that the family does not ignore.
     pub(crate) fn finish(self) -> Result<Option<WeightsDigest>, ModelError> {
         let Source::Checkpoint { checkpoint, names, read, .. } = self.source else {
             return Ok(None);
@@ -65,7 +65,7 @@ impl Parameters {
         }
     }
 
-    /// The number of the linear layer that is built next.
+    /// Returns the number of the next linear layer.
     pub(crate) fn next_linear(&mut self) -> usize {
         self.linears += 1;
         self.linears - 1
@@ -95,7 +95,7 @@ impl Parameters {
         self.take(path, shape, First::Constant(1.0)).map(Param::from_tensor)
     }
 
-    /// A matrix of a linear layer, `[input, output]`.
+    /// Returns a linear layer's matrix, `[input, output]`.
     pub(crate) fn linear_weight(
         &mut self,
         path: &str,
@@ -107,12 +107,12 @@ impl Parameters {
         };
         let held = if swapped {
             let stored = self.take(path, [output, input], First::Normal)?;
-            // Copied into its own layout: every product with it reads rows.
+            // Copied to a contiguous layout, because every product reads rows.
             Tensor::from_data(stored.transpose().into_data(), &self.device)
         } else {
             self.take(path, [input, output], First::Normal)?
         };
-        // The head makes logits, where an error is an error of probabilities.
+        // Errors of the head would be errors of probabilities.
         let held = if path.starts_with("blocks.") { self.precision.hold(held) } else { held };
         Ok(Param::from_tensor(held))
     }
@@ -156,20 +156,20 @@ impl Parameters {
     }
 }
 
-/// Whether the path is of a layer whose output is added to the residual stream.
+/// Returns whether the layer's output is added to the residual stream.
 fn adds_to_the_residual(path: &str) -> bool {
     path.starts_with("blocks.")
         && (path.ends_with(".attention.output.weight") || path.ends_with(".mlp.down.weight"))
 }
 
-/// What a parameter of a new model begins as.
+/// Initial distribution of a parameter.
 enum First {
     Normal,
     Constant(f32),
 }
 
 impl First {
-    /// `None` where the memory cannot be had.
+    /// Returns `None` if memory cannot be allocated.
     fn values(&self, rng: &CounterRng, tensor: u32, deviation: f64, n: usize) -> Option<Vec<f32>> {
         let mut values = Vec::new();
         values.try_reserve_exact(n).ok()?;

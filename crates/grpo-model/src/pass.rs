@@ -1,4 +1,4 @@
-//! What one forward pass carries through the blocks.
+//! State of a forward pass through the blocks.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::cache::CachePlan;
 use crate::lora::Adapter;
 use crate::rotary::Rotary;
 
-/// What one forward pass carries through the blocks.
+/// State of a forward pass through the blocks.
 pub(crate) struct Pass<'a> {
     pub(crate) context: PassContext,
-    /// What is added to the linear layers.
+    /// The adapter, if any.
     pub(crate) adapter: Option<&'a Adapter>,
     pub(crate) dropout: &'a mut Dropout,
 }
 
-/// What the tokens of a pass see, and how they are turned: the same in every block.
+/// Visibility and rotation of tokens, equal in every block.
 #[derive(Clone, Debug)]
 pub(crate) struct PassContext {
     pub(crate) visibility: Visibility,
-    /// Turns of queries and keys, where positions are rotary.
+    /// Rotary angles, if positions are rotary.
     pub(crate) rotary: Option<Rotary>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct PassContext {
 pub(crate) enum Visibility {
     /// Each other.
     Packed(Packing),
-    /// What is in the cache, which they enter. No token's result then depends on the tokens of other sequences.
+    /// The cache, to which they are added. Results do not depend on other sequences.
     Cached(Arc<CachePlan>),
 }
 

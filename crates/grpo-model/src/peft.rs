@@ -1,27 +1,29 @@
 //! Adapters in PEFT's folder format: `adapter_config.json` and `adapter_model.safetensors`.
 
 mod excluded;
+mod targets;
 
 use std::path::Path;
 
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::{json_reason, regular_file};
+use grpo_data::{parse_json, regular_file};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use self::excluded::Excluded;
+use self::targets::Targets;
 use crate::checkpoint::Checkpoint;
-use crate::lora::{Adaptable, Adapter, LoraConfig, LoraPair, last_names, scale};
+use crate::lora::{Adapter, LoraConfig, LoraPair, last_names, scale};
 use crate::stored::{StoredAs, StoredTensors};
 use crate::{ModelError, Transformer, WeightsDigest};
 
 const CONFIG_FILE: &str = "adapter_config.json";
 const WEIGHTS_FILE: &str = "adapter_model.safetensors";
-/// In front of the names of a model's modules.
+/// Prefix of module names.
 const PREFIX: &str = "base_model.model.";
 
-/// An adapter and the settings that it is stored with.
+/// An adapter with its stored settings.
 #[derive(Clone, Debug)]
 pub struct AdapterFolder {
     /// The adapter.
@@ -30,20 +32,21 @@ pub struct AdapterFolder {
     pub config: AdapterConfig,
 }
 
-/// An `adapter_config.json` that was understood, written again with all its keys, and which base it is of.
+/// A supported `adapter_config.json`, written with all its original keys, and the base of the
+/// adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterConfig {
     json: Map<String, Value>,
-    /// [`crate::ModelFolder::digest`] of the base, where it is known: PEFT does not write it.
+    /// [`crate::ModelFolder::digest`] of the base, if known; PEFT does not write it.
     base: Option<String>,
 }
 
-/// Key of the base's digest in the metadata of the weights: PEFT reads it over, while a key that it does not know in
-/// `adapter_config.json` would stop older versions of it.
+/// Metadata key of the base's digest. PEFT ignores it there, while older versions reject unknown
+/// keys of `adapter_config.json`.
 const BASE_KEY: &str = "base_weights";
 
 impl AdapterConfig {
-    /// Of a new adapter. `base` is written down for PEFT, which loads the base from there if it is not given one.
+    /// Creates settings of a new adapter. PEFT loads the base from `base` by default.
     pub fn new(config: &LoraConfig, model: &Transformer, base: &str) -> Self {
         let layers = model.adaptable_layers();
         let targets =
@@ -67,12 +70,12 @@ impl AdapterConfig {
         Self { json, base: None }
     }
 
-    /// Refuses a base that the adapter was not trained on, and writes down this one where the adapter does not say. Of an
-    /// adapter on another base of the same shapes every number could be used, and the model would be none that anybody
-    /// trained. `adapter` and `model` are for the message.
+    /// Checks that the adapter was trained on this base, and records the base if the adapter has
+    /// none. With another base of the same shapes the adapter would load, but the result would be
+    /// meaningless. `adapter` and `model` are for the message.
     ///
     /// # Errors
-    /// It was trained on other weights.
+    /// Returns an error if it was trained on other weights.
     pub fn on_base(
         mut self,
         base: &WeightsDigest,
@@ -83,7 +86,7 @@ impl AdapterConfig {
         match self.base.replace(found.clone()) {
             Some(expected) if expected != found => {
                 let trained_on = self.json.get("base_model_name_or_path").and_then(Value::as_str);
-                // The beginning of a digest tells models apart for people.
+                // The beginning of a digest is enough for people.
                 let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
                 let problem = format!(
                     " was trained on another base: on {} with the weights {}, and {} has the weights {}; give the model that it was trained on",
@@ -100,18 +103,17 @@ impl AdapterConfig {
 }
 
 impl AdapterFolder {
-    /// Reads an adapter for `model`, onto `device`.
+    /// Loads an adapter for `model` onto `device`.
     ///
     /// # Errors
-    /// A file that cannot be read or is damaged; a kind of adapter that is not plain LoRA on linear layers; pairs
-    /// for layers that the model lacks, or of other sizes: an adapter of another base.
+    /// Returns an error if a file cannot be read or is damaged, if the adapter is not plain LoRA on
+    /// linear layers, or if its pairs do not fit the layers of the model.
     pub fn load(folder: &Path, model: &Transformer, device: &Device) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG_FILE);
         let text = regular_file::read_to_string(&path)
             .map_err(|source| ModelError::Read { path: path.clone(), source })?;
         let broken = |message: String| ModelError::in_file(&path, message);
-        let json: Map<String, Value> =
-            serde_json::from_str(&text).map_err(|error| broken(json_reason(&error)))?;
+        let json: Map<String, Value> = parse_json(&text).map_err(broken)?;
         let scales = Scales::of(&json).map_err(broken)?;
         let weights = Checkpoint::of_file(&folder.join(WEIGHTS_FILE))?;
         let config = AdapterConfig { json, base: weights.metadata(BASE_KEY).map(str::to_owned) };
@@ -119,10 +121,10 @@ impl AdapterFolder {
         Ok(Self { adapter, config })
     }
 
-    /// Writes the two files into `folder`.
+    /// Writes both files into `folder`.
     ///
     /// # Errors
-    /// A file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn write(&self, folder: &Path, model: &Transformer) -> Result<(), ModelError> {
         write_adapter(&self.adapter, &self.config, folder, model)
     }
@@ -131,7 +133,7 @@ impl AdapterFolder {
 /// Writes an adapter of `model` into `folder`.
 ///
 /// # Errors
-/// A file cannot be written.
+/// Returns an error if a file cannot be written.
 pub fn write_adapter(
     adapter: &Adapter,
     config: &AdapterConfig,
@@ -143,7 +145,7 @@ pub fn write_adapter(
     std::fs::write(&path, text).map_err(|error| ModelError::write(&path, &error))?;
     let tensors = adapter.pairs().iter().flat_map(|pair| {
         let name = format!("{PREFIX}{}", model.names().module(&pair.layer));
-        // Stored `[out, in]`, as PyTorch's linear layers.
+        // Stored `[out, in]`, as in PyTorch.
         let stored = |matrix: &Param<Tensor<2>>| matrix.val().inner().transpose();
         [
             (format!("{name}.lora_A.weight"), stored(&pair.a)),
@@ -162,16 +164,14 @@ fn adapter(
     device: &Device,
 ) -> Result<Adapter, ModelError> {
     let layers = model.adaptable_layers();
-    if let Targets::Named { names, .. } = &scales.targets {
-        // As in PEFT, one that fits is enough: lists are written for several families.
-        if !layers.iter().any(|layer| scales.targets.allows(layer)) {
-            let problem = format!(
-                "its adapter_config.json targets {}, and the linear layers of this model are {}; was the adapter trained on another base?",
-                names.join(", "),
-                last_names(&layers).join(", ")
-            );
-            return Err(ModelError::in_file(weights.path(), problem));
-        }
+    // As in PEFT, one match suffices, because lists cover several families.
+    if !layers.iter().any(|layer| scales.targets.allows(layer)) {
+        let problem = format!(
+            "its adapter_config.json targets {}, and the linear layers of this model are {}; was the adapter trained on another base?",
+            scales.targets,
+            last_names(&layers).join(", ")
+        );
+        return Err(ModelError::in_file(weights.path(), problem));
     }
     let mut pairs = Vec::new();
     for layer in &layers {
@@ -235,7 +235,7 @@ fn adapter(
     Ok(Adapter::of(pairs, layers.len()))
 }
 
-/// What the settings say of each pair.
+/// Rank, alpha and targets of pairs.
 struct Scales {
     rank: usize,
     alpha: f64,
@@ -247,33 +247,6 @@ struct Scales {
     alphas: Vec<(Regex, f64)>,
 }
 
-/// Which layers have a pair.
-enum Targets {
-    /// Those with one of these ends, in these blocks or in all, and each of them.
-    Named { names: Vec<String>, blocks: Option<Vec<u64>> },
-    /// Not said in a way that we read: whatever the file has.
-    Unsaid,
-}
-
-impl Targets {
-    fn needs(&self, layer: &Adaptable) -> bool {
-        match self {
-            Self::Named { .. } => self.allows(layer),
-            Self::Unsaid => false,
-        }
-    }
-
-    fn allows(&self, layer: &Adaptable) -> bool {
-        match self {
-            Self::Named { names, blocks } => {
-                let is_in = |blocks: &Vec<u64>| blocks.iter().any(|&block| layer.is_in(block));
-                names.iter().any(|name| layer.is_named(name)) && blocks.as_ref().is_none_or(is_in)
-            }
-            Self::Unsaid => true,
-        }
-    }
-}
-
 impl Scales {
     fn of(json: &Map<String, Value>) -> Result<Self, String> {
         refuse_other_kinds(json)?;
@@ -281,7 +254,7 @@ impl Scales {
         let alpha = positive(json.get("lora_alpha").unwrap_or(&Value::Null), "lora_alpha")?;
         let dropout = match json.get("lora_dropout") {
             None | Some(Value::Null) => 0.0,
-            // As it is used: what is nearly 1 is 1 in f32.
+            // Checked in f32, where values close to 1 are 1.
             Some(value) => value
                 .as_f64()
                 .map(|value| value as f32)
@@ -294,32 +267,19 @@ impl Scales {
                 .as_bool()
                 .ok_or_else(|| format!("use_rslora = {value}; expected true or false"))?,
         };
-        let targets = match json.get("target_modules") {
-            None | Some(Value::Null | Value::String(_)) => Targets::Unsaid,
-            Some(targets @ Value::Array(names)) => {
-                let name = |name: &Value| name.as_str().map(str::to_owned);
-                let names: Option<Vec<String>> = names.iter().map(name).collect();
-                let names =
-                    names.ok_or_else(|| format!("target_modules = {targets}; expected names"))?;
-                Targets::Named { names, blocks: blocks(json)? }
-            }
-            Some(other) => {
-                return Err(format!("target_modules = {other}; expected a list of names"));
-            }
-        };
         Ok(Self {
             rank,
             alpha,
             dropout,
             rslora,
-            targets,
+            targets: Targets::from_json(json)?,
             excluded: Excluded::of(json)?,
             ranks: patterns(json, "rank_pattern", positive_whole)?,
             alphas: patterns(json, "alpha_pattern", positive)?,
         })
     }
 
-    /// Rank and α of the layer with this stored path.
+    /// Returns rank and α of the layer with this stored path.
     fn of_layer(&self, stored: &str) -> (usize, f64) {
         let rank = self.ranks.iter().find(|(pattern, _)| pattern.is_match(stored));
         let alpha = self.alphas.iter().find(|(pattern, _)| pattern.is_match(stored));
@@ -327,7 +287,7 @@ impl Scales {
     }
 }
 
-/// Kinds of adapters, and additions to them, that are computed otherwise than `W + s · A · B`.
+/// Rejects kinds of adapters, and extensions, that are not computed as `W + s · A · B`.
 fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     let kind = json.get("peft_type").and_then(Value::as_str).unwrap_or("nothing");
     if kind != "LORA" {
@@ -336,7 +296,7 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     if let Some(bias) = json.get("bias").filter(|bias| !bias.is_null() && *bias != "none") {
         return Err(format!("bias = {bias} is not supported; there is \"none\""));
     }
-    // The others (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) train beside a base that they have changed first.
+    // The others (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) modify the base before training.
     let first = json.get("init_lora_weights").unwrap_or(&Value::Null);
     let beside_the_base = match first {
         Value::Null | Value::Bool(_) => true,
@@ -345,7 +305,7 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     if !beside_the_base {
         return Err(format!("init_lora_weights = {first} is not supported: it changes the base"));
     }
-    // Kinds that a later PEFT may know; one that is computed otherwise must not pass for plain LoRA.
+    // Unknown kinds of later PEFT versions must not be treated as plain LoRA.
     let unknown = |(key, value): &(&String, &Value)| {
         key.starts_with("use_") && **key != "use_rslora" && **value == true
     };
@@ -379,19 +339,7 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// `layers_to_transform`: the number of a block, or a list of them.
-fn blocks(json: &Map<String, Value>) -> Result<Option<Vec<u64>>, String> {
-    let blocks = match json.get("layers_to_transform") {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::Array(blocks)) => blocks.iter().map(Value::as_u64).collect(),
-        Some(block) => block.as_u64().map(|block| vec![block]),
-    };
-    let found = &json["layers_to_transform"];
-    let expected = || format!("layers_to_transform = {found}; expected numbers of blocks");
-    Ok(Some(blocks.ok_or_else(expected)?))
-}
-
-/// Patterns of module paths, in PEFT's meaning: the whole path, or an end of it behind a dot.
+/// Patterns of module paths as in PEFT: the whole path, or an end of it after a dot.
 fn patterns<T>(
     json: &Map<String, Value>,
     key: &str,

@@ -1,4 +1,4 @@
-//! A multilayer perceptron: from a vector of features to one number.
+//! A multilayer perceptron from features to a number.
 
 use std::path::Path;
 
@@ -13,21 +13,23 @@ use crate::{Dropout, ModelError, read_tensors};
 
 /// `σ(W₃ · drop(relu(W₂ · drop(relu(W₁ · x + b₁)) + b₂)) + b₃)` of features `x`.
 ///
-/// Without the σ it is the *logit*, by which preferences between two items are learned (Bradley–Terry).
+/// Without the σ it is the *logit*, from which preferences between two items are learned
+/// (Bradley–Terry).
 #[derive(Module, Debug)]
 pub struct Perceptron {
     layers: Vec<Linear>,
 }
 
 impl Perceptron {
-    /// The sizes of the hidden layers where nobody asks for others.
+    /// Default sizes of the hidden layers.
     pub const HIDDEN: [usize; 2] = [256, 128];
 
-    /// A new head for so many features. Weights are normal with deviation `√(2 / in)` (He et al. 2015), of the last layer a
-    /// tenth of that so that all outputs begin near ½; biases are 0. Equal seeds give equal heads.
+    /// Creates a head with random weights: normal with deviation `√(2 / in)` (He et al. 2015), a
+    /// tenth of that in the last layer so that initial outputs are near ½; biases are 0. Equal
+    /// seeds give equal heads.
     ///
     /// # Panics
-    /// If a size is 0.
+    /// Panics if a size is 0.
     pub fn random(features: usize, hidden: [usize; 2], seed: u64, device: &Device) -> Self {
         let rng = CounterRng::new(seed, Purpose::Initialisation);
         let layer = |(number, [input, output]): (usize, [usize; 2])| {
@@ -42,10 +44,11 @@ impl Perceptron {
         Self { layers: shapes(features, hidden).into_iter().enumerate().map(layer).collect() }
     }
 
-    /// Reads what [`Self::write`] wrote, of a head with these sizes.
+    /// Loads a head of these sizes written by [`Self::write`].
     ///
     /// # Errors
-    /// A file that is damaged; a tensor that is missing, has another shape or no place.
+    /// Returns an error if the file is damaged, or a tensor is missing, unexpected, or has another
+    /// shape.
     pub fn load(
         file: &Path,
         features: usize,
@@ -61,7 +64,7 @@ impl Perceptron {
                 found if found == expected => Ok(data),
                 found => {
                     let message = format!(
-                        "tensor '{name}' has shape {found:?}, and the sizes beside it ask for {expected:?}"
+                        "tensor '{name}' has shape {found:?}, but its configuration asks for {expected:?}"
                     );
                     Err(ModelError::in_file(file, message))
                 }
@@ -83,35 +86,35 @@ impl Perceptron {
     /// Writes the weights as safetensors.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(&self, file: &Path) -> Result<(), ModelError> {
         StoredTensors::of_parameters(self).write(file, StoredAs::F32, None)
     }
 
-    /// How many features it reads.
+    /// Returns the number of features.
     pub fn features(&self) -> usize {
         self.layers[0].shape()[0]
     }
 
-    /// The device that the head lives on.
+    /// Returns the device of the head.
     pub fn device(&self) -> Device {
         self.layers[0].weight.val().device()
     }
 
-    /// The numbers in front of the σ.
+    /// Computes the logits before the σ.
     ///
     /// # Shapes
-    /// `features`: `[items, features]`; the logits: `[items]`.
+    /// `features`: `[items, features]`; result: `[items]`.
     pub fn logits(&self, features: Tensor<2>, dropout: &mut Dropout) -> Tensor<1> {
         let (last, hidden) = self.layers.split_last().expect("there are three layers");
         let hidden = hidden.iter().fold(features, |x, layer| dropout.apply(relu(layer.product(x))));
         last.product(hidden).squeeze_dim(1)
     }
 
-    /// The scores of items, each in 0..1.
+    /// Computes scores in 0..1.
     ///
     /// # Shapes
-    /// `features`: `[items, features]`; the scores: `[items]`.
+    /// `features`: `[items, features]`; result: `[items]`.
     pub fn forward(&self, features: Tensor<2>, dropout: &mut Dropout) -> Tensor<1> {
         sigmoid(self.logits(features, dropout))
     }
@@ -124,10 +127,10 @@ impl Perceptron {
         1.0 / (1.0 + (-self.logit(features)).exp())
     }
 
-    /// As [`Self::predict`], the number in front of the σ.
+    /// Returns the logit of one item.
     ///
     /// # Panics
-    /// Where there are not as many features as the head reads.
+    /// Panics if the number of features differs.
     pub fn logit(&self, features: &[f32]) -> f64 {
         assert_eq!(features.len(), self.features(), "the features of an item");
         let device = self.device();
@@ -144,7 +147,7 @@ impl Perceptron {
         logit.iter::<f64>().next().expect("one number for one item")
     }
 
-    /// Sizes of the hidden layers.
+    /// Returns the sizes of the hidden layers.
     pub fn hidden(&self) -> [usize; 2] {
         [self.layers[0].shape()[1], self.layers[1].shape()[1]]
     }
@@ -163,7 +166,7 @@ fn path(number: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Plain loops over the stored numbers.
+    /// Computes the head in plain loops.
     fn by_hand(head: &Perceptron, features: &[f32]) -> f64 {
         let stored = StoredTensors::of_parameters(head).read();
         let mut x: Vec<f64> = features.iter().copied().map(f64::from).collect();
@@ -194,7 +197,7 @@ mod tests {
 
     fn head(seed: u64) -> Perceptron {
         let head = Perceptron::random(10, [7, 5], seed, &Device::flex());
-        // Biases of 0 would hide their absence.
+        // Biases of 0 could be forgotten unnoticed.
         let layers = head.layers.into_iter().enumerate().map(|(number, layer)| {
             let outputs = layer.shape()[1];
             let bias = features(seed + number as u64, outputs);
@@ -246,7 +249,7 @@ mod tests {
         let refused = load(10, [7, 6]).unwrap_err();
         assert_eq!(
             refused,
-            "FILE: tensor 'layers.1.weight' has shape [7, 5], and the sizes beside it ask for [7, 6]"
+            "FILE: tensor 'layers.1.weight' has shape [7, 5], but its configuration asks for [7, 6]"
         );
         assert!(load(12, [7, 5]).is_err());
 

@@ -1,4 +1,4 @@
-//! A language model in training: all of it, or an adapter on a base that stays as it is.
+//! Trainable policies: a whole model, or an adapter on a frozen base.
 
 use burn::module::Module;
 
@@ -14,38 +14,37 @@ pub enum Policy {
     Adapted(Adapted),
 }
 
-/// An adapter and the model that it adapts, whose parameters nobody trains.
+/// An adapter and its frozen base model.
 ///
-/// Clones share the base: its tensors are counted references. A policy, its reference and further adapters so
-/// hold it once.
+/// Clones share the base, so a policy, its reference and further adapters hold it once.
 #[derive(Module, Debug)]
 pub struct Adapted {
-    /// Off the tape, and no parameter to whoever visits the module.
+    /// Without autodiff, and not visible to module visitors.
     #[module(skip)]
     pub(crate) base: Transformer,
     pub(crate) adapter: Adapter,
 }
 
 impl Adapted {
-    /// `adapter` on `base`, which is taken off the tape.
+    /// Combines `adapter` and `base`, which loses its autodiff.
     pub fn new(base: &Transformer, adapter: Adapter) -> Self {
         let base = if base.device().is_autodiff() { base.valid() } else { base.clone() };
         Self { base, adapter }
     }
 
-    /// The model without the adapter.
+    /// Returns the base model.
     pub fn base(&self) -> &Transformer {
         &self.base
     }
 
-    /// The adapter.
+    /// Returns the adapter.
     pub fn adapter(&self) -> &Adapter {
         &self.adapter
     }
 }
 
 impl Policy {
-    /// The model, with what it adds to it where only an adapter is trained.
+    /// Returns the model and its adapter, if any.
     pub fn parts(&self) -> (&Transformer, Option<&Adapter>) {
         match self {
             Self::Whole(model) => (model, None),

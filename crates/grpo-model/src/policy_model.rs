@@ -1,4 +1,4 @@
-//! A policy as a language model: one forward pass, with the adapter where there is one.
+//! [`LanguageModel`] for policies.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -41,7 +41,7 @@ impl LanguageModel for Policy {
         self.parts().0.head_on(&self.device())
     }
 
-    /// Of an adapted model the base's; the adapter stays in f32.
+    /// For an adapted model, rounds the base; the adapter stays in f32.
     fn with_weights_in(self, precision: WeightPrecision) -> Self {
         match self {
             Self::Whole(model) => Self::Whole(model.with_weights_in(precision)),
@@ -51,7 +51,7 @@ impl LanguageModel for Policy {
         }
     }
 
-    /// A model as an adapter on it: with the policy's A, and a B of 0.
+    /// Converts a model to an adapter on it, with the policy's A and a B of 0.
     fn with_parameters_of(self, policy: &Self) -> Self {
         match (self, policy) {
             (Self::Whole(model), Self::Adapted(policy))
@@ -72,7 +72,7 @@ impl LanguageModel for Policy {
     fn base_digest(&self) -> Option<WeightsDigest> {
         match self {
             Self::Whole(_) => None,
-            // As a reference without the adapter would have it.
+            // Equal to the hash of a reference without the adapter.
             Self::Adapted(adapted) => Some(weights_digest(&Self::Whole(adapted.base().clone()))),
         }
     }

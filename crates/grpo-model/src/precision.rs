@@ -1,4 +1,4 @@
-//! In which numbers frozen weights are held.
+//! Number formats of frozen weights.
 
 use std::fmt;
 
@@ -6,33 +6,35 @@ use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// How the matrices of a frozen base's blocks are held. Whatever it is, the computation is in f32: a matrix is turned
-/// into f32 each time that it is used, but for bf16 in sampling on the CPU, which is read where it lies. Burn keeps that copy for the backward pass, so that training saves memory only
-/// where blocks are computed once more ([`crate::LanguageModel::checkpointed`]).
+/// Format of the block matrices of a frozen base. Computation is always in f32: a matrix is
+/// converted each time it is used, except bf16 in sampling on the CPU, which is read in place. Burn
+/// keeps the converted copy for the backward pass, so training saves memory only with recomputed
+/// blocks ([`crate::LanguageModel::checkpointed`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightPrecision {
-    /// Four bytes a weight.
+    /// Four bytes per weight.
     #[default]
     F32,
-    /// Two bytes a weight, with 8 bits of precision.
+    /// Two bytes per weight, with 8 bits of precision.
     Bf16,
-    /// Whole numbers of −127 to 127, with a scale for each 32 weights.
+    /// Integers from −127 to 127, with a scale per 32 weights.
     Q8,
-    /// Whole numbers of −7 to 7, with a scale for each 32 weights. Burn's CPU backend keeps each in a byte.
+    /// Integers from −7 to 7, with a scale per 32 weights. Burn's CPU backend stores each in a
+    /// byte.
     Q4,
 }
 
 impl fmt::Display for WeightPrecision {
-    /// As a configuration names it.
+    /// Writes the name used in configurations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
 }
 
 impl WeightPrecision {
-    /// `weight` as it is to be held. A matrix whose rows cannot be cut into blocks of 8 weights or more stays as it
-    /// is.
+    /// Converts `weight`. A matrix whose rows cannot be divided into blocks of at least 8 weights
+    /// does not change.
     pub(crate) fn hold(self, weight: Tensor<2>) -> Tensor<2> {
         let value = match self {
             Self::F32 => return weight,
@@ -52,7 +54,7 @@ impl WeightPrecision {
     }
 }
 
-/// A parameter as `x` needs it: in f32, and a constant of the tape where it is not on it.
+/// Returns a parameter for an operation with `x`: in f32, and a constant unless it has autodiff.
 pub(crate) fn operand<const D: usize, const E: usize>(
     parameter: Tensor<D>,
     x: &Tensor<E>,
@@ -62,7 +64,7 @@ pub(crate) fn operand<const D: usize, const E: usize>(
     if on_tape { Tensor::from_inner(parameter) } else { parameter }
 }
 
-/// The numbers of a parameter in f32.
+/// Returns a parameter in f32.
 pub(crate) fn dense<const D: usize>(parameter: Tensor<D>) -> Tensor<D> {
     match parameter.dtype() {
         DType::BF16 => parameter.cast(FloatDType::F32),

@@ -1,4 +1,4 @@
-//! Rotary positions (Su et al. 2021, "RoFormer"), in the half-split form of Llama's code.
+//! Rotary position embeddings (Su et al. 2021, "RoFormer"), in the half-split form of Llama's code.
 
 use std::f64::consts::TAU;
 
@@ -7,12 +7,12 @@ use grpo_kernels::{RotaryTables, rotary};
 
 use crate::description::{RotaryConfig, RotaryScaling};
 
-/// Turns of the positions of a pass.
+/// Rotation tables for the positions of a pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotary(RotaryTables);
 
 impl Rotary {
-    /// Tables for the position of each token.
+    /// Creates tables for the position of each token.
     pub(crate) fn new(
         config: &RotaryConfig,
         head_width: usize,
@@ -22,14 +22,14 @@ impl Rotary {
         let frequencies = config.frequencies(head_width);
         let scale = config.attention_factor();
         let shape = [positions.len(), frequencies.len()];
-        // Nothing is learned of them: off the tape.
+        // Without autodiff, because nothing of it is learned.
         let device = device.clone().inner();
         let table = |of: fn(f64) -> f64| -> Tensor<2> {
             let values: Vec<f32> = positions
                 .iter()
                 .flat_map(|&position| {
-                    // Rounded as in transformers, under which the checkpoints were trained: frequency and
-                    // angle are f32 there.
+                    // Frequencies and angles are rounded to f32 as in transformers, with which the
+                    // checkpoints were trained.
                     frequencies.iter().map(move |&frequency| position as f32 * frequency)
                 })
                 .map(|angle| (of(f64::from(angle)) * scale) as f32)
@@ -39,7 +39,7 @@ impl Rotary {
         Self(RotaryTables { cos: table(libm::cos), sin: table(libm::sin) })
     }
 
-    /// Turns each pair `(x_i, x_{i + width/2})` of each head by its angle.
+    /// Rotates each pair `(x_i, x_{i + width/2})` of each head by its angle.
     ///
     /// # Shapes
     /// - x and result: `[tokens, heads · head width]`
@@ -49,7 +49,7 @@ impl Rotary {
 }
 
 impl RotaryConfig {
-    /// Radians a position for each pair of a head, `[head width / 2]`.
+    /// Returns the radians per position of each pair of a head, `[head width / 2]`.
     pub(crate) fn frequencies(&self, head_width: usize) -> Vec<f32> {
         let plain =
             |pair: usize| (self.base as f32).powf((2 * pair) as f32 / head_width as f32).recip();
@@ -80,7 +80,7 @@ impl RotaryConfig {
                 truncate,
                 ..
             } => {
-                // The pair that turns so often over the original context.
+                // The pair that rotates this often over the original context.
                 let pair_of = |turns: f64| {
                     head_width as f64 * (original_context as f64 / (turns * TAU)).ln()
                         / (2.0 * self.base.ln())

@@ -1,4 +1,4 @@
-//! What turns the hidden state of a sequence's first token into its score.
+//! Scores a sequence from the hidden state of its first token.
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -14,9 +14,9 @@ use crate::precision::operand;
 pub(crate) struct ScoreHead {
     /// w, without a bias.
     direction: Linear,
-    /// A, `[1]`, 1 at first.
+    /// A, `[1]`, initially 1.
     scale: Param<Tensor<1>>,
-    /// B, `[1]`, 0 at first.
+    /// B, `[1]`, initially 0.
     shift: Param<Tensor<1>>,
 }
 

@@ -1,4 +1,4 @@
-//! Scores of whole completions, by a model that nobody trains.
+//! Scores of whole completions under a frozen model.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grpo_logprob::{Targets, score};
@@ -10,14 +10,14 @@ use crate::{Frozen, LanguageModel, TokenBatch};
 pub struct CompletionScores {
     /// `log π(token)`
     pub logprobs: Vec<f64>,
-    /// Of the distribution that each token was drawn from, in nats.
+    /// Entropy of each token's distribution, in nats.
     pub entropies: Vec<f64>,
 }
 
-/// Scores each completion behind its prompt; all are computed at the same time.
+/// Scores each completion after its prompt, all in one pass.
 ///
 /// # Panics
-/// Where a prompt or completion has no tokens, or an id is outside the vocabulary.
+/// Panics if a prompt or completion is empty or an id is outside of the vocabulary.
 pub fn score_completions<M: LanguageModel>(
     model: &Frozen<M>,
     rows: &[(&[u32], &[u32])],
@@ -55,7 +55,7 @@ pub fn all_logprobs<M: LanguageModel>(
     logprobs.chunks(model.vocabulary_size()).map(<[f32]>::to_vec).collect()
 }
 
-/// The hidden states that predict the tokens of each completion, all computed at the same time, and those tokens.
+/// Returns the hidden states that predict the tokens of each completion, and those tokens.
 fn hidden_states<M: LanguageModel>(
     model: &Frozen<M>,
     rows: &[(&[u32], &[u32])],
@@ -69,7 +69,7 @@ fn hidden_states<M: LanguageModel>(
         })
         .collect();
     let batch: TokenBatch = inputs.iter().map(Vec::as_slice).collect();
-    // The token at a place is predicted by the one in front of it.
+    // Each token is predicted by its predecessor.
     let places: Vec<i32> = rows
         .iter()
         .enumerate()

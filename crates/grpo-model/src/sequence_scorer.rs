@@ -1,4 +1,4 @@
-//! One number for a whole text.
+//! Sequence scorers: a number for a whole text.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -14,21 +14,20 @@ use crate::{
     Positions, TokenBatch, Transformer, parameters,
 };
 
-/// A transformer that reads `[CLS] + text`, in which all tokens see each other, and gives `σ(A · w·h_CLS + B)`: 0 for a
+/// A bidirectional transformer that reads `[CLS] + text` and returns `σ(A · w·h_CLS + B)`: 0 for a
 /// natural text to 1 for a corrupted one.
 ///
-/// PAD never enters: sequences are packed, and it is taken out of a text that has it. So neither its number nor its
-/// vector can change a score.
+/// Sequences are packed, and PAD is removed from texts, so padding cannot affect a score.
 #[derive(Module, Debug)]
 pub struct SequenceScorer {
     model: Transformer,
 }
 
 impl SequenceScorer {
-    /// Takes a model of the family `sequence_scorer`.
+    /// Creates a scorer from a model of the family `sequence_scorer`.
     ///
     /// # Errors
-    /// A model without a head that scores sequences.
+    /// Returns an error for a model without a score head.
     pub fn new(model: Transformer) -> Result<Self, ModelError> {
         match model.has_score_head() {
             true => Ok(Self { model }),
@@ -39,11 +38,12 @@ impl SequenceScorer {
         }
     }
 
-    /// A scorer that begins with what `trunk` knows of texts: its blocks, its table of characters and its last norm. The
-    /// head has first values of `seed`.
+    /// Creates a scorer with the blocks, character table and last norm of `trunk`. The head is
+    /// initialised from `seed`.
     ///
     /// # Errors
-    /// A configuration of another family or of other sizes; only `block_size` may differ.
+    /// Returns an error for a configuration of another family or other sizes; only `block_size` may
+    /// differ.
     pub fn from_trunk(
         config: &ModelConfig,
         trunk: &Transformer,
@@ -74,10 +74,10 @@ impl SequenceScorer {
         Ok(Self { model: scorer.model.map(&mut take) })
     }
 
-    /// Reads a model folder of the family `sequence_scorer`.
+    /// Loads a model folder of the family `sequence_scorer`.
     ///
     /// # Errors
-    /// A file that is missing or wrong; a folder of another family.
+    /// Returns an error if a file is missing or invalid, or if the folder has another family.
     pub fn load(
         folder: &Path,
         codecs: &Codecs,
@@ -86,7 +86,7 @@ impl SequenceScorer {
         let family = ModelSpec::family_of(folder)?;
         if family != Family::SequenceScorer {
             return Err(ModelError::Unfit(format!(
-                "{} is no judge: its model is of the family {}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+                "{} is not a judge: its model is of the family {}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
                 folder.display(),
                 family.name()
             )));
@@ -95,17 +95,17 @@ impl SequenceScorer {
         Ok((spec, Self::new(model)?))
     }
 
-    /// The transformer, to be stored or looked at.
+    /// Returns the transformer.
     pub fn model(&self) -> &Transformer {
         &self.model
     }
 
-    /// Characters of the longest text that is seen as a whole.
+    /// Returns the number of characters of the longest text that is read completely.
     pub fn longest_text(&self) -> usize {
         self.model.description().context - 1
     }
 
-    /// The id that stands in front of each text: the last of the vocabulary.
+    /// Returns the CLS id in front of each text, the last of the vocabulary.
     pub fn cls_id(&self) -> u32 {
         self.model.description().vocabulary as u32 - 1
     }
@@ -114,11 +114,11 @@ impl SequenceScorer {
         self.cls_id() - 1
     }
 
-    /// What is read of `texts`: CLS in front of each, PAD taken out, and of a text that is too long the tail cut off, so
-    /// that CLS stays.
+    /// Returns the input for `texts`: CLS in front of each, PAD removed, and the end of a long text
+    /// truncated.
     ///
     /// # Panics
-    /// Where `cls` is not the CLS of the vocabulary that the scorer was made for.
+    /// Panics if `cls` is not the CLS of the scorer's vocabulary.
     pub fn batch(&self, texts: &[&[u32]], cls: u32) -> TokenBatch {
         assert_eq!(cls, self.cls_id(), "CLS is the last id of the scorer's vocabulary");
         let (pad, longest) = (self.pad_id(), self.longest_text());
@@ -130,7 +130,8 @@ impl SequenceScorer {
         batch
     }
 
-    /// The score of each sequence of [`Self::batch`], `[sequences]`, on the tape where the parameters are.
+    /// Returns the score of each sequence of [`Self::batch`], `[sequences]`, with autodiff if the
+    /// parameters have it.
     pub fn forward(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<1> {
         let hidden = self.model.hidden(tokens, None, dropout);
         let first = (0..tokens.sequences()).map(|index| tokens.rows(index).start);
@@ -139,8 +140,8 @@ impl SequenceScorer {
         score.expect("a sequence scorer has a head for it")
     }
 
-    /// The score of one text, 0 (natural) to 1 (corrupted), off the tape and computed alone: other texts, their number
-    /// and their lengths are no part of it.
+    /// Returns the score of a text, 0 (natural) to 1 (corrupted), computed alone and without
+    /// autodiff.
     pub fn score(&self, text: &[u32]) -> f64 {
         let tokens = self.batch(&[text], self.cls_id());
         let off_tape;
@@ -155,7 +156,7 @@ impl SequenceScorer {
     }
 }
 
-/// What has to be the same, for a message.
+/// Describes the properties that must be equal, for a message.
 fn words(of: &Description) -> String {
     let positions = match &of.positions {
         Positions::Rotary(rotary) => format!("rope_theta {}", rotary.base),
@@ -167,9 +168,9 @@ fn words(of: &Description) -> String {
     )
 }
 
-/// Puts the values of a trunk into the places that it has too.
+/// Copies the values of a trunk.
 struct TakeTrunk {
-    /// Of the parameters that are left.
+    /// Remaining parameters.
     paths: VecDeque<String>,
     values: BTreeMap<String, Tensor<1>>,
     device: Device,

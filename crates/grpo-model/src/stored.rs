@@ -1,4 +1,4 @@
-//! Writing safetensors with the family's names and layouts, a tensor at a time.
+//! Writes safetensors with the family's names and layouts, tensor by tensor.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -12,17 +12,17 @@ use safetensors::tensor::{Dtype, View};
 use crate::names::Names;
 use crate::{Frozen, LanguageModel, ModelError, Parameter, Transformer, parameters};
 
-/// Tensors under their stored names, in the order of names; the numbers are read from the model when they are
-/// asked for, one tensor after the other.
+/// Tensors by stored name. The numbers are read from the model when they are written, one tensor at
+/// a time.
 pub struct StoredTensors(BTreeMap<String, Entry>);
 
-/// What the numbers of a file are.
+/// Number format of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoredAs {
     /// Four bytes.
     #[default]
     F32,
-    /// Two bytes: rounded to the nearest, ties to even.
+    /// Two bytes, rounded to nearest, ties to even.
     Bf16,
 }
 
@@ -32,7 +32,7 @@ struct Entry {
 }
 
 impl StoredTensors {
-    /// Every parameter of a model.
+    /// Returns every parameter of a model.
     pub fn of(model: &Transformer) -> Self {
         let names = model.names();
         let of_parameter = |parameter: Parameter| {
@@ -42,12 +42,12 @@ impl StoredTensors {
         Self(parameters(model).into_iter().map(of_parameter).collect())
     }
 
-    /// These tensors, as they are.
+    /// Returns these tensors unchanged.
     pub(crate) fn from_matrices(tensors: impl IntoIterator<Item = (String, Tensor<2>)>) -> Self {
         Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor))).collect())
     }
 
-    /// Every parameter of a module under its path and in its own shape.
+    /// Returns every parameter of a module by path, in its own shape.
     pub(crate) fn of_parameters<M: Module>(module: &M) -> Self {
         let entry = |parameter: Parameter| {
             let (name, shape) = (parameter.path.clone(), parameter.shape.clone());
@@ -56,12 +56,12 @@ impl StoredTensors {
         Self(parameters(module).into_iter().map(entry).collect())
     }
 
-    /// Tensors under names of the caller's.
+    /// Returns tensors with names of the caller.
     pub fn named(tensors: impl IntoIterator<Item = (String, Tensor<1>)>) -> Self {
         Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor))).collect())
     }
 
-    /// The numbers of each tensor.
+    /// Reads all tensors.
     pub fn read(&self) -> BTreeMap<String, TensorData> {
         let data = |entry: &Entry| {
             TensorData::new((entry.read)().iter::<f32>().collect::<Vec<_>>(), entry.shape.clone())
@@ -69,17 +69,17 @@ impl StoredTensors {
         self.0.iter().map(|(name, entry)| (name.clone(), data(entry))).collect()
     }
 
-    /// Writes a safetensors file, holding one tensor at a time.
+    /// Writes a safetensors file, holding one tensor in memory at a time.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(
         &self,
         path: &Path,
         stored_as: StoredAs,
         note: Option<(&str, String)>,
     ) -> Result<(), ModelError> {
-        // The crate writes a temporary file that only its owner may read, and gives it this name.
+        // The crate writes a temporary file with owner-only permissions and renames it.
         let permissions = File::create(path)
             .and_then(|file| file.metadata())
             .map_err(|error| ModelError::write(path, &error))?
@@ -94,8 +94,8 @@ impl StoredTensors {
     }
 }
 
-/// One key: a `HashMap` writes several in another order each time, and equal models would be unequal files. Without a
-/// note it is what transformers asks of every file; models with one are none of its.
+/// Returns at most one key, because a `HashMap` writes several in random order, and equal models
+/// must give equal files. Without a note, returns the key that transformers requires.
 fn metadata(note: Option<(&str, String)>) -> Option<HashMap<String, String>> {
     let (key, value) = note.unwrap_or_else(|| ("format", "pt".to_owned()));
     Some(HashMap::from([(key.to_owned(), value)]))
@@ -106,7 +106,7 @@ impl Entry {
         Self { shape: value.dims().to_vec(), read: Box::new(move || value.clone().into_data()) }
     }
 
-    /// In the family's layout.
+    /// Creates an entry in the family's layout.
     fn of(parameter: Parameter, names: &Names) -> Self {
         let mut shape = parameter.shape.clone();
         let is_swapped = parameter.is_linear_weight() && names.is_swapped(&parameter.path);
@@ -160,14 +160,14 @@ impl View for Lazy<'_> {
 }
 
 impl<M: LanguageModel> Frozen<M> {
-    /// Its parameters by their paths, to be written.
+    /// Returns its parameters by path for writing.
     pub fn stored(&self) -> StoredTensors {
         let found = parameters(self.model()).into_iter();
         StoredTensors::named(found.map(|parameter| (parameter.path.clone(), parameter.value())))
     }
 }
 
-/// The matrices of linear layers and of adapters, which weight decay is for.
+/// Returns the matrices of linear layers and adapters, to which weight decay applies.
 pub fn linear_weights<M: Module>(model: &M) -> Vec<ParamId> {
     let is_matrix = |parameter: &Parameter| {
         parameter.owner == "Struct:LoraPair" || parameter.is_linear_weight()

@@ -5,10 +5,10 @@ use std::ops::Range;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use grpo_kernels::{Packing, Sequence};
 
-/// Sequences of any lengths, one behind another, without padding.
+/// Concatenated sequences of any lengths, without padding.
 ///
-/// A sequence may continue an earlier one, as completions do their prompt, which is then computed once. What it gives
-/// is what it would give by itself, behind a copy of that one.
+/// A sequence may continue an earlier one, as completions continue their prompt, which is then
+/// computed once. Its result equals that of a separate sequence with a copy of the prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenBatch {
     ids: Vec<i32>,
@@ -16,23 +16,23 @@ pub struct TokenBatch {
 }
 
 impl TokenBatch {
-    /// No sequence yet.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a sequence, and gives its index.
+    /// Adds a sequence and returns its index.
     ///
     /// # Panics
-    /// Where it is empty.
+    /// Panics if it is empty.
     pub fn push(&mut self, ids: &[u32]) -> usize {
         self.add(ids, None)
     }
 
-    /// Adds the continuation of sequence `first`, and gives its index.
+    /// Adds a continuation of sequence `first` and returns its index.
     ///
     /// # Panics
-    /// Where it is empty, or `first` is no sequence or a continuation itself.
+    /// Panics if it is empty, or if `first` does not exist or is itself a continuation.
     pub fn push_behind(&mut self, first: usize, ids: &[u32]) -> usize {
         let can_be_continued =
             self.sequences.get(first).is_some_and(|first| first.behind.is_none());
@@ -48,44 +48,44 @@ impl TokenBatch {
         self.sequences.len() - 1
     }
 
-    /// Sequences.
+    /// Returns the number of sequences.
     pub fn sequences(&self) -> usize {
         self.sequences.len()
     }
 
-    /// Tokens of all sequences: rows of what a model makes of them.
+    /// Returns the number of tokens, the rows of a model's output.
     pub fn tokens(&self) -> usize {
         self.ids.len()
     }
 
-    /// The rows of sequence `index`.
+    /// Returns the rows of sequence `index`.
     pub fn rows(&self, index: usize) -> Range<usize> {
         self.sequences[index].rows.clone()
     }
 
-    /// Tokens of each sequence.
+    /// Returns the number of tokens of each sequence.
     pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
         self.sequences.iter().map(|sequence| sequence.rows.len())
     }
 
-    /// Whether a sequence continues another.
+    /// Returns whether a sequence continues another.
     pub(crate) fn has_continuations(&self) -> bool {
         self.sequences.iter().any(|sequence| sequence.behind.is_some())
     }
 
-    /// What each token sees.
+    /// Returns what each token sees.
     pub(crate) fn packing(&self, causal: bool) -> Packing {
         Packing::new(self.sequences.as_slice(), causal)
     }
 
-    /// `[tokens]`
+    /// Returns all ids, `[tokens]`.
     pub fn flat_ids(&self, device: &Device) -> Tensor<1, Int> {
         Tensor::from_data(TensorData::new(self.ids.clone(), [self.ids.len()]), device)
     }
 }
 
 impl<'a> FromIterator<&'a [u32]> for TokenBatch {
-    /// Each by itself.
+    /// Creates a batch of separate sequences.
     fn from_iter<I: IntoIterator<Item = &'a [u32]>>(sequences: I) -> Self {
         let mut batch = Self::new();
         sequences.into_iter().for_each(|ids| {

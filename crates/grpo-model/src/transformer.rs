@@ -22,7 +22,7 @@ use crate::{
     WeightPrecision,
 };
 
-/// A transformer: embeddings, blocks, a norm, and what turns hidden states into logits.
+/// A transformer: embeddings, blocks, a norm and an output layer.
 #[derive(Module, Debug)]
 pub struct Transformer {
     blocks: Vec<Block>,
@@ -41,14 +41,14 @@ pub struct Transformer {
     names: Names,
 }
 
-/// The row of the table of types that conditions get.
+/// The token type of conditions.
 const CONDITION: usize = 0;
 
 impl Transformer {
-    /// Builds the model from `parameters`, which come from a file or from the generator.
+    /// Builds the model from `parameters`.
     ///
     /// # Errors
-    /// What is missing or does not fit in the file.
+    /// Returns an error if a tensor is missing or does not fit.
     pub(crate) fn new(
         config: &ModelConfig,
         parameters: &mut Parameters,
@@ -95,28 +95,28 @@ impl Transformer {
         })
     }
 
-    /// A model with first values from the generator: N(0, σ) for matrices and tables, with the family's σ and that of
-    /// the layers that add to the residual stream, 0 for
-    /// biases and learned positions, 1 for the scales of the norms. Equal seeds give equal models.
+    /// Creates a model with random parameters: N(0, σ) for matrices and tables, with the family's σ
+    /// and its σ of layers that add to the residual stream, 0 for biases and learned positions, 1
+    /// for scales of norms. Equal seeds give equal models.
     ///
     /// # Errors
-    /// More memory than can be had.
+    /// Returns an error if the memory cannot be allocated.
     pub fn random(config: &ModelConfig, seed: u64, device: &Device) -> Result<Self, ModelError> {
         Self::new(config, &mut Parameters::random(seed, config.description(), device))
     }
 
-    /// What the model is made of.
+    /// Returns the description of the model.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// What its family calls its parameters.
+    /// Returns the tensor names of its family.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Hidden states after the last norm, `[tokens, width]`, on the tape where `device` has one; `cache` with the
-    /// sequence that each of `tokens` continues.
+    /// Computes hidden states after the last norm, `[tokens, width]`, with autodiff if `device` has
+    /// it; `cache` with the sequence that each of `tokens` continues.
     pub(crate) fn run(
         &self,
         tokens: &TokenBatch,
@@ -149,7 +149,7 @@ impl Transformer {
         }
     }
 
-    /// What goes into the first block, and what its tokens see.
+    /// Returns the input of the first block and the context of the pass.
     pub(crate) fn begin(
         &self,
         tokens: &TokenBatch,
@@ -192,7 +192,7 @@ impl Transformer {
         (dropout.apply(x), PassContext { visibility, rotary })
     }
 
-    /// What the tokens see, with the position of each.
+    /// Returns what the tokens see, and their positions.
     fn visibility(
         &self,
         tokens: &TokenBatch,
@@ -219,7 +219,7 @@ impl Transformer {
         (Visibility::Cached(Arc::new(plan)), positions)
     }
 
-    /// `x` with the vectors of `prefix` in front of each sequence.
+    /// Inserts the vectors of `prefix` in front of each sequence of `x`.
     fn behind(&self, prefix: Tensor<3>, x: Tensor<2>, tokens: &TokenBatch) -> Tensor<2> {
         let [sequences, vectors, width] = prefix.dims();
         assert_eq!(sequences, tokens.sequences(), "one prefix for each sequence");
@@ -237,12 +237,12 @@ impl Transformer {
         gather_rows(Tensor::cat(vec![condition, x], 0), rows)
     }
 
-    /// Block `layer` alone.
+    /// Computes a single block.
     pub(crate) fn block(&self, layer: usize, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
         self.blocks[layer].forward(x, None, pass)
     }
 
-    /// What comes after the last block.
+    /// Computes the layers after the last block.
     pub(crate) fn end(&self, x: Tensor<2>) -> Tensor<2> {
         match self.description.order {
             NormOrder::Pre => self.norm.forward(x),
@@ -250,7 +250,7 @@ impl Transformer {
         }
     }
 
-    /// The last layer, on the tape where `device` has one.
+    /// Returns the output layer, with autodiff if `device` has it.
     pub(crate) fn head_on(&self, device: &Device) -> Head {
         let head = match &self.head {
             Some(own) => own.as_head(),
@@ -264,13 +264,13 @@ impl Transformer {
         Head { weight: lift(head.weight), bias: head.bias }
     }
 
-    /// Of each hidden state the logit that its character is wrong: `[n, width]` → `[n]`, on the tape where the states or the
-    /// parameters are; `None` for a model without a critic.
+    /// Returns for each hidden state the logit that its character is wrong, `[n, width]` → `[n]`,
+    /// with autodiff if states or parameters have it; `None` without a critic.
     pub fn critic(&self, hidden: Tensor<2>) -> Option<Tensor<1>> {
         self.critic.as_ref().map(|critic| critic.product(hidden).squeeze_dim(1))
     }
 
-    /// Of hidden states of first tokens the scores of their sequences; `None` where the model has no such head.
+    /// Returns sequence scores from the hidden states of first tokens; `None` without a score head.
     pub(crate) fn score(&self, hidden: Tensor<2>) -> Option<Tensor<1>> {
         self.score_head.as_ref().map(|head| head.forward(hidden))
     }
@@ -279,7 +279,7 @@ impl Transformer {
         self.score_head.is_some()
     }
 
-    /// The linear layers of the blocks: those that an adapter may have pairs for.
+    /// Returns the linear layers of the blocks, which an adapter may adapt.
     pub(crate) fn adaptable_layers(&self) -> Vec<Adaptable> {
         let adaptable = |linear: &Linear| Adaptable {
             number: linear.number,
@@ -290,8 +290,8 @@ impl Transformer {
         self.blocks.iter().flat_map(Block::linears).map(adaptable).collect()
     }
 
-    /// With `adapter` added into the weights: `W + s · A · B`. It is off the tape, and what was held in fewer bits is
-    /// in f32.
+    /// Merges `adapter` into the weights: `W + s · A · B`. The result is in f32 and has no
+    /// autodiff.
     pub fn merged(&self, adapter: &Adapter) -> Self {
         let mut merged =
             if LanguageModel::device(self).is_autodiff() { self.valid() } else { self.clone() };

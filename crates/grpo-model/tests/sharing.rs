@@ -34,7 +34,7 @@ fn adapter(model: &Transformer, seed: u64) -> Adapter {
     Adapter::random(&config, model, seed, &Device::flex().autodiff()).unwrap()
 }
 
-/// One test: a second one would allocate beside it.
+/// One test: a second one would allocate next to it.
 #[test]
 fn memory() {
     adapters_share_their_base();

@@ -1,4 +1,4 @@
-//! From a file of molecules to token sequences to train on.
+//! Converts a file of molecules to training sequences.
 
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions, Vocabulary};
 use grpo_data::{DataError, Example, Examples, split_draw, split_limit};
@@ -6,58 +6,56 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-/// What of a file becomes training data.
+/// Options of a corpus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CorpusOptions {
-    /// The longest molecule, in tokens without marks at its ends. Longer ones are left out, never
-    /// cut: half a molecule is no molecule.
+    /// Largest number of tokens without end marks. Longer molecules are dropped, never truncated.
     pub max_tokens: usize,
-    /// The part that is held out for validation, in `0..1`, where the file has no split of its own.
+    /// Fraction held out for validation, in `0..1`, if the file has no split of its own.
     pub validation_fraction: f64,
-    /// Decides which molecules are held out.
+    /// Seed of the split.
     pub seed: u64,
-    /// Fewer training molecules than this are an error; at least 1. It catches samples of a few
-    /// rows that were taken for the whole data set.
+    /// Smallest number of training molecules, at least 1; guards against samples mistaken for the
+    /// whole data set.
     pub min_molecules: usize,
 }
 
-/// Token sequences of distinct molecules, without marks at their ends, in the order of the file.
+/// Token sequences of distinct molecules without end marks, in file order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Corpus {
-    /// To train on.
+    /// Training molecules.
     pub train: Vec<Vec<u32>>,
-    /// To measure the loss on; no molecule (as written) of it is in [`Self::train`].
+    /// Validation molecules; none (as written) is in [`Self::train`].
     pub validation: Vec<Vec<u32>>,
-    /// What was read, kept and left out.
+    /// Report on the file.
     pub report: CorpusReport,
 }
 
-/// Where the validation molecules came from.
+/// Source of the split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SplitBy {
-    /// A random part: the molecules with the lowest hashes of their text and the seed. Where the
-    /// file marks training rows, of those only.
+    /// Random: molecules with the lowest hashes of text and seed, among training rows if the file
+    /// marks them.
     #[default]
     Hash,
-    /// The file's column `split` or `source`, which has both training and validation rows.
+    /// The column `split` or `source`, which has training and validation rows.
     Column,
 }
 
-/// The fate of every row of a file.
+/// Report on the rows of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorpusReport {
-    /// All rows, those without a SMILES among them.
+    /// Number of rows, including those without a SMILES.
     pub rows: u64,
     /// Rows without a SMILES.
     pub empty: u64,
     /// Molecules with a token outside the vocabulary.
     pub unknown_token: u64,
-    /// Molecules of more tokens than allowed.
+    /// Molecules with too many tokens.
     pub too_long: u64,
-    /// Molecules written before in the same file with the same letters.
+    /// Molecules repeated in the file with the same text.
     pub duplicates: u64,
-    /// Molecules that a split column with training rows gives neither to training nor to
-    /// validation.
+    /// Molecules that the split column assigns to neither training nor validation.
     pub held_out: u64,
     /// Molecules in [`Corpus::train`].
     pub train: u64,
@@ -65,29 +63,29 @@ pub struct CorpusReport {
     pub validation: u64,
     /// How validation molecules were chosen.
     pub split_by: SplitBy,
-    /// The first few molecules of each reason for leaving out.
+    /// The first molecules dropped for each reason.
     pub examples: Vec<DroppedMolecule>,
 }
 
-/// A molecule that was left out.
+/// A dropped molecule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedMolecule {
     /// Its line in the file, counted from 1.
     pub line: u64,
     /// Its SMILES.
     pub smiles: String,
-    /// Why.
+    /// The reason.
     pub reason: DropReason,
 }
 
-/// Why a molecule was left out.
+/// Reason to drop a molecule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// This token is not in the vocabulary.
+    /// It has this token, which is not in the vocabulary.
     UnknownToken(String),
     /// It has this many tokens.
     TooLong(usize),
-    /// The same text stood on an earlier line.
+    /// The same text occurred on an earlier line.
     Duplicate,
 }
 
@@ -106,7 +104,7 @@ impl fmt::Display for DroppedMolecule {
 }
 
 impl Corpus {
-    /// The molecules as sequences to train on; `boundary` begins and ends each.
+    /// Returns training sequences; `boundary` begins and ends each.
     pub fn examples(&self, boundary: u32) -> Examples {
         let example =
             |ids: &Vec<u32>| Example::of_all([&[boundary], ids.as_slice(), &[boundary]].concat());
@@ -119,10 +117,10 @@ impl Corpus {
     /// Reads a whole file.
     ///
     /// # Errors
-    /// The file cannot be read to its end, or too few training molecules are left.
+    /// Returns an error if the file cannot be read or too few training molecules are left.
     ///
     /// # Panics
-    /// If [`CorpusOptions::validation_fraction`] is outside `0..1`.
+    /// Panics if [`CorpusOptions::validation_fraction`] is outside of `0..1`.
     pub fn read(
         path: &Path,
         read: &ReadOptions,
@@ -139,10 +137,10 @@ impl Corpus {
         sorter.finish()
     }
 
-    /// Makes a corpus from records in memory.
+    /// Creates a corpus from records.
     ///
     /// # Errors
-    /// Too few training molecules are left.
+    /// Returns an error if too few training molecules are left.
     ///
     /// # Panics
     /// As [`Self::read`].
@@ -160,7 +158,7 @@ impl Corpus {
 }
 
 impl fmt::Display for CorpusReport {
-    /// One sentence of counts; those that are 0 are left out.
+    /// Writes a sentence of counts, without those that are 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -182,10 +180,10 @@ impl fmt::Display for CorpusReport {
     }
 }
 
-/// How many molecules of each reason are kept as examples.
+/// Number of examples per reason.
 const EXAMPLES: u64 = 3;
 
-/// Takes records one by one, and splits them once all are there.
+/// Collects records and splits them at the end.
 struct Sorter<'a> {
     vocabulary: &'a Vocabulary,
     options: &'a CorpusOptions,
@@ -196,12 +194,12 @@ struct Sorter<'a> {
 
 struct Molecule {
     ids: Vec<u32>,
-    /// Decides a split by hash: a number that depends on the text and the seed only.
-    lot: [u32; 4],
+    /// Decides a split by hash; depends only on text and seed.
+    draw: [u32; 4],
     part: Part,
 }
 
-/// What the split column says.
+/// The assignment by a split column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Unsaid,
@@ -245,7 +243,7 @@ impl<'a> Sorter<'a> {
         }
         self.molecules.push(Molecule {
             ids,
-            lot: split_draw(self.options.seed, record.smiles.as_bytes()),
+            draw: split_draw(self.options.seed, record.smiles.as_bytes()),
             part: part(record.split.as_deref()),
         });
         self.seen.insert(record.smiles);
@@ -269,22 +267,22 @@ impl<'a> Sorter<'a> {
 
     fn finish(mut self) -> Result<Corpus, DataError> {
         let has = |part| self.molecules.iter().any(|molecule| molecule.part == part);
-        // MOSES validates on its `test` rows; where there are validation rows proper, as in
-        // GuacaMol, `test` rows are for the very end and stay out.
+        // MOSES validates on its `test` rows. With separate validation rows, as in GuacaMol, `test`
+        // rows are left for the final test.
         let validation = if has(Part::Validation) { Part::Validation } else { Part::Test };
         let by_column = has(Part::Train) && has(validation);
-        // A column without training rows is about something else, such as where rows come from.
+        // A column without training rows has another meaning, such as the source of a row.
         if has(Part::Train) {
             let before = self.molecules.len();
             let ours = [Part::Train, validation];
             self.molecules.retain(|molecule| ours.contains(&molecule.part));
             self.report.held_out = (before - self.molecules.len()) as u64;
         }
-        let draws = self.molecules.iter().map(|molecule| molecule.lot);
+        let draws = self.molecules.iter().map(|molecule| molecule.draw);
         let limit = split_limit(draws, self.options.validation_fraction);
         let (mut train, mut held) = (Vec::new(), Vec::new());
         for molecule in self.molecules {
-            let hold = if by_column { molecule.part == validation } else { molecule.lot < limit };
+            let hold = if by_column { molecule.part == validation } else { molecule.draw < limit };
             if hold { &mut held } else { &mut train }.push(molecule.ids);
         }
         if by_column {
@@ -296,7 +294,7 @@ impl<'a> Sorter<'a> {
         if train.len() < least {
             let CorpusReport { train, rows, .. } = self.report;
             return Err(DataError::Invalid(format!(
-                "{train} usable training molecules are left of {rows} rows and at least {least} are needed ({}); give a larger file, or a vocabulary and a length limit that fit it",
+                "{train} usable training molecules are left of {rows} rows and at least {least} are needed ({}); give a larger file, lower `data.min_molecules`, or give a vocabulary and a length limit that fit the file",
                 self.report
             )));
         }

@@ -21,7 +21,8 @@ pub(crate) fn format() -> DataFormat {
     }
 }
 
-/// Whether the file of a section `[data]` has a name for molecules: `.smi`, `.csv`, each also with `.gz`.
+/// Returns whether a section `[data]` names a file of molecules: `.smi` or `.csv`, optionally with
+/// `.gz`.
 fn is_of_molecules(data: &Table) -> bool {
     let file = data.get("file").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
     let plain = file.strip_suffix(".gz").unwrap_or(&file);
@@ -35,7 +36,7 @@ struct MoleculeKeys {
     /// Column of the SMILES in a CSV file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     smiles_column: Option<String>,
-    /// A token list (`*_stoi.json`); without it the tokens of the file are taken.
+    /// A token list (`*_stoi.json`); default: the tokens of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vocabulary: Option<PathBuf>,
     #[serde(default = "default_min_molecules")]
@@ -48,7 +49,11 @@ fn default_min_molecules() -> usize {
 
 impl MoleculeKeys {
     fn options(&self) -> ReadOptions {
-        ReadOptions { smiles_column: self.smiles_column.clone(), keep_empty: false }
+        ReadOptions {
+            smiles_column: self.smiles_column.clone(),
+            column_setting: Some("`data.smiles_column`"),
+            keep_empty: false,
+        }
     }
 }
 
@@ -102,7 +107,7 @@ impl DataReader for MoleculeKeys {
             );
         };
         let options = CorpusOptions {
-            // The mark stands at both ends.
+            // The mark is at both ends.
             max_tokens: from.longest - 2,
             validation_fraction,
             seed,
@@ -123,7 +128,7 @@ impl DataReader for MoleculeKeys {
         let reader = MoleculeReader::open(file, &self.options())?;
         let smiles: Vec<String> =
             reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
-        // A row that is no SMILES gives no tokens; the corpus counts and reports it.
+        // An invalid SMILES has no tokens; the corpus counts and reports it.
         let readable =
             smiles.iter().filter(|smiles| smiles_tokens(smiles).all(|token| token.is_ok()));
         let vocabulary = Vocabulary::from_smiles(readable.map(String::as_str))?;

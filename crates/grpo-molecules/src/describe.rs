@@ -1,4 +1,4 @@
-//! `grpo describe`: each molecule of a file as one row of CSV.
+//! `grpo describe`: descriptors of the molecules of a file as CSV.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use grpo_data::DataError;
 use rayon::prelude::*;
 
 use grpo_app::output::FileInPlace;
-use grpo_app::task::TaskCommand;
+use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::{data_output, visible};
 
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 16] = [
     "input",
     "valid",
     "canonical",
@@ -30,38 +30,50 @@ const COLUMNS: [&str; 15] = [
     "sa",
     "scaffold",
     "reason",
+    "name",
 ];
 
-/// Molecules that are described at the same time: enough for all threads, little enough for memory.
+/// Molecules described at the same time: enough for all threads at little memory.
 const BLOCK: usize = 4096;
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo describe molecules.smi -o molecules.csv
+  grpo describe library.csv.gz --smiles-column Structure | head")]
 pub(crate) struct DescribeArguments {
-    /// Molecules: .smi, .smi.gz, .csv or .csv.gz
+    /// File of molecules: .smi, .smi.gz, .csv or .csv.gz
     pub(crate) file: PathBuf,
-    /// Column of the SMILES in a CSV file [default: smiles, canonical_smiles or molecule]
-    #[arg(long, value_name = "NAME")]
+    /// CSV column that contains the SMILES [default: smiles, canonical_smiles or molecule]
+    #[arg(long, value_name = "NAME", help_heading = "Input")]
     pub(crate) smiles_column: Option<String>,
-    /// Write to this file [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
+    /// CSV file to write, compressed if the name ends in .gz [default: standard output]
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace an existing output file
+    #[arg(long, requires = "output", help_heading = "Output")]
+    force: bool,
 }
 
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Describe each molecule of a file as one row of CSV",
-        "hba, hbd, rotatable, aromatic_rings and alerts are counted as QED counts them (RDKit's QED.properties), which is not what RDKit's descriptors of similar names count.",
+        "Compute the properties of molecules as a CSV table",
+        "Each line of the input becomes a row: canonical SMILES, molecular weight, logP, TPSA, counts, QED, SA and scaffold, or the reason why the SMILES is invalid. hba, hbd, rotatable, aromatic_rings and alerts are counted as in QED (RDKit's QED.properties), which differs from the RDKit descriptors with similar names.",
     ];
-    TaskCommand::new("describe", &about, "train-tokenizer", |_, arguments| run(arguments))
+    TaskCommand::new("describe", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
-    let options = ReadOptions { smiles_column: arguments.smiles_column.clone(), keep_empty: true };
-    let reader = MoleculeReader::open(&arguments.file, &options)?;
+    let options = ReadOptions {
+        smiles_column: arguments.smiles_column.clone(),
+        column_setting: Some("--smiles-column"),
+        keep_empty: true,
+    };
+    let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
+    anyhow::ensure!(reader.peek().is_some(), "{} has no molecules", arguments.file.display());
     match &arguments.output {
         Some(path) => {
-            let mut file = FileInPlace::create_beside(path, &[&arguments.file])?;
+            let mut file = FileInPlace::create_beside(path, &[&arguments.file], arguments.force)?;
             describe_all(reader, &mut file)
                 .with_context(|| format!("describing into {} failed", path.display()))?;
             file.finish()
@@ -70,7 +82,10 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     }
 }
 
-fn describe_all(mut reader: MoleculeReader, output: impl Write) -> anyhow::Result<()> {
+fn describe_all(
+    mut reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
+    output: impl Write,
+) -> anyhow::Result<()> {
     let mut table = csv::Writer::from_writer(output);
     table.write_record(COLUMNS)?;
     loop {
@@ -79,7 +94,7 @@ fn describe_all(mut reader: MoleculeReader, output: impl Write) -> anyhow::Resul
         if block.is_empty() {
             break;
         }
-        let rows: Vec<[String; 15]> = block.par_iter().map(|record| row(&record.smiles)).collect();
+        let rows: Vec<[String; 16]> = block.par_iter().map(row).collect();
         for row in rows {
             table.write_record(row)?;
         }
@@ -88,9 +103,11 @@ fn describe_all(mut reader: MoleculeReader, output: impl Write) -> anyhow::Resul
     Ok(())
 }
 
-fn row(smiles: &str) -> [String; 15] {
-    let mut row: [String; 15] = Default::default();
+fn row(record: &MoleculeRecord) -> [String; 16] {
+    let mut row: [String; 16] = Default::default();
+    let smiles = &record.smiles;
     row[0] = as_text(&visible(smiles));
+    row[15] = record.name.as_deref().map_or_else(String::new, |name| as_text(&visible(name)));
     match grpo_chem::describe(smiles) {
         Ok(Description { canonical, properties: of, qed, sa, scaffold }) => {
             let counts = [of.hba, of.hbd, of.rotatable, of.aromatic_rings, of.alerts];
@@ -108,13 +125,14 @@ fn row(smiles: &str) -> [String; 15] {
     row
 }
 
-/// A text as a cell that no spreadsheet takes for a formula: none of these characters begins a SMILES.
+/// Quotes a text that a spreadsheet would treat as a formula; no SMILES begins with these
+/// characters.
 fn as_text(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if is_formula { format!("'{text}") } else { text.to_owned() }
 }
 
-/// Six decimals: finer than any of these properties is meant.
+/// Six decimals, more than the precision of any property.
 fn number(value: f64) -> String {
     format!("{value:.6}")
 }

@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`Molecules`] registers all of it with the program.
-//! - [`MoleculeReader`] streams a user's `.smi` or CSV file, [`Vocabulary`] turns SMILES into token ids, [`Corpus`] puts the
-//!   two together and reports what it left out.
+//! - [`Molecules`] registers the task with the program.
+//! - [`MoleculeReader`] streams a `.smi` or CSV file, [`Vocabulary`] converts SMILES to token ids, [`Corpus`] combines both and reports
+//!   dropped molecules.
 //! - [`MoleculeReward`] scores SMILES by QED, ease of synthesis and logP; [`MoleculeSummary`] measures a set of them.
 
 mod corpus;

@@ -1,7 +1,8 @@
-//! Reading a user's molecules from `.smi` and CSV files, plain or compressed.
+//! Reads molecules from `.smi` and CSV files, plain or compressed.
 
 mod csv_rows;
 mod line_ends;
+mod options;
 mod quotes;
 mod record;
 mod smi_rows;
@@ -9,38 +10,29 @@ mod smi_rows;
 use csv_rows::CsvRows;
 use grpo_data::{Bytes, DataError, FileOrigin, open_file};
 use line_ends::LineEnds;
+pub use options::ReadOptions;
 pub use record::MoleculeRecord;
 use smi_rows::SmiRows;
 use std::io::Read;
 use std::path::Path;
 
-/// What a file is, whether compressed or not.
+/// File formats, compressed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoleculeFormat {
-    /// One molecule a line: the SMILES up to the first blank, then a name.
+    /// One molecule per line: the SMILES up to the first blank, then a name.
     Smi,
-    /// Comma-separated values with a header line.
+    /// Values separated by commas, semicolons or tabs, with a header line.
     Csv,
 }
 
-/// Choices of reading that the file itself does not settle.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReadOptions {
-    /// The CSV column that holds the SMILES, in any case of letters. Without one, the first of
-    /// `smiles`, `canonical_smiles` and `molecule` that there is.
-    pub smiles_column: Option<String>,
-    /// Gives a record with an empty SMILES for a line that has none, instead of skipping it.
-    pub keep_empty: bool,
-}
-
-/// The molecules of a file, from top to bottom, read as they are asked for. After an error the
-/// iterator ends.
+/// Iterates lazily over the molecules of a file. After an error the iterator ends.
 ///
-/// - `.smi`: the SMILES ends at the first space or tab. A first line that begins with the word
-///   `smiles` is a header, kept in [`Self::header`].
-/// - `.csv`: names of columns in any case of letters, cells trimmed.
-/// - Either with `.gz` behind it. Byte order marks and all line ends are fine. Lines without a
-///   SMILES are skipped and counted in [`Self::empty_lines`], unless [`ReadOptions::keep_empty`].
+/// - `.smi`: the SMILES ends at the first space or tab. A first line that starts with `smiles` is a header, kept in
+///   [`Self::header`].
+/// - `.csv`: column names are case-insensitive, cells are trimmed. Without a comma in the header, cells are separated by
+///   semicolons or tabs.
+/// - Either may end in `.gz`. Byte order marks and all line ends are accepted. Lines without a SMILES are skipped and counted in
+///   [`Self::empty_lines`], unless [`ReadOptions::keep_empty`] is set.
 pub struct MoleculeReader {
     origin: FileOrigin,
     rows: Rows,
@@ -53,8 +45,8 @@ impl MoleculeReader {
     /// Opens a file whose name ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`.
     ///
     /// # Errors
-    /// The file is missing or unreadable, its name has another ending, or a CSV file has no column
-    /// of SMILES.
+    /// Returns an error if the file is missing or unreadable, has another extension, or is CSV
+    /// without a column of SMILES.
     pub fn open(path: &Path, options: &ReadOptions) -> Result<Self, DataError> {
         let (origin, ending) = FileOrigin::new(path);
         let format = match ending.as_str() {
@@ -65,10 +57,10 @@ impl MoleculeReader {
         Self::from_reader(open_file(path)?, format, origin.compressed, path, options)
     }
 
-    /// Reads from any source of bytes; errors name `path` as its origin.
+    /// Reads from a source of bytes; errors name `path`.
     ///
     /// # Errors
-    /// As [`Self::open`], from the point where the file is open.
+    /// As [`Self::open`], except for opening.
     pub fn from_reader(
         source: impl Read + Send + 'static,
         format: MoleculeFormat,
@@ -81,8 +73,7 @@ impl MoleculeReader {
         let (rows, header) = match format {
             MoleculeFormat::Smi => (Rows::Smi(SmiRows::new(source)), None),
             MoleculeFormat::Csv => {
-                let (rows, header) =
-                    CsvRows::new(source, options.smiles_column.as_deref(), &origin)?;
+                let (rows, header) = CsvRows::new(source, options, &origin)?;
                 (Rows::Csv(rows), Some(header))
             }
         };
@@ -90,17 +81,17 @@ impl MoleculeReader {
         Ok(Self { origin, rows, keep_empty, empty_lines: 0, header })
     }
 
-    /// Lines without a SMILES so far.
+    /// Returns the number of lines without a SMILES so far.
     pub fn empty_lines(&self) -> u64 {
         self.empty_lines
     }
 
-    /// The header line, once it was passed: always there in a CSV file, seldom in a `.smi` file.
+    /// Returns the header line, if it was read: always in CSV files, rarely in `.smi` files.
     pub fn header(&self) -> Option<&str> {
         self.header.as_deref()
     }
 
-    /// The next record that has a SMILES.
+    /// Reads the next record with a SMILES.
     fn read(&mut self) -> Result<Option<MoleculeRecord>, DataError> {
         loop {
             let record = match &mut self.rows {
@@ -124,7 +115,7 @@ impl MoleculeReader {
         }
     }
 
-    /// `smiles` is not a SMILES, so no molecule is lost by taking it for a header.
+    /// `smiles` is not a SMILES, so treating it as a header loses no molecule.
     fn is_smi_header(&self, record: &MoleculeRecord) -> bool {
         matches!(self.rows, Rows::Smi(_))
             && record.line == 1

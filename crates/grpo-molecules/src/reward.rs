@@ -1,4 +1,4 @@
-//! Rewards of molecules: drug-likeness, ease of synthesis, a window of logP.
+//! Rewards of molecules: drug-likeness, ease of synthesis, and a window of logP.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ pub(crate) struct MoleculeConfig {
     /// Weight of ease of synthesis, (10 − SA)/9.
     #[serde(default)]
     sa: f64,
-    /// Weight of the closeness of logP to `logp_centre`.
+    /// Weight of the logP window around `logp_centre`.
     #[serde(default)]
     logp: f64,
-    /// The wanted logP.
+    /// The target logP.
     #[serde(default = "default_logp_centre")]
     logp_centre: f64,
-    /// Distance from the centre at which the logP component is 0.
+    /// Distance from the centre at which the logP component reaches 0.
     #[serde(default = "default_logp_half_width")]
     logp_half_width: f64,
 }
@@ -70,34 +70,35 @@ impl RewardSpec for MoleculeConfig {
     }
 }
 
-/// `w_qed · QED + w_sa · (10 − SA)/9 + w_logp · window(logP)`, and 0 for a string that is no molecule.
+/// The reward `w_qed · QED + w_sa · (10 − SA)/9 + w_logp · window(logP)`, and 0 for an invalid
+/// string.
 ///
-/// All parts are in 0..1, so any valid molecule is worth at least as much as an invalid string. Parts of an
-/// outcome: `valid` (1 or 0), and for valid ones `qed`, `sa` (Ertl's score, 1 easy to 10 hard) and, where it
-/// has weight, `logp`.
+/// All terms are in 0..1, so a valid molecule scores at least as much as an invalid string.
+/// Components of an outcome: `valid` (1 or 0), and for valid molecules `qed`, `sa` (Ertl's score, 1
+/// easy to 10 hard) and, if weighted, `logp`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoleculeReward {
     /// Weight of QED (Bickerton et al. 2012).
     pub qed: f64,
-    /// Weight of the SA score (Ertl & Schuffenhauer 2009), turned so that easy is 1.
+    /// Weight of the SA score (Ertl & Schuffenhauer 2009), inverted so that easy is 1.
     pub sa: f64,
     /// Weight of the logP window.
     pub logp: f64,
-    /// The wanted logP.
+    /// The target logP.
     pub window: LogpWindow,
 }
 
 /// `1 − min(|logP − centre|, half_width)/half_width`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogpWindow {
-    /// Where it is 1.
+    /// Centre, with the value 1.
     pub centre: f64,
-    /// Distance at which it is 0.
+    /// Distance at which the value is 0.
     pub half_width: f64,
 }
 
 impl LogpWindow {
-    /// The part of the reward, 0 to 1.
+    /// Returns the component, 0 to 1.
     pub fn score(&self, logp: f64) -> f64 {
         1.0 - (logp - self.centre).abs().min(self.half_width) / self.half_width
     }
@@ -109,7 +110,8 @@ impl Reward for MoleculeReward {
             .par_iter()
             .map(|RewardInput { text: smiles, .. }| match self.score_one(smiles) {
                 Ok(scored) => Outcome::Scored(scored),
-                // A molecule, perhaps, that our chemistry cannot judge: not the policy's fault.
+                // Possibly a molecule that the toolkit cannot handle, so the policy is not
+                // penalised.
                 Err(
                     error
                     @ (InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }),
@@ -145,7 +147,7 @@ impl MoleculeReward {
         Ok(Scored::new(terms, parts))
     }
 
-    /// Those that have weight, each in 0..1.
+    /// Returns the weighted terms, each in 0..1.
     fn terms(&self, qed: f64, ease: f64, logp: f64) -> Vec<(f64, f64)> {
         let all = [(self.qed, qed), (self.sa, ease), (self.logp, logp)];
         all.into_iter().filter(|(weight, _)| *weight > 0.0).collect()
@@ -187,8 +189,8 @@ mod tests {
         }
     }
 
-    /// Acceptance test 8: any valid molecule is worth at least as much as any invalid string, and easier
-    /// synthesis is worth more.
+    /// Acceptance test 8: a valid molecule scores at least as much as any invalid string, and
+    /// easier synthesis scores more.
     #[test]
     fn signs_of_the_reward() {
         for invalid in ["", "C(", "c1ccccc", "C1CC", "(C)", "<<", "CC)"] {
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_its_completions_one_by_one() {
+    fn a_batch_equals_separate_completions() {
         let batch = ["CCO", "C(", "c1ccccc1O", "CCO"];
         let alone = batch.map(|smiles| one(&QED_AND_SA, smiles));
         assert_eq!(QED_AND_SA.score(&batch.map(RewardInput::from)), alone);
@@ -239,12 +241,12 @@ mod tests {
             let (got, expect) = (reward.score(&[smiles.into()]), plain.score(&[smiles.into()]));
             let difference = got[0].total().unwrap() - expect[0].total().unwrap();
             assert!(difference.abs() < 1e-12, "{smiles}: {got:?}");
-            // What guards, criteria and metrics are of.
+            // Components for guards, criteria and metrics.
             let Outcome::Scored(scored) = &got[0] else { panic!("{smiles}: {got:?}") };
             let valid =
                 scored.parts.iter().find(|(name, _)| name == "valid").map(|(_, value)| *value);
             assert_eq!(valid, expect[0].part("valid"), "{smiles}");
-            // What the tables of molecules look for.
+            // Components for the tables of molecules.
             for part in ["valid", "qed", "sa"] {
                 assert_eq!(got[0].part(part), expect[0].part(part), "{smiles}: {part}");
             }

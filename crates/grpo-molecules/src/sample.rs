@@ -1,4 +1,4 @@
-//! Molecules, one SMILES a line.
+//! Sampling of molecules, one SMILES per line.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -18,17 +18,17 @@ use grpo_app::output::{FileInPlace, four_decimals, say_aside};
 use grpo_app::task::{Sampler, Sampling, TaskSampling};
 use grpo_app::visible::data_output;
 
-/// Where the arguments do not say.
+/// Default number of samples.
 const NUMBER: u32 = 1000;
 
 /// Options of molecules.
 #[derive(Debug, Args)]
 struct MoleculeOptions {
-    /// Write only valid molecules, each once, in canonical form
-    #[arg(long)]
+    /// Only valid molecules, each once, in canonical form
+    #[arg(long, help_heading = "Molecules")]
     distinct: bool,
-    /// Count which molecules are new against this file; with --distinct, write only those
-    #[arg(long, value_name = "FILE")]
+    /// File of known molecules, to measure novelty; with --distinct, only new molecules are written
+    #[arg(long, value_name = "FILE", help_heading = "Molecules")]
     not_in: Option<PathBuf>,
 }
 
@@ -68,9 +68,9 @@ impl MoleculeSampling {
         let MoleculeOptions { distinct, not_in } = MoleculeOptions::of(options);
         let codec = &loaded.spec.codec;
         let known = not_in.as_deref().map(known_molecules).transpose()?;
-        // Before the work, so that a place that cannot be written to costs none.
+        // Checked before the work.
         let inputs: Vec<&Path> = not_in.as_deref().into_iter().collect();
-        let create = |path| FileInPlace::create_beside(path, &inputs);
+        let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
         let output = arguments.output.as_deref().map(create).transpose()?;
         let begin = codec.begin_id().context("a vocabulary of molecules has a beginning mark")?;
         let prompts = unconditional_prompts(arguments.number.unwrap_or(NUMBER), begin);
@@ -94,7 +94,7 @@ impl MoleculeSampling {
     }
 }
 
-/// Canonical forms of the molecules of a file.
+/// Returns the canonical forms of the molecules of a file.
 fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     let reader = MoleculeReader::open(path, &ReadOptions::default())?;
     let smiles: Vec<String> =
@@ -108,9 +108,9 @@ fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     Ok(known)
 }
 
-/// Figures on standard error, so that standard output holds only molecules.
+/// Prints statistics to standard error, so that standard output contains only molecules.
 fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
-    // Only QED and SA are shown, so the weights do not matter.
+    // Only QED and SA are printed, so the weights do not matter.
     let window = LogpWindow { centre: 0.0, half_width: 1.0 };
     let reward = MoleculeReward { qed: 0.7, sa: 0.3, logp: 0.0, window };
     let samples: Vec<RewardInput> = drawn.iter().map(|smiles| smiles.as_str().into()).collect();
@@ -127,7 +127,7 @@ fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
     say_aside(format_args!("mean SA      {:>8}", four_decimals(summary.sa)));
 }
 
-/// Canonical forms of the valid molecules, each once, without the known ones, in the order of drawing.
+/// Returns the distinct canonical forms of valid molecules in sampling order, without known ones.
 fn distinct_molecules(drawn: &[String], known: Option<&BTreeSet<String>>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     canonical_forms(drawn)

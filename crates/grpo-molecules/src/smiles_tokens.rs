@@ -1,18 +1,17 @@
-//! Splitting a SMILES into tokens.
+//! Tokenization of SMILES.
 //!
-//! The rule is MolGPT's regular expression; its alternatives, tried in this order, are: a bracket
-//! atom `[…]` up to the first `]`; the mark `<`; `B` or `Br`; `C` or `Cl`; one of
-//! `N O S P F I b c n o s p`; one of `( ) . = # - + \ / : ~ @ ? > * $`; `%` and two digits; one
-//! digit. As no alternative is the beginning of a later one, one look at the first byte decides,
-//! and a scanner of our own is several times as fast as the expression, which the tests keep as
-//! its oracle.
+//! The rule is MolGPT's regular expression with these alternatives in order: a bracket atom `[…]`
+//! up to the first `]`; the mark `<`; `B` or `Br`; `C` or `Cl`; one of `N O S P F I b c n o s p`;
+//! one of `( ) . = # - + \ / : ~ @ ? > * $`; `%` and two digits; one digit. No alternative is a
+//! prefix of a later one, so the first byte decides. This scanner is several times as fast as the
+//! expression, which the tests use as the oracle.
 
 use grpo_data::{DataError, Shortened};
 
-/// The tokens of `smiles`, from left to right; after an error the iterator ends.
+/// Iterates over the tokens of `smiles`; after an error the iterator ends.
 ///
-/// MolGPT skips characters that match no alternative. Here they are an error, since a molecule
-/// with a hole is another molecule.
+/// MolGPT skips characters that match no alternative. Here they are an error, because skipping them
+/// would change the molecule.
 pub fn smiles_tokens(smiles: &str) -> SmilesTokens<'_> {
     SmilesTokens { smiles, position: 0 }
 }
@@ -40,13 +39,13 @@ impl<'a> Iterator for SmilesTokens<'a> {
     }
 }
 
-/// A part of a SMILES that is no token of the vocabulary, or no token at all.
+/// A part of a SMILES that is not a token of the vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{token}` (character {position} of `{}`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token", Shortened(.smiles))]
 pub struct UnknownToken {
-    /// The token, or the single character at which no token begins.
+    /// The token, or a character with which no token begins.
     pub token: String,
-    /// Where it begins, in characters counted from 1.
+    /// Its position in characters, counted from 1.
     pub position: usize,
     /// The whole SMILES.
     pub smiles: String,
@@ -58,7 +57,7 @@ impl From<UnknownToken> for DataError {
     }
 }
 
-/// The error for `token`, which begins at byte `offset` of `smiles`.
+/// Returns the error for `token` at byte `offset` of `smiles`.
 pub(crate) fn unknown_token(smiles: &str, offset: usize, token: &str) -> UnknownToken {
     UnknownToken {
         token: token.to_owned(),
@@ -67,7 +66,7 @@ pub(crate) fn unknown_token(smiles: &str, offset: usize, token: &str) -> Unknown
     }
 }
 
-/// Bytes of the token at the beginning of `text`, if one begins there.
+/// Returns the length in bytes of the token at the beginning of `text`, if any.
 fn token_len(text: &[u8]) -> Option<usize> {
     let second = text.get(1).copied();
     match text[0] {
@@ -161,7 +160,8 @@ mod tests {
         Regex::new(r"^(?:\[[^\]]+\]|<|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9])").unwrap()
     });
 
-    /// Tokens up to the first place where the expression does not match, and that place.
+    /// Returns the tokens up to the first position where the expression does not match, and that
+    /// position.
     fn oracle(smiles: &str) -> (Vec<&str>, usize) {
         let (mut tokens, mut at) = (Vec::new(), 0);
         while let Some(found) = MOLGPT.find(&smiles[at..]) {

@@ -1,5 +1,5 @@
-//! Validity, uniqueness, novelty and mean properties of generated molecules (spec of MOSES: Polykovskiy et al.
-//! 2020).
+//! Validity, uniqueness, novelty and mean properties of generated molecules (as in MOSES:
+//! Polykovskiy et al. 2020).
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,16 @@ use rayon::prelude::*;
 /// Measures of a set of generated strings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoleculeSummary {
-    /// Strings.
+    /// Number of strings.
     pub samples: usize,
-    /// Share that are molecules.
+    /// Fraction of valid molecules.
     pub validity: f64,
-    /// Distinct molecules among the valid ones.
+    /// Fraction of distinct molecules among the valid ones.
     pub uniqueness: f64,
-    /// Distinct Bemis–Murcko scaffolds for each distinct molecule: 1 where each has its own, near 0 where all are
-    /// variants of a few.
+    /// Distinct Bemis–Murcko scaffolds per distinct molecule: 1 if each has its own, near 0 if all
+    /// are variants of a few.
     pub scaffold_diversity: f64,
-    /// Share of the distinct molecules that are not among those known; `None` without known ones.
+    /// Fraction of the distinct molecules that are not known; `None` without known ones.
     pub novelty: Option<f64>,
     /// Mean reward over all strings.
     pub reward: f64,
@@ -35,11 +35,11 @@ pub struct MoleculeSummary {
 }
 
 impl MoleculeSummary {
-    /// Measures `smiles`, to which a [`crate::MoleculeReward`] gave `outcomes`; `known` are canonical
-    /// forms. Shares and means of nothing are NaN.
+    /// Computes the measures of `smiles` with the `outcomes` of a [`crate::MoleculeReward`];
+    /// `known` contains canonical forms. Fractions and means of no values are NaN.
     ///
     /// # Panics
-    /// Where there is not one outcome for each string.
+    /// Panics if the numbers of strings and outcomes differ.
     pub fn of(smiles: &[String], outcomes: &[Outcome], known: Option<&BTreeSet<String>>) -> Self {
         assert_eq!(smiles.len(), outcomes.len(), "one outcome for each string");
         let canonical: Vec<String> = canonical_forms(smiles).into_iter().flatten().collect();
@@ -73,7 +73,7 @@ impl MoleculeSummary {
     }
 }
 
-/// The canonical form of each string, on all threads; `None` for what is no molecule.
+/// Returns the canonical form of each string; `None` for an invalid one.
 pub fn canonical_forms(smiles: &[String]) -> Vec<Option<String>> {
     let canonical = |smiles: &String| Some(Molecule::parse(smiles).ok()?.into_canonical());
     smiles.par_iter().map(canonical).collect()

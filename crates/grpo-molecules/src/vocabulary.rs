@@ -1,24 +1,24 @@
-//! The token list of a molecule model, in MolGPT's file format.
+//! Token lists of molecule models, in MolGPT's file format.
 
 use crate::smiles_tokens::unknown_token;
 use crate::{UnknownToken, smiles_tokens};
-use grpo_data::{CodecKind, DataError, SpecialIds, TextCodec, json_reason, read_text};
+use grpo_data::{CodecKind, DataError, SpecialIds, TextCodec, parse_json, read_text};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The mark that ends a molecule, pads a batch, and stands before the first token.
+/// The mark that begins and ends a molecule and pads a batch.
 ///
-/// MolGPT's vocabularies have no beginning mark; its models start every molecule with the atom
-/// `C`. Ours start with this mark, so that the format stays MolGPT's and the model learns which
-/// token comes first. One mark can serve both ends because no token follows an end.
+/// MolGPT's vocabularies have no beginning mark; its models start every molecule with `C`. Ours
+/// start with this mark, which keeps the format and lets the model learn the first token. One mark
+/// suffices, because no token follows an end.
 pub const BOUNDARY: &str = "<";
 
-/// Tokens and their ids, `0..len`.
+/// Tokens with ids `0..len`.
 ///
-/// A vocabulary that is made from molecules has its tokens in the order of their bytes; one that
-/// is read from a file has the order that the file says, since a checkpoint's weights follow it.
+/// A vocabulary made from molecules is sorted by bytes; one read from a file keeps its order, on
+/// which the weights of a checkpoint depend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
     tokens: Vec<String>,
@@ -30,14 +30,14 @@ pub struct Vocabulary {
 const VOCABULARY_FILE: &str = "vocabulary.json";
 
 impl Vocabulary {
-    /// How model folders have it.
+    /// Its registration for model folders.
     pub const CODEC: CodecKind =
         CodecKind { file: VOCABULARY_FILE, read: |path| Ok(Arc::new(Self::from_json_file(path)?)) };
 
-    /// The tokens that occur in `smiles`, and [`BOUNDARY`].
+    /// Creates a vocabulary of the tokens in `smiles`, and [`BOUNDARY`].
     ///
     /// # Errors
-    /// The first place where a SMILES cannot be split into tokens.
+    /// Returns the first position at which a SMILES cannot be tokenized.
     pub fn from_smiles<'a>(
         smiles: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, UnknownToken> {
@@ -57,25 +57,24 @@ impl Vocabulary {
     /// Reads a JSON object from token to index, such as MolGPT's `moses2_stoi.json`.
     ///
     /// # Errors
-    /// The file cannot be read, or [`Self::from_json`] refuses its text.
+    /// Returns an error if the file cannot be read; also as [`Self::from_json`].
     pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
         Self::from_json(&read_text(path)?, path)
     }
 
-    /// Reads a JSON object from token to index out of `text`; errors name `path` as its origin.
+    /// Parses a JSON object from token to index; errors name `path`.
     ///
     /// # Errors
-    /// The text is no such object, an entry is not one SMILES token, the indices are not
-    /// `0..len` each once, or [`BOUNDARY`] is missing.
+    /// Returns an error if the text is not such an object, an entry is not a single token, the
+    /// indices are not `0..len`, or [`BOUNDARY`] is missing.
     pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
         let fault = |fault: String| Err(DataError::Invalid(fault));
         let place = path.display();
-        let entries: BTreeMap<String, u64> = match serde_json::from_str(text) {
+        let entries: BTreeMap<String, u64> = match parse_json(text) {
             Ok(entries) => entries,
-            Err(error) => {
+            Err(reason) => {
                 return fault(format!(
-                    "`{place}` is not a vocabulary: {}; expected a JSON object from token to index, such as {{\"<\": 0, \"C\": 1}}",
-                    json_reason(&error)
+                    "`{place}` is not a vocabulary: {reason}; expected a JSON object from token to index, such as {{\"<\": 0, \"C\": 1}}"
                 ));
             }
         };
@@ -97,18 +96,18 @@ impl Vocabulary {
                 }
             }
         }
-        // As many entries as places and none twice: every place is taken.
+        // As many entries as indices and no duplicates: every index is used.
         match Self::from_tokens(tokens.into_iter().flatten().collect()) {
             Some(vocabulary) => Ok(vocabulary),
             None => fault(format!("the vocabulary `{place}` lacks the end mark `<`; add it")),
         }
     }
 
-    /// The ids of `smiles`, without marks at its ends.
+    /// Encodes `smiles` without boundary marks.
     ///
     /// # Errors
-    /// The first token outside the vocabulary, or place where no token begins. [`BOUNDARY`] inside
-    /// a molecule counts as such: it would teach a model to stop halfway.
+    /// Returns the first unknown token. [`BOUNDARY`] inside of a molecule is an error too, because
+    /// a model would learn to stop there.
     pub fn encode(&self, smiles: &str) -> Result<Vec<u32>, UnknownToken> {
         let mut ids = Vec::with_capacity(smiles.len());
         for_each_token(smiles, |token, offset| {
@@ -119,38 +118,38 @@ impl Vocabulary {
         Ok(ids)
     }
 
-    /// The token of an id.
+    /// Returns the token of an id.
     ///
     /// # Panics
-    /// If `id` is not below [`Self::len`].
+    /// Panics if `id` is not below [`Self::len`].
     pub fn token(&self, id: u32) -> &str {
         self.tokens.get(id as usize).unwrap_or_else(|| {
             panic!("token id {id} is outside a vocabulary of {} tokens", self.len())
         })
     }
 
-    /// The id of a token.
+    /// Returns the id of a token.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.ids.get(token).copied()
     }
 
-    /// The tokens in the order of their ids.
+    /// Returns the tokens by id.
     pub fn tokens(&self) -> impl ExactSizeIterator<Item = &str> {
         self.tokens.iter().map(String::as_str)
     }
 
-    /// The id of [`BOUNDARY`].
+    /// Returns the id of [`BOUNDARY`].
     pub fn boundary(&self) -> u32 {
         self.boundary
     }
 
-    /// How many tokens there are, [`BOUNDARY`] among them; at least 1.
+    /// Returns the number of tokens, including [`BOUNDARY`]; at least 1.
     #[expect(clippy::len_without_is_empty, reason = "the end mark is always there")]
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// `None` without [`BOUNDARY`]. The tokens are distinct.
+    /// Returns `None` without [`BOUNDARY`]. The tokens are distinct.
     fn from_tokens(tokens: Vec<String>) -> Option<Self> {
         let ids: BTreeMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
         let boundary = *ids.get(BOUNDARY)?;
@@ -163,8 +162,7 @@ impl TextCodec for Vocabulary {
         VOCABULARY_FILE
     }
 
-    /// The JSON object from token to index, in the order of the indices; [`Self::from_json`]
-    /// reads it back.
+    /// Returns the JSON object from token to index, which [`Self::from_json`] reads.
     fn to_json(&self) -> String {
         let object: serde_json::Map<String, serde_json::Value> =
             self.tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), id.into())).collect();
@@ -175,12 +173,11 @@ impl TextCodec for Vocabulary {
         self.len()
     }
 
-    /// A fingerprint in 64 hexadecimal digits; equal for vocabularies with the same tokens in the
-    /// same order, however their files are laid out.
+    /// Returns a fingerprint of 64 hexadecimal digits that depends only on tokens and their order.
     fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         for token in &self.tokens {
-            // The length in front keeps ["a", "bc"] apart from ["ab", "c"].
+            // The length prefix distinguishes ["a", "bc"] from ["ab", "c"].
             hash.update((token.len() as u64).to_le_bytes());
             hash.update(token);
         }
@@ -213,17 +210,16 @@ impl TextCodec for Vocabulary {
         })
     }
 
-    /// The text of `ids`; [`BOUNDARY`] gives nothing. It does not stop at an end mark: cutting a
-    /// sampled sequence there is the caller's business.
+    /// Decodes `ids`, skipping [`BOUNDARY`]. It does not stop at an end mark.
     ///
     /// # Panics
-    /// If an id is not below [`Self::len`].
+    /// Panics if an id is not below [`Self::len`].
     fn decode(&self, ids: &[u32]) -> String {
         ids.iter().filter(|&&id| id != self.boundary).map(|&id| self.token(id)).collect()
     }
 }
 
-/// Calls `visit` with each token of a molecule and the byte where it begins.
+/// Calls `visit` with each token of a molecule and its byte offset.
 fn for_each_token<'a>(
     smiles: &'a str,
     mut visit: impl FnMut(&'a str, usize) -> Result<(), UnknownToken>,

@@ -1,4 +1,4 @@
-//! Memory that is kept, and memory that is limited.
+//! The allocator: keeps freed memory, and limits memory.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_long};
@@ -7,12 +7,12 @@ use mimalloc::MiMalloc;
 
 use crate::limit::{charge, refund};
 
-/// mimalloc, with the limits of [`limited`](crate::limited) on the threads that have one.
+/// mimalloc with the limits of [`limited`](crate::limited) on threads that have one.
 #[derive(Debug)]
 pub struct Allocator;
 
 #[expect(unsafe_code, reason = "the interface of allocators is unsafe")]
-// SAFETY: every call is handed on to mimalloc as it is. What is counted beside it allocates nothing and does not unwind; it can
+// SAFETY: every call is handed on to mimalloc as it is. What is counted next to it allocates nothing and does not unwind; it can
 // end the process.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -41,17 +41,18 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// `mi_option_purge_delay`, to which the bindings give no name: milliseconds until free memory goes back to the system.
+/// `mi_option_purge_delay`, which the bindings do not name: milliseconds until free memory returns
+/// to the system.
 const PURGE_DELAY: c_int = 15;
 const NEVER: c_long = -1;
 
-/// Keeps free memory for the next buffers instead of giving it back to the system, which would have to clear it before
-/// it gives it out again (docs/LOG.md has what that costs). What the process holds is then the most that it ever needed. The environment variable
-/// `MIMALLOC_PURGE_DELAY` says otherwise.
+/// Keeps free memory for later buffers instead of returning it to the system, which would clear it
+/// before reuse (docs/LOG.md has the cost). The process then holds the most memory that it ever
+/// needed. The environment variable `MIMALLOC_PURGE_DELAY` overrides this.
 ///
 /// # Errors
-/// The number of threads, if there is another one: the options of the allocator are read by every thread, and setting one is
-/// not synchronised.
+/// Returns the number of threads if there is more than one: every thread reads the options of the
+/// allocator, and setting one is not synchronised.
 pub(crate) fn keep_memory() -> Result<(), usize> {
     if let Some(threads) = threads().filter(|threads| *threads > 1) {
         return Err(threads);
@@ -65,7 +66,7 @@ pub(crate) fn keep_memory() -> Result<(), usize> {
     Ok(())
 }
 
-/// Threads of this process; `None` if the system is not Linux, which alone lists them in a folder.
+/// Returns the number of threads of this process; `None` if the system is not Linux.
 fn threads() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/task").ok()?.count())
 }

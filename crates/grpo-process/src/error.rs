@@ -1,24 +1,24 @@
-//! Why a program cannot compute.
+//! Errors of process settings.
 
 use rayon::ThreadPoolBuildError;
 
-/// Threads that cannot be had.
+/// Errors of thread settings.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ThreadsError {
-    /// A number that no machine has.
+    /// The number is impossible.
     #[error("--threads {threads} is out of range; expected 1 to 1024")]
     Number {
-        /// What was asked for.
+        /// The requested number.
         threads: usize,
     },
-    /// The options of the allocator are set before any thread reads them.
+    /// Threads were started before the options of the allocator were set.
     #[error("the process has {threads} threads already; `compute` comes first in `main`")]
     Late {
-        /// Threads of the process.
+        /// Number of threads of the process.
         threads: usize,
     },
-    /// The system, or a pool that there is already.
+    /// The system or an existing thread pool refused.
     #[error("the pool of threads could not be made")]
     Pool(#[from] ThreadPoolBuildError),
 }

@@ -1,4 +1,4 @@
-//! Limits on memory and time for work on untrusted data by libraries that have none.
+//! Memory limits for untrusted data and libraries without limits.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
@@ -6,16 +6,16 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// What a thread may still take.
+/// Remaining memory of a thread.
 #[derive(Clone, Copy)]
 struct Limit {
-    /// Bytes that it may hold besides those that it holds.
+    /// Bytes that it may hold in addition.
     held: i64,
-    /// Bytes that it may ask for, whether or not it gives them back: a limit on the time that copies take.
+    /// Bytes that it may request, freed or not, which limits the time of copies.
     asked: i64,
 }
 
-/// Bytes that are asked for to each byte that may be held.
+/// Requested bytes per held byte.
 const ASKED: i64 = 32;
 
 thread_local! {
@@ -23,11 +23,12 @@ thread_local! {
     static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs `work`, which may take `bytes` of memory on this thread. If it takes more, or copies 32 times as much, the process
-/// ends with the sentence `error: {what} takes more than … MiB of memory; {remedy}` and exit code 1: an allocator cannot
-/// unwind, and without memory Rust aborts. Memory that other threads take for it is not counted.
+/// Runs `work` with a memory limit of `bytes` on this thread. If it holds more, or requests 32
+/// times as much, the process ends with the message
+/// `error: {what} takes more than … MiB of memory; {remedy}` and exit code 1, because an allocator
+/// cannot unwind and Rust aborts without memory. Memory of other threads does not count.
 ///
-/// This has an effect in programs whose global allocator is [`Allocator`](crate::Allocator).
+/// This requires [`Allocator`](crate::Allocator) as the global allocator.
 pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() -> R) -> R {
     let held = i64::try_from(bytes).unwrap_or(i64::MAX / ASKED).min(i64::MAX / ASKED);
     MESSAGE.set(format!(
@@ -55,7 +56,7 @@ pub fn time_limited<R>(what: &str, remedy: &str, limit: Duration, work: impl FnO
     })
 }
 
-/// Puts back the limit that there was, after a panic too.
+/// Restores the previous limit, also after a panic.
 struct Restore(Option<Limit>);
 
 impl Drop for Restore {
@@ -64,9 +65,9 @@ impl Drop for Restore {
     }
 }
 
-/// Counts memory that this thread asks for.
+/// Counts requested memory.
 pub(crate) fn charge(bytes: usize) {
-    // A thread that ends has no limit any more.
+    // An ending thread has no limit.
     let Ok(Some(limit)) = LIMIT.try_with(Cell::get) else { return };
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let left =
@@ -77,7 +78,7 @@ pub(crate) fn charge(bytes: usize) {
     }
 }
 
-/// Counts memory that this thread gives back.
+/// Counts freed memory.
 pub(crate) fn refund(bytes: usize) {
     let Ok(Some(limit)) = LIMIT.try_with(Cell::get) else { return };
     let held = limit.held.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX));

@@ -1,22 +1,22 @@
-//! How much memory the process holds.
+//! Memory usage of the process.
 
-/// Memory of this process that is in RAM, in bytes.
+/// Resident memory of this process in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResidentMemory {
-    /// Now.
+    /// Current.
     pub now: u64,
-    /// At most so far.
+    /// Peak so far.
     pub peak: u64,
 }
 
 impl ResidentMemory {
-    /// As the system counts it: all pages, those that the allocator keeps for later among them. `None` where the system
-    /// is not Linux, which alone says it in `/proc/self/status`.
+    /// Reads the memory as counted by the system, including pages that the allocator keeps; `None`
+    /// if the system is not Linux, which reports it in `/proc/self/status`.
     pub fn of_this_process() -> Option<Self> {
         Self::of_status(&std::fs::read_to_string("/proc/self/status").ok()?)
     }
 
-    /// From lines such as `VmRSS:     1234 kB`.
+    /// Parses lines such as `VmRSS:     1234 kB`.
     fn of_status(status: &str) -> Option<Self> {
         let now = bytes(status, "VmRSS:")?;
         // The kernel notes the peak a little later than what is there.

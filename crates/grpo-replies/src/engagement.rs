@@ -1,7 +1,7 @@
-//! Training of an engagement model's head: what past replies tell of how well a reply is received.
+//! Training of engagement heads, which predict from past replies how well a reply is received.
 //!
-//! The embedder is frozen, and the vectors of all tweets and replies are made once. Whole tweets are held out twice: for
-//! choosing the weights that are kept, and for saying how good those are.
+//! The embedder is frozen, and all tweets and replies are embedded once. Whole tweets are held out
+//! twice: to select the weights, and to measure them.
 
 mod examples;
 mod preferences;
@@ -32,28 +32,28 @@ use self::target::Targets;
 pub use self::examples::EngagementData;
 pub use self::target::{EngagementReply, engagement_score};
 
-/// Settings of the training of an engagement model.
+/// Settings of the training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngagementConfig {
-    /// What the output is trained to be.
+    /// The training objective.
     pub objective: EngagementObjective,
     /// Epochs, batches, AdamW.
     pub training: EngagementTraining,
-    /// What the model needs to be a reward.
+    /// What the model needs to be used as a reward.
     pub gate: EngagementGate,
 }
 
-/// How long, and with what.
+/// Length and optimizer of the training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngagementTraining {
-    /// Times that every training reply, or pair of replies, is seen. After each there is a look at the validation tweets.
+    /// Passes over the training replies or pairs of replies, each followed by a validation.
     #[serde(default = "default_epochs")]
     pub epochs: u32,
-    /// Replies, or pairs of replies, of one step.
+    /// Replies, or pairs of replies, per step.
     #[serde(default = "default_batch_size")]
     pub batch_size: usize,
-    /// Probability of dropping a number behind each hidden layer.
+    /// Dropout probability after each hidden layer.
     #[serde(default = "default_dropout")]
     pub dropout: f32,
     /// See [`EarlyStopping::patience`].
@@ -62,7 +62,7 @@ pub struct EngagementTraining {
     /// See [`EarlyStopping::min_gain`].
     #[serde(default)]
     pub min_gain: f64,
-    /// AdamW; the learning rate stays what it is.
+    /// AdamW with a constant learning rate.
     pub optimizer: OptimizerConfig,
 }
 
@@ -98,10 +98,10 @@ fn default_dropout() -> f32 {
 }
 
 impl EngagementConfig {
-    /// Checks ranges once.
+    /// Checks ranges.
     ///
     /// # Errors
-    /// The first key that is out of its range.
+    /// Returns the first key that is out of range.
     pub fn check(&self) -> Result<(), ConfigFault> {
         match self.objective {
             EngagementObjective::Log { scale } => in_range("objective.scale", scale, 1e-3..=1e9)?,
@@ -128,20 +128,21 @@ impl EngagementConfig {
     }
 }
 
-/// What past replies tell of how well a reply is received.
+/// Training objective of an engagement head.
 pub struct EngagementHeadObjective<'a> {
     train: Side<'a>,
     validation: Side<'a>,
-    /// Of replies, or of pairs of replies.
+    /// Batches of replies, or of pairs of replies.
     batches: EpochBatches,
     objective: &'a EngagementObjective,
 }
 
 impl<'a> EngagementHeadObjective<'a> {
-    /// Returns a training run of `head`, which reads as many features as the replies have.
+    /// Creates a trainer of `head`, which must read as many features as the replies have.
     ///
     /// # Errors
-    /// Settings that are out of range; a tweet on two sides, or too few replies on one.
+    /// Returns an error if a setting is out of range, a tweet is in two splits, or a split has too
+    /// few replies.
     pub fn trainer(
         head: Perceptron,
         data: &'a EngagementData,
@@ -165,10 +166,10 @@ impl<'a> EngagementHeadObjective<'a> {
     }
 }
 
-/// What `head` says of the test tweets, which had no part in its training nor in which of its states was kept.
+/// Measures `head` on the test tweets, which affected neither its training nor its selection.
 ///
 /// # Errors
-/// Settings that are no such training; measures that are not finite.
+/// Returns an error if the settings are invalid or measures are not finite.
 pub fn measure_engagement(
     head: &Perceptron,
     data: &EngagementData,
@@ -185,7 +186,7 @@ fn measures_of(
     side: &Side<'_>,
     objective: &EngagementObjective,
 ) -> Result<EngagementMeasures, TrainError> {
-    // As the reward computes them: each alone.
+    // Each reply is computed alone, as in the reward.
     let logits: Vec<f64> = side.replies.par_iter().map(|it| head.logit(&it.features)).collect();
     let outputs: Vec<f64> = logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect();
     let scores: Vec<f64> = side.replies.iter().map(|reply| reply.score).collect();
@@ -262,7 +263,7 @@ impl EngagementHeadObjective<'_> {
                 let of = |which: fn(&Preference) -> usize| -> Vec<usize> {
                     pairs.iter().map(|pair| which(pair)).collect()
                 };
-                // Both sides in one pass: the better ones first.
+                // Both sides in one pass, the better ones first.
                 let both = [of(|pair| pair.better), of(|pair| pair.worse)].concat();
                 let logits = head.logits(self.features(head, &both), dropout);
                 bradley_terry(logits, &pairs)
@@ -279,7 +280,7 @@ impl EngagementHeadObjective<'_> {
         let mut sum = GradientSum::default();
         sum.add(head, GradientsParams::from_grads(loss.backward(), head));
         let parts = BTreeMap::from([("epoch", self.batches.epochs(step + 1))]);
-        // The head reads vectors, and no token.
+        // The head reads vectors instead of tokens.
         Ok(StepGradients { loss: value, gradients: sum.finish(), tokens: 0, parts })
     }
 

@@ -1,84 +1,95 @@
-//! A tweet and one of its replies, as a record of a file.
+//! Pairs of a tweet and a reply.
 
 use std::path::PathBuf;
 
 use grpo_data::described;
 use serde_json::{Map, Number, Value};
 
-/// Who replied, where nobody says.
+/// The author if unknown.
 const UNKNOWN: &str = "unknown";
 
 /// A tweet and one reply to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairRecord {
-    /// What all replies to a tweet have in common.
+    /// Id shared by all replies to a tweet.
     pub tweet_id: String,
     /// The tweet's text.
     pub tweet: String,
     /// The reply's text.
     pub reply: String,
-    /// Likes of the reply; [`PairRecord::reply_likes`] has the number to use where the record does not say.
+    /// Likes of the reply; see [`PairRecord::reply_likes`].
     pub reply_likes: Option<u64>,
-    /// Who replied; see [`PairRecord::reply_author`].
+    /// Author of the reply; see [`PairRecord::reply_author`].
     pub reply_author: Option<String>,
-    /// Who wrote the tweet.
+    /// Author of the tweet.
     pub tweet_author: Option<String>,
     /// Likes of the tweet; see [`PairRecord::tweet_likes`].
     pub tweet_likes: Option<u64>,
-    /// How often the tweet was passed on.
+    /// Retweets of the tweet.
     pub tweet_retweets: Option<u64>,
-    /// When the tweet was written, as the record says it.
+    /// Time of the tweet as written in the record.
     pub tweet_created_at: Option<String>,
-    /// The reply's own id.
+    /// Id of the reply.
     pub reply_id: Option<String>,
-    /// Followers of who replied.
+    /// Followers of the reply's author.
     pub reply_author_followers: Option<u64>,
-    /// How often the reply was passed on.
+    /// Retweets of the reply.
     pub reply_retweets: Option<u64>,
-    /// When the reply was written, as the record says it.
+    /// Time of the reply as written in the record.
     pub reply_created_at: Option<String>,
     /// Seconds from the tweet to the reply.
     pub reply_time_diff_seconds: Option<f64>,
-    /// The file that it was read from.
+    /// The file from which it was read.
     pub file: PathBuf,
     /// The line of the file, or the row of a Parquet file, counted from 1.
     pub line: u64,
-    /// All other keys, untouched.
+    /// All other keys.
     pub fields: Map<String, Value>,
 }
 
 impl PairRecord {
-    /// The engagement score: likes of the reply for each like of the tweet.
+    /// Returns the engagement score: likes of the reply per like of the tweet.
     pub fn engagement(&self) -> f64 {
         self.reply_likes() as f64 / self.tweet_likes().max(1) as f64
     }
 
-    /// Likes of the reply; 0 where the record does not say.
+    /// Returns the likes of the reply, by default 0.
     pub fn reply_likes(&self) -> u64 {
         self.reply_likes.unwrap_or(0)
     }
 
-    /// Likes of the tweet; 1 where the record does not say.
+    /// Returns the likes of the tweet, by default 1.
     pub fn tweet_likes(&self) -> u64 {
         self.tweet_likes.unwrap_or(1)
     }
 
-    /// Who replied; `unknown` where the record does not say.
+    /// Returns the author of the reply, by default `unknown`.
     pub fn reply_author(&self) -> &str {
         self.reply_author.as_deref().unwrap_or(UNKNOWN)
     }
 
-    /// Who replied, where that is known: a record may say `unknown` too.
+    /// Returns the author of the reply, unless it is missing or `unknown`.
     pub(crate) fn known_author(&self) -> Option<&str> {
         self.reply_author.as_deref().filter(|author| *author != UNKNOWN)
     }
 
-    /// The record of the keys of a line or row.
+    /// Creates a record from the keys of a line or row.
     pub(crate) fn from_keys(
         file: PathBuf,
         line: u64,
         keys: Map<String, Value>,
     ) -> Result<Self, String> {
+        let is_missing = |key: &&str| keys.get(*key).is_none_or(Value::is_null);
+        let missing: Vec<String> = ["tweet_id", "tweet", "reply"]
+            .into_iter()
+            .filter(is_missing)
+            .map(|key| format!("`{key}`"))
+            .collect();
+        if let Some((last, others)) = missing.split_last() {
+            let others = others.join(", ");
+            let or = if others.is_empty() { "" } else { " or " };
+            return Err(format!("there is no {others}{or}{last}"));
+        }
         let mut keys = Keys(keys);
         let record = Self {
             tweet_id: keys.needed("tweet_id", Keys::word)?,
@@ -109,8 +120,8 @@ impl PairRecord {
         Ok(record)
     }
 
-    /// The record as an object of one line: the keys of [`PairRecord`] that it has, then the others. What the record did
-    /// not say is not in it.
+    /// Returns the record as an object: its keys of [`PairRecord`], then the others, without
+    /// missing ones.
     pub fn object(&self) -> Map<String, Value> {
         let known: [(&str, Option<Value>); 14] = [
             ("tweet_id", Some(self.tweet_id.as_str().into())),
@@ -133,8 +144,7 @@ impl PairRecord {
     }
 }
 
-/// Keys of which those that are understood are taken out. A key that holds null counts as missing: columns of Parquet
-/// files are there in every row.
+/// Removes known keys. A null counts as missing, because Parquet columns exist in every row.
 struct Keys(Map<String, Value>);
 
 impl Keys {
@@ -158,7 +168,7 @@ impl Keys {
         }
     }
 
-    /// An id, a name or a time: a text, or a whole number.
+    /// Reads an id, a name or a time: a text, or a whole number.
     fn word(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.take(key) {
             None => Ok(None),
@@ -183,7 +193,7 @@ impl Keys {
     }
 }
 
-/// A count; tables with gaps write 12 as 12.0.
+/// Reads a count; tables with gaps write 12 as 12.0.
 fn whole(number: &Number) -> Option<u64> {
     let as_float = |value: f64| {
         let is_whole = value.fract() == 0.0 && (0.0..9.0e15).contains(&value);
@@ -193,7 +203,7 @@ fn whole(number: &Number) -> Option<u64> {
 }
 
 fn wrong(key: &str, expected: &str, found: &Value) -> String {
-    // So a column of a Parquet file is read that holds other bytes than text.
+    // Parquet columns of bytes that are not text are read like this.
     let is_bytes = found.as_object().is_some_and(|object| {
         object.len() == 1 && object.get("bytes").is_some_and(Value::is_string)
     });

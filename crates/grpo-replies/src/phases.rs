@@ -1,4 +1,4 @@
-//! Pairs for the supervised phase and for the GRPO phase, and what shows that they are alike.
+//! Splits pairs for the supervised phase and the GRPO phase, and compares the phases.
 
 use grpo_data::statistics::{Spread, TestResult, chi_square, kolmogorov_smirnov};
 use grpo_data::{DataError, Quartiles, split_groups};
@@ -7,20 +7,21 @@ use serde::{Deserialize, Serialize};
 use crate::PairRecord;
 use crate::split::{split_error, tweet_groups};
 
-/// Which pairs are for which phase.
+/// A split into two phases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhaseSplit {
-    /// Positions of the pairs of the supervised phase, increasing.
+    /// Increasing indices of the supervised phase.
     pub phase1: Vec<usize>,
-    /// Positions of the pairs of the GRPO phase, increasing.
+    /// Increasing indices of the GRPO phase.
     pub phase2: Vec<usize>,
 }
 
-/// Splits pairs into two phases: all replies to a tweet in one of them, and in each phase its share of every quartile of
-/// the engagement score, `ratio` of the pairs in the first. It depends on the pairs, `ratio` and `seed` alone.
+/// Splits pairs into two phases with `ratio` of the pairs in the first. All replies to a tweet are
+/// in one phase, and each phase has its share of every quartile of the engagement score. The result
+/// depends only on the arguments.
 ///
 /// # Errors
-/// A ratio outside 0 to 1, or fewer than two tweets.
+/// Returns an error if the ratio is outside of 0 to 1 or there are fewer than two tweets.
 pub fn split_phases(pairs: &[PairRecord], ratio: f64, seed: u64) -> Result<PhaseSplit, DataError> {
     if !(ratio > 0.0 && ratio < 1.0) {
         let expected = "a number between 0 and 1: the fraction of the supervised phase";
@@ -34,7 +35,7 @@ pub fn split_phases(pairs: &[PairRecord], ratio: f64, seed: u64) -> Result<Phase
     Ok(PhaseSplit { phase1, phase2 })
 }
 
-/// What two phases have, and how alike they are. It can be computed again from their two files.
+/// Statistics of two phases, which can be recomputed from their files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseStatistics {
     /// The supervised phase.
@@ -43,13 +44,14 @@ pub struct PhaseStatistics {
     pub phase2: PhaseSummary,
     /// Shares of the quartiles of engagement.
     pub quartiles: QuartileShares,
-    /// Whether both phases have the same proportions of the quartiles; missing where there is one quartile only.
+    /// Test whether both phases have the same proportions of the quartiles; `None` with a single
+    /// quartile.
     pub chi_square: Option<TestResult>,
-    /// Whether the engagement scores of both phases are of one distribution.
+    /// Test whether the engagement scores of both phases have the same distribution.
     pub kolmogorov_smirnov: Option<TestResult>,
 }
 
-/// What a phase has.
+/// Statistics of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseSummary {
     /// Pairs.
@@ -64,13 +66,13 @@ pub struct PhaseSummary {
     pub quartiles: Vec<u64>,
 }
 
-/// Shares of the quartiles, whose boundaries are those of both phases together: boundaries of each phase would give a
-/// quarter everywhere, whatever is in it.
+/// Shares of the quartiles of both phases together; with the quartiles of each phase, every share
+/// would be a quarter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QuartileShares {
     /// The 25th, 50th and 75th percentile of the engagement score, interpolated linearly.
     pub boundaries: Vec<f64>,
-    /// Pairs in each quartile: not a quarter each where many scores are equal.
+    /// Pairs in each quartile; not a quarter each if many scores are equal.
     pub counts: Vec<u64>,
     /// Shares of all pairs.
     pub all: Vec<f64>,
@@ -78,13 +80,13 @@ pub struct QuartileShares {
     pub phase1: Vec<f64>,
     /// Shares of the GRPO phase.
     pub phase2: Vec<f64>,
-    /// The largest distance of a phase's share from that of all pairs.
+    /// Largest difference between a phase's share and that of all pairs.
     pub max_difference: f64,
-    /// Whether that is at most [`MOST_DIFFERENCE`].
+    /// Whether the difference is at most [`MOST_DIFFERENCE`].
     pub alike: bool,
 }
 
-/// How far a quartile's share of a phase may be from its share of all pairs.
+/// Largest difference between a phase's share and that of all pairs.
 pub const MOST_DIFFERENCE: f64 = 0.02;
 
 impl PhaseStatistics {

@@ -1,4 +1,4 @@
-//! Reading pairs: every line that is one, and of every other line why it is none.
+//! Reads pairs, and reports invalid lines with reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,29 +10,29 @@ use serde::Serialize;
 use crate::PairRecord;
 use crate::split_files::check_phase;
 
-/// What a file, or all files of a folder, hold.
+/// The pairs of a file, or of all files of a folder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairFile {
-    /// What it was called.
+    /// The path as given.
     pub path: PathBuf,
-    /// The pairs, in the order of the files' names and of their lines.
+    /// The pairs in the order of file names and lines.
     pub pairs: Vec<PairRecord>,
-    /// The line of each pair as it stands in its file, without its end; the row of a Parquet file as an object.
+    /// The line of each pair without its end; for Parquet, the row as an object.
     pub texts: Vec<String>,
-    /// Lines that are no pairs; empty lines are not counted.
+    /// Invalid lines; empty lines are not counted.
     pub skipped: Vec<SkippedLine>,
     /// The files that were read.
     pub files: Vec<PathBuf>,
 }
 
-/// A line that was left out, and why.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkippedLine {
     /// Its file.
     pub file: PathBuf,
-    /// Its number, counted from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// Why it is no pair, or cannot be used.
+    /// The reason.
     pub reason: String,
 }
 
@@ -43,13 +43,13 @@ impl fmt::Display for SkippedLine {
     }
 }
 
-/// Reads the pairs of a file (`.jsonl` or `.json` with one object a line, either with `.gz` behind it, or `.parquet`), or
-/// of all files of a folder whose names end in `.jsonl`, `.jsonl.gz` or `.parquet`. What is no pair is left out, and
-/// listed with the reason.
+/// Reads the pairs of a file (`.jsonl` or `.json` with one object per line, optionally with `.gz`,
+/// or `.parquet`), or of all files of a folder that end in `.jsonl`, `.jsonl.gz` or `.parquet`.
+/// Invalid lines are skipped and listed with reasons.
 ///
 /// # Errors
-/// A file that cannot be read, has another ending, or is damaged (gzip, Parquet); a folder without such files; a file
-/// without a single pair, also where others of the folder have some.
+/// Returns an error if a file cannot be read, has another extension, is damaged (gzip, Parquet) or
+/// has no pair, or if a folder has no such files.
 pub fn read_pairs(path: &Path) -> Result<PairFile, DataError> {
     let files = if path.is_dir() { files_of(path)? } else { vec![path.to_owned()] };
     let mut read = PairFile { path: path.to_owned(), ..PairFile::default() };
@@ -93,7 +93,7 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(files)
 }
 
-/// Where the text of a tweet was first, in [`PairFile::pairs`].
+/// Index of the first pair with each tweet's text, in [`PairFile::pairs`].
 type Tweets = BTreeMap<String, usize>;
 
 impl PairFile {
@@ -138,12 +138,13 @@ impl PairFile {
         }
     }
 
-    /// Different tweets.
+    /// Returns the number of distinct tweets.
     pub fn tweets(&self) -> usize {
         self.pairs.iter().map(|pair| &pair.tweet_id).collect::<BTreeSet<_>>().len()
     }
 
-    /// How many pairs do not say a key that an engagement score is of, and what stands in for it; nothing where all do.
+    /// Describes how many pairs lack a key of the engagement score, and the default; `None` if no
+    /// pair does.
     pub fn unsaid(&self) -> Option<String> {
         let count = |is_unsaid: fn(&PairRecord) -> bool| {
             self.pairs.iter().filter(|pair| is_unsaid(pair)).count()
@@ -158,8 +159,8 @@ impl PairFile {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Pairs whose tweet and reply stand in front of them already, each with the place of the first, as places in
-    /// [`Self::pairs`].
+    /// Returns the pairs that repeat an earlier one, each with the index of the first, as indices
+    /// of [`Self::pairs`].
     pub fn duplicates(&self) -> Vec<(usize, usize)> {
         let mut seen = BTreeMap::new();
         let places = self.pairs.iter().enumerate();
@@ -183,5 +184,5 @@ impl fmt::Display for PairFile {
     }
 }
 
-/// Lines of a report that are named.
+/// Number of lines named in a report.
 const NAMED: usize = 3;

@@ -1,14 +1,14 @@
-//! Training, validation and test pairs, with no tweet in two of them.
+//! Training, validation and test pairs without shared tweets.
 
 use grpo_data::{DataError, RecordSplit, SplitError, SplitFractions, group_by_keys};
 
 use crate::PairRecord;
 
-/// Splits pairs so that all replies to a tweet are in one part, and each part has its share of every quartile of likes
-/// (equal edges merged). It depends on the pairs, the fractions and `seed` alone.
+/// Splits pairs so that all replies to a tweet are in one part, with even shares of every quartile
+/// of likes (equal edges merged). The result depends only on the arguments.
 ///
 /// # Errors
-/// Fractions that do not make up the whole, or fewer tweets than parts.
+/// Returns an error if the fractions are invalid or there are fewer tweets than parts.
 pub fn split_by_tweet(
     pairs: &[PairRecord],
     fractions: &SplitFractions,
@@ -18,7 +18,7 @@ pub fn split_by_tweet(
     RecordSplit::new(&tweet_groups(pairs), &likes, fractions, seed).map_err(split_error)
 }
 
-/// The same fault in the words of tweets and replies.
+/// Words the error in terms of tweets and replies.
 pub(crate) fn split_error(error: SplitError) -> DataError {
     DataError::Invalid(match error {
         SplitError::FewGroups { found, parts } => format!(
@@ -28,7 +28,7 @@ pub(crate) fn split_error(error: SplitError) -> DataError {
     })
 }
 
-/// The tweet of each pair, as a number. A tweet that was collected twice has two ids and one text: still one tweet.
+/// Numbers the tweet of each pair. Two ids with the same text are one tweet.
 pub(crate) fn tweet_groups(pairs: &[PairRecord]) -> Vec<usize> {
     group_by_keys(pairs.iter().map(|pair| [pair.tweet_id.as_str(), pair.tweet.trim()]))
 }

@@ -1,4 +1,4 @@
-//! Pairs in a line: how many, by whom, how well liked, how long.
+//! Summaries of pairs: counts, authors, likes, lengths.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use grpo_data::statistics::Spread;
 
 use crate::PairRecord;
 
-/// What one part of a split has.
+/// Summary of a part of a split.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairSummary {
     /// Pairs.

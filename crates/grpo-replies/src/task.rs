@@ -50,8 +50,8 @@ impl Task for Replies {
 /// Options of replies.
 #[derive(Debug, Args)]
 struct ReplyOptions {
-    /// Tweet to reply to, put to the model as the section [data.replies] puts it; may be repeated
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt", "prompts", "thinking"])]
+    /// Tweet to reply to, in the prompt template of the section [data.replies]; repeatable
+    #[arg(long, value_name = "TEXT", help_heading = "Input", conflicts_with_all = ["prompt", "prompts", "thinking"])]
     tweet: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ impl TaskSampling for ReplySampling {
     }
 }
 
-/// The key of `[data]` of tweets and replies: a prompt for each tweet, an example for each reply.
+/// The key of `[data]` for tweets and replies: a prompt per tweet, an example per reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReplyKeys {
@@ -85,8 +85,8 @@ impl DataReader for ReplyKeys {
     }
 
     fn check(&self, shared: &SharedKeys) -> Result<(), ConfigFault> {
-        // The replies of the data have no thoughts in front of them: a training on them would unlearn to think where it is
-        // asked for, and rewards would judge the thoughts.
+        // The replies contain no reasoning. Training on them would unlearn it where the template
+        // requests it, and rewards would score it.
         if shared.thinking == Some(true) {
             return Err(ConfigFault::from_sentence(
                 "data.thinking",

@@ -1,15 +1,16 @@
-//! How a tweet is put to a model.
+//! Prompts of tweets.
 
 use grpo_data::{Message, PromptSource};
 use serde::{Deserialize, Serialize};
 
 use grpo_data::DataError;
 
-/// The prompt of a tweet: one turn of a user, with an instruction, the tweet, and a cue. The reply is the assistant's turn.
+/// The prompt of a tweet: a user message with an instruction, the tweet, and a cue. The reply is
+/// the assistant's message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplyTemplate {
-    /// What stands in front of the tweet.
+    /// Text in front of the tweet.
     pub instruction: String,
 }
 
@@ -20,11 +21,11 @@ impl Default for ReplyTemplate {
 }
 
 impl ReplyTemplate {
-    /// Looks for an instruction that says nothing, and at the chat template's switch for thinking: no reply of a file has
-    /// thoughts in front of it, so that behind a prompt that asks for them a model would learn not to think.
+    /// Checks the instruction and the chat template's option for thinking: replies of a file
+    /// contain no reasoning, so a model would learn not to think.
     ///
     /// # Errors
-    /// The instruction is empty, or `thinking` is on.
+    /// Returns an error if the instruction is empty or `thinking` is on.
     pub fn check(&self, thinking: Option<bool>) -> Result<(), DataError> {
         if self.instruction.trim().is_empty() {
             let expected = "a sentence that says what to write";
@@ -37,7 +38,7 @@ impl ReplyTemplate {
         Ok(())
     }
 
-    /// What a reply to `tweet` follows, for the model's chat template.
+    /// Returns the prompt for `tweet`.
     pub fn prompt(&self, tweet: &str) -> PromptSource {
         let content = format!("{}\n\n{tweet}\n\nReply:", self.instruction);
         PromptSource::Messages(vec![Message { role: "user".to_owned(), content }])

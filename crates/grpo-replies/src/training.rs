@@ -1,4 +1,4 @@
-//! Pairs as prompts to sample from, and as examples to train on.
+//! Prompts and training examples from pairs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,43 +13,44 @@ use crate::{
     PairFile, PairRecord, PairSummary, ReplyTemplate, SkippedLine, read_pairs, split_by_tweet,
 };
 
-/// A prompt for each tweet of some pairs.
+/// A prompt per tweet.
 #[derive(Clone, Debug)]
 pub struct ReplyPrompts {
-    /// To sample replies from, in the order of their first pairs; their fields are `tweet`, `tweet_id` and `reply`, the
-    /// best liked one (the first of equals).
+    /// Prompts in the order of their first pairs; their fields are `tweet`, `tweet_id` and `reply`,
+    /// the (first) best liked one.
     pub prompts: Vec<Prompt>,
-    /// Where each stands, as `file:line`.
+    /// Position of each as `file:line`.
     pub places: Vec<String>,
-    /// What was read and left out.
+    /// Report on the pairs.
     pub report: PairReport,
     /// The files that were read.
     pub files: Vec<PathBuf>,
 }
 
-/// An example for each of some pairs: the prompt is seen, the reply and the end of the assistant's turn are learned.
+/// An example per pair: the prompt is read, the reply and the end of the assistant's message are
+/// learned.
 #[derive(Clone, Debug)]
 pub struct ReplyExamples {
-    /// To train on, and to measure the loss on; no tweet is in both.
+    /// Training and validation examples without shared tweets.
     pub examples: Examples,
-    /// What was read and left out.
+    /// Report on the pairs.
     pub report: PairReport,
     /// The files that were read.
     pub files: Vec<PathBuf>,
 }
 
-/// The fate of every line of some pairs.
+/// Report on the lines of some pairs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairReport {
-    /// Pairs and tweets that were read, and lines that are none.
+    /// Numbers of pairs, tweets and invalid lines.
     pub read: String,
-    /// What was left out because a special token of the tokenizer is written in it.
+    /// Pairs dropped because they contain a special token of the tokenizer.
     pub special: Vec<SkippedLine>,
-    /// What was left out because of its length, as `file:line: tokens`.
+    /// Pairs dropped because of their length, as `file:line: tokens`.
     pub too_long: Vec<String>,
-    /// The most tokens that were allowed.
+    /// Largest number of tokens.
     pub longest: usize,
-    /// Names and summaries of the parts that are used.
+    /// Names and summaries of the used parts.
     pub parts: Vec<(&'static str, PairSummary)>,
 }
 
@@ -58,8 +59,9 @@ impl PairReport {
         Self { read: read.to_string(), longest, ..Self::default() }
     }
 
-    /// Counts a text with a special token; says whether it has none. Encoded it would be a sign to the model: a tweet could
-    /// end the user's turn and forge the assistant's.
+    /// Counts a text with a special token, and returns whether it has none. Encoded, the token
+    /// would be a signal to the model: a tweet could end the user's message and forge the
+    /// assistant's.
     fn takes_text(
         &mut self,
         pair: &PairRecord,
@@ -76,7 +78,7 @@ impl PairReport {
         Ok(token.is_none())
     }
 
-    /// Counts a sequence; says whether it is short enough.
+    /// Counts a sequence and returns whether it is short enough.
     fn takes(&mut self, pair: &PairRecord, tokens: usize) -> bool {
         if tokens > self.longest {
             self.too_long.push(format!("{}: {tokens}", place(pair)));
@@ -84,13 +86,13 @@ impl PairReport {
         tokens <= self.longest
     }
 
-    /// The error where nothing can be used.
+    /// Returns the error if nothing is left.
     fn nothing_left(&self, path: &Path) -> DataError {
         let message = format!("no pair of `{}` can be used: {self}", path.display());
         DataError::NoRecords { too_long: self.too_long.len(), message }
     }
 
-    /// What to say of it, line by line.
+    /// Returns the lines of the report.
     pub fn lines(&self) -> Vec<String> {
         let mut first = self.read.clone();
         let listed = |all: &[String]| {
@@ -118,15 +120,15 @@ impl fmt::Display for PairReport {
     }
 }
 
-/// Sequences of a report that are named.
+/// Number of sequences named in a report.
 const NAMED: usize = 3;
 
 impl ReplyPrompts {
-    /// Reads a file or folder whole; tweets whose prompts have more than `longest` tokens, or in which a special token of
-    /// the tokenizer is written, are left out and counted. `thinking` is the chat template's switch.
+    /// Reads a file or folder. Tweets with longer prompts than `longest` tokens, or with a special
+    /// token, are dropped and counted. `thinking` is the chat template's option.
     ///
     /// # Errors
-    /// What [`read_pairs`] and [`Codec::prompt`] say, or no tweet that is short enough.
+    /// As [`read_pairs`] and [`Codec::prompt`]; also if no tweet is short enough.
     pub fn read(
         path: &Path,
         codec: &Codec,
@@ -161,12 +163,12 @@ impl ReplyPrompts {
 }
 
 impl ReplyExamples {
-    /// Reads a file or folder whole; pairs of more than `longest` tokens, prompt and reply together, or with a special
-    /// token of the tokenizer in either text, are left out and counted. `validation_fraction` of the others is held out, tweet by tweet, chosen by `seed`; none with 0. `thinking`
-    /// is the chat template's switch.
+    /// Reads a file or folder. Pairs with more than `longest` tokens in total, or with a special
+    /// token, are dropped and counted. `validation_fraction` of the others is held out tweet by
+    /// tweet with `seed`. `thinking` is the chat template's option.
     ///
     /// # Errors
-    /// What [`read_pairs`] and [`Codec`] say, or too few tweets that are short enough.
+    /// As [`read_pairs`] and [`Codec`]; also if too few tweets are left.
     pub fn read(
         path: &Path,
         codec: &Codec,
@@ -179,7 +181,7 @@ impl ReplyExamples {
         let file = read_pairs(path)?;
         let encoder = Encoder { codec, template, thinking };
         let mut report = PairReport::new(&file, longest);
-        // A large corpus is not kept twice: the lines go, and each pair is moved.
+        // Pairs are moved and lines dropped, so that a large corpus is in memory once.
         let PairFile { pairs: read, files, .. } = file;
         let (mut pairs, mut all) = (Vec::new(), Vec::new());
         for pair in read {
@@ -209,7 +211,7 @@ impl ReplyExamples {
     }
 }
 
-/// The pairs of each tweet, in the order of the first ones.
+/// Returns the pairs of each tweet in the order of first pairs.
 fn replies_of_tweets(pairs: &[PairRecord]) -> Vec<Vec<&PairRecord>> {
     let mut places = BTreeMap::new();
     let mut tweets: Vec<Vec<&PairRecord>> = Vec::new();
@@ -223,7 +225,7 @@ fn replies_of_tweets(pairs: &[PairRecord]) -> Vec<Vec<&PairRecord>> {
     tweets
 }
 
-/// What a reward may want to know.
+/// Returns the fields for rewards.
 fn fields(replies: &[&PairRecord]) -> Map<String, Value> {
     let first = replies[0];
     let most = replies.iter().map(|pair| pair.reply_likes()).max();
@@ -232,7 +234,7 @@ fn fields(replies: &[&PairRecord]) -> Map<String, Value> {
     fields.map(|(key, text)| (key.to_owned(), text.as_str().into())).into_iter().collect()
 }
 
-/// How pairs are put to a model.
+/// Encodes pairs.
 struct Encoder<'a> {
     codec: &'a Codec,
     template: &'a ReplyTemplate,

@@ -97,6 +97,8 @@ struct About {
     brief: Vec<(&'static str, String)>,
     facts: Vec<(&'static str, String)>,
     outcome: Outcome,
+    /// Whether `[success]` has a say.
+    has_limits: bool,
     verdict: Verdict,
 }
 
@@ -109,6 +111,7 @@ fn about(i: usize, run: &RunData) -> About {
         brief: brief(run),
         facts: facts(run),
         outcome: verdict.outcome(),
+        has_limits: !run.is_supervised(),
         verdict,
     }
 }

@@ -1,5 +1,6 @@
 //! Whether a run did what it was for: its numbers against criteria that stand in its configuration.
 
+mod judged;
 mod kl;
 
 use std::ops::RangeInclusive;
@@ -12,6 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::numbers::{fixed, signed};
 use crate::series::{step_of, values_of};
+pub use judged::{Judged, Outcome};
 use kl::{OF_SEQUENCE, OF_TOKEN, kl_is_small};
 
 /// What a run must reach: the section `[success]` of its configuration.
@@ -76,43 +78,6 @@ impl SuccessCriteria {
             }
             None => Ok(()),
         }
-    }
-}
-
-/// What became of a criterion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// Reached.
-    Passed,
-    /// Missed.
-    Failed,
-    /// The run does not have the numbers that it takes.
-    NotJudged,
-}
-
-/// A criterion, and what a run did about it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Judged {
-    /// The criterion in a few words.
-    pub name: &'static str,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// The numbers that say so, in one sentence.
-    pub sentence: String,
-}
-
-impl Judged {
-    fn new(name: &'static str, outcome: Outcome, sentence: impl Into<String>) -> Self {
-        Self { name, outcome, sentence: sentence.into() }
-    }
-
-    fn open(name: &'static str, why: impl Into<String>) -> Self {
-        Self::new(name, Outcome::NotJudged, why)
-    }
-
-    fn of(name: &'static str, is_passed: bool, sentence: String) -> Self {
-        Self::new(name, if is_passed { Outcome::Passed } else { Outcome::Failed }, sentence)
     }
 }
 
@@ -291,11 +256,12 @@ pub(crate) fn diversity_is_kept(comparison: Option<&Comparison>, last: u64, most
         return Judged::open(DIVERSITY, "the evaluation has no measure of diversity");
     };
     let change = if lost > 0.0 { "lost" } else { "gained" };
+    let verb = if after < before { "fell" } else { "rose" };
     Judged::of(
         DIVERSITY,
         lost <= most + ROUNDING,
         format!(
-            "{} from {} to {}, {} % {change} (required: at most {:.0} % lost)",
+            "{} {verb} from {} to {}, {} % {change} (required: at most {:.0} % lost)",
             measure.name,
             fixed(before, 3),
             fixed(after, 3),

@@ -94,16 +94,17 @@ fn page(runs: &[RunData]) -> String {
     })
 }
 
-/// The page behind its style sheet, with slashes as they are: the template engine escapes them too.
+/// The page between its style sheet and its script, with slashes as they are: the template engine escapes them too.
 fn render(runs: &[RunData]) -> String {
     let page = crate::tests::page(runs);
     let (_, body) = page.split_once("</style>").unwrap();
+    let (body, _) = body.rsplit_once("<script>").unwrap();
     body.replace("&#x2f;", "/")
 }
 
 /// Titles of the charts.
 fn charts(page: &str) -> Vec<&str> {
-    page.split("<h3>").skip(1).map(|rest| rest.split("</h3>").next().unwrap()).collect()
+    page.split("<figure>\n<h3>").skip(1).map(|rest| rest.split("</h3>").next().unwrap()).collect()
 }
 
 #[test]
@@ -233,7 +234,8 @@ fn a_supervised_run_has_its_validations_and_samples() {
     run.metrics = (1..=30)
         .flat_map(|step| {
             let mut lines = vec![line(step, "step_train_loss", 3.0 - 0.05 * step as f64, false)];
-            let loss = [2.5, 1.5, 1.75].get(step as usize / 10 - 1).filter(|_| step % 10 == 0);
+            let loss =
+                [2.5, 1.5, 1.75].get(step.div_ceil(10) as usize - 1).filter(|_| step % 10 == 0);
             lines.extend(loss.map(|loss| line(step, "eval_loss", *loss, step < 30)));
             lines
         })
@@ -294,7 +296,7 @@ fn all_text_of_a_run_is_escaped() {
     other.name = format!("{evil} 2");
     other.config.insert("seed".to_owned(), evil.into());
     for page in [render(std::slice::from_ref(&run)), render(&[run, other])] {
-        assert_eq!(page.matches("<script").count(), 1, "a foreign script is in the page");
+        assert!(!page.contains("<script"), "a foreign script is in the page");
         assert!(page.matches("&lt;script&gt;").count() >= 5);
         // Nothing is loaded: the only addresses are names of namespaces.
         let namespaces = page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count();

@@ -65,8 +65,13 @@ impl NumberTable {
     /// What was measured in the three validations; `None` for a run without.
     pub(crate) fn of_validations(run: &RunData) -> Option<Self> {
         let validations = Validations::of(run)?;
-        let columns =
-            [("first", validations.first), ("kept", validations.kept), ("last", validations.last)];
+        let mut columns = vec![
+            ("first", validations.first),
+            ("kept", validations.kept),
+            ("last", validations.last),
+        ];
+        // No step twice.
+        columns.retain(|(name, of)| *name == "kept" || of.step != validations.kept.step);
         let is_measure = |name: &&String| {
             !["step", "train_step", "epoch", "num_tokens", "best", "time", "seconds"]
                 .contains(&name.as_str())

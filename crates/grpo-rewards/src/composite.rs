@@ -1,9 +1,10 @@
-//! Rewards made of rewards: named parts with weights and transforms.
+//! Composite rewards: named components with weights and transforms.
 
 mod config;
 mod transform;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -12,15 +13,16 @@ pub use self::config::{CompositeConfig, CompositePart};
 pub use self::transform::Transform;
 use crate::{Outcome, PartName, Reward, RewardInput, Scored};
 
-/// `Σ weight · transform(score)` over its parts.
+/// A reward `Σ weight · transform(score)` over its components.
 ///
-/// A completion that one part fails on fails as a whole, with the part's name in front of the reason, and one that a part
-/// abstains from is abstained from: a 0 in its place would be a lie, and another mean than that of the others no better.
-/// `train.max_failed_rewards` ends a run of too many failures.
+/// If a component fails, the completion fails, with the component's name in front of the reason. If
+/// a component abstains, the composite abstains. A score of 0 would be wrong, and so would a mean
+/// over the other components. `train.max_failed_rewards` ends a run with too many failures.
 ///
-/// An outcome's parts are, of each part by its name: `name`, what is weighted; `name.raw`, where a transform changed it; and
-/// `name.part` for the parts that its reward itself has, where there are several. Where rewards of parts have a part `valid`, it has
-/// one too: the smallest of theirs. So guards and criteria find validity under one name, whatever is added to a reward.
+/// The components of an outcome are, for each component: `name`, the weighted value; `name.raw`, if
+/// a transform changed it; `name.part` for the component's own components, if it has several. If
+/// rewards of components have a component `valid`, the composite has one too, their minimum, so
+/// guards and criteria find validity under the same name.
 pub struct CompositeReward {
     parts: Vec<Part>,
 }
@@ -40,7 +42,7 @@ impl fmt::Debug for CompositeReward {
 }
 
 impl CompositeReward {
-    /// Names and weights are checked.
+    /// Creates the reward from checked names and weights.
     pub(crate) fn new(parts: Vec<Part>) -> Self {
         Self { parts }
     }
@@ -50,7 +52,7 @@ impl Reward for CompositeReward {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let of_parts: Vec<Vec<Outcome>> =
             self.parts.iter().map(|part| part.reward.score(samples)).collect();
-        // One that miscounts fails for all, as it does alone.
+        // A component with a wrong number of outcomes fails for all completions, as it does alone.
         let wrong = self.parts.iter().zip(&of_parts).find(|(_, own)| own.len() != samples.len());
         if let Some((part, own)) = wrong {
             let reason = format!(
@@ -82,19 +84,28 @@ impl Reward for CompositeReward {
             part.reward.check(fields).map_err(|fault| format!("part '{}': {fault}", part.name))
         })
     }
+
+    fn is_deterministic(&self) -> bool {
+        self.parts.iter().all(|part| part.reward.is_deterministic())
+    }
+
+    fn keep_output_in(&self, folder: &Path) {
+        self.parts.iter().for_each(|part| part.reward.keep_output_in(folder));
+    }
 }
 
-/// The component that says whether a completion is what its task asks for at all (1) or not (0).
+/// The component that says whether a completion is valid (1) or not (0).
 const VALID: &str = "valid";
 
 impl CompositeReward {
-    /// Whether it has the component [`VALID`] of rewards in it; one of its own parts may have that name.
+    /// Returns whether inner rewards have the component [`VALID`], unless a component of this
+    /// reward uses that name.
     fn shows_validity(&self) -> bool {
         let has_validity = |part: &Part| part.reward.parts().iter().any(|name| name == VALID);
         !self.parts.iter().any(|part| part.name == VALID) && self.parts.iter().any(has_validity)
     }
 
-    /// From what each part says of one completion.
+    /// Combines the outcomes of the components for one completion.
     fn combined(&self, outcomes: &[&Outcome]) -> Outcome {
         let (mut terms, mut parts, mut abstained) = (Vec::new(), Vec::new(), false);
         let mut validity: Option<f64> = None;
@@ -134,7 +145,7 @@ impl Part {
         own.chain(inner).map(PartName::from).collect()
     }
 
-    /// The parts of its reward that say more than its score.
+    /// Returns the components of the inner reward, if there are several.
     fn inner_names(&self) -> Vec<PartName> {
         let names = self.reward.parts();
         if names.len() > 1 { names } else { Vec::new() }

@@ -1,4 +1,4 @@
-//! The settings of the rewards of texts.
+//! Settings of text rewards.
 
 use std::sync::Arc;
 
@@ -8,15 +8,19 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::composite::CompositeConfig;
+use crate::external::{CommandConfig, External, HttpConfig, PythonConfig};
 use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardRegistry, RewardSpec};
 
 impl Default for RewardRegistry {
-    /// The kinds for texts: `answer`, `pattern` and `composite`.
+    /// The kinds for all texts: `answer`, `pattern`, `composite`, and those that users bring: `command`, `http` and `python`.
     fn default() -> Self {
         Self::empty().with([
             RewardKind::from_settings::<AnswerConfig>("answer"),
             RewardKind::from_settings::<PatternConfig>("pattern"),
             RewardKind::composed::<CompositeConfig>("composite"),
+            RewardKind::composed::<External<CommandConfig>>("command"),
+            RewardKind::composed::<External<HttpConfig>>("http"),
+            RewardKind::composed::<External<PythonConfig>>("python"),
         ])
     }
 }
@@ -74,13 +78,13 @@ impl RewardSpec for PatternConfig {
 
 fn pattern(key: &str, text: &str) -> Result<Regex, ConfigFault> {
     Regex::new(text).map_err(|error| {
-        // The last line says why; those before it draw the place.
+        // The last line is the reason; the lines before it mark the position.
         let fault = error.to_string();
         let fault = fault.lines().last().unwrap_or_default();
         let fault = fault.trim_start_matches("error: ");
         ConfigFault::from_sentence(
             "",
-            format!("reward.{key} = '{text}' is no regular expression: {fault}"),
+            format!("reward.{key} = '{text}' is not a regular expression: {fault}"),
         )
     })
 }

@@ -1,4 +1,4 @@
-//! Which embedder a configuration asks for.
+//! Settings of embedders.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,43 +10,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FolderError, SentenceTransformers};
 
-/// What makes vectors of texts: a key `embedder`.
+/// An embedder of texts: the key `embedder`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EmbedderConfig {
-    /// An encoder from a folder of sentence-transformers. See [`SentenceTransformers`].
+    /// An encoder from a sentence-transformers folder. See [`SentenceTransformers`].
     SentenceTransformers {
         /// The folder.
         folder: PathBuf,
     },
-    /// Counts of words and pieces of words, without a model. See [`HashedNgrams`].
+    /// Hashed counts of words and character n-grams, without a model. See [`HashedNgrams`].
     HashedNgrams {
-        /// Numbers of a vector.
+        /// Length of a vector.
         #[serde(default = "default_width")]
         width: usize,
     },
 }
 
-/// That of all-MiniLM-L6-v2.
+/// The width of all-MiniLM-L6-v2.
 fn default_width() -> usize {
     384
 }
 
-/// With more, a vector is megabytes.
+/// Larger vectors would take megabytes each.
 const LARGEST_WIDTH: usize = 1 << 20;
 
 impl Default for EmbedderConfig {
-    /// The one that needs no files.
+    /// The embedder without files.
     fn default() -> Self {
         Self::HashedNgrams { width: default_width() }
     }
 }
 
 impl EmbedderConfig {
-    /// Looks at the settings, and at no file.
+    /// Checks the settings without reading files.
     ///
     /// # Errors
-    /// A width of 0, or beyond a million.
+    /// Returns an error if the width is 0 or too large.
     pub fn check(&self) -> Result<(), ConfigFault> {
         match *self {
             Self::HashedNgrams { width } if !(1..=LARGEST_WIDTH).contains(&width) => {
@@ -57,10 +57,10 @@ impl EmbedderConfig {
         }
     }
 
-    /// The embedder that is asked for; a model is read, and lives on `device`.
+    /// Builds the embedder. A model is loaded on `device`.
     ///
     /// # Errors
-    /// As [`Self::check`], and a folder that is missing or holds no encoder that can be run.
+    /// As [`Self::check`]; also if a folder is missing or contains no supported encoder.
     pub fn build(&self, device: &Device) -> Result<Arc<dyn Embedder>, ConfigFault> {
         self.check()?;
         Ok(match self {
@@ -71,10 +71,10 @@ impl EmbedderConfig {
         })
     }
 
-    /// The files that it is made of, each with the key that names them.
+    /// Returns the files of the embedder, each with the key that names them.
     ///
     /// # Errors
-    /// A folder that is missing or cannot be read.
+    /// Returns an error if a folder is missing or cannot be read.
     pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         match self {
             Self::HashedNgrams { .. } => Ok(Vec::new()),

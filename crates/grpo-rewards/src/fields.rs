@@ -1,15 +1,15 @@
-//! What a prompt's record says.
+//! Fields of a prompt's record.
 
 use serde_json::{Map, Value};
 
 /// Returns the text of a field.
 ///
 /// # Errors
-/// A sentence that names the field, where there is none or it is no text.
+/// Returns an error that names the field if it is missing or not a text.
 pub fn text_field<'a>(fields: &'a Map<String, Value>, key: &str) -> Result<&'a str, String> {
     match fields.get(key) {
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(format!("the field '{key}' of the prompt's record is no text")),
+        Some(_) => Err(format!("the field '{key}' of the prompt's record is not a text")),
         None => Err(format!("the prompt's record has no field '{key}'")),
     }
 }

@@ -1,13 +1,13 @@
-//! Model folders that a reward reads.
+//! Model folders of rewards.
 
 use std::path::{Path, PathBuf};
 
 use grpo_data::ConfigFault;
 
-/// Refuses a folder that does not exist; `contents` says what it should hold.
+/// Checks that a folder exists; `contents` describes what it should contain.
 ///
 /// # Errors
-/// There is no such folder.
+/// Returns an error if there is no such folder.
 pub fn check_folder(key: &str, folder: &Path, contents: &str) -> Result<(), ConfigFault> {
     match folder.is_dir() {
         true => Ok(()),
@@ -18,10 +18,10 @@ pub fn check_folder(key: &str, folder: &Path, contents: &str) -> Result<(), Conf
     }
 }
 
-/// Returns the files in a folder, sorted, each with the key that names the folder.
+/// Returns the sorted files of a folder, each with the key that names the folder.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// Returns an error if the folder cannot be read.
 pub fn folder_files(
     key: &'static str,
     folder: &Path,

@@ -3,6 +3,7 @@
 mod composite;
 mod config;
 mod embedder;
+mod external;
 mod fields;
 mod folder;
 mod outcome;
@@ -25,7 +26,7 @@ pub use runner::RewardRunner;
 pub use sentence_transformers::{FolderError, SentenceTransformers};
 pub use text::{AnswerReward, PatternReward};
 
-/// A section of JSON, read with the types of rewards that need no task.
+/// Parses a JSON section with the rewards that need no task.
 #[cfg(test)]
 fn parsed(section: serde_json::Value) -> Result<RewardConfig, grpo_data::ConfigFault> {
     let section = serde_json::from_value(section).expect("JSON that TOML can hold");

@@ -1,4 +1,4 @@
-//! Which kinds of rewards there are, and how a section `[reward]` becomes one of them.
+//! Kinds of rewards, and the parser of a section `[reward]`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,56 +12,57 @@ use toml::Table;
 
 use crate::Reward;
 
-/// The settings of a reward.
+/// Settings of a reward.
 pub trait RewardSpec: fmt::Debug + Send + Sync {
-    /// Checks the settings, and reads no file.
+    /// Checks the settings without reading files.
     ///
     /// # Errors
-    /// Settings that contradict each other or are out of range.
+    /// Returns an error if settings are out of range or contradict each other.
     fn check(&self) -> Result<(), ConfigFault>;
 
-    /// Builds the reward; the models that it has are read, and live on `device`. The settings are checked.
+    /// Builds the reward from checked settings. Its models are loaded on `device`.
     ///
     /// # Errors
-    /// A model folder that is missing or wrong.
+    /// Returns an error if a model folder is missing or invalid.
     fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault>;
 
     /// Returns the files that the reward reads, each with the key that names its folder.
     ///
     /// # Errors
-    /// A folder that does not exist or cannot be read.
+    /// Returns an error if a folder does not exist or cannot be read.
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         Ok(Vec::new())
     }
 
-    /// Returns the rewards that it is made of, if it is made of others.
+    /// Returns the rewards that a composite consists of.
     fn components(&self) -> Vec<&RewardConfig> {
         Vec::new()
     }
 
-    /// Checks before a training run whether the models of the reward may be used for it, and returns warnings.
+    /// Checks before a training run whether the models of the reward may be used, and returns
+    /// warnings.
     ///
     /// # Errors
-    /// A model that must not be a reward.
+    /// Returns an error if a model must not be used as a reward.
     fn admit(&self) -> Result<Vec<String>, ConfigFault> {
         Ok(Vec::new())
     }
 
-    /// Returns why the reward can be neither a component of another one nor score completions of prompts that are not of
-    /// its own task, if so.
+    /// Returns the restriction of a reward that scores only the prompts of its task and cannot be a
+    /// component, if any.
     fn restriction(&self) -> Option<Restriction> {
         None
     }
 }
 
-/// What a reward of special prompts refuses.
+/// Messages of a reward that is restricted to the prompts of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restriction {
     /// The section of the configuration whose prompts it scores.
     pub section: &'static str,
-    /// Why it scores no other prompts, and what to do.
+    /// Why it scores no other prompts, and how to fix that.
     pub without_section: &'static str,
-    /// Why it can be no component of another reward.
+    /// Why it cannot be a component of another reward.
     pub in_composite: &'static str,
 }
 
@@ -72,7 +73,7 @@ pub struct RewardKind {
     parse: fn(&RewardRegistry, Table) -> Result<Parsed, ConfigFault>,
 }
 
-/// Settings, and the table that they are written as: every default is in it.
+/// Settings, and the table with all defaults filled in.
 type Parsed = (Arc<dyn RewardSpec>, Table);
 
 impl RewardKind {
@@ -84,7 +85,7 @@ impl RewardKind {
         Self { type_name, parse: |_, table| parsed(deserialize_settings::<T>(table)?) }
     }
 
-    /// A kind that `T` reads from its section with the help of the other kinds.
+    /// A kind whose section contains other rewards.
     pub fn composed<T>(type_name: &'static str) -> Self
     where
         T: RewardSpec + Serialize + FromRegistry + 'static,
@@ -99,9 +100,9 @@ impl fmt::Debug for RewardKind {
     }
 }
 
-/// Settings that have sections of other rewards in them.
+/// Settings that contain sections of other rewards.
 pub trait FromRegistry: Sized {
-    /// Reads a section without its `type`.
+    /// Parses a section without its `type`.
     ///
     /// # Errors
     /// As [`RewardRegistry::parse`].
@@ -114,12 +115,12 @@ fn parsed<T: RewardSpec + Serialize + 'static>(settings: T) -> Result<Parsed, Co
     Ok((Arc::new(settings), table))
 }
 
-/// The kinds of rewards that a program has.
+/// The kinds of rewards of a program.
 #[derive(Clone, Debug)]
 pub struct RewardRegistry(Vec<RewardKind>);
 
 impl RewardRegistry {
-    /// No kinds.
+    /// Creates an empty registry.
     pub(crate) fn empty() -> Self {
         Self(Vec::new())
     }
@@ -127,7 +128,7 @@ impl RewardRegistry {
     /// Adds kinds.
     ///
     /// # Panics
-    /// A type that is there already: two tasks of one program have the same name for different rewards.
+    /// Panics if two kinds have the same type.
     #[must_use]
     pub fn with(mut self, kinds: impl IntoIterator<Item = RewardKind>) -> Self {
         for kind in kinds {
@@ -142,10 +143,19 @@ impl RewardRegistry {
         self.0.iter().find(|kind| kind.type_name == name)
     }
 
-    /// Reads a section: `type` selects the kind, which reads the other keys. Nothing is checked beyond their types.
+    /// Returns the names of all types, sorted.
+    pub fn type_names(&self) -> Vec<&'static str> {
+        let mut names: Vec<&str> = self.0.iter().map(|kind| kind.type_name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Parses a section: `type` selects the kind, which parses the other keys. Only types are
+    /// checked.
     ///
     /// # Errors
-    /// No `type` or an unknown one; a key that the kind does not have, or with a value of another type.
+    /// Returns an error if `type` is missing or unknown, or if a key is unknown or has a value of
+    /// another type.
     pub fn parse(&self, mut section: Table) -> Result<RewardConfig, ConfigFault> {
         let name = match section.remove("type") {
             Some(toml::Value::String(name)) => name,
@@ -153,13 +163,15 @@ impl RewardRegistry {
                 let message = format!("invalid type: {}, expected a string", other.type_str());
                 return Err(ConfigFault::from_sentence("type", message));
             }
-            None => return ConfigFault::refuse("missing field `type`"),
+            None => {
+                let known = self.type_names().join(", ");
+                let message = format!("missing key `type`; expected one of {known}");
+                return Err(ConfigFault::from_sentence("", message));
+            }
         };
         let Some(&RewardKind { type_name, parse }) = self.kind(&name) else {
-            let mut known: Vec<&str> = self.0.iter().map(|kind| kind.type_name).collect();
-            known.sort_unstable();
-            let message =
-                format!("unknown type of reward `{name}`; there are: {}", known.join(", "));
+            let known = self.type_names().join(", ");
+            let message = format!("unknown type of reward `{name}`; there are: {known}");
             return Err(ConfigFault::from_sentence("type", message));
         };
         let (spec, settings) = parse(self, section)?;
@@ -169,7 +181,7 @@ impl RewardRegistry {
     }
 }
 
-/// A section `[reward]`, read.
+/// A parsed section `[reward]`.
 #[derive(Clone, Debug)]
 pub struct RewardConfig {
     type_name: &'static str,
@@ -183,13 +195,13 @@ impl RewardConfig {
         self.type_name
     }
 
-    /// Returns the `type` of the section, and those of the rewards that it is made of, at any depth.
+    /// Returns the `type` of the section and of all rewards inside it.
     pub fn type_names(&self) -> Vec<&'static str> {
         let inner = self.spec.components().into_iter().flat_map(Self::type_names);
         [self.type_name].into_iter().chain(inner).collect()
     }
 
-    /// Returns the section with every default written out.
+    /// Returns the section with all defaults filled in.
     pub fn table(&self) -> &Table {
         &self.table
     }
@@ -199,47 +211,47 @@ impl RewardConfig {
         &*self.spec
     }
 
-    /// Builds the reward; the models that it has are read, and live on `device`.
+    /// Builds the reward. Its models are loaded on `device`.
     ///
     /// # Errors
-    /// What [`RewardSpec::check`] and [`RewardSpec::build`] find.
+    /// As [`RewardSpec::check`] and [`RewardSpec::build`].
     pub fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
         self.spec.check()?;
         self.spec.build(device)
     }
 }
 
-/// Equal where all settings are, defaults among them.
+/// Compares all settings, including defaults.
 impl PartialEq for RewardConfig {
     fn eq(&self, other: &Self) -> bool {
         self.table == other.table
     }
 }
 
-/// As a section with every default written out.
+/// Writes the section with all defaults filled in.
 impl Serialize for RewardConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.table.serialize(serializer)
     }
 }
 
-/// The fault of a component of a reward, as one of the reward.
+/// Adds the name of a component to its error.
 #[must_use]
 pub fn of_component(fault: ConfigFault, name: &str) -> ConfigFault {
     ConfigFault::from_sentence("", format!("part '{name}' of the reward: {fault}"))
 }
 
-/// Whether weights are those of a mean: at least 0 each, and 1 together.
+/// Returns whether weights are at least 0 and sum to 1.
 pub(crate) fn are_mean_weights(weights: &[f64]) -> bool {
     let sum: f64 = weights.iter().sum();
-    // So written that NaN is refused as well.
+    // Written so that NaN is rejected.
     weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() <= 1e-6
 }
 
-/// Refuses weights that are not those of a mean; they come with their keys.
+/// Checks that weights, given with their keys, are at least 0 and sum to 1.
 ///
 /// # Errors
-/// A weight below 0, or another sum than 1.
+/// Returns an error for a weight below 0 or another sum than 1.
 pub fn check_mean_weights(weights: &[(&str, f64)]) -> Result<(), ConfigFault> {
     let (keys, weights): (Vec<String>, Vec<f64>) =
         weights.iter().map(|(key, weight)| (format!("reward.{key}"), *weight)).unzip();

@@ -1,7 +1,8 @@
-//! Rewards off the training thread, under a time limit.
+//! Runs rewards on their own threads with a time limit.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -11,16 +12,16 @@ use grpo_data::Group;
 
 use crate::{Outcome, PartName, Reward, RewardInput};
 
-/// Runs a reward so that it can neither stop nor hang the caller.
+/// Runs a reward so that neither a panic nor a hang affects the caller.
 #[derive(Clone)]
 pub struct RewardRunner {
     reward: Arc<dyn Reward>,
     time_limit: Duration,
-    /// Threads of batches that took too long, until they end.
+    /// Threads of batches that exceeded the limit, until they end.
     overdue: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
-/// Batches that may hang at the same time. Each keeps its samples and a pool of threads.
+/// Largest number of batches that may hang. Each keeps its samples and a thread pool.
 const MOST_OVERDUE: usize = 4;
 
 impl fmt::Debug for RewardRunner {
@@ -30,7 +31,7 @@ impl fmt::Debug for RewardRunner {
 }
 
 impl RewardRunner {
-    /// A runner that gives each batch `time_limit`.
+    /// Creates a runner that gives each batch `time_limit`.
     pub fn new(reward: Arc<dyn Reward>, time_limit: Duration) -> Self {
         Self { reward, time_limit, overdue: Arc::default() }
     }
@@ -40,19 +41,25 @@ impl RewardRunner {
         self.reward.term_names()
     }
 
-    /// Names of the parts that its outcomes can have.
+    /// Returns the names of the components that its outcomes can have.
     pub fn parts(&self) -> Vec<PartName> {
         self.reward.parts()
     }
 
-    /// Sets text and outcome of the samples of a batch; `decode` makes texts of ids. See [`Self::score`].
-    pub fn score_groups(&self, groups: &mut [Group], decode: &dyn Fn(&[u32]) -> String) {
+    /// Sets text and outcome of the samples of a batch; `decode` converts ids to text, and `step` is the training step from 1,
+    /// `None` in an evaluation. See [`Self::score`].
+    pub fn score_groups(
+        &self,
+        groups: &mut [Group],
+        step: Option<u32>,
+        decode: &dyn Fn(&[u32]) -> String,
+    ) {
         let mut inputs = Vec::new();
         for Group { prompt, samples } in &mut *groups {
             for sample in samples {
-                sample.text = decode(&sample.completion.text_ids());
-                let fields = prompt.fields.clone();
-                inputs.push(RewardInput { text: sample.text.clone(), fields });
+                let input = RewardInput::new(prompt, &sample.completion, step, decode);
+                sample.text.clone_from(&input.text);
+                inputs.push(input);
             }
         }
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
@@ -61,8 +68,19 @@ impl RewardRunner {
         }
     }
 
-    /// Scores a batch. A reward that panics, takes too long or gives another number of outcomes fails for
-    /// the whole batch. A batch that hangs keeps its threads; while four of them hang, the next ones fail.
+    /// See [`Reward::is_deterministic`].
+    pub fn is_deterministic(&self) -> bool {
+        self.reward.is_deterministic()
+    }
+
+    /// See [`Reward::keep_output_in`].
+    pub fn keep_output_in(&self, folder: &Path) {
+        self.reward.keep_output_in(folder);
+    }
+
+    /// Scores a batch. The whole batch fails if the reward panics, exceeds the limit or returns a
+    /// wrong number of outcomes. A batch that hangs keeps its threads; while four hang, later
+    /// batches fail.
     pub fn score(&self, samples: Vec<RewardInput>) -> Vec<Outcome> {
         let count = samples.len();
         let mut overdue = self.overdue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,10 +99,10 @@ impl RewardRunner {
         let (sender, receiver) = channel();
         let threads = rayon::current_num_threads();
         let work = move || {
-            // Threads of its own: a reward that hangs must not keep those that the model computes with.
+            // A hanging reward must not block the threads of the model.
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            // The reward is not used again after a panic within this call, so nothing half-changed is seen
-            // here; what it shares with itself is its own affair.
+            // After a panic the reward is not used again within this call, so no partial change is
+            // visible here. State that it shares with itself is its own responsibility.
             let score = || pool.map(|pool| pool.install(|| reward.score(&samples)));
             let outcome = catch_unwind(AssertUnwindSafe(score));
             let _gone = sender.send(outcome.map_err(|panic| panic_message(&*panic)));
@@ -145,7 +163,7 @@ mod tests {
         }
     }
 
-    /// With time enough for what does end, however busy the machine.
+    /// Runs with a limit that is generous even on a busy machine.
     fn run(
         reward: impl Fn(&[RewardInput]) -> Vec<Outcome> + Send + Sync + 'static,
     ) -> Vec<Outcome> {

@@ -1,4 +1,4 @@
-//! Vectors of texts by an encoder from a folder of sentence-transformers.
+//! Text embeddings from a sentence-transformers folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,19 +14,19 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// The encoder of a folder that sentence-transformers reads (Reimers & Gurevych 2019, "Sentence-BERT"): a model of the
-/// BERT family, whose tokens' mean is the vector, at length 1. all-MiniLM-L6-v2 is one.
+/// The encoder of a sentence-transformers folder (Reimers & Gurevych 2019, "Sentence-BERT"): a BERT
+/// model with mean pooling and normalisation to length 1, such as all-MiniLM-L6-v2.
 ///
-/// A text is read as sentence-transformers reads it: without white space at its ends, and where it has too many tokens,
-/// its first ones, with the marks around them. A text that is nothing but white space has a vector of zeros instead of
-/// that of its marks. Each text is read alone, so that its vector does not depend, to the last bit, on the texts beside it.
+/// Texts are read as in sentence-transformers: white space at the ends is stripped, and long texts
+/// are truncated with the special tokens kept. A text of white space alone has a vector of zeros.
+/// Each text is encoded alone, so its vector does not depend on other texts, bit for bit.
 pub struct SentenceTransformers {
     encoder: SentenceEncoder,
     tokenizer: TextTokenizer,
-    /// What the tokenizer puts in front of a text and behind it.
+    /// Special tokens in front of and behind a text.
     marks: [Vec<u32>; 2],
     lower_case: bool,
-    /// Tokens of the longest text, the marks among them.
+    /// Largest length in tokens, including special tokens.
     longest: usize,
     width: usize,
     identity: String,
@@ -40,7 +40,7 @@ impl fmt::Debug for SentenceTransformers {
     }
 }
 
-/// What a folder has.
+/// Files of a folder.
 const FILES: &str = "modules.json, config.json, tokenizer.json, model.safetensors, 1_Pooling/config.json and mostly sentence_bert_config.json";
 
 const MODULES: &str = "modules.json";
@@ -52,11 +52,12 @@ const PROMPTS: &str = "config_sentence_transformers.json";
 const WEIGHTS: &str = "model.safetensors";
 
 impl SentenceTransformers {
-    /// Reads a folder.
+    /// Loads a folder.
     ///
     /// # Errors
-    /// A folder or file that is missing or wrong; what this does not compute: another model than BERT's, another pooling
-    /// than the mean, a layer behind it.
+    /// Returns an error if the folder or a file is missing or invalid, or if the encoder is not
+    /// supported: another model than BERT, another pooling than the mean, or another layer behind
+    /// it.
     pub fn load(folder: &Path, device: &Device) -> Result<Self, FolderError> {
         let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
         check_modules(folder)?;
@@ -101,10 +102,10 @@ impl SentenceTransformers {
         Ok(Self { encoder, tokenizer, marks, lower_case, longest, width, identity })
     }
 
-    /// The files that an encoder in `folder` is made of.
+    /// Returns the files of the encoder in `folder`.
     ///
     /// # Errors
-    /// A folder that is missing or has no `modules.json`.
+    /// Returns an error if the folder is missing or has no `modules.json`.
     pub fn files(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
         let pooling = check_modules(folder)?;
         let names = [MODULES, CONFIG, TOKENIZER, TOKENIZER_CONFIG, LENGTH, PROMPTS, WEIGHTS];
@@ -112,7 +113,7 @@ impl SentenceTransformers {
         Ok(paths.filter(|path| path.is_file()).collect())
     }
 
-    /// The ids of a text with the marks around it; none of a text that is nothing but white space.
+    /// Returns the ids of a text with special tokens, or `None` for white space.
     fn ids(&self, text: &str) -> Result<Option<Vec<u32>>, EmbedError> {
         let trimmed = text.trim();
         if trimmed.is_empty() {
@@ -143,7 +144,7 @@ impl Embedder for SentenceTransformers {
         self.width
     }
 
-    /// Equal texts are read once.
+    /// Encodes equal texts once.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
         let distinct: Vec<&str> =
             texts.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
@@ -162,7 +163,7 @@ fn embed_error(text: &str, fault: String) -> EmbedError {
     EmbedError { text: text.chars().take(40).collect(), fault }
 }
 
-/// What the tokenizer puts in front of a text and behind it.
+/// Returns the special tokens in front of and behind a text.
 fn marks(tokenizer: &TextTokenizer) -> Result<[Vec<u32>; 2], String> {
     let ids = |text| -> Result<_, grpo_data::DataError> {
         Ok((tokenizer.encode(text)?, tokenizer.encode_with_special(text)?))
@@ -175,7 +176,7 @@ fn marks(tokenizer: &TextTokenizer) -> Result<[Vec<u32>; 2], String> {
     }
 }
 
-/// Looks at what comes behind the model, and gives the file that says how tokens are pooled.
+/// Checks the modules behind the model and returns the pooling file.
 fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
     let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
     if !folder.is_dir() {
@@ -186,11 +187,11 @@ fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
     let modules: Vec<ListedModule> = read(folder, MODULES)?.ok_or_else(|| {
         fault(format!("it has no {MODULES}; a folder of sentence-transformers holds {FILES}"))
     })?;
-    // Old and new versions name them by other paths in front of the class.
+    // Old and new versions have different module paths in front of the class name.
     let kinds: Vec<&str> =
         modules.iter().map(|module| module.kind.rsplit('.').next().unwrap_or_default()).collect();
     let pooling = match (kinds.as_slice(), modules.as_slice()) {
-        // The length is that of a unit vector in any case.
+        // Vectors are normalised in any case.
         (
             ["Transformer", "Pooling"] | ["Transformer", "Pooling", "Normalize"],
             [model, pooling, ..],
@@ -226,7 +227,7 @@ fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
     Ok(folder.join(pooling))
 }
 
-/// A file of JSON, where it is there.
+/// Reads a JSON file, if it exists.
 fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, FolderError> {
     let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
     match regular_file::read(&folder.join(name)) {
@@ -249,13 +250,13 @@ struct ListedModule {
     kind: String,
 }
 
-/// Whether a path of `modules.json` is the name of a folder inside of the model's. The file is somebody else's: it names
-/// neighbours and nothing further away.
+/// Returns whether a path of `modules.json` is a plain name. The file is not trusted: it may name
+/// folders inside of the model's folder only.
 fn is_name(path: &str) -> bool {
     Path::new(path).file_name() == Some(path.as_ref())
 }
 
-/// How tokens become one vector: a name in new versions, a switch each in old ones.
+/// Pooling of tokens: a name in new versions, one switch per mode in old ones.
 #[derive(Deserialize)]
 struct Pooling {
     pooling_mode: Option<Value>,
@@ -289,7 +290,7 @@ struct Lengths {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct OfTokenizer {
-    /// Of some it is 1e30, which means none.
+    /// Some models have 1e30, which means no limit.
     model_max_length: Option<f64>,
 }
 
@@ -299,13 +300,13 @@ struct Prompts {
     default_prompt_name: Option<String>,
 }
 
-/// A folder that no encoder can be made of.
+/// A folder without a supported encoder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} cannot be used as a sentence encoder: {fault}", folder.display())]
 pub struct FolderError {
     /// The folder.
     pub folder: PathBuf,
-    /// Why.
+    /// The reason.
     pub fault: String,
 }
 

@@ -5,16 +5,16 @@ use serde_json::{Map, Value};
 
 use crate::{Outcome, PartName, Reward, RewardInput, Scored};
 
-/// 1 where the completion gives the answer that the prompt's record has, 0 elsewhere.
+/// Scores 1 if the completion contains the answer of the prompt's record, else 0.
 ///
-/// Answers are compared without space around them; two that are both numbers, as numbers (`0.50` is `.5`). A prompt
-/// whose record has no answer fails: nothing could be said of its completions.
+/// Answers are stripped before the comparison, and two numbers are compared as numbers (`0.50`
+/// equals `.5`). A prompt whose record has no answer fails.
 #[derive(Clone, Debug)]
 pub struct AnswerReward {
     /// Key of the right answer in the record.
     pub field: String,
-    /// Where in the completion the answer stands: the last match counts, of it the first group, or all of it where
-    /// there is no group.
+    /// Where the answer is in the completion: the first group of the last match, or the whole match
+    /// without groups.
     pub extract: Option<Regex>,
 }
 
@@ -44,19 +44,19 @@ impl AnswerReward {
         verdict(correct, vec![("answered".into(), found)])
     }
 
-    /// The answer of a prompt's record.
+    /// Returns the answer of a prompt's record.
     fn right(&self, fields: &Map<String, Value>) -> Result<String, String> {
         match fields.get(&self.field) {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string()),
             Some(_) => {
-                Err(format!("the field '{}' of the prompt's record is no answer", self.field))
+                Err(format!("the field '{}' of the prompt's record is not an answer", self.field))
             }
             None => Err(format!("the prompt's record has no field '{}'", self.field)),
         }
     }
 
-    /// The answer in a completion, where there is one.
+    /// Returns the answer in a completion, if any.
     fn given<'a>(&self, text: &'a str) -> Option<&'a str> {
         let Some(extract) = &self.extract else { return Some(text) };
         let last = extract.captures_iter(text).last()?;
@@ -70,10 +70,10 @@ fn is_same(given: &str, right: &str) -> bool {
     given == right || matches!(numbers, (Ok(given), Ok(right)) if given == right)
 }
 
-/// 1 where the completion has a match of a pattern, 0 elsewhere.
+/// Scores 1 if the completion matches a pattern, else 0.
 #[derive(Clone, Debug)]
 pub struct PatternReward {
-    /// What is looked for.
+    /// The pattern.
     pub pattern: Regex,
 }
 
@@ -102,6 +102,7 @@ mod tests {
         RewardInput {
             text: text.to_owned(),
             fields: [("answer".to_owned(), answer.into())].into_iter().collect(),
+            ..RewardInput::default()
         }
     }
 
@@ -155,7 +156,7 @@ mod tests {
         let outcome = &reward.score(&[sample("4", Value::Null)])[0];
         assert_eq!(
             outcome.failure(),
-            Some("the field 'answer' of the prompt's record is no answer")
+            Some("the field 'answer' of the prompt's record is not an answer")
         );
     }
 

@@ -1,4 +1,4 @@
-//! The autoregressive engine: a completion grows token by token behind its prompt.
+//! The autoregressive engine, which extends a prompt token by token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,29 +9,30 @@ use grpo_model::LanguageModel;
 
 use crate::{Decode, RolloutError, StopRule, StopStrings};
 
-/// How completions are sampled.
+/// Settings of the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RolloutSettings {
-    /// Completions of each prompt (k).
+    /// Completions per prompt (k).
     pub group_size: usize,
-    /// Longest completion, in tokens, its end mark among them.
+    /// Largest length of a completion in tokens, including the end mark.
     pub max_new_tokens: usize,
     /// Ids that end a completion.
     pub end_ids: Vec<u32>,
-    /// What tokens are drawn from.
+    /// The sampling distribution.
     pub distribution: SamplingDistribution,
     /// Completions sampled at the same time.
     pub batch_size: usize,
 }
 
 impl RolloutSettings {
-    /// Whether a prompt of `prompt` tokens can be continued in a context of `context`.
+    /// Checks that a prompt of `prompt` tokens and a completion fit into a context of `context`
+    /// tokens.
     pub(crate) fn fits(&self, prompt: usize, context: usize) -> Result<(), RolloutError> {
         let max_new_tokens = self.max_new_tokens;
         if prompt == 0 {
             return Err(RolloutError::EmptyPrompt);
         }
-        // The last token is drawn, but never fed.
+        // The last token is drawn but never read.
         if prompt.saturating_add(max_new_tokens - 1) > context {
             let at_most = match prompt > context {
                 true => format!("a prompt may have at most {context}"),
@@ -45,14 +46,14 @@ impl RolloutSettings {
     }
 }
 
-/// What a causal policy chooses: the next token, until one of these ids ends the completion.
+/// The actions of a causal policy: next tokens, until one of the end ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextTokens {
     /// Ids that end a completion.
     pub end_ids: Vec<u32>,
 }
 
-/// Checked settings for one kind of model.
+/// Settings that were checked against a model.
 #[derive(Clone)]
 pub struct Autoregressive {
     settings: RolloutSettings,
@@ -64,8 +65,9 @@ impl Autoregressive {
     /// Checks the settings against the model and the longest prompt.
     ///
     /// # Errors
-    /// Nothing to sample; an end id that the model lacks; a distribution over another vocabulary; a prompt and
-    /// completion that do not fit into the model's context.
+    /// Returns an error if there is nothing to sample, if an end id is outside of the vocabulary,
+    /// if the distribution has another vocabulary, or if prompt and completion do not fit into the
+    /// context.
     pub fn new<M: LanguageModel>(
         settings: RolloutSettings,
         model: &M,
@@ -93,13 +95,13 @@ impl Autoregressive {
         Ok(Self { settings, stop: None, interrupt: Arc::default() })
     }
 
-    /// With a rule that ends completions, besides the end ids and the limit of tokens.
+    /// Adds a rule that ends completions, in addition to end ids and length limit.
     #[must_use]
     pub fn stopping(self, rule: impl StopRule + 'static) -> Self {
         Self { stop: Some(Arc::new(rule)), ..self }
     }
 
-    /// With strings that end completions where their text has one; without any, as it is.
+    /// Ends completions whose text contains one of `strings`; does nothing without strings.
     ///
     /// # Errors
     /// [`RolloutError::EmptyStop`].
@@ -134,7 +136,7 @@ impl fmt::Debug for Autoregressive {
     }
 }
 
-/// Ends the sampling once the flag is set.
+/// Returns an error if the interrupt flag is set.
 ///
 /// # Errors
 /// [`RolloutError::Interrupted`].

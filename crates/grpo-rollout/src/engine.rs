@@ -1,8 +1,9 @@
-//! The loop that samples: continuous batching over a paged cache.
+//! The sampling loop: continuous batching over a paged KV cache.
 //!
-//! A pass of the policy reads the newest token of each running completion and, behind them, the prompts that come next.
-//! A prompt is run once, and what is remembered of it is shared by its group; a completion that ends makes room for the
-//! next one at once. None of this shows in what is sampled, since no row of a pass depends on the others.
+//! A forward pass reads the newest token of each running completion and the next prompts. A prompt
+//! is prefilled once and its cache is shared by its group. When a completion ends, the next one
+//! starts immediately. Batching does not affect the samples, because no row of a pass depends on
+//! other rows.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,32 +19,34 @@ use rayon::prelude::*;
 use crate::row::Row;
 use crate::{Autoregressive, RolloutError, StepKey};
 
-/// Tokens of prompts in one pass, unless one prompt alone has more: what bounds a pass's memory.
+/// Largest number of prompt tokens in a pass, unless a single prompt is longer; limits the memory
+/// of a pass.
 const PROMPT_TOKENS: usize = 4096;
 
-/// What is to be sampled.
+/// The completions to sample.
 pub(crate) struct Task<'a, M> {
     rollout: &'a Autoregressive,
     policy: &'a Frozen<M>,
     prompts: &'a [Prompt],
     key: StepKey,
-    /// Groups whose prompt was not run yet.
+    /// Groups whose prompt was not prefilled yet.
     waiting: Mutex<VecDeque<Group>>,
 }
 
-/// Samples for a [`Task`] until nothing is left of it. Several can be at it, each with a cache of its own.
+/// Samples for a [`Task`] until it is done. Several engines can share a task; each has its own
+/// cache.
 struct Engine<'a, M> {
     task: &'a Task<'a, M>,
-    /// Completions that it samples at the same time.
-    room: usize,
+    /// Number of completions sampled at the same time.
+    capacity: usize,
     cache: KvCache,
-    /// Groups whose prompt was run, with completions that did not begin yet.
+    /// Groups whose prompt was prefilled, with completions to start.
     ready: VecDeque<Ready>,
     running: Vec<Running>,
     finished: Vec<(Place, Completion)>,
 }
 
-/// Prompt and sample.
+/// Prompt and sample indices.
 type Place = (usize, u32);
 
 struct Group {
@@ -54,9 +57,9 @@ struct Group {
 struct Ready {
     group: Group,
     slot: CacheSlot,
-    /// Of the prompts of its pass, after the last token of each, `[prompts · vocabulary]`.
+    /// Logits after the last token of each prompt of the pass, `[prompts · vocabulary]`.
     logits: Arc<[f32]>,
-    /// Which of them are this prompt's.
+    /// Range of this prompt's logits.
     range: Range<usize>,
 }
 
@@ -67,7 +70,7 @@ struct Running {
 }
 
 impl<'a, M: LanguageModel> Task<'a, M> {
-    /// `queue` has the samples of each prompt one behind another.
+    /// `queue` contains the samples of each prompt in order.
     pub(crate) fn new(
         rollout: &'a Autoregressive,
         policy: &'a Frozen<M>,
@@ -85,13 +88,14 @@ impl<'a, M: LanguageModel> Task<'a, M> {
         Self { rollout, policy, prompts, key, waiting: Mutex::new(waiting) }
     }
 
-    /// The completions, in the order of prompts and samples, by an engine for each of `rooms`.
-    pub(crate) fn run(&self, rooms: &[usize]) -> Result<Vec<Completion>, RolloutError> {
-        let mut sampled = match *rooms {
-            [room] => awake(|| Engine::new(self, room).run())?,
+    /// Samples all completions, ordered by prompt and sample, with one engine per entry of
+    /// `capacities`.
+    pub(crate) fn run(&self, capacities: &[usize]) -> Result<Vec<Completion>, RolloutError> {
+        let mut sampled = match *capacities {
+            [capacity] => awake(|| Engine::new(self, capacity).run())?,
             _ => {
-                let engine = |&room: &usize| Engine::new(self, room).run();
-                let engines = rooms.par_iter().with_max_len(1);
+                let engine = |&capacity: &usize| Engine::new(self, capacity).run();
+                let engines = capacities.par_iter().with_max_len(1);
                 engines.map(engine).collect::<Result<Vec<_>, _>>()?.concat()
             }
         };
@@ -101,10 +105,10 @@ impl<'a, M: LanguageModel> Task<'a, M> {
 }
 
 impl<'a, M: LanguageModel> Engine<'a, M> {
-    fn new(task: &'a Task<'a, M>, room: usize) -> Self {
+    fn new(task: &'a Task<'a, M>, capacity: usize) -> Self {
         Self {
             task,
-            room,
+            capacity,
             cache: KvCache::new(),
             ready: VecDeque::new(),
             running: Vec::new(),
@@ -125,12 +129,13 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         }
     }
 
-    /// Fills the room that there is with completions whose prompt was run, and draws the first token of each.
+    /// Starts completions of prefilled prompts until the capacity is used, and draws their first
+    /// tokens.
     fn begin_completions(&mut self) -> Result<(), RolloutError> {
         let mut begun: Vec<(Running, usize)> = Vec::new();
         let mut exhausted = 0;
         for (index, ready) in self.ready.iter_mut().enumerate() {
-            while self.running.len() + begun.len() < self.room {
+            while self.running.len() + begun.len() < self.capacity {
                 let Some(sample) = ready.group.samples.pop_front() else { break };
                 let last = ready.group.samples.is_empty();
                 let slot = if last { ready.slot } else { self.cache.fork(ready.slot) };
@@ -155,27 +160,28 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         Ok(())
     }
 
-    /// The groups whose prompts are run next: those for which there will be room.
+    /// Returns the groups whose prompts are prefilled next.
     fn next_prompts(&self) -> Vec<Group> {
         let mut next: Vec<Group> = Vec::new();
-        // Completions of one token end as they begin: without those that are still to begin, prompts would pile up.
+        // Completions of one token end immediately, so completions that are still to start must be
+        // subtracted.
         let to_begin: usize = self.ready.iter().map(|ready| ready.group.samples.len()).sum();
-        let mut room = (self.room - self.running.len()).saturating_sub(to_begin);
+        let mut capacity = (self.capacity - self.running.len()).saturating_sub(to_begin);
         let mut tokens = 0;
         let mut waiting = self.task.waiting.lock().expect("no engine panicked");
         while let Some(group) = waiting.front() {
             let length = self.task.prompts[group.prompt].ids.len();
-            if room == 0 || (tokens > 0 && tokens + length > PROMPT_TOKENS) {
+            if capacity == 0 || (tokens > 0 && tokens + length > PROMPT_TOKENS) {
                 break;
             }
-            room = room.saturating_sub(group.samples.len());
+            capacity = capacity.saturating_sub(group.samples.len());
             tokens += length;
             next.extend(waiting.pop_front());
         }
         next
     }
 
-    /// One token more for everything that is running, and the prompts of `groups`.
+    /// Runs one pass: a token of each running completion, and the prompts of `groups`.
     fn pass(&mut self, groups: Vec<Group>) -> Result<(), RolloutError> {
         let mut tokens = TokenBatch::new();
         let mut slots: Vec<CacheSlot> = Vec::new();
@@ -198,7 +204,7 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
                 self.running.iter().map(|running| running.row.uniform()).collect();
             let distribution = &self.task.rollout.settings().distribution;
             let draws = draw_rows(of_running, &seen, distribution, &uniforms)?;
-            // A stop rule may read the text, which takes longer than the draw.
+            // Stop rules may decode text, which takes longer than the draw.
             let rollout = self.task.rollout;
             let rows = self.running.par_iter_mut().zip(draws);
             rows.for_each(|(running, draw)| running.row.push(draw, rollout));
@@ -218,7 +224,7 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         Ok(())
     }
 
-    /// Logits after the last token of each sequence, `[sequences, vocabulary]`.
+    /// Returns the logits after the last token of each sequence, `[sequences, vocabulary]`.
     fn last_logits(&mut self, tokens: &TokenBatch, slots: &[CacheSlot]) -> Tensor<2> {
         let hidden = self.task.policy.extend(tokens, None, &mut self.cache, slots); // [n, d]
         let last = if tokens.tokens() == tokens.sequences() {

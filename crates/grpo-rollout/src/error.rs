@@ -1,55 +1,55 @@
-//! What cannot be sampled.
+//! Errors of sampling.
 
 use grpo_logprob::DistributionError;
 use grpo_logprob::NotFinite;
 
-/// Settings that cannot be sampled with.
+/// Errors of sampling.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RolloutError {
-    /// Whoever asked for completions does not want them any more.
+    /// Sampling was interrupted.
     #[error("sampling was interrupted")]
     Interrupted,
-    /// A count of 0.
+    /// A count is 0.
     #[error("{name} = 0 would sample nothing; use 1 or more")]
     Zero {
         /// The setting.
         name: &'static str,
     },
-    /// There is nothing to continue.
+    /// The prompt is empty.
     #[error("a prompt has no tokens; it needs at least the beginning mark")]
     EmptyPrompt,
-    /// What every text has in it.
+    /// A stop string is empty.
     #[error("an empty stop string would end every completion after its first token; leave it out")]
     EmptyStop,
-    /// The policy cannot be sampled any more.
+    /// The policy has diverged.
     #[error(transparent)]
     Diverged(#[from] NotFinite),
-    /// A prompt of another vocabulary.
+    /// A prompt id is outside of the vocabulary.
     #[error("a prompt has the id {id}, and the vocabulary has {vocabulary} tokens")]
     PromptId {
         /// The id.
         id: u32,
-        /// Tokens in the vocabulary.
+        /// Size of the vocabulary.
         vocabulary: usize,
     },
-    /// A distribution that was checked against another vocabulary than the model's.
+    /// The distribution was checked against another vocabulary.
     #[error(
         "the sampling distribution is over {found} tokens and the model's vocabulary has {vocabulary}"
     )]
     Vocabulary {
-        /// Tokens of the distribution.
+        /// Size of the distribution's vocabulary.
         found: usize,
-        /// Tokens in the model's vocabulary.
+        /// Size of the model's vocabulary.
         vocabulary: usize,
     },
-    /// An end id or a length that the model cannot have, in one sentence.
+    /// An end id or a length does not fit the model.
     #[error("{0}")]
     Unfit(String),
-    /// Settings of the distribution that are out of range or do not fit the vocabulary.
+    /// A setting of the distribution is out of range or does not fit the vocabulary.
     #[error(transparent)]
     Sampling(#[from] DistributionError),
-    /// What another engine cannot sample.
+    /// An error of another engine.
     #[error(transparent)]
     Engine(Box<dyn std::error::Error + Send + Sync>),
 }

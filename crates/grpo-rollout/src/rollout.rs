@@ -1,4 +1,4 @@
-//! What engines have in common: prompts go in, groups of completions come out.
+//! The interface of engines: prompts in, groups of completions out.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,28 +10,29 @@ use grpo_model::Frozen;
 
 use crate::{Decode, RolloutError};
 
-/// Which step of which run is sampled: the coordinates of its random numbers.
+/// Coordinates of a step's random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepKey {
     /// The run's seed.
     pub seed: u64,
-    /// Training or evaluation, which share no random numbers.
+    /// Training or evaluation, which use different random numbers.
     pub purpose: Purpose,
     /// The step, from 0.
     pub step: u32,
-    /// Optimizer steps that the policy has behind it.
+    /// Optimizer steps of the policy so far.
     pub policy_version: u64,
 }
 
-/// An engine: samples completions from a frozen policy.
+/// An engine that samples completions from a frozen policy.
 ///
-/// Each token is a function of (seed, purpose, step, prompt, sample, position) and the policy, bit for bit: the completions
-/// next to it, their number and the number of threads decide nothing but speed.
+/// Each token is a function of (seed, purpose, step, prompt, sample, position) and the policy, bit
+/// for bit. Other completions, their number and the number of threads affect only speed.
 pub trait Rollout<M>: fmt::Debug + Send + Sync {
     /// Samples a group for each prompt.
     ///
     /// # Errors
-    /// [`RolloutError::Diverged`], [`RolloutError::Interrupted`]; a prompt that the policy cannot read, or that is longer than what the engine was made for.
+    /// [`RolloutError::Diverged`], [`RolloutError::Interrupted`]; also if a prompt is not valid for
+    /// the policy or longer than the engine's limit.
     fn sample(
         &self,
         policy: &Frozen<M>,
@@ -39,7 +40,7 @@ pub trait Rollout<M>: fmt::Debug + Send + Sync {
         key: StepKey,
     ) -> Result<Vec<Group>, RolloutError>;
 
-    /// Samples one completion of a group once more, alone: the same as [`Self::sample`] gives, bit for bit.
+    /// Samples one completion again, alone, bit-identical to [`Self::sample`].
     ///
     /// # Errors
     /// As [`Self::sample`].
@@ -54,16 +55,17 @@ pub trait Rollout<M>: fmt::Debug + Send + Sync {
         key: StepKey,
     ) -> Result<Completion, RolloutError>;
 
-    /// Returns the same engine, whose sampling ends with [`RolloutError::Interrupted`] soon after `flag` becomes true.
+    /// Returns the same engine, which ends with [`RolloutError::Interrupted`] soon after `flag`
+    /// becomes true.
     fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Rollout<M>>;
 }
 
-/// What a policy chooses, which decides the engine that samples it.
+/// The actions of a policy, which determine the engine.
 pub trait Actions<M>: Send + Sync {
-    /// Makes the engine for a model of this kind.
+    /// Creates the engine for a model of this kind.
     ///
     /// # Errors
-    /// Settings that are out of range or do not fit the model.
+    /// Returns an error if a setting is out of range or does not fit the model.
     fn rollout(
         &self,
         policy: &M,
@@ -71,30 +73,30 @@ pub trait Actions<M>: Send + Sync {
     ) -> Result<Arc<dyn Rollout<M>>, RolloutError>;
 }
 
-/// What an engine is asked for.
+/// Settings of a new engine.
 #[derive(Clone, Copy)]
 pub struct RolloutRequest<'a> {
-    /// Completions of each prompt (k).
+    /// Completions per prompt (k).
     pub group_size: usize,
-    /// Tokens of the longest prompt.
+    /// Length of the longest prompt in tokens.
     pub longest_prompt: usize,
-    /// The distribution that tokens are drawn from; the engine adds ids that it never draws.
+    /// The sampling distribution; the engine adds ids that it never draws.
     pub sampling: &'a SamplingSettings,
-    /// Longest completion, in tokens.
+    /// Largest length of a completion in tokens.
     pub max_new_tokens: usize,
     /// Completions sampled at the same time.
     pub batch_size: usize,
     /// Strings that end a completion.
     pub stop: &'a [String],
-    /// From ids to the text that `stop` is looked for in.
+    /// Decodes the ids in which `stop` is searched.
     pub decode: &'a Decode,
 }
 
 impl RolloutRequest<'_> {
-    /// The distribution over a vocabulary, without the ids of `forbidden`.
+    /// Returns the distribution over a vocabulary, without the `forbidden` ids.
     ///
     /// # Errors
-    /// What [`SamplingSettings::checked`] refuses.
+    /// As [`SamplingSettings::checked`].
     pub fn distribution(
         &self,
         vocabulary: usize,

@@ -1,4 +1,4 @@
-//! A completion while it grows.
+//! A completion during sampling.
 
 use grpo_data::TokenSet;
 use grpo_data::{Completion, CompletionParts, Finish, Prompt, Purpose, SampleKey, SampledUnder};
@@ -6,15 +6,15 @@ use grpo_logprob::Draw;
 
 use crate::{Autoregressive, StepKey};
 
-/// A completion while it grows.
+/// A completion during sampling.
 pub(crate) struct Row {
-    /// Of the prompt, and behind them those drawn.
+    /// Ids of the prompt, followed by the sampled ids.
     pub(crate) ids: Vec<u32>,
     prompt_length: usize,
     key: SampleKey,
     purpose: Purpose,
     logprobs: Vec<f32>,
-    /// Of each token drawn, where the distribution is truncated.
+    /// Kept ids of each sampled token, if the distribution is truncated.
     kept: Vec<TokenSet>,
     finish: Option<Finish>,
 }
@@ -32,12 +32,12 @@ impl Row {
         }
     }
 
-    /// The random number of the next token.
+    /// Returns the random number of the next token.
     pub(crate) fn uniform(&self) -> f64 {
         self.key.uniform(self.purpose, self.ids.len() as u32)
     }
 
-    /// Takes a token, and sees whether it is the last one.
+    /// Appends a token and checks whether it ends the completion.
     pub(crate) fn push(&mut self, draw: Draw, rollout: &Autoregressive) {
         self.ids.push(draw.id);
         self.logprobs.push(draw.logprob);

@@ -1,4 +1,4 @@
-//! Sampling of groups by as many engines as are worth while.
+//! Sampling of groups by several engines.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,14 +21,15 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
     ) -> Result<Vec<Group>, RolloutError> {
         self.check(policy, prompts)?;
         let k = self.settings().group_size as u32;
-        // The longest first: what is left at the end is short.
+        // Longest first, so that short ones fill the end.
         let mut order: Vec<usize> = (0..prompts.len()).collect();
         order.sort_by_key(|&prompt| std::cmp::Reverse(prompts[prompt].ids.len())); // stable
         let queue = order.into_iter().flat_map(|prompt| (0..k).map(move |sample| (prompt, sample)));
         let task = Task::new(self, policy, prompts, key, queue);
-        // In the thread pool itself: from outside, each of the many short operations would wait for a thread to wake.
+        // Runs inside of the thread pool; from outside, each short operation would wait for a
+        // thread to wake.
         let mut completions =
-            rayon::scope(|_| task.run(&self.rooms(policy, prompts.len())))?.into_iter();
+            rayon::scope(|_| task.run(&self.capacities(policy, prompts.len())))?.into_iter();
         let group =
             |prompt: &Prompt| Group::new(prompt.clone(), completions.by_ref().take(k as usize));
         Ok(prompts.iter().map(group).collect())
@@ -87,23 +88,23 @@ impl Autoregressive {
         }
     }
 
-    /// How many completions each engine samples at the same time. A model whose weights stay in the CPU's caches is read
-    /// by each thread for rows of its own, without waiting for others between layers; a larger one is read once for all
-    /// rows.
-    fn rooms<M: LanguageModel>(&self, policy: &Frozen<M>, groups: usize) -> Vec<usize> {
+    /// Returns the number of concurrent completions of each engine. The weights of a small model
+    /// stay in the CPU caches, so each thread samples its own rows without synchronising between
+    /// layers. The weights of a larger model are read once for all rows.
+    fn capacities<M: LanguageModel>(&self, policy: &Frozen<M>, groups: usize) -> Vec<usize> {
         const CACHED_WEIGHTS: usize = 8 << 20;
         let RolloutSettings { group_size, batch_size, .. } = *self.settings();
         let is_cached =
             policy.parameters() <= CACHED_WEIGHTS && grpo_kernels::is_cpu(&policy.device());
         let most = if is_cached { rayon::current_num_threads() } else { 1 };
-        rooms(groups, group_size, batch_size, most)
+        capacities(groups, group_size, batch_size, most)
     }
 }
 
-/// The room of each of `most` engines, or of fewer where there is too little to sample: what can be sampled at the same
-/// time, no more, in equal parts. An engine samples whole groups, so where all of them fit they are what is dealt out.
-fn rooms(groups: usize, group_size: usize, batch_size: usize, most: usize) -> Vec<usize> {
-    /// Rows of a pass for which another engine is worth while.
+/// Splits the concurrent completions evenly among at most `most` engines. An engine samples whole
+/// groups, so if all groups fit they are split by group.
+fn capacities(groups: usize, group_size: usize, batch_size: usize, most: usize) -> Vec<usize> {
+    /// Rows per pass that make another engine worthwhile.
     const ROWS: usize = 8;
     let completions = groups.saturating_mul(group_size);
     let together = batch_size.min(completions);
@@ -115,24 +116,24 @@ fn rooms(groups: usize, group_size: usize, batch_size: usize, most: usize) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use super::rooms;
+    use super::capacities;
 
     #[test]
     fn engines_share_what_is_sampled_at_the_same_time() {
-        // More than fits: the batch.
-        assert_eq!(rooms(40, 8, 64, 1), [64]);
-        assert_eq!(rooms(40, 8, 64, 3), [22, 21, 21]);
-        assert_eq!(rooms(40, 8, 17, 3), [9, 8]);
-        assert_eq!(rooms(40, 8, 15, 3), [15]);
-        assert_eq!(rooms(40, 8, 1, 4), [1]);
-        // All of it fits: the groups, and no more engines than groups.
-        assert_eq!(rooms(4, 8, 256, 4), [8; 4]);
-        assert_eq!(rooms(5, 8, 256, 4), [16, 8, 8, 8]);
-        assert_eq!(rooms(2, 64, 256, 4), [64; 2]);
-        assert_eq!(rooms(4, 4, 256, 4), [8; 2]);
-        assert_eq!(rooms(1, 3, 256, 4), [3]);
-        // Fewer groups than engines in a batch that is smaller than they are.
-        assert_eq!(rooms(2, 64, 100, 4), [50; 2]);
-        assert_eq!(rooms(0, 8, 256, 4), [0]);
+        // More than a batch.
+        assert_eq!(capacities(40, 8, 64, 1), [64]);
+        assert_eq!(capacities(40, 8, 64, 3), [22, 21, 21]);
+        assert_eq!(capacities(40, 8, 17, 3), [9, 8]);
+        assert_eq!(capacities(40, 8, 15, 3), [15]);
+        assert_eq!(capacities(40, 8, 1, 4), [1]);
+        // Everything fits: split by group, at most one engine per group.
+        assert_eq!(capacities(4, 8, 256, 4), [8; 4]);
+        assert_eq!(capacities(5, 8, 256, 4), [16, 8, 8, 8]);
+        assert_eq!(capacities(2, 64, 256, 4), [64; 2]);
+        assert_eq!(capacities(4, 4, 256, 4), [8; 2]);
+        assert_eq!(capacities(1, 3, 256, 4), [3]);
+        // Fewer groups than engines, and a batch smaller than the groups.
+        assert_eq!(capacities(2, 64, 100, 4), [50; 2]);
+        assert_eq!(capacities(0, 8, 256, 4), [0]);
     }
 }

@@ -1,4 +1,4 @@
-//! Ends of completions besides the end ids.
+//! Stop rules, in addition to end ids.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,38 +10,39 @@ use crate::RolloutError;
 /// Turns ids into text.
 pub type Decode = Arc<dyn Fn(&[u32]) -> String + Send + Sync>;
 
-/// Says after each token whether a completion ends with it.
+/// Decides after each token whether the completion ends.
 pub trait StopRule: Send + Sync {
-    /// Whether `completion`, the ids behind the prompt, ends here.
+    /// Returns whether `completion`, the ids after the prompt, ends here.
     fn ends(&self, completion: &[u32], key: &SampleKey) -> bool;
 }
 
-/// Ends a completion with the token that completes one of some strings; the token stays part of it.
+/// Ends a completion when its text contains one of some strings. The last token remains part of the
+/// completion.
 #[derive(Clone)]
 pub struct StopStrings {
     strings: Arc<[String]>,
     decode: Decode,
-    /// Tokens from the end that can hold a string.
+    /// Number of last tokens that can contain a string.
     window: usize,
 }
 
-/// Tokens in front of those of a string that are decoded with it: what a decoder does at the beginning of a text,
-/// such as leaving a space out, then happens to them.
+/// Tokens decoded in front of the window. Effects of a decoder at the beginning of a text, such as
+/// a stripped space, then affect these tokens only.
 const MARGIN: usize = 16;
 
 impl StopStrings {
-    /// Takes what turns ids into text. `None` where there are no strings.
+    /// Creates the rule; `decode` converts ids to text. Returns `None` without strings.
     ///
     /// # Errors
     /// [`RolloutError::EmptyStop`].
     pub fn new(strings: &[String], decode: Decode) -> Result<Option<Self>, RolloutError> {
         Self::check(strings)?;
-        // A token is at least a byte.
+        // A token has at least one byte.
         let window = strings.iter().map(String::len).max().map(|longest| longest + MARGIN);
         Ok(window.map(|window| Self { strings: strings.into(), decode, window }))
     }
 
-    /// Refuses strings that cannot be meant.
+    /// Checks the strings.
     ///
     /// # Errors
     /// [`RolloutError::EmptyStop`].
@@ -100,7 +101,7 @@ mod tests {
     fn a_string_lies_across_tokens() {
         check(&["bcd"], &[b"ab", b"c", b"de", b"f"], Some(3));
         check(&["\n\n"], &[b"a\n", b"b\n", b"\nc"], Some(3));
-        // What only begins one is none.
+        // A prefix of a string is no match.
         check(&["bcd"], &[b"ab", b"c", b"e"], None);
     }
 
@@ -108,12 +109,12 @@ mod tests {
     fn a_character_of_many_tokens_counts_when_it_is_whole() {
         let euro = "€".as_bytes();
         check(&["€"], &[b"1", &euro[..1], &euro[1..2], &euro[2..], b"2"], Some(4));
-        // Before, there is only the sign for a broken character.
+        // Before the last byte the text ends with a replacement character.
         check(&["1€2"], &[b"1", &euro[..2], &euro[2..], b"2"], Some(4));
     }
 
     #[test]
-    fn of_a_long_completion_the_end_is_looked_at() {
+    fn only_the_end_of_a_long_completion_is_searched() {
         let mut tokens: Vec<&[u8]> = vec![b"\xe2\x82\xac"; 100];
         tokens.extend([b"x".as_slice(), b"y", b"z"]);
         check(&["xyz"], &tokens, Some(103));

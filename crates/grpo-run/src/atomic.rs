@@ -1,4 +1,4 @@
-//! Files and folders that appear as a whole or not at all.
+//! Atomic writes of files and folders.
 
 use crate::RunError;
 use std::ffi::OsString;
@@ -6,10 +6,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes a file so that `path` holds the old bytes or the new ones whenever the machine stops.
+/// Writes a file atomically: after a crash, `path` has the old bytes or the new ones.
 ///
 /// # Errors
-/// Writing failed; `path` is then as it was, and nothing is left beside it.
+/// Returns an error if writing failed. `path` is then unchanged and no temporary file remains.
 pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     let create = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
     let (mut file, temporary) = Temporary::create(path, create)?;
@@ -18,25 +18,25 @@ pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     temporary.rename_to(path)
 }
 
-/// What to do where the place of a new folder is taken.
+/// What to do if a new folder exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// Leave it, with an error.
+    /// Return an error.
     Refuse,
-    /// Put the new one in its place.
+    /// Replace it.
     Replace,
 }
 
-/// Makes a folder: `fill` writes files into a temporary folder beside `target`, which is synced
-/// and takes its name once `fill` has succeeded. Missing parents are made.
+/// Creates a folder atomically: `fill` writes files into a temporary folder next to `target`, which
+/// is synced and renamed once `fill` has succeeded. Missing parents are created.
 ///
-/// With [`Existing::Replace`] an old folder stays until the new one is complete on disk; then it
-/// steps aside, the new one takes its name, and the old one is removed. A machine that stops
-/// between these steps leaves both beside each other under hidden names.
+/// With [`Existing::Replace`], an old folder stays until the new one is complete on disk. It is
+/// then moved aside, the new folder is renamed, and the old one is removed. A crash between these
+/// steps leaves both under hidden names.
 ///
 /// # Errors
-/// `fill` failed, or writing did, or `target` exists and is not to be replaced. The temporary
-/// folder is removed (if `fill` panics, too) and an old `target` is as it was.
+/// Returns an error if `fill` or writing failed, or if `target` exists and must not be replaced.
+/// The temporary folder is removed (also if `fill` panics) and an old `target` is unchanged.
 pub fn write_folder_atomically<E: From<RunError>>(
     target: &Path,
     existing: Existing,
@@ -54,7 +54,7 @@ pub fn write_folder_atomically<E: From<RunError>>(
     let ((), temporary) = Temporary::create(target, create)?;
     fill(&temporary.path)?;
     sync_tree(&temporary.path).map_err(RunError::write(target))?;
-    // Asked again, as `fill` may have taken an hour.
+    // Checked again, because `fill` may have taken an hour.
     if taken()? {
         replace(temporary, target)?;
     } else {
@@ -63,29 +63,29 @@ pub fn write_folder_atomically<E: From<RunError>>(
     Ok(())
 }
 
-/// Puts the folder `temporary` in the place of the folder `target`.
+/// Replaces the folder `target` by the folder `temporary`.
 fn replace(temporary: Temporary, target: &Path) -> Result<(), RunError> {
-    // The name is reserved by an empty folder, onto which a folder can be renamed.
+    // An empty folder reserves the name; a folder can be renamed onto it.
     let ((), old) = Temporary::create(target, |path| fs::create_dir(path))?;
     fs::rename(target, &old.path).map_err(RunError::write(target))?;
     if let Err(error) = temporary.rename_to(target) {
-        // Back to where we were. If even this fails, the old folder must at least not be removed.
+        // Undo. If even this fails, the old folder must at least not be removed.
         if fs::rename(&old.path, target).is_err() {
             old.keep();
         }
         return Err(error);
     }
-    Ok(()) // `old` goes, and removes what it holds
+    Ok(()) // dropping `old` removes its contents
 }
 
-/// A new file or folder beside its later place; removed when dropped.
+/// A new file or folder next to its final path, removed when dropped.
 struct Temporary {
     path: PathBuf,
     kept: bool,
 }
 
 impl Temporary {
-    /// Makes one beside `target` with `create`, which must fail where there is something already.
+    /// Creates one next to `target` with `create`, which must fail if the path exists.
     fn create<T>(
         target: &Path,
         create: impl Fn(&Path) -> io::Result<T>,
@@ -101,14 +101,14 @@ impl Temporary {
             let path = parent(target).join(hidden);
             match create(&path) {
                 Ok(made) => return Ok((made, Self { path, kept: false })),
-                // Another thread's, or left by a machine that stopped: never ours to touch.
+                // Belongs to another thread or remains from a crash; it must not be touched.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
                 Err(error) => return Err(RunError::write(target)(error)),
             }
         }
     }
 
-    /// Gives it its name, for good: the parent is synced too.
+    /// Renames it to the final name and syncs the parent.
     fn rename_to(self, target: &Path) -> Result<(), RunError> {
         fs::rename(&self.path, target).map_err(RunError::write(target))?;
         self.keep();
@@ -123,7 +123,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.kept {
-            // The error that led here is the one to tell; a leftover does no harm.
+            // The original error is the one to report; a leftover is harmless.
             let _ = match fs::symlink_metadata(&self.path) {
                 Ok(found) if found.is_dir() => fs::remove_dir_all(&self.path),
                 Ok(_) => fs::remove_file(&self.path),
@@ -133,7 +133,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Removes the temporary files and folders in `folder`, whose makers are gone.
+/// Removes temporary files and folders in `folder` whose processes are gone.
 pub(crate) fn clear_leftovers(folder: &Path) -> Result<(), RunError> {
     for (name, path) in entries(folder)? {
         if is_temporary(&name) {
@@ -147,8 +147,8 @@ pub(crate) fn clear_leftovers(folder: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Names and paths of what is in a folder, in the order of names; nothing if there is no such folder. Names that are not UTF-8
-/// are none of ours.
+/// Returns names and paths in a folder, sorted by name; empty if the folder does not exist. Names
+/// that are not UTF-8 are skipped.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, RunError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -163,13 +163,13 @@ pub(crate) fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, RunError>
     Ok(found)
 }
 
-/// Whether a name is one that [`Temporary`] gives.
+/// Returns whether a name was made by [`Temporary`].
 fn is_temporary(name: &str) -> bool {
     let number = name.strip_prefix('.').and_then(|name| name.rsplit_once(".tmp-"));
     number.is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
-/// Syncs all files below a folder, and the folders.
+/// Syncs all files and folders below a folder.
 fn sync_tree(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -183,7 +183,7 @@ fn sync_tree(folder: &Path) -> io::Result<()> {
     sync_folder(folder)
 }
 
-/// Makes new names in a folder outlast a power cut. Only Unix opens folders as files.
+/// Syncs a folder, so that new names survive a power failure. Only Unix can open folders.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) {
         File::open(folder)?.sync_all()?;
@@ -191,7 +191,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The folder that `path` stands in.
+/// Returns the parent folder of `path`.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

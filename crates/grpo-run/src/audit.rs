@@ -1,10 +1,11 @@
-//! What a run's files prove of it: that it learned from its own policy's completions, at once, and from each no more often
-//! than it should.
+//! Checks from a run's files that it learned from its own policy's completions immediately, and
+//! from each no more often than configured.
 
 mod complete;
 mod event_lines;
 mod evidence;
 mod finding;
+mod plan;
 mod policy;
 mod records;
 mod reference;
@@ -17,9 +18,10 @@ use crate::EventKind;
 pub use evidence::{Evidence, Period, Plan, ReferencePlan, ReferenceUpdate, StoredWeights};
 use finding::count;
 pub use finding::{Finding, Verdict, Violation};
-pub use records::{RecordPlan, audit_records};
+pub use plan::RecordPlan;
+pub use records::audit_records;
 
-/// Checks everything that the files can prove, one property after the other.
+/// Checks all properties that the files can prove.
 pub fn audit(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = vec![
         steps(evidence),
@@ -40,7 +42,7 @@ pub fn audit(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// Both files have the steps 1, 2, 3, …, and a run that finished has all of its own.
+/// Both files have the steps 1, 2, 3, …, and a finished run has all of them.
 fn steps(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let ledger: Vec<u64> = evidence.ledger.iter().map(|line| line.step).collect();

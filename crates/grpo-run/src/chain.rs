@@ -1,5 +1,5 @@
-//! Files of JSON lines that are a chain: each line has the hash of the one before, so that none can be changed, taken out,
-//! added or moved alone.
+//! JSON-lines files with a hash chain: each line has the hash of the previous one, so no single
+//! line can be changed, removed, added or moved.
 
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use crate::json_lines::read_lines;
 use crate::manifest::sha256;
 use crate::{JsonLinesWriter, RunError};
 
-/// Appends records to a file, each with the SHA-256 of the line before as its last key, `previous`.
+/// Appends records to a file, each with the SHA-256 of the previous line as its last key,
+/// `previous`.
 #[derive(Debug)]
 pub struct ChainWriter {
     lines: JsonLinesWriter,
@@ -19,8 +20,8 @@ pub struct ChainWriter {
 }
 
 impl ChainWriter {
-    /// Opens the file of a run that resumes: the first line for which `keep` is false and all lines after it are taken
-    /// out, and so is an unfinished last line. Without a file it begins one.
+    /// Opens the file of a resumed run. The first line for which `keep` is false, all later lines
+    /// and an unfinished last line are removed. A missing file is created.
     pub(crate) fn resume<T: DeserializeOwned>(
         path: &Path,
         mut keep: impl FnMut(&T) -> bool,
@@ -34,13 +35,13 @@ impl ChainWriter {
         Ok(Self { lines, head })
     }
 
-    /// Appends one record.
+    /// Appends a record.
     ///
     /// # Errors
-    /// As [`JsonLinesWriter::append`]; the next record then follows the line before.
+    /// As [`JsonLinesWriter::append`]; the next record then follows the previous line.
     ///
     /// # Panics
-    /// If the record is not an object in JSON, or has keys that are no strings.
+    /// Panics if the record is not a JSON object or has keys that are not strings.
     pub fn append(&mut self, record: &impl Serialize) -> Result<(), RunError> {
         let line = Linked { record, previous: &self.head };
         let text = serde_json::to_string(&line).expect("a record can be written as JSON");
@@ -49,15 +50,15 @@ impl ChainWriter {
         Ok(())
     }
 
-    /// The SHA-256 of the last line.
+    /// Returns the SHA-256 of the last line.
     pub fn head(&self) -> &str {
         &self.head
     }
 
-    /// Makes what was appended outlast a power cut.
+    /// Syncs the file to disk.
     ///
     /// # Errors
-    /// The system could not write it.
+    /// Returns an error if the system could not write it.
     pub fn sync(&self) -> Result<(), RunError> {
         self.lines.sync()
     }
@@ -70,7 +71,7 @@ struct Linked<'a, T> {
     previous: &'a str,
 }
 
-/// What the first line has for the hash of the line before.
+/// Returns the hash that the first line has as `previous`.
 fn start() -> String {
     "0".repeat(64)
 }
@@ -82,12 +83,12 @@ fn hash_of(text: &str) -> String {
 /// A line of a chain.
 #[derive(Clone, Debug)]
 pub(crate) struct ChainLine {
-    /// Its number in the file, from 1.
+    /// Line number, from 1.
     pub(crate) number: u64,
     pub(crate) record: Map<String, Value>,
-    /// The hash that it has of the line before; `None` in a line of an older version.
+    /// The hash of the previous line; `None` in older versions.
     pub(crate) previous: Option<String>,
-    /// Its own hash.
+    /// The hash of this line.
     pub(crate) hash: String,
 }
 
@@ -97,7 +98,7 @@ impl ChainLine {
     }
 }
 
-/// Reads the lines of a chain as they are; none without a file.
+/// Reads the lines of a chain without checks; none without a file.
 pub(crate) fn read_chain(path: &Path) -> Result<Vec<ChainLine>, RunError> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -111,8 +112,8 @@ pub(crate) fn read_chain(path: &Path) -> Result<Vec<ChainLine>, RunError> {
     read_lines(path)?.into_iter().map(line).collect()
 }
 
-/// The lines that do not follow the one before, each with the sentence that says so. `all` is whether every line has to
-/// have a hash, and not only those after the first that has one.
+/// Returns the lines that do not follow the previous one, each with a message. `all` says whether
+/// every line must have a hash, rather than only those after the first with one.
 pub(crate) fn broken_links(file: &str, lines: &[ChainLine], all: bool) -> Vec<(u64, String)> {
     let mut faults = Vec::new();
     let mut expected = start();
@@ -139,7 +140,7 @@ pub(crate) fn broken_links(file: &str, lines: &[ChainLine], all: bool) -> Vec<(u
 fn fault(file: &str, number: u64, double: Option<&ChainLine>) -> String {
     match (double, number) {
         (Some(earlier), _) => {
-            format!("line {number} of {file} is line {} once more", earlier.number)
+            format!("line {number} of {file} repeats line {}", earlier.number)
         }
         (None, 1) => format!("line 1 of {file} was not the first: the lines before it are missing"),
         (None, _) => format!(

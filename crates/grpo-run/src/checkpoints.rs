@@ -1,4 +1,4 @@
-//! `checkpoints/`: what a run can be taken up from again, one folder a step.
+//! `checkpoints/`: saved states from which a run can resume, one folder per step.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +12,10 @@ use crate::{
     write_folder_atomically, write_manifest,
 };
 
-/// A checkpoint of a run, not yet verified.
+/// An unverified checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Checkpoint {
-    /// Training steps that were done when it was written.
+    /// Training steps done.
     pub step: u64,
     /// Its folder.
     pub path: PathBuf,
@@ -31,17 +31,17 @@ impl Checkpoint {
     }
 }
 
-/// The newest checkpoint that is whole, and why newer ones are not.
+/// The newest intact checkpoint, and the errors of newer ones.
 #[derive(Debug)]
 pub struct Newest {
-    /// Steps that were done when it was written, and its folder; `None` where there is no whole one.
+    /// Steps done and folder; `None` if no checkpoint is intact.
     pub whole: Option<(u64, VerifiedFolder)>,
-    /// The faults of newer ones, from the newest on.
+    /// Errors of newer checkpoints, newest first.
     pub damaged: Vec<RunError>,
 }
 
 impl Newest {
-    /// Looks for the last of `checkpoints` that is whole.
+    /// Finds the last intact one of `checkpoints`.
     pub fn of(mut checkpoints: Vec<Checkpoint>) -> Self {
         let mut newest = Self { whole: None, damaged: Vec::new() };
         while let (None, Some(found)) = (&newest.whole, checkpoints.pop()) {
@@ -55,15 +55,16 @@ impl Newest {
 }
 
 impl RunFolder {
-    /// Writes the checkpoint of a step: `fill` puts files into an empty folder, which gets a
-    /// manifest and takes its place in `checkpoints/` once all is on disk. A checkpoint of the
-    /// same step, which a resumed run writes again, is replaced.
+    /// Writes the checkpoint of a step: `fill` writes files into an empty folder, which gets a
+    /// manifest and is moved to `checkpoints/` once everything is on disk. An existing checkpoint
+    /// of the step is replaced.
     ///
     /// `announce` gets the SHA-256 of the manifest before the folder has its name, so that every checkpoint under its
     /// name was announced.
     ///
     /// # Errors
-    /// `fill` or `announce` failed, or writing did; an older checkpoint of the step is then as it was.
+    /// Returns an error if `fill` or writing failed. An older checkpoint of the step is then
+    /// unchanged.
     pub fn write_checkpoint<E: From<RunError>>(
         &self,
         step: u64,
@@ -79,11 +80,11 @@ impl RunFolder {
         Ok(Checkpoint { step, path })
     }
 
-    /// The checkpoints, in the order of their steps. Folders of other names are passed over, such
-    /// as those that a killed run left unfinished.
+    /// Returns the checkpoints in step order. Folders with other names are skipped, such as those
+    /// of killed runs.
     ///
     /// # Errors
-    /// The folder of checkpoints cannot be read.
+    /// Returns an error if the folder cannot be read.
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, RunError> {
         let folders = entries(&self.path().join(CHECKPOINTS))?.into_iter();
         let mut checkpoints: Vec<Checkpoint> = folders
@@ -102,17 +103,17 @@ impl RunFolder {
     /// Looks for a checkpoint to go on from, of the steps up to `last` alone where that is given.
     ///
     /// # Errors
-    /// The folder of checkpoints cannot be read.
+    /// Returns an error if the folder cannot be read.
     pub fn newest_checkpoint(&self, last: Option<u64>) -> Result<Newest, RunError> {
         let mut checkpoints = self.checkpoints()?;
         checkpoints.retain(|checkpoint| last.is_none_or(|last| checkpoint.step <= last));
         Ok(Newest::of(checkpoints))
     }
 
-    /// Removes all checkpoints but the newest `last` ones and those of the steps in `besides`.
+    /// Removes all checkpoints except the newest `last` ones and those of the steps in `besides`.
     ///
     /// # Errors
-    /// One cannot be removed.
+    /// Returns an error if one cannot be removed.
     pub fn keep_checkpoints(&self, last: usize, besides: &[u64]) -> Result<(), RunError> {
         let kept = self.kept_checkpoints(last, besides, None)?;
         let checkpoints = self.checkpoints()?;
@@ -141,20 +142,20 @@ impl RunFolder {
         Ok(steps.into_iter().enumerate().filter(is_kept).map(|(_, step)| step).collect())
     }
 
-    /// Removes the checkpoints after a step, which a run has gone back to.
+    /// Removes the checkpoints after a step, for a roll-back.
     ///
     /// # Errors
-    /// One cannot be removed.
+    /// Returns an error if one cannot be removed.
     pub fn remove_checkpoints_after(&self, step: u64) -> Result<(), RunError> {
         let checkpoints = self.checkpoints()?;
         checkpoints.iter().filter(|checkpoint| checkpoint.step > step).try_for_each(remove)
     }
 
-    /// Clears away what a killed run left in the folder of checkpoints. A checkpoint that was whole, but had not taken
-    /// its name yet or had lost it to its successor, gets it.
+    /// Removes temporary folders of a killed run. A complete checkpoint that was not renamed yet,
+    /// or that was moved aside, is renamed.
     ///
     /// # Errors
-    /// The folder of checkpoints cannot be read or written.
+    /// Returns an error if the folder cannot be read or written.
     pub fn recover_checkpoints(&self) -> Result<(), RunError> {
         for (name, path) in entries(&self.path().join(CHECKPOINTS))? {
             let Some(step) = step_of_leftover(&name) else { continue };
@@ -171,26 +172,27 @@ impl RunFolder {
 
 const STEP: &str = "step-";
 
-/// The step of a checkpoint's folder, if its name is one that we write.
+/// Returns the step of a checkpoint's folder, if the name is valid.
 fn step_of(name: &str) -> Option<u64> {
     let step: u64 = name.strip_prefix(STEP)?.parse().ok()?;
     (name == format!("{STEP}{step}")).then_some(step)
 }
 
-/// The step of a folder that had not taken its name yet, or stepped aside for another.
+/// Returns the step of a temporary folder.
 fn step_of_leftover(name: &str) -> Option<u64> {
     let (name, number) = name.strip_prefix('.')?.rsplit_once(".tmp-")?;
     number.parse::<u32>().ok()?;
     step_of(name)
 }
 
-/// It loses its name first, so that a machine that stops in between leaves no half of it under that.
+/// Renames the folder first, so that a crash leaves no incomplete checkpoint under its name.
 fn remove(checkpoint: &Checkpoint) -> Result<(), RunError> {
     let Checkpoint { path, step } = checkpoint;
     let names = (0u32..).map(|number| path.with_file_name(format!(".{STEP}{step}.tmp-{number}")));
     let hidden = names.into_iter().find(|hidden| !hidden.exists()).expect("a number is free");
     fs::rename(path, &hidden).map_err(RunError::write(path))?;
-    // Without its manifest nothing takes it for a whole one that lost its name; a damaged one may have none.
+    // Without a manifest it cannot be mistaken for a complete checkpoint. A damaged one may have
+    // none.
     match fs::remove_file(hidden.join("manifest.json")) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(RunError::write(path)(error));

@@ -1,4 +1,4 @@
-//! `completions/step-N.parquet`: what the policy wrote in a step, what it got for it, and what that did to each token.
+//! `completions/step-N.parquet`: the completions of a step with rewards and token statistics.
 
 mod read;
 mod record;
@@ -14,20 +14,20 @@ use std::fs;
 use std::path::PathBuf;
 
 impl RunFolder {
-    /// Where the completions of a step are, if they were recorded.
+    /// Returns the path of the completions of a step.
     pub fn completions_path(&self, step: u64) -> PathBuf {
         self.completions_folder().join(format!("{STEP}{step}{ENDING}"))
     }
 
-    /// Writes the completions of a step, in the place of those that are there. The file is whole whenever the machine
-    /// stops. `parts` are the names of all parts of the reward, each a column, whether a completion of the step has it
-    /// or not: so the files of a run have the same columns.
+    /// Writes the completions of a step atomically, replacing existing ones. `parts` names all
+    /// components of the reward; each is a column even if no completion has it, so all files of a
+    /// run have the same columns.
     ///
     /// # Errors
-    /// Writing failed; an older file of the step is then as it was.
+    /// Returns an error if writing failed. An older file of the step is then unchanged.
     ///
     /// # Panics
-    /// Where a record has a part that is not among `parts`.
+    /// Panics if a record has a component that is not in `parts`.
     pub fn write_completions(
         &self,
         step: u64,
@@ -37,26 +37,26 @@ impl RunFolder {
         self.write_completions_file(step, &Self::completions_file(records, parts))
     }
 
-    /// The bytes of the file of these completions, for [`Self::write_completions_file`].
+    /// Returns the bytes of a file of completions, for [`Self::write_completions_file`].
     ///
     /// # Panics
-    /// Where a record has a part that is not among `parts`.
+    /// Panics if a record has a component that is not in `parts`.
     pub fn completions_file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
         table::file(records, parts)
     }
 
-    /// Writes the file of the completions of a step, as [`Self::write_completions`].
+    /// Writes the file of completions of a step; see [`Self::write_completions`].
     ///
     /// # Errors
-    /// Writing failed; an older file of the step is then as it was.
+    /// Returns an error if writing failed. An older file of the step is then unchanged.
     pub fn write_completions_file(&self, step: u64, file: &[u8]) -> Result<(), RunError> {
         atomic_write(&self.completions_path(step), file)
     }
 
-    /// The steps whose completions were recorded, in their order. Files of other names are passed over.
+    /// Returns the steps with recorded completions in order. Files with other names are skipped.
     ///
     /// # Errors
-    /// The folder of completions cannot be read.
+    /// Returns an error if the folder cannot be read.
     pub fn completion_steps(&self) -> Result<Vec<u64>, RunError> {
         let entries = entries(&self.completions_folder())?;
         let mut steps: Vec<u64> = entries.iter().filter_map(|(name, _)| step_of(name)).collect();
@@ -73,16 +73,16 @@ impl RunFolder {
     /// The completions that were recorded of a step, group by group.
     ///
     /// # Errors
-    /// They cannot be read, or are damaged.
+    /// Returns an error if they cannot be read or are damaged.
     pub fn completions_of(&self, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
         read::records(&self.completions_path(step), step)
     }
 
-    /// Takes away the completions of the step `first_step` and of later ones, which a run that goes on from an earlier
-    /// one writes again, or not.
+    /// Removes the completions of `first_step` and later steps, for a run that resumes from an
+    /// earlier one.
     ///
     /// # Errors
-    /// A file cannot be removed.
+    /// Returns an error if a file cannot be removed.
     pub fn remove_completions_from(&self, first_step: u64) -> Result<(), RunError> {
         for step in self.completion_steps()?.into_iter().filter(|&step| step >= first_step) {
             let path = self.completions_path(step);
@@ -99,7 +99,7 @@ impl RunFolder {
 const STEP: &str = "step-";
 const ENDING: &str = ".parquet";
 
-/// The step of a file, if its name is one that we write.
+/// Returns the step of a file, if the name is valid.
 fn step_of(name: &str) -> Option<u64> {
     let step: u64 = name.strip_prefix(STEP)?.strip_suffix(ENDING)?.parse().ok()?;
     (name == format!("{STEP}{step}{ENDING}")).then_some(step)

@@ -1,65 +1,64 @@
-//! Everything that can go wrong with a run's folder, as one enum.
+//! Errors of run folders.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A fault of files or of what they hold. The message says what is wrong, where, and how to mend
-/// it.
+/// An error of files or their contents. The message says what is wrong, where, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// There is something at the place of a new run.
+    /// The folder of a new run exists already.
     #[error(
-        "the run folder `{path}` exists already; give another folder with `--run FOLDER`, or add `--force` to have the old one moved aside"
+        "the run folder `{path}` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one"
     )]
     RunExists {
         /// The folder.
         path: PathBuf,
     },
-    /// Another process writes into the folder of the run.
-    #[error("another process is at work in the run folder `{path}`; wait for its end, or end it")]
+    /// Another process is writing to the run folder.
+    #[error("another process is using the run folder `{path}`; wait until it ends, or stop it")]
     RunLocked {
         /// The folder.
         path: PathBuf,
     },
-    /// Another process writes into a folder.
+    /// Another process is writing to a folder.
     #[error("another process writes into `{path}`; wait for its end, or name another folder")]
     FolderLocked {
         /// The folder.
         path: PathBuf,
     },
-    /// The configuration of a run was changed after it began.
+    /// The configuration of a run was changed after its start.
     #[error(
-        "`{path}` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"
+        "`{path}` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"
     )]
     ConfigChanged {
         /// The configuration.
         path: PathBuf,
     },
-    /// A folder that should be moved aside or opened is no run.
+    /// The folder is not a run.
     #[error("`{path}` is not the folder of a run, as it has no `run.json`; check the path")]
     NotARun {
         /// The folder.
         path: PathBuf,
     },
-    /// There is something at the place of a new folder.
+    /// A new folder exists already.
     #[error("`{path}` exists already; choose another path, or remove it first")]
     Exists {
         /// The folder.
         path: PathBuf,
     },
-    /// A path has no last part that a file or folder could be named by.
+    /// A path does not end in a name.
     #[error("`{path}` names no file or folder; give a path that ends in a name")]
     NoName {
-        /// The path as it was given.
+        /// The path.
         path: PathBuf,
     },
     /// Writing, syncing or renaming failed.
-    #[error("cannot write `{path}`: {source}; make room or choose a folder that can be written to")]
+    #[error("cannot write `{path}`: {source}; free some space or choose a writable folder")]
     Write {
-        /// The file or folder that was to be written.
+        /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Reading failed.
@@ -67,7 +66,7 @@ pub enum RunError {
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A JSON file of ours does not hold what it should.
@@ -78,7 +77,7 @@ pub enum RunError {
         /// What is wrong with it, with the line and column.
         reason: String,
     },
-    /// A line of a JSON-lines file does not hold what it should.
+    /// A line of a JSON-lines file is invalid.
     #[error(
         "line {line} of `{path}` is damaged: {reason}; remove the line, or restore the file from a copy"
     )]
@@ -90,30 +89,30 @@ pub enum RunError {
         /// What is wrong with it, with the column.
         reason: String,
     },
-    /// A file of completions does not hold what it should.
+    /// The content of a file of completions is invalid.
     #[error("`{path}` is damaged: {reason}; restore it from a copy, or train again")]
     BadCompletions {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, with the row counted from 1 where it is one.
+        /// The reason, with the row counted from 1.
         reason: String,
     },
-    /// `run.json` does not say when the run began.
+    /// The start time in `run.json` is invalid.
     #[error(
-        "`{path}` says that the run began at `{started}`, which is no time such as 2026-01-31T12:00:00Z; put it back as it was"
+        "`{path}` says that the run began at `{started}`, which is not a time such as 2026-01-31T12:00:00Z; restore it"
     )]
     BadStart {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The value.
         started: String,
     },
-    /// A folder does not hold what its manifest says, or has none.
+    /// A folder does not match its manifest, or has none.
     #[error("`{path}` {fault}")]
     Manifest {
         /// The folder, or the file in it.
         path: PathBuf,
-        /// What is wrong with it, and how to mend it.
+        /// What is wrong, and how to fix it.
         fault: String,
     },
 }
@@ -141,7 +140,7 @@ impl RunError {
         move |source| Self::Write { path: path.to_owned(), source }
     }
 
-    /// For `map_err` after an operation that reads `path`.
+    /// Returns a converter for `map_err` after reading `path`.
     pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Read { path: path.to_owned(), source }
     }

@@ -1,4 +1,4 @@
-//! The folder of a run: where its files are, and how they come to be.
+//! The folder of a run and the paths of its files.
 
 use crate::atomic::parent;
 use crate::manifest::sha256;
@@ -12,24 +12,23 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The folder of a run, which exists and has a `config.toml` and a `run.json`.
+/// An existing run folder with `config.toml` and `run.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFolder {
     path: PathBuf,
 }
 
-/// A folder, such as that of a run, in the hands of this process; the system takes it back where the process ends, however it
-/// does.
+/// A lock on a folder. The system releases it when the process ends.
 #[derive(Debug)]
 pub struct RunLock {
     _file: fs::File,
 }
 
-/// Keeps other processes that ask for the lock from writing into the folder `path` while the result lives. It stands in the file
-/// `.lock`, which stays.
+/// Locks the folder `path` against other processes until the result is dropped. The lock file
+/// `.lock` remains.
 ///
 /// # Errors
-/// Another process has it; the file cannot be made or locked.
+/// Returns an error if another process has the lock, or if the file cannot be created or locked.
 pub fn lock_folder(path: &Path) -> Result<RunLock, RunError> {
     let lock = path.join(".lock");
     let file = fs::File::create(&lock).map_err(RunError::write(&lock))?;
@@ -41,14 +40,14 @@ pub fn lock_folder(path: &Path) -> Result<RunLock, RunError> {
 }
 
 impl RunFolder {
-    /// Makes the folder of a new run, with its missing parents. An empty folder may be there.
+    /// Creates the folder of a new run and its missing parents. An empty folder may exist.
     ///
-    /// With [`Existing::Replace`] an older run steps aside: its folder is renamed by adding
-    /// `.old-1` (or the next free number), and the new name is returned. Nothing is deleted.
+    /// With [`Existing::Replace`], an older run is renamed by appending `.old-1` (or the next free
+    /// number), and the new name is returned. Nothing is deleted.
     ///
     /// # Errors
-    /// The place is taken and not to be replaced, or not by a run; or writing failed, and there is
-    /// then no new folder.
+    /// Returns an error if the path exists and must not be replaced or is not a run, or if writing
+    /// failed; there is no new folder then.
     pub fn create(
         path: &Path,
         existing: Existing,
@@ -59,10 +58,11 @@ impl RunFolder {
         if taken && existing == Existing::Refuse {
             return Err(RunError::RunExists { path: path.to_owned() });
         }
-        // Nobody writes into it while it steps aside, or after.
+        // Locked, so that no process writes into it while it is renamed.
         let _lock = if taken { Some(Self::open(path)?.lock()?) } else { None };
         let aside = if taken { Some(move_aside(path)?) } else { None };
-        // An empty folder may be there, and goes; one that was filled meanwhile is somebody's run, and stays.
+        // An empty folder is removed. One that was filled in the meantime belongs to another run
+        // and stays.
         match fs::remove_dir(path) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -98,10 +98,10 @@ impl RunFolder {
         Ok((Self { path }, aside))
     }
 
-    /// Opens the folder of an earlier run.
+    /// Opens the folder of an existing run.
     ///
     /// # Errors
-    /// There is no `run.json` in it.
+    /// Returns an error if it has no `run.json`.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         if !path.join(INFO).is_file() {
             return Err(RunError::NotARun { path: path.to_owned() });
@@ -109,10 +109,10 @@ impl RunFolder {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Keeps other processes from writing into the folder while the result lives.
+    /// Locks the folder against other processes until the result is dropped.
     ///
     /// # Errors
-    /// Another process has it, or there is no room for the file that is locked.
+    /// Returns an error if another process has the lock, or if the lock file cannot be written.
     pub fn lock(&self) -> Result<RunLock, RunError> {
         lock_folder(&self.path).map_err(|error| match error {
             RunError::FolderLocked { path } => RunError::RunLocked { path },
@@ -120,31 +120,31 @@ impl RunFolder {
         })
     }
 
-    /// Renames what is in the folder under this name, by adding the first free number; nothing is deleted.
+    /// Renames an entry of the folder by appending the first free number. Nothing is deleted.
     ///
     /// # Errors
-    /// It cannot be renamed.
+    /// Returns an error if it cannot be renamed.
     pub fn move_aside(&self, name: &str) -> Result<(), RunError> {
         let path = self.path.join(name);
         if path.exists() { move_aside(&path).map(|_| ()) } else { Ok(()) }
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the resolved configuration is.
+    /// Returns the path of the resolved configuration.
     pub fn config_path(&self) -> PathBuf {
         self.path.join(CONFIG)
     }
 
-    /// Where [`RunInfo`] is.
+    /// Returns the path of [`RunInfo`].
     pub fn info_path(&self) -> PathBuf {
         self.path.join(INFO)
     }
 
-    /// Where the metrics of the steps are.
+    /// Returns the path of the metrics.
     pub fn metrics_path(&self) -> PathBuf {
         self.path.join("metrics.jsonl")
     }
@@ -152,7 +152,7 @@ impl RunFolder {
     /// Reads `config.toml`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn read_config(&self) -> Result<String, RunError> {
         let path = self.config_path();
         regular_file::read_to_string(&path).map_err(RunError::read(&path))
@@ -161,17 +161,18 @@ impl RunFolder {
     /// Reads `run.json`.
     ///
     /// # Errors
-    /// It cannot be read or is damaged.
+    /// Returns an error if it cannot be read or is damaged.
     pub fn read_info(&self) -> Result<RunInfo, RunError> {
         let path = self.info_path();
         let text = regular_file::read(&path).map_err(RunError::read(&path))?;
         serde_json::from_slice(&text).map_err(RunError::json(&path))
     }
 
-    /// Refuses a `config.toml` that is not the one that the run was made with.
+    /// Checks that `config.toml` is the one with which the run started.
     ///
     /// # Errors
-    /// It is another one, or cannot be read. Runs of older programs did not write down which it was.
+    /// Returns an error if it was changed or cannot be read. Older versions did not record its
+    /// hash.
     pub fn check_config(&self, info: &RunInfo) -> Result<(), RunError> {
         let is_same = sha256(self.read_config()?.as_bytes()) == info.config_sha256;
         match is_same || info.config_sha256.is_empty() {
@@ -180,52 +181,53 @@ impl RunFolder {
         }
     }
 
-    /// Reads `metrics.jsonl`: an object a step, with its keys in the order of the file.
+    /// Reads `metrics.jsonl`: an object per step, with keys in file order.
     ///
     /// # Errors
-    /// It cannot be read, or a finished line is no JSON object.
+    /// Returns an error if it cannot be read or a complete line is not a JSON object.
     pub fn read_metrics(&self) -> Result<Vec<Map<String, Value>>, RunError> {
         crate::read_json_lines(&self.metrics_path())
     }
 
-    /// Opens `metrics.jsonl` for the steps from `first_step` on. Lines of that step and later
-    /// ones, which a resumed run writes again, are taken out, and so are lines without a step.
+    /// Opens `metrics.jsonl` for `first_step` and later steps. Lines of these steps and lines
+    /// without a step are removed.
     ///
     /// # Errors
-    /// It cannot be read or written, or a finished line is no JSON object.
+    /// Returns an error if it cannot be read or written, or if a complete line is not a JSON
+    /// object.
     pub fn metrics_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
         JsonLinesWriter::resume(&self.metrics_path(), |line: &Map<String, Value>| {
             crate::step_of_line(line).is_some_and(|step| step < first_step)
         })
     }
 
-    /// Where the ledger is.
+    /// Returns the path of the ledger.
     pub fn ledger_path(&self) -> PathBuf {
         self.path.join("ledger.jsonl")
     }
 
-    /// Opens `ledger.jsonl` for the steps from `first_step` on, as [`Self::metrics_from`]. Its lines are
-    /// [`LedgerStep`]s.
+    /// Opens `ledger.jsonl` for `first_step` and later steps, as [`Self::metrics_from`]. Its lines
+    /// are [`LedgerStep`]s.
     ///
     /// # Errors
-    /// It cannot be read or written, or a finished line is no such step.
+    /// Returns an error if it cannot be read or written, or if a complete line is invalid.
     pub fn ledger_from(&self, first_step: u64) -> Result<ChainWriter, RunError> {
         ChainWriter::resume(&self.ledger_path(), |line: &LedgerStep| line.step < first_step)
     }
 
-    /// Reads `ledger.jsonl`; `None` where the run has none, as older versions wrote none.
+    /// Reads `ledger.jsonl`; `None` if the run has none, as with older versions.
     ///
     /// # Errors
-    /// It cannot be read, or a finished line is no step.
+    /// Returns an error if it cannot be read or a complete line is invalid.
     pub fn read_ledger(&self) -> Result<Option<Vec<LedgerStep>>, RunError> {
         let path = self.ledger_path();
         path.exists().then(|| crate::read_json_lines(&path)).transpose()
     }
 
-    /// Takes away what a killed process left of files that it was writing; whoever calls it holds the [`RunLock`].
+    /// Removes temporary files of a killed process. The caller must hold the [`RunLock`].
     ///
     /// # Errors
-    /// A folder cannot be read, or a file not be removed.
+    /// Returns an error if a folder cannot be read or a file cannot be removed.
     pub fn clear_leftovers(&self) -> Result<(), RunError> {
         for folder in [self.path.clone(), self.path.join(COMPLETIONS)] {
             crate::atomic::clear_leftovers(&folder)?;
@@ -233,17 +235,16 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Where the events are.
+    /// Returns the path of the events.
     pub fn events_path(&self) -> PathBuf {
         self.path.join("events.jsonl")
     }
 
-    /// Opens `events.jsonl` for the steps from `first_step` on, of a run that has gone back `roll_backs` times. Events of
-    /// that step and later ones, which a resumed run meets again, are taken out; not those of before it last went back,
-    /// which it does not.
+    /// Opens `events.jsonl` for `first_step` and later steps of a run with `roll_backs` roll-backs.
+    /// Events of these steps are removed if they follow the last roll-back.
     ///
     /// # Errors
-    /// It cannot be read or written, or a finished line is no event.
+    /// Returns an error if it cannot be read or written, or if a complete line is invalid.
     pub fn events_from(&self, first_step: u64, roll_backs: u32) -> Result<ChainWriter, RunError> {
         let went_back = |event: &Event| match event.what {
             EventKind::RolledBack { number, .. } => number <= roll_backs,
@@ -257,10 +258,10 @@ impl RunFolder {
         })
     }
 
-    /// Reads `events.jsonl`; a run without one has none.
+    /// Reads `events.jsonl`; empty without the file.
     ///
     /// # Errors
-    /// It cannot be read, or a finished line is no event.
+    /// Returns an error if it cannot be read or a complete line is invalid.
     pub fn read_events(&self) -> Result<Vec<Event>, RunError> {
         let path = self.events_path();
         if path.exists() { crate::read_json_lines(&path) } else { Ok(Vec::new()) }
@@ -272,7 +273,7 @@ const INFO: &str = "run.json";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 pub(crate) const COMPLETIONS: &str = "completions";
 
-/// Whether there is anything at `path` but an empty folder.
+/// Returns whether `path` exists and is not an empty folder.
 fn is_taken(path: &Path) -> Result<bool, RunError> {
     match fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_some()),
@@ -282,7 +283,7 @@ fn is_taken(path: &Path) -> Result<bool, RunError> {
     }
 }
 
-/// Renames a folder by adding the first free number.
+/// Renames a folder by appending the first free number.
 fn move_aside(path: &Path) -> Result<PathBuf, RunError> {
     let Some(name) = path.file_name() else {
         return Err(RunError::NoName { path: path.to_owned() });

@@ -1,4 +1,4 @@
-//! What a run did after the step that it goes back to: kept, but out of the way of what comes in its place.
+//! Roll-backs: the undone steps are kept in `rolled-back/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use crate::folder::COMPLETIONS;
 use crate::{RunError, RunFolder, atomic_write, read_json_lines};
 
 impl RunFolder {
-    /// Copies the lines of `metrics.jsonl` and `ledger.jsonl` after `step`, and moves the completions, to
-    /// `rolled-back/NUMBER/`. The lines stay where they are until the files are opened for the next step. Done twice, as
-    /// after a kill, it ends the same.
+    /// Copies the lines of `metrics.jsonl` and `ledger.jsonl` after `step`, and moves the
+    /// completions, to `rolled-back/NUMBER/`. The original lines are removed when the files are
+    /// opened for the next step. Repeating the call, for example after a kill, has the same result.
     ///
     /// # Errors
-    /// A file cannot be read or written.
+    /// Returns an error if a file cannot be read or written.
     pub fn set_aside(&self, step: u64, number: u32) -> Result<PathBuf, RunError> {
         let aside = self.path().join("rolled-back").join(number.to_string());
         let completions = aside.join(COMPLETIONS);
@@ -35,18 +35,18 @@ impl RunFolder {
 }
 
 impl RunFolder {
-    /// The lines of `metrics.jsonl` that the run undid when it went back for the time `number`, counted from 1; none
-    /// where it did not.
+    /// Returns the lines of `metrics.jsonl` that roll-back `number`, from 1, undid; empty if there
+    /// was none.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// Returns an error if they cannot be read.
     pub fn undone(&self, number: u32) -> Result<Vec<Map<String, Value>>, RunError> {
         let path = self.path().join("rolled-back").join(number.to_string()).join("metrics.jsonl");
         if path.exists() { read_json_lines(&path) } else { Ok(Vec::new()) }
     }
 }
 
-/// The lines of steps after `step`.
+/// Returns the lines of steps after `step`.
 fn lines_after(path: &Path, step: u64) -> Result<String, RunError> {
     let lines: Vec<Map<String, Value>> = read_json_lines(path)?;
     let is_after = |line: &&Map<String, Value>| {

@@ -1,4 +1,4 @@
-//! `run.json`: what a run was made with.
+//! `run.json`: how a run was made.
 
 use crate::RunError;
 use crate::manifest::size_and_hash;
@@ -6,40 +6,40 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What one must know besides the configuration to repeat a run.
+/// What is needed to repeat a run, besides the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// The command line, as it was given.
+    /// The command line.
     pub command: Vec<String>,
-    /// When the run began, in UTC, as `2026-01-31T12:00:00Z`.
+    /// Start of the run in UTC, as `2026-01-31T12:00:00Z`.
     pub started: String,
-    /// Versions of the program and of the libraries that decide results, by name.
+    /// Versions of the program and of the libraries that affect results, by name.
     pub versions: BTreeMap<String, String>,
-    /// The git revision that the program was built from, with `-dirty` if its sources were edited since; `None` if it was not
-    /// built in a checkout.
+    /// The git revision of the program, with `-dirty` if its sources were modified; `None` if it
+    /// was not built in a checkout.
     pub git_revision: Option<String>,
-    /// The run's seed, from which all its random numbers follow.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// The backend and device, as `flex` or `cuda:0`.
     pub device: String,
-    /// Threads that the program computes with.
+    /// Number of compute threads.
     pub threads: usize,
     /// SHA-256 of `config.toml`, in hexadecimal.
     #[serde(default)]
     pub config_sha256: String,
-    /// Whether the lines of `ledger.jsonl` and `events.jsonl` have the hash of the line before; older versions wrote none.
+    /// Whether `ledger.jsonl` and `events.jsonl` have hash chains; older versions have none.
     #[serde(default)]
     pub chained: bool,
-    /// The files that the run reads.
+    /// Input files.
     pub data: Vec<DataFile>,
 }
 
-/// A file that a run reads.
+/// An input file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataFile {
-    /// What it is for, as `molecules` or `prior`.
+    /// Its role, such as `molecules` or `prior`.
     pub role: String,
-    /// Its path, as it was given.
+    /// Its path as given.
     pub path: PathBuf,
     /// Its size in bytes.
     pub bytes: u64,
@@ -51,7 +51,7 @@ impl DataFile {
     /// Measures a file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn measure(role: &str, path: &Path) -> Result<Self, RunError> {
         let (bytes, sha256) = size_and_hash(path).map_err(RunError::read(path))?;
         Ok(Self { role: role.to_owned(), path: path.to_owned(), bytes, sha256 })

@@ -1,4 +1,4 @@
-//! Files that grow by one JSON object a line.
+//! JSON-lines files.
 
 use crate::{RunError, atomic_write};
 use grpo_data::regular_file;
@@ -9,24 +9,23 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Appends records to a file, each handed to the operating system as one whole line.
+/// Appends records to a file, each written as one whole line.
 ///
-/// NaN and infinite numbers are written as `null`, since JSON has neither. Keys come in the order
-/// in which the record gives them; so a record is a struct, a `BTreeMap` or a `serde_json::Map`,
-/// never a `HashMap`.
+/// NaN and infinite numbers are written as `null`, because JSON has neither. Keys keep the order of
+/// the record, which is therefore a struct, a `BTreeMap` or a `serde_json::Map`, never a `HashMap`.
 #[derive(Debug)]
 pub struct JsonLinesWriter {
     path: PathBuf,
     file: File,
-    /// Bytes of whole lines, if more than these may be in the file: part of a line that could not be written.
+    /// Length of the complete lines, if the file may end with a partly written line.
     whole: Option<u64>,
 }
 
 impl JsonLinesWriter {
-    /// Opens a file to append to; it is made if it is not there.
+    /// Opens a file for appending and creates it if necessary.
     ///
     /// # Errors
-    /// It cannot be opened for writing.
+    /// Returns an error if it cannot be opened for writing.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let options = OpenOptions::new().append(true).create(true).clone();
         Ok(Self {
@@ -36,11 +35,12 @@ impl JsonLinesWriter {
         })
     }
 
-    /// Opens the file of a run that goes on from an earlier point: lines for which `keep` is false
-    /// are taken out, and so is an unfinished last line. Without a file it is [`Self::open`].
+    /// Opens the file of a resumed run. Lines for which `keep` is false and an unfinished last line
+    /// are removed. A missing file is created.
     ///
     /// # Errors
-    /// The file cannot be read or written, or a finished line is not a `T`; it is then as it was.
+    /// Returns an error if the file cannot be read or written, or if a complete line is not a `T`.
+    /// The file is then unchanged.
     pub fn resume<T: DeserializeOwned>(
         path: &Path,
         mut keep: impl FnMut(&T) -> bool,
@@ -61,14 +61,14 @@ impl JsonLinesWriter {
         Self::open(path)
     }
 
-    /// Appends one record.
+    /// Appends a record.
     ///
     /// # Errors
-    /// The record is lost: the line could not be written whole, or the part of an earlier line that was written could not
-    /// be taken out. Later records can be tried all the same.
+    /// Returns an error if the line could not be written completely, or if a partly written earlier
+    /// line could not be removed. The record is lost; later records can still be appended.
     ///
     /// # Panics
-    /// If the record is not an object in JSON, or has keys that are no strings.
+    /// Panics if the record is not a JSON object or has keys that are not strings.
     pub fn append(&mut self, record: &impl Serialize) -> Result<(), RunError> {
         let mut line = serde_json::to_vec(record).expect("a record can be written as JSON");
         assert!(
@@ -85,7 +85,8 @@ impl JsonLinesWriter {
         let before = self.file.metadata()?.len();
         let written = self.file.write_all(line);
         if written.is_err() {
-            // Half a line would spoil the next one. If it stays, the next record is refused.
+            // A partial line would corrupt the next one. If it cannot be removed, the next record
+            // is rejected.
             self.whole = Some(before);
             let _tried_again = self.take_out_part();
         }
@@ -94,7 +95,7 @@ impl JsonLinesWriter {
 
     fn take_out_part(&mut self) -> io::Result<()> {
         let Some(whole) = self.whole else { return Ok(()) };
-        // A device, such as a full one in tests, keeps nothing.
+        // A device, such as /dev/full in tests, keeps nothing.
         if self.file.metadata()?.is_file() {
             self.file.set_len(whole)?;
         }
@@ -102,30 +103,30 @@ impl JsonLinesWriter {
         Ok(())
     }
 
-    /// Makes what was appended outlast a power cut.
+    /// Syncs the file to disk.
     ///
     /// # Errors
-    /// The system could not write it.
+    /// Returns an error if the system could not write it.
     pub fn sync(&self) -> Result<(), RunError> {
         self.file.sync_data().map_err(RunError::write(&self.path))
     }
 }
 
-/// The records of a file, from the first line to the last. An unfinished last line, which a run
-/// leaves that was killed while writing it, is left out.
+/// Reads the records of a file. An unfinished last line of a killed run is ignored.
 ///
 /// # Errors
-/// The file cannot be read, or a finished line is not a `T`.
+/// Returns an error if the file cannot be read or a complete line is not a `T`.
 pub fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, RunError> {
     finished_lines(&read(path)?).map(|(line, text)| parse(path, line, text)).collect()
 }
 
-/// Returns the step that a line of `metrics.jsonl` is of, as GRPO (`step`) and supervised training (`train_step`) write it.
+/// Returns the step of a line of `metrics.jsonl`: `step` in GRPO, `train_step` in supervised
+/// training.
 pub fn step_of_line(line: &Map<String, Value>) -> Option<u64> {
     line.get("step").or_else(|| line.get("train_step"))?.as_u64()
 }
 
-/// The finished lines of a file as they are, with their numbers from 1.
+/// Returns the complete lines of a file with their numbers, from 1.
 pub(crate) fn read_lines(path: &Path) -> Result<Vec<(u64, String)>, RunError> {
     let text = read(path)?;
     Ok(finished_lines(&text).map(|(number, line)| (number, line.to_owned())).collect())
@@ -138,14 +139,14 @@ pub(crate) fn unfinished_bytes(path: &Path) -> Result<usize, RunError> {
 }
 
 fn read(path: &Path) -> Result<String, RunError> {
-    // However long the run was.
+    // No size limit; runs may be long.
     let mut file = regular_file::open(path).map_err(RunError::read(path))?;
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(RunError::read(path))?;
     Ok(text)
 }
 
-/// Lines with their numbers, without their ends.
+/// Returns lines with their numbers, without line ends.
 fn finished_lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
     let finished = text.rfind('\n').map_or("", |end| &text[..=end]);
     (1..).zip(finished.lines())

@@ -1,4 +1,4 @@
-//! `ledger.jsonl`: which weights sampled a completion, and which update used it.
+//! `ledger.jsonl`: which weights sampled each completion, and which update used it.
 
 use crate::CompletionRecord;
 use crate::manifest::sha256;
@@ -7,51 +7,52 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// A step of a run. Hashes of weights are 64 hexadecimal digits and are of what is trained: of an adapter without the model
-/// that it stands on.
+/// A step of a run. Hashes of weights have 64 hexadecimal digits and cover what is trained: of an
+/// adapter, without its base model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerStep {
     /// The training step, from 1 as in `metrics.jsonl`.
     pub step: u64,
-    /// What was sampled, and by what.
+    /// The sampled completions.
     pub rollout: LedgerRollout,
-    /// The optimizer steps on it, in their order.
+    /// The optimizer steps on them, in order.
     pub updates: Vec<LedgerUpdate>,
-    /// Hash of the reference that the step was held back by.
+    /// Hash of the reference in this step.
     pub reference: String,
-    /// What the reference became after the updates; `None` where it stayed.
+    /// The reference after the updates; `None` if it did not change.
     pub reference_changed: Option<ReferenceChange>,
-    /// Hash of the model that an adapter is trained on, measured when the run began; `None` where all is trained.
+    /// Hash of an adapter's base model at the start of the run; `None` for full training.
     pub base: Option<String>,
-    /// What was written down of the step; `None` before it is, and in lines of older versions.
+    /// Hashes of the step's records; `None` before they are written, and in older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<RecordedHashes>,
-    /// SHA-256 of the line before, which [`crate::ChainWriter`] writes; `None` before, and in lines of older versions.
+    /// SHA-256 of the previous line, written by [`crate::ChainWriter`]; `None` before, and in older
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
 }
 
-/// SHA-256 of what was written down of a step beside its line in the ledger.
+/// SHA-256 of a step's records other than its ledger line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedHashes {
-    /// Of the step's line in `metrics.jsonl` without times and memory.
+    /// Hash of the step's line in `metrics.jsonl` without times and memory.
     pub metrics: String,
-    /// Of the file of its completions; `None` where they were not recorded.
+    /// Hash of the file of its completions; `None` if they were not recorded.
     pub completions: Option<String>,
 }
 
 impl RecordedHashes {
-    /// The hash of the text of a line of `metrics.jsonl` without the metrics that `is_machine` names, which are not the
-    /// same when a run is made again; `None` for a text that is no JSON object.
+    /// Returns the hash of a line of `metrics.jsonl` without the metrics for which `is_machine` is
+    /// true, which differ in a repeated run; `None` if the text is not a JSON object.
     pub fn of_metrics(text: &str, is_machine: fn(&str) -> bool) -> Option<String> {
         let mut line: Map<String, Value> = serde_json::from_str(text).ok()?;
         line.retain(|name, _| !is_machine(name));
         Some(sha256(serde_json::to_string(&line).expect("what was JSON is JSON").as_bytes()))
     }
 
-    /// The hash of the bytes of a file of completions.
+    /// Returns the hash of a file of completions.
     pub fn of_completions(file: &[u8]) -> String {
         sha256(file)
     }
@@ -61,12 +62,12 @@ impl RecordedHashes {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerRollout {
-    /// Optimizer steps that the policy had behind it.
+    /// Optimizer steps of the sampling policy.
     pub policy_version: u64,
-    /// Hash of the weights that the sampler read. Where it read rounded ones (`sampling.weights`), of those that they were
-    /// rounded from.
+    /// Hash of the sampling weights. For rounded weights (`sampling.weights`), of the weights
+    /// before rounding.
     pub weights: String,
-    /// What it sampled, group by group.
+    /// The completions, group by group.
     pub completions: Vec<LedgerCompletion>,
 }
 
@@ -74,13 +75,13 @@ pub struct LedgerRollout {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerUpdate {
-    /// Optimizer steps that the policy has behind it now.
+    /// Optimizer steps of the policy after this one.
     pub version: u64,
-    /// Hash of its weights now.
+    /// Hash of the policy after this step.
     pub weights: String,
-    /// What they were moved with.
+    /// Learning rate of the step.
     pub learning_rate: f64,
-    /// The completions whose gradients were added up, as the micro-batches had them.
+    /// The completions whose gradients were added, in micro-batch order.
     pub completions: Vec<LedgerCompletion>,
 }
 
@@ -88,9 +89,9 @@ pub struct LedgerUpdate {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReferenceChange {
-    /// Part of the policy in it (α of TR-DPO); 1 where it became the policy.
+    /// Weight of the policy (α of TR-DPO); 1 for a copy of the policy.
     pub mix: f64,
-    /// Hash of the reference from now on.
+    /// Hash of the new reference.
     pub weights: String,
 }
 
@@ -98,13 +99,13 @@ pub struct ReferenceChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "(u32, u32, u64, CompletionDigest)", into = "(u32, u32, u64, CompletionDigest)")]
 pub struct LedgerCompletion {
-    /// The prompt's place in the step.
+    /// Index of the prompt in the step.
     pub prompt: u32,
-    /// The completion's place in its group.
+    /// Index of the completion in its group.
     pub sample: u32,
-    /// Optimizer steps that the policy had behind it that sampled it.
+    /// Optimizer steps of the sampling policy.
     pub policy_version: u64,
-    /// Hash of where it belongs and what it is.
+    /// Hash of position and content.
     pub digest: CompletionDigest,
 }
 
@@ -122,10 +123,10 @@ impl From<LedgerCompletion> for (u32, u32, u64, CompletionDigest) {
 }
 
 impl LedgerCompletion {
-    /// The entry of the completion of `step`, from 1, with these actions and the log-probabilities that they were sampled
-    /// with.
+    /// Creates the entry of a completion of `step`, from 1, with these actions and sampling
+    /// log-probabilities.
     ///
-    /// The digest is of all of it, so that a completion of another step never has the same one.
+    /// The digest covers all of it, so completions of different steps never have the same one.
     pub fn of(
         step: u64,
         [prompt, sample]: [u32; 2],
@@ -147,7 +148,8 @@ impl LedgerCompletion {
         Self { prompt, sample, policy_version, digest }
     }
 
-    /// The entry of a recorded completion; `None` where its ids and log-probabilities were not recorded.
+    /// Creates the entry of a recorded completion; `None` if its ids and log-probabilities were not
+    /// recorded.
     pub fn of_record(record: &CompletionRecord) -> Option<Self> {
         (!record.completion_ids.is_empty()).then(|| {
             let (ids, logprobs) =
@@ -158,7 +160,7 @@ impl LedgerCompletion {
     }
 }
 
-/// The first 8 bytes of a SHA-256; as text, 16 hexadecimal digits.
+/// The first 8 bytes of a SHA-256, written as 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CompletionDigest(u64);
@@ -182,7 +184,7 @@ impl TryFrom<String> for CompletionDigest {
         let digest = u64::from_str_radix(&text, 16).map(Self);
         let is_ours = |digest: &Self| digest.to_string() == text;
         digest.ok().filter(is_ours).ok_or_else(|| {
-            format!("`{text}` is no digest of a completion; expected 16 hexadecimal digits")
+            format!("`{text}` is not a digest of a completion; expected 16 hexadecimal digits")
         })
     }
 }

@@ -4,23 +4,22 @@
 //! runs/<name>/
 //!   config.toml            the resolved configuration
 //!   run.json               versions, seed, device, data            RunInfo
-//!   metrics.jsonl          one JSON object a step, of supervised training another one a validation  RunFolder::metrics_from
-//!   ledger.jsonl           which weights sampled what, which updates used it; a chain   LedgerStep
-//!   events.jsonl           guards, roll-backs, resumptions; a chain  Event
+//!   metrics.jsonl          one JSON object per step, in supervised training also per validation  RunFolder::metrics_from
+//!   ledger.jsonl           which weights sampled and which updates used each completion; a hash chain   LedgerStep
+//!   events.jsonl           guards, roll-backs, resumptions; a hash chain  Event
 //!   events.out.tfevents.…  the metrics for TensorBoard              TensorBoard
 //!   completions/
-//!     step-N.parquet       what was sampled, what it got, and what that did  CompletionRecord
+//!     step-N.parquet       completions with rewards and token statistics  CompletionRecord
 //!   comparison.json        the policy before and after, evaluated on the same prompts  Comparison
 //!   checkpoints/step-N/    a model or an adapter, and manifest.json with each file's hash  Checkpoint
-//!     trainer/             what else the next step depends on
-//!   model/                 what was trained, when the run has ended (adapter/ of an adapter)
+//!     trainer/             the remaining state of the run
+//!   model/                 the trained model at the end of the run (adapter/ for an adapter)
 //!   rolled-back/N/         metrics, ledger and completions that the Nth roll-back undid  RunFolder::set_aside
 //!   .lock                  held by the process that writes  RunLock
 //! ```
 //!
-//! Files and folders that appear as a whole are written beside their place, synced and renamed,
-//! so that a reader finds the old one or the new one and never a half. Files that grow do so by
-//! whole lines.
+//! Files and folders are written under a temporary name, synced and renamed, so readers see the old
+//! or the new version. Growing files are appended in whole lines.
 
 mod atomic;
 mod audit;

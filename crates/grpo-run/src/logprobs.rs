@@ -1,4 +1,4 @@
-//! The log-probabilities of all tokens of a vocabulary, as Parquet.
+//! Log-probabilities of the whole vocabulary, as Parquet.
 
 use std::io::{self, Write};
 
@@ -7,14 +7,14 @@ use parquet::file::writer::SerializedFileWriter;
 
 use crate::completions::{Values, write_rows, writer};
 
-/// What a model says at each token of a completion.
+/// Log-probabilities of a model at each token of a completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletionLogprobs {
-    /// The line of the input that has the completion, from 1.
+    /// Input line of the completion, from 1.
     pub line: u64,
     /// Its tokens.
     pub ids: Vec<u32>,
-    /// Of each of them, the log-probability of every token of the vocabulary in its place.
+    /// For each token, the log-probabilities of the whole vocabulary by id.
     pub logprobs: Vec<Vec<f32>>,
 }
 
@@ -30,17 +30,17 @@ impl CompletionLogprobs {
     }
 }
 
-/// A Parquet file with a row for each token of each completion: `line`, `position` (from 0), `id`, and `logprobs`, a list
-/// with an entry for each id of the vocabulary.
+/// A Parquet file with a row per token of each completion: `line`, `position` (from 0), `id`, and
+/// `logprobs`, a list with one entry per id of the vocabulary.
 pub struct LogprobTable<W: Write + Send> {
     writer: SerializedFileWriter<W>,
 }
 
 impl<W: Write + Send> LogprobTable<W> {
-    /// Begins a file.
+    /// Starts a file.
     ///
     /// # Errors
-    /// The sink cannot be written.
+    /// Returns an error if the sink cannot be written.
     pub fn new(sink: W) -> io::Result<Self> {
         let none = CompletionLogprobs { line: 0, ids: Vec::new(), logprobs: Vec::new() };
         let writer = writer("token", &none.into_columns(), sink).map_err(io_error)?;
@@ -50,15 +50,15 @@ impl<W: Write + Send> LogprobTable<W> {
     /// Adds the rows of a completion.
     ///
     /// # Errors
-    /// The sink cannot be written.
+    /// Returns an error if the sink cannot be written.
     pub fn push(&mut self, completion: CompletionLogprobs) -> io::Result<()> {
         write_rows(&mut self.writer, &completion.into_columns()).map_err(io_error)
     }
 
-    /// Ends the file.
+    /// Finishes the file.
     ///
     /// # Errors
-    /// The sink cannot be written.
+    /// Returns an error if the sink cannot be written.
     pub fn finish(self) -> io::Result<()> {
         self.writer.close().map(|_| ()).map_err(io_error)
     }

@@ -1,4 +1,4 @@
-//! What a folder held when it was written: the size and the SHA-256 of each of its files.
+//! Manifests: size and SHA-256 of each file of a folder.
 
 use crate::{RunError, atomic_write};
 use grpo_data::regular_file;
@@ -9,10 +9,11 @@ use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Writes `manifest.json` into `folder`, over all the files below it.
+/// Writes `manifest.json` into `folder`, for all files below it.
 ///
 /// # Errors
-/// A file cannot be read, is a link or a device, or the manifest cannot be written.
+/// Returns an error if a file cannot be read, is a link or a device, or if the manifest cannot be
+/// written.
 pub fn write_manifest(folder: &Path) -> Result<(), RunError> {
     let mut files = BTreeMap::new();
     for (name, path) in files_below(folder)? {
@@ -24,8 +25,8 @@ pub fn write_manifest(folder: &Path) -> Result<(), RunError> {
     atomic_write(&folder.join(MANIFEST), json.as_bytes())
 }
 
-/// A folder that held exactly the files of its manifest when it was checked. Loaders take this
-/// instead of a path, so that nothing unchecked is loaded.
+/// A folder that matched its manifest when it was checked. Loaders take this instead of a path, so
+/// that nothing unchecked is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedFolder {
     path: PathBuf,
@@ -41,14 +42,15 @@ impl VerifiedFolder {
 /// Checks a folder against its manifest.
 ///
 /// # Errors
-/// There is no manifest or it is damaged, or a file is missing, unlisted or altered; the error
-/// names the file.
+/// Returns an error that names the file if the manifest is missing or damaged, or if a file is
+/// missing, unlisted or altered.
 pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     let path = folder.join(MANIFEST);
     let text = match regular_file::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => {
-            let fault = "has no `manifest.json`, so it is no complete checkpoint; use another one";
+            let fault =
+                "has no `manifest.json`, so it is not a complete checkpoint; use another one";
             return Err(RunError::manifest(folder, fault));
         }
         Err(error) => return Err(RunError::read(folder)(error)),
@@ -72,26 +74,26 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     match found.pop_first() {
         Some((_, path)) => {
             let fault =
-                "is not listed in the manifest beside it; remove it, or use another checkpoint";
+                "is not listed in the manifest of the folder; remove it, or use another checkpoint";
             Err(RunError::manifest(path, fault))
         }
         None => Ok(VerifiedFolder { path: folder.to_owned() }),
     }
 }
 
-/// The SHA-256 of a file, in 64 hexadecimal digits; the file may be larger than the memory.
+/// Returns the SHA-256 of a file in 64 hexadecimal digits. The file may be larger than memory.
 ///
 /// # Errors
-/// It cannot be read.
+/// Returns an error if it cannot be read.
 pub fn sha256_of_file(path: &Path) -> Result<String, RunError> {
     let (_, sha256) = size_and_hash(path).map_err(RunError::read(path))?;
     Ok(sha256)
 }
 
-/// The SHA-256 of the manifest of a folder: of all that is in it.
+/// Returns the SHA-256 of a folder's manifest, which covers all its files.
 ///
 /// # Errors
-/// It cannot be read.
+/// Returns an error if it cannot be read.
 pub fn sha256_of_manifest(folder: &Path) -> Result<String, RunError> {
     sha256_of_file(&folder.join(MANIFEST))
 }
@@ -102,7 +104,7 @@ const MANIFEST: &str = "manifest.json";
 #[serde(deny_unknown_fields)]
 struct Manifest {
     version: u32,
-    /// By path below the folder, with `/` between its parts.
+    /// Files by path below the folder, with `/` as the separator.
     files: BTreeMap<String, Entry>,
 }
 
@@ -114,7 +116,8 @@ struct Entry {
 }
 
 fn check(path: PathBuf, entry: &Entry) -> Result<(), RunError> {
-    // The size first: it is free, and tells a cut file from an altered one.
+    // The size is checked first, because it is cheap and distinguishes a truncated file from an
+    // altered one.
     let found = fs::metadata(&path).map_err(RunError::read(&path))?.len();
     if found != entry.bytes {
         let fault = format!(
@@ -134,7 +137,7 @@ fn check(path: PathBuf, entry: &Entry) -> Result<(), RunError> {
     Ok(())
 }
 
-/// All files below a folder but its own manifest, by their names in a manifest.
+/// Returns all files below a folder except its manifest, by their names in a manifest.
 fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>, RunError> {
     let mut files = BTreeMap::new();
     let mut folders = vec![(String::new(), folder.to_owned())];
@@ -165,7 +168,7 @@ pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes and SHA-256 of a file.
+/// Returns size and SHA-256 of a file.
 pub(crate) fn size_and_hash(path: &Path) -> io::Result<(u64, String)> {
     let mut file = regular_file::open(path)?;
     let (mut hash, mut bytes) = (Sha256::new(), 0);

@@ -1,7 +1,7 @@
-//! `events.out.tfevents.…`: the numbers of `metrics.jsonl` once more, as TensorBoard reads them.
+//! `events.out.tfevents.…`: the numbers of `metrics.jsonl` for TensorBoard.
 //!
-//! The format is that of TensorFlow: records of a length, its CRC, a protocol buffer and its CRC. The file is a function of
-//! `run.json` and the lines of `metrics.jsonl`, so that it can be made anew at any time.
+//! The format is TensorFlow's: records of a length, its CRC, a protocol buffer and its CRC. The
+//! file is a function of `run.json` and `metrics.jsonl`, so it can be rebuilt at any time.
 
 use crate::{RunError, RunFolder, atomic_write};
 use prost::Message;
@@ -10,21 +10,22 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The event file of a run, to append to.
+/// The event file of a run.
 #[derive(Debug)]
 pub struct TensorBoard {
     path: PathBuf,
     file: File,
-    /// Seconds since 1970 at the end of the last line: the run's start, and the time of all steps.
+    /// Seconds since 1970 after the last line: the run's start plus the time of all steps.
     wall_time: f64,
 }
 
 impl TensorBoard {
-    /// Writes the event file of `lines` in the place of any that is there: at the start, where a run goes on (its last
-    /// record may be half of one), and where it went back.
+    /// Writes the event file of `lines`, replacing an existing one: at the start, on a resume (the
+    /// last record may be incomplete) and after a roll-back.
     ///
     /// # Errors
-    /// `run.json` cannot be read or has no start, or writing failed; an older file is then as it was.
+    /// Returns an error if `run.json` cannot be read or has no start time, or if writing failed. An
+    /// older file is then unchanged.
     pub fn rebuild(folder: &RunFolder, lines: &[Map<String, Value>]) -> Result<Self, RunError> {
         let started = folder.read_info()?.started;
         let start = chrono::DateTime::parse_from_rfc3339(&started)
@@ -48,7 +49,7 @@ impl TensorBoard {
     /// Appends a line of `metrics.jsonl`.
     ///
     /// # Errors
-    /// Writing failed.
+    /// Returns an error if writing failed.
     pub fn append(&mut self, line: &Map<String, Value>) -> Result<(), RunError> {
         self.wall_time += step_time(line);
         let bytes = record(&event(line, self.wall_time));
@@ -61,12 +62,12 @@ impl TensorBoard {
     }
 }
 
-// TensorBoard looks for files with `tfevents` in their names, and sorts them by the time in it.
+// TensorBoard looks for `tfevents` in file names and sorts the files by the time in the name.
 const BEGINNING: &str = "events.out.tfevents.";
 const ENDING: &str = ".grpo";
 const VERSION: &str = "brain.Event:2";
 
-/// Takes away event files of ours from another start: TensorBoard would show both.
+/// Removes our event files with another start time, which TensorBoard would show too.
 fn remove_others(path: &Path) -> Result<(), RunError> {
     let folder = crate::atomic::parent(path);
     for entry in fs::read_dir(folder).map_err(RunError::read(folder))? {
@@ -79,12 +80,12 @@ fn remove_others(path: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Seconds.
+/// Returns the duration of a step in seconds.
 fn step_time(line: &Map<String, Value>) -> f64 {
     line.get("step_time").and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// Every number of a line but its step, each under its name.
+/// Returns an event with every number of a line except its step.
 fn event(line: &Map<String, Value>, wall_time: f64) -> Event {
     let scalar = |(name, value): (&String, &Value)| {
         let value = value.as_f64()? as f32;
@@ -100,7 +101,7 @@ fn event(line: &Map<String, Value>, wall_time: f64) -> Event {
     }
 }
 
-/// Length, its CRC, the message and its CRC, little-endian.
+/// Encodes length, its CRC, the message and its CRC, little-endian.
 fn record(event: &Event) -> Vec<u8> {
     let message = event.encode_to_vec();
     let length = (message.len() as u64).to_le_bytes();
@@ -108,12 +109,13 @@ fn record(event: &Event) -> Vec<u8> {
     [&length[..], &crcs[0], &message, &crcs[1]].concat()
 }
 
-/// The CRC-32C of TFRecord files: turned and shifted, so that a CRC of bytes that hold one is another.
+/// Computes the masked CRC-32C of TFRecord files: rotated and shifted, so that CRCs of embedded
+/// CRCs differ.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-// The fields that we write of TensorFlow's event.proto and summary.proto, under their numbers.
+// The fields used of TensorFlow's event.proto and summary.proto, with their numbers.
 
 #[derive(Clone, PartialEq, Message)]
 struct Event {

@@ -1,10 +1,10 @@
-//! What a self-test stumbles over before it can judge.
+//! Errors of a self-test.
 
 use std::path::{Path, PathBuf};
 
 use grpo_model::ModelError;
 
-/// A golden folder or file that cannot be used.
+/// Errors of golden folders and files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelftestError {
@@ -13,16 +13,16 @@ pub enum SelftestError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// A file or folder that is not as it must be, in one sentence.
+    /// An invalid file or folder.
     #[error("{0}")]
     Golden(String),
-    /// A model folder that cannot be used.
+    /// An invalid model folder.
     #[error(transparent)]
     Folder(#[from] ModelError),
-    /// A folder of sentence-transformers that cannot be used.
+    /// An invalid sentence-transformers folder.
     #[error(transparent)]
     Embedder(#[from] Box<grpo_data::ConfigFault>),
 }
@@ -32,12 +32,12 @@ impl SelftestError {
         |source| Self::Read { path: path.to_owned(), source }
     }
 
-    /// The file is not JSON, or not as a whole.
+    /// Returns the error of invalid JSON.
     pub(crate) fn json(file: &str, error: &serde_json::Error) -> Self {
         Self::Golden(format!("`{file}` is not JSON: {}", grpo_data::json_reason(error)))
     }
 
-    /// A key, with those around it, of which something else was expected.
+    /// Returns the error of a key with an unexpected value.
     pub(crate) fn key(file: &str, key: &str, problem: &str) -> Self {
         Self::Golden(format!("`{file}`, key `{key}`: {problem}"))
     }

@@ -1,6 +1,6 @@
-//! Cases from a counter: the same in every run, on every machine.
+//! Generated cases, equal in every run and on every machine.
 
-/// Uniform numbers, each a function of suite, case and count (Steele et al. 2014, SplitMix64).
+/// Uniform numbers, each a function of suite, case and counter (Steele et al. 2014, SplitMix64).
 pub(crate) struct Draws {
     key: u64,
     count: u64,
@@ -22,7 +22,7 @@ impl Draws {
         low + (high - low) * self.unit()
     }
 
-    /// A whole number from `low` to `high`, both possible.
+    /// Returns an integer in `low..=high`.
     pub(crate) fn whole(&mut self, low: usize, high: usize) -> usize {
         low + (self.unit() * (high - low + 1) as f64) as usize
     }

@@ -1,10 +1,10 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`oracle`]: advantages, loss, gradient and metrics once more, written from the formulas.
-//! - [`tensors`]: a case in plain numbers through the public tensor functions, and back.
+//! - [`oracle`]: independent implementations of advantages, loss, gradient and metrics.
+//! - [`tensors`]: evaluates a case with the public tensor functions.
 //! - [`scores`]: the same for log-probabilities.
-//! - [`golden`]: what TRL computed.
-//! - [`run`]: every suite, and a [`Report`].
+//! - [`golden`]: reference values of TRL.
+//! - [`run`]: runs every suite and returns a [`Report`].
 
 mod error;
 mod generate;

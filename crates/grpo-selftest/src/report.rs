@@ -1,65 +1,65 @@
-//! What a self-test found, as plain values.
+//! Results of a self-test.
 
 use crate::tensors::Precision;
 
-/// All suites of a run.
+/// Results of all suites.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// In the order in which they ran.
+    /// In the order of execution.
     pub suites: Vec<Suite>,
 }
 
 impl Report {
-    /// Whether nothing missed.
+    /// Returns whether all suites passed.
     pub fn passed(&self) -> bool {
         self.suites.iter().all(|suite| suite.missed_cases == 0)
     }
 }
 
-/// What one suite found.
+/// Results of a suite.
 #[derive(Clone, Debug)]
 pub struct Suite {
-    /// What is proved.
+    /// What is tested.
     pub name: &'static str,
-    /// By what.
+    /// What it is compared with.
     pub against: String,
-    /// Of the numbers that are proved.
+    /// Number format of the tested values.
     pub precision: Precision,
-    /// Cases that ran.
+    /// Number of cases.
     pub cases: usize,
-    /// Cases with a number out of tolerance.
+    /// Cases with a value out of tolerance.
     pub missed_cases: usize,
-    /// Cases with a number that is within tolerance only with what rounding the inputs does to it.
+    /// Cases that need the allowance for rounded inputs.
     pub rounded_cases: usize,
-    /// Largest |got − expected| of all numbers.
+    /// Largest |got − expected|.
     pub worst_absolute: f64,
-    /// Largest |got − expected| of a list of numbers, in units of the largest |expected| in that list; of 1
-    /// where that is larger, in f64.
+    /// Largest |got − expected| of a list, relative to its largest |expected|, in f64 relative to
+    /// at least 1.
     pub worst_relative: f64,
-    /// The first number out of tolerance of each of the first cases that have one.
+    /// The first value out of tolerance of each of the first such cases.
     pub misses: Vec<Miss>,
-    /// Why the suite did not run, where it did not.
+    /// Why the suite was skipped, if it was.
     pub left_out: Option<&'static str>,
 }
 
-/// A number out of tolerance.
+/// A value out of tolerance.
 #[derive(Clone, Debug)]
 pub struct Miss {
-    /// Place of the case in its file, or number of the generated case, from 0.
+    /// Index of the case in its file, or number of the generated case, from 0.
     pub case: usize,
-    /// What the case is, in words.
+    /// Description of the case.
     pub label: String,
-    /// Which number it is.
+    /// Name of the value.
     pub what: String,
-    /// As it must be; NaN where there must be none.
+    /// Expected value; NaN for none.
     pub expected: f64,
-    /// As it is; NaN where there is none.
+    /// Actual value; NaN for none.
     pub got: f64,
-    /// The largest difference that would do.
+    /// Largest allowed difference.
     pub tolerance: f64,
 }
 
-/// Cases of a suite whose misses are kept.
+/// Number of cases whose misses are kept.
 const MISSES: usize = 5;
 
 impl Suite {
@@ -86,7 +86,7 @@ impl Suite {
         Self { left_out: Some(why), ..self }
     }
 
-    /// The next case.
+    /// Starts the next case.
     pub(crate) fn case(&mut self, label: impl Into<String>) -> Comparison<'_> {
         self.cases += 1;
         let (case, label) = (self.cases - 1, label.into());
@@ -94,27 +94,27 @@ impl Suite {
     }
 }
 
-/// The largest difference that will do: `relative · max(floor, largest |expected|) + extra + rounding`, with the
-/// largest of the numbers that are judged together.
+/// The largest allowed difference: `relative · max(floor, largest |expected|) + extra + rounding`,
+/// over the values compared together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tolerance {
     relative: f64,
     floor: f64,
     extra: f64,
-    /// What rounding the inputs does to the numbers.
+    /// Effect of rounding the inputs.
     rounding: f64,
 }
 
 impl Tolerance {
-    /// Equal numbers.
+    /// Requires equal numbers.
     pub(crate) const EXACT: Self = Self { relative: 0.0, floor: 0.0, extra: 0.0, rounding: 0.0 };
 
-    /// In units of the largest.
+    /// Relative to the largest value.
     pub(crate) fn of_largest(relative: f64) -> Self {
         Self { relative, ..Self::EXACT }
     }
 
-    /// In units of the largest, or of 1.
+    /// Relative to the largest value, at least 1.
     pub(crate) fn of_largest_or_1(relative: f64) -> Self {
         Self { relative, floor: 1.0, ..Self::EXACT }
     }
@@ -123,14 +123,14 @@ impl Tolerance {
         Self { extra: self.extra + extra, ..self }
     }
 
-    /// Itself where all differences will do; otherwise with as much more as `rounding` says.
+    /// Returns the tolerance, increased by `rounding` if a difference exceeds it.
     pub(crate) fn or(self, got: &[f64], expected: &[f64], rounding: impl Fn() -> f64) -> Self {
         let bound = self.bound(expected);
         let mut pairs = got.iter().zip(expected);
         if pairs.all(|(got, expected)| difference(*got, *expected) <= bound) {
             return self;
         }
-        // Not where rounding leaves the range: that excuses nothing.
+        // Non-finite rounding excuses nothing.
         let rounding = rounding();
         Self { rounding: if rounding.is_finite() { rounding } else { 0.0 }, ..self }
     }
@@ -171,7 +171,7 @@ impl Comparison<'_> {
         self.list(&place, &got.concat(), &expected.concat(), tolerance);
     }
 
-    /// Numbers that are judged together; `what` names the one at a place.
+    /// Compares values together; `what` names the one at an index.
     pub(crate) fn list(
         &mut self,
         what: &dyn Fn(usize) -> String,
@@ -193,7 +193,7 @@ impl Comparison<'_> {
                 self.is_rounded = true;
                 self.suite.rounded_cases += 1;
             }
-            // Also where the bound itself is no number.
+            // Also if the bound is NaN.
             if difference.is_nan() || bound.is_nan() || difference > bound {
                 self.miss(Miss {
                     case: self.case,
@@ -219,7 +219,7 @@ impl Comparison<'_> {
     }
 }
 
-/// 0 of two equal numbers, infinities and NaNs among them; infinite where one alone is NaN.
+/// Returns 0 for equal numbers, including infinities and NaNs; infinity if only one is NaN.
 fn difference(got: f64, expected: f64) -> f64 {
     if got == expected || (got.is_nan() && expected.is_nan()) {
         return 0.0;
@@ -228,7 +228,7 @@ fn difference(got: f64, expected: f64) -> f64 {
     if difference.is_nan() { f64::INFINITY } else { difference }
 }
 
-/// Largest absolute value; 0 of nothing.
+/// Returns the largest absolute value; 0 without values.
 pub(crate) fn largest<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
     values.into_iter().fold(0.0, |most, value| most.max(value.abs()))
 }

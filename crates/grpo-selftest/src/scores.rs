@@ -1,4 +1,4 @@
-//! Hidden states, a head and drawn tokens in plain numbers, and the way through tensors and back.
+//! Test cases of scores in plain numbers, and their evaluation with tensors.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use grpo_data::TokenSet;
@@ -7,10 +7,10 @@ use grpo_logprob::{Head, Scores, Targets, score, score_logits};
 use crate::generate::Draws;
 use crate::tensors::host;
 
-/// How the distribution that tokens are drawn from differs from the model's.
+/// Settings of the sampling distribution.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Under {
-    /// Another than 1.
+    /// Temperature other than 1.
     pub temperature: Option<f32>,
     /// Whether two ids are forbidden.
     pub forbidding: bool,
@@ -48,20 +48,20 @@ pub struct ScoreCase {
     pub weight: Vec<f64>,
     /// `[vocabulary]`.
     pub bias: Option<Vec<f64>>,
-    /// `[n]`, each of which could be drawn.
+    /// `[n]`, all possible under the distribution.
     pub ids: Vec<u32>,
-    /// The settings that the sets below are of.
+    /// The settings.
     pub under: Under,
-    /// Ids that could not be drawn anywhere.
+    /// Forbidden ids.
     pub forbidden: Vec<u32>,
-    /// The only ids that could be drawn at each position.
+    /// Kept ids of each position.
     pub kept: Option<Vec<Vec<u32>>>,
-    /// The ids that a penalty is on at each position.
+    /// Penalised ids of each position.
     pub seen: Option<Vec<Vec<u32>>>,
 }
 
 impl ScoreCase {
-    /// One with numbers that f32 holds exactly.
+    /// Generates a case whose numbers are exact in f32.
     pub fn generated(sizes: [usize; 3], under: Under, bias: bool) -> Self {
         let [n, width, vocabulary] = sizes;
         let mut draws = Draws::new(4, n * width * vocabulary);
@@ -84,10 +84,10 @@ impl ScoreCase {
         Self { sizes, hidden, weight, bias, ids, under, forbidden, kept, seen }
     }
 
-    /// What is scored.
+    /// Returns the targets.
     ///
     /// # Panics
-    /// Where a set is not ascending.
+    /// Panics if a set is not ascending.
     pub fn targets(&self) -> Targets {
         let [_, _, vocabulary] = self.sizes;
         let sets = |sets: &Vec<Vec<u32>>| -> Vec<TokenSet> {
@@ -127,33 +127,33 @@ impl ScoreCase {
     }
 }
 
-/// How a case goes through tensors.
+/// How a case is evaluated.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// `score`, or `score_logits`.
+    /// Whether to use `score` instead of `score_logits`.
     pub fused: bool,
-    /// The head as a view of its transpose.
+    /// Whether the head is a view of its transpose.
     pub tied: bool,
     /// Whether hidden states are differentiated.
     pub track_hidden: bool,
-    /// Whether weight and bias are.
+    /// Whether weight and bias are differentiated.
     pub track_head: bool,
 }
 
-/// What came of it.
+/// Results of a case.
 #[derive(Clone, Debug)]
 pub struct Scored {
     /// `[n]`.
     pub logprobs: Vec<f64>,
     /// `[n]`.
     pub entropies: Vec<f64>,
-    /// Gradients of hidden states, weight and bias, in the layout of [`ScoreCase`], of what was tracked.
+    /// Tracked gradients of hidden states, weight and bias, in the layout of [`ScoreCase`].
     pub gradients: [Option<Vec<f64>>; 3],
 }
 
-/// Scores, and gradients of `Σ_i upstream[0][i] · logprob_i + upstream[1][i] · entropy_i`.
+/// Returns scores, and gradients of `Σ_i upstream[0][i] · logprob_i + upstream[1][i] · entropy_i`.
 ///
-/// Where all of `upstream[1]` is 0 the entropies are no part of the loss.
+/// If `upstream[1]` is all 0, entropies are not part of the loss.
 pub fn scored(
     case: &ScoreCase,
     way: Way,

@@ -1,4 +1,4 @@
-//! From plain numbers through grpo-core's public tensor functions, and back.
+//! Evaluates cases with grpo-core's public tensor functions.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use grpo_core::{BatchTotals, LossConfig, LossInputs, LossTerms, TokenStatistics,
 
 use crate::oracle::{Gradient, LossCase, Rows};
 
-/// The floating-point numbers of a suite.
+/// The number format of a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// 53 bits.
     F64,
-    /// 24 bits, as training has them.
+    /// 24 bits, as in training.
     F32,
 }
 
@@ -34,14 +34,14 @@ impl fmt::Display for Precision {
     }
 }
 
-/// What grpo-core makes of a case.
+/// Results of grpo-core for a case.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// [`grpo_loss`].
     pub loss: f64,
-    /// Its gradient from Burn's tape; 0 where the loss does not depend on an input.
+    /// Its gradient by Burn; 0 if the loss does not depend on an input.
     pub gradient: Gradient,
-    /// What the loss was made of.
+    /// Terms of the loss.
     pub terms: LossTerms,
 }
 
@@ -54,7 +54,7 @@ impl Outcome {
     }
 }
 
-/// The numbers of `case` as `precision` has them.
+/// Rounds the numbers of `case` to `precision`.
 pub fn rounded(case: &LossCase, precision: Precision) -> LossCase {
     let number = |value: f64| match precision {
         Precision::F64 => value,
@@ -75,10 +75,10 @@ pub fn rounded(case: &LossCase, precision: Precision) -> LossCase {
     }
 }
 
-/// Loss, gradient and statistics of a case on `device`, in tensors of `precision`.
+/// Computes loss, gradient and statistics of a case on `device` in `precision`.
 ///
 /// # Panics
-/// Where `device` has no tensors of that precision, or a quantity that the configuration needs is missing.
+/// Panics if `device` does not support the precision or a required quantity is missing.
 pub fn evaluate(
     case: &LossCase,
     config: &LossConfig,
@@ -130,7 +130,7 @@ fn packed(case: &LossCase, rows: &Rows) -> Vec<f64> {
     (0..case.rows()).flat_map(row).collect()
 }
 
-/// Gradients by row and token; 0 in padded places.
+/// Returns gradients by row and token; 0 in padding.
 fn unpacked(case: &LossCase, input: &Tensor<1>, gradients: &Gradients) -> Rows {
     let mut rows = vec![vec![0.0; case.width()]; case.rows()];
     let Some(gradient) = input.grad(gradients) else { return rows };

@@ -2,7 +2,7 @@
 //! directly. Read it from top to bottom; run it with `cargo run --example one_file`.
 //!
 //! A small transformer with first values learns to write drug-like molecules as SMILES. There is no file, no
-//! configuration and no micro-batch here; otherwise nothing is left out, and a test holds the weights of the first steps
+//! configuration and no micro-batch here; otherwise nothing is dropped, and a test holds the weights of the first steps
 //! equal to those of the trainer, bit for bit.
 
 use std::error::Error;

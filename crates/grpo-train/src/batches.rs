@@ -1,34 +1,35 @@
-//! Which items of a data set are trained on together.
+//! Batches of a data set.
 
 use std::cell::RefCell;
 
 use grpo_data::{CounterRng, EpochOrder, OrderPosition, Purpose};
 
-/// The batches of a training run over whole epochs, as indices of items. A batch is a function of the seed and the step.
+/// Batches of a training run over whole epochs, as indices of items. A batch is a function of seed
+/// and step.
 pub struct EpochBatches {
     items: usize,
     batch_size: usize,
     seed: u64,
-    /// By which the items of a batch are alike, if they are to be.
+    /// Lengths of the items, if batches consist of items of similar lengths.
     lengths: Option<Vec<usize>>,
-    /// The epoch that was looked at last, and its batches.
+    /// The current epoch and its batches.
     current: RefCell<(u32, Vec<Vec<usize>>)>,
 }
 
 impl EpochBatches {
-    /// Batches of items in a shuffled order.
+    /// Creates batches of items in shuffled order.
     ///
     /// # Panics
-    /// Without items, or with empty batches.
+    /// Panics without items or with empty batches.
     pub fn new(items: usize, batch_size: usize, seed: u64) -> Self {
         assert!(items > 0 && batch_size > 0, "batches of {batch_size} of {items} items");
         let current = RefCell::new((0, Vec::new()));
         Self { items, batch_size, seed, lengths: None, current }
     }
 
-    /// Batches of items of similar lengths, so that attention makes little padding where it has to make some (with dropout,
-    /// and without its fused version): windows of a shuffled epoch are sorted by length, cut into batches, and the batches
-    /// of a window are shuffled again.
+    /// Creates batches of items of similar lengths, which reduces padding in attention (needed with
+    /// dropout and without the fused version). Windows of a shuffled epoch are sorted by length and
+    /// cut into batches, which are shuffled again.
     ///
     /// # Panics
     /// As [`Self::new`].
@@ -36,17 +37,17 @@ impl EpochBatches {
         Self { lengths: Some(lengths.clone()), ..Self::new(lengths.len(), batch_size, seed) }
     }
 
-    /// Steps of an epoch. Every item is seen once; the last batch can be smaller.
+    /// Returns the steps of an epoch, which visits every item once; the last batch may be smaller.
     pub fn steps_per_epoch(&self) -> u64 {
         self.items.div_ceil(self.batch_size) as u64
     }
 
-    /// Epochs that are done after `steps` steps, with their fraction.
+    /// Returns the number of epochs after `steps` steps, with fraction.
     pub fn epochs(&self, steps: u64) -> f64 {
         steps as f64 / self.steps_per_epoch() as f64
     }
 
-    /// The items of step `step`, counted from 0.
+    /// Returns the items of step `step`, counted from 0.
     pub fn batch(&self, step: u64) -> Vec<usize> {
         let epoch = (step / self.steps_per_epoch()) as u32;
         let index = (step % self.steps_per_epoch()) as usize;
@@ -71,10 +72,10 @@ impl EpochBatches {
         let mut batches = Vec::new();
         for (window, items) in items.chunks(self.batch_size * BATCHES_OF_A_WINDOW).enumerate() {
             let mut items = items.to_vec();
-            items.sort_by_key(|&item| lengths[item]); // stable: ties stay in their shuffled order
+            items.sort_by_key(|&item| lengths[item]); // stable: ties keep their shuffled order
             let mut cut = cut(&items);
             for last in (1..cut.len()).rev() {
-                // The last word keeps these numbers apart from those of the order itself.
+                // The last word separates these numbers from those of the order itself.
                 let counter = [last as u32, window as u32, epoch, 1];
                 cut.swap(last, rng.below(counter, last as u64 + 1) as usize);
             }
@@ -107,12 +108,12 @@ mod tests {
 
         assert_ne!(first, epoch(1));
         assert_eq!(first, epoch(0));
-        // Not in the order of length, which would make the loss swing.
+        // Batches ordered by length would make the loss oscillate.
         let firsts: Vec<usize> = first.iter().map(|b| lengths[b[0]]).collect();
         assert!(!firsts.is_sorted());
     }
 
-    /// As one walk over the items has them.
+    /// Compares with the order of a plain iterator over the epochs.
     #[test]
     fn batches_follow_the_order_of_the_epochs() {
         let batches = EpochBatches::new(10, 4, 7);

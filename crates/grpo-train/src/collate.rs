@@ -1,4 +1,4 @@
-//! From completions to micro-batches: what a model reads, and which of its outputs are scored how.
+//! Packs completions into micro-batches: the input of the model and the outputs to score.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,26 +11,28 @@ use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{Dropout, Forward, Frozen, LanguageModel, TokenBatch};
 
-/// Some completions of a step, packed for the model (docs/decisions/0013). An action is predicted by what the model makes of the token in front of it,
-/// or of the masked position that it was drawn for.
+/// Some completions of a step, packed for the model (docs/decisions/0013). An action is predicted
+/// by the hidden state of the preceding token, or of the masked position that it fills.
 pub(crate) struct MicroBatch {
-    /// Which of the step's completions they are.
+    /// Indices of the completions in the step.
     pub(crate) places: Range<usize>,
-    /// What the sampler recorded, `[n]`.
+    /// Log-probabilities recorded by the sampler, `[n]`.
     pub(crate) sampling_logprobs: Vec<f64>,
-    /// The completion that each action belongs to, `[n]`.
+    /// Index of each action's completion, `[n]`.
     pub(crate) sequences: Vec<usize>,
-    /// All but the last token of each completion, or all of a masked text; a prompt is there once for its group.
+    /// All but the last token of each completion, or a whole masked text. A prompt occurs once per
+    /// group.
     inputs: TokenBatch,
-    /// The rows of `inputs` that predict actions, `[n]`: nothing else is scored.
+    /// Rows of `inputs` that predict actions, `[n]`; only these are scored.
     rows: Vec<usize>,
     targets: Targets,
 }
 
-/// Shorter prompts are computed for each completion: what they would save is less than what it costs to keep them apart.
+/// Shorter prompts are computed per completion, because separating them would cost more than it
+/// saves.
 const SHARED_PROMPT: usize = 4;
 
-/// Cuts the completions of a step where the tokens of a micro-batch would be more than `tokens`.
+/// Splits the completions of a step into micro-batches of at most `tokens` tokens.
 pub(crate) fn micro_batches(
     completions: &[&Completion],
     tokens: usize,
@@ -57,13 +59,13 @@ pub(crate) fn micro_batches(
     micro_batches
 }
 
-/// What the model reads of a completion.
+/// The model input of a completion.
 struct Read<'a> {
-    /// What its group has in common, computed once for it: a prompt, or a masked text.
+    /// Tokens shared with its group and computed once: a prompt, or a masked text.
     shared: Cow<'a, [u32]>,
-    /// What stands behind it.
+    /// Tokens after the shared ones.
     own: &'a [u32],
-    /// Of each token that is read, whether it predicts an action.
+    /// For each input token, whether its hidden state predicts an action.
     predicts: &'a [bool],
 }
 
@@ -88,7 +90,8 @@ impl<'a> Read<'a> {
     }
 }
 
-/// Of each token that is read of a completion, whether it predicts an action: the one in front of it, or the masked position itself.
+/// For each input token, whether its hidden state predicts an action: the token before the action,
+/// or the masked position.
 fn predicts(completion: &Completion) -> &[bool] {
     match completion.sampled_under().mask_id {
         Some(_) => completion.action_mask(),
@@ -96,17 +99,17 @@ fn predicts(completion: &Completion) -> &[bool] {
     }
 }
 
-/// What the model reads of some completions.
+/// The packed model input of some completions.
 #[derive(Default)]
 struct Packed<'a> {
     inputs: TokenBatch,
-    /// What was pushed last to be shared, and its sequence.
+    /// The shared tokens that were pushed last, and their sequence.
     shared: Option<(Cow<'a, [u32]>, usize)>,
     rows: Vec<usize>,
 }
 
 impl<'a> Packed<'a> {
-    /// Tokens that a completion would add.
+    /// Returns the number of tokens that a completion adds.
     fn needed(&self, read: &Read<'_>) -> usize {
         let is_there = self.shared.as_ref().is_some_and(|(shared, _)| *shared == read.shared);
         read.tokens() - if is_there { read.shared.len() } else { 0 }
@@ -141,7 +144,7 @@ impl<'a> Packed<'a> {
 }
 
 impl MicroBatch {
-    /// Of `completions`, which begin at place `first` of the step.
+    /// Packs `completions`, which start at index `first` of the step.
     fn new(
         first: usize,
         completions: &[&Completion],
@@ -162,24 +165,25 @@ impl MicroBatch {
         }
     }
 
-    /// A forward pass of the policy, on the tape; with `checkpointing`, its blocks are computed once more on the way
-    /// back.
+    /// Computes hidden states of the policy with autodiff. With `checkpointing`, blocks are
+    /// recomputed in the backward pass.
     pub(crate) fn forward<M: LanguageModel>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
         policy.forward(&self.inputs, &mut Dropout::off(), checkpointing)
     }
 
-    /// Scores of the policy from its hidden states, on the tape, `[n]`.
+    /// Computes differentiable scores from the policy's hidden states, `[n]`.
     pub(crate) fn score_policy<M: LanguageModel>(&self, policy: &M, hidden: &Tensor<2>) -> Scores {
         score(self.of_actions(hidden.clone()), &policy.head(), &self.targets)
     }
 
-    /// Scores of a frozen model, `[n]`.
+    /// Computes scores of a frozen model, `[n]`.
     pub(crate) fn score_frozen<M: LanguageModel>(&self, model: &Frozen<M>) -> Scores {
         let hidden = self.of_actions(model.hidden(&self.inputs, None));
         score(hidden, &model.head(), &self.targets)
     }
 
-    /// Scores of the policy and its exact KL to the reference, on the tape, `[n]`; through logits.
+    /// Computes differentiable scores of the policy and its exact KL to the reference, `[n]`, from
+    /// logits.
     pub(crate) fn score_against<M: LanguageModel>(
         &self,
         policy: &M,
@@ -187,7 +191,7 @@ impl MicroBatch {
         reference: &Frozen<M>,
     ) -> (Scores, Tensor<1>) {
         let logits = policy.head().logits(self.of_actions(hidden.clone()));
-        // Constants on the policy's device: an autodiff device, if it is one.
+        // Constants on the policy's device, which may be an autodiff device.
         let ref_logits = self.frozen_logits(reference);
         let ref_logits =
             if policy.device().is_autodiff() { Tensor::from_inner(ref_logits) } else { ref_logits };
@@ -195,12 +199,12 @@ impl MicroBatch {
         (score_logits(logits, &self.targets), kl)
     }
 
-    /// As [`Self::score_frozen`], through logits.
+    /// As [`Self::score_frozen`], from logits.
     pub(crate) fn score_frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Scores {
         score_logits(self.frozen_logits(model), &self.targets)
     }
 
-    /// Exact KL of one frozen model to another, `[n]`.
+    /// Computes the exact KL between two frozen models, `[n]`.
     pub(crate) fn frozen_kl<M: LanguageModel>(
         &self,
         policy: &Frozen<M>,
@@ -213,14 +217,14 @@ impl MicroBatch {
         model.logits(self.of_actions(model.hidden(&self.inputs, None)))
     }
 
-    /// `[tokens, width]` → `[n, width]`.
+    /// Selects the rows of actions: `[tokens, width]` → `[n, width]`.
     fn of_actions(&self, hidden: Tensor<2>) -> Tensor<2> {
         let rows = indices(self.rows.iter().copied(), &hidden.device());
         gather_rows(hidden, rows)
     }
 }
 
-/// The actions of all completions, in their order, and the distributions that they were drawn from.
+/// Returns the actions of all completions in order, with their sampling distributions.
 fn targets(completions: &[&Completion], vocabulary: usize) -> Targets {
     let under = completions[0].sampled_under();
     let alike = completions.iter().map(|completion| completion.sampled_under()).all(|other| {
@@ -245,7 +249,7 @@ fn targets(completions: &[&Completion], vocabulary: usize) -> Targets {
     targets
 }
 
-/// The ids in front of each action.
+/// Returns the ids in front of each action.
 fn seen(completion: &Completion, vocabulary: usize) -> Vec<TokenSet> {
     let mut before = BTreeSet::new();
     let mut sets = Vec::with_capacity(completion.actions());
@@ -279,7 +283,8 @@ mod tests {
         })
     }
 
-    /// Groups of completions behind prompts that are often equal to the one before, or begin like it.
+    /// Groups of completions. Prompts are often equal to the previous one or share a prefix with
+    /// it.
     fn completions() -> impl Strategy<Value = Vec<Completion>> {
         let group = (0..3_u32, 1..13_usize, proptest::collection::vec(1..20_usize, 1..6));
         proptest::collection::vec(group, 1..8).prop_map(|groups| {
@@ -298,7 +303,7 @@ mod tests {
         })
     }
 
-    /// Tokens that some completions need together: each its own, and a prompt once where neighbours share it.
+    /// Number of tokens of some completions when neighbours share their prompt.
     fn tokens_of(completions: &[&Completion]) -> usize {
         let inputs = |completion: &Completion| completion.ids().len() - 1;
         let mut shared: Option<&[u32]> = None;
@@ -333,9 +338,9 @@ mod tests {
                 let tokens = micro.inputs.tokens();
                 prop_assert_eq!(tokens, tokens_of(&all[first..next]));
                 prop_assert!(tokens <= budget || completions.len() == 1);
-                // The next one had no room any more.
+                // The next completion did not fit.
                 prop_assert!(next == all.len() || tokens_of(&all[first..=next]) > budget);
-                // Each action is predicted by the token in front of it.
+                // Each action is predicted by the preceding token.
                 let ids = micro.inputs.flat_ids(&Device::flex()).into_data();
                 let ids: Vec<u32> = ids.iter::<i64>().map(|id| id as u32).collect();
                 let read: Vec<u32> = micro.rows.iter().map(|&row| ids[row]).collect();

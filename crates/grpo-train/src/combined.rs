@@ -1,4 +1,4 @@
-//! What a GRPO step learns besides: examples, and to keep the completions of a prompt diverse.
+//! Auxiliary losses of a GRPO step: supervised examples, and diversity of completions.
 
 use grpo_data::ConfigFault;
 use std::path::PathBuf;
@@ -16,14 +16,15 @@ use crate::pretrain::{Weights, cross_entropy};
 use crate::supervised::{Cut, GradientSum};
 use crate::{TrainError, diversity_measure};
 
-/// The section `[combined]`: what is minimised is `α · cross-entropy + β · L_GRPO − λ · D`.
+/// The section `[combined]`: minimises `α · cross-entropy + β · L_GRPO − λ · D`.
 ///
-/// The cross-entropy is of a batch of examples; D is the mean diversity of a prompt's completions, and its gradient is
-/// estimated from those that the step sampled, as in polychromic supervised training.
+/// The cross-entropy is that of a batch of examples. D is the mean diversity of a prompt's
+/// completions; its gradient is estimated from the completions of the step, as in polychromic
+/// supervised training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CombinedConfig {
-    /// The examples, in a file as supervised training reads them.
+    /// File of examples, as in supervised training.
     pub file: PathBuf,
     /// α.
     #[serde(default = "default_supervised")]
@@ -34,16 +35,16 @@ pub struct CombinedConfig {
     /// λ.
     #[serde(default = "default_diversity")]
     pub diversity_weight: f64,
-    /// What diversity is.
+    /// The measure of diversity.
     #[serde(default)]
     pub measure: DiversityMeasure,
-    /// What makes vectors of texts, for the measure `semantic`.
+    /// Embedder of texts, for the measure `semantic`.
     pub embedder: Option<EmbedderConfig>,
-    /// Examples of an optimizer step.
+    /// Examples per optimizer step.
     #[serde(default = "default_batch_size")]
     pub batch_size: usize,
-    /// One of so many optimizer steps has all three terms; the others behind it have the cross-entropy alone, and cost
-    /// no completions.
+    /// Only one of this many optimizer steps has all three terms. The other steps have the
+    /// cross-entropy alone and need no completions.
     #[serde(default = "default_every")]
     pub every: u32,
 }
@@ -69,7 +70,7 @@ const SECTION: &str = "combined";
 impl CombinedConfig {
     pub(crate) fn check(&self, updates_per_rollout: u32) -> Result<(), ConfigFault> {
         in_range("combined.supervised_weight", self.supervised_weight, 0.0..=1e6)?;
-        // Without GRPO there would be nothing to sample for: that is supervised training.
+        // Without GRPO there is nothing to sample for; supervised training does that.
         in_range("combined.grpo_weight", self.grpo_weight, 1e-6..=1e6)?;
         in_range("combined.diversity_weight", self.diversity_weight, 0.0..=1e6)?;
         in_range("combined.batch_size", self.batch_size as f64, 1.0..=1e6)?;
@@ -84,12 +85,12 @@ impl CombinedConfig {
                 "set combined.every to 1, or give the examples a weight",
             ));
         }
-        // The estimate of D's gradient is for what the policy itself sampled, and after an update it is another one.
+        // The estimate of D's gradient is valid for the sampling policy, which an update changes.
         if updates_per_rollout != 1 {
             return Err(ConfigFault::new(
                 "",
                 format!(
-                    "train.updates_per_rollout = {updates_per_rollout} does not go with [combined]: its diversity term is for what the policy itself sampled, so that each rollout has one update"
+                    "train.updates_per_rollout = {updates_per_rollout} is not possible with [combined]: its diversity term is valid only for samples of the current policy, so each rollout has one update"
                 ),
                 "set it to 1, and use combined.every for more optimizer steps",
             ));
@@ -97,10 +98,10 @@ impl CombinedConfig {
         diversity_measure::check(SECTION, self.measure, self.embedder.as_ref())
     }
 
-    /// What it needs to be part of a training; the model of an embedder is read, and lives on `device`.
+    /// Builds the auxiliary losses. The model of an embedder is loaded on `device`.
     ///
     /// # Errors
-    /// No examples; an embedder that cannot be built.
+    /// Returns an error if there are no examples or if the embedder cannot be built.
     pub fn build(&self, examples: Vec<Example>, device: &Device) -> Result<Combined, TrainError> {
         if examples.is_empty() {
             let message = format!("combined.file: {} has no example", self.file.display());
@@ -120,14 +121,14 @@ pub struct Combined {
     diversity: Diversity,
 }
 
-/// What the terms of a step were.
+/// Values of the terms of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CombinedTerms {
-    /// Mean cross-entropy of the examples beside the completions, in nats a token.
+    /// Mean cross-entropy of the examples in the step with completions, in nats per token.
     pub supervised_loss: f64,
-    /// The same over all optimizer steps of the step, those among them that have examples alone.
+    /// The same over all optimizer steps of the step, including those with examples alone.
     pub mean_supervised_loss: f64,
-    /// The loss of GRPO.
+    /// The GRPO loss.
     pub grpo_loss: f64,
     /// D of the step's completions.
     pub diversity: f64,
@@ -138,14 +139,14 @@ impl Combined {
         &self.config
     }
 
-    /// `α · cross-entropy + β · L_GRPO − λ · D`.
+    /// Returns `α · cross-entropy + β · L_GRPO − λ · D`.
     pub(crate) fn loss(&self, terms: &CombinedTerms) -> f64 {
         let CombinedConfig { supervised_weight, grpo_weight, diversity_weight, .. } = &self.config;
         supervised_weight * terms.supervised_loss + grpo_weight * terms.grpo_loss
             - diversity_weight * terms.diversity
     }
 
-    /// The cross-entropy of batch `index` of the run; adds the gradient of α times it.
+    /// Returns the cross-entropy of batch `index` of the run and adds α times its gradient.
     pub(crate) fn supervise<M: LanguageModel>(
         &self,
         policy: &M,
@@ -156,12 +157,12 @@ impl Combined {
     ) -> Result<f64, TrainError> {
         let batch = self.batch(seed, index);
         let weights = Weights { loss: self.config.supervised_weight, entropy: None };
-        // Without dropout, as all that GRPO learns.
+        // Without dropout, as in the GRPO loss.
         let taught = cross_entropy(policy, &batch, weights, cut, &mut Dropout::off(), gradients)?;
         Ok(taught.loss)
     }
 
-    /// D of the step's completions; adds the gradient of −λ·D.
+    /// Returns D of the step's completions and adds the gradient of −λ·D.
     pub(crate) fn diversify<M: LanguageModel>(
         &self,
         policy: &M,
@@ -175,7 +176,7 @@ impl Combined {
         Ok(contributions.score)
     }
 
-    /// Batch `index` of the run: the examples in the shuffled order of one epoch behind another.
+    /// Returns batch `index` of the run. Epochs of shuffled examples follow each other.
     fn batch(&self, seed: u64, index: u64) -> Vec<&Example> {
         let (size, length) = (self.config.batch_size as u64, self.examples.len());
         let position = OrderPosition::after(index * size, length);

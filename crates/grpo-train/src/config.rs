@@ -1,4 +1,4 @@
-//! Settings of a GRPO run, read from TOML and checked once.
+//! Settings of a GRPO run.
 
 use std::sync::Arc;
 
@@ -17,40 +17,40 @@ use crate::{
     WarmupCosine, default_guards,
 };
 
-/// The sections of a configuration that the training itself needs.
+/// The sections of a configuration that the training needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrpoConfig {
-    /// How long, how many, how often.
+    /// Numbers of steps, prompts and completions.
     pub train: TrainConfig,
-    /// What tokens are drawn from.
+    /// The sampling distribution.
     pub sampling: SamplingConfig,
-    /// A bonus for completions that are unlike the others of their group.
+    /// A bonus for completions that differ from the others of their group.
     pub diversity_bonus: Option<DiversityBonusConfig>,
-    /// What is learned besides.
+    /// Auxiliary losses.
     pub combined: Option<CombinedConfig>,
-    /// How rewards become advantages.
+    /// How advantages are computed from rewards.
     #[serde(default)]
     pub advantage: AdvantageSettings,
     /// The loss.
     #[serde(default)]
     pub loss: LossSettings,
-    /// What makes the coefficient of the KL penalty follow the KL; without it, it stays what it is.
+    /// Adapts the coefficient of the KL penalty; constant without this section.
     pub kl_controller: Option<KlController>,
-    /// What holds the policy back, and when that changes.
+    /// The reference policy and when it is updated.
     #[serde(default)]
     pub reference: ReferenceSettings,
-    /// What is done where a metric leaves its range; without it [`default_guards`].
+    /// Actions on metrics that leave their range; [`default_guards`] without this section.
     pub guards: Option<Vec<GuardConfig>>,
-    /// What is done where the sampler is not the trainer.
+    /// Action if the sampler's log-probabilities differ from the trainer's.
     #[serde(default)]
     pub sampler_check: SamplerCheck,
     /// AdamW.
     pub optimizer: OptimizerConfig,
-    /// The learning rate over the run.
+    /// The learning-rate schedule.
     #[serde(default)]
     pub schedule: ScheduleConfig,
-    /// When the training is evaluated.
+    /// When the policy is evaluated.
     #[serde(default)]
     pub eval: EvalConfig,
 }
@@ -59,30 +59,29 @@ pub struct GrpoConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Rollouts, each followed by its updates.
+    /// Number of rollouts, each followed by its updates.
     pub steps: u32,
-    /// Groups of a step.
+    /// Groups per step.
     pub prompts_per_step: u32,
-    /// Completions of a group (k).
+    /// Completions per group (k).
     pub group_size: usize,
-    /// Optimizer steps on each rollout (μ).
+    /// Optimizer steps per rollout (μ).
     #[serde(default = "default_updates")]
     pub updates_per_rollout: u32,
-    /// Tokens that are computed at the same time in an update, a shared prompt counted once; decides memory, not the
-    /// result. A completion that has more is computed alone.
+    /// Tokens of a micro-batch, with a shared prompt counted once. Affects memory, not the result.
+    /// A longer completion is computed alone.
     #[serde(default = "default_micro_batch_tokens")]
     pub micro_batch_tokens: usize,
-    /// What is in a block of the model is computed once more on the way back, instead of being kept: less memory, a
-    /// third more time.
+    /// Recomputes the blocks of the model in the backward pass: less memory, a third more time.
     #[serde(default)]
     pub activation_checkpointing: bool,
-    /// Seconds that the reward of a step may take.
+    /// Seconds allowed for the reward of a step.
     #[serde(default = "default_reward_time_limit")]
     pub reward_time_limit: f64,
-    /// Times that guards may send the run back to a checkpoint.
+    /// How often guards may roll the run back to a checkpoint.
     #[serde(default = "default_max_roll_backs")]
     pub max_roll_backs: u32,
-    /// The run stops where the reward fails for more than this part of a step's completions.
+    /// The run stops if the reward fails for a larger fraction of a step's completions.
     #[serde(default = "default_max_failed")]
     pub max_failed_rewards: f64,
 }
@@ -107,25 +106,26 @@ fn default_max_failed() -> f64 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingConfig {
-    /// Logits are divided by this.
+    /// Divisor of the logits.
     pub temperature: f32,
-    /// Draws are from the most probable tokens only; scoring then uses the same ones.
+    /// Samples from the most probable tokens only. Scoring uses the same tokens.
     pub top_k: Option<usize>,
-    /// Draws are from the fewest most probable tokens that have this probability together.
+    /// Samples from the fewest most probable tokens with this total probability.
     pub top_p: Option<f32>,
-    /// Draws are from the tokens with at least this part of the largest probability.
+    /// Samples from tokens with at least this fraction of the largest probability.
     pub min_p: Option<f32>,
-    /// Above 1 it makes tokens rarer that a sequence has already.
+    /// Above 1 it makes tokens that occurred in the sequence less probable.
     pub repetition_penalty: Option<f32>,
-    /// Longest completion, in tokens, its end mark among them; where masked positions are filled, the most that a text can have.
+    /// Largest length of a completion in tokens, including the end mark. If masked positions are
+    /// filled, the largest length of a text.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_new_tokens: usize,
-    /// Strings that end a completion, besides the end mark. The token that completes one is its last, and stays part
-    /// of it.
+    /// Strings that end a completion, in addition to the end mark. The last token remains part of
+    /// the completion.
     pub stop: Vec<String>,
-    /// Completions that are sampled at the same time; decides speed and memory.
+    /// Completions sampled at the same time. Affects speed and memory.
     pub batch_size: usize,
-    /// What the policy's matrices are rounded to while it samples. In anything but f32 it is another policy, so that
+    /// Precision of the policy's matrices during sampling. Anything but f32 changes the policy, so
     /// the loss must be corrected.
     pub weights: WeightPrecision,
 }
@@ -153,7 +153,7 @@ fn is_zero(value: &usize) -> bool {
 }
 
 impl SamplingConfig {
-    /// The part of the section that is about the distribution, without the ids of `forbidden`.
+    /// Returns the settings of the distribution, without the `forbidden` ids.
     pub fn settings(&self, forbidden: &[u32]) -> SamplingSettings {
         SamplingSettings {
             temperature: self.temperature,
@@ -165,10 +165,10 @@ impl SamplingConfig {
         }
     }
 
-    /// The distribution over a vocabulary of `vocabulary` tokens, without the ids of `forbidden`.
+    /// Returns the distribution over `vocabulary` tokens, without the `forbidden` ids.
     ///
     /// # Errors
-    /// What [`SamplingSettings::checked`] refuses.
+    /// As [`SamplingSettings::checked`].
     pub fn distribution(
         &self,
         vocabulary: usize,
@@ -185,7 +185,8 @@ impl SamplingConfig {
 pub struct ScheduleConfig {
     /// Steps of linear warm-up.
     pub warmup_steps: u32,
-    /// The learning rate falls along a half cosine to this part of its highest value; 1 keeps it constant.
+    /// Final learning rate of the half cosine as a fraction of the highest; 1 keeps the rate
+    /// constant.
     pub floor: f64,
 }
 
@@ -196,10 +197,10 @@ impl Default for ScheduleConfig {
 }
 
 impl GrpoConfig {
-    /// Checks all ranges once.
+    /// Checks all ranges.
     ///
     /// # Errors
-    /// The first key that is out of its range.
+    /// Returns the first key that is out of range.
     pub fn check(&self) -> Result<(), ConfigFault> {
         let train = &self.train;
         in_range("train.steps", f64::from(train.steps), 1.0..=1e9)?;
@@ -219,8 +220,12 @@ impl GrpoConfig {
         in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
         self.advantages()?;
-        let warmup = f64::from(self.schedule.warmup_steps);
-        in_range("schedule.warmup_steps", warmup, 0.0..=f64::from(train.steps))?;
+        let warmup = self.schedule.warmup_steps;
+        if warmup > train.steps {
+            let (key, expected) =
+                ("schedule.warmup_steps", format!("0 to {} (train.steps)", train.steps));
+            return Err(ConfigFault::out_of_range(key, warmup.into(), &expected));
+        }
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
         let loss = self.loss.resolve()?;
         let updates = train.updates_per_rollout;
@@ -228,7 +233,7 @@ impl GrpoConfig {
             return Err(ConfigFault::new(
                 "train.updates_per_rollout",
                 format!(
-                    "train.updates_per_rollout = {updates}: the reinforce surrogate has no importance ratio, so that every update but the first would be off-policy and not corrected"
+                    "train.updates_per_rollout = {updates}: the reinforce surrogate has no importance ratio, so every update but the first would be off-policy without correction"
                 ),
                 "set it to 1, or choose a loss with a ratio",
             ));
@@ -249,7 +254,7 @@ impl GrpoConfig {
                     format!(
                         "kl_controller.horizon = {horizon} is less than the {completions} completions of a step"
                     ),
-                    "a horizon of some steps follows the KL without swinging",
+                    "a horizon of several steps follows the KL without oscillating",
                 ));
             }
         }
@@ -266,7 +271,7 @@ impl GrpoConfig {
         self.optimizer.check("optimizer")
     }
 
-    /// A policy that samples with rounded weights is above any tolerance that would find a fault.
+    /// A policy that samples with rounded weights exceeds any tolerance that would detect a fault.
     fn refuse_uncorrected(&self) -> Result<(), ConfigFault> {
         let weights = self.sampling.weights;
         let above = self.sampler_check.resolved(self.loss.mismatch).above;
@@ -282,30 +287,30 @@ impl GrpoConfig {
         Ok(())
     }
 
-    /// Whether a reference that has become another one may have to be that of the start again.
+    /// Returns whether a reference that was updated may have to be reset to the initial one.
     pub(crate) fn can_move_back(&self) -> bool {
         let goes_back = |guard: &GuardConfig| guard.action == GuardAction::RollBack;
         self.reference.follows() && self.guards().iter().any(goes_back)
     }
 
-    /// The guards of the run, with all that counts written out.
+    /// Returns the guards of the run with all values filled in.
     pub fn guards(&self) -> Vec<GuardConfig> {
         let guards = self.guards.clone().unwrap_or_else(default_guards);
         guards.iter().map(GuardConfig::resolved).collect()
     }
 
-    /// How rewards become advantages: the section, or what the loss preset says.
+    /// Returns the settings of advantages: those of the section, or of the loss preset.
     ///
     /// # Errors
-    /// What [`AdvantageConfig::checked`] refuses.
+    /// As [`AdvantageConfig::checked`].
     pub fn advantages(&self) -> Result<AdvantageConfig, ConfigFault> {
         self.advantage.resolve(self.loss.preset)
     }
 
-    /// How the completions of a step are sampled.
+    /// Creates the engine that samples the completions of a step.
     ///
     /// # Errors
-    /// Settings that do not fit the model.
+    /// Returns an error if the settings do not fit the model.
     pub fn sampler<M: LanguageModel>(
         &self,
         policy: &M,
@@ -328,7 +333,7 @@ impl GrpoConfig {
         Ok(actions.rollout(policy, &request)?)
     }
 
-    /// The learning rate of `step`, from 0. The first step of a warm-up already moves.
+    /// Returns the learning rate of `step`, from 0. The first step of a warm-up has a rate above 0.
     pub fn learning_rate(&self, step: u32) -> f64 {
         let schedule = WarmupCosine {
             warmup: f64::from(self.schedule.warmup_steps),

@@ -1,4 +1,4 @@
-//! A bonus for completions that are unlike the others of their group.
+//! A bonus for completions that differ from the others of their group.
 
 use burn::tensor::Device;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome};
@@ -10,34 +10,36 @@ use crate::TrainError;
 use crate::diversity_measure::{build, check};
 use crate::error::in_range;
 
-/// The section `[diversity_bonus]`: advantages are computed from `r_i + weight · d_i`, with d_i the mean distance of
-/// completion i to the others of its group ([`Diversity::of_each`]). The reward itself stays as it is.
+/// The section `[diversity_bonus]`. Advantages are computed from `r_i + weight · d_i`, with d_i the
+/// mean distance of completion i to the others of its group ([`Diversity::of_each`]). The reward
+/// itself does not change.
 ///
-/// It is reward shaping: what is added to the loss as a number has no gradient. A completion that has no reward, or is
-/// invalid ([`Outcome::is_valid`]), gets no bonus: it would be paid for being unlike those that are right.
+/// The bonus is reward shaping: it has no gradient of its own. A completion without a reward, or an
+/// invalid one ([`Outcome::is_valid`]), gets no bonus, because being different from valid
+/// completions must not pay.
 ///
-/// Where no vector can be made of a completion, the run ends, and it is not that completion alone that has no score: the
-/// distances of all of its group are not known then. Only an encoder whose numbers are not finite comes to that, so that
-/// the next completion would be no better. No program of the user's is asked, so that there is no time limit.
+/// If a completion cannot be embedded, the run ends, because the distances of its whole group are
+/// unknown. This happens only if an encoder returns non-finite numbers, so later completions would
+/// fail too. No user program is involved, so there is no time limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiversityBonusConfig {
-    /// What a distance of 1 is worth.
+    /// Bonus for a distance of 1.
     pub weight: f64,
-    /// Which distance.
+    /// The measure of distance.
     #[serde(default)]
     pub measure: DiversityMeasure,
-    /// What makes vectors of texts, for the measure `semantic`.
+    /// Embedder of texts, for the measure `semantic`.
     pub embedder: Option<EmbedderConfig>,
 }
 
 const SECTION: &str = "diversity_bonus";
 
 impl DiversityBonusConfig {
-    /// The bonus; the model of an embedder is read, and lives on `device`.
+    /// Builds the bonus. The model of an embedder is loaded on `device`.
     ///
     /// # Errors
-    /// An embedder that cannot be built.
+    /// Returns an error if the embedder cannot be built.
     pub fn build(&self, device: &Device) -> Result<DiversityBonus, TrainError> {
         let diversity = build(SECTION, self.measure, self.embedder.as_ref(), device)?;
         Ok(DiversityBonus::new(self.weight, diversity))
@@ -49,7 +51,7 @@ impl DiversityBonusConfig {
     }
 }
 
-/// The name of the bonus among metrics and the terms of what is maximised.
+/// Name of the bonus in metrics and among the terms of the objective.
 pub(crate) const BONUS: &str = "diversity_bonus";
 
 /// See [`DiversityBonusConfig`].
@@ -60,16 +62,16 @@ pub struct DiversityBonus {
 }
 
 impl DiversityBonus {
-    /// `weight` as in the section, by `diversity`'s measure.
+    /// Creates a bonus of the given weight.
     pub fn new(weight: f64, diversity: Diversity) -> Self {
         Self { weight, diversity }
     }
 
-    /// Sets the bonus of each sample whose completion is valid. A completion without a reward is still one that others can
-    /// be unlike.
+    /// Sets the bonus of each sample whose completion is valid. Completions without a reward still
+    /// count as others.
     ///
     /// # Errors
-    /// A text that no vector can be made of.
+    /// Returns an error if a text cannot be embedded.
     pub(crate) fn add(&self, groups: &mut [Group]) -> Result<(), TrainError> {
         for group in groups {
             let texts: Vec<&str> = group.samples.iter().map(|sample| &*sample.text).collect();
@@ -110,7 +112,7 @@ mod tests {
         group
     }
 
-    /// `w · mean_j (1 − cos_ij)` in loops, each group by itself; rewards stay as they are.
+    /// Compares with `w · mean_j (1 − cos_ij)` in loops; rewards do not change.
     #[test]
     fn what_is_unlike_its_group_has_a_larger_bonus() {
         let texts = ["red wine", "red vine", "a train", "a train", "no idea", "red"];

@@ -1,14 +1,15 @@
-//! A measure of diversity as sections of the configuration name it: `measure`, and `embedder` for the one that needs it.
+//! The keys `measure` and `embedder` of a configuration section.
 
 use burn::tensor::Device;
 use grpo_data::ConfigFault;
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::EmbedderConfig;
 
-/// Refuses an embedder that nothing asks, and a measure that lacks one; `section` has the two keys.
+/// Checks that an embedder is given if and only if the measure needs it; `section` contains the two
+/// keys.
 ///
 /// # Errors
-/// These, and settings of the embedder that cannot be.
+/// Also returns an error for invalid settings of the embedder.
 pub(crate) fn check(
     section: &'static str,
     measure: DiversityMeasure,
@@ -28,10 +29,10 @@ pub(crate) fn check(
     }
 }
 
-/// The measure; the model of an embedder is read, and lives on `device`.
+/// Builds the measure. The model of an embedder is loaded on `device`.
 ///
 /// # Errors
-/// As [`check`], and an embedder that cannot be read.
+/// As [`check`]; also if an embedder cannot be read.
 pub(crate) fn build(
     section: &'static str,
     measure: DiversityMeasure,

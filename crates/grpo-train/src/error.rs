@@ -1,4 +1,4 @@
-//! Why training cannot start or cannot go on.
+//! Errors of training.
 
 use std::ops::RangeInclusive;
 
@@ -8,20 +8,20 @@ use grpo_data::{ConfigFault, Sample, short_number};
 use grpo_model::ModelError;
 use grpo_rollout::RolloutError;
 
-/// A training that ended with a reason.
+/// An error that ends a training run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// A setting that cannot be used.
+    /// Invalid setting.
     #[error(transparent)]
     Config(#[from] ConfigFault),
-    /// A text that cannot be compared with others.
+    /// A text cannot be embedded.
     #[error(transparent)]
     Embed(#[from] grpo_eval::EmbedError),
-    /// Settings that cannot be sampled with, or a policy that cannot be sampled any more.
+    /// Sampling failed.
     #[error("sampling: {0}")]
     Rollout(RolloutError),
-    /// Rewards that no advantage can be made of.
+    /// Advantages cannot be computed from the rewards.
     #[error(transparent)]
     Advantage(#[from] AdvantageError),
     /// Too many rewards failed.
@@ -29,79 +29,79 @@ pub enum TrainError {
         "the reward failed for {failed} of {all} completions of {of}; the first reason: {reason}"
     )]
     Reward {
-        /// Completions that were not scored because of a failure.
+        /// Completions whose reward failed.
         failed: usize,
         /// All completions.
         all: usize,
-        /// The step or the evaluation that sampled them.
+        /// The step or evaluation.
         of: String,
-        /// The first failure.
+        /// Reason of the first failure.
         reason: String,
     },
-    /// A saved state that is not of this training, in one sentence.
+    /// A saved state belongs to another training run.
     #[error("{0}")]
     OtherState(String),
-    /// The training was asked to end.
+    /// Training was interrupted.
     #[error("the training was interrupted")]
     Interrupted,
-    /// The sampler computes something else than the trainer.
+    /// The sampler's log-probabilities differ from the trainer's.
     #[error("step {step}: the sampler recorded the log-probability {sampler:.6} at position {position} of prompt {prompt}, sample {sample}, and with the same weights the trainer computes {trainer:.6}, which is further than sampler_check.tolerance = {tolerance}; {}", what_to_do(*sampler, *trainer))]
     SamplerMismatch {
         /// Step, from 1.
         step: u64,
-        /// The prompt's place in the step, from 0.
+        /// Index of the prompt in the step.
         prompt: u32,
-        /// The completion's place in its group, from 0.
+        /// Index of the completion in its group.
         sample: u32,
-        /// The token's place in the sequence, from 0, behind the prompt's.
+        /// Index of the token in the sequence, including the prompt.
         position: usize,
-        /// What was recorded.
+        /// Log-probability recorded by the sampler.
         sampler: f64,
-        /// What it should be.
+        /// Log-probability computed by the trainer.
         trainer: f64,
-        /// How far apart the two may be.
+        /// Largest allowed difference.
         tolerance: f64,
     },
-    /// A number that is not finite any more. The weights of the step before are whole.
+    /// A number is not finite. The weights of the previous step are intact.
     #[error(
         "the {what} became {value}: training has diverged; lower the learning rate, or look at the data and the rewards"
     )]
     Diverged {
-        /// What.
+        /// The name of the number.
         what: &'static str,
         /// NaN or infinite.
         value: f64,
     },
-    /// Texts that nothing can be learned from.
+    /// Nothing can be learned from the data.
     #[error(transparent)]
     Data(#[from] grpo_data::DataError),
-    /// Data that the objective of a task can learn nothing from.
+    /// The objective of a task cannot use the data.
     #[error(transparent)]
     Objective(Box<dyn std::error::Error + Send + Sync>),
-    /// Logits that nothing can be drawn from.
+    /// The logits define no distribution.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
-    /// A reference that cannot follow the policy.
+    /// The reference cannot follow the policy.
     #[error(transparent)]
     Reference(#[from] ModelError),
-    /// What the caller does with progress (writing a line, saving a checkpoint) failed.
+    /// The observer failed, for example while writing a checkpoint.
     #[error(transparent)]
     Observer(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What helps against a sampler that is not the trainer.
+/// Returns a hint for a sampler mismatch.
 fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
     if (sampler - trainer).is_finite() {
-        "find out in what the two differ, or set sampler_check.above = \"correct\" to weigh the tokens of such a step by the quotient of the two"
+        "find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio"
     } else {
         "no weight corrects that: the model, or what computes it, is broken"
     }
 }
 
-/// Checks one number of a configuration.
+/// Checks that a number of the configuration is in `range`.
 ///
 /// # Errors
-/// It is outside of `range`; the error names `key`.
+/// The error names `key`.
 pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), ConfigFault> {
     if range.contains(&value) {
         return Ok(());
@@ -118,7 +118,7 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
 /// Returns the value of a loss, `[1]`.
 ///
 /// # Errors
-/// It is not finite.
+/// Returns an error if it is not finite.
 pub fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
     finite(f64::from(loss.into_scalar::<f32>()))
 }
@@ -126,19 +126,19 @@ pub fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
 /// Returns the value of a loss.
 ///
 /// # Errors
-/// It is not finite.
+/// Returns an error if it is not finite.
 pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
     if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }
 
-/// Returns the fault of a setting of `section` that tokens cannot be drawn with.
+/// Returns the error of an invalid sampling setting of `section`.
 pub fn distribution_fault(section: &str, fault: &grpo_logprob::DistributionError) -> ConfigFault {
     let key = format!("{section}.{}", fault.setting());
     ConfigFault::from_sentence(key, format!("{section}: {fault}"))
 }
 
 impl TrainError {
-    /// What does not fit in the state of a trainer.
+    /// Returns the error of a state that does not fit the trainer.
     pub(crate) fn other_state(fault: String) -> Self {
         Self::OtherState(format!("the state of the trainer does not fit: {fault}"))
     }
@@ -154,13 +154,15 @@ impl From<RolloutError> for TrainError {
     }
 }
 
-/// The fault of the `max_new_tokens` of `section`: prompts with completions do not fit the model.
+/// Returns the error of `max_new_tokens` in `section` if prompts and completions do not fit the
+/// model.
 pub(crate) fn length_fault(section: &str, fault: &RolloutError) -> ConfigFault {
     let key = format!("{section}.max_new_tokens");
     ConfigFault::from_sentence(key, format!("{section}: {fault}"))
 }
 
-/// Refuses samples of which more than the fraction `most` have a reward that failed; `of` says whose they are.
+/// Checks that rewards failed for at most the fraction `most` of the samples; `of` names the step
+/// or evaluation.
 ///
 /// # Errors
 /// [`TrainError::Reward`].

@@ -1,4 +1,4 @@
-//! When a training is evaluated, and when that ends it.
+//! When a run is evaluated, and early stopping.
 
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,13 @@ use crate::error::in_range;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvalConfig {
-    /// Steps from one evaluation to the next; 0 for none between the first and the last step.
+    /// Steps between evaluations; 0 for none between the first and the last step.
     pub every: u32,
-    /// The run ends after so many evaluations without a new best one; 0 for never.
+    /// The run ends after this many evaluations without a new best one; 0 for never.
     pub patience: u32,
-    /// What a new best one must be better by.
+    /// Smallest improvement of a new best evaluation.
     pub min_gain: f64,
-    /// Completions of each prompt. With 2 or more, how different they are is measured too.
+    /// Completions per prompt. With 2 or more, diversity is measured too.
     pub group_size: usize,
 }
 
@@ -28,7 +28,7 @@ impl Default for EvalConfig {
 impl EvalConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         in_range("eval.min_gain", self.min_gain, 0.0..=f64::MAX)?;
-        // Each is compared with each other.
+        // All pairs are compared.
         in_range("eval.group_size", self.group_size as f64, 1.0..=1e3)?;
         if self.patience > 0 && self.every == 0 {
             return Err(ConfigFault::new(
@@ -40,24 +40,24 @@ impl EvalConfig {
         Ok(())
     }
 
-    /// Whether there is one after `done` of `steps` steps.
+    /// Returns whether an evaluation is due after `done` of `steps` steps.
     pub(crate) fn is_due(&self, done: u32, steps: u32) -> bool {
         self.every > 0 && (done.is_multiple_of(self.every) || done == steps)
     }
 }
 
-/// The evaluations of a run so far: all that early stopping depends on.
+/// The best evaluation so far: the state of early stopping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluations {
-    /// Steps that were done at the best one, and its mean reward.
+    /// Steps done at the best evaluation, and its mean reward.
     pub best: Option<(u32, f64)>,
     /// Evaluations since then.
     pub since_best: u32,
 }
 
 impl Evaluations {
-    /// Takes note of one; whether it is the best so far. One without a reward is not.
+    /// Adds an evaluation and returns whether it is the best so far. One without a reward never is.
     pub(crate) fn observe(&mut self, done: u32, reward: Option<f64>, config: &EvalConfig) -> bool {
         let is_best = reward.is_some_and(|reward| {
             self.best.is_none_or(|(_, best)| reward > best && reward >= best + config.min_gain)
@@ -69,7 +69,7 @@ impl Evaluations {
         is_best
     }
 
-    /// Whether there was no better one for too long.
+    /// Returns whether early stopping applies.
     pub(crate) fn are_enough(&self, config: &EvalConfig) -> bool {
         config.patience > 0 && self.since_best >= config.patience
     }
@@ -103,7 +103,7 @@ mod tests {
         assert!(!seen.are_enough(&endless));
     }
 
-    /// Equal rewards are no gain, and with no gain asked for the last evaluation does not push out an equal one.
+    /// An equal reward is no improvement.
     #[test]
     fn an_equal_one_is_not_better() {
         let config = EvalConfig::default();

@@ -1,4 +1,4 @@
-//! A look at the policy from outside: completions of prompts that stay the same, that nothing is learned from.
+//! Evaluation of the policy: completions of fixed prompts that are not trained on.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,16 +13,16 @@ use grpo_rollout::{Actions, Rollout, StepKey};
 use crate::error::refuse_failures;
 use crate::{Decode, GrpoConfig, TrainError};
 
-/// Prompts, and how they are completed and judged; equal policies give equal completions.
+/// Prompts and how they are completed and scored. Equal policies give equal completions.
 pub struct Evaluation<M> {
     prompts: Vec<Prompt>,
     sampler: Arc<dyn Rollout<M>>,
     rewards: RewardRunner,
     decode: Decode,
     seed: u64,
-    /// Part of the completions that the reward may fail for.
+    /// Fraction of the completions whose reward may fail.
     max_failed: f64,
-    /// Completions of a prompt.
+    /// Completions per prompt.
     group_size: usize,
 }
 
@@ -31,15 +31,16 @@ pub struct Evaluation<M> {
 pub struct Evaluated {
     /// The scored samples of each prompt.
     pub groups: Vec<Group>,
-    /// Time that the evaluation took.
+    /// Duration of the evaluation.
     pub time: Duration,
 }
 
 impl<M: LanguageModel> Evaluation<M> {
-    /// Completions of each of `prompts`, as many as [`crate::EvalConfig::group_size`], sampled as `config` samples.
+    /// Creates an evaluation with [`crate::EvalConfig::group_size`] completions of each prompt,
+    /// sampled with the settings of `config`.
     ///
     /// # Errors
-    /// Settings that do not fit the model.
+    /// Returns an error if the settings do not fit the model.
     pub fn new(
         prompts: Vec<Prompt>,
         policy: &M,
@@ -51,7 +52,8 @@ impl<M: LanguageModel> Evaluation<M> {
     ) -> Result<Self, TrainError> {
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let sampler = config.sampler(policy, actions, config.eval.group_size, longest, &decode)?;
-        // As much time for each completion as in a step of the training, and no less altogether.
+        // The time limit per completion is that of a training step, with the step's limit as the
+        // minimum.
         let of_step = f64::from(config.train.prompts_per_step) * config.train.group_size as f64;
         let share = ((prompts.len() * config.eval.group_size) as f64 / of_step).max(1.0);
         let limit = Duration::from_secs_f64(config.train.reward_time_limit * share);
@@ -66,31 +68,31 @@ impl<M: LanguageModel> Evaluation<M> {
         })
     }
 
-    /// [`Self::of`] ends with [`TrainError::Interrupted`] soon after `flag` becomes true.
+    /// Makes [`Self::of`] end with [`TrainError::Interrupted`] soon after `flag` becomes true.
     pub(crate) fn interrupted_by(self, flag: Arc<AtomicBool>) -> Self {
         Self { sampler: self.sampler.interrupted_by(flag), ..self }
     }
 
-    /// What is completed.
+    /// Returns the prompts.
     pub fn prompts(&self) -> &[Prompt] {
         &self.prompts
     }
 
-    /// Completions of an evaluation.
+    /// Returns the number of completions.
     pub fn count(&self) -> usize {
         self.prompts.len() * self.group_size
     }
 
-    /// Looks at `policy`.
+    /// Evaluates `policy`.
     ///
     /// # Errors
-    /// A policy that cannot be sampled, or a reward that failed too often.
+    /// Returns an error if the policy cannot be sampled or the reward fails too often.
     pub fn of(&self, policy: &M) -> Result<Evaluated, TrainError> {
         let started = Instant::now();
         let (seed, purpose) = (self.seed, Purpose::Evaluation);
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };
         let mut groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
-        self.rewards.score_groups(&mut groups, &*self.decode);
+        self.rewards.score_groups(&mut groups, None, &*self.decode);
         let evaluated = Evaluated { groups, time: started.elapsed() };
         refuse_failures(evaluated.samples(), self.max_failed, || "an evaluation".to_owned())?;
         Ok(evaluated)
@@ -98,18 +100,18 @@ impl<M: LanguageModel> Evaluation<M> {
 }
 
 impl Evaluated {
-    /// The samples of all prompts, prompt by prompt.
+    /// Iterates over the samples, prompt by prompt.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> + Clone {
         self.groups.iter().flat_map(|group| &group.samples)
     }
 
-    /// Mean reward over the completions that have one; `None` without any.
+    /// Returns the mean reward of the scored completions, or `None` without any.
     pub fn reward(&self) -> Option<f64> {
         let rewards: Vec<f64> = self.samples().filter_map(Sample::reward).collect();
         (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64)
     }
 
-    /// How different the completions of each prompt are; `None` where each has one.
+    /// Returns the diversity of each prompt's completions, or `None` with one completion each.
     pub fn diversity(&self) -> Option<Vec<GroupDiversity>> {
         let of = |group: &Group| {
             let texts: Vec<&str> = group.samples.iter().map(|sample| &*sample.text).collect();
@@ -119,19 +121,20 @@ impl Evaluated {
         has_several.then(|| self.groups.iter().map(of).collect())
     }
 
-    /// Fraction of the completions that have no word: what is empty is unlike nothing, and so looks diverse.
+    /// Returns the fraction of completions without words. Empty completions share nothing and would
+    /// look diverse.
     pub fn empty(&self) -> f64 {
         let empty = self.samples().filter(|sample| words(&sample.text).next().is_none()).count();
         empty as f64 / self.samples().count() as f64
     }
 }
 
-/// How different completions of one prompt are.
+/// Diversity of the completions of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupDiversity {
-    /// Mean BLEU of each against the others, with up to four words in a row ([`self_bleu`]): 1 where all are alike.
+    /// Mean 4-gram BLEU of each completion against the others ([`self_bleu`]); 1 if all are equal.
     pub self_bleu: f64,
-    /// Pairs of words that are distinct, of all ([`distinct`]).
+    /// Distinct pairs of words as a fraction of all pairs ([`distinct`]).
     pub distinct_2: f64,
 }
 
@@ -142,9 +145,9 @@ mod tests {
     use super::*;
     use crate::test_groups::group;
 
-    /// A policy that says nothing has the self-BLEU of the most diverse one.
+    /// Empty completions have the self-BLEU of diverse ones, so they are counted separately.
     #[test]
-    fn empty_completions_are_counted_beside_their_diversity() {
+    fn counts_empty_completions_separately() {
         let groups = [["so it goes on", "so it goes on"], ["", " "]].map(|texts| {
             let mut group = group(vec![Outcome::Abstained; 2]);
             let samples = group.samples.iter_mut().zip(texts);

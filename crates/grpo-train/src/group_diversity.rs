@@ -1,4 +1,4 @@
-//! How diverse the completions of a prompt are, as a term of a loss: the score-function gradient.
+//! The score-function gradient of the diversity of a prompt's completions.
 
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{Completion, Group};
@@ -10,20 +10,20 @@ use crate::collate::micro_batches;
 use crate::error::finite_loss;
 use crate::supervised::{Cut, GradientSum};
 
-/// What each completion adds to the diversity of its group.
+/// Contribution of each completion to the diversity of its group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Contributions {
     /// `D(Y) − D(Y without y_i)`, group by group.
     pub(crate) advantages: Vec<f64>,
-    /// The mean of D over groups.
+    /// Mean of D over groups.
     pub(crate) score: f64,
 }
 
 impl Contributions {
-    /// Of groups whose texts are known. A text without a word counts as the empty text it is.
+    /// Computes the contributions. A text without words counts as an empty text.
     ///
     /// # Errors
-    /// A text that no vector can be made of.
+    /// Returns an error if a text cannot be embedded.
     pub(crate) fn of(groups: &[Group], diversity: &Diversity) -> Result<Self, TrainError> {
         let (mut advantages, mut sum) = (Vec::new(), 0.0);
         for group in groups {
@@ -34,11 +34,12 @@ impl Contributions {
         Ok(Self { advantages, score: sum / groups.len() as f64 })
     }
 
-    /// Adds the gradient of `−weight/P · Σ_i A_i log π(y_i | x)` over the completions of the P `groups` that it is of: an
-    /// unbiased estimate of that of `−weight · E[D]`, where `model` is what sampled them.
+    /// Adds the gradient of `−weight/P · Σ_i A_i log π(y_i | x)` over the completions of the P
+    /// `groups`. It is an unbiased estimate of the gradient of `−weight · E[D]`, if `model` sampled
+    /// the completions.
     ///
     /// # Errors
-    /// A loss that is not finite.
+    /// Returns an error if the loss is not finite.
     pub(crate) fn add_gradients<M: LanguageModel>(
         &self,
         model: &M,
@@ -52,7 +53,7 @@ impl Contributions {
         let all = completions.zip(&self.advantages);
         let moving = all.filter(|(_, advantage)| scale * **advantage != 0.0);
         let (completions, advantages): (Vec<&Completion>, Vec<f64>) = moving.unzip();
-        // All completions alike: nothing would come of it but rounding.
+        // If all completions are equal, only rounding would remain.
         if completions.is_empty() {
             return Ok(());
         }

@@ -1,34 +1,35 @@
-//! Settings of guards, and those that a run has without any.
+//! Settings of guards, and the default guards.
 
 use grpo_data::{ConfigFault, short_number};
 use serde::{Deserialize, Serialize};
 
 use crate::metric_names::{is_known, is_occasional, is_of_machine, nearest, nearest_known};
 
-/// What `watch` is for any metric that is not finite.
+/// The value of `watch` for any non-finite metric.
 pub(crate) const NOT_FINITE: &str = "not_finite";
 
 /// A table `[[guards]]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuardConfig {
-    /// A metric, or `not_finite`: any metric that is NaN or infinite, and a step that failed because of such a number.
+    /// A metric, or `not_finite`: any metric that is NaN or infinite, or a step that failed because
+    /// of such a number.
     pub watch: String,
-    /// A larger value is out of the range.
+    /// The guard triggers above this value.
     pub above: Option<f64>,
-    /// A smaller value is out of the range.
+    /// The guard triggers below this value.
     pub below: Option<f64>,
-    /// So many steps in a row trigger the guard.
+    /// Consecutive steps out of range that trigger the guard.
     #[serde(default = "one")]
     pub steps: u32,
-    /// Steps before this one, from 1, do not count.
+    /// First step that counts, from 1.
     #[serde(default = "one")]
     pub from_step: u32,
-    /// What is done.
+    /// The action.
     pub action: GuardAction,
-    /// With `roll_back`: what learning rates are multiplied by from then on; without it 0.5.
+    /// With `roll_back`: factor for later learning rates; default 0.5.
     pub learning_rate_factor: Option<f64>,
-    /// With `roll_back`: what the coefficient of the KL penalty is multiplied by; without it 1.
+    /// With `roll_back`: factor for the coefficient of the KL penalty; default 1.
     pub kl_coef_factor: Option<f64>,
 }
 
@@ -36,36 +37,36 @@ fn one() -> u32 {
     1
 }
 
-/// What is done where a guard triggers.
+/// Action of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardAction {
-    /// It is said once.
+    /// Prints a warning once.
     Warn,
-    /// The run ends.
+    /// Stops the run.
     Stop,
-    /// The run goes back to its last good checkpoint, and on with other settings.
+    /// Returns the run to its last good checkpoint and continues with other settings.
     RollBack,
 }
 
-/// What is to be done about a trigger, in the order of severity.
+/// Action of a trigger, ordered by severity.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum Action {
-    /// It is said.
+    /// Print a warning.
     Warn,
-    /// The run goes back to its last good checkpoint, and on from there with other settings.
+    /// Return to the last good checkpoint and continue with other settings.
     RollBack {
-        /// What learning rates are multiplied by from then on.
+        /// Factor for later learning rates.
         learning_rate_factor: f64,
-        /// What the coefficient of the KL penalty is multiplied by.
+        /// Factor for the coefficient of the KL penalty.
         kl_coef_factor: f64,
     },
-    /// The run ends.
+    /// Stop the run.
     Stop,
 }
 
 impl Action {
-    /// Its name in a configuration.
+    /// Returns the name in a configuration.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Warn => "warn",
@@ -75,14 +76,14 @@ impl Action {
     }
 }
 
-/// The run that a guard is for.
+/// The kind of run that a guard watches.
 pub(crate) enum Guarded<'a> {
     Grpo { kl_coef: f64, evaluates: bool },
     Supervised { metrics: &'a [&'static str] },
 }
 
 impl Guarded<'_> {
-    /// Returns a hint at the metric that is most like `watch`, if the run has none of that name.
+    /// Returns a hint at the metric with the most similar name, if `watch` is unknown.
     fn misspelled(&self, watch: &str) -> Option<String> {
         match self {
             Self::Grpo { .. } => (!is_known(watch)).then(|| {
@@ -100,24 +101,24 @@ impl Guarded<'_> {
     }
 }
 
-/// Most factors: beyond it a slip of the keyboard.
+/// Largest factor; larger values are most likely typing errors.
 const MOST_FACTOR: f64 = 1e6;
 
-/// The fault of `key` of the `guard`th guard, from 0.
+/// Returns the error of `key` of guard number `guard`, from 0.
 pub(crate) fn guard_fault(guard: usize, key: &str, sentence: &str) -> ConfigFault {
     let message = format!("guards[{guard}]: {sentence}");
     ConfigFault::from_sentence(format!("guards[{guard}].{key}"), &message)
 }
 
 impl GuardConfig {
-    /// Checks `self`, the `guard`th guard of a run, from 0.
+    /// Checks guard number `guard` of a run, from 0.
     pub(crate) fn check(&self, guard: usize, run: &Guarded<'_>) -> Result<(), ConfigFault> {
         let refuse = |key: &str, fault: String| Err(guard_fault(guard, key, &fault));
         let watch = &self.watch;
         let is_not_finite = watch == NOT_FINITE;
         if is_of_machine(watch) {
             let fault = format!(
-                "watch = \"{watch}\" is another number in each run, and nothing is decided by such; watch what equal seeds make equal"
+                "watch = \"{watch}\" depends on the machine, so no decision may depend on it; watch a metric that equal seeds reproduce"
             );
             return refuse("watch", fault);
         }
@@ -126,7 +127,8 @@ impl GuardConfig {
             return refuse("watch", fault.to_owned());
         }
         if let (false, Some(hint)) = (is_not_finite, run.misspelled(watch)) {
-            let fault = format!("watch = \"{watch}\" is no metric that a guard can watch; {hint}");
+            let fault =
+                format!("watch = \"{watch}\" is not a metric that a guard can watch; {hint}");
             return refuse("watch", fault);
         }
         if let (true, Guarded::Grpo { evaluates: false, .. }) = (is_occasional(watch), run) {
@@ -143,7 +145,7 @@ impl GuardConfig {
                 return refuse(key, fault);
             }
             if !bound.is_finite() {
-                return refuse(key, format!("{key} = {bound} is no finite number"));
+                return refuse(key, format!("{key} = {bound} is not a finite number"));
             }
         }
         match (self.above, self.below) {
@@ -202,13 +204,13 @@ impl GuardConfig {
         }
         let changes = Action::RollBack { learning_rate_factor: 1.0, kl_coef_factor: 1.0 };
         if self.action == GuardAction::RollBack && self.action() == changes {
-            let fault = "a run that goes back and changes nothing does the same again; set learning_rate_factor below 1 or kl_coef_factor above 1";
+            let fault = "a run that rolls back without changes repeats itself; set learning_rate_factor below 1 or kl_coef_factor above 1";
             return refuse("learning_rate_factor", fault.to_owned());
         }
         Ok(())
     }
 
-    /// What is done, with its numbers.
+    /// Returns the action with its values.
     pub(crate) fn action(&self) -> Action {
         match self.action {
             GuardAction::Warn => Action::Warn,
@@ -220,7 +222,7 @@ impl GuardConfig {
         }
     }
 
-    /// The same with all that counts written out.
+    /// Returns the guard with all defaults filled in.
     #[must_use]
     pub fn resolved(&self) -> Self {
         let mut resolved = self.clone();
@@ -232,8 +234,9 @@ impl GuardConfig {
     }
 }
 
-/// What a run without `[[guards]]` has: it ends where a number is not finite any more, and says where a training is
-/// likely to lead nowhere. The bounds are far from what a sound run does, so that they hold for any model and reward.
+/// Returns the guards of a run without `[[guards]]`: it stops at non-finite numbers and warns if
+/// training is unlikely to succeed. The bounds are far from the values of a good run, for any model
+/// and reward.
 pub fn default_guards() -> Vec<GuardConfig> {
     let guard = |watch: &str, above: Option<f64>, below: Option<f64>, steps, action| GuardConfig {
         watch: watch.to_owned(),
@@ -247,19 +250,22 @@ pub fn default_guards() -> Vec<GuardConfig> {
     };
     let warn = |watch, above, below, steps| guard(watch, above, below, steps, GuardAction::Warn);
     vec![
-        // Nothing sound follows from it.
+        // Nothing useful can be learned after it.
         guard(NOT_FINITE, None, None, 1, GuardAction::Stop),
-        // Completions of nearly all groups are equally good: there is nothing to learn from.
+        // In nearly all groups the completions are equally good, so there is nothing to learn.
         warn("frac_reward_zero_std", Some(0.9), None, 5),
-        // The next token is all but certain (e^0.02 = 1.02 choices): groups will soon be copies of one completion.
+        // The next token is almost certain (e^0.02 = 1.02 choices), so groups will soon contain
+        // copies of one completion.
         warn("entropy", None, Some(0.02), 5),
-        // A nat a token from the reference: each token is 2.7 times likelier than the reference has it.
+        // One nat per token: the policy finds each token 2.7 times as likely as the reference does.
         warn("kl", Some(1.0), None, 3),
-        // One token in a hundred moved by a factor of 3 within a step: far outside of any clip range.
+        // One token in a hundred moved by a factor of 3 within a step, far outside of any clip
+        // range.
         warn("ratio/p99", Some(3.0), None, 3),
-        // Hardly a completion ends by itself: max_new_tokens is too small, or the end was unlearned.
+        // Few completions end by themselves: max_new_tokens is too small, or the policy unlearned
+        // the end mark.
         warn("completions/clipped_ratio", Some(0.9), None, 5),
-        // Rewards that fail are no rewards; `train.max_failed_rewards` ends the run where they are many.
+        // `train.max_failed_rewards` ends the run if many rewards fail.
         warn("rewards/failed", Some(0.0), None, 3),
     ]
 }

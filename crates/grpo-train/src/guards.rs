@@ -1,5 +1,5 @@
-//! Guards: what a run does when a metric leaves the range that it should stay in. Pure: metrics go in, and what tripped
-//! comes out; who runs the training acts on it.
+//! Guards: actions on metrics that leave their range. This module has no side effects; it turns
+//! metrics into triggers, and the caller acts on them.
 
 use grpo_core::AdvantageError;
 use grpo_data::short_number;
@@ -18,42 +18,42 @@ pub struct Guards {
     state: GuardsState,
 }
 
-/// What guards remember from step to step, to be saved with a run.
+/// State of the guards, saved with a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardsState {
-    /// Steps in a row in which each guard's metric was out of its range.
+    /// Consecutive steps in which each guard's metric was out of range.
     streaks: Vec<u32>,
-    /// The first of them; empty in the checkpoints of older versions.
+    /// First of these steps; empty in checkpoints of older versions.
     #[serde(default)]
     first: Vec<u64>,
     /// Whether there was a step.
     has_begun: bool,
 }
 
-/// A guard that saw what it watches for.
+/// A guard that triggered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuardTrigger {
-    /// Its place among the guards of the run, from 0.
+    /// Index of the guard in the run.
     pub guard: usize,
-    /// Its metric, or `not_finite`.
+    /// The metric, or `not_finite`.
     pub watch: String,
-    /// What the metric was; `None` where it was no finite number.
+    /// Value of the metric; `None` if it was not finite.
     pub value: Option<f64>,
-    /// The bound that it passed; `None` for `not_finite`.
+    /// The exceeded bound; `None` for `not_finite`.
     pub bound: Option<f64>,
-    /// Steps in a row that it did, those that lack the metric not counted.
+    /// Consecutive steps out of range, not counting steps without the metric.
     pub steps: u32,
-    /// The first of them, from 1.
+    /// First of these steps, from 1.
     pub since: u64,
-    /// What is to be done.
+    /// The action.
     pub action: Action,
-    /// All of that in one sentence.
+    /// Description of the trigger.
     pub message: String,
 }
 
 impl Action {
-    /// What is done about several triggers at once: the most severe action, and of two that go back the smaller learning
-    /// rate with the larger KL coefficient. `None` for no triggers.
+    /// Returns the most severe action of several triggers, or `None` without triggers. Two
+    /// roll-backs are combined to the smaller learning rate and the larger KL coefficient.
     pub fn of(triggers: &[GuardTrigger]) -> Option<Self> {
         triggers.iter().map(|trigger| trigger.action).reduce(|a, b| match (a, b) {
             (
@@ -70,7 +70,7 @@ impl Action {
 }
 
 impl Guards {
-    /// Guards that have seen nothing. `guards` are checked.
+    /// Creates guards without history from checked settings.
     pub fn new(guards: &[GuardConfig]) -> Self {
         let guards: Vec<GuardConfig> = guards.iter().map(GuardConfig::resolved).collect();
         let count = guards.len();
@@ -79,12 +79,12 @@ impl Guards {
         Self { guards, state }
     }
 
-    /// Takes note of the metrics of `step`, from 1, and gives the guards that trigger, in their order. One that warns
-    /// does so once, and again only after a step in which it was quiet. A step that lacks the metric, or has no number
-    /// for it, is passed over: it is neither quiet nor out of the range.
+    /// Observes the metrics of `step`, from 1, and returns the guards that trigger, in order. A
+    /// warning is repeated only after a step within range. Steps without a value of the metric are
+    /// ignored.
     ///
     /// # Errors
-    /// A metric that steps of this run do not have: the first one has it not, and not by chance
+    /// Returns an error if the first step lacks a metric that the run can never have
     /// ([`Metrics::is_of_run`]).
     pub fn observe(
         &mut self,
@@ -110,8 +110,8 @@ impl Guards {
         Ok(triggers)
     }
 
-    /// As [`Self::observe`], for a step that failed. Nothing triggers where it was not because of a number that is not
-    /// finite, or where no guard watches for that.
+    /// Observes a failed step. Guards trigger only if the step failed because of a non-finite
+    /// number and a guard watches for it.
     pub fn failed(&mut self, step: u64, error: &TrainError) -> Vec<GuardTrigger> {
         if !is_not_finite(error) {
             return Vec::new();
@@ -126,20 +126,20 @@ impl Guards {
         watching.into_iter().filter_map(trigger).collect()
     }
 
-    /// What is to be saved with a run.
+    /// Returns the state to save.
     pub fn state(&self) -> &GuardsState {
         &self.state
     }
 
-    /// Goes on from what was saved.
+    /// Restores a saved state.
     ///
     /// # Errors
-    /// It was saved by a run with another number of guards.
+    /// Returns an error if the number of guards differs.
     pub fn restore(&mut self, state: GuardsState) -> Result<(), TrainError> {
         let (saved, guards) = (state.streaks.len(), self.guards.len());
         if saved != guards {
             return Err(TrainError::OtherState(format!(
-                "the checkpoint was saved by a run with {saved} guards, and this one has {guards}; put config.toml back as it was"
+                "the checkpoint was saved by a run with {saved} guards, and this one has {guards}; restore config.toml"
             )));
         }
         self.state = state;
@@ -147,7 +147,7 @@ impl Guards {
         Ok(())
     }
 
-    /// One more step in a row.
+    /// Counts another consecutive step.
     fn count(&mut self, place: usize, step: u64, seen: Seen) -> Option<GuardTrigger> {
         let streak = &mut self.state.streaks[place];
         *streak = streak.saturating_add(1);
@@ -191,10 +191,10 @@ impl Guards {
     }
 }
 
-/// Checks before the first step that the reward has what `guards` watch of it.
+/// Checks before the first step that the reward has the components that `guards` watch.
 ///
 /// # Errors
-/// A guard on a component or a term that the reward does not have.
+/// Returns an error if the reward lacks a watched component or term.
 pub(crate) fn refuse_other_rewards(
     guards: &[GuardConfig],
     names: &RewardNames,
@@ -215,25 +215,25 @@ pub(crate) fn refuse_other_rewards(
     Ok(())
 }
 
-/// What is out of its range.
+/// A value out of range.
 struct Seen {
     value: Option<f64>,
     bound: Option<f64>,
     words: String,
-    /// What that says of the training, where it is known.
+    /// Interpretation of the value, if known.
     meaning: Option<String>,
 }
 
-/// What a number that is not finite means.
-const NOTHING_SOUND: &str = "nothing sound can be learned from such a number";
+/// Interpretation of a non-finite number.
+const NOTHING_SOUND: &str = "nothing useful can be learned from such a number";
 
 impl Seen {
-    /// One that is not finite.
+    /// A non-finite number.
     fn number(words: String) -> Self {
         Self { value: None, bound: None, words, meaning: Some(NOTHING_SOUND.to_owned()) }
     }
 
-    /// As the end of a sentence.
+    /// Returns the interpretation as the end of a sentence.
     fn meaning(&self) -> String {
         self.meaning.as_ref().map_or_else(String::new, |meaning| format!(": {meaning}"))
     }
@@ -242,8 +242,8 @@ impl Seen {
 fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
     if guard.watch == NOT_FINITE {
         let (name, value) = metrics.iter().find(|(name, value)| {
-            // Of completions that all have no reward there is no mean; a reward that is not finite fails the step.
-            // What the clock says of a step decides nothing.
+            // Steps without scored completions have no mean reward, non-finite rewards fail the
+            // step, and timings are ignored.
             !value.is_finite() && !["reward", "reward_std"].contains(name) && !is_of_machine(name)
         })?;
         return Some(Seen::number(format!("{name} was {value}")));
@@ -259,7 +259,7 @@ fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
     Some(Seen { value: value.is_finite().then_some(value), bound: Some(bound), words, meaning })
 }
 
-/// With six decimals at most.
+/// Formats with at most six decimals.
 fn short(value: f64) -> String {
     if value.abs() >= 1e15 {
         return short_number(value);
@@ -271,7 +271,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// What it means that a metric of the default guards is on this side of a bound.
+/// Returns the interpretation of a default guard's metric beyond its bound.
 fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
     Some(match (watch, side) {
         ("frac_reward_zero_std", "above") => {
@@ -279,7 +279,7 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
                 .to_owned()
         }
         ("entropy", "below") => {
-            "the next token is all but certain, and groups will soon be copies of one completion"
+            "the next token is almost certain, and groups will soon be copies of one completion"
                 .to_owned()
         }
         ("kl", "above") if bound > 0.0 && bound.exp().is_finite() => {
@@ -294,7 +294,7 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
             "one token in a hundred moved by more than a factor of {bound} within a step"
         ),
         ("completions/clipped_ratio", "above") => {
-            "hardly a completion ends by itself; sampling.max_new_tokens is too small, or the end was unlearned"
+            "few completions end by themselves; sampling.max_new_tokens is too small, or the policy unlearned the end mark"
                 .to_owned()
         }
         ("rewards/failed", "above") => {
@@ -304,12 +304,12 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
     })
 }
 
-/// Whether a step says nothing of what the guard watches.
+/// Returns whether a step has no value of the guard's metric.
 fn is_gap(guard: &GuardConfig, metrics: &Metrics) -> bool {
     guard.watch != NOT_FINITE && metrics.get(&guard.watch).is_none_or(f64::is_nan)
 }
 
-/// The part of the reward that explains most.
+/// Returns the reward term with the largest share.
 fn dominant(metrics: &Metrics) -> String {
     let shares = metrics
         .iter()
@@ -318,7 +318,7 @@ fn dominant(metrics: &Metrics) -> String {
     most.map_or_else(String::new, |(name, _)| format!(" ({name})"))
 }
 
-/// Whether a step failed because a number was not finite.
+/// Returns whether a step failed because of a non-finite number.
 fn is_not_finite(error: &TrainError) -> bool {
     match error {
         TrainError::Diverged { .. }

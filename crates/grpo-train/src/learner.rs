@@ -1,4 +1,5 @@
-//! A policy in training with its reference and its optimizer, and the stages of [`Learner::learn`].
+//! The policy during training, with its reference and optimizer, and the stages of
+//! [`Learner::learn`].
 
 mod result;
 mod updates;
@@ -20,28 +21,28 @@ use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::{Combined, GrpoConfig, Optimizer, TrainError};
 
-/// A policy in training, its reference, and what the two are trained with.
+/// The policy during training, its reference and its optimizer.
 pub struct Learner<M> {
-    /// There except while an optimizer step changes it in place.
+    /// `None` only while an optimizer step changes the policy in place.
     policy: Option<M>,
     reference: Frozen<M>,
-    /// The reference of the start, if it can become another one: a run may go back to before it did.
+    /// The initial reference, if it can change; a roll-back may need it.
     first_reference: Option<Frozen<M>>,
-    /// Whether the reference is another one than at the start.
+    /// Whether the reference differs from the initial one.
     reference_moved: bool,
     optimizer: Optimizer,
     config: GrpoConfig,
     loss: LossConfig,
     /// Auxiliary losses, if configured.
     combined: Option<Combined>,
-    /// Of the order of examples.
+    /// Seed of the order of examples.
     seed: u64,
     progress: LearnerProgress,
-    /// Whether samples get a trace of what was computed for each token.
+    /// Whether samples get token traces.
     is_recording: bool,
 }
 
-/// What changes in a learner from step to step, besides weights.
+/// State of a learner that changes from step to step, except weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct LearnerProgress {
     /// Optimizer steps done.
@@ -50,24 +51,24 @@ struct LearnerProgress {
     entropy_bonus: Option<EntropyController>,
     /// The coefficient of the KL penalty.
     kl_coef: f64,
-    /// Steps that were learned with the reference as it is.
+    /// Steps since the reference last changed.
     reference_age: u64,
 }
 
-/// The part of a learner's state that is numbers.
+/// Numeric state of a learner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LearnerState {
     #[serde(flatten)]
     progress: LearnerProgress,
-    /// Steps that the optimizer has done with each parameter.
+    /// Optimizer steps of each parameter.
     optimizer_steps: BTreeMap<String, u32>,
 }
 
 impl<M: LanguageModel> Learner<M> {
-    /// A learner that starts from `policy`.
+    /// Creates a learner that starts from `policy`.
     ///
     /// # Errors
-    /// Settings of the loss that do not fit together.
+    /// Returns an error if the settings of the loss are inconsistent.
     pub fn new(policy: M, reference: Frozen<M>, config: &GrpoConfig) -> Result<Self, TrainError> {
         let loss = config.loss.resolve()?;
         Ok(Self {
@@ -90,32 +91,32 @@ impl<M: LanguageModel> Learner<M> {
         })
     }
 
-    /// From now on, adds auxiliary losses; the order of their examples is a function of `seed`.
+    /// Adds auxiliary losses. The order of their examples is a function of `seed`.
     pub fn combine(&mut self, combined: Combined, seed: u64) {
         (self.combined, self.seed) = (Some(combined), seed);
     }
 
-    /// The policy as it is now.
+    /// Returns the current policy.
     pub fn policy(&self) -> &M {
         self.policy.as_ref().expect("only an optimizer step takes it, and that cannot fail")
     }
 
-    /// Optimizer steps done.
+    /// Returns the number of optimizer steps done.
     pub fn version(&self) -> u64 {
         self.progress.policy_version
     }
 
-    /// All that the next step depends on besides the configuration and the policy itself.
+    /// Returns the state on which the next step depends, except configuration and policy.
     pub(crate) fn remembered(&self) -> (LearnerState, StoredTensors, Option<StoredTensors>) {
         let Remembered { steps, means } = self.optimizer.remembered(self.policy());
         let state = LearnerState { progress: self.progress.clone(), optimizer_steps: steps };
         (state, means, self.reference_moved.then(|| self.reference.stored()))
     }
 
-    /// Resumes from there, with `policy`, which has the weights of then.
+    /// Restores a saved state together with `policy`, which has the saved weights.
     ///
     /// # Errors
-    /// In words, if it was remembered of another model or other settings.
+    /// Returns an error if the state belongs to another model or other settings.
     pub(crate) fn restore(
         &mut self,
         policy: M,
@@ -127,12 +128,12 @@ impl<M: LanguageModel> Learner<M> {
         if progress.entropy_bonus.is_some() != self.progress.entropy_bonus.is_some() {
             return Err("it is of another loss: one of the two has an entropy bonus".to_owned());
         }
-        // Its parameters have other ids.
+        // The new policy has other parameter ids.
         let mut optimizer = Optimizer::new(&policy, &self.config.optimizer);
         optimizer.restore(&policy, Remembered { steps, means })?;
         self.reference_moved = reference.is_some();
         if let Some((values, path)) = reference {
-            // One that moved has the parameters of the policy.
+            // A changed reference has the parameters of the policy.
             let moved = Frozen::snapshot(&policy).with_values(values, path);
             self.reference = moved.map_err(|error| error.to_string())?;
         } else if let Some(first) = &self.first_reference {
@@ -146,33 +147,34 @@ impl<M: LanguageModel> Learner<M> {
         Ok(())
     }
 
-    /// Hash of the reference as it is now.
+    /// Returns the hash of the current reference.
     pub fn reference_digest(&self) -> WeightsDigest {
         self.reference.digest()
     }
 
-    /// From now on, whether samples get a trace of what was computed for each token. What is learned is the same, bit for
-    /// bit.
+    /// Sets whether samples get token traces. Learning is bit-identical either way.
     pub fn set_recording(&mut self, is_recording: bool) {
         self.is_recording = is_recording;
     }
 
-    /// The reference policy.
+    /// Returns the reference policy.
     pub fn reference(&self) -> &Frozen<M> {
         &self.reference
     }
 
-    /// Steps that were learned with the reference as it is.
+    /// Returns the number of steps since the reference last changed.
     pub fn reference_age(&self) -> u64 {
         self.progress.reference_age
     }
 
-    /// Lets the reference follow the policy: see [`Frozen::mixed`].
+    /// Moves the reference towards the policy; see [`Frozen::mixed`].
     ///
     /// # Errors
-    /// It has other parameters than the policy; it is then the policy.
+    /// Returns an error if its parameters differ from the policy's. The reference is then the
+    /// policy.
     pub fn update_reference(&mut self, mix: f64) -> Result<(), TrainError> {
-        // Taken out, so that its memory is free parameter by parameter; what stands in shares that of the policy.
+        // Taken out so that its memory is freed parameter by parameter. The placeholder shares the
+        // policy's memory.
         let stand_in = Frozen::snapshot(self.policy());
         let reference = std::mem::replace(&mut self.reference, stand_in);
         self.reference = reference.mixed(self.policy(), mix)?;
@@ -181,12 +183,12 @@ impl<M: LanguageModel> Learner<M> {
         Ok(())
     }
 
-    /// The coefficient of the KL penalty in the next step.
+    /// Returns the coefficient of the KL penalty in the next step.
     pub fn kl_coef(&self) -> f64 {
         self.progress.kl_coef
     }
 
-    /// Continues with another coefficient of the KL penalty, within the bounds of the controller if there is one.
+    /// Sets the coefficient of the KL penalty, within the bounds of the controller if there is one.
     pub fn set_kl_coef(&mut self, coef: f64) {
         self.progress.kl_coef = match self.config.kl_controller {
             Some(controller) => {
@@ -202,27 +204,29 @@ impl<M: LanguageModel> Learner<M> {
         &self.config
     }
 
-    /// The loss of the next step.
+    /// Returns the loss of the next step.
     pub(crate) fn loss(&self) -> LossConfig {
         let mut loss = self.loss;
         loss.kl.coef = self.progress.kl_coef;
         loss
     }
 
-    /// Whether a step whose sampler is not the trainer is corrected.
+    /// Returns whether sampler mismatches are corrected.
     pub(crate) fn corrects(&self) -> bool {
         self.config.sampler_check.corrects(&self.loss)
     }
 
-    /// The completions in micro-batches, with `log π_ref` of each action; micro-batches only decide memory.
+    /// Packs the completions into micro-batches with `log π_ref` of each action. The split affects
+    /// only memory.
     pub(crate) fn micro_batches(&self, groups: &[Group]) -> Vec<MicroBatchState> {
         let tokens = self.config.train.micro_batch_tokens;
         let micro = micro_batches(&completions(groups), tokens, self.policy().vocabulary_size());
         micro.into_iter().map(|micro| MicroBatchState::new(micro, &self.reference)).collect()
     }
 
-    /// Sets Â of each sample, from its reward with its bonus and, if that is configured, less `β · Σ_t KL`. Returns the
-    /// share of completions in groups without a difference, and the mean of those sums.
+    /// Sets the advantage of each sample from its reward and bonus, minus `β · Σ_t KL` if the
+    /// penalty is part of the reward. Returns the fraction of completions in groups with zero
+    /// deviation, and the mean KL.
     pub(crate) fn set_advantages(
         &self,
         groups: &mut [Group],
@@ -249,14 +253,14 @@ impl<M: LanguageModel> Learner<M> {
         Ok((advantages.zero_std_share, reward_kl))
     }
 
-    /// Sets the trace of each sample, if that is recorded.
+    /// Sets the token trace of each sample, if recorded.
     pub(crate) fn set_traces(&self, groups: &mut [Group], batches: &[MicroBatchState]) {
         let traces = batches.iter().flat_map(|batch| batch.traces(self.grpo_weight()));
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
         samples.zip(traces).for_each(|(sample, trace)| sample.trace = Some(trace));
     }
 
-    /// Takes note of a step that was learned.
+    /// Updates the state after a step.
     pub(crate) fn step_done(&mut self, result: &LearnResult, groups: &[Group]) {
         self.progress.reference_age += 1;
         if let (Some(controller), Some(kl)) = (self.config.kl_controller, result.tokens().kl()) {

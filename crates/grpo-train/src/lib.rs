@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Start reading at [`Grpo::step`], which is the algorithm on one page. Nothing here prints, reads arguments
-//! or writes files: progress goes to an observer.
+//! Start reading at [`Grpo::step`], which is the algorithm on one page. This crate does not print,
+//! read arguments or write files; an observer receives the progress.
 
 mod batches;
 mod collate;

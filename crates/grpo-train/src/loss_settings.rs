@@ -1,4 +1,4 @@
-//! The sections `[advantage]` and `[loss]`: a preset, and what differs from it.
+//! The sections `[advantage]` and `[loss]`: a preset with overrides.
 
 use grpo_core::{
     AdvantageConfig, Aggregation, Baseline, ConfigError, Deviation, EntropyBonus, KlConfig,
@@ -16,7 +16,7 @@ pub struct AdvantageSettings {
     pub aggregation: Aggregation,
     /// See [`AdvantageConfig::baseline`].
     pub baseline: Baseline,
-    /// What centred rewards are divided by; without it, what the loss preset says.
+    /// Divisor of centred rewards; default from the loss preset.
     pub scale: Option<RewardScale>,
     /// See [`AdvantageConfig::deviation`].
     pub deviation: Deviation,
@@ -35,10 +35,10 @@ impl Default for AdvantageSettings {
 }
 
 impl AdvantageSettings {
-    /// How rewards become advantages.
+    /// Returns the settings of advantages.
     ///
     /// # Errors
-    /// A scale that would have no effect; what [`AdvantageConfig::checked`] refuses.
+    /// Returns an error for a scale without effect; also as [`AdvantageConfig::checked`].
     pub fn resolve(&self, preset: Preset) -> Result<AdvantageConfig, ConfigFault> {
         let Self { aggregation, baseline, scale, deviation, epsilon, clip } = *self;
         if scale.is_some() && aggregation == Aggregation::NormalizeThenSum {
@@ -59,7 +59,7 @@ impl AdvantageSettings {
             return Err(ConfigFault::new(
                 format!("advantage.{key}"),
                 format!(
-                    "advantage: {key} has no effect with scale = \"none\", which divides by no deviation"
+                    "advantage: {key} has no effect with scale = \"none\", which does not divide by a deviation"
                 ),
                 "leave it out",
             ));
@@ -68,7 +68,7 @@ impl AdvantageSettings {
         config.checked().map_err(|fault| section_fault("advantage", fault.setting(), &fault))
     }
 
-    /// The same with what the preset says written out.
+    /// Fills in the values of the preset.
     #[must_use]
     pub fn resolved(self, preset: Preset) -> Self {
         let scale = match self.aggregation {
@@ -79,13 +79,13 @@ impl AdvantageSettings {
     }
 }
 
-/// The section `[loss]`: a preset, and what differs from it.
+/// The section `[loss]`: a preset with overrides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossSettings {
     /// See [`Preset`].
     pub preset: Preset,
-    /// Another surrogate than the preset's, with all its constants.
+    /// Replaces the preset's surrogate and all its constants.
     pub surrogate: Option<Surrogate>,
     /// ε_low of a clipped surrogate.
     pub epsilon_low: Option<f64>,
@@ -118,10 +118,10 @@ pub struct LossSettings {
 }
 
 impl LossSettings {
-    /// The loss that is meant.
+    /// Returns the loss.
     ///
     /// # Errors
-    /// A constant of another surrogate; what [`LossConfig::checked`] refuses.
+    /// Returns an error for a constant of another surrogate; also as [`LossConfig::checked`].
     pub fn resolve(&self) -> Result<LossConfig, ConfigFault> {
         let preset = self.preset.config();
         let config = LossConfig {
@@ -147,10 +147,10 @@ impl LossSettings {
         config.checked().map_err(|fault| section_fault("loss", &self.key_of(&fault), &fault))
     }
 
-    /// The same loss with every choice written out, so that it stays what it is whatever becomes of the preset.
+    /// Fills in every value, so that the loss does not depend on future changes of the preset.
     ///
     /// # Errors
-    /// What [`LossSettings::resolve`] refuses.
+    /// As [`LossSettings::resolve`].
     pub fn resolved(&self) -> Result<Self, ConfigFault> {
         let LossConfig {
             surrogate,
@@ -182,7 +182,7 @@ impl LossSettings {
         })
     }
 
-    /// Where the key of a fault stands in the section.
+    /// Returns the key of the section to which an error belongs.
     fn key_of(&self, fault: &ConfigError) -> String {
         let setting = fault.setting();
         let given = match setting {
@@ -239,7 +239,8 @@ impl LossSettings {
     fn kl(&self, of_preset: KlConfig) -> KlConfig {
         let estimator = self.kl_estimator.unwrap_or(of_preset.estimator);
         let placement = self.kl_placement.unwrap_or(of_preset.placement);
-        // The square of k2 is itself what is differentiated: multiplied by the ratio it is no gradient of the divergence.
+        // k2 is differentiated directly; multiplied by the ratio it is not a gradient of the
+        // divergence.
         let can_be_corrected = placement == KlPlacement::Loss
             && matches!(estimator, KlEstimator::K1 | KlEstimator::K3);
         KlConfig {
@@ -253,7 +254,7 @@ impl LossSettings {
     }
 }
 
-/// The fault of a key of `section`, as the section's own checks say it.
+/// Converts an error to one with the section's key.
 fn section_fault(section: &str, key: &str, fault: &ConfigError) -> ConfigFault {
     ConfigFault::from_sentence(format!("{section}.{key}"), format!("{section}: {fault}"))
 }

@@ -1,9 +1,9 @@
-//! The metrics that a step may have. Those that measure time or memory are not among them: they are not a function of
-//! the seed, and nothing may be decided by them.
+//! Names of the metrics that a step may have. Measurements of time and memory are excluded: they
+//! are not a function of the seed, so no decision may depend on them.
 
 use grpo_core::TokenStatistics;
 
-/// Names besides those of [`TokenStatistics`]; `*` stands for one or more characters.
+/// Names in addition to [`TokenStatistics`]; `*` stands for one or more characters.
 const KNOWN: &[&str] = &[
     "reward",
     "reward_std",
@@ -41,7 +41,7 @@ const KNOWN: &[&str] = &[
     "completions/clipped_ratio",
     "completions/unique_ratio",
     "num_tokens",
-    // Held-out evaluation, in the steps in which it was made.
+    // Evaluations, in some steps only.
     "eval_*",
 ];
 
@@ -49,7 +49,7 @@ fn known() -> impl Iterator<Item = &'static str> {
     KNOWN.iter().copied().chain(TokenStatistics::metric_names())
 }
 
-/// Whether a step may have a metric of this name.
+/// Returns whether a step may have a metric of this name.
 pub(crate) fn is_known(name: &str) -> bool {
     known().any(|known| match known.split_once('*') {
         None => known == name,
@@ -60,14 +60,14 @@ pub(crate) fn is_known(name: &str) -> bool {
     })
 }
 
-/// Whether the metric is of the machine, and so another in each run.
+/// Returns whether the metric depends on the machine.
 pub(crate) fn is_of_machine(name: &str) -> bool {
     ["step_time", "tokens_per_second"].contains(&name)
         || name.starts_with("time/")
         || name.starts_with("memory/")
 }
 
-/// Whether the metric is of a reward that has the component or the term that it names.
+/// Returns whether the metric depends on the components of the reward.
 pub(crate) fn is_of_reward(name: &str) -> bool {
     let name = name.strip_prefix("eval_").unwrap_or(name);
     let is_component =
@@ -77,18 +77,18 @@ pub(crate) fn is_of_reward(name: &str) -> bool {
         || ["reward_share/", "diversity_bonus/"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether steps have the metric in some steps alone.
+/// Returns whether only some steps have the metric.
 pub(crate) fn is_occasional(name: &str) -> bool {
     name.starts_with("eval_")
 }
 
-/// The name that is most like this one.
+/// Returns the most similar name.
 pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let likeness = |known: &&str| strsim::jaro_winkler(known, name);
     among.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
 }
 
-/// The known name that is most like this one.
+/// Returns the most similar known name.
 pub(crate) fn nearest_known(name: &str) -> &'static str {
     nearest(name, known()).expect("there are names")
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_near_what_was_meant() {
+    fn suggests_the_nearest_name() {
         for (slip, meant) in [
             ("ratio_p99", "ratio/p99"),
             ("klp99", "kl_p99"),

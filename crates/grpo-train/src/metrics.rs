@@ -1,4 +1,4 @@
-//! The numbers of a step under the field's names (TRL's, so that dashboards carry over).
+//! Metrics of a step, named as in TRL so that dashboards can be reused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,43 +12,43 @@ use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
 use crate::{Evaluated, GroupDiversity, LearnResult, Phases, RewardNames, StepReport};
 
-/// Names and values in the order in which they are written.
+/// Names and values in writing order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     values: Vec<(String, f64)>,
-    /// Names that other steps of the run may have values of, though this one has none.
+    /// Names that other steps of the run may have.
     possible: Vec<String>,
 }
 
 impl Metrics {
-    /// The value of `name`, where it was measured.
+    /// Returns the value of `name`, if it was measured.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    /// Whether steps of this run have the metric `name`, if not this one: a mean over rewards is not there where all of
-    /// them abstained.
+    /// Returns whether a step of this run can have the metric `name`. A mean over rewards is
+    /// missing if all abstained.
     pub fn is_of_run(&self, name: &str) -> bool {
         self.get(name).is_some() || self.possible.iter().any(|possible| possible == name)
     }
 
-    /// Whether the metric `name` is of the machine, and not the same for equal seeds: a time, a speed, or memory.
+    /// Returns whether the metric `name` depends on the machine: a time, a speed or memory.
     pub fn is_machine(name: &str) -> bool {
         is_of_machine(name)
     }
 
-    /// All of them.
+    /// Iterates over names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// Metrics with these names and values.
+    /// Creates metrics from names and values.
     pub(crate) fn of_pairs(pairs: &[(&str, f64)]) -> Self {
         let values = pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         Self { values, possible: Vec::new() }
     }
 
-    /// Declares that other steps of the run can have `names` too.
+    /// Declares `names` that other steps of the run can have.
     pub(crate) fn and_possible(mut self, names: &[&str]) -> Self {
         self.possible = names.iter().map(|name| name.to_string()).collect();
         self
@@ -58,14 +58,14 @@ impl Metrics {
         self.values.push((name.into(), value));
     }
 
-    /// The metrics of `report`; `num_tokens` is of the whole run so far.
+    /// Returns the metrics of `report`; `num_tokens` is the total of the run so far.
     ///
-    /// Everything but what [`Self::is_machine`] names is the same for equal seeds.
+    /// All metrics except those of [`Self::is_machine`] are equal for equal seeds.
     pub fn of(report: &StepReport, num_tokens: u64) -> Self {
         let mut metrics = Self::default();
         let learned = &report.learned;
         metrics.push("step", f64::from(report.step + 1));
-        // Without a KL penalty that the reward may have lost, and without a bonus.
+        // Without bonus and without the KL penalty in the reward.
         let rewards: Vec<f64> = report.samples().filter_map(Sample::reward).collect();
         let reward = MeanAndStd::of(&rewards);
         metrics.push("reward", reward.mean);
@@ -100,8 +100,8 @@ impl Metrics {
         metrics
     }
 
-    /// Those of an evaluation, with `eval_` in front; its time is `time/eval`. Where nothing was scored there is no mean
-    /// reward, and of one reward no deviation.
+    /// Returns the metrics of an evaluation, with the prefix `eval_`; its duration is `time/eval`.
+    /// Without scored completions there is no mean, and with one no deviation.
     pub(crate) fn of_evaluation(evaluated: &Evaluated) -> Self {
         let mut seen = Self::default();
         let rewards: Vec<f64> = evaluated.samples().filter_map(Sample::reward).collect();
@@ -130,12 +130,12 @@ impl Metrics {
         metrics
     }
 
-    /// Adds those of `more` behind its own.
+    /// Appends other metrics.
     pub(crate) fn extend(&mut self, more: Self) {
         self.values.extend(more.values);
     }
 
-    /// `reward_share/{term}` of each term of the reward, and `reward_dominance`, where there are several.
+    /// Adds `reward_share/{term}` and `reward_dominance`, if there are several terms.
     fn push_shares(&mut self, report: &StepReport) {
         let Some(shares) = reward_shares(&report.groups) else { return };
         for (place, share) in shares.iter().enumerate() {
@@ -150,8 +150,8 @@ impl Metrics {
         );
     }
 
-    /// `rewards/{part}/mean` and `std` (over the completions that have the part), the same of the bonus, and how many have
-    /// no reward.
+    /// Adds `rewards/{part}/mean` and `std` over the completions with that component, the same of
+    /// the bonus, and the number of completions without a reward.
     fn push_parts<'a>(&mut self, samples: impl Iterator<Item = &'a Sample> + Clone) {
         let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (name, value) in samples.clone().filter_map(Sample::scored).flat_map(|s| &s.parts) {
@@ -195,7 +195,8 @@ impl Metrics {
         }
     }
 
-    /// `completions/{mean, min, max}_length`, the same of those that ended, and the share that did not.
+    /// Adds `completions/{mean, min, max}_length`, the same of completions that ended, and the
+    /// fraction that did not.
     fn push_lengths(&mut self, report: &StepReport) {
         let completions: Vec<&Completion> =
             report.samples().map(|sample| &sample.completion).collect();
@@ -245,13 +246,13 @@ impl Metrics {
 }
 
 impl Evaluated {
-    /// The metrics of a step's completions, with `eval_` in front.
+    /// Returns the metrics of the completions, with the prefix `eval_`.
     pub fn metrics(&self) -> Metrics {
         Metrics::of_evaluation(self)
     }
 }
 
-/// The metrics that depend on the reward, of steps in which enough completions have one.
+/// Returns the metrics that exist if enough completions of a step have a reward.
 pub(crate) fn reward_metrics(names: &RewardNames) -> Vec<String> {
     let ends = ["reward_min", "reward_max"].map(str::to_owned);
     let RewardNames { terms, parts } = names;
@@ -264,7 +265,7 @@ pub(crate) fn reward_metrics(names: &RewardNames) -> Vec<String> {
     ends.into_iter().chain(parts).chain(shares).collect()
 }
 
-/// Distinct texts for each text.
+/// Returns the number of distinct texts per text.
 fn unique_share<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
     let texts: Vec<&str> = samples.map(|sample| &*sample.text).collect();
     texts.iter().collect::<BTreeSet<_>>().len() as f64 / texts.len() as f64
@@ -276,7 +277,7 @@ impl Serialize for Metrics {
     }
 }
 
-/// A whole number without a decimal point, for those who read the file.
+/// Writes whole numbers without a decimal point.
 struct Number(f64);
 
 impl Serialize for Number {
@@ -289,7 +290,7 @@ impl Serialize for Number {
     }
 }
 
-/// Mean and sample standard deviation (0 for one value).
+/// Returns mean and sample standard deviation (0 for one value).
 fn mean_and_std(values: &[f64]) -> (f64, f64) {
     (mean(values), if values.len() > 1 { sample_variance(values).sqrt() } else { 0.0 })
 }

@@ -1,4 +1,4 @@
-//! A micro-batch and the numbers about it that stay as they are during a step.
+//! A micro-batch with its constants during a step.
 
 use std::ops::Range;
 
@@ -13,26 +13,26 @@ use crate::collate::MicroBatch;
 use crate::token_trace::token_traces;
 use crate::{SamplerCheck, TrainError};
 
-/// A micro-batch with its constants; log-probabilities are of actions, `[n]`.
+/// A micro-batch with its constants; log-probabilities have the shape `[n]` of actions.
 pub(crate) struct MicroBatchState {
     micro: MicroBatch,
     /// `log π_ref`.
     reference: Vec<f64>,
     /// `log π_θ` of the first update, which is `log π_old`.
     old: Option<Vec<f64>>,
-    /// Â of each completion.
+    /// Advantage of each completion.
     advantages: Vec<f64>,
     /// Whether each completion has a reward.
     is_scored: Vec<bool>,
-    /// What each update computed, if that is recorded.
+    /// Terms of each update, if recorded.
     updates: Vec<LossTerms>,
 }
 
-/// What a loss is, for all micro-batches of an update.
+/// Parameters of the loss that all micro-batches of an update share.
 #[derive(Clone, Copy)]
 pub(crate) struct UpdateLoss<'a> {
     pub(crate) config: &'a LossConfig,
-    /// Of the whole batch.
+    /// Totals of the whole batch.
     pub(crate) totals: &'a BatchTotals,
     pub(crate) entropy_coef: f64,
 }
@@ -43,7 +43,7 @@ impl MicroBatchState {
         Self { micro, reference, old: None, advantages: vec![], is_scored: vec![], updates: vec![] }
     }
 
-    /// Which of the step's completions are in it.
+    /// Returns the indices of the completions in the step.
     pub(crate) fn places(&self) -> Range<usize> {
         self.micro.places.clone()
     }
@@ -53,24 +53,25 @@ impl MicroBatchState {
         self.micro.forward(policy, checkpointing)
     }
 
-    /// Takes over the advantages of its samples, and whether they have a reward; `samples` are those of the step.
+    /// Copies advantages and whether samples are scored from the step's `samples`.
     pub(crate) fn set_advantages(&mut self, samples: &[&Sample]) {
         let own = &samples[self.places()];
         self.advantages = own.iter().map(|sample| sample.advantage).collect();
         self.is_scored = own.iter().map(|sample| sample.reward().is_some()).collect();
     }
 
-    /// Keeps what an update computed.
+    /// Records the terms of an update.
     pub(crate) fn record(&mut self, terms: LossTerms) {
         self.updates.push(terms);
     }
 
-    /// What was recorded of each completion, of a loss with this weight; nothing where nothing was.
+    /// Returns the token traces of a loss with this weight; empty unless recorded.
     pub(crate) fn traces(&self, weight: f64) -> Vec<TokenTrace> {
         token_traces(&self.updates, &self.reference, &self.is_scored, weight)
     }
 
-    /// See [`SamplerCheck::is_above`]; once there was a first [`Self::loss`]. `completions` are those of the step.
+    /// See [`SamplerCheck::is_above`]. Requires a previous call of [`Self::loss`]; `completions`
+    /// are those of the step.
     pub(crate) fn is_above(
         &self,
         completions: &[&Completion],
@@ -81,8 +82,8 @@ impl MicroBatchState {
         check.is_above(&completions[self.places()], trainer, loss)
     }
 
-    /// `Σ_t KL` of each completion. `policy` is the one that sampled; its own scores count and not the sampler's, so that
-    /// it is exactly 0 where the policy is the reference.
+    /// Returns `Σ_t KL` of each completion. It uses the trainer's scores of the sampling `policy`,
+    /// so the KL is exactly 0 if the policy equals the reference.
     pub(crate) fn sequence_kl<M: LanguageModel>(
         &self,
         policy: &M,
@@ -105,8 +106,8 @@ impl MicroBatchState {
             .collect()
     }
 
-    /// Entropies of the policy at each action, by the same path as those of [`Self::loss`]: the high-entropy
-    /// mask compares the two.
+    /// Computes entropies of the policy at each action with the operations of [`Self::loss`],
+    /// because the high-entropy mask compares the two.
     pub(crate) fn entropies<M: LanguageModel>(
         &self,
         policy: &Frozen<M>,
@@ -118,7 +119,7 @@ impl MicroBatchState {
         })
     }
 
-    /// This micro-batch's part of the loss, made of the `hidden` states of [`MicroBatch::forward`].
+    /// Computes the loss of this micro-batch from the hidden states of [`MicroBatch::forward`].
     pub(crate) fn loss<M: LanguageModel>(
         &mut self,
         policy: &M,

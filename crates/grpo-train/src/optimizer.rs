@@ -18,31 +18,31 @@ use crate::error::{TrainError, in_range};
 pub struct OptimizerConfig {
     /// Highest learning rate of the schedule.
     pub learning_rate: f64,
-    /// Decay of the two moments.
+    /// Decay rates of the two moments.
     #[serde(default = "default_betas")]
     pub betas: [f64; 2],
     /// Added to the root of the second moment.
     #[serde(default = "default_epsilon")]
     pub epsilon: f64,
-    /// Weight decay, decoupled from the gradient.
+    /// Decoupled weight decay.
     #[serde(default = "default_weight_decay")]
     pub weight_decay: f64,
-    /// What it is applied to.
+    /// The parameters to which weight decay applies.
     #[serde(default)]
     pub weight_decay_on: Decayed,
-    /// Gradients are scaled down to this norm, taken over all of them together.
+    /// Largest global norm of the gradients.
     #[serde(default = "default_max_grad_norm")]
     pub max_grad_norm: f64,
 }
 
-/// The parameters that weight decay is for.
+/// The parameters to which weight decay applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decayed {
-    /// The matrices of linear layers and of adapters; biases, norms, embeddings and positions have none.
+    /// Matrices of linear layers and adapters, not biases, norms, embeddings and positions.
     #[default]
     Linear,
-    /// Every parameter, as `torch.optim.AdamW(model.parameters())` has it.
+    /// Every parameter, as in `torch.optim.AdamW(model.parameters())`.
     All,
 }
 
@@ -60,10 +60,10 @@ fn default_max_grad_norm() -> f64 {
 }
 
 impl OptimizerConfig {
-    /// Checks ranges; `section` names the place in the configuration.
+    /// Checks ranges; `section` is the name in the configuration.
     ///
     /// # Errors
-    /// The first key that is out of its range.
+    /// Returns the first key that is out of range.
     pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("learning_rate"), self.learning_rate, 0.0..=1.0)?;
@@ -79,32 +79,32 @@ impl OptimizerConfig {
 #[derive(Clone, Debug)]
 pub struct Optimizer {
     config: OptimizerConfig,
-    /// The parameters that weight decay is for; `None`: all of them.
+    /// The parameters with weight decay; `None` for all.
     decayed: Option<BTreeSet<ParamId>>,
-    /// Parameters with a learning rate of their own, as a factor.
+    /// Parameters whose learning rate is scaled, and the factor.
     factor: (BTreeSet<ParamId>, f64),
-    /// Of each parameter that has had a gradient.
+    /// Moments of each parameter that had a gradient.
     moments: BTreeMap<ParamId, Moments>,
 }
 
-/// What AdamW keeps of a parameter.
+/// The state of a parameter.
 #[derive(Clone, Debug)]
 struct Moments {
-    /// Steps that it had a gradient in.
+    /// Steps in which it had a gradient.
     steps: u32,
-    /// Decaying means of the gradient and of its square, `[elements]` each.
+    /// Moving averages of gradient and squared gradient, `[elements]` each.
     means: [Tensor<1>; 2],
 }
 
 /// Gradients whose norm is finite.
 pub(crate) struct Admitted {
     gradients: GradientsParams,
-    /// Of all of them together, before clipping.
+    /// Global norm before clipping.
     pub(crate) norm: f64,
 }
 
 impl Optimizer {
-    /// A fresh optimizer for `model`.
+    /// Creates an optimizer without history.
     pub fn new<M: Module>(model: &M, config: &OptimizerConfig) -> Self {
         let decayed = match config.weight_decay_on {
             Decayed::All => None,
@@ -114,18 +114,20 @@ impl Optimizer {
         Self { config: *config, decayed, factor, moments: BTreeMap::new() }
     }
 
-    /// The learning rate of these parameters is multiplied by this factor.
+    /// Multiplies the learning rate of some parameters by a factor.
     #[must_use]
     pub(crate) fn with_factor(self, factor: (BTreeSet<ParamId>, f64)) -> Self {
         Self { factor, ..self }
     }
 
-    /// One step along `gradients`, clipped by their global norm; also gives that norm before clipping.
+    /// Performs a step along `gradients`, clipped by their global norm. Returns the norm before
+    /// clipping.
     ///
-    /// Parameters whose storage nobody else holds (no clone of the model, no frozen snapshot) change in place.
+    /// Parameters without another owner (a clone of the model or a frozen snapshot) are changed in
+    /// place.
     ///
     /// # Errors
-    /// A norm that is not finite: nothing has changed.
+    /// Returns an error if the norm is not finite; nothing has changed then.
     pub fn step<M: Module>(
         &mut self,
         model: M,
@@ -137,10 +139,10 @@ impl Optimizer {
         Ok((self.apply(model, admitted, learning_rate), norm))
     }
 
-    /// The first half of a step: whether the gradients are such that there can be one.
+    /// Checks the gradients, the first half of a step.
     ///
     /// # Errors
-    /// A norm that is not finite.
+    /// Returns an error if the norm is not finite.
     pub(crate) fn admit<M: Module>(
         model: &M,
         gradients: GradientsParams,
@@ -154,7 +156,7 @@ impl Optimizer {
         Ok(Admitted { gradients, norm })
     }
 
-    /// The second half of a step, which cannot fail.
+    /// Applies the gradients, the infallible second half of a step.
     pub(crate) fn apply<M: Module>(
         &mut self,
         model: M,
@@ -162,28 +164,28 @@ impl Optimizer {
         learning_rate: f64,
     ) -> M {
         let Admitted { gradients, norm } = admitted;
-        // Burn's own clipping is of each tensor by itself, which bends the direction of the step.
+        // Burn clips each tensor separately, which would change the direction of the step.
         let clip =
             if norm > self.config.max_grad_norm { self.config.max_grad_norm / norm } else { 1.0 };
         model.map(&mut Step { optimizer: self, gradients, learning_rate, clip })
     }
 }
 
-/// What an optimizer remembers, by the paths of the parameters; `exp_avg.PATH` and `exp_avg_sq.PATH` are the names of
-/// the decaying means, as PyTorch calls them.
+/// The state of an optimizer by parameter paths. The moving averages are named `exp_avg.PATH` and
+/// `exp_avg_sq.PATH`, as in PyTorch.
 pub(crate) struct Remembered<T> {
-    /// Steps that each parameter had a gradient in.
+    /// Steps in which each parameter had a gradient.
     pub(crate) steps: BTreeMap<String, u32>,
     pub(crate) means: T,
 }
 
-/// Names of the two means of a parameter.
+/// Returns the names of a parameter's moving averages.
 fn names_of_means(path: &str) -> [String; 2] {
     [format!("exp_avg.{path}"), format!("exp_avg_sq.{path}")]
 }
 
 impl Optimizer {
-    /// All that the next step depends on besides the settings.
+    /// Returns the state on which the next step depends, except the settings.
     pub(crate) fn remembered<M: Module>(&self, model: &M) -> Remembered<StoredTensors> {
         let (mut steps, mut means) = (BTreeMap::new(), Vec::new());
         for Parameter { id, path, .. } in parameters(model) {
@@ -195,10 +197,10 @@ impl Optimizer {
         Remembered { steps, means: StoredTensors::named(means) }
     }
 
-    /// Goes on from there.
+    /// Restores a saved state.
     ///
     /// # Errors
-    /// In words, where it was remembered of another model.
+    /// Returns an error if the state belongs to another model.
     pub(crate) fn restore<M: Module>(
         &mut self,
         model: &M,
@@ -246,7 +248,7 @@ struct Step<'a> {
     optimizer: &'a mut Optimizer,
     gradients: GradientsParams,
     learning_rate: f64,
-    /// What gradients are multiplied by.
+    /// Factor for the gradients.
     clip: f64,
 }
 
@@ -264,7 +266,7 @@ impl ModuleMapper for Step<'_> {
 }
 
 impl Optimizer {
-    /// One parameter after a step.
+    /// Returns a parameter after a step.
     fn update<const D: usize>(
         &mut self,
         id: ParamId,
@@ -276,7 +278,7 @@ impl Optimizer {
         let shape = value.dims();
         let elements = value.shape().num_elements();
         let zeros = || Tensor::zeros([elements], (&value.device(), value.dtype()));
-        // Taken out, so that nobody else holds the means.
+        // Taken out, so that the means have no other owner.
         let before = self.moments.remove(&id);
         let Moments { steps, means } =
             before.unwrap_or_else(|| Moments { steps: 0, means: [zeros(), zeros()] });

@@ -1,4 +1,4 @@
-//! Supervised training: next-token cross-entropy on examples, with an optional term for diversity.
+//! Supervised training: next-token cross-entropy on examples, with an optional diversity term.
 
 mod batch;
 mod config;
@@ -28,16 +28,16 @@ pub use self::config::{
 };
 pub use self::samples::{SampleRow, SampledMeasures};
 
-/// A validation of pre-training.
+/// A validation of supervised training.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PretrainMeasures {
-    /// Epochs done, with their fraction.
+    /// Epochs done, with fraction.
     pub epoch: f64,
     /// Mean cross-entropy over the training tokens since the last validation, in nats.
     pub train_loss: f64,
-    /// Mean cross-entropy over the validation tokens, in nats, without dropout.
+    /// Mean cross-entropy over the validation tokens in nats, without dropout.
     pub eval_loss: f64,
-    /// Measures of sampled completions, if some were sampled.
+    /// Measures of sampled completions, if any.
     #[serde(flatten)]
     pub sampled: Option<SampledMeasures>,
     /// Some of those completions.
@@ -45,13 +45,13 @@ pub struct PretrainMeasures {
     pub rows: Vec<SampleRow>,
 }
 
-/// What pre-training carries from step to step.
+/// State of supervised training.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PretrainProgress {
-    /// The training loss since the last validation, added up over tokens.
+    /// Sum of the training loss since the last validation.
     loss: f64,
-    /// Those tokens.
+    /// Number of tokens in that sum.
     tokens: u64,
     /// Which limits have warned.
     told: [bool; 3],
@@ -68,11 +68,11 @@ pub struct NextTokenObjective<'a, M> {
 }
 
 impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
-    /// Returns a training run of `model` on the examples; `codec` makes text of what it samples.
+    /// Creates a trainer of `model` on the examples; `codec` decodes sampled completions.
     ///
     /// # Errors
-    /// Settings that are out of range; prompts that are too long for what is to be sampled behind them; an embedder that
-    /// cannot be read.
+    /// Returns an error if a setting is out of range, if prompts are too long for sampling, or if
+    /// an embedder cannot be read.
     pub fn trainer(
         model: M,
         codec: &Codec,
@@ -122,7 +122,7 @@ impl PretrainConfig {
     }
 }
 
-/// Tokens to be learned.
+/// Returns the number of tokens to learn.
 fn targets<'a>(examples: impl IntoIterator<Item = &'a Example>) -> usize {
     examples.into_iter().map(|example| example.targets().len()).sum()
 }

@@ -1,4 +1,4 @@
-//! Observes a step: times, memory and the ledger. Nothing that is learned depends on it.
+//! Measures a step: times, memory and ledger. Learning does not depend on it.
 
 use std::time::{Duration, Instant};
 
@@ -6,45 +6,45 @@ use grpo_data::{Completion, Group};
 use grpo_process::ResidentMemory;
 use grpo_run::{LedgerCompletion, LedgerStep};
 
-/// What was observed of a step.
+/// Measurements of a step.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// Duration of each phase.
     pub times: Phases<Duration>,
-    /// Memory of the process after the step, if the system tells.
+    /// Memory of the process after the step, if the system reports it.
     pub memory: Option<ResidentMemory>,
-    /// Bytes of the process that are in RAM at the end of each phase, if the system tells.
+    /// Resident bytes at the end of each phase, if the system reports them.
     pub phase_memory: Option<Phases<u64>>,
-    /// Which weights sampled the completions, and which updates used them.
+    /// The weights that sampled the completions, and the updates that used them.
     pub ledger: LedgerStep,
 }
 
-/// Something of each phase of a step.
+/// A value for each phase of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Phases<T> {
     /// Sampling.
     pub rollout: T,
     /// Rewards.
     pub reward: T,
-    /// Reference, advantages, loss, gradients, optimizer, and what follows for the reference.
+    /// Reference, advantages, loss, gradients, optimizer, and updates of the reference.
     pub update: T,
 }
 
-/// Duration of each part of the update phase. A device that computes on its own has its work counted where its result is
-/// first waited for: much of the backward pass under the optimizer.
+/// Duration of each part of the update phase. On asynchronous devices, work is counted where its
+/// result is first awaited, so much of the backward pass counts as optimizer time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LearnTimes {
     /// `log π_ref`.
     pub reference: Duration,
-    /// `log π_θ` and the loss of it.
+    /// `log π_θ` and the loss.
     pub forward: Duration,
     /// Gradients.
     pub backward: Duration,
-    /// Clipping, and the change of the weights.
+    /// Clipping and weight updates.
     pub optimizer: Duration,
 }
 
-/// Observes the phases of a step from its start on.
+/// Measures the phases of a step.
 pub(crate) struct Probe {
     since: Instant,
     phases: Vec<(Duration, Option<u64>)>,
@@ -55,14 +55,14 @@ impl Probe {
         Self { since: Instant::now(), phases: Vec::new() }
     }
 
-    /// Notes the end of a phase.
+    /// Ends a phase.
     pub(crate) fn phase_done(&mut self) {
         let now = Instant::now();
         self.phases.push((now - self.since, ResidentMemory::of_this_process().map(|it| it.now)));
         self.since = now;
     }
 
-    /// Notes the end of the last phase.
+    /// Ends the last phase.
     pub(crate) fn finish(mut self, ledger: LedgerStep) -> Observed {
         self.phase_done();
         let [rollout, reward, update] = <[_; 3]>::try_from(self.phases).expect("three phases");
@@ -85,14 +85,14 @@ pub(crate) fn timed<T>(total: &mut Duration, work: impl FnOnce() -> T) -> T {
 }
 
 impl LearnTimes {
-    /// Adds work that took `all`, of which `backward` was for gradients.
+    /// Adds work that took `all`, including `backward` for gradients.
     pub(crate) fn add(&mut self, all: Duration, backward: Duration) {
         self.forward += all.saturating_sub(backward);
         self.backward += backward;
     }
 }
 
-/// The entries of the completions of groups in the ledger, each made of the completion itself.
+/// Returns the ledger entries of the completions of groups.
 pub(crate) fn entries(groups: &[Group]) -> Vec<LedgerCompletion> {
     groups.iter().flat_map(Group::completions).map(entry).collect()
 }

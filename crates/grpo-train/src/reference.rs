@@ -1,31 +1,33 @@
-//! When the reference becomes another one.
+//! Updates of the reference policy.
 
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 
-/// The section `[reference]`: what the policy is held back by.
+/// The section `[reference]`: the policy to which the KL penalty refers.
 ///
-/// With neither `every_steps` nor `every_epochs` the reference stays what it is.
+/// Without `every_steps` and `every_epochs` the reference does not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReferenceSettings {
-    /// What it is at the start.
+    /// The initial reference.
     pub from: ReferenceFrom,
-    /// It follows the policy after each so many steps (τ of TR-DPO).
+    /// Steps between updates (τ of TR-DPO).
     pub every_steps: Option<u32>,
-    /// It follows the policy after each so many passes over the file of prompts: after the step that completes one.
+    /// Passes over the file of prompts between updates; an update follows the step that completes a
+    /// pass.
     pub every_epochs: Option<u32>,
-    /// Part of the policy in what it becomes (α of TR-DPO; Gorbatovski et al. 2024); without it 1, the policy itself.
+    /// Weight of the policy in an update (α of TR-DPO; Gorbatovski et al. 2024); default 1, the
+    /// policy itself.
     pub mix: Option<f64>,
 }
 
-/// What a reference is at the start.
+/// The initial reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReferenceFrom {
-    /// The policy.
+    /// The initial policy.
     #[default]
     Start,
     /// The model without its adapter.
@@ -59,20 +61,20 @@ impl ReferenceSettings {
         Ok(())
     }
 
-    /// Whether it ever follows the policy.
+    /// Returns whether the reference is ever updated.
     pub fn follows(&self) -> bool {
         self.every_steps.is_some() || self.every_epochs.is_some()
     }
 
-    /// The same with α written out.
+    /// Fills in α.
     #[must_use]
     pub fn resolved(self) -> Self {
         let mix = self.follows().then_some(self.mix.unwrap_or(1.0));
         Self { mix, ..self }
     }
 
-    /// α, where the reference follows the policy after `done` steps of `prompts_per_step` prompts each; `epoch` is how
-    /// many prompts the file has.
+    /// Returns α if an update is due after `done` steps of `prompts_per_step` prompts; `epoch` is
+    /// the number of prompts in the file.
     pub fn due(&self, done: u32, prompts_per_step: u32, epoch: Option<usize>) -> Option<f64> {
         let by_steps = self.every_steps.is_some_and(|every| done.is_multiple_of(every));
         let passes = |steps: u32| {
@@ -89,7 +91,7 @@ impl ReferenceSettings {
 mod tests {
     use super::*;
 
-    /// The steps of the first 12 after which the reference follows.
+    /// Checks after which of the first 12 steps the reference is updated.
     #[track_caller]
     fn check(settings: ReferenceSettings, prompts: u32, epoch: Option<usize>, expected: &[u32]) {
         let due = (1..=12).filter(|&done| settings.due(done, prompts, epoch) == Some(1.0));
@@ -104,9 +106,9 @@ mod tests {
         let epochs = |every| ReferenceSettings { every_epochs: Some(every), ..never };
         check(epochs(1), 4, Some(8), &[2, 4, 6, 8, 10, 12]);
         check(epochs(2), 4, Some(8), &[4, 8, 12]);
-        // A pass of 10 ends within the third step, the second with the fifth, the third within the eighth.
+        // The first pass of 10 ends in step 3, the second with step 5, the third in step 8.
         check(epochs(1), 4, Some(10), &[3, 5, 8, 10]);
-        // Several passes in a step are one change.
+        // Several passes in a step cause one update.
         check(epochs(1), 9, Some(4), &(1..=12).collect::<Vec<u32>>());
         check(epochs(1), 4, None, &[]);
     }

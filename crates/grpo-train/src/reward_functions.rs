@@ -1,4 +1,4 @@
-//! Rewards as advantages take them: some functions of each completion, and what each counts.
+//! Rewards of several functions with their weights.
 
 use grpo_core::Aggregation;
 use grpo_data::{Bonus, Group, Sample};
@@ -11,10 +11,11 @@ pub(crate) struct RewardFunctions {
 }
 
 impl RewardFunctions {
-    /// One function, the reward with its bonus; or their terms, where these are normalised apart.
+    /// Creates one function, the reward with its bonus, or one per term if terms are normalised
+    /// separately.
     ///
     /// # Panics
-    /// Where completions have terms of other weights than the first scored one.
+    /// Panics if completions have terms of different weights.
     pub(crate) fn new(groups: &[Group], aggregation: Aggregation) -> Self {
         let samples = || groups.iter().flat_map(|group| &group.samples);
         let bonus_weight = samples().find_map(|sample| Some(sample.bonus?.weight));
@@ -46,8 +47,8 @@ impl RewardFunctions {
         Self { rewards: rewards.collect(), weights }
     }
 
-    /// Adds a function of weight `−coef`, whose values are of all completions one after the other; a completion that no
-    /// function scored stays without a reward.
+    /// Adds a function of weight `−coef` with values for all completions in order. A completion
+    /// without any reward remains without one.
     pub(crate) fn subtract(&mut self, coef: f64, of_completions: &[f64]) {
         self.weights.push(-coef);
         for (rewards, &value) in self.rewards.iter_mut().flatten().zip(of_completions) {
@@ -78,9 +79,9 @@ mod tests {
         assert_eq!(terms.weights, [0.7, 0.3]);
     }
 
-    /// Added to the total, or one more term; a completion without a bonus has none of it.
+    /// The bonus is added to the total or is another term; a completion without a bonus lacks it.
     #[test]
-    fn a_bonus_counts_besides_the_reward() {
+    fn adds_the_bonus_to_the_reward() {
         let mut groups = [group(vec![scored(&[(1.0, 0.5)]), scored(&[(1.0, 0.25)])])];
         groups[0].samples[1].bonus = Some(Bonus { weight: 0.1, value: 3.0 });
         let total = RewardFunctions::new(&groups, Aggregation::SumThenNormalize);

@@ -1,13 +1,14 @@
-//! Which term of a reward decides.
+//! Shares of reward terms in the advantages.
 
 use grpo_data::{Bonus, Group, Sample};
 
-/// The share of each term in the variance of the reward within groups, which is what advantages are made of.
+/// Returns the share of each term in the variance of the reward within groups, from which
+/// advantages are computed.
 ///
-/// With `t_k` the weighted term k and r their sum, each less its mean over the scored completions of its group:
-/// `share_k = Σ t_k r / Σ r²`, over all groups of the step. The shares sum to 1; a term that pulls against the others
-/// has a negative one. All are 0 where no reward differs from another of its group, and there are none for fewer than
-/// two terms. A bonus is the last term.
+/// With `t_k` the weighted term k and r their sum, each minus its mean over the scored completions
+/// of its group: `share_k = Σ t_k r / Σ r²`, over all groups of the step. The shares sum to 1; a
+/// term that opposes the others has a negative share. All are 0 if no rewards differ within a
+/// group. `None` for fewer than two terms. A bonus is the last term.
 pub(crate) fn reward_shares(groups: &[Group]) -> Option<Vec<f64>> {
     let samples = || groups.iter().flat_map(|group| &group.samples);
     let has_bonus = samples().any(|sample| sample.bonus.is_some());
@@ -73,7 +74,8 @@ mod tests {
         // ±1 and ±½, in one direction and against one another.
         check(&[[1.0, 1.0], [0.0, 0.0]], &[2], [1.5 / 2.25, 0.75 / 2.25]);
         check(&[[1.0, 0.0], [0.0, 1.0]], &[2], [0.5 / 0.25, -0.25 / 0.25]);
-        // What differs between groups alone is no advantage: ±1 and 0 in the first group, 0 and ±½ in the second.
+        // Differences between groups do not count: ±1 and 0 in the first group, 0 and ±½ in the
+        // second.
         let terms = [[1.0, 0.0], [0.0, 0.0], [9.0, 1.0], [9.0, 0.0]];
         check(&terms, &[2, 2], [2.0 / 2.5, 0.5 / 2.5]);
         check(&[[0.1, 0.7], [0.1, 0.7], [0.1, 0.7]], &[3], [0.0, 0.0]);
@@ -91,7 +93,7 @@ mod tests {
     }
 
     proptest! {
-        /// `cov(t_k, r) / var(r)` in loops, of one group; the shares sum to 1.
+        /// Compares with `cov(t_k, r) / var(r)` in loops; the shares sum to 1.
         #[test]
         fn shares_equal_the_loops(terms in prop::collection::vec([0.0..1.0_f64, 0.0..1.0_f64], 2..20)) {
             let weights = [0.7, 0.3];

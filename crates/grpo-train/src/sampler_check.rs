@@ -1,5 +1,5 @@
-//! Whether the sampler computes what the trainer computes. Both have the same weights when a step begins, so that the
-//! log-probabilities that one recorded are those of the other, but for rounding.
+//! Check of the sampler against the trainer. Both have the same weights at the beginning of a step,
+//! so their log-probabilities agree up to rounding.
 
 use grpo_core::{LossConfig, MismatchCorrection, MismatchMode, RatioLevel};
 use grpo_data::Completion;
@@ -15,17 +15,18 @@ use crate::error::in_range;
 pub struct SamplerCheck {
     /// Largest `|log π_sampler − log π_trainer|` of a token, in nats.
     pub tolerance: f64,
-    /// What is done above it; without it `correct` where the loss corrects every step anyway, else `stop`.
+    /// Action above the tolerance; default: `correct` if the loss corrects every step, else `stop`.
     pub above: Option<AboveTolerance>,
 }
 
-/// What is done where the sampler is not the trainer.
+/// Action on a sampler mismatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AboveTolerance {
-    /// The run ends before the policy moves.
+    /// Ends the run before the policy changes.
     Stop,
-    /// The tokens of the step are weighed by truncated importance sampling, 0 to 2, unless the loss has a correction of its own.
+    /// Weights the tokens of the step by truncated importance sampling, 0 to 2, unless the loss has
+    /// its own correction.
     Correct,
 }
 
@@ -38,15 +39,15 @@ pub(crate) const TRUNCATED: MismatchCorrection = MismatchCorrection {
 };
 
 impl Default for SamplerCheck {
-    /// In f32 the two were never further apart than 2e-5 at temperature 1, whatever the base of an adapter is held in,
-    /// and 8e-5 at 0.3 (docs/LOG.md).
+    /// In f32 the largest difference was 2e-5 at temperature 1, for every precision of an adapter's
+    /// base, and 8e-5 at 0.3 (docs/LOG.md).
     fn default() -> Self {
         Self { tolerance: 1e-3, above: None }
     }
 }
 
 impl SamplerCheck {
-    /// The same with what is done above the tolerance written out.
+    /// Fills in the action.
     #[must_use]
     pub fn resolved(self, mismatch: Option<MismatchCorrection>) -> Self {
         let usual = match mismatch {
@@ -60,16 +61,16 @@ impl SamplerCheck {
         in_range("sampler_check.tolerance", self.tolerance, 0.0..=f64::MAX)
     }
 
-    /// Whether steps above the tolerance are corrected.
+    /// Returns whether steps above the tolerance are corrected.
     pub(crate) fn corrects(&self, loss: &LossConfig) -> bool {
         self.resolved(loss.mismatch).above == Some(AboveTolerance::Correct)
     }
 
-    /// Whether a token of `completions` is above the tolerance. `trainer` has `log π_θ` of their actions, one after the
-    /// other.
+    /// Returns whether a token of `completions` exceeds the tolerance. `trainer` contains `log π_θ`
+    /// of their actions in order.
     ///
     /// # Errors
-    /// It is, and steps are not corrected, or it is by no finite number, which no weight corrects.
+    /// Returns an error if it does and steps are not corrected, or if the difference is not finite.
     pub(crate) fn is_above(
         &self,
         completions: &[&Completion],
@@ -103,21 +104,21 @@ impl SamplerCheck {
 /// An action and its two log-probabilities.
 struct Token<'a> {
     completion: &'a Completion,
-    /// Its place among the actions of the completion.
+    /// Index among the actions of the completion.
     action: usize,
     sampler: f64,
     trainer: f64,
 }
 
 impl Token<'_> {
-    /// Infinite for what is no number, so that no tolerance is above it.
+    /// Returns the difference, infinite instead of NaN, so that it exceeds any tolerance.
     fn difference(&self) -> f64 {
         let difference = (self.sampler - self.trainer).abs();
         if difference.is_nan() { f64::INFINITY } else { difference }
     }
 }
 
-/// The first of the actions whose log-probabilities are furthest apart.
+/// Returns the first action with the largest difference.
 fn furthest<'a>(completions: &[&'a Completion], trainer: &[f64]) -> Token<'a> {
     let recorded = completions.iter().flat_map(|completion| {
         let logprobs = completion.sampling_logprobs().iter().enumerate();
@@ -142,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// The completion `sample`, with two tokens of a prompt and two actions of these log-probabilities.
+    /// A completion with two prompt tokens and two actions with these log-probabilities.
     fn completion(sample: u32, sampling_logprobs: [f32; 2]) -> Completion {
         Completion::new(CompletionParts {
             ids: vec![0, 1, 2, 3],
@@ -155,7 +156,7 @@ mod tests {
         })
     }
 
-    /// The check of two completions against these numbers of the trainer.
+    /// Checks two completions against these log-probabilities of the trainer.
     fn check(above: AboveTolerance, trainer: [f64; 4]) -> Result<bool, String> {
         let completions = [completion(0, [-1.0, -0.5]), completion(1, [-2.0, -0.25])];
         let check = SamplerCheck { tolerance: 0.125, above: Some(above) };
@@ -171,20 +172,20 @@ mod tests {
         assert_eq!(check(AboveTolerance::Correct, [-1.0, -0.5, -2.25, -0.25]), Ok(true));
     }
 
-    /// The furthest token is named, whichever side of the sampler the trainer is on.
+    /// Names the token with the largest difference, of either sign.
     #[test]
-    fn the_furthest_token_is_named() {
+    fn reports_the_token_with_the_largest_difference() {
         assert_eq!(
             check(AboveTolerance::Stop, [-1.5, -0.75, -2.0, -1.0]).unwrap_err(),
-            "step 7: the sampler recorded the log-probability -0.250000 at position 3 of prompt 4, sample 1, and with the same weights the trainer computes -1.000000, which is further than sampler_check.tolerance = 0.125; find out in what the two differ, or set sampler_check.above = \"correct\" to weigh the tokens of such a step by the quotient of the two"
+            "step 7: the sampler recorded the log-probability -0.250000 at position 3 of prompt 4, sample 1, and with the same weights the trainer computes -1.000000, which is further than sampler_check.tolerance = 0.125; find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio"
         );
     }
 
     #[test]
-    fn what_is_no_number_is_above_every_tolerance() {
+    fn nan_exceeds_every_tolerance() {
         for number in [f64::NAN, f64::NEG_INFINITY] {
             for above in [AboveTolerance::Stop, AboveTolerance::Correct] {
-                // Also behind and in front of one that is only too far.
+                // Also next to a token that only exceeds the tolerance.
                 for trainer in [[-9.0, number, -2.0, -0.25], [-1.0, number, -9.0, -0.25]] {
                     let error = check(above, trainer).unwrap_err();
                     let expected = format!(
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_corrects_goes_on() {
+    fn a_correcting_loss_continues() {
         let usual = SamplerCheck::default();
         assert_eq!(usual.resolved(None).above, Some(AboveTolerance::Stop));
         assert_eq!(usual.resolved(Some(TRUNCATED)).above, Some(AboveTolerance::Correct));

@@ -1,25 +1,25 @@
-//! Learning rates.
+//! Learning-rate schedules.
 
 use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
 
-/// Linear warm-up, then a half cosine down to a floor. Time is in whatever unit the caller counts, tokens or
-/// updates, but in one unit throughout.
+/// Linear warm-up followed by a half cosine to a floor. Time has any unit (tokens or updates) that
+/// is used consistently.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WarmupCosine {
     /// Length of the warm-up.
     pub warmup: f64,
-    /// Where the cosine ends.
+    /// End of the cosine.
     pub total: f64,
     /// Lowest multiplier after the warm-up.
     pub floor: f64,
 }
 
 impl WarmupCosine {
-    /// The multiplier of the highest learning rate after `done` units.
+    /// Returns the factor of the highest learning rate after `done` units.
     ///
-    /// `done / warmup` while warming up, then `max(floor, ½(1 + cos(π · progress)))` (MolGPT).
+    /// `done / warmup` during warm-up, then `max(floor, ½(1 + cos(π · progress)))` (MolGPT).
     pub fn multiplier(&self, done: f64) -> f64 {
         if done < self.warmup {
             return done / self.warmup;

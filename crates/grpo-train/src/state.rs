@@ -1,4 +1,4 @@
-//! A training between two steps, as it is put away and taken up again.
+//! Saved state of a training run between two steps.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,45 +11,44 @@ use crate::learner::LearnerState;
 use crate::train::{Training, TrainingProgress};
 use crate::{GuardsState, TrainError};
 
-/// Everything that the next step depends on besides the configuration, the files that a run reads, and the weights of
-/// the policy.
+/// The state on which the next step depends, except configuration, input files and policy weights.
 ///
-/// It is of the moment between two steps: no completion waits for its update then. Random numbers and the order of the
-/// prompts are functions of the seed and the step, so that a step is all that is kept of them.
+/// Between two steps no completion waits for an update. Random numbers and the order of prompts are
+/// functions of seed and step, so the step suffices.
 pub struct TrainerState {
     /// Numbers.
     pub numbers: StateNumbers,
-    /// The optimizer's decaying means.
+    /// The optimizer's moving averages.
     pub moments: StoredTensors,
-    /// The reference, where it is another one than at the start.
+    /// The reference, if it differs from the initial one.
     pub reference: Option<StoredTensors>,
 }
 
-/// The part of a [`TrainerState`] that is numbers.
+/// Numeric state of a [`TrainerState`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateNumbers {
-    /// How far the training run is.
+    /// Progress of the run.
     #[serde(flatten)]
     pub progress: TrainingProgress,
-    /// What learning rates are multiplied by.
+    /// Factor for learning rates.
     learning_rate_factor: f64,
-    /// What the guards have counted.
+    /// State of the guards.
     pub guards: GuardsState,
     pub(crate) learner: LearnerState,
 }
 
-/// A [`TrainerState`] as it was read.
+/// A [`TrainerState`] read from files.
 pub struct SavedState<'a> {
     /// Numbers.
     pub numbers: StateNumbers,
-    /// The optimizer's decaying means, by name.
+    /// The optimizer's moving averages by name.
     pub moments: BTreeMap<String, TensorData>,
-    /// The reference, where it is another one than at the start, and the file that it was in.
+    /// The reference, if it differs from the initial one, and its file.
     pub reference: Option<(BTreeMap<String, TensorData>, &'a Path)>,
 }
 
 impl<M: LanguageModel> Training<M> {
-    /// What it is to be taken up with again.
+    /// Returns the state to save.
     pub fn state(&self) -> TrainerState {
         let (learner, moments, reference) = self.grpo.learner.remembered();
         let (progress, guards) = (self.progress.clone(), self.guards.state().clone());
@@ -58,8 +57,8 @@ impl<M: LanguageModel> Training<M> {
         TrainerState { numbers, moments, reference }
     }
 
-    /// Continues more carefully after it went back to here for the `roll_backs`th time: with shorter steps, and held
-    /// closer to the reference.
+    /// Continues after the `roll_backs`th roll-back with a smaller learning rate and a larger KL
+    /// penalty.
     pub fn soften(&mut self, roll_backs: u32, learning_rate_factor: f64, kl_coef: f64) {
         self.progress.roll_backs = roll_backs;
         self.progress.rolled_back_to = Some(self.progress.steps);
@@ -67,10 +66,10 @@ impl<M: LanguageModel> Training<M> {
         self.grpo.learner.set_kl_coef(kl_coef);
     }
 
-    /// Goes on from `saved`, with `policy`, which has the weights of then.
+    /// Restores a saved state together with `policy`, which has the saved weights.
     ///
     /// # Errors
-    /// It is of another model, or of other settings.
+    /// Returns an error if the state belongs to another model or other settings.
     pub fn restore(&mut self, policy: M, saved: SavedState<'_>) -> Result<(), TrainError> {
         let SavedState { numbers, moments, reference } = saved;
         self.guards.restore(numbers.guards)?;

@@ -1,4 +1,4 @@
-//! One step of GRPO on a page: rollout, rewards, advantages, updates, reference.
+//! One step of GRPO: rollout, rewards, advantages, updates, reference.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,23 +16,23 @@ use crate::learner::{LearnResult, Learner};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
 use crate::{DiversityBonus, GrpoConfig, TrainError};
 
-/// A policy in training, and what samples from it and judges it.
+/// A policy during training, with its sampler and reward.
 pub struct Grpo<M> {
     pub(crate) learner: Learner<M>,
     pub(crate) sampler: Arc<dyn Rollout<M>>,
     pub(crate) rewards: RewardRunner,
-    /// What rewards get on top.
+    /// Diversity bonus added to rewards.
     pub(crate) bonus: Option<DiversityBonus>,
     pub(crate) decode: Decode,
-    /// Prompts of an epoch.
+    /// Number of prompts in an epoch.
     pub(crate) epoch: Option<usize>,
     pub(crate) config: GrpoConfig,
     pub(crate) seed: u64,
-    /// What learning rates are multiplied by; less than 1 after a run went back.
+    /// Factor for learning rates; below 1 after a roll-back.
     pub(crate) learning_rate_factor: f64,
-    /// Whether the run shall end.
+    /// Whether the run should end.
     pub(crate) interrupt: Arc<AtomicBool>,
-    /// Hash of the model that an adapter is trained on.
+    /// Hash of the base model of an adapter.
     pub(crate) base: Option<WeightsDigest>,
 }
 
@@ -41,35 +41,38 @@ pub struct Grpo<M> {
 pub struct StepReport {
     /// The step, from 0.
     pub step: u32,
-    /// What was sampled, with rewards, advantages and, if recorded, token traces.
+    /// Samples with rewards, advantages and, if recorded, token traces.
     pub groups: Vec<Group>,
-    /// Names of what a score is made of.
+    /// Names of terms and components.
     pub names: RewardNames,
     /// The result of the updates.
     pub learned: LearnResult,
     /// Learning rate of the updates.
     pub learning_rate: f64,
-    /// Fraction of the policy in what the reference became after the step (α); `None` if it did not change.
+    /// Weight of the policy in the update of the reference (α); `None` if the reference did not
+    /// change.
     pub reference_updated: Option<f64>,
     /// Times, memory and the ledger.
     pub observed: Observed,
 }
 
-/// Names of what a score is made of.
+/// Names of the terms and components of a score.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RewardNames {
-    /// The terms, if there are several; a bonus is the last.
+    /// The terms, if there are several; a bonus comes last.
     pub terms: Vec<PartName>,
-    /// All components that a score can have, whether one of this step has them or not.
+    /// All components that a score can have.
     pub parts: Vec<PartName>,
 }
 
 impl<M: LanguageModel> Grpo<M> {
-    /// Samples groups for `prompts`, scores them, and updates the policy on them: nothing is kept for later.
+    /// Samples groups for `prompts`, scores them, and updates the policy on them. Nothing is kept
+    /// for later steps.
     ///
     /// # Errors
-    /// Rewards that failed or are not finite; a sampler that is not the trainer; a loss or gradient that is not
-    /// finite. The policy is then as it was after its last whole update. An interrupt, before the policy moves.
+    /// Returns an error if rewards fail or are not finite, if sampler and trainer disagree, if a
+    /// loss or gradient is not finite, or on an interrupt before the policy changes. The policy is
+    /// that of its last complete update.
     pub fn step(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
         let mut probe = Probe::start();
         // o_i ~ π_old(· | q), with their log-probabilities
@@ -90,11 +93,12 @@ impl<M: LanguageModel> Grpo<M> {
 }
 
 impl<M: LanguageModel> Learner<M> {
-    /// Updates the policy on the scored samples of a step, and sets their advantages: nothing is kept for later.
+    /// Updates the policy on the scored samples of a step, and sets their advantages. Nothing is
+    /// kept for later steps.
     ///
     /// # Errors
-    /// Rewards that no advantage can be made of; a sampler that is not the trainer; a loss or gradient that is not
-    /// finite. The policy is then as it was after its last whole update.
+    /// Returns an error if no advantages can be computed, if sampler and trainer disagree, or if a
+    /// loss or gradient is not finite. The policy is that of its last complete update.
     pub fn learn(
         &mut self,
         groups: &mut [Group],
@@ -137,17 +141,18 @@ impl<M: LanguageModel> Learner<M> {
 }
 
 impl<M: LanguageModel> Grpo<M> {
-    /// From now on, whether samples have a trace of what was computed for each token: see [`Learner::set_recording`].
+    /// Sets whether samples get token traces; see [`Learner::set_recording`].
     pub fn set_recording(&mut self, is_recording: bool) {
         self.learner.set_recording(is_recording);
     }
 
-    /// Fraction of the policy in what the reference becomes after `step`, from 0; `None` if it stays what it is.
+    /// Returns the weight of the policy in the reference update after `step`, from 0, or `None`
+    /// without an update.
     pub fn reference_due(&self, step: u32) -> Option<f64> {
         self.config.reference.due(step + 1, self.config.train.prompts_per_step, self.epoch)
     }
 
-    /// Names of what a score is made of.
+    /// Returns the names of terms and components.
     pub fn reward_names(&self) -> RewardNames {
         let mut terms = self.rewards.term_names();
         if self.bonus.is_some() {
@@ -159,7 +164,8 @@ impl<M: LanguageModel> Grpo<M> {
         RewardNames { terms, parts: self.rewards.parts() }
     }
 
-    /// The snapshot is gone when this returns: the optimizer then changes the policy in place.
+    /// Samples the groups. The snapshot is dropped on return, so that the optimizer can change the
+    /// policy in place.
     fn rollout(
         &self,
         prompts: &[Prompt],
@@ -170,7 +176,7 @@ impl<M: LanguageModel> Grpo<M> {
         let key = StepKey { seed: self.seed, purpose: Purpose::Sampling, step, policy_version };
         let policy = Frozen::snapshot_in(self.learner.policy(), weights);
         let groups = self.sampler.sample(&policy, prompts, key)?;
-        // That of the weights that sampled, unless these are a rounded copy.
+        // Hash of the sampling weights, unless these are a rounded copy.
         let digest = match weights {
             WeightPrecision::F32 => policy.digest(),
             _ => weights_digest(self.learner.policy()),
@@ -180,9 +186,9 @@ impl<M: LanguageModel> Grpo<M> {
         Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
     }
 
-    /// Rewards, and the bonus of each sample.
+    /// Sets the reward and bonus of each sample.
     fn score(&self, groups: &mut [Group], step: u32) -> Result<(), TrainError> {
-        self.rewards.score_groups(groups, &*self.decode);
+        self.rewards.score_groups(groups, Some(step + 1), &*self.decode);
         let samples = groups.iter().flat_map(|group| &group.samples);
         let most = self.config.train.max_failed_rewards;
         refuse_failures(samples, most, || format!("step {}", u64::from(step) + 1))?;
@@ -228,12 +234,12 @@ impl<M: LanguageModel> Grpo<M> {
 }
 
 impl StepReport {
-    /// The samples of all groups.
+    /// Iterates over the samples of all groups.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> + Clone {
         self.groups.iter().flat_map(|group| &group.samples)
     }
 
-    /// Tokens that the policy chose.
+    /// Returns the number of action tokens.
     pub fn actions(&self) -> usize {
         self.samples().map(|sample| sample.completion.actions()).sum()
     }

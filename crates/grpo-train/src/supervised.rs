@@ -1,8 +1,9 @@
-//! Supervised training: one driver, [`SupervisedTrainer`], for everything that an [`Objective`] describes.
+//! Supervised training: [`SupervisedTrainer`] trains any [`Objective`].
 //!
-//! The driver owns the model, the optimizer, the schedule, early stopping and guards. An objective says which data a step
-//! has, what its loss is, and what is measured on held-out data. Each step is a function of the seed, the number of the
-//! step and the saved state, so that a resumed run equals one that was never interrupted, bit for bit.
+//! The trainer owns the model, the optimizer, the schedule, early stopping and guards. An objective
+//! defines the data of a step, the loss, and the measures on held-out data. Each step is a function
+//! of the seed, the step number and the saved state, so a resumed run is bit-identical to an
+//! uninterrupted one.
 
 mod early_stopping;
 mod gradients;

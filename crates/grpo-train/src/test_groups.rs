@@ -1,10 +1,10 @@
-//! Groups of made-up completions, for tests.
+//! Groups of completions for tests.
 
 use grpo_data::{
     Completion, CompletionParts, Finish, Group, Outcome, Prompt, SampleKey, SampledUnder,
 };
 
-/// Completions of one token with these outcomes.
+/// Creates completions of one token with these outcomes.
 pub(crate) fn group(outcomes: Vec<Outcome>) -> Group {
     let completion = |sample: usize| {
         Completion::new(CompletionParts {

@@ -1,10 +1,10 @@
-//! What a step computed for each token, for those who ask what moved the policy and why nothing else did.
+//! Terms of each token in a step, which explain how each token affected the policy.
 
 use grpo_core::{LossTerms, TokenOutcome, TokenTerms};
 use grpo_data::TokenTrace;
 
-/// What the updates of a micro-batch computed for the tokens of each completion; `reference` is `log π_ref`, `[n]`, and
-/// gradients are those of a loss of this `weight`.
+/// Returns the terms of the tokens of each completion over the updates; `reference` is `log π_ref`,
+/// `[n]`. Gradients are those of a loss with this `weight`.
 pub(crate) fn token_traces(
     updates: &[LossTerms],
     reference: &[f64],

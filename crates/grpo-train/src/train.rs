@@ -1,4 +1,4 @@
-//! The loop around the step.
+//! The training loop.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,135 +18,136 @@ use crate::{
     Metrics, StepReport, TrainError,
 };
 
-/// Who is told how a training goes.
+/// An observer of a training run.
 pub trait TrainObserver<M> {
-    /// After each step, with the training as it is now: what it writes down then is enough to go on from.
+    /// Called after each step. The state of `training` suffices to resume.
     ///
     /// # Errors
-    /// Ends the training.
+    /// An error ends the run.
     fn step(&mut self, done: &StepDone<'_>, training: &Training<M>) -> Result<(), TrainError>;
 
-    /// Before a training ends or goes back because of a step that failed: the guards that saw it.
+    /// Called with the guards that triggered before a run ends or rolls back because of a failed
+    /// step.
     ///
     /// # Errors
-    /// Ends the training.
+    /// An error ends the run.
     fn failed(&mut self, triggers: &[GuardTrigger]) -> Result<(), TrainError> {
         let _told_elsewhere = triggers;
         Ok(())
     }
 
-    /// Whether the report of step `step` (from 0) should say what was computed for each token.
+    /// Returns whether the report of step `step` (from 0) should contain token traces.
     fn records(&self, step: u32) -> bool {
         let _of_every_step = step;
         false
     }
 }
 
-/// A step that is done.
+/// A completed step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepDone<'a> {
-    /// What came of it.
+    /// The report of the step.
     pub report: &'a StepReport,
-    /// Its numbers, and those of the evaluation after it.
+    /// Metrics of the step and of the following evaluation.
     pub metrics: &'a Metrics,
-    /// The evaluation after it, where there was one.
+    /// The following evaluation, if any.
     pub evaluated: Option<&'a Evaluated>,
-    /// Whether that was the best one so far.
+    /// Whether that evaluation was the best so far.
     pub is_best: bool,
-    /// The guards that saw what they watch for.
+    /// The guards that triggered.
     pub triggers: &'a [GuardTrigger],
-    /// Why the training ends here, where it does.
+    /// Why the run ends here, if it does.
     pub ending: Option<&'a Ending>,
 }
 
-/// Why a training ended.
+/// Why a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ending {
     /// All steps are done.
     Finished,
-    /// The evaluations do not become better any more.
+    /// Evaluations stopped improving.
     NoGain {
         /// The last step.
         step: u32,
-        /// Steps that were done at the best evaluation, and its mean reward.
+        /// Steps done at the best evaluation, and its mean reward.
         best: (u32, f64),
     },
-    /// It was asked to end, between two steps.
+    /// The run was interrupted between two steps.
     Interrupted,
-    /// A guard ends it.
+    /// A guard stopped the run.
     Stopped {
-        /// What it saw.
+        /// Description of the trigger.
         message: String,
     },
-    /// A guard wants it to go back to a policy before the one that sampled step `since`, and to continue from there
-    /// more carefully.
+    /// A guard requests a roll-back to a policy before the one that sampled step `since`.
     RollBack {
-        /// The first step that was not as it should be, from 1.
+        /// First bad step, from 1.
         since: u32,
-        /// What learning rates are to be multiplied by.
+        /// Factor for learning rates.
         learning_rate_factor: f64,
-        /// What the coefficient of the KL penalty is to be multiplied by.
+        /// Factor for the coefficient of the KL penalty.
         kl_coef_factor: f64,
-        /// What the guard saw.
+        /// Description of the trigger.
         message: String,
     },
 }
 
-/// A training with its steps behind and before it.
+/// A training run.
 pub struct Training<M> {
     pub(crate) grpo: Grpo<M>,
     evaluation: Option<Evaluation<M>>,
     pub(crate) progress: TrainingProgress,
     pub(crate) guards: Guards,
-    /// Optimizer steps that were done in the steps that are.
+    /// Optimizer steps done in the completed steps.
     pub(crate) version: u64,
 }
 
-/// What changes in a training run from step to step, besides its learner and its guards.
+/// State of a run that changes from step to step, except learner and guards.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainingProgress {
-    /// Steps that are done.
+    /// Steps done.
     pub steps: u32,
-    /// Tokens that were sampled in them.
+    /// Tokens sampled.
     pub num_tokens: u64,
-    /// How often the run went back.
+    /// Number of roll-backs.
     pub roll_backs: u32,
-    /// The step that it went back to last.
+    /// Step of the last roll-back.
     #[serde(default)]
     pub rolled_back_to: Option<u32>,
-    /// What the evaluations so far said.
+    /// State of early stopping.
     pub evaluations: Evaluations,
-    /// What a guard saw that ended the run.
+    /// Description of the trigger that stopped the run.
     pub stopped: Option<String>,
 }
 
-/// What a training is made of, besides its configuration.
+/// The components of a run, except its configuration.
 pub struct Parts<M> {
-    /// Where it begins.
+    /// The initial policy.
     pub policy: M,
-    /// What holds it back.
+    /// The reference policy.
     pub reference: Frozen<M>,
-    /// What the policy chooses.
+    /// The actions of the policy.
     pub actions: Arc<dyn Actions<M>>,
-    /// What the completions are worth.
+    /// The reward.
     pub reward: Arc<dyn Reward>,
-    /// What rewards get on top: the one that [`GrpoConfig::diversity_bonus`] describes.
+    /// The bonus of [`GrpoConfig::diversity_bonus`].
     pub bonus: Option<DiversityBonus>,
-    /// What is learned besides: what [`GrpoConfig::combined`] describes.
+    /// The auxiliary losses of [`GrpoConfig::combined`].
     pub combined: Option<Combined>,
-    /// Tokens of the longest prompt.
+    /// Length of the longest prompt in tokens.
     pub longest_prompt: usize,
-    /// Prompts of an epoch: those of the file; `None` where there is none.
+    /// Number of prompts in the file; `None` without a file.
     pub epoch: Option<usize>,
-    /// From the ids of a completion's text ([`grpo_data::Completion::text_ids`]) to the text that the reward sees and `sampling.stop` is looked for in.
+    /// Decodes the ids of a completion ([`grpo_data::Completion::text_ids`]) to the text for the
+    /// reward and `sampling.stop`.
     pub decode: Decode,
 }
 
 impl<M: LanguageModel> Grpo<M> {
-    /// A training of `parts.policy`.
+    /// Creates a run from `parts`.
     ///
     /// # Errors
-    /// Settings that are out of range or do not fit the model.
+    /// Returns an error if a setting is out of range or does not fit the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
         let Parts {
@@ -187,37 +188,37 @@ impl<M: LanguageModel> Grpo<M> {
         Ok(grpo)
     }
 
-    /// The policy as it is now.
+    /// Returns the current policy.
     pub fn policy(&self) -> &M {
         self.learner.policy()
     }
 
-    /// What scores its completions.
+    /// Returns the runner that scores completions.
     pub fn rewards(&self) -> &RewardRunner {
         &self.rewards
     }
 
-    /// Where `flag` becomes true, the step that is being done ends with [`TrainError::Interrupted`] before the policy
-    /// moves, or is done to its end where it moves already.
+    /// Makes the current step end with [`TrainError::Interrupted`] after `flag` becomes true,
+    /// unless the policy is already changing; the step is then completed.
     pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
         self.sampler = self.sampler.interrupted_by(Arc::clone(&flag));
         self.interrupt = flag;
     }
 
-    /// The policy, its reference and what the two are trained with.
+    /// Returns the learner.
     pub fn learner(&self) -> &Learner<M> {
         &self.learner
     }
 
-    /// As [`Self::learner`], to change settings of the next steps.
+    /// Returns the learner, to change settings of later steps.
     pub fn learner_mut(&mut self) -> &mut Learner<M> {
         &mut self.learner
     }
 }
 
 impl<M: LanguageModel> Training<M> {
-    /// A training before its first step, evaluated by `evaluation` as `[eval]` says.
-    /// What interrupts a step interrupts an evaluation too.
+    /// Creates a run before its first step, evaluated with `evaluation` according to `[eval]`. An
+    /// interrupt of a step also interrupts evaluations.
     pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation<M>>) -> Self {
         let interrupted_by_flag =
             |evaluation: Evaluation<M>| evaluation.interrupted_by(Arc::clone(&grpo.interrupt));
@@ -231,30 +232,30 @@ impl<M: LanguageModel> Training<M> {
         }
     }
 
-    /// The training without its steps.
+    /// Returns the components without the progress of the run.
     pub fn into_grpo(self) -> Grpo<M> {
         self.grpo
     }
 
-    /// What takes its steps.
+    /// Returns the components that perform steps.
     pub fn grpo(&self) -> &Grpo<M> {
         &self.grpo
     }
 
-    /// Steps that are done.
+    /// Returns the number of steps done.
     pub fn steps(&self) -> u32 {
         self.progress.steps
     }
 
-    /// The policy as it is now.
+    /// Returns the current policy.
     pub fn policy(&self) -> &M {
         self.grpo.policy()
     }
 
-    /// Runs the steps that are left; `prompts` gives those of each, counted from 0.
+    /// Runs the remaining steps; `prompts` returns the prompts of a step, counted from 0.
     ///
     /// # Errors
-    /// What [`Grpo::step`], the evaluation, the observer or `prompts` says.
+    /// As [`Grpo::step`]; also if the evaluation, the observer or `prompts` fails.
     pub fn run(
         &mut self,
         prompts: impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
@@ -263,7 +264,7 @@ impl<M: LanguageModel> Training<M> {
         self.run_to(self.grpo.config.train.steps, prompts, observer)
     }
 
-    /// As [`Self::run`], until so many steps are done; [`Ending::Finished`] is then of these.
+    /// As [`Self::run`], until this many steps are done; [`Ending::Finished`] then refers to these.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -274,7 +275,7 @@ impl<M: LanguageModel> Training<M> {
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Ending, TrainError> {
         loop {
-            // One that ended and is taken up again has ended.
+            // A resumed run that had ended does not continue.
             if let Some(message) = self.progress.stopped.clone() {
                 return Ok(Ending::Stopped { message });
             }
@@ -293,7 +294,7 @@ impl<M: LanguageModel> Training<M> {
         }
     }
 
-    /// One step and what follows it.
+    /// Performs a step with evaluation, guards and observer.
     fn advance(
         &mut self,
         prompts: &[Prompt],
@@ -338,50 +339,50 @@ impl<M: LanguageModel> Training<M> {
         Ok(ending)
     }
 
-    /// Looks at the policy as it is now; `None` where there is no evaluation.
+    /// Evaluates the current policy; returns `None` without an evaluation.
     ///
     /// # Errors
-    /// What [`Evaluation::of`] says.
+    /// As [`Evaluation::of`].
     pub fn evaluate(&self) -> Result<Option<Evaluated>, TrainError> {
         self.evaluation.as_ref().map(|evaluation| evaluation.of(self.policy())).transpose()
     }
 
-    /// What evaluations complete.
+    /// Returns the prompts of evaluations.
     pub fn evaluated_prompts(&self) -> &[Prompt] {
         self.evaluation.as_ref().map_or(&[], Evaluation::prompts)
     }
 
-    /// Completions of an evaluation.
+    /// Returns the number of completions of an evaluation.
     pub fn evaluated_count(&self) -> usize {
         self.evaluation.as_ref().map_or(0, Evaluation::count)
     }
 
-    /// Whether the last step was done to its end: not where it failed after some of its updates.
+    /// Returns whether the last step was completed, rather than failing after some of its updates.
     pub fn is_between_steps(&self) -> bool {
         self.grpo.learner.version() == self.version
     }
 
-    /// How often it went back.
+    /// Returns the number of roll-backs.
     pub fn roll_backs(&self) -> u32 {
         self.progress.roll_backs
     }
 
-    /// The step that it went back to last.
+    /// Returns the step of the last roll-back.
     pub fn rolled_back_to(&self) -> Option<u32> {
         self.progress.rolled_back_to
     }
 
-    /// What learning rates are multiplied by.
+    /// Returns the factor of learning rates.
     pub fn learning_rate_factor(&self) -> f64 {
         self.grpo.learning_rate_factor
     }
 
-    /// The coefficient of the KL penalty in the next step.
+    /// Returns the coefficient of the KL penalty in the next step.
     pub fn kl_coef(&self) -> f64 {
         self.grpo.learner.kl_coef()
     }
 
-    /// What becomes of a training whose step failed.
+    /// Handles a failed step.
     fn failed(
         &mut self,
         error: TrainError,
@@ -397,7 +398,7 @@ impl<M: LanguageModel> Training<M> {
         }
     }
 
-    /// Whether the evaluations have not become better for too long.
+    /// Returns the ending if evaluations stopped improving.
     fn no_gain(&self) -> Option<Ending> {
         match self.progress.evaluations.best {
             Some(best) if self.progress.evaluations.are_enough(&self.grpo.config.eval) => {
@@ -408,7 +409,7 @@ impl<M: LanguageModel> Training<M> {
     }
 }
 
-/// What the guards that tripped in `step`, from 1, make of a training.
+/// Returns the ending that the guards triggered in `step`, from 1, request.
 fn of_triggers(step: u32, triggers: &[GuardTrigger]) -> Option<Ending> {
     let action = Action::of(triggers)?;
     let decisive: Vec<&GuardTrigger> =
@@ -426,7 +427,7 @@ fn of_triggers(step: u32, triggers: &[GuardTrigger]) -> Option<Ending> {
     }
 }
 
-/// `count` prompts that hold only the beginning mark.
+/// Returns `count` prompts that contain only the beginning mark.
 pub fn unconditional_prompts(count: u32, boundary: u32) -> Vec<Prompt> {
     (0..count).map(|index| Prompt::of_ids(index, vec![boundary])).collect()
 }

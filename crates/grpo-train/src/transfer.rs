@@ -1,4 +1,4 @@
-//! Training that begins with a model's trunk, which may stay as it is for a while.
+//! Training that starts from a pre-trained trunk, which may be frozen for some steps.
 
 use grpo_data::ConfigFault;
 use std::collections::BTreeSet;
@@ -11,26 +11,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 
-/// What becomes of the trunk that a training begins with: embeddings, blocks and the last norm, all but the heads that
-/// are this training's own.
+/// Treatment of a pre-trained trunk: embeddings, blocks and the last norm, without the new heads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransferConfig {
-    /// The trunk stays as it is.
+    /// Freezes the trunk.
     pub freeze_trunk: bool,
-    /// The first step, from 0, that trains it again; without it, none does.
+    /// First step, from 0, that trains the trunk; without it, no step does.
     pub unfreeze_at_step: Option<u64>,
-    /// What its learning rate is multiplied by from then on; a tenth where it is left out.
+    /// Factor for the trunk's learning rate after that step; default 0.1.
     pub unfreeze_learning_rate_factor: Option<f64>,
 }
 
 const UNFREEZE_LEARNING_RATE_FACTOR: f64 = 0.1;
 
 impl TransferConfig {
-    /// Checks ranges and combinations once, for a training of so many steps; `section` names the place in the configuration.
+    /// Checks ranges and combinations for a run of `steps` steps; `section` is the name in the
+    /// configuration.
     ///
     /// # Errors
-    /// The first key that is out of its range, or that has no effect.
+    /// Returns the first key that is out of range or has no effect.
     pub fn check(&self, section: &str, steps: u64) -> Result<(), ConfigFault> {
         if let Some(factor) = self.unfreeze_learning_rate_factor {
             in_range(&format!("{section}.unfreeze_learning_rate_factor"), factor, 0.0..=1e3)?;
@@ -58,20 +58,20 @@ impl TransferConfig {
         }
     }
 
-    /// Whether the trunk learns nothing in step `step`, from 0.
+    /// Returns whether the trunk is frozen in step `step`, from 0.
     pub fn is_frozen(&self, step: u64) -> bool {
         self.freeze_trunk && self.unfreeze_at_step.is_none_or(|first| step < first)
     }
 }
 
-/// The parameters of the trunk, where they are treated apart.
+/// The parameters of the trunk, if they are treated differently.
 pub(crate) struct Trunk {
     config: TransferConfig,
     ids: BTreeSet<ParamId>,
 }
 
 impl Trunk {
-    /// The parameters of `model` whose paths say so.
+    /// Selects the parameters of `model` by path.
     pub(crate) fn new<M: Module>(
         model: &M,
         config: &TransferConfig,
@@ -87,7 +87,7 @@ impl Trunk {
         Self { config: *config, ids }
     }
 
-    /// The gradients that step `step` follows.
+    /// Returns the gradients that step `step` applies.
     pub(crate) fn admit<M: Module>(
         &self,
         model: &M,
@@ -102,7 +102,7 @@ impl Trunk {
         without.gradients
     }
 
-    /// Its parameters, and what their learning rate is multiplied by.
+    /// Returns the parameters of the trunk and the factor of their learning rate.
     pub(crate) fn learning_rate_factor(&self) -> (BTreeSet<ParamId>, f64) {
         let factor = self.config.unfreeze_learning_rate_factor;
         (self.ids.clone(), factor.unwrap_or(UNFREEZE_LEARNING_RATE_FACTOR))

@@ -1,4 +1,4 @@
-//! Cases of the whole system, measured in turn.
+//! Runs benchmark cases in turn.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,10 +14,10 @@ use super::{Bench, peer, table};
 use crate::process;
 use crate::workspace::Workspace;
 
-/// Between two repetitions: threads of the other program that wait in a loop have gone to sleep by then.
+/// Pause between two repetitions, after which busy-waiting threads of the other program sleep.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Measures the cases that were asked for.
+/// Measures the selected cases.
 pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     let target = Workspace::read(root)?.target_directory;
     let ours = build(root, &target)?;
@@ -43,7 +43,7 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
         load_after: None,
         cases: Vec::new(),
     };
-    // What was measured before a fault is kept.
+    // Results before an error are kept.
     let done = chosen.into_iter().try_for_each(|case| {
         report.cases.push(programs.measure(case, repeat)?);
         Ok(())
@@ -58,22 +58,22 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     done
 }
 
-/// Where the built `grpo-bench` lies. The whole workspace is named, so that its dependencies have the same features as in
-/// other builds of it, and are not built once more.
+/// Returns the path of the built `grpo-bench`. Building the whole workspace gives dependencies the
+/// same features as other builds.
 fn build(root: &Path, target: &Path) -> Result<PathBuf> {
     let mut cargo = process::cargo(root);
-    process::run(cargo.args(["build", "--release", "--workspace", "--bin", "grpo-bench"]))?;
+    process::run(cargo.args(["build", "--release", "--package", "grpo-bench"]))?;
     Ok(target.join("release").join(format!("grpo-bench{}", std::env::consts::EXE_SUFFIX)))
 }
 
 fn list(program: &Path) -> Result<Vec<Case>> {
     let output = process::output_of(Command::new(program).arg("--list"))?;
-    let text = String::from_utf8(output).context("`grpo-bench --list` is no text")?;
+    let text = String::from_utf8(output).context("`grpo-bench --list` is not a text")?;
     let cases = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
     cases.context("`grpo-bench --list` is not understood")
 }
 
-/// Those with one of the texts in their names, or all; of these the quick ones where that is asked for.
+/// Returns the cases with one of the texts in their names, or all; only quick ones if requested.
 fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> {
     for text in texts {
         if !cases.iter().any(|case| case.name.contains(text)) {
@@ -90,7 +90,7 @@ fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> 
     Ok(chosen)
 }
 
-/// What is started for a case.
+/// The programs of a case.
 struct Programs<'a> {
     root: &'a Path,
     ours: PathBuf,
@@ -110,8 +110,8 @@ impl Programs<'_> {
         Worker::start(command, case, self.peer_threads).map(Some)
     }
 
-    /// All repetitions of a case: in each round one of every side, so that what else happens on the machine falls on
-    /// all of them alike.
+    /// Runs all repetitions of a case, in each round one per program, so that disturbances affect
+    /// all equally.
     fn measure(&self, case: Case, repeat: u32) -> Result<Measured> {
         eprintln!("{}", case.name);
         let mut ours = self.ours(&case.name)?;
@@ -125,7 +125,7 @@ impl Programs<'_> {
         let before = Busy::now(&ids);
         let mut measured = Measured::new(case);
         for round in 0..repeat {
-            // Who is first in a round is second in the next.
+            // The order alternates.
             if round % 2 == 0 {
                 measured.ours.push(repetition(&mut ours)?);
                 measured.peer.extend(of(&mut peer)?);

@@ -1,4 +1,4 @@
-//! The Python that has PyTorch, transformers and TRL.
+//! The Python environment with PyTorch, transformers and TRL.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,13 +7,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::process;
 
-/// Where the peer's program and what it needs are listed.
+/// Folder of the Python program and its requirements.
 const FOLDER: &str = "tests/peers/trl";
 
-/// The interpreter that was named, or that of a folder of our own, into which the packages are installed once.
+/// Returns the given interpreter, or that of a local environment into which the packages are
+/// installed once.
 pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
-        // Seen from wherever the user stands, like every path that is typed.
+        // Relative to the user's folder, like every path on the command line.
         let path = std::path::absolute(named).context("the current folder cannot be read")?;
         if !path.is_file() {
             bail!("--python {}: there is no such file", named.display());
@@ -25,7 +26,7 @@ pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result
     let requirements = root.join(FOLDER).join("requirements.txt");
     let wanted = std::fs::read(&requirements)
         .with_context(|| format!("{} cannot be read", requirements.display()))?;
-    // Written last: a folder that was left half made is made again.
+    // Written last, so an incomplete environment is recreated.
     let installed = venv.join("installed.txt");
     if std::fs::read(&installed).is_ok_and(|found| found == wanted) {
         return Ok(python);
@@ -41,7 +42,7 @@ pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result
     Ok(python)
 }
 
-/// The peer's program, without the arguments of a case.
+/// Returns the command without the arguments of a case.
 pub(super) fn command(root: &Path, python: &Path, threads: usize) -> Command {
     let mut command = Command::new(python);
     command
@@ -52,7 +53,7 @@ pub(super) fn command(root: &Path, python: &Path, threads: usize) -> Command {
     command
 }
 
-/// What the packages of the interpreter are, for the record.
+/// Returns the versions of the packages.
 pub(super) fn versions(python: &Path) -> Result<String> {
     let script = "import platform; from importlib.metadata import version as v; \
                   print('Python', platform.python_version(), *(f', {n} {v(n)}' for n in \
@@ -64,10 +65,10 @@ pub(super) fn versions(python: &Path) -> Result<String> {
     told(python, &output)
 }
 
-/// What the interpreter printed, or why it cannot measure.
+/// Returns the output of the interpreter, or why it cannot measure.
 fn told(python: &Path, output: &Output) -> Result<String> {
     if !output.status.success() {
-        // A traceback's last line says what is missing.
+        // The last line of a traceback names the problem.
         let fault = String::from_utf8_lossy(&output.stderr);
         bail!(
             "{} cannot measure the other side: {}; without --python all that it needs is installed",
@@ -95,11 +96,11 @@ mod tests {
         assert_eq!(python(folder.path(), folder.path(), Some(&missing)).unwrap(), missing);
     }
 
-    /// Of outputs, not of scripts that are written and started: while another test's child holds the file open,
-    /// Linux refuses to start it.
+    /// Tests outputs instead of scripts: while another test's child holds the file open, Linux
+    /// refuses to start it.
     #[test]
     #[cfg(unix)]
-    fn an_interpreter_without_the_packages_is_told() {
+    fn reports_an_interpreter_without_the_packages() {
         use std::os::unix::process::ExitStatusExt;
         let check = |code: i32, stdout: &str, stderr: &str, expect: &str| {
             let output = Output {
@@ -121,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_that_cannot_start_is_told() {
+    fn reports_an_interpreter_that_cannot_start() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("python");
         let error = versions(&missing).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot start `{}`", missing.display()));
     }
 
-    /// A second run installs nothing; other requirements do.
+    /// A second run installs nothing, unless the requirements change.
     #[test]
     fn what_is_installed_is_remembered() {
         let folder = tempfile::tempdir().unwrap();

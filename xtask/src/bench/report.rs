@@ -1,4 +1,4 @@
-//! What came of the repetitions: medians and ratios, as JSON and as text.
+//! Medians and ratios of repetitions, as JSON and text.
 
 use std::path::Path;
 
@@ -10,43 +10,43 @@ use super::surroundings::Surroundings;
 use super::table::{number, table};
 use super::worker::Answer;
 
-/// What `grpo-bench --list` says of a case.
+/// A case of `grpo-bench --list`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Case {
     pub(super) name: String,
-    /// What the work of a repetition is counted in.
+    /// Unit of the work of a repetition.
     pub(super) unit: String,
-    /// Whether the other side measures the same.
+    /// Whether the other program has the same case.
     pub(super) peer: bool,
-    /// The case whose rate is the limit of this one.
+    /// The case whose rate is an upper bound.
     pub(super) limit: Option<String>,
     /// Whether it takes seconds.
     pub(super) quick: bool,
 }
 
-/// All that was measured.
+/// All results.
 pub(super) struct Report {
     pub(super) surroundings: Surroundings,
     pub(super) threads: usize,
-    /// `None` where there was no other side.
+    /// `None` without the other program.
     pub(super) peer_threads: Option<usize>,
-    /// Versions of the other side.
+    /// Versions of the other program.
     pub(super) peer: Option<String>,
     pub(super) load_before: Option<f64>,
     pub(super) load_after: Option<f64>,
     pub(super) cases: Vec<Measured>,
 }
 
-/// The repetitions of a case, round by round.
+/// Repetitions of a case by round.
 pub(super) struct Measured {
     pub(super) case: Case,
     pub(super) ours: Vec<Answer>,
-    /// Empty where the other side has no such case.
+    /// Empty if the other program lacks the case.
     pub(super) peer: Vec<Answer>,
-    /// Of the case that is the limit of this one, in the same rounds.
+    /// Repetitions of the limiting case in the same rounds.
     pub(super) limit: Vec<Answer>,
     pub(super) peer_limit: Vec<Answer>,
-    /// Cores that other programs kept busy meanwhile.
+    /// Cores that other processes kept busy.
     pub(super) others: Option<f64>,
 }
 
@@ -56,7 +56,7 @@ impl Measured {
         Self { case, ours: none(), peer: none(), limit: none(), peer_limit: none(), others: None }
     }
 
-    /// Of our rates.
+    /// Returns our median rate.
     fn rate(&self) -> Option<f64> {
         median(self.ours.iter().map(Answer::rate))
     }
@@ -65,19 +65,20 @@ impl Measured {
         median(self.peer.iter().map(Answer::rate))
     }
 
-    /// The median over the rounds of our rate over theirs: both of a round saw the same machine.
+    /// Returns the median over rounds of the ratio of rates, which compares measurements under the
+    /// same conditions.
     fn ratio(&self) -> Option<f64> {
         median(self.ours.iter().zip(&self.peer).map(|(ours, peer)| ours.rate() / peer.rate()))
     }
 
-    /// The best rate of matrix products that either side reached.
+    /// Returns the best rate of matrix products of either program.
     fn limit_rate(&self) -> Option<f64> {
         let sides = [&self.limit, &self.peer_limit];
         let rates = sides.into_iter().filter_map(|side| median(side.iter().map(Answer::rate)));
         rates.max_by(f64::total_cmp)
     }
 
-    /// The part of that rate which `rate` makes use of.
+    /// Returns `rate` as a fraction of that rate.
     fn fraction(&self, rate: Option<f64>) -> Option<f64> {
         let first = self.ours.first()?;
         Some(rate? * first.flops? / first.work / self.limit_rate()?)
@@ -132,7 +133,7 @@ impl Measured {
 const HEAD: [&str; 10] =
     ["case", "unit", "ours", "peer", "ratio", "of limit", "peer's", "peak MiB", "peer's", "others"];
 
-/// Cores that other programs may take before the figures are no good.
+/// Cores that other processes may use before results are unreliable.
 const QUIET: f64 = 0.2;
 
 impl Report {
@@ -157,7 +158,7 @@ impl Report {
         std::fs::write(path, text).with_context(cannot)
     }
 
-    /// For the terminal.
+    /// Formats the report for a terminal.
     pub(super) fn text(&self) -> String {
         let mut text = format!("\n{}\n", self.surroundings.line());
         text += &format!("threads: {}", self.threads);
@@ -177,7 +178,7 @@ impl Report {
         text
     }
 
-    /// How resident memory grew, where a case tells it.
+    /// Describes the growth of resident memory, if measured.
     fn growth(&self) -> impl Iterator<Item = String> {
         self.cases.iter().filter_map(|case| {
             let details = case.ours.iter().filter_map(|answer| answer.details.as_ref());
@@ -192,7 +193,7 @@ impl Report {
     }
 }
 
-/// The middle number, or the mean of the two in the middle; `None` of nothing.
+/// Returns the median; `None` without numbers.
 fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     let mut numbers: Vec<f64> = numbers.collect();
     numbers.sort_by(f64::total_cmp);
@@ -200,7 +201,7 @@ fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     Some((numbers[last / 2] + numbers[last.div_ceil(2)]) / 2.0)
 }
 
-/// The process only grows, so its last peak is its highest.
+/// Returns the last peak, which is the highest, because peaks only grow.
 fn peak(answers: &[Answer]) -> Option<u64> {
     answers.iter().filter_map(|answer| answer.peak_bytes).max()
 }
@@ -241,7 +242,7 @@ mod tests {
         check(&[4.0, 1.0, 3.0, 9.0], Some(3.5));
     }
 
-    /// The median of the rounds' ratios, which is not the ratio of the medians.
+    /// The median of ratios differs from the ratio of medians.
     #[test]
     fn a_ratio_is_of_one_round() {
         let mut case = measured("a", &[1.0, 2.0, 4.0]);

@@ -1,4 +1,4 @@
-//! What a measurement was taken on and beside.
+//! Machine and load of a measurement.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-/// As told by the system; a field that it does not tell is empty or 0.
+/// Information of the system; missing fields are empty or 0.
 #[derive(Debug, Serialize)]
 pub(super) struct Surroundings {
     commit: String,
@@ -37,7 +37,7 @@ impl Surroundings {
         }
     }
 
-    /// For the head of the table.
+    /// Formats the head of the table.
     pub(super) fn line(&self) -> String {
         let commit = self.commit.get(..10).unwrap_or("no commit");
         let changed = if self.changed { " with changes" } else { "" };
@@ -46,17 +46,17 @@ impl Surroundings {
     }
 }
 
-/// Cores that may be used.
+/// Returns the number of available cores.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
-/// Processes that ran or wanted to, over the last minute: above our threads, others took part of the machine.
+/// Returns the load average of the last minute; above our threads, other processes took part.
 pub(super) fn load() -> Option<f64> {
     read("/proc/loadavg").split_whitespace().next()?.parse().ok()
 }
 
-/// Time that processors spent, in hundredths of a second.
+/// Processor time in hundredths of a second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Busy {
     at: Instant,
@@ -65,7 +65,7 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// As of now, `ours` being the processes of these ids; `None` where the system does not tell.
+    /// Returns the current times, with the process ids `ours`; `None` if unavailable.
     pub(super) fn now(ours: &[u32]) -> Option<Self> {
         let all = all_ticks(read("/proc/stat").lines().next()?)?;
         let of = |id: &u32| process_ticks(&read(&format!("/proc/{id}/stat")));
@@ -73,7 +73,7 @@ impl Busy {
         Some(Self { at: Instant::now(), all, ours })
     }
 
-    /// Cores that other programs kept busy from `self` until `later`.
+    /// Returns the cores that other processes kept busy from `self` until `later`.
     pub(super) fn others_until(self, later: Self) -> f64 {
         let all = later.all.saturating_sub(self.all);
         let others = all.saturating_sub(later.ours.saturating_sub(self.ours));
@@ -81,18 +81,19 @@ impl Busy {
     }
 }
 
-/// A second of one core, in what Linux tells programs.
+/// Ticks per second of a core in Linux.
 const TICKS: f64 = 100.0;
 
-/// The line of all processors: user, nice, system, idle, waiting, interrupts, soft interrupts, stolen; guests are among
-/// the users.
+/// Parses the line of all processors: user, nice, system, idle, waiting, interrupts, soft
+/// interrupts, stolen; user time includes guests.
 fn all_ticks(line: &str) -> Option<u64> {
     let numbers = line.strip_prefix("cpu ")?.split_whitespace().take(8);
     let numbers = numbers.map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>()?;
     Some(numbers.iter().sum::<u64>() - numbers.get(3)? - numbers.get(4)?)
 }
 
-/// The time of a process in user and in system, fields 14 and 15. Its name is in parentheses and may hold blanks.
+/// Parses user and system time of a process, fields 14 and 15. The name in parentheses may contain
+/// blanks.
 fn process_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut number = || fields.next()?.parse::<u64>().ok();
@@ -103,7 +104,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// What stands behind the first `name:`.
+/// Returns the text after the first `name:`.
 fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;

@@ -1,8 +1,8 @@
-//! Tables and numbers on the terminal.
+//! Tables and numbers for a terminal.
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// The first column to the left, numbers to the right.
+/// Formats a table, the first column left-aligned, numbers right-aligned.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(head).add_rows(rows);
@@ -12,7 +12,7 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     format!("{table}\n")
 }
 
-/// Three digits or all before the point, with commas: 0.0123, 1.23, 45.6, 12,345.
+/// Formats three digits, or all before the point with commas: 0.0123, 1.23, 45.6, 12,345.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() || value == 0.0 {
         return value.to_string();

@@ -1,4 +1,4 @@
-//! A program that measures one case, and waits between two repetitions.
+//! A process that measures a case repeatedly.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -8,49 +8,49 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `grpo-bench --serve`, or the peer's program, which exchanges the same lines.
+/// `grpo-bench --serve`, or the Python program with the same protocol.
 pub(super) struct Worker {
     name: String,
     child: Child,
-    /// `None` once it has been told to end.
+    /// `None` once it was asked to end.
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
-/// The first line: all is built and warm.
+/// The first line, after warm-up.
 #[derive(Deserialize)]
 struct Ready {
     case: String,
     threads: usize,
 }
 
-/// The line of a repetition.
+/// The result of a repetition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answer {
-    /// Of the work alone.
+    /// Duration of the work.
     pub(super) seconds: f64,
-    /// In the case's unit.
+    /// Work in the case's unit.
     pub(super) work: f64,
-    /// Operations of the model's matrix products that the work needs.
+    /// Operations of the model's matrix products that the work requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) flops: Option<f64>,
-    /// Most resident memory so far.
+    /// Peak resident memory so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) peak_bytes: Option<u64>,
-    /// What else the case tells.
+    /// Other measurements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) details: Option<Value>,
 }
 
 impl Answer {
-    /// Work a second.
+    /// Returns the work per second.
     pub(super) fn rate(&self) -> f64 {
         self.work / self.seconds
     }
 }
 
 impl Worker {
-    /// Starts `command` on `case` and waits until it is warm.
+    /// Starts `command` with `case` and waits until it is warm.
     pub(super) fn start(mut command: Command, case: &str, threads: usize) -> Result<Self> {
         command.args(["--case", case, "--serve", "--threads", &threads.to_string()]);
         let program = command.get_program().to_string_lossy().into_owned();
@@ -72,15 +72,15 @@ impl Worker {
         Ok(worker)
     }
 
-    /// The process.
+    /// Returns the process id.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// One repetition.
+    /// Runs a repetition.
     pub(super) fn run(&mut self) -> Result<Answer> {
         let requests = self.requests.as_mut().expect("it has not been told to end");
-        // Where it has died, its missing answer says more than the pipe does.
+        // If it has died, the missing answer is the better error.
         let _broken = requests.write_all(b"run\n").and_then(|()| requests.flush());
         let answer: Answer = self.line()?;
         if !(answer.seconds > 0.0 && answer.work > 0.0) {
@@ -93,7 +93,7 @@ impl Worker {
         let mut line = String::new();
         self.answers.read_line(&mut line).with_context(|| format!("{}: no answer", self.name))?;
         if line.is_empty() {
-            // What it said of it stands on the terminal.
+            // Its own message is on the terminal.
             bail!("{} ended without an answer ({})", self.name, self.child.wait()?);
         }
         serde_json::from_str(&line)
@@ -102,7 +102,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Tells it to end, and waits, so that nothing of it runs beside the next case.
+    /// Asks it to end and waits, so that it does not disturb the next case.
     fn drop(&mut self) {
         self.requests = None;
         let _status = self.child.wait();
@@ -113,7 +113,7 @@ impl Drop for Worker {
 mod tests {
     use super::*;
 
-    /// A worker whose program is a shell script; its arguments are those of [`Worker::start`].
+    /// A worker that runs a shell script with the arguments of [`Worker::start`].
     fn script(script: &str) -> Result<Worker> {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told() {
+    fn reports_errors() {
         let check = |text: &str, expect: &str| {
             let error = script(text).and_then(|mut worker| worker.run()).unwrap_err();
             assert_eq!(error.to_string(), expect);

@@ -1,9 +1,10 @@
-//! The grammar of tweets and replies, and pairs that are made from it: what a tiny language model learns its English from.
+//! The grammar of tweets and replies, from which a tiny language model learns English.
 //!
-//! A template is a sentence with slots: `{list}`, `{list.part}` if the entries of a list have several parts, `{list2}` for
-//! a second entry of the same list, `{list:you}` for what somebody says of themselves, said to them, and `{list:me}` for what
-//! somebody is told, said of oneself. A slot of a reply that the tweet has filled takes the tweet's entry, so that a reply
-//! takes up the words of the tweet.
+//! A template is a sentence with slots: `{list}`, `{list.part}` for lists with several parts,
+//! `{list2}` for a second entry of the same list, `{list:you}` converts a statement about oneself
+//! to the second person, and `{list:me}` converts a statement to the first person. A slot of a
+//! reply that the tweet has filled takes the tweet's entry, so that replies use the words of the
+//! tweet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +17,11 @@ use super::random::Random;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Grammar {
-    /// How often a reply has quality 0, 1, 2, 3, 4.
+    /// Weights of reply qualities 0, 1, 2, 3, 4.
     quality_weights: [u32; 5],
-    /// The lists of each topic, with the names of their parts; none for a list of plain texts.
+    /// The lists of each topic with the names of their parts; none for plain texts.
     lists: BTreeMap<String, Vec<String>>,
-    /// Lists of plain texts that all topics have.
+    /// Lists of plain texts shared by all topics.
     shared: BTreeMap<String, Vec<String>>,
     tweets: Vec<Tweets>,
     replies: Vec<Replies>,
@@ -37,13 +38,13 @@ struct Tweets {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Replies {
-    /// To tweets of this kind; to any if there is none.
+    /// The kind of tweets; any if missing.
     kind: Option<String>,
     quality: usize,
-    /// Drawn from another topic than the tweet's.
+    /// Whether the topic differs from the tweet's.
     #[serde(default)]
     off_topic: bool,
-    /// Without capitals at the beginning of sentences.
+    /// Whether sentences begin without capitals.
     #[serde(default)]
     raw: bool,
     texts: Vec<String>,
@@ -66,17 +67,18 @@ pub(super) struct Pair {
 }
 
 const TWEET_CHARACTERS: std::ops::RangeInclusive<usize> = 30..=220;
-/// Of replies of quality 3 and 4: what the heuristic reward takes for neither short nor long.
+/// Length of replies of quality 3 and 4, neither short nor long for the heuristic reward.
 const GOOD_REPLY_CHARACTERS: std::ops::RangeInclusive<usize> = 50..=150;
 
-/// The entries that a pair has taken, by list and number.
+/// The entries that a pair uses, by list and number.
 type Chosen = BTreeMap<(String, String), usize>;
 
 impl Grammar {
-    /// `count` pairs: all tweets differ, and the replies to a tweet do; a tweet has one reply, two or three.
+    /// Returns `count` pairs with distinct tweets and distinct replies per tweet; a tweet has one
+    /// to three replies.
     ///
     /// # Errors
-    /// The grammar is too small for so many, or has a slot that no list fills.
+    /// Returns an error if the grammar is too small or has a slot without a list.
     pub(super) fn pairs(&self, count: usize, seed: u64) -> Result<Vec<Pair>> {
         let tweets: Vec<(&str, &str)> = self
             .tweets
@@ -121,7 +123,7 @@ impl Grammar {
         Ok(pairs)
     }
 
-    /// A reply to a tweet; `None` if ten draws all had the wrong length, or a word twice in a row.
+    /// Returns a reply to a tweet; `None` if ten attempts had a wrong length or a repeated word.
     fn reply(
         &self,
         topic: usize,
@@ -153,8 +155,8 @@ impl Grammar {
         Ok(None)
     }
 
-    /// The template with its slots filled: with the entries of `chosen`, and new ones that are added to it. "a" becomes "an" in
-    /// front of a vowel.
+    /// Fills the slots of a template with the entries of `chosen` and adds new ones to it. "a"
+    /// becomes "an" in front of a vowel.
     fn fill(
         &self,
         template: &str,
@@ -212,7 +214,7 @@ impl Grammar {
     }
 }
 
-/// Whether the text ends in an article that the words turn into "an".
+/// Returns whether the text ends in an article that must become "an".
 fn takes_an(text: &str, words: &str) -> bool {
     text.ends_with(' ')
         && ["a", "A"].contains(&text.rsplit(' ').nth(1).unwrap_or_default())
@@ -220,13 +222,13 @@ fn takes_an(text: &str, words: &str) -> bool {
         && !["uk", "uni", "use", "one"].iter().any(|start| words.starts_with(start))
 }
 
-/// Whether a word is there twice in a row, as where "the night before" comes before "before lunch".
+/// Returns whether a word is repeated, as in "the night before" followed by "before lunch".
 fn stutters(text: &str) -> bool {
     let words: Vec<&str> = text.split(' ').collect();
     words.windows(2).any(|two| two[0] == two[1])
 }
 
-/// What somebody says of themselves, as another says it to them: "I lost my keys" is "you lost your keys".
+/// Converts the first person to the second: "I lost my keys" becomes "you lost your keys".
 fn said_to_you(text: &str) -> String {
     turned(text, |before, word, _| match word {
         "I" | "me" => "you",
@@ -239,7 +241,8 @@ fn said_to_you(text: &str) -> String {
     })
 }
 
-/// What somebody is told, as they say it of themselves: "keep a book in your bag" is "keep a book in my bag".
+/// Converts the second person to the first: "keep a book in your bag" becomes "keep a book in my
+/// bag".
 fn said_of_me(text: &str) -> String {
     const BEFORE_ME: [&str; 12] = [
         "to", "for", "with", "of", "at", "behind", "from", "near", "watch", "help", "tell", "after",
@@ -255,7 +258,8 @@ fn said_of_me(text: &str) -> String {
     })
 }
 
-/// Replaces each word by what `turn` makes of the word before it, itself, and whether it is the last.
+/// Replaces each word by the result of `turn` for the previous word, the word, and whether it is
+/// the last.
 fn turned<'a>(text: &'a str, turn: impl Fn(&str, &'a str, bool) -> &'a str) -> String {
     let words: Vec<&str> = text.split(' ').collect();
     let before = |i: usize| i.checked_sub(1).map_or("", |i| words[i]);

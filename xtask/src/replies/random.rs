@@ -1,6 +1,7 @@
-//! Seeded random numbers: SplitMix64, a stream for each thing that is made.
+//! Seeded random numbers: SplitMix64 streams.
 
-/// A stream of random numbers, which depends on its seed and its coordinates alone: what one pair draws moves no other.
+/// A stream of random numbers that depends only on seed and coordinates, so pairs do not affect
+/// each other.
 ///
 /// SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators").
 pub(super) struct Random {
@@ -21,13 +22,13 @@ impl Random {
         mix(self.state)
     }
 
-    /// One of `0..count`; the bias, of `count / 2^64`, is nobody's concern.
+    /// Returns one of `0..count`; the bias of `count / 2^64` is negligible.
     pub(super) fn below(&mut self, count: usize) -> usize {
         assert!(count > 0, "nothing to draw from");
         ((u128::from(self.next()) * count as u128) >> 64) as usize
     }
 
-    /// One of the places of `weights`, by its weight.
+    /// Returns an index of `weights`, by weight.
     pub(super) fn weighted(&mut self, weights: &[u32]) -> usize {
         let total: usize = weights.iter().map(|weight| *weight as usize).sum();
         let mut left = self.below(total);
@@ -45,18 +46,18 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Standard normal, by Box and Muller.
+    /// Returns a standard normal number (Box-Muller).
     pub(super) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// e to a normal number: half of the draws are below `median`.
+    /// Returns a log-normal number with this median.
     pub(super) fn log_normal(&mut self, median: f64, spread: f64) -> f64 {
         median * (spread * self.normal()).exp()
     }
 
-    /// In an order that is as likely as any other (Fisher and Yates).
+    /// Shuffles uniformly (Fisher-Yates).
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));

@@ -1,6 +1,6 @@
 //! Records of written pairs: the text is the writers', the numbers are made up by the rule that this file is.
 //!
-//! With z a standard normal number, each drawn anew:
+//! With z a standard normal number, each drawn again:
 //!
 //! - a tweet has `400 · e^(0.8 z)` likes, and `0.12 · e^(0.4 z)` times as many retweets;
 //! - a reply of quality q has `⌊likes of the tweet · 0.008 · e^(0.65 q + 0.85 z)⌋` likes: the better ones ten times those
@@ -38,18 +38,18 @@ pub(super) struct Record {
     pub(super) quality: u32,
 }
 
-/// One tweet of so many is held out.
+/// One of this many tweets is held out.
 const HELD_OUT: u64 = 7;
 
 impl Record {
-    /// Whether it is of the first tweet, or of a seventh one behind it: all replies to a tweet, or none.
+    /// Returns whether it belongs to every seventh tweet, with all its replies.
     pub(super) fn is_of_seventh_tweet(&self) -> bool {
         let number: u64 = self.tweet_id[1..].parse().expect("a tweet's id is `t` and a number");
         (number - 1).is_multiple_of(HELD_OUT)
     }
 }
 
-/// A record for each reply, in an order that says nothing.
+/// Returns a record per reply, in random order.
 pub(super) fn records(written: &[Written], seed: u64) -> Vec<Record> {
     let mut records = Vec::new();
     for (place, tweet) in written.iter().enumerate() {
@@ -97,7 +97,7 @@ pub(super) fn records(written: &[Written], seed: u64) -> Vec<Record> {
 
 /// 2026-01-01T00:00:00Z, in seconds since 1970.
 const FIRST_OF_2026: u64 = 1_767_225_600;
-/// The first so many names write tweets, the next one replies to everything, and the others reply.
+/// The first names write tweets, the next one replies to everything, and the others reply.
 const WRITERS: usize = 120;
 const REPLIERS: usize = 360;
 
@@ -111,13 +111,13 @@ const SECOND: [&str; 25] = [
     "walnut", "candle", "turnip", "heron", "bicycle", "cricket", "marble",
 ];
 
-/// One of 500 names, in an order that mixes the words.
+/// Returns one of 500 names, in an order that mixes the words.
 fn name(author: usize) -> String {
     let mixed = (author * 211) % (FIRST.len() * SECOND.len());
     format!("{}_{}", FIRST[mixed % FIRST.len()], SECOND[mixed / FIRST.len()])
 }
 
-/// Seconds since 1970 as a date and time of UTC.
+/// Formats seconds since 1970 as UTC date and time.
 fn timestamp(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     time.expect("it is of this century").to_rfc3339_opts(SecondsFormat::Secs, true)

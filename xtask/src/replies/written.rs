@@ -1,4 +1,4 @@
-//! Pairs that a person wrote: a tweet per line, with its replies and how good each is.
+//! Pairs written by people: a tweet per line, with its replies and their quality.
 
 use std::path::Path;
 
@@ -18,15 +18,16 @@ pub(super) struct Written {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WrittenReply {
-    /// 0 (nobody wants it) to 4.
+    /// 0 (worthless) to 4.
     pub(super) quality: u32,
     pub(super) reply: String,
 }
 
-/// The tweets of all `files`, in order.
+/// Reads the tweets of all `files`, in order.
 ///
 /// # Errors
-/// A line does not parse, a quality is above 4, or a tweet or a reply to it occurs twice.
+/// Returns an error if a line does not parse, a quality is above 4, or a tweet or a reply to it
+/// occurs twice.
 pub(super) fn read(files: &[impl AsRef<Path>]) -> Result<Vec<Written>> {
     let mut all: Vec<Written> = Vec::new();
     for file in files.iter().map(AsRef::as_ref) {

@@ -1,4 +1,4 @@
-//! The rules, each in its file.
+//! The rules.
 
 mod backend_cfgs;
 mod bundled_data;
@@ -12,10 +12,10 @@ mod sizes;
 
 use super::tree::{Tree, Violation};
 
-/// What a rule is.
+/// A rule.
 pub(super) type Rule = fn(&Tree) -> Vec<Violation>;
 
-/// All of them.
+/// All rules.
 pub(super) const ALL: &[Rule] = &[
     crate_graph::follows_the_document,
     module_circles::do_not_exist,

@@ -1,10 +1,9 @@
-//! Rust source as a flat list of tokens with their lines: what a rule looks for is then never found in a
-//! comment or a string.
+//! Rust source as a flat list of tokens with lines, so that rules ignore comments and strings.
 
 use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// A word, a sign, a literal or a bracket.
+/// A word, sign, literal or bracket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     /// As written.
@@ -13,7 +12,7 @@ pub(super) struct Token {
     pub(super) line: usize,
 }
 
-/// The tokens of a file. Comments are none; those of documentation are string literals.
+/// Returns the tokens of a file without comments; doc comments are string literals.
 pub(super) fn tokens(source: &str) -> Result<Vec<Token>> {
     let stream: TokenStream = source
         .parse()
@@ -23,12 +22,12 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Token>> {
     Ok(tokens)
 }
 
-/// Places where `pattern` stands.
+/// Returns the positions of `pattern`.
 pub(super) fn find(tokens: &[Token], pattern: &[&str]) -> Vec<usize> {
     (0..tokens.len()).filter(|i| stands_at(tokens, *i, pattern)).collect()
 }
 
-/// Whether `pattern` begins at token `i`.
+/// Returns whether `pattern` begins at token `i`.
 pub(super) fn stands_at(tokens: &[Token], i: usize, pattern: &[&str]) -> bool {
     let texts = tokens[i..].iter().map(|token| token.text.as_str());
     texts.take(pattern.len()).eq(pattern.iter().copied())
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rust_is_an_error_with_its_line() {
+    fn reports_the_line_of_invalid_rust() {
         assert!(tokens("fn f() {\n  ]").unwrap_err().to_string().starts_with("line 2"));
     }
 }

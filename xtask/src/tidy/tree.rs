@@ -1,4 +1,4 @@
-//! What the rules look at: the files of the repository and the packages of its workspace.
+//! The input of rules: files of the repository and packages of the workspace.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,28 +10,28 @@ use super::tokens::{Token, tokens};
 use crate::process;
 use crate::workspace::{Package, Workspace};
 
-/// The repository, read.
+/// The repository.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     files: BTreeMap<String, File>,
-    /// Our packages.
+    /// The packages of the workspace.
     pub(super) packages: Vec<Package>,
 }
 
-/// A file that git knows or would take.
+/// A file that git tracks or would add.
 #[derive(Debug)]
 pub(super) struct File {
-    /// From the root, with `/`.
+    /// Path from the root, with `/`.
     pub(super) path: String,
     /// Its size.
     pub(super) bytes: u64,
-    /// What it says; empty where it is of no kind that a rule reads.
+    /// Its text; empty for kinds that no rule reads.
     pub(super) text: String,
-    /// The same as tokens, where it is Rust.
+    /// Its tokens, if it is Rust.
     pub(super) tokens: Vec<Token>,
 }
 
-/// Something against the rules.
+/// A violation of a rule.
 #[derive(Debug)]
 pub(super) struct Violation {
     path: String,
@@ -45,11 +45,11 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Kinds of files whose text is read.
+/// Extensions of files whose text is read.
 const TEXTS: &[&str] = &["rs", "toml", "md", "py"];
 
 impl Tree {
-    /// All files that are tracked, or new and not ignored.
+    /// Reads all files that are tracked, or new and not ignored.
     pub(super) fn read(root: &Path) -> Result<Self> {
         let mut git = std::process::Command::new("git");
         git.current_dir(root);
@@ -65,7 +65,7 @@ impl Tree {
         }
         let mut tree = Self { files: BTreeMap::new(), packages };
         for path in listed.split_terminator('\0') {
-            // Git still lists what was deleted and not yet committed.
+            // Git lists deleted files until they are committed.
             let Ok(data) = std::fs::metadata(root.join(path)) else { continue };
             let text = if TEXTS.contains(&extension(path)) {
                 std::fs::read_to_string(root.join(path)).with_context(|| path.to_owned())?

@@ -1,17 +1,20 @@
 //! The program's commands with those of its tasks among them.
 
 use std::ffi::OsString;
+use std::fmt::Write;
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::builder::StyledStr;
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
 
-use crate::args::{Arguments, Command};
+use crate::args::{Arguments, Command, GLOBAL};
 use crate::output::say_aside;
-use crate::task::{TaskCommand, Tasks};
+use crate::task::{CommandGroup, TaskCommand, Tasks};
 use crate::visible::visible;
 
 /// What the program is asked to do.
 pub(crate) struct Asked {
     pub(crate) threads: Option<usize>,
+    pub(crate) quiet: bool,
     pub(crate) command: AskedCommand,
 }
 
@@ -31,6 +34,7 @@ pub(crate) fn parse(
     let (program, commands) = program(tasks);
     let matches = program.try_get_matches_from(command_line).unwrap_or_else(|error| exit(&error));
     let threads = matches.get_one("threads").copied();
+    let quiet = matches.get_flag("quiet");
     let (name, own) = matches.subcommand().expect("clap asks for a command");
     let of_task = commands.into_iter().find(|command| command.command.get_name() == name);
     let command = match of_task {
@@ -41,7 +45,7 @@ pub(crate) fn parse(
             AskedCommand::Own(arguments.command, own.clone())
         }
     };
-    Asked { threads, command }
+    Asked { threads, quiet, command }
 }
 
 /// Ends the process with what clap says. It repeats arguments as they are, and the name of a file may be somebody else's.
@@ -54,25 +58,84 @@ fn exit(error: &clap::Error) -> ! {
     std::process::exit(error.exit_code());
 }
 
-/// The commands of the program with those of tasks among them.
+/// Returns the program with all its commands, and the commands of tasks.
 pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
-    /// Places in the help between two commands of the program.
-    const BETWEEN: usize = 30;
-    let mut program = Arguments::command();
-    let names: Vec<String> =
-        program.get_subcommands().map(|command| command.get_name().to_owned()).collect();
-    for (place, name) in names.iter().enumerate() {
-        program = program.mut_subcommand(name, |command| command.display_order(place * BETWEEN));
-    }
+    let mut program = Arguments::command().disable_help_flag(true).arg(help_option());
     program = program.mut_subcommand("sample", |sample| {
         // The doc comment of a task's options would take the place of what the command does.
         let about = sample.get_about().cloned().unwrap_or_default();
-        tasks.sampling().fold(sample, |sample, task| task.options(sample)).about(about)
+        let after = sample.get_after_help().cloned().unwrap_or_default();
+        let sample = tasks.sampling().fold(sample, |sample, task| task.options(sample));
+        sample.about(about).after_help(after)
     });
     let commands: Vec<TaskCommand> = tasks.iter().flat_map(|task| task.commands()).collect();
-    for (index, TaskCommand { command, behind, .. }) in commands.iter().enumerate() {
-        let place = names.iter().position(|name| name == behind).unwrap_or(names.len());
-        program = program.subcommand(command.clone().display_order(place * BETWEEN + 1 + index));
+    for TaskCommand { command, .. } in &commands {
+        program = program.subcommand(command.clone());
     }
-    (program, commands)
+    let help = grouped_help(&program, &commands);
+    (program.help_template(help), commands)
+}
+
+/// `--help`, under the heading of the options that every command has.
+fn help_option() -> Arg {
+    Arg::new("help")
+        .short('h')
+        .long("help")
+        .action(ArgAction::Help)
+        .global(true)
+        .help("Summary with -h, full help with --help")
+        .help_heading(GLOBAL)
+}
+
+/// The command to begin with, if the program has it.
+const FIRST: &str = "init-project";
+
+/// Returns the template of the program's help, with the commands in groups.
+fn grouped_help(program: &clap::Command, of_tasks: &[TaskCommand]) -> StyledStr {
+    let header = *program.get_styles().get_header();
+    let literal = *program.get_styles().get_literal();
+    let group_of = |name: &str| {
+        let of_task = of_tasks.iter().find(|command| command.command.get_name() == name);
+        of_task.map_or_else(|| group_of_own(name), |command| command.group)
+    };
+    // A command that was changed above has moved to the end.
+    let own = Arguments::command();
+    let place = |name: &str| own.get_subcommands().position(|other| other.get_name() == name);
+    let names = || program.get_subcommands().map(clap::Command::get_name);
+    let width = names().map(str::len).max().unwrap_or(0);
+    let mut help = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
+    for (group, title) in CommandGroup::TITLES {
+        let of_group = |command: &&clap::Command| group_of(command.get_name()) == group;
+        let mut commands: Vec<_> = program.get_subcommands().filter(of_group).collect();
+        if commands.is_empty() {
+            continue;
+        }
+        commands.sort_by_key(|command| place(command.get_name()).unwrap_or(usize::MAX));
+        let _infallible = writeln!(help, "\n{header}{title}:{header:#}");
+        for command in commands {
+            let (name, about) = (command.get_name(), command.get_about().cloned());
+            let about = about.unwrap_or_default();
+            let _infallible = writeln!(help, "  {literal}{name:width$}{literal:#}  {about}");
+        }
+    }
+    let _infallible = writeln!(help, "\n{header}{GLOBAL}:{header:#}\n{{options}}");
+    if names().any(|name| name == FIRST) {
+        let _infallible = write!(
+            help,
+            "\n{header}First steps:{header:#}\n  grpo init-project demo && cd demo\n  grpo train configs/molecules/grpo.toml\n  grpo report runs/molecules\n"
+        );
+    }
+    help.push_str("\n`grpo COMMAND --help` describes a command, with examples.");
+    help.into()
+}
+
+/// The group of a command of the program itself.
+fn group_of_own(name: &str) -> CommandGroup {
+    match name {
+        "run" | "train" | "trial" | "pretrain" => CommandGroup::Train,
+        "sample" | "logprob" | "merge" | "init" => CommandGroup::Use,
+        "explain" | "replay" | "audit" | "report" => CommandGroup::Inspect,
+        "train-tokenizer" => CommandGroup::Prepare,
+        _ => CommandGroup::Other,
+    }
 }

@@ -1,4 +1,4 @@
-//! When checkpoints of a supervised run are written, and how many are kept.
+//! When checkpoints of a supervised run are written and how many are kept.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use crate::config::Origin;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointSection {
-    /// Steps from one checkpoint to the next; 0 for only by time and at the end.
+    /// Steps between checkpoints; 0 for only by time and at the end.
     pub every: u32,
-    /// Minutes after which a checkpoint is written at the next end of a step; 0 for never.
+    /// Minutes after which a checkpoint is written at the end of a step; 0 for never.
     pub every_minutes: f64,
-    /// The newest checkpoints that are kept.
+    /// Number of newest checkpoints to keep.
     pub keep_last: usize,
 }
 
@@ -23,7 +23,7 @@ impl Default for CheckpointSection {
 }
 
 impl CheckpointSection {
-    /// Refuses what is out of range.
+    /// Checks ranges.
     pub fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.keep_last >= 1,

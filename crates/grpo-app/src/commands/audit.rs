@@ -1,4 +1,4 @@
-//! `grpo audit`: what a run's files prove of it.
+//! `grpo audit`: checks what a run's files prove.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::AuditArguments;
 use crate::evidence::{Depth, findings};
-use crate::output::say;
+use crate::output::{say, say_data};
 use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<(
         true => {
             let violations = findings.iter().map(|finding| finding.violations().len()).sum();
             let report = Report { run: &arguments.run, steps, violations, findings };
-            say(format_args!("{}", serde_json::to_string_pretty(&report)?));
+            say_data(format_args!("{}", serde_json::to_string_pretty(&report)?));
         }
         false => findings.iter().for_each(print),
     }
@@ -30,21 +30,21 @@ pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<(
     Ok(())
 }
 
-/// What `--json` writes.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Report<'a> {
     run: &'a Path,
     /// Steps in the ledger.
     steps: usize,
-    /// In all findings together.
+    /// Number in all findings.
     violations: usize,
     findings: Vec<Finding>,
 }
 
-/// Violations of a property that are printed, at most.
+/// Largest number of violations printed per property.
 const SHOWN: usize = 3;
 
-/// One line; of a violation one for each of the first.
+/// Prints a line, and one for each of the first violations.
 fn print(finding: &Finding) {
     let line = |property: &str, verdict: &str, words: &dyn std::fmt::Display| {
         say(format_args!("{property:<22}{verdict:<14}{words}"));

@@ -1,4 +1,4 @@
-//! `grpo explain`: what moved the policy in a step of a run, and why nothing else did.
+//! `grpo explain`: explains what moved the policy in a step of a run.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::args::ExplainArguments;
 use crate::explanation::{Explained, Explanation, Token, Unrecorded, Wanted, meaning_of};
-use crate::output::{say, table};
+use crate::output::{say, say_data, table};
 use crate::recorded::of_step;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
     let records = of_step(&folder, &file, step)?;
     let lines = folder.read_metrics()?;
     let line = lines.iter().find(|line| line.get("step").and_then(Value::as_u64) == Some(step));
-    // Without the model that the run began with, ids are shown.
+    // Without the initial model, ids are shown.
     let codec = tasks.codec(&file.model).filter(Codec::is_text);
     let piece = |id: u32| codec.as_ref().map(|codec| codec.decode(&[id]));
     let wanted = Wanted {
@@ -35,14 +35,14 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
     let explanation = Explanation::of(step, &records, line, wanted, &piece)
         .with_context(|| format!("`{}`", folder.completions_path(step).display()))?;
     if arguments.json {
-        say(format_args!("{}", serde_json::to_string_pretty(&explanation)?));
+        say_data(format_args!("{}", serde_json::to_string_pretty(&explanation)?));
     } else {
-        show(&explanation);
+        show(&explanation, codec.as_ref().map_or(&[], |codec| codec.end_ids()));
     }
     Ok(())
 }
 
-/// What the loss has that no record shows.
+/// Returns the parts of the loss that are not recorded.
 fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
     let loss = file.loss.resolve()?;
     let combined = file.combined.as_ref();
@@ -54,7 +54,7 @@ fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
     })
 }
 
-fn show(explanation: &Explanation) {
+fn show(explanation: &Explanation, end_ids: &[u32]) {
     say(format_args!("step {}", explanation.step));
     explanation.answer.iter().for_each(|sentence| say(format_args!("{sentence}")));
     let numbers = explanation.metrics.iter();
@@ -80,34 +80,39 @@ fn show(explanation: &Explanation) {
                     "\nprompt {}, sample {}  {:?}",
                     group.prompt, completion.sample, completion.text
                 ));
-                say(format_args!("{}", of_tokens(tokens)));
+                say(format_args!("{}", of_tokens(tokens, end_ids)));
             }
         }
     }
     legend(explanation);
 }
 
-/// What the words of the tables mean, of fates those that are there.
+/// Explains the words of the tables; of the outcomes, those that occur.
 fn legend(explanation: &Explanation) {
     let line = |word: &str, meaning: &str| say(format_args!("  {word:<15} {meaning}"));
-    say(format_args!("\nin the tables:"));
-    line("advantage", "how much better (above 0) or worse than its group the completion was");
-    line("push", "how strongly the rewards made the completion likelier (above 0) or less likely");
-    line("KL pull", "what the KL penalty added to that, which holds the policy near its reference");
+    say(format_args!("\nColumns:"));
+    line("advantage", "how much better (above 0) or worse than its group the completion is");
+    line("push", "how strongly the rewards make the completion likelier (above 0) or less likely");
+    line(
+        "KL pull",
+        "the contribution of the KL penalty, which keeps the policy near its reference",
+    );
     let completions = || explanation.groups.iter().flat_map(|group| &group.completions);
     if completions().any(|completion| completion.tokens.is_some()) {
+        line("log π", "log-probability of the token under the policy; π_ref: the reference policy");
+        line("entropy", "entropy of the distribution that the token was drawn from; 0: no choice");
+        line("∂loss/∂log π", "gradient of the loss: below 0 the token becomes likelier");
+        line("rewards only", "the same without the KL penalty");
         line(
-            "log π",
-            "logarithm of the probability that the policy gave the token; π_ref: the reference",
+            "on the logit",
+            "∂loss/∂log π · (1 − π): what is left of it for a token that is almost certain",
         );
-        line("entropy", "how open the choice of the token was; 0: there was none");
         line(
-            "∂loss/∂log π",
-            "push and KL pull on the token, with the other sign: below 0 it became likelier",
+            "certain",
+            "the token has a probability of 0.999 or more, so the step hardly changes it",
         );
-        line("of the rewards", "the same without the KL pull");
     }
-    for fate in TokenOutcome::ALL {
+    for fate in TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved) {
         let is_there = completions().any(|completion| completion.fates.contains_key(fate.name()));
         if is_there {
             line(fate.name(), meaning_of(fate));
@@ -122,7 +127,7 @@ fn of_completions(completions: &[Explained]) -> Table {
     let mut header = words(&["sample", "completion", "reward"]);
     header.extend(has_bonus.then(|| "bonus".to_owned()));
     header.extend(parts.iter().map(|part| (*part).clone()));
-    header.extend(words(&["advantage", "tokens", "push", "KL pull", "what became of it"]));
+    header.extend(words(&["advantage", "tokens", "push", "KL pull", "effect"]));
     let right = 2..header.len() - 1;
     let row = |one: &Explained| {
         let mut row = vec![one.sample.to_string(), cut(&one.text), optional(one.reward)];
@@ -140,37 +145,62 @@ fn of_completions(completions: &[Explained]) -> Table {
     table(header, completions.iter().map(row), right)
 }
 
-fn of_tokens(tokens: &[Token]) -> Table {
+fn of_tokens(tokens: &[Token], end_ids: &[u32]) -> Table {
     let header = [
-        "place",
+        "position",
         "id",
         "token",
         "log π",
         "log π_ref",
         "entropy",
         "∂loss/∂log π",
-        "of the rewards",
-        "fate",
+        "rewards only",
+        "on the logit",
+        "effect",
     ];
-    let row = |(place, token): (usize, &Token)| {
-        // A mark has no text of its own.
-        let piece = token.piece.as_ref().filter(|piece| !piece.is_empty());
+    let row = |(position, token): (usize, &Token)| {
+        let piece = token.piece.as_ref().map(|piece| match piece.as_str() {
+            // A mark has no text of its own.
+            "" if end_ids.contains(&token.id) => "(end)".to_owned(),
+            "" => "(special)".to_owned(),
+            piece => format!("{piece:?}"),
+        });
         [
-            place.to_string(),
+            position.to_string(),
             token.id.to_string(),
-            piece.map_or_else(String::new, |piece| format!("{piece:?}")),
+            piece.unwrap_or_default(),
             format!("{:.4}", token.logprob),
             format!("{:.4}", token.ref_logprob),
             format!("{:.4}", token.entropy),
             signed(f64::from(token.gradient)),
             signed(f64::from(token.surrogate_gradient)),
-            token.fate.clone(),
+            signed(on_the_logit(token)),
+            effect(token),
         ]
     };
-    table(header, tokens.iter().enumerate().map(row), 3..8)
+    table(header, tokens.iter().enumerate().map(row), 3..9)
 }
 
-/// A number with a sign, of any size; 0 is 0.
+/// The gradient of the loss by the token's own logit: by the softmax, that by its log-probability times 1 − π.
+fn on_the_logit(token: &Token) -> f64 {
+    f64::from(token.gradient) * -f64::from(token.logprob).exp_m1()
+}
+
+/// What the step does to a token, in a word.
+fn effect(token: &Token) -> String {
+    match token.fate.as_str() {
+        fate if fate != TokenOutcome::Moved.name() => fate.to_owned(),
+        _ if token.logprob > ALMOST_CERTAIN => "certain".to_owned(),
+        _ if token.gradient < 0.0 => "likelier".to_owned(),
+        _ if token.gradient > 0.0 => "less likely".to_owned(),
+        fate => fate.to_owned(),
+    }
+}
+
+/// The log-probability of a token that hardly any other could replace: ln 0.999.
+const ALMOST_CERTAIN: f32 = -0.001;
+
+/// Formats a number with a sign; 0 without one.
 fn signed(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { format!("{value:+.2e}") }
 }
@@ -182,17 +212,48 @@ fn optional(value: Option<f64>) -> String {
 fn number(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
+        // As the deviation of a single completion.
+        _ if value.is_nan() => "–".to_owned(),
         _ if value.abs() < 1e-3 => format!("{value:.2e}"),
         _ => format!("{value:.4}"),
     }
 }
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text, on one line.
 fn cut(text: &str) -> String {
     const MOST: usize = 40;
     let line = text.escape_debug().to_string();
     match line.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(logprob: f32, gradient: f32, fate: &str) -> Token {
+        let fate = fate.to_owned();
+        let (id, piece) = (1, Some("C".to_owned()));
+        let (ref_logprob, entropy, surrogate_gradient) = (logprob, 0.5, gradient);
+        Token { id, piece, logprob, ref_logprob, entropy, gradient, surrogate_gradient, fate }
+    }
+
+    #[test]
+    fn a_certain_token_is_not_called_moved() {
+        for (logprob, gradient, fate, expected) in [
+            (-0.5, -1e-4, "moved", "likelier"),
+            (-0.5, 1e-4, "moved", "less likely"),
+            (-0.0005, -1e-4, "moved", "certain"),
+            (-0.0005, 0.0, "clipped", "clipped"),
+            (-0.5, 1e-4, "moved+clipped", "moved+clipped"),
+        ] {
+            assert_eq!(effect(&token(logprob, gradient, fate)), expected, "{logprob} {fate}");
+        }
+        // Half of the gradient reaches the logit of a token with a probability of one half.
+        let half = on_the_logit(&token(0.5f32.ln(), -2.0, "moved"));
+        assert!((half + 1.0).abs() < 1e-6, "{half}");
+        assert_eq!(number(f64::NAN), "–");
     }
 }

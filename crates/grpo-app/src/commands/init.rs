@@ -1,4 +1,4 @@
-//! `grpo init`: a model folder with random weights.
+//! `grpo init`: creates a model folder with random weights.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()
         4.0 * parameters / 1e9,
         available / 1e9
     );
-    // The tokenizer that lies beside the config.json comes along.
+    // A tokenizer next to the config.json is copied.
     let beside = match arguments.config.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),

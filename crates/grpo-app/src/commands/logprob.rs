@@ -1,4 +1,4 @@
-//! `grpo logprob`: log-probabilities of given completions.
+//! `grpo logprob`: scores given completions.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,29 +12,29 @@ use serde::Serialize;
 use crate::args::LogprobArguments;
 use crate::device;
 use crate::models::{Trained, load};
-use crate::output::{FileInPlace, is_same_place};
+use crate::output::{FileInPlace, is_same_place, refuse_existing};
 use crate::task::Tasks;
 use crate::visible::data_output;
 
 /// A line of the output.
 #[derive(Serialize)]
 struct Line {
-    /// As it was given.
+    /// As in the input.
     prompt: PromptSource,
-    /// As it was given.
+    /// As in the input.
     completion: CompletionSource,
-    /// What was scored, where the completion was text.
+    /// The scored ids, if the completion was text.
     #[serde(skip_serializing_if = "Option::is_none")]
     completion_ids: Option<Vec<u32>>,
-    /// Of each token of the completion.
+    /// Log-probability of each token.
     logprobs: Vec<f64>,
-    /// Of the distribution of each token, in nats.
+    /// Entropy of each token's distribution, in nats.
     entropies: Vec<f64>,
-    /// Of the log-probabilities.
+    /// Sum of the log-probabilities.
     sum: f64,
 }
 
-/// A record whose ids are checked.
+/// A record with checked ids.
 struct Row {
     record: PromptRecord,
     prompt: Vec<u32>,
@@ -42,13 +42,18 @@ struct Row {
 }
 
 pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result<()> {
-    // As in sampling: beyond, logits are no numbers any more.
+    // As in sampling: beyond these values logits overflow.
     anyhow::ensure!(
         (0.001..=1000.0).contains(&arguments.temperature),
         "--temperature {} is out of range; expected 0.001 to 1000",
         arguments.temperature
     );
     anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 would score nothing; use 1 or more");
+    for path in [&arguments.output, &arguments.full].into_iter().flatten() {
+        if !is_same_place(path, &arguments.input) {
+            refuse_existing(path, arguments.force)?;
+        }
+    }
     let trained = Trained::argument(arguments.adapter.as_deref());
     let loaded =
         load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device())?;
@@ -61,7 +66,7 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
     let mut table = table.context("cannot write --full")?;
     match &arguments.output {
         Some(path) => {
-            let mut file = FileInPlace::create_beside(path, &[&arguments.input])?;
+            let mut file = FileInPlace::create_beside(path, &[&arguments.input], arguments.force)?;
             score_all(reader, &scored, &mut table, &mut file)?;
             file.finish()?;
         }
@@ -84,10 +89,10 @@ fn full_file(path: &Path, arguments: &LogprobArguments) -> anyhow::Result<FileIn
         "--output and --full are both {}; name two files",
         path.display()
     );
-    FileInPlace::create_for("--full another file", path, &[&arguments.input])
+    FileInPlace::create_for("--full another file", path, &[&arguments.input], arguments.force)
 }
 
-/// What scores, and how.
+/// The scoring model and its settings.
 struct Scored<'a> {
     codec: &'a Codec,
     options: &'a ChatOptions,
@@ -120,7 +125,7 @@ fn score_all(
             batch.iter().map(|row| (row.prompt.as_slice(), row.completion.as_slice())).collect();
         let scores = score_completions(model, &pairs, arguments.temperature);
         for (row, scores) in batch.into_iter().zip(scores) {
-            // JSON would have null for them.
+            // JSON would contain null.
             anyhow::ensure!(
                 scores.logprobs.iter().chain(&scores.entropies).all(|score| score.is_finite()),
                 "{}:{}: the model's logits are not finite, so there is nothing to score",
@@ -152,14 +157,14 @@ fn row(
 ) -> anyhow::Result<Row> {
     let prompt = codec.prompt(&record.prompt, options)?;
     let source = record.completion.as_ref().context(
-        "there is nothing to score: a line needs `completion` or `completion_ids` beside its prompt",
+        "there is nothing to score: a line needs `completion` or `completion_ids` in addition to its prompt",
     )?;
     let completion = codec.completion(source)?;
     anyhow::ensure!(
         !completion.is_empty(),
         "the completion has no tokens, so there is nothing to score"
     );
-    // The last token is scored, but never fed.
+    // The last token is scored but never read.
     let tokens = prompt.len() + completion.len() - 1;
     let context = model.context_length();
     anyhow::ensure!(

@@ -1,4 +1,4 @@
-//! `grpo merge`: a model with an adapter added into its weights.
+//! `grpo merge`: merges an adapter into a model's weights.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<()> {
     for folder in [&arguments.model, &arguments.adapter] {
-        // A model or adapter with a file more is none any more: its manifest says so.
+        // An additional file would invalidate the manifest of a model or adapter.
         anyhow::ensure!(
             !is_inside(&arguments.output, folder),
             "{} is inside {}, which is read; give -o another place",
@@ -28,12 +28,12 @@ pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<(
     write_new_model(&arguments.output, &loaded.spec, &merged, arguments.dtype)
 }
 
-/// Whether `path`, which need not exist, would be in `folder`.
+/// Returns whether `path`, which need not exist, is inside of `folder`.
 fn is_inside(path: &Path, folder: &Path) -> bool {
     let (Ok(path), Ok(folder)) = (std::path::absolute(path), folder.canonicalize()) else {
         return false;
     };
-    // Itself is refused as any folder that is there.
+    // `folder` itself is rejected like any existing folder.
     let above = path.ancestors().skip(1).find_map(|above| above.canonicalize().ok());
     above.is_some_and(|above| above.starts_with(&folder))
 }

@@ -1,9 +1,11 @@
-//! One file for each command.
+//! One file per command.
 
 pub(crate) mod audit;
+pub(crate) mod completions;
 pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod logprob;
+pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod pretrain;
 pub(crate) mod replay;

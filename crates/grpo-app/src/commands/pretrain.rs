@@ -24,6 +24,7 @@ use crate::data::{DataSection, ReadExamples, ReadFrom, SharedKeys};
 use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
+use crate::phase::Phase;
 use crate::supervised_run::{self, Request};
 use crate::task::Tasks;
 
@@ -34,16 +35,16 @@ struct PretrainFile {
     /// Folder of the run.
     run: PathBuf,
     seed: u64,
-    /// Model folder to start from, with its vocabulary and sizes; without it a new model is made.
+    /// Model folder to start from; a new model without it.
     #[serde(default)]
     start: Option<PathBuf>,
-    /// Adapter folder to go on training, on `start` as it is.
+    /// Adapter folder to continue training, on the unchanged `start`.
     #[serde(default)]
     adapter: Option<PathBuf>,
-    /// How the matrices of `start` are held where only an adapter is trained on it.
+    /// Precision of `start` if only an adapter is trained.
     #[serde(default)]
     base_precision: WeightPrecision,
-    /// A new adapter to train, on `start` as it is.
+    /// A new adapter to train, on the unchanged `start`.
     #[serde(default)]
     lora: Option<LoraConfig>,
     /// See [`DataKeys`].
@@ -58,18 +59,18 @@ struct PretrainFile {
     save: CheckpointSection,
 }
 
-/// The keys of `[data]` that files of all formats share.
+/// Keys of `[data]` for files of all formats.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DataKeys {
-    /// `.jsonl`, `.jsonl.gz` or `.parquet`, or what a task reads.
+    /// `.jsonl`, `.jsonl.gz` or `.parquet`, or a format of a task.
     file: PathBuf,
     #[serde(default = "default_validation_fraction")]
     validation_fraction: f64,
-    /// Texts of more tokens are left out; without it, those that the model cannot see as a whole.
+    /// Longer texts are dropped; default: those that exceed the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_tokens: Option<usize>,
-    /// The chat template's switch for thinking before the answer.
+    /// The chat template's option for thinking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     thinking: Option<bool>,
 }
@@ -91,7 +92,7 @@ impl DataSection<DataKeys> {
     }
 
     fn examples(&self, loaded: &Loaded, seed: u64) -> anyhow::Result<ReadExamples> {
-        // The last token is learned, but never fed.
+        // The last token is learned but never read.
         let most = loaded.policy.context_length() + 1;
         let DataKeys { file, validation_fraction, max_tokens, thinking } = &self.keys;
         let (codec, longest) = (&loaded.spec.codec, max_tokens.unwrap_or(most).min(most));
@@ -106,7 +107,7 @@ struct ModelSection {
     n_layer: usize,
     n_head: usize,
     n_embd: usize,
-    /// Longest sequence in tokens, the beginning mark among them.
+    /// Context length in tokens, including the beginning mark.
     block_size: usize,
 }
 
@@ -134,11 +135,13 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         return Ok(());
     }
     let device = device::device().autodiff();
+    let phase = Phase::begin(format!("loading the model and {}", data.keys.file.display()));
     let loaded = starting_point(&file, &data, tasks, &device)?;
     let ReadExamples { examples, report, files: read } = data.examples(&loaded, file.seed)?;
+    drop(phase);
     anyhow::ensure!(
         !examples.validation.is_empty(),
-        "no {} of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",
+        "no {} of {} is left for validation, so the best model could not be selected; raise data.validation_fraction (it is {})",
         data.reader.nouns()[0],
         data.keys.file.display(),
         data.keys.validation_fraction
@@ -167,7 +170,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
 }
 
 impl PretrainFile {
-    /// Refuses what is out of range, as far as that goes without a model.
+    /// Checks ranges, as far as possible without a model.
     fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         self.pretrain.check().map_err(|error| origin.explain(error))?;
         if let Some(lora) = &self.lora {
@@ -177,7 +180,7 @@ impl PretrainFile {
     }
 }
 
-/// The model that the training begins with.
+/// Returns the initial model.
 fn starting_point(
     file: &PretrainFile,
     data: &DataSection<DataKeys>,

@@ -1,4 +1,4 @@
-//! `grpo replay`: one completion of a run, sampled again.
+//! `grpo replay`: samples a completion of a run again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,10 +59,10 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let policy = Frozen::snapshot_in(&policy, file.sampling.weights);
     let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
     let scored = reward.of(prompt, &completion);
-    compare(&record, prompt, &completion, &scored, &writer.spec.codec)
+    compare(&record, prompt, &completion, scored.as_ref(), &writer.spec.codec)
 }
 
-/// Refuses what no step of the run has.
+/// Checks that the run has the step, prompt and sample.
 fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<()> {
     let (train, run) = (&file.train, arguments.run.display());
     let (step, prompt, sample) = (arguments.step, arguments.prompt, arguments.sample);
@@ -92,7 +92,7 @@ fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<
     Ok(())
 }
 
-/// What the run wrote down of the completion, and the steps that it wrote down.
+/// Returns the record of the completion, and the recorded steps.
 fn record(
     folder: &RunFolder,
     arguments: &ReplayArguments,
@@ -104,18 +104,18 @@ fn record(
     Ok((record, folder.completion_steps()?))
 }
 
-/// All steps up to this one in words.
+/// Lists the steps up to this one.
 fn steps_to(last: u32) -> String {
     if last == 1 { "step 1".to_owned() } else { format!("steps 1 to {last}") }
 }
 
-/// Where the policy comes from that sampled a step.
+/// The source of the policy that sampled a step.
 enum Source {
-    /// The step is the first.
+    /// The initial policy.
     Start,
-    /// The run kept it.
+    /// A checkpoint of the run.
     Kept(Checkpoint),
-    /// So many steps, trained again.
+    /// Training this number of steps again.
     Trained(u32),
 }
 
@@ -146,7 +146,7 @@ impl Source {
             steps_to(before),
             replayable(&|step| step == 1)
         );
-        // From there on it learned with other settings than those of its configuration.
+        // After a roll-back the run used other settings than those of its configuration.
         let events = folder.read_events()?;
         let roll_backs =
             events.iter().filter(|event| matches!(event.what, EventKind::RolledBack { .. }));
@@ -162,7 +162,7 @@ impl Source {
         Ok(Self::Trained(before))
     }
 
-    /// The policy; `prompts` then gives those of its step.
+    /// Returns the policy; `prompts` then returns those of its step.
     fn policy(
         self,
         folder: &RunFolder,
@@ -185,7 +185,7 @@ impl Source {
     }
 }
 
-/// The policy after `steps` steps, trained as the run trained it; nothing is written.
+/// Returns the policy after `steps` steps, trained again without writing anything.
 fn trained(
     folder: &RunFolder,
     file: &TrainFile,
@@ -213,7 +213,7 @@ fn trained(
     Ok(grpo.policy().clone())
 }
 
-/// The completion, sampled alone or in its step.
+/// Samples the completion alone or within its step.
 fn sample<'a>(
     arguments: &ReplayArguments,
     sampler: &dyn Rollout<Policy>,
@@ -233,7 +233,7 @@ fn sample<'a>(
     Ok((prompt, completion))
 }
 
-/// What a completion is worth: the reward of the run.
+/// The reward of the run.
 struct Scoring {
     runner: RewardRunner,
     decode: Decode,
@@ -246,17 +246,27 @@ impl Scoring {
         Self { runner, decode: Arc::clone(&parts.decode) }
     }
 
-    fn of(&self, prompt: &Prompt, completion: &Completion) -> Outcome {
-        let text = (self.decode)(&completion.text_ids());
-        let input = RewardInput { text, fields: prompt.fields.clone() };
-        self.runner.score(vec![input]).swap_remove(0)
+    /// `None` for a reward that may say something else each time.
+    fn of(&self, prompt: &Prompt, completion: &Completion) -> Option<Outcome> {
+        if !self.runner.is_deterministic() {
+            return None;
+        }
+        let step = Some(completion.key().step + 1);
+        let input = RewardInput::new(prompt, completion, step, &*self.decode);
+        Some(self.runner.score(vec![input]).swap_remove(0))
     }
 }
 
-/// Says whether the recorded reward is the one that was computed again; the difference where it is not. A reward that
-/// cannot be computed here is not compared.
-fn compare_reward(record: &CompletionRecord, scored: &Outcome) -> Option<String> {
+/// Compares the recorded reward with the recomputed one, and returns the difference, if any. A reward that cannot be computed
+/// here is not compared.
+fn compare_reward(record: &CompletionRecord, scored: Option<&Outcome>) -> Option<String> {
     let recorded = record.reward.map_or("none".to_owned(), |reward| reward.to_string());
+    let Some(scored) = scored else {
+        say(format_args!(
+            "reward       {recorded} was recorded; not checked: the reward is not deterministic (reward.deterministic = false)"
+        ));
+        return None;
+    };
     if let Some(reason) = scored.failure() {
         say(format_args!("reward       {recorded} was recorded; not checked: {reason}"));
         return None;
@@ -281,17 +291,17 @@ fn compare_reward(record: &CompletionRecord, scored: &Outcome) -> Option<String>
     })
 }
 
-/// Says what is equal and what is not.
+/// Reports equal and different values.
 fn compare(
     record: &CompletionRecord,
     prompt: &Prompt,
     completion: &Completion,
-    scored: &Outcome,
+    scored: Option<&Outcome>,
     codec: &Codec,
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();
     let (prompt, text) = (codec.decode(&prompt.ids), codec.decode(&completion.text_ids()));
-    // Quoted: a text may have line ends.
+    // Quoted, because texts may contain line ends.
     if !prompt.is_empty() {
         say(format_args!("prompt       {prompt:?}"));
     }
@@ -326,7 +336,7 @@ fn compare(
     Ok(())
 }
 
-/// Where two lists of ids part, where they do.
+/// Describes the first difference between two lists of ids.
 fn difference_of_ids(recorded: &[u32], now: &[u32]) -> Option<String> {
     let place = recorded.iter().zip(now).position(|(recorded, now)| recorded != now);
     match place {
@@ -346,7 +356,7 @@ fn difference_of_ids(recorded: &[u32], now: &[u32]) -> Option<String> {
     }
 }
 
-/// How far two lists of numbers are apart, where they are.
+/// Describes the largest difference between two lists of numbers.
 fn difference_of_logprobs(recorded: &[f32], now: &[f32]) -> Option<String> {
     if recorded.len() != now.len() {
         return Some(format!(

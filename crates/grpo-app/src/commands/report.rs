@@ -10,6 +10,7 @@ use grpo_run::RunFolder;
 use crate::args::ReportArguments;
 use crate::evidence::{violations_of_files, violations_of_supervised};
 use crate::output::{FileInPlace, say};
+use crate::phase::Phase;
 use crate::run_files::config_of_run;
 use crate::task::Tasks;
 
@@ -24,13 +25,15 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     // No slip of the hand replaces a run's metrics.
     anyhow::ensure!(
         output.extension().is_some_and(|ending| ending == "html"),
-        "`{}` is no name for a report; give -o a file that ends in .html",
+        "`{}` is not a name for a report; give -o a file that ends in .html",
         output.display()
     );
+    let phase = Phase::begin("reading and auditing the files");
     let mut runs = RunData::read_all(&arguments.runs)?;
     for run in &mut runs {
         run.audit = audited(&run.path, tasks)?;
     }
+    drop(phase);
     let mut file = FileInPlace::create(&output)?;
     let written = file.write_all(render(&runs, &|reward| tasks.drawing(reward)).as_bytes());
     written.with_context(|| format!("cannot write {}", output.display()))?;

@@ -8,9 +8,10 @@ use grpo_data::PromptSource;
 use crate::args::SampleArguments;
 use crate::device;
 use crate::models::{Trained, load};
+use crate::phase::Phase;
 use crate::task::{Sampling, Tasks};
 
-/// All that are drawn are held in memory at once.
+/// All samples are in memory at once.
 const MOST: u32 = 10_000_000;
 
 pub(crate) fn run(
@@ -27,12 +28,14 @@ pub(crate) fn run(
         "--thinking is a switch of chat templates, which --prompt goes through with --chat alone; add --chat, or leave --thinking out"
     );
     let trained = Trained::argument(arguments.adapter.as_deref());
+    let phase = Phase::begin(format!("loading {}", arguments.model.display()));
     let loaded =
         load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device())?;
+    drop(phase);
     let codec = &loaded.spec.codec;
     anyhow::ensure!(
         arguments.stop.is_empty() || codec.is_text(),
-        "--stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+        "--stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own next to its weights",
         arguments.model.display()
     );
     let of_tasks: Vec<(String, PromptSource)> =
@@ -49,7 +52,14 @@ pub(crate) fn run(
         !arguments.chat || !arguments.prompt.is_empty(),
         "--chat is for --prompt; give the prompts of a file as `messages`"
     );
-    // A task's completions have no thoughts.
+    if let (Some((option, _)), false) = (of_tasks.first(), codec.has_chat_template()) {
+        anyhow::bail!(
+            "{} needs a model with a chat template, and {} has none; name another one with --model",
+            option.split(' ').next().unwrap_or(option),
+            arguments.model.display()
+        );
+    }
+    // Completions of a task contain no reasoning.
     let thinking = if of_tasks.is_empty() { arguments.thinking } else { Some(false) };
     let chat = loaded.chat_options(thinking, &arguments.model)?;
     completions::run(arguments, of_tasks, &loaded, &chat)

@@ -1,19 +1,58 @@
-//! `grpo selftest`: the mathematics of the program against oracles and against TRL's values.
+//! `grpo selftest`: tests the program's mathematics against oracles and TRL's values.
 
 use std::time::Instant;
 
 use comfy_table::{ContentArrangement, Table};
+use serde_json::{Value, json};
+
 use grpo_selftest::{Miss, Options, Report, Suite};
 
 use crate::args::SelftestArguments;
 use crate::device;
-use crate::output::{say, table};
+use crate::output::{say, say_data, table};
 
 pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
     let device = device::named(arguments.device.as_deref())?;
     let begin = Instant::now();
     let report = grpo_selftest::run(&Options { golden: arguments.golden.clone(), device })?;
-    say(format_args!("{}", table_of(&report)));
+    if arguments.json {
+        say_data(format_args!("{:#}", json_of(&report)));
+    } else {
+        show(&report);
+    }
+    let of_all = |count: fn(&Suite) -> usize| report.suites.iter().map(count).sum::<usize>();
+    let (cases, missed) = (of_all(|suite| suite.cases), of_all(|suite| suite.missed_cases));
+    let seconds = begin.elapsed().as_secs_f64();
+    anyhow::ensure!(report.passed(), "{missed} of {cases} cases have a number out of tolerance");
+    if !arguments.json {
+        say(format_args!("{cases} cases, all within tolerance, in {seconds:.1} s"));
+    }
+    Ok(())
+}
+
+/// The report for a script.
+fn json_of(report: &Report) -> Value {
+    let suite = |suite: &Suite| {
+        json!({
+            "suite": suite.name,
+            "against": suite.against,
+            "numbers": suite.precision.to_string(),
+            "cases": suite.cases,
+            "missed_cases": suite.missed_cases,
+            "rounded_cases": suite.rounded_cases,
+            "largest_absolute_error": suite.worst_absolute,
+            "largest_relative_error": suite.worst_relative,
+            "left_out": suite.left_out,
+        })
+    };
+    json!({
+        "passed": report.passed(),
+        "suites": report.suites.iter().map(suite).collect::<Vec<_>>(),
+    })
+}
+
+fn show(report: &Report) {
+    say(format_args!("{}", table_of(report)));
     for suite in report.suites.iter().filter(|suite| !suite.misses.is_empty()) {
         say(format_args!("\n{}, {}, against {}:", suite.name, suite.precision, suite.against));
         for miss in &suite.misses {
@@ -29,12 +68,6 @@ pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
             "by rounding: TRL had the inputs in f64; what rounding these to f32 does to the number, by the f64 loops, is more than the tolerance"
         ));
     }
-    let of_all = |count: fn(&Suite) -> usize| report.suites.iter().map(count).sum::<usize>();
-    let (cases, missed) = (of_all(|suite| suite.cases), of_all(|suite| suite.missed_cases));
-    let seconds = begin.elapsed().as_secs_f64();
-    anyhow::ensure!(report.passed(), "{missed} of {cases} cases have a number out of tolerance");
-    say(format_args!("{cases} cases, all within tolerance, in {seconds:.1} s"));
-    Ok(())
 }
 
 fn table_of(report: &Report) -> Table {

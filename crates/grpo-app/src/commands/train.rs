@@ -1,5 +1,6 @@
 //! `grpo train`: GRPO from a model folder, or from where a run was interrupted, with a look before and after.
 
+mod finished;
 mod observer;
 
 use std::sync::Arc;
@@ -34,6 +35,11 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
         let loaded = TrainFile::read(configuration, &run.set, tasks)?;
         loaded.value.check(&loaded.origin)?;
         say_checked(configuration);
+        return Ok(());
+    }
+    if let (Some(earlier), false) = (&run.resume, verify)
+        && finished::is_finished(earlier, tasks)?
+    {
         return Ok(());
     }
     let flag = interrupt::flag()?;

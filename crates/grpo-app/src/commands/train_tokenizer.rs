@@ -1,4 +1,4 @@
-//! `grpo train-tokenizer`: a tokenizer of one's own texts.
+//! `grpo train-tokenizer`: trains a tokenizer.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The values of `keys` of each line, and with each line the texts of `with`.
+/// Returns the values of `keys` of each line, each time with the texts of `with`.
 fn texts(path: &Path, keys: &[String], with: &[String]) -> anyhow::Result<Vec<String>> {
     let file = read_text_file(path)?;
     let mut texts = Vec::new();

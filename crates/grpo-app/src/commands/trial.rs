@@ -1,4 +1,4 @@
-//! `grpo trial`: a short run of a configuration of `grpo train`, and whether the long one can begin.
+//! `grpo trial`: a short run of a `grpo train` configuration, and a verdict on the long run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,17 +72,17 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
     }
 }
 
-/// A trial that has ended.
+/// A finished trial.
 struct Trial {
     file: TrainFile,
     path: PathBuf,
-    /// How what was trained is called.
+    /// Kind of the trained weights.
     kind: &'static str,
-    /// Why it ended early, where no guard ended it.
+    /// Why it ended early, unless a guard ended it.
     failure: Option<anyhow::Error>,
 }
 
-/// Refuses a run that `grpo train` began: its settings are not those of a trial, and neither would be its verdict.
+/// Rejects a run of `grpo train`, whose settings are not those of a trial.
 fn refuse_other_runs(run: &Path) -> anyhow::Result<()> {
     let command = RunFolder::open(run)?.read_info()?.command;
     let began = command.iter().find(|word| ["train", "trial"].contains(&word.as_str()));
@@ -95,7 +95,7 @@ fn refuse_other_runs(run: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Trains; the model is gone from memory afterwards.
+/// Trains and frees the model.
 fn trained(
     arguments: &TrialArguments,
     tasks: &Tasks,
@@ -136,7 +136,7 @@ fn has_guard_ended(folder: &RunFolder) -> anyhow::Result<bool> {
     Ok(folder.read_events()?.iter().any(|event| stops(&event.what)))
 }
 
-/// Whether the files of the run prove what they should.
+/// Returns whether the files of the run pass the audit.
 fn audited(run: &Path, tasks: &Tasks) -> Judged {
     let judged = |outcome, sentence| Judged { name: "Audit", outcome, sentence };
     let findings = match findings(run, tasks, Depth::Weights) {
@@ -165,7 +165,7 @@ fn names(judged: &[&Judged]) -> String {
     judged.iter().map(|judged| judged.name).collect::<Vec<_>>().join(", ")
 }
 
-/// A row a stage.
+/// Returns a table with a row per stage.
 fn table_of(stages: &[Stage], of_sequence: bool) -> Table {
     let has_validity = stages.iter().any(|stage| stage.mean(VALIDITY).is_some());
     let columns = [

@@ -1,4 +1,4 @@
-//! From files and `--set` to one checked configuration.
+//! Reads configurations from files and `--set`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,41 +10,42 @@ use toml::{Table, Value};
 
 use crate::output::example_hint;
 
-/// A configuration, and where its keys came from.
+/// A configuration and the origin of its keys.
 pub struct Loaded<T> {
     /// The configuration.
     pub value: T,
-    /// Where its keys came from.
+    /// The origin of its keys.
     pub origin: Origin,
 }
 
 /// The layers of a configuration, for error messages.
 pub struct Origin {
-    /// The file that was asked for, then what it extends.
+    /// The requested file, then the files that it extends.
     files: Vec<Layer>,
-    /// `KEY=VALUE` pairs, over the files, and who gives each.
+    /// `KEY=VALUE` pairs that override the files, with their source.
     set: Vec<(&'static str, String)>,
 }
 
-/// What a command sets over the files, with `--set` over it.
+/// Keys that a command sets, overriding files; `--set` overrides them.
 pub struct Command {
-    /// Who sets it, in an error message.
+    /// Name of the source in messages.
     pub name: &'static str,
     /// The keys and their values.
     pub keys: Vec<(&'static str, Value)>,
 }
 
-/// Reads `path`, what it `extends`, and the `KEY=VALUE` pairs of `set`, later layers over earlier ones.
+/// Reads `path`, the files that it `extends`, and the `KEY=VALUE` pairs of `set`; later layers
+/// override earlier ones.
 pub fn load<T: DeserializeOwned>(path: &Path, set: &[String]) -> anyhow::Result<Loaded<T>> {
     load_for(path, &Command { name: "", keys: Vec::new() }, set)
 }
 
-/// What `--set` gives alone, where there is no file.
+/// Reads a configuration of `--set` pairs only.
 pub fn of_sets<T: DeserializeOwned>(set: &[String]) -> anyhow::Result<Loaded<T>> {
     loaded(Table::new(), Vec::new(), &Command { name: "", keys: Vec::new() }, set)?.parse()
 }
 
-/// As [`load`], with the keys of a command over the files.
+/// As [`load`], with keys of a command that override the files.
 pub fn load_for<T: DeserializeOwned>(
     path: &Path,
     command: &Command,
@@ -55,7 +56,7 @@ pub fn load_for<T: DeserializeOwned>(
     loaded(merged, files, command, set)?.parse()
 }
 
-/// The keys of a command and of `--set` over those of files.
+/// Merges the keys of a command and of `--set` over those of files.
 fn loaded(
     mut merged: Table,
     files: Vec<Layer>,
@@ -76,7 +77,7 @@ fn loaded(
 }
 
 impl Loaded<Table> {
-    /// Reads the keys.
+    /// Deserializes the keys.
     pub fn parse<T: DeserializeOwned>(self) -> anyhow::Result<Loaded<T>> {
         let Self { value, origin } = self;
         match deserialize_settings(value) {
@@ -87,12 +88,12 @@ impl Loaded<Table> {
 }
 
 impl Origin {
-    /// A fault of reading, with the place of its key and the nearest key that there is.
+    /// Adds place and nearest key to an error of deserialization.
     pub fn misread(&self, fault: &ConfigFault) -> anyhow::Error {
         anyhow::anyhow!("{}", self.fault(&fault.key, &fault.to_string()))
     }
 
-    /// A fault that the training found, with the place of the key that it names.
+    /// Adds the place of its key to an error of training.
     pub fn explain(&self, error: impl Into<TrainError>) -> anyhow::Error {
         match error.into() {
             TrainError::Config(fault) => self.locate(fault).into(),
@@ -100,13 +101,13 @@ impl Origin {
         }
     }
 
-    /// The fault with the place of its key.
+    /// Adds the place of its key to an error.
     pub fn locate(&self, fault: ConfigFault) -> ConfigFault {
         let place = self.place(&fault.key);
         fault.at(place.trim_end_matches(": ").to_owned())
     }
 
-    /// Refuses a number outside of `range`, with the place of its key.
+    /// Rejects a number outside of `range`, with the place of its key.
     pub fn check(
         &self,
         key: &str,
@@ -120,7 +121,8 @@ impl Origin {
         Err(self.locate(ConfigFault::out_of_range(key, value, &expected)).into())
     }
 
-    /// `file:line: ` of the topmost layer that gives `key`, or its table, or just the file.
+    /// Returns `file:line: ` of the topmost layer that contains `key` or its table, or just the
+    /// file.
     pub fn place(&self, key: &str) -> String {
         // `--set rewrad.qed=1` makes the unknown table `rewrad`; `--set loss.mismatch={ … }` holds
         // `loss.mismatch.max`.
@@ -145,7 +147,7 @@ impl Origin {
         }
     }
 
-    /// What serde found at the key path `at`: where it is, what it is, and the nearest key that there is.
+    /// Formats serde's error at the key path `at`, with its place and the nearest key.
     fn fault(&self, at: &str, message: &str) -> String {
         let message = message.trim();
         let unknown = message
@@ -157,7 +159,7 @@ impl Origin {
             let subject = if at.is_empty() { String::new() } else { format!("{at}: ") };
             return format!("{}{subject}{message}", self.place(at));
         };
-        // The path may or may not end in the unknown key itself.
+        // The path may or may not include the unknown key.
         let section = at.strip_suffix(&name).unwrap_or(at).trim_end_matches('.');
         let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
         let distance = |known: &String| strsim::damerau_levenshtein(known, &name);
@@ -175,16 +177,16 @@ impl Origin {
     }
 }
 
-/// Files that may extend one another.
+/// Largest number of files that extend one another.
 const MOST_FILES: usize = 32;
 
-/// Parts of the longest key of `--set`; the longest key that there is has 4.
+/// Largest number of parts of a key of `--set`; the longest existing key has 4.
 const MOST_PARTS: usize = 32;
 
-/// A file of the configuration, as text.
+/// A configuration file as text.
 struct Layer {
     path: PathBuf,
-    /// `path` without `..` and links.
+    /// The canonical path.
     real: PathBuf,
     text: String,
 }
@@ -199,7 +201,7 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
         let line = error.span().map_or(1, |span| line_of(&text, span.start));
         anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
     })?;
-    // Of two paths to one file, both lead around the same circle.
+    // Different paths to a file lead around the same cycle.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if files.iter().any(|file| file.real == real) {
         bail!("{}: extends itself", path.display());
@@ -224,8 +226,8 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
     }
 }
 
-/// Values of `over` replace those of `under`; tables are merged key by key, unless they are of different types: the keys
-/// of one type are none of the other.
+/// Overrides the values of `under` by those of `over`. Tables are merged, unless their types differ
+/// and so their keys.
 fn merge(under: &mut Table, over: Table) {
     let is_other = |under: &Table, over: &Table| match (under.get("type"), over.get("type")) {
         (Some(under), Some(over)) => under != over,
@@ -243,7 +245,7 @@ fn merge(under: &mut Table, over: Table) {
     }
 }
 
-/// `train.steps=50` → (`train.steps`, 50). A value that is no TOML is a string.
+/// Parses `train.steps=50` to (`train.steps`, 50). A value that is not valid TOML is a string.
 fn parse_set(pair: &str) -> anyhow::Result<(String, Value)> {
     let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
         bail!("--set {pair}: expected KEY=VALUE, as in --set train.steps=50");
@@ -262,7 +264,7 @@ fn parse_set(pair: &str) -> anyhow::Result<(String, Value)> {
     Ok((key.trim().to_owned(), parsed.unwrap_or_else(|| Value::String(value.to_owned()))))
 }
 
-/// Whether one of the `KEY=VALUE` pairs gives `key`, by itself or in a table.
+/// Returns whether a `KEY=VALUE` pair sets `key`, directly or in a table.
 pub fn is_set(set: &[String], key: &str) -> bool {
     set.iter().filter_map(|pair| parse_set(pair).ok()).any(|(given, value)| {
         let table = Value::Table(nested(&given, value));
@@ -276,7 +278,7 @@ fn nested(key: &str, value: Value) -> Table {
     Table::from_iter([(first.to_owned(), value)])
 }
 
-/// What stands in backquotes.
+/// Returns the texts in backquotes.
 fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -286,7 +288,7 @@ fn line_of_key(text: &str, parts: &[&str]) -> Option<usize> {
     let mut table = document.get_ref();
     let (last, above) = parts.split_last()?;
     for part in above {
-        // `guards[1]` is a table of a list.
+        // `guards[1]` is a table in a list.
         let (name, place) = indexed(part);
         let value = table.get(name)?.get_ref();
         let value = match place {

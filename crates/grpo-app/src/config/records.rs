@@ -1,4 +1,4 @@
-//! What a run writes down about itself.
+//! Records of a run about itself.
 
 use std::sync::OnceLock;
 
@@ -9,15 +9,15 @@ use serde::Serialize;
 
 use crate::device;
 
-/// The revision that this program was built from.
+/// The git revision of this program.
 pub(crate) static REVISION: OnceLock<&'static str> = OnceLock::new();
 
-/// The whole configuration as it was used, defaults among it.
+/// Returns the whole configuration, including defaults.
 pub fn resolved(config: &impl Serialize) -> anyhow::Result<String> {
     toml::to_string(config).context("the resolved configuration cannot be written as TOML")
 }
 
-/// Versions, command line, device and data of this run.
+/// Returns versions, command line, device and data of this run.
 pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
     let versions = [
         ("grpo", env!("CARGO_PKG_VERSION")),
@@ -32,14 +32,14 @@ pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
         seed,
         device: device::name().to_owned(),
         threads: rayon::current_num_threads(),
-        // The folder of the run knows it.
+        // Computed by the run's folder.
         config_sha256: String::new(),
         chained: false,
         data,
     }
 }
 
-/// The version of a dependency that this program was built with.
+/// Returns the version of a dependency of this program.
 fn locked_version(package: &str) -> &'static str {
     const LOCK: &str = include_str!("../../../../Cargo.lock");
     let version = LOCK
@@ -49,7 +49,7 @@ fn locked_version(package: &str) -> &'static str {
     version.expect("Cargo.lock names every dependency")
 }
 
-/// UTC to the second: `2026-01-31T12:00:00Z`.
+/// Returns the UTC time to the second: `2026-01-31T12:00:00Z`.
 pub fn now() -> String {
     Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true)
 }

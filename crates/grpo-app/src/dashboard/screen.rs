@@ -17,16 +17,17 @@ const PHASES: [Color; 3] = [Color::Blue, Color::Yellow, Color::Green];
 /// Draws everything as it is at `now`.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: Instant) {
     let area = frame.area();
-    let tall = area.height >= 36;
-    // A terminal of 24 lines has 11 for the curves; one of a few lines has the head alone.
-    let samples = if tall { 6 } else { 4 };
+    // A terminal of 24 lines has 13 or more for the curves; one of a few lines has the head alone.
+    let most = if area.height >= 36 { 3 } else { 2 };
+    let samples = rows_of(&state.best, area.width, most) + rows_of(&state.worst, area.width, most);
+    let lines = u16::try_from(state.said().len()).unwrap_or(u16::MAX).min(area.height / 8 + 1);
     let [head, gauge, curves, phases, completions, said, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Fill(3),
         Constraint::Length(if area.height >= 12 { 2 } else { 0 }),
         Constraint::Length(if area.height >= 18 { samples } else { 0 }),
-        Constraint::Length(if area.height >= 22 { area.height / 8 + 1 } else { 0 }),
+        Constraint::Length(if area.height >= 22 { lines } else { 0 }),
         Constraint::Length(1),
     ])
     .areas(area);
@@ -37,9 +38,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: Instant) {
     draw_samples(frame, completions, state);
     draw_said(frame, said, state);
     let hint = if state.is_stopping {
-        Line::from("the run ends after this step; Ctrl-C once more ends it at once").yellow()
+        Line::from("stopping after this step; press Ctrl-C again to quit now").yellow()
     } else {
-        Line::from("q: end after this step").dark_gray()
+        Line::from("q: stop after this step; the run can be resumed").dark_gray()
     };
     frame.render_widget(hint, foot);
 }
@@ -48,15 +49,16 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, now: Instant) {
     let time = duration(now.saturating_duration_since(state.started));
     let pace = match state.step_time {
         0.0 => String::new(),
-        seconds if seconds >= 1.0 => format!("{seconds:.1} s a step · "),
+        seconds if seconds >= 1.0 => format!("{seconds:.1} s/step · "),
         seconds => format!("{:.1} steps/s · ", 1.0 / seconds),
     };
     let left = state.left().map(|left| format!(" · {} left", duration(left))).unwrap_or_default();
-    let right = format!("{pace}{time}{left}");
-    let width = area.width.saturating_sub(right.chars().count() as u16 + 1);
+    let right = format!("{pace}{time} elapsed{left}");
+    let width = area.width.saturating_sub(right.chars().count() as u16 + 2);
     let [title, numbers] =
         Layout::horizontal([Constraint::Length(width), Constraint::Fill(1)]).areas(area);
-    frame.render_widget(Line::from(state.title.as_str()).bold(), title);
+    let text = with_end(&state.title, usize::from(width));
+    frame.render_widget(Line::from(text).bold(), title);
     frame.render_widget(Line::from(right).alignment(Alignment::Right), numbers);
 }
 
@@ -77,7 +79,7 @@ fn draw_curves(frame: &mut Frame<'_>, area: Rect, state: &State) {
         return;
     }
     if state.curves.iter().all(|curve| curve.points.is_empty()) {
-        let waiting = Paragraph::new("\nthe first step is on its way").alignment(Alignment::Center);
+        let waiting = Paragraph::new("\nwaiting for the first step").alignment(Alignment::Center);
         return frame.render_widget(waiting.dark_gray(), area);
     }
     let rows: Vec<Rect> = if area.height >= 9 {
@@ -96,7 +98,9 @@ fn draw_curves(frame: &mut Frame<'_>, area: Rect, state: &State) {
 fn draw_curve(frame: &mut Frame<'_>, area: Rect, curve: &Curve, color: Color) {
     let [head, chart] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     let value = curve.points.last().map_or("–".to_owned(), |point| number(point.1));
-    frame.render_widget(Line::from(vec![curve.name.bold(), "  ".into(), value.fg(color)]), head);
+    let unit = if curve.points.is_empty() { "" } else { curve.unit };
+    let words = vec![curve.name.bold(), "  ".into(), value.fg(color), unit.dark_gray()];
+    frame.render_widget(Line::from(words), head);
     let (Some(first), Some(last)) = (curve.points.first(), curve.points.last()) else { return };
     let values = curve.points.iter().map(|point| point.1);
     let low = values.clone().fold(f64::INFINITY, f64::min);
@@ -129,7 +133,7 @@ fn draw_phases(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let mut sum = 0.0;
     for ((name, seconds), color) in state.phases.iter().zip(PHASES) {
         words.push("■ ".fg(color));
-        words.push(format!("{name} {seconds:.2} s  ").into());
+        words.push(format!("{name} {}  ", seconds_in_words(*seconds)).into());
         sum += seconds;
         let until = (sum / all * f64::from(area.width)).round() as usize;
         bar.push("▄".repeat(until.saturating_sub(drawn)).fg(color));
@@ -140,25 +144,69 @@ fn draw_phases(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 fn draw_samples(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let areas: [Rect; 2] = Layout::vertical([Constraint::Fill(1); 2]).areas(area);
-    let samples = [("best ", &state.best, Color::Green), ("worst", &state.worst, Color::Red)];
+    let rows = [&state.best, &state.worst].map(|sample| rows_of(sample, area.width, area.height));
+    let areas: [Rect; 2] = Layout::vertical(rows.map(Constraint::Length)).areas(area);
+    let samples = [("best", &state.best, Color::Green), ("worst", &state.worst, Color::Red)];
     for ((name, sample, color), area) in samples.into_iter().zip(areas) {
         let Some(Sample { reward, text }) = sample else { continue };
-        let words = vec![
-            name.fg(color).bold(),
-            format!(" {} ", number(*reward)).fg(color),
-            text.as_str().into(),
-        ];
-        frame.render_widget(Paragraph::new(Line::from(words)).wrap(Wrap { trim: true }), area);
+        let [head, body] =
+            Layout::horizontal([Constraint::Length(LABEL), Constraint::Fill(1)]).areas(area);
+        let words = vec![name.fg(color).bold(), format!("  {}", number(*reward)).fg(color)];
+        frame.render_widget(Line::from(words), head);
+        // Rows break between words, and may end before the edge.
+        let room = usize::from(body.width) * usize::from(body.height);
+        let room = if text.contains(' ') { room * 4 / 5 } else { room };
+        let text = with_beginning(text, room);
+        frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), body);
     }
+}
+
+/// Columns in front of a completion.
+const LABEL: u16 = 14;
+
+/// Rows that a completion takes, at most so many. Rows of words may end before the edge.
+fn rows_of(sample: &Option<Sample>, width: u16, most: u16) -> u16 {
+    let Some(Sample { text, .. }) = sample else { return 1 };
+    let width = usize::from(width.saturating_sub(LABEL).max(1));
+    let width = if text.contains(' ') { (width * 4 / 5).max(1) } else { width };
+    u16::try_from(text.chars().count().div_ceil(width)).unwrap_or(most).clamp(1, most.max(1))
 }
 
 /// The last lines that fit.
 fn draw_said(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let said = state.said();
     let from = said.len().saturating_sub(usize::from(area.height));
-    let lines = said[from..].iter().map(|line| Line::from(line.as_str()).yellow());
+    let width = usize::from(area.width);
+    let lines = said[from..].iter().map(|line| Line::from(with_beginning(line, width)).yellow());
     frame.render_widget(Text::from(lines.collect::<Vec<_>>()), area);
+}
+
+/// The beginning of a text that is too long, with a mark where it is cut.
+fn with_beginning(text: &str, most: usize) -> String {
+    match text.chars().count() > most {
+        true => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+/// The end of a text that is too long: of a path, that is its name.
+fn with_end(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    match length > most {
+        true => {
+            ['…'].into_iter().chain(text.chars().skip(length - most.saturating_sub(1))).collect()
+        }
+        false => text.to_owned(),
+    }
+}
+
+/// As `0.25 s`, `18 ms` or `12.3 s`.
+fn seconds_in_words(seconds: f64) -> String {
+    match seconds {
+        ..0.0995 => format!("{:.0} ms", 1000.0 * seconds),
+        ..10.0 => format!("{seconds:.2} s"),
+        _ => format!("{seconds:.1} s"),
+    }
 }
 
 /// In at most seven characters, where it can be.

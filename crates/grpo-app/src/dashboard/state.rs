@@ -31,6 +31,8 @@ pub(super) struct State {
 pub(super) struct Curve {
     pub(super) name: &'static str,
     metric: &'static str,
+    /// Its unit, behind a space.
+    pub(super) unit: &'static str,
     pub(super) points: Vec<(f64, f64)>,
 }
 
@@ -50,7 +52,7 @@ const TEXT: usize = 2000;
 
 impl State {
     pub(super) fn new(title: &str, steps: u64) -> Self {
-        let curve = |name, metric| Curve { name, metric, points: Vec::new() };
+        let curve = |name, metric, unit| Curve { name, metric, unit, points: Vec::new() };
         Self {
             title: printable(title),
             steps,
@@ -58,10 +60,10 @@ impl State {
             started: Instant::now(),
             at: None,
             curves: [
-                curve("reward", "reward"),
-                curve("KL", "kl"),
-                curve("entropy", "entropy"),
-                curve("mean length", "completions/mean_length"),
+                curve("reward", "reward", ""),
+                curve("KL", "kl", " nats/token"),
+                curve("entropy", "entropy", " nats/token"),
+                curve("mean length", "completions/mean_length", " tokens"),
             ],
             phases: [("rollout", 0.0), ("reward", 0.0), ("update", 0.0)],
             tokens_per_second: 0.0,

@@ -63,7 +63,7 @@ fn a_small_terminal_shows_everything() {
     let mut state = state(12);
     state.say("guard kl: 0.4 is above 0.3");
     let lines = lines(&state, 80, 24);
-    let right = "1.0 s a step · 1 s · 1 min 08 s left";
+    let right = "1.0 s/step · 1 s elapsed · 1 min 08 s left";
     assert_eq!(lines[0], head(right));
     assert!(lines[1].starts_with("step 12 of 80 ━━"), "{}", lines[1]);
     // 12 of 80 of the 66 columns behind the label are 9.9.
@@ -75,13 +75,13 @@ fn a_small_terminal_shows_everything() {
     }
     assert!(
         find(&lines, "last step")
-            .contains("■ rollout 0.25 s  ■ reward 0.05 s  ■ update 0.70 s  6541 tokens/s")
+            .contains("■ rollout 0.25 s  ■ reward 50 ms  ■ update 0.70 s  6541 tokens/s")
     );
-    assert_eq!(find(&lines, "best"), "best  0.9000 c1ccccc1");
+    assert_eq!(find(&lines, "best"), "best  0.9000  c1ccccc1");
     // No letter of a completion moves the cursor.
-    assert_eq!(find(&lines, "worst"), "worst 0 N [2J⏎O");
+    assert_eq!(find(&lines, "worst"), "worst  0      N [2J⏎O");
     find(&lines, "guard kl: 0.4 is above 0.3");
-    assert_eq!(lines[23], "q: end after this step");
+    assert_eq!(lines[23], "q: stop after this step; the run can be resumed");
     // The curve of the reward rises: its first column is low, its last is high.
     let braille = |line: &String| line.chars().any(|c| ('\u{2801}'..='\u{28ff}').contains(&c));
     assert!(lines.iter().filter(|line| braille(line)).count() >= 6, "{}", lines.join("\n"));
@@ -90,18 +90,30 @@ fn a_small_terminal_shows_everything() {
 #[test]
 fn before_the_first_step_there_is_no_empty_chart() {
     let lines = lines(&state(0), 80, 24);
-    find(&lines, "the first step is on its way");
-    assert_eq!(lines[0], head("1 s"));
-    assert!(!lines.iter().any(|line| line.contains("left") || line.contains("best")));
+    find(&lines, "waiting for the first step");
+    assert_eq!(lines[0], head("1 s elapsed"));
+    assert!(!lines.iter().any(|line| line.contains(" left") || line.contains("best")));
 }
 
 #[test]
-fn a_run_that_ends_says_so() {
+fn reports_the_end_of_a_run() {
     let state = State { is_stopping: true, ..state(3) };
     assert_eq!(
         lines(&state, 80, 24)[23],
-        "the run ends after this step; Ctrl-C once more ends it at once"
+        "stopping after this step; press Ctrl-C again to quit now"
     );
+}
+
+#[test]
+fn what_does_not_fit_is_cut_with_a_mark() {
+    let mut state = state(2);
+    state.title = format!("grpo train  runs/{}/molecules", "long".repeat(20));
+    state.samples([("C".repeat(200).as_str(), Some(0.9))].into_iter());
+    state.say(&"a guard has much to say ".repeat(8));
+    let lines = lines(&state, 80, 24);
+    assert!(lines[0].starts_with('…') && lines[0].contains("long/molecules  "), "{}", lines[0]);
+    assert!(find(&lines, "a guard has").ends_with('…'));
+    assert!(lines.iter().any(|line| line.ends_with("CC…")), "{}", lines.join("\n"));
 }
 
 #[test]

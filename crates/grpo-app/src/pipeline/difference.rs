@@ -1,9 +1,9 @@
-//! Where a configuration differs from the one that a run recorded.
+//! Differences between a configuration and the one that a run recorded.
 
 use toml::Value;
 
-/// The first key whose value differs, in words. `recorded` has all keys, defaults among them; keys that only one of the two
-/// has are not compared.
+/// Describes the first key whose value differs. `recorded` has all keys with defaults; keys in only
+/// one of the two are not compared.
 pub(super) fn first_difference(
     now: &toml::Table,
     recorded: &toml::Table,
@@ -22,8 +22,8 @@ pub(super) fn first_difference(
     })
 }
 
-/// Compares numbers by value, since the program writes those that it holds in 32 bits with fewer digits. Tables in lists may
-/// lack defaults.
+/// Compares numbers by value, because 32-bit numbers are written with fewer digits. Tables in lists
+/// may lack defaults.
 fn is_equal(now: &Value, recorded: &Value) -> bool {
     use Value::{Array, Float, Integer, Table};
     let number = |value: &Value| match value {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edited_key_is_named() {
+    fn reports_an_edited_key() {
         let run = "seed = 42\nrun = \"a\"\n[masked_lm]\nsteps = 20\nrate = 0.8\nfloor = 0.05\n[[masking.stages]]\ntype = \"random\"\nmax_ratio = 0.9\nmore = false\n";
         let table = |text: &str| toml::from_str::<toml::Table>(text).unwrap();
         let check = |now: &str, expected: Option<&str>| {

@@ -1,9 +1,10 @@
-//! Pipeline files: what they say, checked before anything runs.
+//! Pipeline files and their checks.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use grpo_report::command_of;
 use serde::Deserialize;
 use toml::Table;
 
@@ -14,12 +15,12 @@ use crate::config::{self, Origin};
 #[serde(deny_unknown_fields)]
 struct PipelineFile {
     stages: Vec<StageSection>,
-    /// Commands that show the results when all stages are finished.
+    /// Commands to run when all stages are finished.
     #[serde(default)]
     summary: Vec<SummarySection>,
 }
 
-/// A stage, as the file says it.
+/// A stage in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StageSection {
@@ -31,16 +32,16 @@ pub(super) struct StageSection {
     config: Option<PathBuf>,
     #[serde(default)]
     pub(super) arguments: Vec<String>,
-    /// Files that the stage reads: if one is newer than its outputs, the stage runs again.
+    /// Files that the stage reads; if one is newer than its outputs, the stage runs again.
     #[serde(default)]
     pub(super) inputs: Vec<PathBuf>,
     /// Files and folders that exist when the stage is finished.
     #[serde(default)]
     pub(super) outputs: Vec<PathBuf>,
-    /// A JSON file with the key `passed`, which must be true.
+    /// A JSON file whose key `passed` must be true.
     #[serde(default)]
     pub(super) gate: Option<PathBuf>,
-    /// Metrics of the run that the table at the end shows.
+    /// Metrics to show in the final table.
     #[serde(default)]
     pub(super) metrics: Vec<String>,
 }
@@ -57,11 +58,11 @@ struct SummarySection {
 pub(super) struct Pipeline {
     pub(super) path: PathBuf,
     pub(super) stages: Vec<Stage>,
-    /// The words of each command that shows the results.
+    /// Arguments of each summary command.
     pub(super) summary: Vec<Vec<String>>,
 }
 
-/// A stage and what its command can do.
+/// A stage with the options of its command.
 pub(super) struct Stage {
     section: StageSection,
     pub(super) config: Option<StageConfig>,
@@ -78,20 +79,29 @@ impl Deref for Stage {
     }
 }
 
-/// The configuration of a stage, with the files that it extends.
+/// The configuration of a stage, including the files that it extends.
 pub(super) struct StageConfig {
     pub(super) path: PathBuf,
     pub(super) run: PathBuf,
     pub(super) keys: Table,
 }
 
-/// Options that `grpo run` itself gives to commands.
+/// Options that `grpo run` passes to commands.
 const OWN_OPTIONS: [&str; 5] = ["--force", "--resume", "--check", "--plain", "--run"];
 
 impl Pipeline {
-    /// Reads and checks the file at `path`.
+    /// Reads and checks a pipeline file.
     pub(super) fn read(path: &Path, commands: &clap::Command) -> anyhow::Result<Self> {
-        let loaded = config::load::<PipelineFile>(path, &[])?;
+        let keys = config::load::<Table>(path, &[])?;
+        let command = command_of(&keys.value);
+        let is_stage = ["run", "extends", "train", "reward", "data"];
+        ensure!(
+            keys.value.contains_key("stages")
+                || !is_stage.iter().any(|key| keys.value.contains_key(*key)),
+            "{0} configures a single training run, not a pipeline; run `grpo {command} {0}`",
+            path.display()
+        );
+        let loaded = keys.parse::<PipelineFile>()?;
         let (file, origin) = (loaded.value, loaded.origin);
         ensure!(
             !file.stages.is_empty(),
@@ -155,12 +165,12 @@ impl Stage {
         Ok(Self { section, config, is_last, options })
     }
 
-    /// Whether its command has an option.
+    /// Returns whether its command has an option.
     pub(super) fn has(&self, option: &str) -> bool {
         self.options.iter().any(|known| known == option)
     }
 
-    /// Refuses what does not fit the stages before it.
+    /// Checks a stage against the earlier ones.
     fn check_among(&self, earlier: &[Self], key: &str, origin: &Origin) -> anyhow::Result<()> {
         let place = |name: &str| origin.place(&format!("{key}.{name}"));
         for other in earlier {
@@ -196,7 +206,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The run folder, or the first output of a stage without one.
+    /// Returns the run folder, or the first output of a stage without one.
     pub(super) fn place(&self) -> &Path {
         match &self.config {
             Some(config) => &config.run,
@@ -217,7 +227,7 @@ impl StageConfig {
     }
 }
 
-/// The `KEY=VALUE` pairs of `--set` among the arguments.
+/// Returns the `KEY=VALUE` pairs of `--set` in the arguments.
 fn sets(arguments: &[String]) -> Vec<String> {
     let mut words = arguments.iter();
     let mut sets = Vec::new();
@@ -236,7 +246,7 @@ fn is_own_option(word: &str) -> bool {
     OWN_OPTIONS.contains(&name)
 }
 
-/// Refuses words that this program would not understand, and returns the options of their command.
+/// Checks a command line and returns the options of its command.
 fn parse(
     commands: &clap::Command,
     words: &[String],
@@ -280,13 +290,13 @@ mod tests {
     use super::*;
     use crate::args::Arguments;
 
-    /// The program's own commands, and one of a task.
+    /// The program's commands and one of a task.
     fn commands() -> clap::Command {
         let input = clap::Arg::new("input").long("input");
         Arguments::command().subcommand(clap::Command::new("split").arg(input))
     }
 
-    /// What the file says, or why it is refused, in a folder with a configuration.
+    /// Checks the result of reading a pipeline file in a folder with a configuration.
     #[track_caller]
     fn check(pipeline: &str, expected: &str) {
         let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,8 @@
-//! `grpo run`: the stages of a pipeline file in order, each a command of this program in a process of its own.
+//! `grpo run`: runs the stages of a pipeline file in order, each as a separate process of this
+//! program.
 //!
-//! What a stage trains, or on what, is not known here: a stage is finished when its run folder or its files say so.
+//! A pipeline does not know what a stage trains; the run folder or files of a stage show whether it
+//! is finished.
 
 mod difference;
 mod file;
@@ -24,33 +26,34 @@ use summary::Outcome;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  grpo run configs/infill/pipeline.toml                     an infiller, its judges, and GRPO with them
+  grpo run configs/infill/pipeline.toml                     an infiller, its judges, then GRPO
   grpo run configs/replies/pipeline.toml --set seed=7       another seed for the last stage
-  grpo run configs/replies/pipeline.toml --check            what would run, and whether its configurations are valid
+  grpo run configs/replies/pipeline.toml --check            only check the configurations
 
-Finished stages are reused. From the first stage that has to run, all later ones run too, since each uses the results of
-earlier ones. docs/configuration.md describes pipeline files.")]
+docs/configuration.md describes pipeline files.")]
 pub(crate) struct PipelineArguments {
     /// Pipeline file (TOML)
     #[arg(value_name = "FILE")]
     pipeline: PathBuf,
-    /// Run every stage from scratch; existing run folders are renamed (nothing is deleted)
-    #[arg(long)]
+    /// Run every stage from scratch and rename existing run folders; nothing is deleted
+    #[arg(long, help_heading = "Run")]
     force: bool,
-    /// Change one key of the last stage's configuration, e.g. --set train.steps=50; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
+    /// Value for a key of the last stage's configuration, e.g. --set train.steps=50; repeatable
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Configuration")]
     set: Vec<String>,
-    /// Write plain lines instead of a screen with curves
-    #[arg(long)]
+    /// Plain progress lines instead of the live screen
+    #[arg(long, help_heading = "Display")]
     plain: bool,
-    /// Check the stages and their configurations, say what would run, and exit; nothing is written
-    #[arg(long)]
+    /// Check the stages and their configurations and list what would run, then exit; nothing is written
+    #[arg(long, help_heading = "Configuration")]
     check: bool,
     #[arg(from_global)]
     threads: Option<usize>,
+    #[arg(from_global)]
+    quiet: bool,
 }
 
-/// Runs the pipeline that the arguments name; `commands` are those that it may use.
+/// Runs the pipeline of the arguments with the available `commands`.
 pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> anyhow::Result<()> {
     let pipeline = Pipeline::read(&arguments.pipeline, commands)?;
     let PipelineArguments { force, set, plain, .. } = arguments;
@@ -61,7 +64,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             say_aside(format_args!("{:<12} {difference}", stage.name));
         }
     }
-    let program = Program::new(arguments.threads)?;
+    let program = Program::new(arguments.threads, arguments.quiet)?;
     for (stage, plan) in pipeline.stages.iter().zip(&plans) {
         check_configuration(&program, stage, plan, set)?;
     }
@@ -81,7 +84,9 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             false => error,
         }
     })?;
-    for command in &pipeline.summary {
+    // Nobody would see what these print.
+    let summary = if arguments.quiet { &[] } else { &pipeline.summary[..] };
+    for command in summary {
         program.run(command).context("the stages are finished, and the summary failed")?;
     }
     let header = ["stage", "", "time", "folder", "first and last value of each metric"];
@@ -89,7 +94,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
     Ok(())
 }
 
-/// The exit code of a failed command: that of the stage that failed, if one did.
+/// Returns the exit code of the failed stage, if one failed.
 pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     let code = error.downcast_ref::<StageFailed>().and_then(StageFailed::code);
     code.map_or(ExitCode::FAILURE, ExitCode::from)
@@ -131,8 +136,8 @@ fn run_stages(
     Ok(rows)
 }
 
-/// Lets a command check the configuration of a stage that will start, so that a mistake in the last one is not found after
-/// hours of training.
+/// Lets a command check the configuration of a stage before anything runs, so that a mistake in the
+/// last stage is found early.
 fn check_configuration(
     program: &Program,
     stage: &Stage,

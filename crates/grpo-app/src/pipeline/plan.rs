@@ -1,4 +1,4 @@
-//! What is done with each stage: reused, resumed, or run.
+//! Decides whether each stage is reused, resumed or run.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use serde_json::Value;
 use super::difference::first_difference;
 use super::file::{Pipeline, Stage};
 
-/// What the user asked for.
+/// The user's request.
 pub(super) struct Request<'a> {
     pub(super) force: bool,
     pub(super) set: &'a [String],
     pub(super) plain: bool,
 }
 
-/// What is done with a stage. Words are those behind `grpo`.
+/// The plan of a stage, with the arguments of `grpo`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     Reuse,
@@ -36,18 +36,19 @@ impl fmt::Display for Plan {
     }
 }
 
-/// How far a stage has come.
+/// State of a stage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Missing,
     /// Its results are missing, incomplete or outdated.
     Unusable,
-    /// A run that was interrupted and can resume.
+    /// An interrupted run that can be resumed.
     Interrupted,
     Finished,
 }
 
-/// The plan of each stage. From the first stage that runs, all do, since each uses the results of earlier ones.
+/// Returns the plan of each stage. All stages after the first that runs also run, because they use
+/// earlier results.
 pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Result<Vec<Plan>> {
     let mut again = request.force;
     let mut plans = Vec::new();
@@ -99,7 +100,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
 }
 
 impl Stage {
-    /// In words, where the configuration of the stage differs from that of the run that is used.
+    /// Describes how the stage's configuration differs from that of the reused run.
     pub(super) fn edited_since(&self, plan: &Plan) -> anyhow::Result<Option<String>> {
         let (Plan::Reuse | Plan::Resume(_), Some(config)) = (plan, &self.config) else {
             return Ok(None);
@@ -117,7 +118,7 @@ impl Stage {
         }))
     }
 
-    /// Refuses a stage whose command succeeded without the results that the pipeline expects.
+    /// Checks that a stage whose command succeeded has the expected results.
     pub(super) fn check_result(&self) -> anyhow::Result<()> {
         if let Some(missing) = self.outputs.iter().find(|path| !path.exists()) {
             anyhow::bail!(
@@ -166,7 +167,7 @@ impl Stage {
         report.and_then(|report| report.get("passed")?.as_bool()) == Some(true)
     }
 
-    /// Whether an input is newer than an output.
+    /// Returns whether an input is newer than an output.
     fn is_outdated(&self) -> anyhow::Result<bool> {
         let times = |paths: &[PathBuf]| -> anyhow::Result<Vec<SystemTime>> {
             let existing = paths.iter().filter(|path| path.exists());
@@ -182,12 +183,12 @@ impl Stage {
     }
 }
 
-/// Whether a run did all of its steps.
+/// Returns whether a run completed all its steps.
 fn is_finished(run: &RunFolder) -> anyhow::Result<bool> {
     if let Some(last) = run.read_events()?.last() {
         return Ok(matches!(last.what, EventKind::Finished {}));
     }
-    // Older versions wrote no events of masked-language models, judges and engagement models.
+    // Older versions wrote no events for masked-language models, judges and engagement models.
     let config: toml::Table = toml::from_str(&run.read_config()?)
         .with_context(|| format!("{} is not TOML", run.config_path().display()))?;
     let steps = config.values().filter_map(|section| section.get("steps")?.as_integer());

@@ -1,4 +1,4 @@
-//! Commands of this program, as processes of their own.
+//! Runs commands of this program as separate processes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,19 +11,20 @@ use anyhow::Context;
 use crate::interrupt::{EXIT_CODE, Interrupted};
 use crate::output::say_aside;
 
-/// This program, to be started again.
+/// This program.
 pub(super) struct Program {
     path: PathBuf,
     threads: Option<usize>,
+    quiet: bool,
     /// Set by the first signal.
     interrupted: Arc<AtomicBool>,
-    /// The process id of the command that runs; 0 if none does.
+    /// The process id of the running command; 0 if none.
     running: Arc<AtomicU32>,
 }
 
 impl Program {
     /// Passes signals on to the command that runs from now on: it ends as if it had been started alone.
-    pub(super) fn new(threads: Option<usize>) -> anyhow::Result<Self> {
+    pub(super) fn new(threads: Option<usize>, quiet: bool) -> anyhow::Result<Self> {
         let path = std::env::current_exe().context("the path of this program is unknown")?;
         let interrupted = Arc::new(AtomicBool::new(false));
         let running = Arc::new(AtomicU32::new(0));
@@ -36,13 +37,13 @@ impl Program {
             }
         };
         ctrlc::set_handler(handler).context("signals cannot be caught")?;
-        Ok(Self { path, threads, interrupted, running })
+        Ok(Self { path, threads, quiet, interrupted, running })
     }
 
-    /// Runs a command on our terminal.
+    /// Runs a command on this terminal.
     ///
     /// # Errors
-    /// [`StageFailed`] if its exit code is not 0, [`Interrupted`] if a signal ended it.
+    /// [`StageFailed`] for an exit code other than 0, [`Interrupted`] after a signal.
     pub(super) fn run(&self, words: &[String]) -> anyhow::Result<()> {
         say_aside(format_args!("\n$ grpo {}", words.join(" ")));
         self.wait(&mut self.command(words), words)
@@ -60,6 +61,9 @@ impl Program {
         let mut command = Command::new(&self.path);
         if let Some(threads) = self.threads {
             command.arg(format!("--threads={threads}"));
+        }
+        if self.quiet {
+            command.arg("--quiet");
         }
         command.args(words);
         command
@@ -82,20 +86,20 @@ impl Program {
     }
 }
 
-/// Asks a process to end, as the signal that came here asks us.
+/// Asks a process to end, with SIGTERM.
 #[cfg(unix)]
 fn terminate(id: u32) {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
-    // A process that has just ended needs no signal.
+    // The process may have just ended.
     let _ended = i32::try_from(id).map(|id| kill(Pid::from_raw(id), Signal::SIGTERM));
 }
 
-/// The console sends Ctrl-C to every process in it.
+/// The console sends Ctrl-C to every process.
 #[cfg(not(unix))]
 fn terminate(_id: u32) {}
 
-/// A command that ended with an exit code other than 0.
+/// A command ended with an exit code other than 0.
 #[derive(Debug)]
 pub(super) struct StageFailed {
     command: String,

@@ -1,4 +1,4 @@
-//! Bytes that a run will write.
+//! Predicts the disk usage of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use super::words::words;
 use crate::train_file::TrainFile;
 use crate::train_settings::SaveSection;
 
-/// Predicted bytes of a run's folder.
+/// Predicted size of a run's folder in bytes.
 pub(super) struct Need {
-    /// Those that are there at the same time, each of so many bytes.
+    /// Number of checkpoints at the same time, and the size of each.
     checkpoints: u64,
     checkpoint: u64,
     /// Recorded completions.
@@ -25,11 +25,11 @@ pub(super) struct Need {
 const METRICS_LINE: u64 = 2_500;
 /// Bytes of the event file in a step: about 60 metrics.
 const TENSORBOARD: u64 = 60 * 30;
-/// Bytes of a completion in the ledger, once as it was sampled and once an update.
+/// Bytes of a completion in the ledger, for sampling and for each update.
 const LEDGER: u64 = 35;
-/// Bytes of a completion's record besides its tokens.
+/// Bytes of a completion's record, except its tokens.
 const RECORD: f64 = 600.0;
-/// Bytes of a token in all columns that it is in, as they are compressed.
+/// Compressed bytes of a token in all columns.
 const TOKEN: f64 = 18.0;
 
 impl Need {
@@ -41,7 +41,7 @@ impl Need {
         let of_ledger = LEDGER
             .saturating_mul(completions)
             .saturating_mul(1 + u64::from(train.updates_per_rollout));
-        // Weights and two moments; a reference that follows.
+        // Weights, two moments, and a reference that is updated.
         let tensors = 3 + u64::from(file.reference.follows());
         Self {
             checkpoints: checkpoints(&file.save, train.steps, file.grpo().eval.every),
@@ -63,10 +63,10 @@ impl Need {
         self.of_checkpoints().saturating_add(self.completions).saturating_add(self.steps)
     }
 
-    /// What is needed and what there is, in words, where it is enough.
+    /// Compares required and available space, and returns a description if it suffices.
     pub(super) fn checked(&self, run: &Path) -> anyhow::Result<String> {
         let place = existing(run);
-        // A file system that does not say is taken to have room.
+        // A file system that does not report free space is assumed to suffice.
         let Ok(free) = fs4::available_space(&place) else {
             return Ok(format!("about {} will be written", words(self.bytes())));
         };
@@ -94,10 +94,10 @@ impl Need {
     }
 }
 
-/// Checkpoints that are there at the same time.
+/// Returns the number of checkpoints at the same time.
 fn checkpoints(save: &SaveSection, steps: u32, eval_every: u32) -> u64 {
     let steps = u64::from(steps);
-    // By time there may be one after each step; so may one of a best evaluation where there are any.
+    // By time there may be one after each step, and one for the best evaluation.
     let written = match save.every_minutes > 0.0 {
         true => steps,
         false => {
@@ -106,11 +106,11 @@ fn checkpoints(save: &SaveSection, steps: u32, eval_every: u32) -> u64 {
             (of(save.every) + of(eval_every) + 1).min(steps)
         }
     };
-    // Besides those that are kept: that of the best evaluation, the one that is being written, and the final model.
+    // In addition to kept ones: the best evaluation, the one being written, and the final model.
     (save.keep_last as u64).min(written) + 3
 }
 
-/// The nearest folder above that there is.
+/// Returns the nearest existing parent folder.
 fn existing(run: &Path) -> PathBuf {
     let run = std::path::absolute(run).unwrap_or_else(|_| run.to_owned());
     let mut folders = run.ancestors();

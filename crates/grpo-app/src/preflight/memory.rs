@@ -1,4 +1,4 @@
-//! Memory that a training on the CPU will need at once, predicted from its configuration.
+//! Predicts the peak memory of training on the CPU.
 
 use burn::module::Module;
 use grpo_model::{Activation, Description, LanguageModel, Policy, WeightPrecision};
@@ -8,12 +8,12 @@ use super::trial::Lengths;
 use super::words::words;
 use crate::train_file::TrainFile;
 
-/// Predicted bytes of a training's parts, with the key that makes each smaller.
+/// Predicted memory by part, each with the key that reduces it.
 pub(super) struct MemoryPlan {
-    /// Held all the time.
+    /// Memory held all the time.
     held: Vec<Part>,
-    /// Held while completions are sampled, and while the policy is updated. Memory that was free once is kept and used
-    /// again (docs/decisions/0017), so that the larger of the two counts.
+    /// Memory held while sampling, and while updating. Freed memory is kept and reused
+    /// (docs/decisions/0017), so the larger one counts.
     sampling: Vec<Part>,
     update: Vec<Part>,
 }
@@ -21,7 +21,7 @@ pub(super) struct MemoryPlan {
 struct Part {
     what: &'static str,
     bytes: u64,
-    /// What makes it smaller.
+    /// How to reduce it.
     cure: &'static str,
 }
 
@@ -29,13 +29,13 @@ fn part(what: &'static str, numbers: f64, cure: &'static str) -> Part {
     Part { what, bytes: (4.0 * numbers) as u64, cure }
 }
 
-/// Positions of a page of the cache (`grpo_kernels::PAGE`).
+/// Positions per page of the cache (`grpo_kernels::PAGE`).
 const PAGE: f64 = 16.0;
 /// The program, its tables and threads.
 const PROGRAM: f64 = 40e6 / 4.0;
 
 impl MemoryPlan {
-    /// `lengths` are those of a trial; without it every completion is taken to be as long as it may be.
+    /// `lengths` are those of a trial batch; without it, completions have the largest length.
     pub(super) fn of(
         file: &TrainFile,
         policy: &Policy,
@@ -57,12 +57,12 @@ impl MemoryPlan {
             WeightPrecision::Q8 | WeightPrecision::Q4 => all / 3.5,
         };
 
-        // A step has so many completions, and a micro-batch or a sampling batch no more.
+        // A micro-batch or sampling batch has at most the completions of a step.
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         let rows = completions.max(f64::from(file.eval.samples)).min(sampling.batch_size as f64);
         let prompt = longest_prompt as f64;
         let fills = file.source.as_ref().is_some_and(|source| source.fills_prompt());
-        // A text with blanks is read once for its whole group, and what is scored are its blanks.
+        // A text with blanks is read once per group, and its blanks are scored.
         let own = if fills { 0.0 } else { 1.0 };
         let step_tokens = f64::from(train.prompts_per_step) * prompt + own * completions * mean;
         let alone = prompt + own * longest as f64;
@@ -81,9 +81,9 @@ impl MemoryPlan {
         let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
         let scored = if fills { completions * mean * tokens / step_tokens } else { tokens };
         let logits = if exact { 6.0 * scored * of.description.vocabulary as f64 } else { 0.0 };
-        // States of a blank, once for each completion, and their gradients.
+        // States of blanks, once per completion, and their gradients.
         let repeated = if fills { 3.0 * scored * of.description.width as f64 } else { 0.0 };
-        // A second micro-batch has gradients of its own, which are added to the first's.
+        // A second micro-batch has separate gradients, which are added to the first's.
         let gradients = trained * if micro_batches > 1.0 { 2.0 } else { 1.0 };
         let activations = of.activations(tokens, train.activation_checkpointing);
         Self {
@@ -112,7 +112,7 @@ impl MemoryPlan {
         }
     }
 
-    /// The parts that make the peak.
+    /// Returns the parts of the peak.
     fn peak(&self) -> impl Iterator<Item = &Part> {
         let sum = |parts: &[Part]| parts.iter().map(|part| part.bytes).sum::<u64>();
         let phase =
@@ -120,12 +120,12 @@ impl MemoryPlan {
         self.held.iter().chain(phase)
     }
 
-    /// Predicted most bytes that are resident at once.
+    /// Returns the predicted peak in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.peak().map(|part| part.bytes).sum()
     }
 
-    /// A short table.
+    /// Returns a short table.
     pub(super) fn lines(&self, available: Option<u64>) -> Vec<String> {
         let there = available.map(|bytes| format!("; {} are available", words(bytes)));
         let (need, there) = (words(self.bytes()), there.unwrap_or_default());
@@ -150,13 +150,14 @@ impl MemoryPlan {
     }
 }
 
-/// Numbers that a model's passes hold.
+/// Sizes of tensors in forward and backward passes.
 struct Sizes<'a> {
     description: &'a Description,
 }
 
 impl Sizes<'_> {
-    /// What the tape keeps of so many tokens, and what a backward pass holds besides.
+    /// Returns the activations kept for this many tokens, and the extra memory of the backward
+    /// pass.
     fn activations(&self, tokens: f64, checkpointing: bool) -> f64 {
         let it = self.description;
         let (width, layers) = (it.width as f64, it.layers as f64);
@@ -171,18 +172,18 @@ impl Sizes<'_> {
         tokens * (kept + 2.0 * block + 4.0 * width)
     }
 
-    /// Keys and values of `rows` sequences of `tokens` each, and the logits of a step.
+    /// Returns keys and values of `rows` sequences of `tokens` each, and the logits of a step.
     fn sampling(&self, rows: f64, tokens: f64) -> Part {
         let it = self.description;
         let kv = (2 * it.layers * it.kv_heads * it.head_width) as f64;
-        // A page is half full at the end, on average. Memory doubles as it grows, and what it was is there until it is
-        // copied and stays with the process.
+        // The last page is half full on average. Memory doubles as it grows, and the old memory
+        // stays with the process.
         let remembered = rows * (tokens + PAGE / 2.0);
         let numbers = 2.5 * remembered * kv + 4.0 * rows * it.vocabulary as f64;
         part("sampling", numbers, "lower sampling.batch_size")
     }
 
-    /// Each thread reads a text of so many tokens.
+    /// Each thread reads a text of this many tokens.
     fn filling(&self, tokens: f64) -> Part {
         let tokens = rayon::current_num_threads() as f64 * tokens;
         part("sampling", self.activations(tokens, true), "lower passages.length")

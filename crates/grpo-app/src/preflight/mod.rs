@@ -1,5 +1,5 @@
-//! What is looked at before the first step: whether models are frozen that should be, rewards of a trial batch vary,
-//! completions end, and memory and disk are enough.
+//! Checks before the first step: frozen models, variation of rewards in a trial batch, length of
+//! completions, memory and disk.
 
 mod disk;
 mod memory;
@@ -19,8 +19,8 @@ use crate::{device, first_screen};
 use memory::MemoryPlan;
 use trial::Trial;
 
-/// What is to be expected of a training, in lines to be shown; one that cannot be is refused. Nothing of it is changed: the trial batch
-/// has random numbers of its own.
+/// Returns lines about what to expect of the run, or an error if it cannot work. The run is not
+/// affected: the trial batch has its own random numbers.
 pub(crate) fn preflight(
     file: &TrainFile,
     grpo: &Grpo<Policy>,
@@ -38,7 +38,7 @@ pub(crate) fn preflight(
     let disk = disk::Need::of(file, grpo.policy(), lengths);
     lines.push(format!("disk         {}", disk.checked(&file.run)?));
     let plan = MemoryPlan::of(file, grpo.policy(), prompts.longest(), lengths);
-    // Elsewhere the memory is not that of this process.
+    // On other devices, memory is not that of this process.
     if device::name() == "flex" {
         let available = grpo_process::available_memory();
         if let Some(available) = available.filter(|_| !file.preflight.ignore_memory) {
@@ -49,7 +49,7 @@ pub(crate) fn preflight(
     Ok(lines)
 }
 
-/// What is meant to stay as it is is no parameter of the tape.
+/// Checks that frozen models have no autodiff.
 fn refuse_unfrozen(grpo: &Grpo<Policy>) -> anyhow::Result<()> {
     let on_tape = grpo.learner().reference().parameters_on_tape();
     anyhow::ensure!(

@@ -8,9 +8,9 @@ use crate::config::Origin;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PreflightSection {
-    /// Completions of the trial batch, of a step's at most; 0 for no trial.
+    /// Completions of the trial batch, at most those of a step; 0 for none.
     pub(crate) samples: u32,
-    /// The run begins even where its memory plan is above what is available.
+    /// Whether to start even if the predicted memory exceeds the available memory.
     pub(crate) ignore_memory: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Some completions, drawn and scored before anything is learned.
+//! The trial batch: completions sampled and scored before training.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub(super) struct Trial {
     time: Duration,
 }
 
-/// Tokens of completions.
+/// Token counts of completions.
 #[derive(Clone, Copy)]
 pub(super) struct Lengths {
     pub(super) mean: f64,
@@ -27,7 +27,7 @@ pub(super) struct Lengths {
 }
 
 impl Trial {
-    /// Groups as those of a step, but fewer; `None` where none are asked for.
+    /// Samples groups like those of a step, but fewer; `None` if disabled.
     pub(super) fn of(
         file: &TrainFile,
         grpo: &Grpo<Policy>,
@@ -52,7 +52,7 @@ impl Trial {
         let begun = Instant::now();
         let mut groups = sampler.sample(&frozen, &prompts, key)?;
         let time = begun.elapsed();
-        grpo.rewards().score_groups(&mut groups, &*decode);
+        grpo.rewards().score_groups(&mut groups, None, &*decode);
         Ok(Some(Self { groups, time }))
     }
 
@@ -76,7 +76,7 @@ impl Trial {
         self.groups.iter().flat_map(|group| &group.samples)
     }
 
-    /// What it says about the training: a line, and a warning for each thing that looks wrong.
+    /// Returns a line about the trial batch, and warnings.
     pub(super) fn lines(&self, file: &TrainFile) -> Vec<String> {
         let all = self.samples().count();
         let rewards: Vec<f64> = self.samples().filter_map(Sample::reward).collect();

@@ -1,6 +1,6 @@
-//! Numbers of bytes as a reader says them.
+//! Formatting of byte counts.
 
-/// Bytes in words.
+/// Formats a number of bytes.
 pub(super) fn words(bytes: u64) -> String {
     let bytes = bytes as f64;
     let (unit, name) = if bytes >= 1e9 { (1e9, "GB") } else { (1e6, "MB") };

@@ -1,4 +1,4 @@
-//! From the layers of a configuration to a [`TrainFile`], and back to a file in which everything is written out.
+//! Reads and writes [`TrainFile`]s.
 
 use std::path::Path;
 
@@ -16,17 +16,20 @@ use crate::task::Tasks;
 use crate::train_settings::TrainSettings;
 
 impl TrainFile {
-    /// A configuration file, with what `--set` changes.
+    /// Reads a configuration file with changes of `--set`.
     ///
     /// # Errors
-    /// It is one of another command, or has a key or value that is none.
+    /// Returns an error for another command's configuration, or an invalid key or value.
     pub(crate) fn read(
         path: &Path,
         set: &[String],
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
         let layers = config::load::<Table>(path, set)?;
-        let (command, path) = (command_of(&layers.value), path.display());
+        let (command, path) = match layers.value.contains_key("stages") {
+            true => ("run", path.display()),
+            false => (command_of(&layers.value), path.display()),
+        };
         anyhow::ensure!(
             command == "train",
             "{path} is a configuration of `grpo {command}`: say `grpo {command} {path}`"
@@ -34,10 +37,10 @@ impl TrainFile {
         Self::parse(layers, tasks)
     }
 
-    /// The configuration of a run.
+    /// Reads the configuration of a run.
     ///
     /// # Errors
-    /// It is a run of another command, or its file is not what `grpo train` wrote.
+    /// Returns an error for a run of another command, or a file that `grpo train` did not write.
     pub(crate) fn of_run(
         folder: &RunFolder,
         tasks: &Tasks,
@@ -47,7 +50,7 @@ impl TrainFile {
         Self::parse(layers, tasks).with_context(|| format!("`{run}` is not a run of `grpo train`"))
     }
 
-    /// Gives each task its sections, and reads the others.
+    /// Parses the sections of tasks, then the others.
     pub(crate) fn parse(
         layers: config::Loaded<Table>,
         tasks: &Tasks,
@@ -63,8 +66,13 @@ impl TrainFile {
             }
             None => Ok(None),
         };
-        let reward = section("reward")?
-            .ok_or_else(|| explain(ConfigFault::from_sentence("", "missing field `reward`")))?;
+        let reward = section("reward")?.with_context(|| {
+            format!(
+                "{}there is no section [reward]; add one with `type`, one of {}",
+                origin.place(""),
+                tasks.rewards().type_names().join(", ")
+            )
+        })?;
         let reward =
             tasks.rewards().parse(reward).map_err(|fault| explain(fault.below("reward")))?;
         let data = section("data")?
@@ -80,7 +88,7 @@ impl TrainFile {
             }
         }
         let settings = deserialize_settings(table).map_err(|fault: ConfigFault| {
-            // Names that serde does not know of, for the hint.
+            // Names that serde does not know, for the hint.
             let is_top = fault.message.starts_with("unknown field") && !fault.key.contains('.');
             let own: Vec<&str> = tasks
                 .iter()
@@ -98,7 +106,7 @@ impl TrainFile {
         Ok(config::Loaded { value, origin })
     }
 
-    /// As a configuration file in which everything is written out: defaults, and what the preset stands for.
+    /// Returns the configuration with all defaults and the values of presets.
     pub(crate) fn resolved(&self) -> anyhow::Result<Table> {
         let (advantage, loss) = (self.advantage.resolved(self.loss.preset), self.loss.resolved()?);
         let sampler_check = self.sampler_check.resolved(loss.mismatch);

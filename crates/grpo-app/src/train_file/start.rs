@@ -1,5 +1,4 @@
-//! What a training with a configuration begins with: for `grpo train` itself, and for `grpo replay`, which goes back into a
-//! run.
+//! The initial state of a configured training run, for `grpo train` and `grpo replay`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,14 +11,14 @@ use grpo_train::{Combined, CombinedConfig, Parts, ReferenceFrom};
 
 use crate::device;
 use crate::generate::decoder;
-use crate::models::{Loaded, Trained, Writer, check_causal, read};
+use crate::models::{ADAPTER_FILES, Loaded, Trained, Writer, check_causal, check_folder, read};
 use crate::output::say;
 use crate::prompts::{CombinedExamples, Prompts};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
 impl TrainFile {
-    /// Reads what a training with this begins with.
+    /// Reads the initial state.
     pub(crate) fn start(&self, tasks: &Tasks) -> anyhow::Result<Start> {
         let loaded = self.load(tasks)?;
         let of_reward = self.reward_files()?;
@@ -68,7 +67,7 @@ impl TrainFile {
         })
     }
 
-    /// Reads the model, and the adapter that is trained on it.
+    /// Loads the model and its adapter.
     fn load(&self, tasks: &Tasks) -> anyhow::Result<Loaded> {
         let adapter = self.adapter.as_deref();
         let trained = Trained::of(adapter, self.lora.as_ref(), self.base_precision, self.seed)?;
@@ -76,6 +75,10 @@ impl TrainFile {
             match &self.source {
                 Some(source) => source.check_model(&self.model)?,
                 None => check_causal(&self.model)?,
+            }
+            if let Some(adapter) = adapter.filter(|adapter| !adapter.is_dir()) {
+                check_folder(adapter, "adapter", ADAPTER_FILES)
+                    .with_context(|| format!("adapter = \"{}\"", adapter.display()))?;
             }
             read(
                 &self.model,
@@ -88,7 +91,7 @@ impl TrainFile {
         load().with_context(|| format!("model = \"{}\"", self.model.display()))
     }
 
-    /// The files of the embedders that diversity is measured with.
+    /// Returns the files of embedders for diversity.
     fn embedder_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
         let of_bonus = self.diversity_bonus.iter().filter_map(|bonus| bonus.embedder.as_ref());
         let of_combined = self.combined.iter().filter_map(|combined| combined.embedder.as_ref());
@@ -99,7 +102,7 @@ impl TrainFile {
         Ok(files)
     }
 
-    /// The files of the models that the reward asks, which are what their manifests say.
+    /// Returns the verified files of the reward's models.
     fn reward_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
         let files = self.reward.spec().files()?;
         for (_, file) in &files {
@@ -133,7 +136,7 @@ impl TrainFile {
         let codec = spec.codec;
         anyhow::ensure!(
             self.sampling.stop.is_empty() || codec.is_text(),
-            "sampling.stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+            "sampling.stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own next to its weights",
             self.model.display()
         );
         Ok(Parts {
@@ -149,7 +152,7 @@ impl TrainFile {
         })
     }
 
-    /// The examples of what is learned besides, where something is: read as those of supervised training are.
+    /// Reads the examples of auxiliary losses, if configured.
     fn examples(&self, loaded: &Loaded) -> anyhow::Result<Option<CombinedExamples>> {
         let Some(combined) = &self.combined else { return Ok(None) };
         let (codec, context) = (&loaded.spec.codec, loaded.policy.context_length());
@@ -162,7 +165,7 @@ impl TrainFile {
             .with_context(|| format!("combined.file = \"{}\"", combined.file.display()))
     }
 
-    /// What is learned besides, where something is.
+    /// Builds the auxiliary losses, if configured.
     fn combined(&self, read: Option<CombinedExamples>) -> anyhow::Result<Option<Combined>> {
         let both = self.combined.as_ref().zip(read);
         let build = |(combined, read): (&CombinedConfig, CombinedExamples)| {
@@ -172,18 +175,18 @@ impl TrainFile {
     }
 }
 
-/// What a training begins with.
+/// The initial state of a training run.
 pub(crate) struct Start {
     pub(crate) parts: Parts<Policy>,
     pub(crate) prompts: Prompts,
-    /// Those of evaluations.
+    /// Prompts of evaluations.
     pub(crate) of_evaluation: Vec<Prompt>,
-    /// What writes the policy.
+    /// Writer of the policy.
     pub(crate) writer: Writer,
-    /// How what is trained is called.
+    /// Kind of the trained weights.
     pub(crate) kind: &'static str,
-    /// The files that were read, and what each is.
+    /// The files that were read, with their roles.
     pub(crate) files: Vec<(&'static str, PathBuf)>,
-    /// What was read and left out of the files of prompts and examples, and what each is for.
+    /// Reports on the files of prompts and examples, with their roles.
     pub(crate) reports: Vec<(&'static str, String)>,
 }

@@ -1,4 +1,4 @@
-//! `Rollout::sample`: groups of completions, all of full length, because nothing ends them.
+//! `Rollout::sample`: groups of completions of full length.
 
 use std::time::Instant;
 
@@ -10,14 +10,14 @@ use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 use super::{Repetition, Work};
 use crate::models::Model;
 
-/// How much is sampled in a repetition.
+/// Amount of sampling per repetition.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Prompts.
     pub prompts: usize,
     /// Tokens of each prompt.
     pub prompt_tokens: usize,
-    /// Completions of each prompt.
+    /// Completions per prompt.
     pub group: usize,
     /// Tokens of each completion.
     pub tokens: usize,
@@ -29,12 +29,13 @@ impl Shape {
         Self { prompts, prompt_tokens: 1, group: 8, tokens }
     }
 
-    /// Completions in all.
+    /// Returns the number of completions.
     pub const fn completions(self) -> usize {
         self.prompts * self.group
     }
 
-    /// Operations of sampling: each prompt is read once, and the last token of a completion is drawn and not fed.
+    /// Returns the operations of sampling: each prompt is read once, and the last token of a
+    /// completion is drawn but not read.
     pub fn flops(self, model: Model) -> f64 {
         let prefill = model.forward_flops(0, self.prompt_tokens, 1);
         let last = self.prompt_tokens + self.tokens - 1;
@@ -42,7 +43,7 @@ impl Shape {
         self.prompts as f64 * (prefill + self.group as f64 * decode)
     }
 
-    /// Prompts of random ids.
+    /// Returns prompts of random ids.
     pub fn prompts(self, model: Model) -> Vec<Prompt> {
         let rng = CounterRng::new(1, Purpose::Evaluation);
         let id = |prompt: u32, place: usize| {
@@ -54,7 +55,7 @@ impl Shape {
     }
 }
 
-/// All completions at the same time.
+/// Samples all completions at the same time.
 pub fn sampling(model: Model, shape: Shape) -> anyhow::Result<Work> {
     let policy = model.build()?;
     let rollout = rollout(&policy, shape, shape.completions())?;
@@ -62,7 +63,7 @@ pub fn sampling(model: Model, shape: Shape) -> anyhow::Result<Work> {
     Ok(timed_sampling(&policy, rollout, shape.prompts(model), tokens, shape.flops(model)))
 }
 
-/// Sampling of completions that have so many tokens and need so many operations.
+/// Samples completions with this number of tokens and operations.
 pub fn timed_sampling(
     policy: &Policy,
     rollout: Autoregressive,
@@ -83,7 +84,7 @@ pub fn timed_sampling(
     })
 }
 
-/// Nothing ends a completion but its full length.
+/// Creates an engine whose completions end only at full length.
 pub fn rollout(policy: &Policy, shape: Shape, batch_size: usize) -> anyhow::Result<Autoregressive> {
     let plain = SamplingSettings { temperature: 1.0, ..Default::default() };
     let settings = RolloutSettings {

@@ -1,4 +1,4 @@
-//! `Grpo::step`: sampling, a reward that costs nothing, the reference, the loss, backward, AdamW.
+//! `Grpo::step`: sampling, a cheap reward, the reference, the loss, backward pass and AdamW.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Repetition, Shape, Work};
 use crate::models::{Model, Size};
 
-/// `steps` whole steps a repetition.
+/// Runs `steps` whole steps per repetition.
 pub fn step(model: Model, shape: Shape, steps: u32) -> anyhow::Result<Work> {
     let mut grpo = grpo(model, shape)?;
     let prompts = shape.prompts(model);
@@ -36,10 +36,11 @@ pub fn step(model: Model, shape: Shape, steps: u32) -> anyhow::Result<Work> {
     }))
 }
 
-/// Resident memory over `steps` steps of a model so small that a leak of a few kilobytes a step is no small part of it: pairs of
-/// step and bytes, and the growth from a tenth of the steps on, when all buffers have been made once.
+/// Measures resident memory over `steps` steps of a tiny model, for which a leak of a few kilobytes
+/// per step is visible: pairs of step and bytes, and the growth after the first tenth of the steps,
+/// when all buffers exist.
 pub fn resident(steps: u32) -> anyhow::Result<Work> {
-    /// Steps between two readings.
+    /// Steps between measurements.
     const EVERY: u32 = 10;
     let model = Model { size: Size::Tiny, context: 32 };
     let mut step = step(model, Shape::groups(2, 24), 1)?;
@@ -79,12 +80,12 @@ fn grpo(model: Model, shape: Shape) -> anyhow::Result<Grpo<Policy>> {
     Ok(Grpo::new(parts, grpo_config(shape)?, 1)?)
 }
 
-/// A letter an id: what the reward's pattern looks at.
+/// Decodes an id to a letter, for the reward's pattern.
 fn decode() -> Decode {
     Arc::new(|ids| ids.iter().map(|id| char::from(b'a' + (id % 26) as u8)).collect())
 }
 
-/// Sampling, log-probabilities under the reference, and training on them.
+/// Returns the operations of sampling, reference log-probabilities and training.
 fn step_flops(model: Model, shape: Shape) -> f64 {
     let fed = shape.prompt_tokens + shape.tokens - 1;
     let learned =
@@ -92,8 +93,8 @@ fn step_flops(model: Model, shape: Shape) -> f64 {
     shape.flops(model) + shape.completions() as f64 * learned
 }
 
-/// Groups with rewards of 0 and 1, KL on, micro-batches of 4,096 tokens. Read as a user's file is, so that
-/// a key that comes later has its default here.
+/// Groups with rewards of 0 and 1, KL penalty, micro-batches of 4,096 tokens. Parsed like a user's
+/// file, so that new keys get their defaults.
 pub fn grpo_config(shape: Shape) -> anyhow::Result<GrpoConfig> {
     Ok(serde_json::from_value(json!({
         "train": {
@@ -113,7 +114,7 @@ mod tests {
     const MODEL: Model = Model { size: Size::Tiny, context: 64 };
     const SHAPE: Shape = Shape::groups(2, 24);
 
-    /// A reward that is the same for all would leave nothing to learn, and be no step.
+    /// With equal rewards there would be nothing to learn.
     #[test]
     fn rewards_differ_within_a_step() {
         let report = grpo(MODEL, SHAPE).unwrap().step(&SHAPE.prompts(MODEL), 0).unwrap();

@@ -1,6 +1,6 @@
 //! Every column of `describe` against RDKit, on molecules of our own.
 //!
-//! `tests/fixtures/rdkit.csv` is made from `molecules.smi` beside it by `tests/peers/rdkit/make_fixture.py`. The larger
+//! `tests/fixtures/rdkit.csv` is made from `molecules.smi` next to it by `tests/peers/rdkit/make_fixture.py`. The larger
 //! comparison, on any file of molecules, is `tests/peers/rdkit/compare.py`.
 
 use std::collections::HashMap;

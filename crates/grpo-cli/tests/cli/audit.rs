@@ -97,7 +97,7 @@ pub(crate) fn violations(place: &Place) -> Vec<String> {
     assert_eq!(report["violations"], all);
     match properties {
         0 => assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "")),
-        _ => ended.assert_refused(&format!(
+        _ => ended.assert_refused(format!(
             "{properties} of the properties that the files of `run` should prove {} violated",
             if properties == 1 { "is" } else { "are" }
         )),
@@ -275,7 +275,7 @@ fn other_contents_than_those_of_the_ledger_are_found() {
     assert_eq!(
         violations(&run.place),
         [
-            "checkpoints: step 2: `run/checkpoints/step-2` has no `manifest.json`, so it is no complete checkpoint; use another one"
+            "checkpoints: step 2: `run/checkpoints/step-2` has no `manifest.json`, so it is not a complete checkpoint; use another one"
         ]
     );
 }
@@ -304,7 +304,7 @@ fn completions_that_were_taken_out_are_found() {
 }
 
 #[test]
-fn a_run_that_was_killed_says_so() {
+fn reports_a_killed_run() {
     let run = Run::new();
     // After the ledger's line, in the middle of that of the metrics.
     fs::remove_dir_all(run.place.path("run/model")).unwrap();
@@ -326,7 +326,7 @@ fn a_run_that_was_killed_says_so() {
     );
     assert_eq!(
         said[9],
-        "final model           not recorded  there is none: the run goes on, or was ended from outside"
+        "final model           not recorded  there is none: the run is not finished, or was killed"
     );
     assert_eq!(violations(&run.place), NOTHING);
     // In the middle of the ledger's line.

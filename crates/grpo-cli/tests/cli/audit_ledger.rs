@@ -63,7 +63,7 @@ fn all_recorded_otherwise(step: u32) -> Vec<String> {
 #[test]
 fn wrong_uses_of_completions_are_found() {
     let run = Run::new();
-    // Twice in an update, beside the others and in place of one.
+    // Twice in an update, next to the others and in place of one.
     run.plant(
         |lines| {
             let update = &mut lines[0]["updates"][1];

@@ -19,7 +19,7 @@ fn good(tweet: u64, reply: &str, likes: u64) -> Value {
 }
 
 #[test]
-fn a_cleaning_says_of_every_line_that_goes_why() {
+fn reports_why_each_line_was_dropped() {
     let place = Place::new();
     let (tomatoes, coffee) = (
         "The tomatoes on my balcony survived three storms and one curious neighbour cat",
@@ -96,7 +96,7 @@ fn a_cleaning_says_of_every_line_that_goes_why() {
 
 /// Both files had one temporary name, and one was written into the other.
 #[test]
-fn a_cleaning_writes_two_files_or_none() {
+fn writes_both_files_or_none() {
     let place = Place::new();
     place.write("pairs.jsonl", lines(&[good(1, "yes", 5)]));
     std::fs::create_dir(place.path("a")).unwrap();
@@ -150,7 +150,7 @@ fn pairs_on_standard_output_are_not_mixed_with_words() {
 }
 
 #[test]
-fn a_cleaning_says_no_more_than_it_looked_at() {
+fn reports_only_the_steps_that_ran() {
     let place = Place::new();
     let mut own = good(1, "A reply that nobody looked at, as it stands here.", 5);
     own["validation"] = json!("mine");

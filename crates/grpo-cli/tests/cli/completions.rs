@@ -90,7 +90,7 @@ fn a_stop_string_ends_a_completion() {
 }
 
 #[test]
-fn stop_strings_that_cannot_be_meant() {
+fn refuses_invalid_stop_strings() {
     let place = Place::new();
     place.model_of_texts("m", "llama");
     place.refuse(
@@ -100,7 +100,7 @@ fn stop_strings_that_cannot_be_meant() {
     place.model_of_ids("ids", "llama", 20);
     place.refuse(
         &["sample", "--model", "ids", "--stop", "1"],
-        str!["--stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own beside its weights"],
+        str!["--stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own next to its weights"],
     );
 }
 
@@ -153,6 +153,7 @@ fn what_was_drawn_can_be_scored() {
             temperature,
             "-o",
             "drawn.jsonl",
+            "--force",
         ]);
         // Of the text and of the ids it is one.
         let drawn = crate::texts::objects(&place.read("drawn.jsonl"));
@@ -219,7 +220,7 @@ fn a_model_that_begins_nowhere_needs_a_prompt() {
     );
     place.refuse(
         &["sample", "--model", "m", "--prompt", "2 + 2"],
-        str!["--prompt 2 + 2: `m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`"],
+        str!["--prompt 2 + 2: `m` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`"],
     );
     // Ids in, ids out.
     place.write("p.jsonl", "{\"prompt_ids\": [1, 2]}\n");
@@ -255,12 +256,12 @@ fn a_molecule_can_be_gone_on_from() {
     for argument in [&["--distinct"][..], &["--not-in", "absent.smi"]] {
         place.refuse(
             &[&["sample", "--model", model, "--prompt", "CC"], argument].concat(),
-            &format!("{} is for molecules, and this draws completions of prompts", argument[0]),
+            format!("{} is for molecules, and this draws completions of prompts", argument[0]),
         );
     }
     place.refuse(
         &["sample", "--model", model, "--prompt", "C", "--chat"],
-        &format!("--prompt C: `{model}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"),
+        format!("--prompt C: `{model}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"),
     );
 }
 
@@ -305,7 +306,7 @@ fn what_cannot_be_continued() {
 }
 
 #[test]
-fn an_encoder_says_nothing() {
+fn an_encoder_has_no_logits() {
     let place = Place::new();
     place.config_folder("source", &config("bert", VOCABULARY));
     place.succeed(&["init", "source/config.json", "-o", "bert"]);
@@ -318,7 +319,7 @@ fn an_encoder_says_nothing() {
 
 /// Classes of transformers write end marks of their own vocabulary into the configuration of any size.
 #[test]
-fn marks_outside_the_vocabulary_are_nobodys_trouble_until_they_are_needed() {
+fn marks_outside_the_vocabulary_fail_only_when_used() {
     let place = Place::new();
     let config = config("gpt2", 12).replacen(
         '{',

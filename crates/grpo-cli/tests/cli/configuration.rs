@@ -4,7 +4,7 @@ use snapbox::{IntoData, str};
 
 use crate::support::Place;
 
-/// Adds `--set` to a training that would be fine.
+/// Adds `--set` to a training run that would be fine.
 #[track_caller]
 fn check_set(pair: &str, expected: impl IntoData) {
     Place::for_training().refuse(&["train", "train.toml", "--set", pair], expected);
@@ -31,11 +31,11 @@ fn keys_without_effect_are_refused() {
     };
     check(
         &["advantage.scale=none", "advantage.epsilon=0.5"],
-        "advantage: epsilon has no effect with scale = \"none\", which divides by no deviation; leave it out",
+        "advantage: epsilon has no effect with scale = \"none\", which does not divide by a deviation; leave it out",
     );
     check(
         &["loss.preset=dr_grpo", "advantage.deviation=population"],
-        "advantage: deviation has no effect with scale = \"none\", which divides by no deviation; leave it out",
+        "advantage: deviation has no effect with scale = \"none\", which does not divide by a deviation; leave it out",
     );
     check(
         &["reward.logp_centre=3.5"],
@@ -47,7 +47,7 @@ fn keys_without_effect_are_refused() {
     );
     check(
         &["loss.preset=reinforce", "train.updates_per_rollout=2"],
-        "train.updates_per_rollout = 2: the reinforce surrogate has no importance ratio, so that every update but the first would be off-policy and not corrected; set it to 1, or choose a loss with a ratio",
+        "train.updates_per_rollout = 2: the reinforce surrogate has no importance ratio, so every update but the first would be off-policy without correction; set it to 1, or choose a loss with a ratio",
     );
     check(&["eval.group_size=1001"], "eval.group_size = 1001 is out of range; expected 1 to 1000");
     // A default is never refused, whoever writes it down.
@@ -58,7 +58,7 @@ fn keys_without_effect_are_refused() {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
+fn reports_an_unknown_key_with_its_line_and_the_nearest_one() {
     check_text(
         "group_size = 4",
         "groupsize = 4",
@@ -85,7 +85,7 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
 }
 
 #[test]
-fn a_wrong_type_is_named_with_its_line() {
+fn reports_a_wrong_type_with_its_line() {
     check_text(
         "steps = 3",
         "steps = \"three\"",
@@ -117,7 +117,7 @@ fn a_wrong_type_is_named_with_its_line() {
 }
 
 #[test]
-fn a_missing_key_is_named() {
+fn reports_a_missing_key() {
     check_text("group_size = 4\n", "", str!["train.toml:5: train: missing field `group_size`"]);
     check_text("seed = 1\n", "", str!["train.toml: missing field `seed`"]);
 }
@@ -168,7 +168,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     for (key, least) in [("train.group_size", 2), ("sampling.batch_size", 1)] {
         check_set(
             &format!("{key}=0"),
-            &format!("--set {key}=0: {key} = 0 is out of range; expected {least} to 1000000"),
+            format!("--set {key}=0: {key} = 0 is out of range; expected {least} to 1000000"),
         );
     }
     check_set(
@@ -203,14 +203,14 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
         "max_new_tokens = 20",
         "max_new_tokens = 20\ntop_p = 1.5",
         str![
-            "train.toml:13: sampling: top_p = 1.5 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+            "train.toml:13: sampling: top_p = 1.5 is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
         ],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\nmin_p = 1",
         str![
-            "train.toml:13: sampling: min_p = 1 is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+            "train.toml:13: sampling: min_p = 1 is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
         ],
     );
     check_set(

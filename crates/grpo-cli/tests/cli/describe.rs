@@ -9,7 +9,7 @@ use snapbox::str;
 
 use crate::support::{Ended, Place};
 
-const HEADER: &str = "input,valid,canonical,mw,logp,tpsa,hba,hbd,rotatable,aromatic_rings,alerts,qed,sa,scaffold,reason";
+const HEADER: &str = "input,valid,canonical,mw,logp,tpsa,hba,hbd,rotatable,aromatic_rings,alerts,qed,sa,scaffold,reason,name";
 
 /// Describes a file of this name and content; gives the rows without the header.
 #[track_caller]
@@ -37,14 +37,13 @@ fn a_row_for_each_line_valid_or_not() {
     let rows = describe("a.smi", b"OCC\nC(\n\nOC(=O)c1ccccc1OC(C)=O\n");
     assert_eq!(rows.len(), 4);
     // RDKit's numbers of ethanol and aspirin.
-    assert_eq!(rows[0], "OCC,1,CCO,46.069000,-0.001400,20.230000,1,1,0,0,0,0.406808,1.980257,,");
+    assert_eq!(rows[0], "OCC,1,CCO,46.069000,-0.001400,20.230000,1,1,0,0,0,0.406808,1.980257,,,");
     assert!(rows[1].starts_with("C(,0,,,,,,,,,,,,,syntax error at position "), "{}", rows[1]);
-    assert_eq!(rows[2], ",0,,,,,,,,,,,,,the string is empty");
+    assert_eq!(rows[2], ",0,,,,,,,,,,,,,the string is empty,");
     assert_eq!(
         rows[3],
-        "OC(=O)c1ccccc1OC(C)=O,1,CC(=O)Oc1ccccc1C(=O)O,180.159000,1.310100,63.600000,4,1,2,1,2,0.550122,1.580040,c1ccccc1,"
+        "OC(=O)c1ccccc1OC(C)=O,1,CC(=O)Oc1ccccc1C(=O)O,180.159000,1.310100,63.600000,4,1,2,1,2,0.550122,1.580040,c1ccccc1,,"
     );
-    assert_eq!(describe("nothing.smi", b""), Vec::<String>::new());
 }
 
 #[test]
@@ -97,15 +96,20 @@ fn an_output_file_is_there_when_it_is_whole() {
     assert_eq!((ended.stdout.as_str(), place.read("a.csv")), ("", shown));
     assert_eq!(place.files().len(), 2);
 
-    // A second time over it, but not where reading fails.
+    // A second time over it with --force, but not where reading fails.
+    place.refuse(
+        &["describe", "a.smi", "-o", "a.csv"],
+        str!["a.csv exists already; name another file, or replace it with --force"],
+    );
+    place.succeed(&["describe", "a.smi", "-o", "a.csv", "--force"]);
     place.write("bad.smi", b"C\nC\n\xff\n");
     place.refuse(
-        &["describe", "bad.smi", "-o", "a.csv"],
+        &["describe", "bad.smi", "-o", "a.csv", "--force"],
         str!["describing into a.csv failed: line 3 of `bad.smi` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)"],
     );
     place.refuse(
         &["describe", "a.smi", "-o", "absent/a.csv"],
-        str!["cannot write absent/a.csv: No such file or directory (os error 2)"],
+        str!["cannot write absent/a.csv: the folder absent does not exist; create it first"],
     );
     std::fs::create_dir(place.path("folder")).unwrap();
     place.refuse(&["describe", "a.smi", "-o", "folder"], str!["folder is a folder, not a file"]);
@@ -123,7 +127,7 @@ fn files_that_cannot_be_read() {
     place.write("a.csv", "smiles\nC\n");
     place.refuse(
         &["describe", "a.csv", "--smiles-column", "molecule"],
-        str!["`a.csv` has no column `molecule`; its columns are `smiles`; rename one, or name the column that holds the SMILES"],
+        str!["`a.csv` has no column `molecule`; its columns are `smiles`; rename the one that contains the SMILES, or name it with --smiles-column"],
     );
     place.write("a.smi.gz", "C\n");
     let ended = place.run(&["describe", "a.smi.gz"]);
@@ -156,13 +160,11 @@ fn a_full_disk() {
     place.write("a.smi", "CCO\n".repeat(1000));
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let ended = Ended::of(place.command(&["describe", "a.smi"]).stdout(full()).output().unwrap());
-    ended.assert_refused(str![
-        "describing to standard output failed: No space left on device (os error 28)"
-    ]);
+    ended.assert_refused(str!["describing to standard output failed: no space left on the disk"]);
     // A device is written to and not replaced by a file.
     place.refuse(
         &["describe", "a.smi", "-o", "/dev/full"],
-        str!["describing into /dev/full failed: No space left on device (os error 28)"],
+        str!["describing into /dev/full failed: no space left on the disk"],
     );
     place.succeed(&["describe", "a.smi", "-o", "/dev/null"]);
     for device in ["/dev/full", "/dev/null"] {
@@ -184,7 +186,6 @@ fn a_disk_that_becomes_full() {
     );
     let mut shell = std::process::Command::new("sh");
     let run = shell.arg("-c").arg(script).current_dir(place.path(".")).output().unwrap();
-    Ended::of(run)
-        .assert_refused(str!["describing into a.csv failed: File too large (os error 27)"]);
+    Ended::of(run).assert_refused(str!["describing into a.csv failed: the file is too large"]);
     assert_eq!(place.files(), before, "half a file was left");
 }

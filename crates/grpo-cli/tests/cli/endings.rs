@@ -81,7 +81,7 @@ fn a_run_that_went_back_recovers() {
 
 /// What each action of a guard does to a run that is lost without it.
 #[test]
-fn each_action_does_what_it_says_to_a_run_that_would_be_lost() {
+fn each_guard_action_has_its_effect() {
     let place = Place::new();
     place.write("train.toml", rolling_back(8));
     let end = |run: &str, guard: &str| {
@@ -161,7 +161,7 @@ fn a_guard_ends_a_run() {
 
 /// One that a guard or the evaluations ended has ended, also where a kill came before its last words.
 #[test]
-fn a_run_that_ended_stays_ended() {
+fn a_finished_run_does_not_continue() {
     let stops = "\n[[guards]]\nwatch = \"reward\"\nabove = -1.0\nsteps = 3\naction = \"stop\"\n";
     let patience = "every = 1\npatience = 2\nmin_gain = 5.0";
     for (configuration, code, step) in
@@ -176,4 +176,23 @@ fn a_run_that_ended_stays_ended() {
         assert_eq!(place.run(&["train", "--resume", "run"]).code, Some(code));
         assert!(result(&place.path("run")) == expected);
     }
+}
+
+/// Resuming a finished run changes nothing and proposes a longer run.
+#[test]
+fn a_finished_run_is_finished() {
+    let place = Place::new();
+    place.write("train.toml", configuration(2));
+    place.succeed(&["train", "train.toml"]);
+    let expected = result(&place.path("run"));
+    let again = place.succeed(&["train", "--resume", "run"]);
+    assert_eq!(
+        again.stdout,
+        "finished     run: all 2 steps are done (`grpo report run` shows them)\ntrain longer grpo train run/config.toml --set model=run/model --run run-longer\n"
+    );
+    assert_eq!(result(&place.path("run")), expected);
+    // The proposed command works.
+    let longer = again.stdout.rsplit_once("train longer grpo ").unwrap().1;
+    place.succeed(&longer.split_whitespace().collect::<Vec<_>>());
+    assert!(place.path("run-longer/model/model.safetensors").is_file());
 }

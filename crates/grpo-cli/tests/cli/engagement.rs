@@ -160,7 +160,7 @@ fn a_model_of_noise_is_no_reward_unless_it_is_asked_for() {
     place.write("engagement/model/engagement.json", format!("{json} "));
     place.refuse(
         &again,
-        &format!(
+        format!(
             "`engagement/model/engagement.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
             json.len() + 1,
             json.len()

@@ -41,7 +41,7 @@ fn held_out_prompts_are_evaluated() {
 
 /// `model/` is the policy of the last step; the best one has a checkpoint.
 #[test]
-fn the_best_evaluation_is_named_at_the_end() {
+fn reports_the_best_evaluation_at_the_end() {
     let place = Place::for_training();
     let ended = place.succeed(&["train", "train.toml", "--set", "eval.every=1"]);
     let events = place.read("run/events.jsonl");
@@ -63,7 +63,7 @@ fn the_best_evaluation_is_named_at_the_end() {
 }
 
 #[test]
-fn evaluations_that_cannot_be() {
+fn refuses_invalid_evaluations() {
     let place = Place::for_training();
     for (sets, expected) in [
         (

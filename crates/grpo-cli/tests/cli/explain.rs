@@ -97,22 +97,21 @@ fn the_numbers_are_those_of_the_record() {
     // For people: all completions, and token by token.
     let said = explain(&place, &["--step", "3"]);
     assert!(said.starts_with("step 3\n"), "{said}");
-    for words in ["KL pull", "what became of it", "valid", "qed", "\nprompt 0  ", "\nprompt 1  "] {
+    for words in ["KL pull", "effect", "valid", "qed", "\nprompt 0  ", "\nprompt 1  "] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!said.contains("log π_ref"), "{said}");
     for words in [
-        "\nin the tables:\n  advantage       how much better",
-        "\n  push            how strongly the rewards made the completion likelier (above 0)",
-        "\n  KL pull         what the KL penalty added",
-        "\n  moved           the rewards made the token likelier or less likely\n",
+        "\nColumns:\n  advantage       how much better",
+        "\n  push            how strongly the rewards make the completion likelier (above 0)",
+        "\n  KL pull         the contribution of the KL penalty",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!said.contains("\n  ∂loss/∂log π"), "{said}");
     let said = explain(&place, &["--step", "3", "--prompt", "1"]);
     assert_eq!(said.matches("log π_ref").count(), 4, "{said}");
-    assert!(said.contains("\n  ∂loss/∂log π    push and KL pull on the token"), "{said}");
+    assert!(said.contains("\n  ∂loss/∂log π    gradient of the loss"), "{said}");
     assert!(!said.contains("\nprompt 0 "), "{said}");
 }
 
@@ -127,7 +126,7 @@ fn the_first_step_has_no_loss_and_yet_moves() {
 }
 
 #[test]
-fn why_nothing_moved_is_said_first() {
+fn explains_first_why_nothing_moved() {
     // No completion has a Z.
     let reward = "reward={type=\"pattern\",pattern=\"Z\"}";
     let place = trained(&[reward]);
@@ -213,7 +212,7 @@ fn what_no_record_has_is_said() {
 }
 
 #[test]
-fn later_updates_and_cut_completions_are_told() {
+fn explains_later_updates_and_truncated_completions() {
     let place = training_texts::place("gpt2");
     let far =
         ["train.updates_per_rollout=2", "optimizer.learning_rate=0.5", "reward.pattern=\"e\""];
@@ -247,7 +246,7 @@ fn later_updates_and_cut_completions_are_told() {
 }
 
 #[test]
-fn what_was_not_recorded_is_refused() {
+fn refuses_steps_that_were_not_recorded() {
     let place = trained(&["save.completions_every=2"]);
     let check = |more: &[&str], expected: Inline| {
         place.refuse(&[&["explain", "run"], more].concat(), expected);

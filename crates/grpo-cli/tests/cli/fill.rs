@@ -98,7 +98,7 @@ fn every_blank_is_filled_and_the_best_comes_first() {
 }
 
 #[test]
-fn a_seed_gives_its_completions_whatever_is_beside_them() {
+fn completions_depend_only_on_the_seed() {
     let place = Place::for_filling();
     let arguments =
         ["--text", "a___", "--text", "_b_d_", "--iterations", "4", "--remask", "critic"];
@@ -131,7 +131,7 @@ fn what_is_known_to_belong_there_is_compared() {
     assert!(lines[..9].iter().any(|line| line["recovery"] != 0.0));
     assert!(lines[9..].iter().all(|line| line.get("recovery").is_none()));
 
-    // A share that is blanked here: of ten characters three, in the same places whatever is beside them.
+    // A share that is blanked here: of ten characters three, in the same places whatever is next to them.
     place.write("lines.txt", "abcdabcdab\r\n\nddddd");
     let lines = place.filled(&["--file", "lines.txt", "--random", "0.3", "-n", "1"]);
     let blanks = |line: &Value| line["blanked"].as_str().unwrap().matches('␣').count();
@@ -291,10 +291,7 @@ fn refuses_files_of_texts_that_cannot_be_filled() {
     check(&["--file", "none.txt"], str!["none.txt has no texts"].into());
     place.write("latin.txt", b"a_\xe9");
     check(&["--file", "latin.txt"], str!["latin.txt is not UTF-8 text"].into());
-    check(
-        &["--file", "absent"],
-        str!["cannot read absent: No such file or directory (os error 2)"].into(),
-    );
+    check(&["--file", "absent"], str!["cannot read absent: no such file or folder"].into());
     place.write("other.jsonl", "{\"blanked\": \"a_\", \"text\": \"ba\"}\n");
     check(
         &["--file", "other.jsonl"],
@@ -323,14 +320,14 @@ fn models_that_cannot_fill_or_judge() {
     };
     place.refuse(
         &["fill", small_model().to_str().unwrap(), "--text", "a_"],
-        &format!(
-            "{} is no infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller",
+        format!(
+            "{} is not an infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller",
             small_model().display()
         ),
     );
     place.refuse(
         &["fill", "judge", "--text", "a_"],
-        str!["judge is no infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"],
+        str!["judge is not an infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"],
     );
     place.refuse(
         &["fill", "absent", "--text", "a_"],
@@ -339,7 +336,7 @@ fn models_that_cannot_fill_or_judge() {
     check(
         &["--judge", "model"],
         str![
-            "model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
         ].into(),
     );
     let other = r#"{"characters": "\nabcx", "mask": 5, "pad": 6, "cls": 7}"#;
@@ -403,7 +400,7 @@ fn refuses_options_that_need_a_judge_iterations_or_held_out_texts() {
     check(
         &["--top-p", "0"],
         str![
-            "top_p = 0 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+            "top_p = 0 is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
         ].into(),
     );
 }

@@ -102,7 +102,7 @@ fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
 }
 
 #[test]
-fn what_cannot_be_merged() {
+fn refuses_adapters_that_cannot_be_merged() {
     let place = Place::new();
     with_adapter(&place, "llama");
     let merge = |model: &str, adapter: &str, to: &str, expected: Data| {
@@ -134,7 +134,7 @@ fn what_cannot_be_merged() {
         "absent",
         "new",
         str![
-            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"
+            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"
         ].into(),
     );
     merge(
@@ -276,15 +276,12 @@ fn check(config: &str, expected: impl IntoData) {
 }
 
 #[test]
-fn configurations_of_no_model() {
+fn refuses_configurations_without_a_model() {
     let known =
         "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
-    check(
-        "{}",
-        &format!("it names no model_type (transformers) or architecture (MolGPT); {known}"),
-    );
-    check("{\"model_type\": \"mamba\"}", &format!("the family \"mamba\" is not known; {known}"));
-    check("{\"model_type\": 3}", &format!("the family 3 is not known; {known}"));
+    check("{}", format!("it names no model_type (transformers) or architecture (MolGPT); {known}"));
+    check("{\"model_type\": \"mamba\"}", format!("the family \"mamba\" is not known; {known}"));
+    check("{\"model_type\": 3}", format!("the family 3 is not known; {known}"));
     check("{\"model_type\": \"gpt2\", ", str!["EOF while parsing a value at line 1 column 23"]);
     check("{\"model_type\": \"gpt2\"}", str!["the key 'n_embd' is missing"]);
     check(
@@ -316,13 +313,9 @@ fn what_cannot_be_made() {
     };
     let exists = "`source` exists already; choose another path, or remove it first";
     init("source/config.json", "source", exists.into());
-    let nowhere = "cannot write `source/config.json/new`: Not a directory (os error 20); make room or choose a folder that can be written to";
+    let nowhere = "cannot write `source/config.json/new`: a part of the path is not a folder; free some space or choose a writable folder";
     init("source/config.json", "source/config.json/new", nowhere.into());
-    init(
-        "absent.json",
-        "new",
-        str!["cannot read absent.json: No such file or directory (os error 2)"].into(),
-    );
+    init("absent.json", "new", str!["cannot read absent.json: no such file or folder"].into());
     init("source", "new", str!["cannot read source: it is a folder, not a regular file"].into());
     // A tokenizer that is larger than the model.
     place.add_tokenizer("source");

@@ -20,18 +20,18 @@ fn refused(lines: &str, expected: impl IntoData) {
 }
 
 #[test]
-fn a_guard_that_cannot_be_meant_is_named_with_its_line() {
+fn reports_an_invalid_guard_with_its_line() {
     let sound = "[[guards]]\nwatch = \"kl\"\nabove = 1.0\naction = \"stop\"\n\n";
     refused(
         &format!("{sound}[[guards]]\nwatch = \"entrpy\"\nbelow = 0.1\naction = \"warn\"\n"),
         str![[
-            r#"train.toml:37: guards[1]: watch = "entrpy" is no metric that a guard can watch; did you mean 'entropy'? `not_finite` watches all of them for NaN and infinity"#
+            r#"train.toml:37: guards[1]: watch = "entrpy" is not a metric that a guard can watch; did you mean 'entropy'? `not_finite` watches all of them for NaN and infinity"#
         ]],
     );
     refused(
         &format!("{sound}[[guards]]\nwatch = \"step_time\"\nabove = 60\naction = \"warn\"\n"),
         str![[
-            r#"train.toml:37: guards[1]: watch = "step_time" is another number in each run, and nothing is decided by such; watch what equal seeds make equal"#
+            r#"train.toml:37: guards[1]: watch = "step_time" depends on the machine, so no decision may depend on it; watch a metric that equal seeds reproduce"#
         ]],
     );
     refused(
@@ -83,7 +83,7 @@ fn a_run_writes_its_guards_down() {
 }
 
 #[test]
-fn a_controller_that_cannot_be_meant_is_named_with_its_line() {
+fn reports_an_invalid_controller_with_its_line() {
     refused(
         "[kl_controller]\ntarget = 0.0\nhorizon = 100\n",
         str![
@@ -93,7 +93,7 @@ fn a_controller_that_cannot_be_meant_is_named_with_its_line() {
     refused(
         "[kl_controller]\ntarget = 0.1\nhorizon = 7\n",
         str![
-            "train.toml:33: kl_controller.horizon = 7 is less than the 8 completions of a step; a horizon of some steps follows the KL without swinging"
+            "train.toml:33: kl_controller.horizon = 7 is less than the 8 completions of a step; a horizon of several steps follows the KL without oscillating"
         ],
     );
     refused(
@@ -111,7 +111,7 @@ fn a_controller_that_cannot_be_meant_is_named_with_its_line() {
 }
 
 #[test]
-fn a_reference_that_cannot_be_meant_is_named_with_its_line() {
+fn reports_an_invalid_reference_with_its_line() {
     refused(
         "[reference]\nmix = 0.5\n",
         str![

@@ -11,14 +11,60 @@ fn the_list_of_commands_and_the_help_of_each_begin_with_the_same_sentence() {
         String::from_utf8(output.stdout).unwrap()
     };
     let program = help(&["-h"]);
-    let commands = program.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let commands: Vec<&str> = commands.take_while(|line| !line.is_empty()).collect();
-    assert!(commands.len() > 15, "{program}");
-    // Commands of tasks and of the program, and one with options of tasks.
-    for name in ["train", "sample", "describe", "split-data", "train-judge"] {
-        let sentence = commands.iter().find_map(|line| line.trim().strip_prefix(name));
-        let sentence = sentence.unwrap_or_else(|| panic!("{name}: {program}")).trim();
-        assert!(help(&[name, "-h"]).starts_with(sentence), "{name}: {sentence}");
+    assert!(program.contains("\nFirst steps:\n  grpo init-project demo"), "{program}");
+    let commands = program.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
+    let commands: Vec<(&str, &str)> = commands
+        .filter(|(name, _)| {
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
+        })
+        .collect();
+    assert!(commands.len() > 20, "{program}");
+    for (name, sentence) in commands {
+        let (own, sentence) = (help(&[name, "--help"]), sentence.trim());
+        assert!(own.starts_with(sentence), "{name}: {own}");
+        // A summary in one line, options under headings, and examples.
+        assert!(sentence.len() < 70 && !sentence.ends_with('.'), "{name}: {sentence}");
+        assert!(own.contains("\nExamples:\n  grpo "), "{name}: {own}");
+        assert!(!own.contains("\nOptions:\n"), "{name}: {own}");
+        assert!(own.contains("\nGlobal options:\n"), "{name}: {own}");
     }
-    assert!(help(&["sample", "-h"]).starts_with("Write what a model generates"));
+}
+
+#[test]
+fn completions_and_man_pages_know_every_command() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.succeed(&["completions", shell]).stdout;
+        for word in ["init-project", "train-judge", "no-resume-check", "smiles-column"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let unknown = place.run(&["completions", "tcsh"]);
+    assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
+
+    let written = place.succeed(&["man", "pages"]);
+    let pages = std::fs::read_dir(place.path("pages")).unwrap().count();
+    assert_eq!(written.stdout, format!("written      pages ({pages} pages)\n"));
+    assert!(pages > 20);
+    assert!(place.read("pages/grpo.1").contains("grpo\\-train(1)"));
+    let train = place.read("pages/grpo-train.1");
+    for text in [".TH grpo-train 1", "\\-\\-resume", "grpo train \\-\\-resume runs/short"] {
+        assert!(train.contains(text), "{text}: {train}");
+    }
+    // Again, over the old pages.
+    place.succeed(&["man", "pages"]);
+}
+
+#[test]
+fn quiet_commands_print_nothing_but_errors_and_data() {
+    let place = Place::for_training();
+    let ended = place.succeed(&["train", "train.toml", "--quiet"]);
+    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+    assert!(place.path("run/model/model.safetensors").is_file());
+    place.refuse(
+        &["-q", "train", "train.toml"],
+        "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one",
+    );
+    let sampled = place.succeed(&["sample", "--model", "run/model", "-n", "5", "-q"]);
+    assert_eq!((sampled.stdout.lines().count(), sampled.stderr.as_str()), (5, ""));
 }

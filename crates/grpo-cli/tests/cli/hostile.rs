@@ -138,6 +138,12 @@ fn templates_and_tokenizers_have_limits() {
     check("{{ ('a' * 1000000).replace('a', 'b' * 100000) }}", memory);
     check("{{ range(3) | batch(2000000000, 'x') | list }}", memory);
     check("{{ ('a\n' * 100000) | indent(100000000) }}", memory);
+    for template in ["{% set ns.a = ns %}{{ ns }}", "{% set ns.a = [ns] %}{{ ns | tojson }}"] {
+        let template = format!("{{% set ns = namespace() %}}{template}");
+        check(&template, "uses the namespace `ns` as a value, which could contain itself");
+    }
+    let nested = "{% set ns=namespace(s=[1]) %}{% for j in range(50) %}{% for i in range(9000) %}{% set ns.s=[ns.s] %}{% endfor %}{% endfor %}x";
+    check(nested, "engine ran out of fuel");
     let deep = |open: &str, close: &str| {
         format!("{{{{ {}x{} }}}}", open.repeat(40_000), close.repeat(40_000))
     };

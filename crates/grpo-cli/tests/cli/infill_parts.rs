@@ -224,7 +224,7 @@ fn a_judge_can_begin_with_nothing() {
 /// The trunk that it makes itself is the one that `grpo pretrain` makes with the same seed, sizes, text and masking, bit by
 /// bit; frozen, it is still the same in the judge.
 #[test]
-fn a_judge_learns_a_trunk_of_its_own() {
+fn a_judge_trains_its_own_trunk() {
     let place = with_infiller();
     let judge = JUDGE.replace("natural_share", "start_from_infiller = false\nnatural_share");
     place.write("own.toml", format!("{judge}{OWN_TRUNK}\n[transfer]\nfreeze_trunk = true\n"));

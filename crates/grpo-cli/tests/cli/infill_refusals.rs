@@ -97,7 +97,7 @@ fn bad_settings_of_a_judge_are_refused() {
         (
             "masking.corruption=\"bert\"",
             str![[
-                r#"--set masking.corruption="bert": a judge learns from blanks that the infiller fills, and masking.corruption = "bert" leaves random characters beside them; leave it out"#
+                r#"--set masking.corruption="bert": a judge learns from blanks that the infiller fills, and masking.corruption = "bert" leaves random characters among them; leave it out"#
             ]],
         ),
         (
@@ -115,13 +115,13 @@ fn bad_settings_of_a_judge_are_refused() {
         (
             "model={n_layer=1,n_head=1,n_embd=8}",
             str![
-                "a judge that begins as the infiller has its sizes already; leave [model] out, or set start_from_infiller = false"
+                "a judge that starts from the infiller has its sizes already; leave [model] out, or set start_from_infiller = false"
             ],
         ),
         (
             "masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}",
             str![
-                "--set masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}: [masked_lm] is for a judge that begins with nothing, and this one begins as the infiller; leave it out, or set start_from_infiller = false"
+                "--set masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}: [masked_lm] is for a judge that starts from scratch, and this one starts from the infiller; leave it out, or set start_from_infiller = false"
             ],
         ),
         (
@@ -187,7 +187,7 @@ fn refuses_bad_transfer_and_masking_settings_of_a_judge() {
 }
 
 #[test]
-fn folders_that_are_not_what_is_asked_for_are_refused() {
+fn refuses_folders_of_the_wrong_kind() {
     let place = with_infiller();
     place.copy_model();
     // Another family.
@@ -195,14 +195,14 @@ fn folders_that_are_not_what_is_asked_for_are_refused() {
         &place,
         &["train-judge", "judge.toml", "--set", "infiller=model"],
         str![[
-            r#"infiller = "model": model is no infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller"#
+            r#"infiller = "model": model is not an infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller"#
         ]],
     );
     refuse(
         &place,
         &["pretrain", "infiller.toml", "--set", "modifiers.judge.model=infiller/model"],
         str![
-            "modifiers.judge.model: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "modifiers.judge.model: infiller/model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
         ],
     );
     refuse(

@@ -180,7 +180,7 @@ fn choices_of_the_loss_are_those_of_every_policy() {
 }
 
 /// The checks of a set-up: that everything loads and fits, that rewards differ, that a short run stays sound and can be
-/// taken up again.
+/// resumed.
 #[test]
 fn a_trial_of_an_infiller_ends_with_a_verdict() {
     let place = place();
@@ -205,7 +205,7 @@ fn a_killed_run_of_an_infiller_ends_as_one_that_was_not() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_in_a_sentence() {
+fn refuses_invalid_settings_with_a_message() {
     let place = place();
     let refuse = |more: &[&str], expected: Inline| {
         place.refuse(&[&["train", "train.toml", "--run", "none"], more].concat(), expected);
@@ -213,13 +213,13 @@ fn settings_that_cannot_be_are_refused_in_a_sentence() {
     refuse(
         &["--set", "reward.judge=infiller/model"],
         str![
-            "reward.judge: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "reward.judge: infiller/model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
         ],
     );
     refuse(
         &["--set", "model=judge/model"],
         str![[
-            r#"model = "judge/model": judge/model is no infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"#
+            r#"model = "judge/model": judge/model is not an infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"#
         ]],
     );
     refuse(

@@ -109,7 +109,7 @@ fn missing_examples_are_refused_with_the_command_that_writes_them() {
             "there is no configuration file configs/infill/pipeline.toml",
         ),
     ] {
-        place.refuse(arguments, &format!("{fault}; {hint}"));
+        place.refuse(arguments, format!("{fault}; {hint}"));
     }
     let sampled = place.run(&["sample", "-n", "1"]);
     assert_eq!(sampled.code, Some(1));

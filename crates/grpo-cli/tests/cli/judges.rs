@@ -12,7 +12,7 @@ const SIZES: &str = r#""vocab_size": 8, "block_size": 16, "n_layer": 1, "n_head"
 /// Five characters, MASK, PAD and CLS.
 const CHARACTERS: &str = r#"{"characters": "=CNOc", "mask": 5, "pad": 6, "cls": 7}"#;
 
-/// A place for trainings, with the new models `infiller` and `judge`.
+/// A place for training runs, with the new models `infiller` and `judge`.
 fn place() -> Place {
     let place = Place::for_training();
     place.write("characters.json", CHARACTERS);
@@ -25,7 +25,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn a_new_model_of_characters_has_the_list_that_lies_beside_its_config() {
+fn a_new_character_model_copies_its_list() {
     let place = place();
     for name in ["infiller", "judge"] {
         let written: serde_json::Value =
@@ -46,7 +46,7 @@ fn a_new_model_of_characters_has_the_list_that_lies_beside_its_config() {
 
 /// The original refuses a judge of another kind as well; ours says which kind it found, before anything is written.
 #[test]
-fn judges_that_are_none_are_refused() {
+fn refuses_folders_that_are_not_judges() {
     let place = infilling::place();
     let check = |set: &[String], expected: Data| {
         let set = set.iter().flat_map(|set| ["--set", set.as_str()]);
@@ -63,14 +63,14 @@ fn judges_that_are_none_are_refused() {
     check(
         &[judge("infiller/model")],
         str![
-            "reward.judge: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "reward.judge: infiller/model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
         ].into(),
     );
     let molgpt = small_model().display();
     check(
         &[format!("reward.second_judge={molgpt}")],
         format!(
-            "reward.second_judge: {molgpt} is no judge: its model is of the family molgpt, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "reward.second_judge: {molgpt} is not a judge: its model is of the family molgpt, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
         ).into(),
     );
     check(
@@ -82,7 +82,7 @@ fn judges_that_are_none_are_refused() {
     check(
         &["reward.second_judge=judge/model".to_owned()],
         str![
-            "--set reward.second_judge=judge/model: reward.judge and reward.second_judge are both judge/model; a second judge shows something only where it is another one"
+            "--set reward.second_judge=judge/model: reward.judge and reward.second_judge are both judge/model; a second judge is useful only if it is a different one"
         ].into(),
     );
     // A judge that is not what was written.

@@ -39,7 +39,7 @@ fn all_completions_of_one_id_are_a_distribution() {
 }
 
 #[test]
-fn a_line_says_what_was_given_and_what_came_of_it() {
+fn each_line_has_input_and_results() {
     let place = Place::new();
     place.model_of_ids("m", "qwen3", 12);
     let records = concat!(
@@ -174,7 +174,7 @@ fn a_file_for_the_output() {
     let expected = ["in.jsonl", "m", "m-source", "out.jsonl", "out.jsonl.gz"];
     assert_eq!(entries(&place.path(".")), expected);
     to("absent/out.jsonl").assert_refused(str![
-        "cannot write absent/out.jsonl: No such file or directory (os error 2)"
+        "cannot write absent/out.jsonl: the folder absent does not exist; create it first"
     ]);
 }
 
@@ -210,7 +210,7 @@ fn check_third_text(place: &Place, model: &str, third: &str, expected: impl Into
 }
 
 #[test]
-fn lines_that_cannot_be_scored() {
+fn refuses_lines_that_cannot_be_scored() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
     let check = |third: Value, expected: Data| check_third(&place, "m", &third, expected);
@@ -225,7 +225,7 @@ fn lines_that_cannot_be_scored() {
     check(
         json!({"prompt_ids": [1]}),
         str![
-            "there is nothing to score: a line needs `completion` or `completion_ids` beside its prompt"
+            "there is nothing to score: a line needs `completion` or `completion_ids` in addition to its prompt"
         ].into(),
     );
     check(
@@ -236,7 +236,7 @@ fn lines_that_cannot_be_scored() {
         json!({"prompt_ids": [], "completion_ids": [1]}),
         str!["a prompt has no tokens; give it at least one"].into(),
     );
-    let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`";
+    let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`";
     check(json!({"prompt": "2 + 2", "completion_ids": [1]}), no_tokenizer.into());
     check(json!({"prompt_ids": [1], "completion": "4"}), no_tokenizer.into());
     check(json!({"text": "4"}), no_tokenizer.into());
@@ -279,7 +279,7 @@ fn lines_that_are_no_records() {
 }
 
 #[test]
-fn files_that_cannot_be_scored() {
+fn refuses_files_that_cannot_be_scored() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
     let check = |name: &str, expected: Data| {
@@ -325,7 +325,7 @@ fn settings_that_score_nothing() {
     check(
         &["--adapter", "absent"],
         str![
-            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"
+            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"
         ].into(),
     );
     place.config_folder("bert-source", &config("bert", VOCABULARY));

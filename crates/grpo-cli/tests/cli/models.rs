@@ -19,7 +19,7 @@ fn check(damage: impl Fn(&Place), expected: impl IntoData) {
 }
 
 #[test]
-fn no_model() {
+fn refuses_incomplete_model_folders() {
     check(
         |place| fs::remove_dir_all(place.path("model")).unwrap(),
         str![
@@ -39,7 +39,7 @@ fn no_model() {
 }
 
 #[test]
-fn another_vocabulary() {
+fn refuses_another_vocabulary() {
     check(
         |place| place.write("model/vocabulary.json", r#"{"<": 0, "C": 1, "O": 2}"#),
         str![
@@ -50,7 +50,7 @@ fn another_vocabulary() {
 
 /// As many tokens, in another order.
 #[test]
-fn another_order_of_the_vocabulary() {
+fn refuses_a_reordered_vocabulary() {
     check(
         |place| {
             let tokens = place.read("model/vocabulary.json");
@@ -66,7 +66,7 @@ fn another_order_of_the_vocabulary() {
 
 /// A folder with a manifest is checked against it.
 #[test]
-fn a_file_that_was_altered() {
+fn refuses_an_altered_file() {
     check(
         |place| {
             let manifest = small_model().join("manifest.json");
@@ -74,7 +74,7 @@ fn a_file_that_was_altered() {
             let config = place.read("model/config.json");
             place.write("model/config.json", format!("{config} "));
         },
-        &format!(
+        format!(
             "`model/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
             config_bytes() + 1,
             config_bytes()
@@ -87,7 +87,7 @@ fn config_bytes() -> u64 {
 }
 
 #[test]
-fn another_size() {
+fn refuses_weights_of_another_size() {
     check(
         |place| {
             let wide = place.read("model/config.json").replace("\"n_embd\": 16", "\"n_embd\": 32");
@@ -107,7 +107,7 @@ fn another_size() {
 }
 
 #[test]
-fn weights_that_are_cut_off() {
+fn refuses_truncated_weights() {
     let place = Place::new();
     place.copy_model();
     let whole = fs::read(place.path("model/model.safetensors")).unwrap();

@@ -20,7 +20,7 @@ fn nothing_to_train_on() {
         "empty.smi",
         "",
         str![
-            "0 usable training molecules are left of 0 rows and at least 20 are needed (0 rows: 0 for training, 0 for validation); give a larger file, or a vocabulary and a length limit that fit it"
+            "0 usable training molecules are left of 0 rows and at least 20 are needed (0 rows: 0 for training, 0 for validation); give a larger file, lower `data.min_molecules`, or give a vocabulary and a length limit that fit the file"
         ],
     );
     let place = Place::for_pretraining();
@@ -32,7 +32,7 @@ fn nothing_to_train_on() {
 }
 
 #[test]
-fn a_file_that_is_not_there_or_of_another_kind() {
+fn refuses_missing_files_and_other_kinds() {
     let place = Place::for_pretraining();
     place.refuse(
         &["pretrain", "pretrain.toml", "--set", "data.file=absent.smi"],
@@ -49,7 +49,7 @@ fn a_file_that_is_not_there_or_of_another_kind() {
         "molecules.csv",
         "id,structure\n1,CCO\n",
         str![
-            "`molecules.csv` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are `id`, `structure`; rename one, or name the column that holds the SMILES"
+            "`molecules.csv` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are `id`, `structure`; rename the one that contains the SMILES, or name it with `data.smiles_column`"
         ],
     );
 }
@@ -106,7 +106,7 @@ fn numbers_of_a_pretraining_out_of_range() {
     check(
         "data.validation_fraction=0",
         str![
-            "no molecule of molecules.smi is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0)"
+            "no molecule of molecules.smi is left for validation, so the best model could not be selected; raise data.validation_fraction (it is 0)"
         ],
     );
     check(

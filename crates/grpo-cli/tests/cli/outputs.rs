@@ -26,7 +26,7 @@ fn results_that_cannot_be_written_are_a_fault() {
         let Some(full) = full() else { return };
         let ended = Ended::of(place.command(arguments).stdout(full).output().unwrap());
         assert_eq!(ended.code, Some(1), "grpo {arguments:?}");
-        let expected = "error: standard output is incomplete, as it cannot be written (No space left on device (os error 28)); ";
+        let expected = "error: standard output is incomplete, as it cannot be written (no space left on the disk); ";
         assert!(ended.stderr.starts_with(expected), "grpo {arguments:?}: {}", ended.stderr);
         assert_eq!(ended.stderr.lines().count(), 1, "grpo {arguments:?}: {}", ended.stderr);
     }

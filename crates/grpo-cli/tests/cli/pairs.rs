@@ -1,4 +1,4 @@
-//! Tweets and replies: `grpo split-data`, and what the two trainings read of them.
+//! Tweets and replies: `grpo split-data`, and what the two training runs read of them.
 
 use std::collections::BTreeSet;
 
@@ -103,7 +103,11 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     assert_eq!(serde_json::to_value(&again).unwrap(), file);
     assert!(output(3).starts_with("<svg"));
 
-    // The same again is the same; another seed is another split.
+    a_seed_decides_the_split(&place);
+}
+
+/// The same again is the same; another seed is another split.
+fn a_seed_decides_the_split(place: &Place) {
     place.succeed(&["split-data", "--input", "pairs.jsonl", "--output-dir", "two", "--seed", "42"]);
     for name in OUTPUTS {
         assert_eq!(
@@ -111,16 +115,8 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
             place.read(&format!("data/processed/{name}"))
         );
     }
-    place.succeed(&[
-        "split-data",
-        "--input",
-        "pairs.jsonl",
-        "--output-dir",
-        "two",
-        "--seed",
-        "1",
-        "--force",
-    ]);
+    let other = ["--output-dir", "two", "--seed", "1", "--force"];
+    place.succeed(&[&["split-data", "--input", "pairs.jsonl"][..], &other].concat());
     assert_ne!(
         place.read("two/train_phase1_sft.jsonl"),
         place.read("data/processed/train_phase1_sft.jsonl")
@@ -174,7 +170,7 @@ fn one_split_at_a_time_writes_into_a_folder() {
 }
 
 #[test]
-fn broken_lines_and_repeated_pairs_are_told_line_by_line() {
+fn reports_broken_lines_and_repeated_pairs() {
     let place = Place::new();
     let mut records = pairs();
     records.insert(1, records[0].clone());
@@ -188,7 +184,7 @@ fn broken_lines_and_repeated_pairs_are_told_line_by_line() {
         format!(
             "  left out: pairs.jsonl:{first}: the line is not a JSON object: expected ident at column 2\n"
         ),
-        format!("  left out: pairs.jsonl:{}: there is no `tweet`\n", first + 1),
+        format!("  left out: pairs.jsonl:{}: there is no `tweet` or `reply`\n", first + 1),
         format!("  left out: pairs.jsonl:{}: the line is not UTF-8 text\n", first + 3),
         "  kept, though it repeats pairs.jsonl:1: pairs.jsonl:2\n".to_owned(),
     ];
@@ -197,7 +193,7 @@ fn broken_lines_and_repeated_pairs_are_told_line_by_line() {
     }
     let file: Value = serde_json::from_str(&place.read("out/phase_split_statistics.json")).unwrap();
     assert_eq!(file["skipped"].as_array().unwrap().len(), 3);
-    let reason = json!({"file": "pairs.jsonl", "line": first + 1, "reason": "there is no `tweet`"});
+    let reason = json!({"file": "pairs.jsonl", "line": first + 1, "reason": "there is no `tweet` or `reply`"});
     assert_eq!(file["skipped"][1], reason);
     let duplicate =
         json!({"file": "pairs.jsonl", "line": 2, "first_file": "pairs.jsonl", "first_line": 1});
@@ -208,7 +204,7 @@ fn broken_lines_and_repeated_pairs_are_told_line_by_line() {
 }
 
 #[test]
-fn a_split_that_cannot_be_leaves_nothing_behind() {
+fn an_impossible_split_leaves_no_files() {
     let place = Place::new();
     place.write("pairs.jsonl", lines(&pairs()));
     place.write("none.jsonl", "{}\n");
@@ -219,7 +215,7 @@ fn a_split_that_cannot_be_leaves_nothing_behind() {
     check(
         &["none.jsonl"],
         str![
-            "`none.jsonl` has no pair of a tweet and a reply: 1 lines were left out, the first of them none.jsonl:1: there is no `tweet_id`; write one object a line with `tweet_id`, `tweet` and `reply`"
+            "`none.jsonl` has no pair of a tweet and a reply: 1 lines were left out, the first of them none.jsonl:1: there is no `tweet_id`, `tweet` or `reply`; write one object a line with `tweet_id`, `tweet` and `reply`"
         ],
     );
     check(&["missing.jsonl"], str!["`missing.jsonl` does not exist; check the path"]);
@@ -262,7 +258,7 @@ fn a_split_that_cannot_be_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_split_that_is_uneven_says_so() {
+fn reports_an_uneven_split() {
     let place = Place::new();
     let mut pairs = pairs();
     pairs.truncate(3);

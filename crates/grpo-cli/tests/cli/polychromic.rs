@@ -135,7 +135,7 @@ fn a_weight_of_diversity_is_a_layer_on_a_plain_training() {
     assert!(weights(&place, "polychromic") == weights(&place, "again"));
 }
 
-/// As found, patience and threshold were read by nothing.
+/// Regression: patience and threshold were read by nothing.
 #[test]
 fn a_training_that_gains_nothing_ends_early_and_keeps_its_best() {
     let place = place();

@@ -12,7 +12,7 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_training_says_what_is_to_be_expected() {
+fn prints_a_forecast_before_training() {
     let place = Place::for_training();
     let said = place.succeed(&SHORT).stdout;
     // Two groups of four are a step.
@@ -60,7 +60,7 @@ fn a_trial_warns_of_rewards_and_lengths() {
 }
 
 #[test]
-fn a_training_that_cannot_fit_is_refused() {
+fn refuses_a_run_that_does_not_fit_into_memory() {
     let place = Place::for_training();
     let large = [
         "--set",

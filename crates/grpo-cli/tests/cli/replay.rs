@@ -272,7 +272,7 @@ fn a_recorded_reward_is_computed_again() {
 }
 
 #[test]
-fn what_no_run_has_is_refused() {
+fn refuses_steps_and_samples_that_no_run_has() {
     let place = run_of_molecules();
     let check = |of, expected| place.refuse(&arguments(of, &[]), expected);
     check(["0", "0", "0"], str!["--step 0 is out of range; run has the steps 1 to 3"]);
@@ -348,7 +348,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     fs::remove_file(place.path("prompts.jsonl")).unwrap();
     place.refuse(
         &again(),
-        str!["`prompts.jsonl`, which the run was made from, is not here; put it back, or go to the folder that the training ran in: cannot read `prompts.jsonl`: No such file or directory (os error 2); check that it is there and readable"],
+        str!["`prompts.jsonl`, which the run was made from, is not here; put it back, or go to the folder that the training ran in: cannot read `prompts.jsonl`: no such file or folder; check that it is there and readable"],
     );
     place.write("prompts.jsonl", &prompts);
 
@@ -356,7 +356,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("m/generation_config.json", "{\"eos_token_id\": 5}");
     place.refuse(
         &again(),
-        str!["`m/generation_config.json` is not among the files that the run was made from (run.json); take it away, or put config.toml back as it was"],
+        str!["`m/generation_config.json` is not among the files that the run was made from (run.json); take it away, or restore config.toml"],
     );
     fs::remove_file(place.path("m/generation_config.json")).unwrap();
 
@@ -366,7 +366,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("run/config.toml", config.replace("model = \"m\"", "model = \"other\""));
     place.refuse(
         &again(),
-        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"],
+        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"],
     );
     place.write("run/config.toml", &config);
 
@@ -383,12 +383,12 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("run/config.toml", config.replace("seed = 1", "seed = 2"));
     place.refuse(
         &again(),
-        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"],
+        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"],
     );
     fs::remove_dir_all(place.path("run/checkpoints/step-1")).unwrap();
     place.write("run/config.toml", config.replace("learning_rate = 0.02", "learning_rate = 0.01"));
     place.refuse(
         &again(),
-        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"],
+        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"],
     );
 }

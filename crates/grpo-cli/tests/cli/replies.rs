@@ -169,7 +169,7 @@ fn no_example_of_a_combined_loss_is_left_out_silently() {
     ] {
         assert!(stdout.contains(said), "{said}: {stdout}");
     }
-    // A folder is the files in it: a run is taken up again where they are what they were.
+    // A folder is the files in it: a run is resumed where they are what they were.
     let info: Value = serde_json::from_str(&place.read("grpo/run.json")).unwrap();
     let of_examples = info["data"].as_array().unwrap().iter().filter(|it| it["role"] == "examples");
     let paths: Vec<&str> = of_examples.map(|file| file["path"].as_str().unwrap()).collect();
@@ -223,7 +223,7 @@ fn command(name: &str) -> &'static str {
 
 /// The original's configurations had sections and keys that its loader did not know.
 #[test]
-fn the_bundled_configurations_of_replies_are_good_ones() {
+fn the_bundled_configurations_of_replies_are_valid() {
     let mut of_command = BTreeMap::<_, u32>::new();
     for name in configurations() {
         let command = command(&name);

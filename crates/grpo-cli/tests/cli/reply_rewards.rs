@@ -96,7 +96,7 @@ fn what_is_no_reward_of_replies() {
         "embedder.folder: absent cannot be used as a sentence encoder: there is no such folder; a folder of sentence-transformers holds modules.json, config.json, tokenizer.json,",
     );
     place.write("prompts.jsonl", "{\"prompt\": \"two and two are\", \"tweet\": 4}\n");
-    refused(&[], "the field 'tweet' of the prompt's record is no text");
+    refused(&[], "the field 'tweet' of the prompt's record is not a text");
 }
 
 /// 10,000 characters, no words at all, and every script: a reward, and no error.

@@ -80,7 +80,7 @@ fn a_supervised_run_is_shown() {
 }
 
 #[test]
-fn what_is_no_run_is_refused() {
+fn refuses_folders_that_are_not_runs() {
     let place = trained();
     place.refuse(
         &["report", "nowhere"],
@@ -92,7 +92,7 @@ fn what_is_no_run_is_refused() {
     );
     place.refuse(
         &["report", "run", "-o", "run/metrics.jsonl"],
-        str!["`run/metrics.jsonl` is no name for a report; give -o a file that ends in .html"],
+        str!["`run/metrics.jsonl` is not a name for a report; give -o a file that ends in .html"],
     );
 }
 
@@ -116,7 +116,7 @@ fn a_run_is_shown_as_far_as_it_got() {
 }
 
 #[test]
-fn damage_is_named() {
+fn reports_damage() {
     let place = trained();
     let config = place.read("run/config.toml");
     place.write("run/config.toml", "run = [");

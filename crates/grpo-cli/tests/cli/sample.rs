@@ -66,7 +66,7 @@ fn distinct_molecules_that_are_not_in_a_file() {
 }
 
 #[test]
-fn what_cannot_be_sampled() {
+fn refuses_invalid_sampling_arguments() {
     let place = Place::new();
     let check = |more: &[&str], expected: Data| place.refuse(&arguments(more), expected);
     let model = small_model().to_str().unwrap();
@@ -99,7 +99,7 @@ fn what_cannot_be_sampled() {
         check(
             &["--top-p", bad],
             format!(
-                "top_p = {bad} is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+                "top_p = {bad} is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
             ).into(),
         );
     }
@@ -107,7 +107,7 @@ fn what_cannot_be_sampled() {
         check(
             &[&format!("--min-p={bad}")],
             format!(
-                "min_p = {bad} is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+                "min_p = {bad} is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
             ).into(),
         );
     }
@@ -136,7 +136,7 @@ fn what_cannot_be_sampled() {
     check(&["--not-in", "absent.smi"], str!["`absent.smi` does not exist; check the path"].into());
     check(
         &["-o", "absent/x.smi"],
-        str!["cannot write absent/x.smi: No such file or directory (os error 2)"].into(),
+        str!["cannot write absent/x.smi: the folder absent does not exist; create it first"].into(),
     );
 }
 
@@ -149,9 +149,9 @@ fn a_full_disk() {
     let ended = Ended::of(output);
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended.stderr.ends_with(
-            "error: cannot write to standard output: No space left on device (os error 28)\n"
-        ),
+        ended
+            .stderr
+            .ends_with("error: cannot write to standard output: no space left on the disk\n"),
         "{}",
         ended.stderr
     );

@@ -27,6 +27,11 @@ fn everything_that_is_built_in_passes() {
         let last = ended.stdout.lines().last().unwrap();
         assert!(last.contains(" cases, all within tolerance, in "), "{last}");
     }
+    let json = place.succeed(&["selftest", "--json", "--quiet"]).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["passed"], true);
+    assert!(json["suites"].as_array().unwrap().len() > 5, "{json}");
+    assert!(json["suites"][0]["cases"].as_u64().unwrap() > 0, "{json}");
     assert_eq!(place.files(), []);
 }
 

@@ -103,7 +103,9 @@ fn each_configuration_is_valid() {
         let is_missing = |words| ended.stderr.contains(words);
         assert_eq!(ended.code, Some(1), "{name}: {}", ended.stderr);
         assert!(
-            is_missing("there is no model folder") || is_missing("does not exist; check the path"),
+            is_missing("there is no model folder")
+                || is_missing("there is no adapter folder")
+                || is_missing("does not exist; check the path"),
             "{name}: {}",
             ended.stderr
         );

@@ -56,7 +56,7 @@ fn place(family: &str) -> Place {
 }
 
 #[test]
-fn an_adapter_is_learned_beside_its_base() {
+fn trains_an_adapter_on_a_frozen_base() {
     for family in ["gpt2", "llama", "qwen2", "qwen3"] {
         let place = place(family);
         let before = fs::read(place.path("m/model.safetensors")).unwrap();
@@ -113,7 +113,7 @@ fn all_of_a_model_is_learned_without_an_adapter() {
 
 /// The loss of the first step and of the validation are the mean of the completion's tokens and its end.
 #[test]
-fn of_a_prompt_nothing_is_learned() {
+fn nothing_is_learned_from_a_prompt() {
     let place = Place::new();
     place.model_of_ids("m", "llama", 12);
     let records = [
@@ -199,14 +199,14 @@ fn an_adapter_is_gone_on_with() {
     assert!(off > 0.0 && off < 0.2, "{off}");
 }
 
-/// Adds `--set` to a training that would be fine.
+/// Adds `--set` to a training run that would be fine.
 #[track_caller]
 fn check_set(pair: &str, expected: impl IntoData) {
     place("llama").refuse(&["pretrain", "sft.toml", "--set", pair], expected);
 }
 
 #[test]
-fn adapters_that_cannot_be_made() {
+fn refuses_invalid_adapter_settings() {
     check_set(
         "lora.targets=[\"q_proj\", \"qkv\"]",
         str![[
@@ -253,17 +253,21 @@ fn adapters_that_cannot_be_made() {
     );
 
     let place = place("llama");
-    let (above, rest) = SFT.split_once("[lora]").unwrap();
-    let (_, below) = rest.split_once("[data]").unwrap();
-    place.write("sft.toml", format!("{above}[data]{below}"));
+    place.write("sft.toml", without_lora());
     place.refuse(
         &["pretrain", "sft.toml", "--set", "base_precision=bf16"],
         str!["base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"],
     );
     place.refuse(
         &["pretrain", "sft.toml", "--set", "adapter=absent"],
-        str![[r#"start = "m": there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"#]],
+        str![[r#"start = "m": there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"#]],
     );
+}
+
+fn without_lora() -> String {
+    let (above, rest) = SFT.split_once("[lora]").unwrap();
+    let (_, below) = rest.split_once("[data]").unwrap();
+    format!("{above}[data]{below}")
 }
 
 #[test]
@@ -272,6 +276,7 @@ fn refuses_an_adapter_of_another_family() {
     place.model_of_ids("other", "gpt2", 12);
     place.write("ids.jsonl", "{\"prompt_ids\": [1], \"completion_ids\": [2]}\n{\"prompt_ids\": [3], \"completion_ids\": [4]}\n");
     place.write("other.toml", SFT);
+    place.write("sft.toml", without_lora());
     place.succeed(&[
         "pretrain",
         "other.toml",
@@ -330,21 +335,21 @@ fn check_file(name: &str, content: &str, expected: impl IntoData) {
 }
 
 #[test]
-fn files_of_no_texts() {
+fn refuses_files_without_texts() {
     check_file("empty.jsonl", "", str!["`empty.jsonl` has no record that can be used: 0 records"]);
     let one = "{\"text\": \"the dog\"}\n";
     check_file(
         "one.jsonl",
         one,
         str![
-            "no text of one.jsonl is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0.25)"
+            "no text of one.jsonl is left for validation, so the best model could not be selected; raise data.validation_fraction (it is 0.25)"
         ],
     );
     let nothing = "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token";
     check_file(
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the dog\"}}\n"),
-        &format!("t.jsonl:2: {nothing}"),
+        format!("t.jsonl:2: {nothing}"),
     );
     check_file(
         "t.jsonl",
@@ -392,7 +397,7 @@ fn models_that_learn_no_text() {
     place.model_of_ids("ids", "gpt2", 12);
     place.refuse(
         &["pretrain", "sft.toml", "--set", "start=ids"],
-        str!["texts.jsonl:1: `ids` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`"],
+        str!["texts.jsonl:1: `ids` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`"],
     );
     place.config_folder("bert-source", &config("bert", 12));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);

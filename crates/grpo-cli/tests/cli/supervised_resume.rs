@@ -55,7 +55,7 @@ fn cut_and_resume(place: &Place, arguments: &[&str], [to, last]: [u64; 2]) {
 }
 
 #[test]
-fn a_training_of_molecules_goes_on() {
+fn resumes_training_on_molecules() {
     let place = Place::for_pretraining();
     let sets = ["--set", "pretrain.epochs=2", "--set", "pretrain.dropout=0.2"];
     cut_and_resume(&place, &[&["pretrain", "pretrain.toml"], &sets[..]].concat(), [5, 16]);
@@ -63,7 +63,7 @@ fn a_training_of_molecules_goes_on() {
 
 /// An adapter with dropout, a term for diversity, samples, early stopping.
 #[test]
-fn a_training_of_texts_goes_on() {
+fn resumes_training_on_texts() {
     let place = polychromic::place();
     place.write("polychromic.toml", POLYCHROMIC);
     let sets = ["--set", "lora.dropout=0.3", "--set", "pretrain.epochs=2"];
@@ -75,7 +75,7 @@ fn a_training_of_texts_goes_on() {
 }
 
 #[test]
-fn a_training_of_an_infiller_goes_on() {
+fn resumes_infiller_training() {
     let place = with_infiller();
     place.write(
         "critic.toml",
@@ -86,7 +86,7 @@ fn a_training_of_an_infiller_goes_on() {
 }
 
 #[test]
-fn a_training_of_a_judge_goes_on() {
+fn resumes_judge_training() {
     let place = with_infiller();
     place.write("judge.toml", JUDGE);
     cut_and_resume(&place, &["train-judge", "judge.toml"], [12, 20]);
@@ -114,7 +114,7 @@ fn result_of_trunk(place: &Place) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn a_training_of_an_engagement_model_goes_on() {
+fn resumes_engagement_training() {
     let place = engagement::place();
     let sets = ["--set", "training.epochs=4", "--set", "training.patience=9"];
     let arguments = [&["train-engagement", "engagement.toml"], &sets[..]].concat();
@@ -204,7 +204,7 @@ fn supervised_runs_that_cannot_be_resumed() {
     refused(
         &["pretrain", "--resume", "run"],
         str![
-            "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"
+            "`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"
         ].into(),
     );
     let (before, _) = config.split_once("[save]").unwrap();

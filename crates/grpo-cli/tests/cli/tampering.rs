@@ -160,7 +160,7 @@ fn every_change_that_the_threat_model_names_is_found() {
 
 /// A run of an older version, whose files have no chain, is audited as far as they say.
 #[test]
-fn a_run_of_an_older_version_says_what_it_cannot_prove() {
+fn reports_what_an_older_run_cannot_prove() {
     let place = Place::for_training();
     place.succeed(&["train", "train.toml", "--set", "eval.samples=0"]);
     edit_lines(&place.path("run/ledger.jsonl"), |lines| {
@@ -184,7 +184,7 @@ fn a_run_of_an_older_version_says_what_it_cannot_prove() {
         "chain of records      not recorded  an older version made the run; changed lines of events.jsonl, and lines of ledger.jsonl that were changed consistently with the other files, are not found",
         "metrics               not recorded  an older version made the run; changed numbers, texts, prompts and rewards are not found",
         "completion files      not recorded  an older version made the run; changed numbers, texts, prompts and rewards are not found",
-        "saved folders         not recorded  an older version made the run; a changed configuration or tokenizer beside the weights is not found where its manifest was remade",
+        "saved folders         not recorded  an older version made the run; a changed configuration or tokenizer next to the weights is not found if its manifest was rewritten",
     ];
     for line in expected {
         assert!(ended.stdout.lines().any(|said| said == line), "{}", ended.stdout);

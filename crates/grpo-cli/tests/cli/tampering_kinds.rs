@@ -316,7 +316,7 @@ pub(crate) fn adapter(table: &mut Table) {
     }
 }
 
-/// Of the files that a run was made from, which lie beside it.
+/// Of the files that a run was made from, which lie next to it.
 pub(crate) fn inputs(table: &mut Table) {
     const FOUND: &[&str] = &["inputs"];
     let base = |run: &Path| run.with_file_name("m");

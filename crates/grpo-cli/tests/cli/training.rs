@@ -135,7 +135,13 @@ fn a_sampler_that_is_not_the_trainer_ends_the_run_or_is_corrected() {
     assert_eq!(ended.code, Some(1));
     let begin = "error: the training of run ended early: step 1: the sampler recorded the log-probability -";
     assert!(ended.stderr.starts_with(begin), "{}", ended.stderr);
-    assert!(ended.stderr.contains(", which is further than sampler_check.tolerance = 0; find out in what the two differ, or "), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains(
+            ", which is further than sampler_check.tolerance = 0; find the difference, or "
+        ),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(place.read("run/metrics.jsonl"), "");
     let weights =
         |folder: &std::path::Path| std::fs::read(folder.join("model.safetensors")).unwrap();
@@ -180,7 +186,7 @@ fn a_run_folder_that_exists_is_kept() {
     let arguments = ["train", "train.toml", "--set", "train.steps=1", "--set", "eval.samples=0"];
     let ended = place.succeed(&arguments);
     assert!(ended.stdout.contains("no comparison: eval.samples = 0"), "{}", ended.stdout);
-    let expected = "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to have the old one moved aside";
+    let expected = "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one";
     place.refuse(&arguments, expected);
     let ended = place.succeed(&[&arguments[..], &["--force"]].concat());
     assert!(ended.stdout.starts_with("the older run is now ./run.old-1\n"), "{}", ended.stdout);
@@ -193,9 +199,9 @@ fn a_run_folder_that_exists_is_kept() {
         &["train", "train.toml", "--run", "mine", "--force"],
         str!["`mine` is not the folder of a run, as it has no `run.json`; check the path"],
     );
-    place.refuse(&["train", "train.toml", "--run", "mine"], &expected.replace("`run`", "`mine`"));
+    place.refuse(&["train", "train.toml", "--run", "mine"], expected.replace("`run`", "`mine`"));
     place.write("file", "kept");
-    place.refuse(&["train", "train.toml", "--run", "file"], &expected.replace("`run`", "`file`"));
+    place.refuse(&["train", "train.toml", "--run", "file"], expected.replace("`run`", "`file`"));
 }
 
 /// Metrics and models that the disk has no room for, by a limit on the size of files.
@@ -213,9 +219,9 @@ fn a_disk_that_becomes_full() {
     let last = ended.stderr.lines().last().unwrap();
     assert!(last.starts_with("error: "), "{last}");
     assert!(
-        ended.stderr.ends_with(
-            ": File too large (os error 27); make room or choose a folder that can be written to\n"
-        ),
+        ended
+            .stderr
+            .ends_with(": the file is too large; free some space or choose a writable folder\n"),
         "{}",
         ended.stderr
     );

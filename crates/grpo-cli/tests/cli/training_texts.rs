@@ -92,12 +92,12 @@ fn stop_strings_need_text() {
     let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(sets).collect();
     place.refuse(
         &arguments,
-        str!["sampling.stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own beside its weights"],
+        str!["sampling.stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own next to its weights"],
     );
 }
 
 #[test]
-fn an_adapter_is_trained_beside_its_base() {
+fn trains_an_adapter_without_changing_its_base() {
     for family in ["gpt2", "llama", "qwen2", "qwen3"] {
         let place = place(family);
         let before = fs::read(place.path("m/model.safetensors")).unwrap();
@@ -262,11 +262,11 @@ fn answers_are_found_in_the_records() {
     place.write("prompts.jsonl", "{\"prompt\": \"the\", \"wrong\": [4]}\n");
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        str!["prompts.jsonl:1: the field 'wrong' of the prompt's record is no answer"],
+        str!["prompts.jsonl:1: the field 'wrong' of the prompt's record is not an answer"],
     );
     place.refuse(
         &["train", "train.toml", "--run", "none", "--set", "reward.pattern=\"(\""],
-        str![[r#"--set reward.pattern="(": reward.pattern = '(' is no regular expression: unclosed group"#]],
+        str![[r#"--set reward.pattern="(": reward.pattern = '(' is not a regular expression: unclosed group"#]],
     );
 }
 
@@ -342,7 +342,7 @@ fn check_file(content: &str, expected: impl IntoData) {
 }
 
 #[test]
-fn files_of_no_prompts() {
+fn refuses_files_without_prompts() {
     check_file("", str!["`prompts.jsonl` has no record that can be used: 0 records"]);
     check_file(
         "{\"prompt\": \"the\"}\n{\"prompt_ids\": [1, 340]}\n",

@@ -21,7 +21,7 @@ fn csv_that_is_ambiguous_is_refused() {
     assert!(!place.path("out.csv").exists());
     // Quotes that are closed, written twice, or in the middle of a cell.
     place.write("fine.csv", "smiles,name\nC,\"a \"\"b\"\"\"\n\"N\",5\" pipe\nO,\"two\nlines\"\n");
-    assert_eq!(place.succeed(&["describe", "fine.csv"]).stdout.lines().count(), 4);
+    assert_eq!(place.succeed(&["describe", "fine.csv"]).stdout.lines().count(), 5);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn with_numbers(place: &Place, number: f32) {
 }
 
 #[test]
-fn weights_that_nobody_trained_are_named() {
+fn warns_of_untrained_weights() {
     let place = Place::new();
     place.copy_model();
     let sample = ["sample", "--model", "model", "-n", "3"];
@@ -93,7 +93,7 @@ fn a_tensor_that_is_there_twice_is_refused() {
     let bytes = fs::read(&path).unwrap();
     let size = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header = std::str::from_utf8(&bytes[8..8 + size]).unwrap();
-    // The first tensor once more, under its own name.
+    // The first tensor again, under its own name.
     let header = header.trim_end();
     let entry = header
         .split_once("\"__metadata__\"")
@@ -112,7 +112,7 @@ fn a_tensor_that_is_there_twice_is_refused() {
 
 /// A killed `grpo pretrain` leaves the model of its best validation so far.
 #[test]
-fn a_model_of_a_run_that_has_not_ended_is_named() {
+fn warns_of_a_model_of_an_unfinished_run() {
     let place = Place::for_pretraining();
     place.succeed(&["pretrain", "pretrain.toml", "--set", "pretrain.epochs=2"]);
     let sample = ["sample", "--model", "prior/model", "-n", "3"];

@@ -1,7 +1,7 @@
 //! Readers of foreign files on changed files: whatever a file holds, a reader returns. A panic fails the test, and an abort
 //! leaves its file in `target/tmp/fuzz`.
 //!
-//! Each reader gets some hundred files; `FUZZ_SECONDS=3600 cargo xtask test --test fuzz` goes on for that long with each.
+//! Each reader gets some hundred files; `FUZZ_SECONDS=3600 cargo xtask test --test fuzz` continues for that long with each.
 #![expect(clippy::print_stdout, reason = "says how many files it tried")]
 
 mod mutate;

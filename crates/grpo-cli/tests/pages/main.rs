@@ -85,7 +85,8 @@ fn check(page: &str) {
         let script = format!("exec 2>&1\n{command}");
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]).current_dir(folder);
-        let output = shell.env("PATH", &path).env("NO_COLOR", "1").output().unwrap();
+        // Pages show tables as a terminal does.
+        let output = shell.env("PATH", &path).env("CLICOLOR_FORCE", "1").output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     run("grpo init-project project", place.path());
@@ -127,6 +128,7 @@ pages! {
     infill: "docs/guides/infill.md",
     library: "docs/guides/library.md",
     molecules: "docs/guides/molecules.md",
+    own_reward: "docs/guides/own-reward.md",
     read_a_run: "docs/guides/read-a-run.md",
     replies: "docs/guides/replies.md",
     reproduce: "docs/guides/reproduce.md",

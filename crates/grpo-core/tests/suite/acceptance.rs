@@ -1,5 +1,5 @@
-//! The acceptance list shared by the three systems, as far as this crate alone can show it. Each test is named
-//! after its entry.
+//! The part of the shared acceptance list that this crate can test. Each test is named after its
+//! entry.
 
 use burn::tensor::{DType, Device, Tensor, activation::log_softmax};
 use grpo_core::{
@@ -104,7 +104,7 @@ fn d03_the_first_step_starts_from_the_identity() {
     }
 }
 
-/// Tokens drawn at a temperature from what is not forbidden, and scored the same way.
+/// Tokens sampled with a temperature and forbidden ids are scored with the same settings.
 #[test]
 fn d04_what_was_recorded_is_what_is_scored() {
     let mut uniform = Uniform(4);
@@ -145,7 +145,7 @@ fn d04_what_was_recorded_is_what_is_scored() {
     }
 }
 
-/// Two prompt tokens, three actions of which the last ends the completion, and padding.
+/// Two prompt tokens, three action tokens, the last of which ends the completion, and padding.
 #[test]
 fn d05_only_actions_have_gradients_by_logits() {
     let device = Device::flex().autodiff();
@@ -186,8 +186,8 @@ fn d05_only_actions_have_gradients_by_logits() {
     }
 }
 
-/// With equal rewards only the penalty moves the policy. The expectation over tokens is taken exactly: each
-/// arm by itself, weighted by its probability.
+/// With equal rewards only the penalty has a gradient. The expectation over tokens is exact: each
+/// arm weighted by its probability.
 #[test]
 fn d06_the_penalty_pulls_the_policy_back() {
     let displaced = [1.5, -0.5, 0.25, -2.0, 0.75];

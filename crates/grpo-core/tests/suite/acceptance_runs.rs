@@ -1,5 +1,4 @@
-//! The rest of the acceptance list, as far as this crate alone can show it: whole runs, and what they are
-//! configured with.
+//! The part of the shared acceptance list that needs whole runs.
 
 use burn::tensor::DType;
 use grpo_core::{
@@ -12,7 +11,7 @@ use crate::strategies::kl;
 use crate::support::{Batch, Run, largest};
 use crate::toy::{Scene, flat};
 
-/// Ten arms, one of which pays: each preset as it is, and the ways of the three systems.
+/// Ten arms, one of which pays. Tests each preset and the losses of the three systems.
 #[test]
 fn d07_a_bandit_finds_the_arm_that_pays() {
     for preset in Preset::ALL {
@@ -35,7 +34,7 @@ fn d07_a_bandit_finds_the_arm_that_pays() {
     Bandit { loss, advantages: batch, updates: 1 }.must_learn();
 }
 
-/// A term for diversity is one more reward, or it moves nothing.
+/// A diversity term enters as another reward.
 #[test]
 fn d09_a_reward_for_diversity_moves_the_gradient() {
     let gradient = |bonuses: [f64; 4], lambda: f64| {
@@ -54,7 +53,7 @@ fn d09_a_reward_for_diversity_moves_the_gradient() {
     assert_eq!(gradient([0.0; 4], 0.3), without, "identical replies have no diversity");
 }
 
-/// All that this crate carries from update to update is the coefficient of the entropy bonus.
+/// The coefficient of the entropy bonus is this crate's only state between updates.
 #[test]
 fn d14_an_interrupted_run_gives_the_same_weights() {
     let bonus =
@@ -80,7 +79,7 @@ fn d14_an_interrupted_run_gives_the_same_weights() {
     assert_eq!(run(true), run(false));
 }
 
-/// Never a silent default in place of what was written.
+/// Invalid keys and values are errors, never replaced by defaults.
 #[test]
 fn d15_a_configuration_that_is_not_understood_is_an_error() {
     let whole = LossConfig {

@@ -47,7 +47,7 @@ fn it_stays_within_its_bounds() {
 
 /// The larger the coefficient, the smaller the KL of this plant: the controller finds the one that gives the target.
 #[test]
-fn a_plant_comes_to_its_target() {
+fn the_controller_reaches_its_target() {
     let mut adaptive = AdaptiveKl::new(controller(), 0.02);
     let kl = |coef: f64| 0.02 / coef;
     (0..2000).for_each(|_| adaptive.observe(kl(adaptive.coef()), 100));

@@ -200,7 +200,7 @@ fn a_deviation_is_exact_where_squares_would_vanish() {
 }
 
 #[test]
-fn a_reward_that_is_not_finite_is_named_by_its_place() {
+fn reports_the_position_of_a_non_finite_reward() {
     let check = |reward: f64, name: &str| {
         let rewards = vec![vec![Some(1.0), Some(2.0)], vec![None, Some(1.0), Some(reward)]];
         let error = group_advantages(&rewards, &AdvantageConfig::default()).unwrap_err();

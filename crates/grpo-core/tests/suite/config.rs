@@ -160,14 +160,14 @@ fn bonuses_have_ranges() {
 }
 
 #[test]
-fn a_penalty_that_cannot_be_meant_is_refused() {
+fn refuses_an_invalid_penalty() {
     let of = |kl| LossConfig { kl, ..grpo() };
     let at_least = "0 or more, and finite";
     out_of_range(|coef| of(kl(coef, KlEstimator::K3, true)), "kl_coef", &BELOW_ZERO, at_least);
     refused(
         of(kl(0.1, KlEstimator::K1, false)),
         "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a \
-         loss: it adds noise and holds nothing back; use k3, switch the correction on, or put the \
+         loss: it only adds noise; use k3, switch the correction on, or put the \
          penalty into the reward",
     );
     allowed(of(kl(0.1, KlEstimator::K1, true)));

@@ -6,7 +6,7 @@ use grpo_core::{KlEstimator, LossConfig, Preset, RatioLevel, Surrogate};
 use crate::strategies::{every_option, kl};
 use crate::support::{Batch, Outcome, Run, close, of_log_ratios};
 
-/// One token with this log-ratio and quotients to match, and one beside it, in f32.
+/// One token with this log-ratio and quotients to match, and one next to it, in f32.
 fn run(log_ratio: f64, advantage: f64, config: &LossConfig) -> Outcome {
     let batch = Batch {
         reference: Some(vec![vec![-1.0; 2]]),

@@ -44,7 +44,7 @@ fn penalties_by_hand() {
 }
 
 #[test]
-fn a_penalty_in_the_reward_is_none_in_the_loss() {
+fn a_penalty_in_the_reward_is_not_in_the_loss() {
     let config = KlConfig { placement: KlPlacement::Reward, ..kl(0.5, KlEstimator::K1, false) };
     let placed = |kl: KlConfig| (kl.in_loss(), kl.in_reward());
     assert_eq!(placed(config), (false, true));

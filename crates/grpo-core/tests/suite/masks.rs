@@ -161,7 +161,7 @@ fn corrections_by_hand() {
     check(Mask, Sequence, &[0.5, 0.25], &[0.0; 2]);
 }
 
-/// Metrics of the sampler: raw quotients whatever is made of them, and corrected ones beside them.
+/// Metrics of the sampler: raw quotients whatever is made of them, and corrected ones next to them.
 #[test]
 fn metrics_of_the_sampler_by_hand() {
     let ln2 = 2_f64.ln();

@@ -1,4 +1,4 @@
-//! Jinja as transformers sets it up: whitespace, and the functions that templates call.
+//! The Jinja environment of transformers: whitespace rules, and functions for templates.
 
 use chrono::Local;
 use minijinja::syntax::SyntaxConfig;
@@ -10,10 +10,11 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::fmt::Write as _;
 use std::io;
 
-/// Instructions for a conversation: some hundred for each of ten thousand turns. It also bounds how deep values are nested.
-const FUEL: u64 = 2_000_000;
+/// Instruction limit: some hundred for each of thousands of messages. It also limits the nesting of
+/// values, which are dropped recursively.
+const FUEL: u64 = 400_000;
 
-/// Depth of nested blocks and macro calls.
+/// Limit of nested blocks and macro calls.
 const RECURSION: usize = 200;
 
 pub(super) fn environment() -> Environment<'static> {
@@ -30,8 +31,8 @@ pub(super) fn environment() -> Environment<'static> {
     environment
 }
 
-/// `source` with `{% generation %}` … `{% endgeneration %}`, by which transformers marks an
-/// assistant's words, as a block that does nothing. The number of lines stays.
+/// Replaces `{% generation %}` … `{% endgeneration %}`, with which transformers marks the words of
+/// the assistant, by blocks without effect. Line numbers do not change.
 pub(super) fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -56,7 +57,7 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 
 fn strftime_now(format: String) -> Result<String, Error> {
     let mut text = String::new();
-    // A directive that there is not fails when it is written, and `to_string` would panic.
+    // An unknown directive fails when it is written; `to_string` would panic.
     write!(text, "{}", Local::now().format(&format)).map_err(|_| {
         let detail = format!("strftime_now does not know the format `{format}`");
         Error::new(ErrorKind::InvalidOperation, detail)
@@ -64,7 +65,7 @@ fn strftime_now(format: String) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Python's `json.dumps(value, ensure_ascii=False, indent=indent)`: nothing is escaped for HTML.
+/// Python's `json.dumps(value, ensure_ascii=False, indent=indent)`, without HTML escapes.
 fn tojson(value: &Value, indent: Option<usize>, kwargs: Kwargs) -> Result<String, Error> {
     let indent = match indent {
         None => kwargs.get::<Option<usize>>("indent")?,

@@ -1,4 +1,4 @@
-//! The objects of a file of JSON lines.
+//! Objects of a JSON-lines file.
 
 use crate::DataError;
 use crate::line_reader::LineReader;
@@ -7,10 +7,10 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Bytes of the longest line. More is a file of another kind; read as JSON, a line takes up to 36 times its memory.
+/// Largest line in bytes. Parsed as JSON, a line takes up to 36 times its size.
 const LONGEST: usize = 32 << 20;
 
-/// A record's place in its file, from 1, and its keys.
+/// The number of a record, from 1, and its keys.
 pub(super) type NumberedKeys = (u64, Map<String, Value>);
 
 pub(super) struct JsonRows(LineReader);
@@ -20,7 +20,7 @@ impl JsonRows {
         Self(LineReader::new(source, LONGEST))
     }
 
-    /// The keys of the next line that is not empty.
+    /// Returns the keys of the next line that is not empty.
     pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<NumberedKeys>, DataError> {
         while let Some((line, bytes)) = self.next_line(origin)? {
             let text = origin.text(bytes, line)?.trim_ascii();
@@ -38,7 +38,8 @@ impl JsonRows {
         Ok(None)
     }
 
-    /// The next line as it stands there, with its end and without a byte order mark, and its number from 1.
+    /// Returns the number of the next line, from 1, and the line with its end and without a byte
+    /// order mark.
     pub(super) fn next_line(
         &mut self,
         origin: &FileOrigin,
@@ -51,16 +52,16 @@ impl JsonRows {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineFault {
-    /// Bytes of another encoding.
+    /// The line is not UTF-8.
     #[error("the line is not UTF-8 text")]
     NotUtf8,
-    /// Broken JSON, or a value other than an object.
+    /// The line is not valid JSON or not an object.
     #[error("the line is not a JSON object: {reason}")]
     NotAnObject {
-        /// What the JSON reader said.
+        /// The message of the JSON parser.
         reason: String,
     },
-    /// A key that stands there twice.
+    /// A key occurs twice.
     #[error("the key `{key}` is there twice")]
     DuplicateKey {
         /// The key.
@@ -68,7 +69,7 @@ pub enum LineFault {
     },
 }
 
-/// The keys of a line that is an object.
+/// Returns the keys of a line that is an object.
 pub(super) fn object(text: &str) -> Result<Map<String, Value>, LineFault> {
     let Keys { map, duplicate } = serde_json::from_str(text)
         .map_err(|error| LineFault::NotAnObject { reason: reason(&error) })?;
@@ -78,12 +79,12 @@ pub(super) fn object(text: &str) -> Result<Map<String, Value>, LineFault> {
     }
 }
 
-/// What the JSON reader said, with the column alone: its line is always 1.
+/// Returns the message of the JSON parser with the column only, because the line is always 1.
 fn reason(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }
 
-/// The keys of an object, and the first that is there twice, which serde_json would let pass.
+/// The keys of an object, and the first duplicate, which serde_json would accept.
 struct Keys {
     map: Map<String, Value>,
     duplicate: Option<String>,

@@ -1,40 +1,40 @@
-//! What the keys of a line or row mean.
+//! Meaning of the keys of a line or row.
 
 use crate::Message;
 use crate::error::{Names, described};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// One example of a file.
+/// An example of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptRecord {
     /// The line of the file, or the row of a Parquet file, counted from 1.
     pub line: u64,
-    /// What a completion follows.
+    /// The prompt.
     pub prompt: PromptSource,
-    /// What follows the prompt, where the file says so.
+    /// The completion, if the file contains one.
     pub completion: Option<CompletionSource>,
-    /// All other keys, untouched: what rewards may need, such as an answer.
+    /// All other keys, such as an answer for rewards.
     pub fields: Map<String, Value>,
 }
 
-/// A prompt as a file gives it, before a tokenizer or a chat template has seen it.
+/// A prompt as read, before tokenization and chat template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum PromptSource {
-    /// Text as it is.
+    /// Text.
     Text(String),
-    /// A conversation, for the model's chat template; at least one message.
+    /// A conversation for the chat template, with at least one message.
     Messages(Vec<Message>),
     /// Token ids.
     Ids(Vec<u32>),
 }
 
-/// A completion as a file gives it.
+/// A completion as read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum CompletionSource {
-    /// Text as it is; behind a conversation it is what the assistant says.
+    /// Text; after a conversation, the assistant's answer.
     Text(String),
     /// Token ids.
     Ids(Vec<u32>),
@@ -42,13 +42,13 @@ pub enum CompletionSource {
 
 const PROMPT_KEYS: [&str; 4] = ["prompt", "messages", "prompt_ids", "text"];
 
-/// `text` is both a prompt, an empty one, and the completion.
+/// `text` is the completion of an empty prompt.
 const COMPLETION_KEYS: [&str; 3] = ["completion", "completion_ids", "text"];
 
-/// Takes the prompt and the completion out of the keys; the others become the record's fields.
+/// Takes prompt and completion out of the keys; the others become fields.
 pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRecord, String> {
     for key in PROMPT_KEYS.into_iter().chain(COMPLETION_KEYS) {
-        // Columns of Parquet files are there in every row; null says that this row has none.
+        // Parquet columns exist in every row; null means that this row has no value.
         if keys.get(key).is_some_and(Value::is_null) {
             keys.shift_remove(key);
         }
@@ -88,8 +88,8 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
     Ok(PromptRecord { line, prompt, completion, fields: keys })
 }
 
-/// The one of `names` that is there. Ids beside the text that they are of, as `grpo sample` writes them, are what is
-/// meant; the text stays with the fields.
+/// Returns the one of `names` that is present. If ids and their text are present, as `grpo sample`
+/// writes them, returns the ids and leaves the text in the fields.
 fn the_one<const N: usize>(
     keys: &Map<String, Value>,
     names: [&'static str; N],
@@ -154,7 +154,7 @@ fn completion(value: Value) -> Result<CompletionSource, String> {
 
 const ASSISTANT: &str = "assistant";
 
-/// Takes the last message off if it is the assistant's.
+/// Removes and returns the last message if it is the assistant's.
 fn last_answer(messages: &mut Vec<Message>) -> Result<Option<String>, String> {
     let Some(answer) = messages.pop_if(|last| last.role == ASSISTANT) else { return Ok(None) };
     if messages.is_empty() {
@@ -201,7 +201,7 @@ fn message(key: &str, value: Value) -> Result<Message, String> {
         text(&format!("{key}.{name}"), value, "a text")
     };
     let message = Message { role: take("role")?, content: take("content")? };
-    // A struct in Parquet has all its fields in every row. Anything else would be lost in silence.
+    // A Parquet struct has all fields in every row. Other fields must not be lost silently.
     match fields.iter().find(|(_, value)| !value.is_null()) {
         Some((name, value)) => {
             let expected = "nothing there: a message has `role` and `content` alone";

@@ -1,4 +1,4 @@
-//! The objects of a file before their keys are read, for readers that skip what is not an object.
+//! Objects of a file, for readers that skip invalid lines.
 
 use super::json_rows::{LineFault, object};
 use super::rows::Rows;
@@ -7,16 +7,16 @@ use crate::origin::FileOrigin;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// One line of a file of JSON lines, or one row of a Parquet file.
+/// A line of a JSON-lines file, or a row of a Parquet file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectRow {
-    /// The number of the line or row, counted from 1.
+    /// Number of the line or row, from 1.
     pub line: u64,
-    /// The line as it stands in the file, without its end, or the row as an object; and its keys.
+    /// The line without its end, or the row as an object, and its keys.
     pub object: Result<(String, Map<String, Value>), LineFault>,
 }
 
-/// Reads the objects of a file, from top to bottom. Empty lines are skipped; a line that is not an object is an item too.
+/// Reads the objects of a file. Empty lines are skipped; an invalid line is an item too.
 pub struct ObjectReader {
     origin: FileOrigin,
     rows: Rows,
@@ -26,16 +26,18 @@ impl ObjectReader {
     /// Opens a file as [`PromptReader::open`](crate::PromptReader::open) does.
     ///
     /// # Errors
-    /// The file is missing or unreadable, its name has another ending, or it is not a Parquet file.
+    /// Returns an error if the file is missing or unreadable, has another extension, or is not a
+    /// Parquet file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let (origin, rows) = Rows::open(path)?;
         Ok(Self { origin, rows })
     }
 
-    /// The next line or row.
+    /// Returns the next line or row.
     ///
     /// # Errors
-    /// The file is damaged (gzip, Parquet), cannot be read, or has a line that is longer than any object.
+    /// Returns an error if the file is damaged (gzip, Parquet), cannot be read, or has a line that
+    /// is too long.
     pub fn next_row(&mut self) -> Result<Option<ObjectRow>, DataError> {
         match &mut self.rows {
             Rows::Json(rows) => {
@@ -57,7 +59,7 @@ impl ObjectReader {
 
 fn object_of(bytes: &[u8]) -> Result<(String, Map<String, Value>), LineFault> {
     let text = str::from_utf8(bytes).map_err(|_| LineFault::NotUtf8)?;
-    // All but the line end belongs to the line, trailing white space too.
+    // Trailing white space belongs to the line.
     let text = text.strip_suffix('\n').unwrap_or(text);
     let text = text.strip_suffix('\r').unwrap_or(text);
     Ok((text.to_owned(), object(text.trim_ascii())?))

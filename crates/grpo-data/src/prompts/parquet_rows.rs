@@ -1,4 +1,4 @@
-//! The rows of a Parquet file, as JSON.
+//! Rows of a Parquet file as JSON.
 
 use super::json_rows::NumberedKeys;
 use crate::DataError;
@@ -11,7 +11,7 @@ use std::fs::File;
 
 pub(super) struct ParquetRows {
     rows: ParquetFile,
-    /// Rows that were read whole.
+    /// Number of rows read.
     row: u64,
 }
 
@@ -30,7 +30,7 @@ impl ParquetRows {
     }
 }
 
-/// Refuses two columns of one name, of which only the last would be read.
+/// Rejects duplicate column names, of which only the last would be read.
 fn refuse_same_columns(rows: ParquetFile) -> Result<ParquetFile, String> {
     let mut names = BTreeSet::new();
     match rows.columns().iter().find(|name| !names.insert(*name)) {
@@ -67,7 +67,7 @@ fn json_of(field: &Field) -> Value {
         Field::Double(value) => number(*value),
         Field::Str(text) => text.as_str().into(),
         Field::Bytes(bytes) => match str::from_utf8(bytes.data()) {
-            // Some writers do not mark text as such.
+            // Some writers do not annotate text.
             Ok(text) => text.into(),
             Err(_) => {
                 let hex: String = bytes.data().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -89,13 +89,13 @@ fn json_of(field: &Field) -> Value {
     }
 }
 
-/// JSON has no NaN, which tables write where nothing is known: null. Nor has it an infinity, which is not nothing: a text,
-/// that where a number is expected it is refused.
+/// Converts NaN, which tables use for missing values, to null, and an infinity to a text, which is
+/// rejected where a number is expected. JSON has neither.
 fn number(value: f64) -> Value {
     if value.is_infinite() { value.to_string().into() } else { value.into() }
 }
 
-/// The key of a map's entry as a name in JSON.
+/// Converts the key of a map entry to a JSON name.
 fn name_of(key: &Field) -> String {
     match json_of(key) {
         Value::String(text) => text,

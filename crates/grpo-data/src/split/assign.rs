@@ -1,21 +1,21 @@
-//! Whole groups into parts, so that each part has its share of every stratum.
+//! Assigns whole groups to parts with even shares of every stratum.
 
 use std::collections::BTreeMap;
 
 use super::SplitError;
 use crate::{CounterRng, Purpose};
 
-/// Splits records into parts: groups whole, shares of strata as even as the groups allow. Returns the positions of each
-/// part's records, increasing.
+/// Splits records into parts without splitting groups, with shares of strata as even as the groups
+/// allow. Returns the increasing record indices of each part.
 ///
-/// `groups` and `strata` have an entry for each record. Wanted of a part are `fraction × records` of every stratum. The
-/// groups, in an order shuffled by `seed` and then the largest first, each go where they fit best; then groups are moved or
-/// exchanged as long as that brings the parts nearer to what is wanted (the best change first). How near: the sum over
-/// parts of (found − wanted)² / wanted, over strata and over all records, which weighs small strata and small parts as
-/// heavily as large ones. A part with a fraction of 0 stays empty, and no other.
+/// `groups` and `strata` have an entry per record. A part should get `fraction × records` of every
+/// stratum. Groups are shuffled by `seed` and sorted by decreasing size; each goes to the best
+/// part. Groups are then moved or exchanged, best change first, as long as that improves the split.
+/// The cost is the sum over parts of (found − wanted)² / wanted, over strata and over all records,
+/// which weighs small strata and parts like large ones. Only parts with a fraction of 0 stay empty.
 ///
 /// # Errors
-/// Fewer groups than parts.
+/// Returns an error for fewer groups than parts.
 pub fn split_groups(
     groups: &[usize],
     strata: &[usize],
@@ -43,8 +43,8 @@ pub fn split_groups(
     Ok(parts)
 }
 
-/// Numbers the groups of records that share a key, directly or through other records: each record's number is the
-/// position of its group's first record. Keys of different columns are never the same.
+/// Numbers groups of records that share a key, directly or through other records: each record gets
+/// the index of its group's first record. Keys of different columns are never equal.
 pub fn group_by_keys<'a, const COLUMNS: usize>(
     records: impl IntoIterator<Item = [&'a str; COLUMNS]>,
 ) -> Vec<usize> {
@@ -55,7 +55,7 @@ pub fn group_by_keys<'a, const COLUMNS: usize>(
         for (seen, key) in seen.iter_mut().zip(keys) {
             let other = *seen.entry(key).or_insert(position);
             let (a, b) = (root(&mut parent, position), root(&mut parent, other));
-            // To the first of them, so that order does not matter.
+            // The first record is the root, so that order does not matter.
             parent[a.max(b)] = a.min(b);
         }
     }
@@ -70,7 +70,7 @@ fn root(parent: &mut [usize], mut position: usize) -> usize {
     position
 }
 
-/// The records of each group.
+/// Returns the records of each group.
 fn blocks(groups: &[usize]) -> Vec<Vec<usize>> {
     let mut blocks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (position, group) in groups.iter().enumerate() {
@@ -79,7 +79,7 @@ fn blocks(groups: &[usize]) -> Vec<Vec<usize>> {
     blocks.into_values().collect()
 }
 
-/// How many records of each stratum a block has, and how many in all.
+/// Returns the number of records of each stratum in a block, and in total.
 fn kind(block: &[usize], strata: &[usize], width: usize) -> Vec<u32> {
     let mut counts = vec![0; width + 1];
     for &record in block {
@@ -89,7 +89,7 @@ fn kind(block: &[usize], strata: &[usize], width: usize) -> Vec<u32> {
     counts
 }
 
-/// Blocks in a shuffled order, the largest first.
+/// Returns blocks in shuffled order, largest first.
 fn visited(kinds: &[Vec<u32>], seed: u64) -> Vec<usize> {
     let rng = CounterRng::new(seed, Purpose::GroupSplit);
     let mut order: Vec<usize> = (0..kinds.len()).collect();
@@ -101,25 +101,25 @@ fn visited(kinds: &[Vec<u32>], seed: u64) -> Vec<usize> {
     order
 }
 
-/// Blocks of the same counts are of one kind, and any of them can be moved for another: so kinds are moved.
+/// Blocks with equal counts are of one kind and interchangeable, so kinds are moved.
 struct State<'a> {
     /// The counts of each kind.
     counts: Vec<&'a [u32]>,
     /// The kind of each block.
     kind: Vec<usize>,
-    /// The part of each block, among those that are used.
+    /// The part of each block, among the used parts.
     part: Vec<usize>,
     /// The blocks of a kind in a part.
     held: Vec<Vec<Vec<usize>>>,
-    /// What a part has, less what is wanted of it.
+    /// Counts of each part minus the wanted counts.
     excess: Vec<Vec<f64>>,
-    /// What a squared excess is divided by.
+    /// Divisors of squared excesses.
     wanted: Vec<Vec<f64>>,
 }
 
-/// A change that makes things better by less is none.
+/// Smallest improvement.
 const LEAST: f64 = 1e-9;
-/// Pairs of kinds that are tried in one round; with more kinds, blocks are only moved, not exchanged.
+/// Pairs of kinds tried in a round; with more kinds, blocks are moved but not exchanged.
 const MOST_EXCHANGES: usize = 1 << 18;
 
 impl<'a> State<'a> {
@@ -149,13 +149,13 @@ impl<'a> State<'a> {
         }
     }
 
-    /// How much worse things are with `signed` times the counts added to a part.
+    /// Returns the change of the cost if `signed` times the counts are added to a part.
     fn cost(&self, part: usize, change: impl Fn(usize) -> f64) -> f64 {
         let (excess, wanted) = (&self.excess[part], &self.wanted[part]);
         let places = excess.iter().zip(wanted).enumerate();
         let one = |(at, (excess, wanted)): (usize, (&f64, &f64))| {
             let change = change(at);
-            // An empty stratum has nothing to want.
+            // Nothing is wanted of an empty stratum.
             if *wanted > 0.0 { change * (2.0 * excess + change) / wanted } else { 0.0 }
         };
         places.map(one).sum()
@@ -185,8 +185,8 @@ impl<'a> State<'a> {
         self.add(block, to);
     }
 
-    /// Makes the best move or exchange until none is better. Each makes the sum smaller, of which there are finitely many
-    /// values, so that this ends.
+    /// Makes the best move or exchange until none improves the split. This terminates because each
+    /// decreases the cost, which has finitely many values.
     fn improve(&mut self) {
         while let Some((from, kind, to, back)) = self.best_change() {
             self.shift(kind, from, to);
@@ -196,7 +196,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// A kind that goes from one part to another, and perhaps one that comes back for it.
+    /// Returns the best move of a kind from one part to another, possibly with a kind in exchange.
     fn best_change(&self) -> Option<(usize, usize, usize, Option<usize>)> {
         let kinds = self.counts.len();
         let exchange = kinds * kinds <= MOST_EXCHANGES;
@@ -223,7 +223,7 @@ impl<'a> State<'a> {
         best.1
     }
 
-    /// Gives a part without a block the smallest one of the part that has the most blocks.
+    /// Gives an empty part the smallest block of the part with the most blocks.
     fn fill_empty(&mut self) {
         let blocks =
             |state: &Self, part: usize| state.held[part].iter().map(Vec::len).sum::<usize>();
@@ -243,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    /// How far parts are from what is wanted, by plain loops over the records.
+    /// Computes the cost by plain loops over the records.
     fn cost(parts: &[usize], strata: &[usize], fractions: &[f64]) -> f64 {
         let mut cost = 0.0;
         for (part, fraction) in fractions.iter().enumerate() {

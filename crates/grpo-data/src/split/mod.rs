@@ -1,4 +1,4 @@
-//! Splitting records into parts: groups stay whole, and each part has its share of every stratum.
+//! Splits of records: groups stay whole, and each part has its share of every stratum.
 
 mod assign;
 mod quartiles;
@@ -6,38 +6,38 @@ mod quartiles;
 pub use assign::{group_by_keys, split_groups};
 pub use quartiles::Quartiles;
 
-/// Why records cannot be split.
+/// Errors of splits.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SplitError {
-    /// Fractions that do not make up the whole.
+    /// The fractions are invalid.
     #[error("`{key}` is {found}; expected {expected}")]
     Fraction {
-        /// Which.
+        /// The key.
         key: &'static str,
         /// Its value.
         found: f64,
-        /// What it can be.
+        /// What was expected.
         expected: &'static str,
     },
-    /// Fewer groups than parts to put them in.
+    /// There are fewer groups than parts.
     #[error("{found} groups cannot be split into {parts} parts; give at least {parts} groups")]
     FewGroups {
-        /// Groups.
+        /// Number of groups.
         found: usize,
-        /// Parts that are not to be empty.
+        /// Number of parts that must not be empty.
         parts: usize,
     },
 }
 
-/// Which fraction of the records is for what.
+/// Fractions of the records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SplitFractions {
-    /// To train on.
+    /// Training.
     pub train: f64,
-    /// To choose the best model by.
+    /// Validation, to select the best model.
     pub validation: f64,
-    /// To measure it by.
+    /// Test.
     pub test: f64,
 }
 
@@ -48,10 +48,11 @@ impl Default for SplitFractions {
 }
 
 impl SplitFractions {
-    /// Checks that they make up the whole.
+    /// Checks the fractions.
     ///
     /// # Errors
-    /// A fraction outside 0 to 1, a sum that is off 1 by more than 1e-6, or nothing to train on.
+    /// Returns an error if a fraction is outside of 0 to 1, if the sum differs from 1 by more than
+    /// 1e-6, or if nothing is left for training.
     pub fn check(&self) -> Result<(), SplitError> {
         let wrong = |key, found, expected| Err(SplitError::Fraction { key, found, expected });
         for (key, value) in
@@ -72,23 +73,23 @@ impl SplitFractions {
     }
 }
 
-/// Positions of records, increasing, each of them in one part.
+/// Increasing record indices of each part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordSplit {
-    /// To train on.
+    /// Training.
     pub train: Vec<usize>,
-    /// To choose the best model by.
+    /// Validation, to select the best model.
     pub validation: Vec<usize>,
-    /// To measure it by.
+    /// Test.
     pub test: Vec<usize>,
 }
 
 impl RecordSplit {
-    /// Splits records so that each group is in one part, and each part has its share of every quartile of the scores (equal
-    /// edges merged). It depends on the arguments alone.
+    /// Splits records so that each group is in one part, with even shares of every quartile of the
+    /// scores (equal edges merged). The result depends only on the arguments.
     ///
     /// # Errors
-    /// Fractions that do not make up the whole, or fewer groups than parts.
+    /// Returns an error if the fractions are invalid or there are fewer groups than parts.
     pub fn new(
         groups: &[usize],
         scores: &[f64],

@@ -1,25 +1,24 @@
-//! Quartiles, and which of them a value is in.
+//! Quartiles and strata.
 
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::{percentile_of_sorted, sorted};
 
-/// Values up to the first boundary, from there to the second, and so on: a value that equals a boundary is below it.
+/// Strata between quartiles; a value equal to a boundary belongs to the lower stratum.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quartiles {
-    /// Increasing. A stratum more than there are boundaries.
+    /// Increasing boundaries, one fewer than strata.
     pub boundaries: Vec<f64>,
 }
 
 impl Quartiles {
-    /// The quartiles of `values`. Where many values are equal, so that two boundaries would be, strata are uneven, and
-    /// some can be empty. No values are one stratum.
+    /// Computes the quartiles of `values`. If many values are equal, strata are uneven and some can
+    /// be empty. No values are one stratum.
     pub fn new(values: &[f64]) -> Self {
         Self { boundaries: quantiles(values, &[0.25, 0.5, 0.75]) }
     }
 
-    /// The same with equal edges merged, the least and the largest value among the edges: fewer strata, none of them empty
-    /// by that.
+    /// The same with equal edges merged, including the smallest and largest value.
     pub fn merged(values: &[f64]) -> Self {
         let mut edges = quantiles(values, &[0.0, 0.25, 0.5, 0.75, 1.0]);
         edges.dedup();
@@ -27,23 +26,23 @@ impl Quartiles {
         Self { boundaries: inner.unwrap_or_default().to_vec() }
     }
 
-    /// How many strata there are.
+    /// Returns the number of strata.
     pub fn strata(&self) -> usize {
         self.boundaries.len() + 1
     }
 
-    /// The stratum of each value.
+    /// Returns the stratum of each value.
     pub fn strata_of(&self, values: &[f64]) -> Vec<usize> {
         values.iter().map(|value| self.stratum(*value)).collect()
     }
 
-    /// The stratum of a value, from 0.
+    /// Returns the stratum of a value, from 0.
     pub fn stratum(&self, value: f64) -> usize {
         self.boundaries.iter().take_while(|boundary| value > **boundary).count()
     }
 }
 
-/// None where there are no values.
+/// Returns no quantiles without values.
 fn quantiles(values: &[f64], fractions: &[f64]) -> Vec<f64> {
     let sorted = sorted(values);
     let fractions = fractions.iter().filter(|_| !sorted.is_empty());

@@ -1,4 +1,4 @@
-//! Whole numbers in as few bytes as they need: LEB128, seven bits a byte, the lowest first.
+//! LEB128 varints: seven bits per byte, lowest first.
 
 /// Appends `value`.
 pub(crate) fn write(bytes: &mut Vec<u8>, mut value: u32) {
@@ -9,12 +9,12 @@ pub(crate) fn write(bytes: &mut Vec<u8>, mut value: u32) {
     bytes.push(value as u8);
 }
 
-/// How many bytes [`write`] appends.
+/// Returns the number of bytes that [`write`] appends.
 pub(crate) fn length(value: u32) -> usize {
     (32 - value.leading_zeros() as usize).div_ceil(7).max(1)
 }
 
-/// Takes a number from the front; `None` where there is none, or it is written longer than it need be.
+/// Reads a number; `None` at the end, or if it is longer than necessary.
 pub(crate) fn read(bytes: &mut &[u8]) -> Option<u32> {
     let mut value = 0_u64;
     for shift in (0..5).map(|i| 7 * i) {

@@ -23,7 +23,7 @@ fn fault(change: impl FnOnce(&mut CompletionParts)) -> String {
 }
 
 #[test]
-fn a_completion_gives_back_what_it_was_made_of() {
+fn a_completion_returns_its_parts() {
     let completion = Completion::new(parts());
     assert_eq!(completion.ids(), [0, 5, 6, 0]);
     assert_eq!(completion.action_mask(), [false, true, true, true]);

@@ -81,6 +81,6 @@ fn wrong_files_are_named_with_their_key() {
     check(
         GENERATION,
         "{",
-        "`generation_config.json` is not a JSON object: EOF while parsing an object at line 1 column 1; copy the file from the model again",
+        "`generation_config.json` is not a JSON object: it ends too early, at line 1 column 1; copy the file from the model again",
     );
 }

@@ -59,7 +59,7 @@ fn small_sets_and_large_ones() {
 }
 
 #[test]
-fn a_set_says_its_members() {
+fn lists_the_members_of_a_set() {
     let set = TokenSet::from_sorted(&[3, 5], 9).unwrap();
     assert_eq!(format!("{set:?}"), "{3, 5} of 9");
     let mut members = set.iter();
@@ -88,10 +88,10 @@ fn bytes_that_encode_nothing() {
     };
     check(&[], "there is no form");
     check(&[3, 10], "the first one is no form");
-    check(&[0], "the vocabulary is no number");
-    check(&[0, 0x80], "the vocabulary is no number");
-    check(&[0, 10, 0x80], "a gap is no number");
-    check(&[0, 10, 0x85, 0], "a gap is no number");
+    check(&[0], "the vocabulary is not a number");
+    check(&[0, 0x80], "the vocabulary is not a number");
+    check(&[0, 10, 0x80], "a gap is not a number");
+    check(&[0, 10, 0x85, 0], "a gap is not a number");
     check(&[0, 10, 10], "an id is outside the vocabulary");
     check(&[0, 10, 4, 5], "an id is outside the vocabulary");
     check(&[1, 10, 10], "an id is outside the vocabulary");

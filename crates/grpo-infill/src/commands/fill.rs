@@ -1,4 +1,4 @@
-//! `grpo fill`: texts with blanks, filled.
+//! `grpo fill`: fills blanks in texts.
 
 mod arguments;
 mod comparison;
@@ -22,22 +22,25 @@ use crate::sections::LoadedInfiller;
 pub(crate) use arguments::FillArguments;
 use arguments::Order;
 use grpo_app::device;
-use grpo_app::task::TaskCommand;
+use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::{Visible, data_output};
 use models::{critic, judge};
 use output::Completion;
 use texts::Text;
 
-/// Passes over a text; what is filled again 15 times has mostly settled.
+/// Largest number of iterations; most texts settle within 15.
 const MOST_ITERATIONS: usize = 1000;
 
-/// All that are drawn are held in memory at once.
+/// All completions are in memory at once.
 const MOST: u32 = 100_000;
 
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
-    let about = "Fill the blanks of a text: completions with their log-probabilities and a judge's rewards, the best first";
-    TaskCommand::new("fill", &[about], "sample", |_, arguments| run(arguments))
+    let about = [
+        "Fill the blanks of a text with an infiller",
+        "Shows several completions of each text with their log-probabilities and, with --judge, the judge's reward, best first.",
+    ];
+    TaskCommand::new("fill", &about, CommandGroup::Use, |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
@@ -62,7 +65,7 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
     written.context("cannot write to standard output")
 }
 
-/// Texts and what a model put into their blanks.
+/// Texts and how they are filled.
 struct Filling {
     infiller: LoadedInfiller,
     texts: Vec<Text>,
@@ -70,7 +73,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// Lets the infiller in `folder` fill what the arguments name.
+    /// Prepares the infiller in `folder` and the texts of the arguments.
     fn new(arguments: &FillArguments, folder: &Path) -> anyhow::Result<Self> {
         let infiller = LoadedInfiller::load(folder, &device::device())?;
         let characters = infiller.characters();
@@ -97,7 +100,7 @@ impl Filling {
     }
 }
 
-/// Refuses arguments that are out of range, or without effect beside the others.
+/// Rejects arguments that are out of range or have no effect.
 fn check(arguments: &FillArguments) -> anyhow::Result<()> {
     let number = arguments.number;
     anyhow::ensure!(
@@ -109,7 +112,7 @@ fn check(arguments: &FillArguments) -> anyhow::Result<()> {
         iterations <= MOST_ITERATIONS,
         "--iterations {iterations} is out of range; expected at most {MOST_ITERATIONS}"
     );
-    // Clap asks for no argument that another one excludes, as --text does --held-out.
+    // Clap does not require an argument that another excludes, as --text excludes --held-out.
     let of_passages = [
         ("--unit", arguments.unit.is_some()),
         ("--length", arguments.length.is_some()),
@@ -144,7 +147,7 @@ fn first_there<'a>(arguments: &[(&'a str, bool)]) -> Option<&'a str> {
     arguments.iter().find(|(_, is_there)| *is_there).map(|(name, _)| *name)
 }
 
-/// What completions are ordered by.
+/// Returns the order of completions.
 fn order(arguments: &FillArguments) -> Order {
     arguments.quality.unwrap_or(match arguments.judge {
         Some(_) => Order::Judge,
@@ -152,16 +155,16 @@ fn order(arguments: &FillArguments) -> Order {
     })
 }
 
-/// Who is asked of filled texts.
+/// The judges of filled texts.
 struct Judges<'a> {
     first: Option<Judge>,
     second: Option<Judge>,
-    /// The infiller's.
+    /// The characters of the infiller.
     characters: &'a Characters,
 }
 
 impl Judges<'_> {
-    /// 1 for a natural text, 0 for a corrupted one; NaN where the judge has no number.
+    /// Returns 1 for a natural text, 0 for a corrupted one; NaN without a score.
     fn reward(judge: &Judge, text: &str) -> f64 {
         judge.score(text).map_or(f64::NAN, |score| 1.0 - score)
     }
@@ -170,11 +173,11 @@ impl Judges<'_> {
         self.first.as_ref().map(|judge| Self::reward(judge, &self.characters.decode(ids)))
     }
 
-    /// The completions of a text with what is said of them, the best first.
+    /// Scores and sorts the completions of a text, best first.
     fn judged(&self, group: Vec<Filled>, order: Order) -> anyhow::Result<Vec<Completion>> {
         let completion = |(sample, filled): (usize, Filled)| {
             let judge = match order {
-                // It was asked already.
+                // Computed already.
                 Order::Judge => filled.quality,
                 Order::None | Order::Own => self.reward_of_first(&filled.ids),
             };
@@ -189,7 +192,7 @@ impl Judges<'_> {
             rewards.all(|reward| reward.is_finite()),
             "a judge's score is not finite: its training diverged, or its weights are damaged"
         );
-        // Stable, and without a quality nothing moves.
+        // Stable: without a quality the order does not change.
         completions.sort_by(|a, b| {
             let [a, b] = [a, b].map(|completion| completion.filled.quality.unwrap_or(0.0));
             b.total_cmp(&a)
@@ -219,7 +222,7 @@ fn write(
     output.flush()
 }
 
-/// The fillings of each text.
+/// Fills each text.
 fn fill(
     arguments: &FillArguments,
     infiller: &LoadedInfiller,

@@ -1,4 +1,4 @@
-//! `grpo pretrain` with the section `[masked_lm]`: an infiller learns which characters stand in the blanks of a text.
+//! `grpo pretrain` with the section `[masked_lm]`: trains an infiller.
 
 use std::path::PathBuf;
 
@@ -20,6 +20,7 @@ use grpo_app::checkpoint::CheckpointSection;
 use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
+use grpo_app::phase::Phase;
 use grpo_app::supervised_run::Request;
 use grpo_app::task::Tasks;
 
@@ -30,7 +31,7 @@ struct MaskedLmFile {
     /// Folder of the run.
     run: PathBuf,
     seed: u64,
-    /// Model folder to start from, with its characters and sizes; without it a new model is made.
+    /// Model folder to start from; a new model without it.
     #[serde(default)]
     start: Option<PathBuf>,
     data: PassageSection,
@@ -59,7 +60,7 @@ struct InfillerSection {
     n_layer: usize,
     n_head: usize,
     n_embd: usize,
-    /// Whether there is a second head, which says of each character whether it is wrong.
+    /// Whether the model has a critic head, which predicts for each character whether it is wrong.
     #[serde(default)]
     critic: bool,
 }
@@ -67,7 +68,7 @@ struct InfillerSection {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ValidationSection {
-    /// Batches of a look at the validation split.
+    /// Batches per validation.
     batches: u64,
 }
 
@@ -86,8 +87,10 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
         return Ok(());
     }
     let device = device::device().autodiff();
+    let phase = Phase::begin("loading the model and the texts");
     let Beginning { spec, model, passages, mut files } = Beginning::of(&file, &device)?;
     let judge = file.judge(&passages, &device)?;
+    drop(phase);
     let data = MaskedData::new(&passages, &file.masking, file.seed)
         .with_context(|| format!("{}masking", origin.place("masking.stages")))?;
     let trainer = MaskedLmObjective::trainer(model, &data, judge.as_ref(), &settings, file.seed);
@@ -102,7 +105,7 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
 }
 
 impl MaskedLmFile {
-    /// The settings of the training, checked as far as that goes without a model.
+    /// Returns the settings, checked as far as possible without a model.
     fn settings(&self, origin: &Origin) -> anyhow::Result<MaskedLmConfig> {
         let settings = MaskedLmConfig {
             steps: self.masked_lm,
@@ -116,7 +119,7 @@ impl MaskedLmFile {
         Ok(settings)
     }
 
-    /// The judge that weighs texts, if one does.
+    /// Loads the judge that weights texts, if configured.
     fn judge(
         &self,
         passages: &Passages,
@@ -142,7 +145,7 @@ impl MaskedLmFile {
     }
 }
 
-/// What the training begins with.
+/// The start of the training run.
 struct Beginning {
     spec: ModelSpec,
     model: Transformer,

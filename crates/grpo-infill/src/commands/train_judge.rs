@@ -1,4 +1,5 @@
-//! `grpo train-judge`: a sequence scorer learns how much of a text an infiller has replaced.
+//! `grpo train-judge`: trains a sequence scorer to predict how much of a text an infiller has
+//! replaced.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,8 +22,9 @@ use grpo_app::checkpoint::CheckpointSection;
 use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
+use grpo_app::phase::Phase;
 use grpo_app::supervised_run::{ModelFiles, Request, SupervisedRun, save_folder};
-use grpo_app::task::TaskCommand;
+use grpo_app::task::{CommandGroup, TaskCommand};
 
 /// Configuration of `grpo train-judge`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,21 +33,21 @@ struct JudgeFile {
     /// Folder of the run.
     run: PathBuf,
     seed: u64,
-    /// Model folder of the infiller whose fills are judged; the judge takes its characters.
+    /// Model folder of the infiller whose fills are judged; the judge has the same characters.
     infiller: PathBuf,
-    /// Whether the judge begins with what the infiller knows of texts.
+    /// Whether the judge starts from the infiller's weights.
     #[serde(default = "yes")]
     start_from_infiller: bool,
     data: PassageSection,
     masking: MaskingPlan,
-    /// Sizes, where the judge begins with nothing.
+    /// Sizes of a judge that starts from scratch.
     #[serde(default)]
     model: Option<JudgeSection>,
     judge: StepsConfig,
-    /// How a judge that begins with nothing first learns to fill blanks itself, as an infiller does.
+    /// Masked-language-model training of a judge that starts from scratch.
     #[serde(default)]
     masked_lm: Option<StepsConfig>,
-    /// Part of the training texts that nothing is replaced in.
+    /// Fraction of unmodified training texts.
     #[serde(default = "default_natural_share")]
     natural_share: f64,
     #[serde(default)]
@@ -79,13 +81,18 @@ struct JudgeSection {
     n_embd: usize,
 }
 
+const EXAMPLES: &str = "Examples:
+  grpo train-judge configs/infill/judge.toml
+  grpo train-judge --resume runs/infill/judge";
+
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Train a judge, which says how much of a text an infiller has replaced",
-        "From natural texts, and from texts with blanks that the infiller filled. On held-out texts the judge is held against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.",
+        "Train a judge, a reward for filled blanks",
+        "The judge predicts how much of a text an infiller has replaced. It is trained on natural texts and on texts with blanks that the infiller filled, then tested on held-out texts: the exit code is 0 if it passes the gate of the configuration, and 1 if it must not be used as a reward.",
     ];
-    TaskCommand::new("train-judge", &about, "pretrain", |_, arguments| run(arguments))
+    TaskCommand::new("train-judge", &about, CommandGroup::Train, |_, arguments| run(arguments))
+        .with_examples(EXAMPLES)
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
@@ -97,11 +104,13 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         return Ok(());
     }
     let device = device::device().autodiff();
+    let phase = Phase::begin(format!("loading {} and the texts", file.infiller.display()));
     let infiller = LoadedInfiller::load(&file.infiller, &device)
         .with_context(|| format!("infiller = \"{}\"", file.infiller.display()))?;
     infiller.sees(&file.data, &file.infiller)?;
     let passages = file.data.read(Some(infiller.characters()))?;
     let (spec, mut judge) = beginning(&file, &infiller, &device)?;
+    drop(phase);
     let plan = file.masking.clone().for_judge();
     let train =
         MaskedStream::new(passages.clone(), Split::Train, plan, file.seed, Purpose::Masking);
@@ -116,7 +125,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let files = infiller.files.iter().map(|(_, path)| ("infiller", path.clone()));
     let files: Vec<_> = files.chain([("text", file.data.file.clone())]).collect();
     let run = start.folder(&file, &file.run, file.seed, &files)?;
-    // The checkpoint of a judge has its trunk in it.
+    // The checkpoint of a judge includes its trunk.
     if let (Some(own_trunk), false) = (own_trunk, run.has_checkpoint()) {
         let trunk = own_trunk.trained(&file, &run)?;
         judge = SequenceScorer::from_trunk(&spec.config, &trunk, file.seed, &device)?;
@@ -139,7 +148,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
 }
 
 impl JudgeFile {
-    /// The settings of the training, checked as far as that goes without a model.
+    /// Returns the settings, checked as far as possible without a model.
     fn settings(&self, origin: &Origin) -> anyhow::Result<JudgeConfig> {
         let settings = JudgeConfig {
             steps: self.judge,
@@ -158,19 +167,19 @@ impl JudgeFile {
         self.save.check(origin)?;
         anyhow::ensure!(
             self.masked_lm.is_none() || !self.start_from_infiller,
-            "{}[masked_lm] is for a judge that begins with nothing, and this one begins as the infiller; leave it out, or set start_from_infiller = false",
+            "{}[masked_lm] is for a judge that starts from scratch, and this one starts from the infiller; leave it out, or set start_from_infiller = false",
             origin.place("masked_lm")
         );
         anyhow::ensure!(
             self.masking.corruption() == Corruption::None,
-            "{}a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters beside them; leave it out",
+            "{}a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters among them; leave it out",
             origin.place("masking.corruption")
         );
         Ok(settings)
     }
 }
 
-/// The judge, untrained, and what is written with it.
+/// Returns the untrained judge and the files to write with it.
 fn beginning(
     file: &JudgeFile,
     infiller: &LoadedInfiller,
@@ -193,7 +202,7 @@ fn beginning(
             Ok((ModelSpec { config, codec }, judge))
         }
         (true, Some(_)) => anyhow::bail!(
-            "a judge that begins as the infiller has its sizes already; leave [model] out, or set start_from_infiller = false"
+            "a judge that starts from the infiller has its sizes already; leave [model] out, or set start_from_infiller = false"
         ),
         (false, None) => anyhow::bail!(
             "start_from_infiller = false makes a new judge, and [model] (its sizes) is not there; add it"
@@ -201,8 +210,8 @@ fn beginning(
     }
 }
 
-/// An infiller of the judge's own sizes, which fills the same masks, but for replaced lines: it leaves nothing of its
-/// training but its trunk.
+/// An infiller of the judge's sizes, trained on the same masks except for replaced lines. Only its
+/// trunk is kept.
 struct OwnTrunk {
     model: Transformer,
     spec: ModelSpec,
@@ -210,7 +219,7 @@ struct OwnTrunk {
     config: MaskedLmConfig,
 }
 
-/// The stage of the run in which it is trained.
+/// Name of the stage that trains it.
 const TRUNK: &str = "trunk";
 
 impl OwnTrunk {
@@ -244,7 +253,7 @@ impl OwnTrunk {
     }
 }
 
-/// Says whether the judge may be a reward; where it may not, that is how the command ends.
+/// Reports whether the judge may be a reward; if not, the command fails.
 fn verdict(report: &JudgeReport, target: &Path) -> anyhow::Result<()> {
     let JudgeReport { passed, gate, validation, .. } = report;
     say(format_args!("{:<12} {}", "judge", target.display()));

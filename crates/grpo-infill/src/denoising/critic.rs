@@ -1,4 +1,4 @@
-//! An infiller's second head, which says of each character of a filled text whether it is wrong.
+//! The critic head of an infiller, which predicts wrong characters of a filled text.
 
 use crate::infilling::refused;
 use burn::module::Module;
@@ -6,15 +6,15 @@ use burn::tensor::activation::sigmoid;
 use grpo_model::{Dropout, LanguageModel, TokenBatch, Transformer};
 use grpo_rollout::RolloutError;
 
-/// A model with a critic, off the tape: the infiller itself, or another one (a remasking model).
+/// A model with a critic, without autodiff: the infiller itself or another one.
 #[derive(Clone, Debug)]
 pub struct Critic(Transformer);
 
 impl Critic {
-    /// Takes a copy of `model` off the tape.
+    /// Copies `model` without autodiff.
     ///
     /// # Errors
-    /// The model has no critic.
+    /// Returns an error if the model has no critic.
     pub fn new(model: &Transformer) -> Result<Self, RolloutError> {
         if !model.description().critic {
             let fault = "the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong";
@@ -24,10 +24,11 @@ impl Critic {
         Ok(Self(if is_on_tape { model.valid() } else { model.clone() }))
     }
 
-    /// The probability that each token of a text is wrong, `[tokens]`. The text is read alone.
+    /// Returns the probability that each token of a text is wrong, `[tokens]`. The text is read
+    /// alone.
     ///
     /// # Panics
-    /// Where the text is empty or longer than the model's context.
+    /// Panics if the text is empty or longer than the context.
     pub fn wrongness(&self, ids: &[u32]) -> Vec<f64> {
         let hidden = self.0.hidden(&TokenBatch::from_iter([ids]), None, &mut Dropout::off());
         let logits = self.0.critic(hidden).expect("it has a critic");

@@ -1,14 +1,14 @@
-//! Which blanks are blanked again.
+//! Selection of blanks to remask.
 
 use crate::infilling::refused;
 use crate::masking::part_of;
 use clap::ValueEnum;
 use grpo_rollout::RolloutError;
 
-/// Ratios of the times that blanks are blanked again: one fewer than there are iterations.
+/// Ratios of remasked blanks, one fewer than iterations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RemaskSchedule {
-    /// From the first to the last in equal steps, both of them reached; the first alone where there is one time.
+    /// Equal steps from the first to the last ratio, inclusive; a single one is the first.
     Linear {
         /// The first ratio, 0 to 1.
         from: f64,
@@ -20,7 +20,7 @@ pub enum RemaskSchedule {
 }
 
 impl RemaskSchedule {
-    /// Whether it fits so many iterations.
+    /// Checks that the schedule fits the number of iterations.
     pub(super) fn check(&self, iterations: usize) -> Result<(), RolloutError> {
         match self {
             Self::Linear { from, to } => {
@@ -39,45 +39,45 @@ impl RemaskSchedule {
         }
     }
 
-    /// The ratio of time `time`, from 0, of `iterations - 1`.
+    /// Returns the ratio after iteration `time`, from 0, of `iterations - 1`.
     pub(super) fn ratio(&self, time: usize, iterations: usize) -> f64 {
         match self {
             Self::Linear { from, .. } if iterations <= 2 => *from,
             Self::Linear { from, to } => {
                 let part = time as f64 / (iterations - 2) as f64;
-                // So written that the last is `to` without rounding.
+                // Written so that the last value is exactly `to`.
                 from * (1.0 - part) + to * part
             }
             Self::List(ratios) => ratios[time],
         }
     }
 
-    /// Whether no ratio after that of time `time` is larger than it.
+    /// Returns whether no later ratio is larger than that of `time`.
     pub(super) fn only_falls_from(&self, time: usize, iterations: usize) -> bool {
         let now = self.ratio(time, iterations);
         (time + 1..iterations - 1).all(|later| self.ratio(later, iterations) <= now)
     }
 }
 
-/// What a ratio means.
+/// Meaning of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RemaskRule {
-    /// That part of the blanks, rounded down: the most wrong ones.
+    /// Remasks this fraction of the blanks, rounded down, the most wrong ones.
     #[value(help = "The most wrong ones: that part of the blanks")]
     Ratio,
-    /// Every blank whose wrongness is above 1 − ratio. Where there is none the text stays as it is for this time.
+    /// Remasks every blank whose wrongness exceeds 1 − ratio, possibly none.
     #[value(help = "All whose wrongness is above 1 − ratio")]
     Threshold,
 }
 
 impl RemaskRule {
-    /// Which of the blanks, given how wrong each is.
+    /// Returns the blanks to remask, given the wrongness of each.
     pub(super) fn choose(self, wrongness: &[f64], ratio: f64) -> Vec<usize> {
         let blanks = 0..wrongness.len();
         match self {
             Self::Ratio => {
                 let mut order: Vec<usize> = blanks.collect();
-                // Stable: of equal ones the first.
+                // Stable: ties keep the first.
                 order.sort_by(|&a, &b| wrongness[b].total_cmp(&wrongness[a]));
                 order.truncate(part_of(wrongness.len(), ratio));
                 order
@@ -87,7 +87,7 @@ impl RemaskRule {
     }
 }
 
-/// Whether `value` is 0 to 1.
+/// Checks that `value` is 0 to 1.
 pub(super) fn check_part(name: &str, value: f64) -> Result<(), RolloutError> {
     match (0.0..=1.0).contains(&value) {
         true => Ok(()),

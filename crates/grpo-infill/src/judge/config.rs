@@ -1,4 +1,4 @@
-//! Settings of the training of a judge.
+//! Settings of judge training.
 
 use grpo_data::ConfigFault;
 use grpo_logprob::SamplingSettings;
@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 use super::report::{JudgeGate, JudgeValidationConfig};
 use super::scaling::JudgeScaling;
 
-/// Settings of the training of a judge.
+/// Settings of judge training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgeConfig {
     /// Steps, batches, AdamW.
     pub steps: StepsConfig,
-    /// Part of the training texts that nothing is replaced in.
+    /// Fraction of unmodified training texts.
     pub natural_share: f64,
     /// How the infiller fills blanks.
     pub fill: FillSettings,
-    /// What the loss is multiplied by.
+    /// Factors of the loss.
     pub scaling: JudgeScaling,
-    /// What becomes of the trunk that the judge begins with.
+    /// Treatment of a pre-trained trunk.
     pub transfer: TransferConfig,
-    /// What a look at the validation split is made of.
+    /// Texts of a validation.
     pub validation: JudgeValidationConfig,
-    /// What the judge needs to be a reward.
+    /// What the judge needs to be used as a reward.
     pub gate: JudgeGate,
 }
 
 impl JudgeConfig {
-    /// Checks ranges and combinations once.
+    /// Checks ranges and combinations.
     ///
     /// # Errors
-    /// The first key that is out of its range, or that has no effect.
+    /// Returns the first key that is out of range or has no effect.
     pub fn check(&self) -> Result<(), ConfigFault> {
         self.steps.check("judge")?;
         in_range("natural_share", self.natural_share, 0.0..=0.99)?;
@@ -43,13 +43,13 @@ impl JudgeConfig {
     }
 }
 
-/// How the infiller fills the blanks that a judge learns from.
+/// How the infiller fills the blanks of training texts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FillSettings {
-    /// Divides the logits.
+    /// Divisor of the logits.
     pub temperature: f32,
-    /// The most probable characters that are drawn from.
+    /// Number of most probable characters to sample from.
     pub top_k: usize,
 }
 

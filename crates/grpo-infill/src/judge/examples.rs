@@ -1,4 +1,4 @@
-//! What a judge learns from: texts of which an infiller has replaced a part, and how large a part.
+//! Training texts of judges: partly replaced by an infiller, with the replaced fraction.
 
 use std::sync::Arc;
 
@@ -13,42 +13,42 @@ use super::config::JudgeConfig;
 use crate::fill::{Blank, draw_blanks};
 use grpo_train::{TrainError, by_tokens, distribution_fault};
 
-/// What a judge is trained with.
+/// Data of judge training.
 pub struct JudgeData {
     /// The texts.
     pub passages: Arc<Passages>,
     /// The training split, with blanks.
     pub train: MaskedStream,
-    /// Who fills the blanks.
+    /// The infiller that fills the blanks.
     pub infiller: Frozen<Transformer>,
 }
 
 impl JudgeData {
-    /// Checks the settings of a training run on this data.
+    /// Checks the settings against the data.
     ///
     /// # Errors
-    /// A way to fill blanks that the vocabulary has not.
+    /// Returns an error if the fill settings do not fit the vocabulary.
     pub fn check(&self, config: &JudgeConfig) -> Result<(), TrainError> {
         JudgeExamples::new(self, config, 0).map(drop)
     }
 }
 
-/// A text as a judge reads it, without CLS.
+/// Input of a judge, without CLS.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Judged {
     pub(super) ids: Vec<u32>,
-    /// Part of its characters that were replaced: by what the infiller drew, whether or not that is the author's
-    /// character, or by another line. Of the text's own characters; PAD is none.
+    /// Fraction of the characters that were replaced, by samples of the infiller (even if equal to
+    /// the original) or by another line.
     pub(super) ratio: f64,
 }
 
-/// Training texts of each step, as a function of the seed and the step.
+/// Training texts of each step, a function of seed and step.
 pub(super) struct JudgeExamples<'a> {
     pub(super) data: &'a JudgeData,
     natural_share: f64,
     distribution: SamplingDistribution,
     micro_batch_tokens: Option<usize>,
-    /// Which texts stay as they are.
+    /// Decides which texts are not modified.
     natural: CounterRng,
     drawn: CounterRng,
 }
@@ -74,7 +74,7 @@ impl<'a> JudgeExamples<'a> {
         })
     }
 
-    /// The texts of step `step`.
+    /// Returns the texts of step `step`.
     pub(super) fn batch(&self, step: u64, size: usize) -> Result<Vec<Judged>, TrainError> {
         let masked = self.data.train.batch(step, size)?;
         let is_natural = |text: usize| {
@@ -90,7 +90,7 @@ impl<'a> JudgeExamples<'a> {
         Ok(texts)
     }
 
-    /// Puts a character into each blank of the texts of a step, all of a text from one pass.
+    /// Fills the blanks of a step's texts, each text in one pass.
     pub(super) fn fill(
         &self,
         texts: &mut [Judged],
@@ -141,7 +141,7 @@ mod tests {
 
     const LENGTH: usize = 30;
 
-    /// Lines of very different lengths, and an infiller that knows nothing.
+    /// Lines of very different lengths, and an untrained infiller.
     fn data() -> JudgeData {
         let line = |i: usize| "abcde".chars().cycle().skip(i).take(2 + i % 20).collect::<String>();
         let text: Vec<String> =
@@ -188,7 +188,7 @@ mod tests {
                 assert_eq!(text.ids, masked.original);
                 continue;
             }
-            // Not of the longest text that there could be, which would make short ones look clean.
+            // Relative to the text itself, not to the longest possible one.
             assert_eq!(text.ratio, blanks as f64 / masked.original.len() as f64);
             for (place, (&id, &before)) in text.ids.iter().zip(&masked.ids).enumerate() {
                 assert!(before == mask || id == before, "place {place} was no blank");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_keeps_a_blank_or_gets_what_is_no_character() {
+    fn every_blank_becomes_a_character() {
         let data = data();
         let base = data.passages.characters().base_len() as u32;
         for step in 0..5 {

@@ -1,16 +1,16 @@
-//! What is found of a judge, and what it needs to be a reward.
+//! Measures of judges, and the gate for their use as rewards.
 
 use grpo_data::ConfigFault;
 use grpo_train::in_range;
 use serde::{Deserialize, Serialize};
 
-/// What a look at the validation split is made of; always the same texts.
+/// Texts of a validation, always the same ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeValidationConfig {
-    /// Natural texts, for `zero_mean` and `zero_p90`.
+    /// Number of natural texts, for `zero_mean` and `zero_p90`.
     pub natural: usize,
-    /// Texts of which 0 to 0.9 was replaced, for the correlations; every tenth of them is natural.
+    /// Number of texts with 0 to 0.9 replaced, for the correlations; every tenth is natural.
     pub spread: usize,
 }
 
@@ -27,28 +27,28 @@ impl JudgeValidationConfig {
     }
 }
 
-/// What a judge says of held-out texts.
+/// Measures on held-out texts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JudgeMeasures {
-    /// Mean squared error on all of them, natural ones and spread ones.
+    /// Mean squared error on all texts.
     pub eval_loss: f64,
     /// Mean output on natural texts.
     pub zero_mean: f64,
     /// 90th percentile of the outputs on natural texts.
     pub zero_p90: f64,
-    /// Pearson's correlation of outputs with the part that was replaced; 0 where outputs are constant.
+    /// Pearson's correlation of outputs with the replaced fraction; 0 for constant outputs.
     pub pearson: f64,
-    /// Spearman's.
+    /// Spearman's correlation.
     pub spearman: f64,
 }
 
-/// What a judge needs to be a reward.
+/// What a judge needs to be used as a reward.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeGate {
-    /// Largest `zero_p90`: natural texts are not taken for corrupted ones.
+    /// Largest `zero_p90`, so that natural texts are not considered corrupted.
     pub max_zero_p90: f64,
-    /// Smallest `spearman`: the more is replaced, the higher the output.
+    /// Smallest `spearman`, so that outputs increase with the replaced fraction.
     pub min_spearman: f64,
 }
 
@@ -59,30 +59,31 @@ impl Default for JudgeGate {
 }
 
 impl JudgeGate {
-    /// Checks ranges once.
+    /// Checks ranges.
     pub(super) fn check(&self) -> Result<(), ConfigFault> {
         in_range("gate.max_zero_p90", self.max_zero_p90, 0.0..=1.0)?;
         in_range("gate.min_spearman", self.min_spearman, -1.0..=1.0)
     }
 
-    /// Whether a judge of these measures may be a reward.
+    /// Returns whether a judge with these measures passes.
     pub fn passes(&self, measures: &JudgeMeasures) -> bool {
         measures.zero_p90 <= self.max_zero_p90 && measures.spearman >= self.min_spearman
     }
 }
 
-/// What is written beside a judge's weights, in `judge.json`: of texts that had no part in which weights were chosen.
+/// Content of `judge.json` next to a judge's weights, measured on texts that did not affect the
+/// selection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JudgeReport {
-    /// Whether the judge may be a reward.
+    /// Whether the judge may be used as a reward.
     pub passed: bool,
-    /// What it was held against.
+    /// The gate.
     pub gate: JudgeGate,
-    /// What was found.
+    /// The measures.
     pub validation: JudgeMeasures,
-    /// On how many texts.
+    /// Numbers of texts.
     pub texts: JudgeValidationConfig,
-    /// Optimizer steps behind it.
+    /// Optimizer steps.
     pub train_step: u64,
 }

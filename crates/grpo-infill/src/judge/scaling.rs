@@ -1,7 +1,7 @@
-//! What the loss of a judge is multiplied by, where its outputs vary too little or do not follow the targets.
+//! Factors of a judge's loss against outputs that are nearly constant or do not follow the targets.
 //!
-//! Both factors are numbers of the whole batch of a step; no gradient goes through them. They are computed with the
-//! platform's own `exp`, so that trainings with them are equal bit by bit on one platform, as trainings in f32 are anyway.
+//! Both factors are numbers of the whole batch without gradients. They use the platform's `exp`, so
+//! runs with them are bit-identical on one platform only, as runs in f32 are anyway.
 
 use grpo_data::ConfigFault;
 use grpo_data::statistics::{pearson, population_variance};
@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use grpo_train::in_range;
 
-/// Factors of a judge's loss; one that is left out is 1.
+/// Factors of a judge's loss; a missing one is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeScaling {
-    /// Against outputs that hardly vary.
+    /// Against nearly constant outputs.
     pub variance: Option<VarianceScaling>,
     /// Against outputs that do not follow the targets.
     pub correlation: Option<CorrelationScaling>,
 }
 
-/// `1 + (s − 1)(1 − e^(−α · max(var(y) / var(ŷ) − 1, 0)))`, from 1 where outputs vary as much as targets up to s where
-/// they are constant.
+/// `1 + (s − 1)(1 − e^(−α · max(var(y) / var(ŷ) − 1, 0)))`: 1 if outputs vary as much as targets,
+/// up to s for constant outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VarianceScaling {
     /// s, the largest factor.
     pub scale: f64,
-    /// α, how soon it is reached.
+    /// α, the steepness.
     pub alpha: f64,
 }
 
@@ -36,11 +36,12 @@ impl Default for VarianceScaling {
     }
 }
 
-/// The parabola through 1, √α and α at the correlations 1, 0 and −1 (Pearson's of outputs and targets).
+/// The parabola through 1, √α and α at the correlations 1, 0 and −1 (Pearson's, of outputs and
+/// targets).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CorrelationScaling {
-    /// α, the factor of outputs that run against the targets.
+    /// α, the factor for a correlation of −1.
     pub alpha: f64,
 }
 
@@ -51,7 +52,7 @@ impl Default for CorrelationScaling {
 }
 
 impl JudgeScaling {
-    /// Checks ranges once; `section` names the place in the configuration.
+    /// Checks ranges; `section` is the name in the configuration.
     pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         if let Some(variance) = self.variance {
             in_range(&format!("{section}.variance.scale"), variance.scale, 1.0..=1e3)?;
@@ -63,7 +64,7 @@ impl JudgeScaling {
         }
     }
 
-    /// What the loss of a batch is multiplied by.
+    /// Returns the factor of a batch.
     pub(crate) fn factor(&self, outputs: &[f64], targets: &[f64]) -> f64 {
         let of_variance = self.variance.map(|scaling| scaling.factor(outputs, targets));
         let of_correlation = self.correlation.map(|scaling| scaling.factor(outputs, targets));
@@ -77,14 +78,14 @@ impl VarianceScaling {
         if wanted <= found {
             return 1.0;
         }
-        // Infinite where outputs are constant: e^−∞ is 0.
+        // Infinite for constant outputs; e^−∞ is 0.
         let excess = wanted / found - 1.0;
         1.0 + (self.scale - 1.0) * (1.0 - (-self.alpha * excess).exp())
     }
 }
 
 impl CorrelationScaling {
-    /// Constant outputs count as a correlation of 0; constant targets cannot be followed, and change nothing.
+    /// Constant outputs count as correlation 0; with constant targets the factor is 1.
     fn factor(&self, outputs: &[f64], targets: &[f64]) -> f64 {
         if population_variance(targets) == 0.0 {
             return 1.0;

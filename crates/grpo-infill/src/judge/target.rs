@@ -1,12 +1,12 @@
-//! What a judge learns to say of a text: how much of it is not the author's.
+//! The target of a judge.
 
-/// The target of a text of which the part `ratio` was replaced: `r⁴ − 2r³ + 2r`.
+/// Returns the target of a text whose fraction `ratio` was replaced: `r⁴ − 2r³ + 2r`.
 ///
-/// 0 stays 0 and 1 stays 1, and it rises between them, steepest where little was replaced (its slope at 0 is 2, at 1 it is
-/// 0): a judge that is a reward has to tell 0 from 0.1 more than 0.8 from 0.9.
+/// It maps 0 to 0 and 1 to 1 and increases, with slope 2 at 0 and 0 at 1: as a reward, a judge has
+/// to distinguish 0 from 0.1 rather than 0.8 from 0.9.
 ///
 /// # Panics
-/// Where `ratio` is outside `0..=1`.
+/// Panics if `ratio` is outside of `0..=1`.
 pub fn corruption_target(ratio: f64) -> f64 {
     assert!((0.0..=1.0).contains(&ratio), "a part of {ratio} of a text cannot be replaced");
     ratio.powi(4) - 2.0 * ratio.powi(3) + 2.0 * ratio

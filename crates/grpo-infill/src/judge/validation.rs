@@ -1,4 +1,4 @@
-//! How good a judge is on held-out texts, and whether that is good enough for a reward.
+//! Validation of judges on held-out texts.
 
 use crate::Split;
 use grpo_data::{CounterRng, Purpose};
@@ -9,22 +9,22 @@ use super::target::{corruption_target, mean_squared_error};
 use grpo_data::statistics::{mean, pearson, percentile, spearman};
 use grpo_train::TrainError;
 
-/// Which texts.
+/// A set of held-out texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
-    /// Those of every look, which choose the judge.
+    /// Texts of every validation, which select the judge.
     Looks = 0,
-    /// Those that say how good the chosen one is.
+    /// Texts that measure the selected judge.
     Report = 1,
 }
 
-/// Texts that a judge is measured on.
+/// The texts of a validation.
 pub(super) struct ValidationTexts {
     natural: Vec<Judged>,
     spread: Vec<Judged>,
 }
 
-/// The largest part that is replaced.
+/// The largest replaced fraction.
 const LARGEST_RATIO: f64 = 0.9;
 
 impl ValidationTexts {
@@ -43,7 +43,8 @@ impl ValidationTexts {
         let spread = |index: usize| {
             let wanted = match index % 10 {
                 0 => 0.0,
-                // Of all indices, so that neither the tens nor the places of the corpus decide.
+                // Over all indices, so that the fraction does not depend on the position in the
+                // corpus.
                 _ => LARGEST_RATIO * (index + 1) as f64 / config.spread as f64,
             };
             masked(passage(config.natural + index), wanted, mask, index, round, &rng)
@@ -54,7 +55,7 @@ impl ValidationTexts {
         Ok(Self { natural, spread })
     }
 
-    /// `score` gives one output for each text.
+    /// Computes the measures; `score` returns one output per text.
     pub(super) fn measures(&self, score: impl Fn(&[Judged]) -> Vec<f64>) -> JudgeMeasures {
         let (natural, outputs) = (score(&self.natural), score(&self.spread));
         let ratios: Vec<f64> = self.spread.iter().map(|text| text.ratio).collect();
@@ -72,8 +73,8 @@ impl ValidationTexts {
     }
 }
 
-/// `ids` with the part `wanted` of it hidden, or a little more: at places anywhere in texts of even index, and in one run
-/// in the others, since an infiller leaves other traces in long gaps than in short ones.
+/// Hides at least the fraction `wanted` of `ids`: at random positions in texts of even index, in
+/// one run in the others, because an infiller leaves different traces in long gaps.
 fn masked(
     mut ids: Vec<u32>,
     wanted: f64,
@@ -84,7 +85,7 @@ fn masked(
 ) -> Judged {
     let length = ids.len();
     let count = ((wanted * length as f64).ceil() as usize).min(length);
-    // The last words keep these numbers apart from those of the passages and of the draws.
+    // The last words separate these numbers from those of passages and draws.
     let counter = |place: usize| [place as u32, index as u32, round as u32, u32::MAX];
     if index.is_multiple_of(2) {
         let mut order: Vec<(u64, usize)> =
@@ -124,7 +125,7 @@ mod tests {
         assert_ne!(places(4, Round::Looks), places(4, Round::Report));
     }
 
-    /// Outputs that are the ratios themselves, and natural texts of which a tenth is taken for corrupted.
+    /// Outputs equal to the ratios, and natural texts of which a tenth is considered corrupted.
     #[test]
     fn measures_are_of_the_right_texts() {
         let natural = (0..10).map(|i| Judged { ids: vec![i], ratio: 0.0 }).collect();

@@ -1,4 +1,5 @@
-//! Masked texts, packed, and their targets: the places where the loss counts. A blank is a target that the model reads as MASK.
+//! Packed masked texts and their targets, the positions at which the loss counts. A blank is a
+//! target that the model reads as MASK.
 
 use crate::Characters;
 use crate::MaskedText;
@@ -9,18 +10,18 @@ use grpo_model::TokenBatch;
 
 use crate::fill::Blank;
 
-/// Texts one behind another, and their targets, `n` of them.
+/// Concatenated texts with `n` targets.
 pub(super) struct MaskedBatch {
     pub(super) inputs: TokenBatch,
     /// Row among the tokens.
     rows: Vec<usize>,
-    /// The text that it is in.
+    /// Index of its text.
     pub(super) texts: Vec<usize>,
-    /// The place in that text.
+    /// Position in the text.
     places: Vec<usize>,
     /// The true character.
     pub(super) truths: Vec<u32>,
-    /// Whether the model reads MASK there, and not a character that may be the wrong one.
+    /// Whether the model reads MASK there instead of a character.
     pub(super) is_blank: Vec<bool>,
     vocabulary: usize,
     never: [u32; 3],
@@ -52,23 +53,23 @@ impl MaskedBatch {
         batch
     }
 
-    /// Rows among the tokens, `[n]`.
+    /// Returns the rows of the targets, `[n]`.
     pub(super) fn places(&self, device: &Device) -> Tensor<1, Int> {
         indices(self.rows.iter().copied(), device)
     }
 
-    /// The true characters, `[n]`.
+    /// Returns the true characters, `[n]`.
     pub(super) fn truths(&self, device: &Device) -> Tensor<1, Int> {
         let ids: Vec<i32> = self.truths.iter().map(|&id| id as i32).collect();
         Tensor::from_data(TensorData::new(ids, [self.truths.len()]), device)
     }
 
-    /// The true characters under the distribution of characters: MASK, PAD and CLS have no part in it.
+    /// Returns the true characters under the distribution of characters, without MASK, PAD and CLS.
     pub(super) fn targets(&self) -> Targets {
         Targets::new(self.truths.clone(), self.vocabulary).without(&self.never)
     }
 
-    /// Where each place is in a step in which `first` texts stand before these.
+    /// Returns the coordinates of each target in a step with `first` earlier texts.
     pub(super) fn blanks(&self, step: u64, first: usize) -> Vec<Blank> {
         let places = self.texts.iter().zip(&self.places);
         places.map(|(&text, &place)| Blank { step, text: first + text, place }).collect()

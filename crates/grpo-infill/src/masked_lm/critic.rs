@@ -1,4 +1,4 @@
-//! The critic: which characters of a filled text are wrong.
+//! Training of the critic head.
 
 use crate::MaskedText;
 use burn::tensor::activation::log_sigmoid;
@@ -10,29 +10,29 @@ use serde::{Deserialize, Serialize};
 
 use grpo_train::in_range;
 
-/// How the critic learns: the model fills its blanks, reads the filled text again, and its second head says of each
-/// character whether it is another one than the author's (binary cross-entropy).
+/// Settings of the critic: the model fills its blanks and reads the filled text, and the critic
+/// head predicts which characters differ from the original (binary cross-entropy).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CriticConfig {
-    /// What its loss is multiplied by, beside the cross-entropy.
+    /// Weight of its loss.
     pub alpha: f64,
-    /// Its part is 0 up to this step …
+    /// The weight is 0 up to this step …
     pub warmup_from: u64,
-    /// … and rises on a straight line, to be whole in this one.
+    /// … and increases linearly to its full value in this one.
     pub warmup_to: u64,
-    /// Which characters it learns from.
+    /// Characters to learn from.
     pub scope: CriticScope,
 }
 
-/// Which characters a critic learns from.
+/// Characters that a critic learns from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CriticScope {
-    /// All of the text: the targets, and those that the cross-entropy ignores.
+    /// All characters, including those that the cross-entropy ignores.
     #[default]
     MaskedAndIgnore,
-    /// The targets.
+    /// The targets only.
     MaskedOnly,
 }
 
@@ -57,7 +57,7 @@ impl CriticConfig {
         }
     }
 
-    /// What its loss is multiplied by in step `step`, from 0.
+    /// Returns the weight of its loss in step `step`, from 0.
     pub(super) fn weight(&self, step: u64) -> f64 {
         if step >= self.warmup_to {
             return self.alpha;
@@ -67,7 +67,8 @@ impl CriticConfig {
     }
 }
 
-/// The binary cross-entropy of `filled` against `texts`, added up over the places of `scope`, `[1]`.
+/// Returns the binary cross-entropy of `filled` against `texts`, summed over the positions of
+/// `scope`, `[1]`.
 pub(super) fn loss(
     model: &Transformer,
     texts: &[MaskedText],
@@ -90,7 +91,7 @@ pub(super) fn loss(
     let hidden = gather_rows(hidden, indices(rows.iter().copied(), &model.device()));
     let logits = model.critic(hidden).expect("a model with a critic");
     let signs = TensorData::new(signs, [rows.len()]);
-    // −log σ(z) where it is wrong, −log (1 − σ(z)) = −log σ(−z) where it is right.
+    // −log σ(z) for a wrong character, −log (1 − σ(z)) = −log σ(−z) for a correct one.
     log_sigmoid(logits * Tensor::from_data(signs, &model.device())).sum().neg()
 }
 

@@ -1,7 +1,7 @@
-//! What weighs the places of a masked language model's loss.
+//! Weights of positions in a masked language model's loss.
 //!
-//! All weights are numbers: no gradient goes through them. They are computed with the platform's own `powf` and `ln`, so that
-//! trainings with such weights are equal bit by bit on one platform, as trainings in f32 are anyway.
+//! All weights are numbers without gradients. They use the platform's `powf` and `ln`, so runs with
+//! them are bit-identical on one platform only, as runs in f32 are anyway.
 
 use grpo_data::ConfigFault;
 use std::path::PathBuf;
@@ -11,27 +11,28 @@ use serde::{Deserialize, Serialize};
 use crate::judge::corruption_target;
 use grpo_train::in_range;
 
-/// Changes of the plain cross-entropy; one that is left out changes nothing.
+/// Weights of the cross-entropy; a missing one has no effect.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModifierConfig {
-    /// Part of the target that is spread evenly over all characters, the true one among them; MASK, PAD and CLS get none
-    /// (Szegedy et al. 2016, section 7).
+    /// Label smoothing: the fraction of the target distributed evenly over all characters, without
+    /// MASK, PAD and CLS (Szegedy et al. 2016, section 7).
     pub label_smoothing: f64,
-    /// Weighs places by how sure the model is of one wrong answer.
+    /// Weights positions by the model's confidence in a wrong character.
     pub entropy: Option<EntropyWeighting>,
-    /// Weighs texts by how much of them is to be filled.
+    /// Weights texts by the fraction to fill.
     pub mask_ratio: Option<MaskRatioWeighting>,
-    /// Weighs texts by how wrong a judge finds what the model fills in.
+    /// Weights texts by a judge's score of the model's fills.
     pub judge: Option<JudgeWeighting>,
 }
 
-/// `1 + scale · (1 − H / ln(n − 1))`, H the entropy of the model's distribution over the n − 1 characters that are wrong:
-/// from 1 where all of them are equally likely to 1 + scale where one has all that is not the true character's.
+/// `1 + scale · (1 − H / ln(n − 1))` with the entropy H of the model's distribution over the n − 1
+/// wrong characters: 1 if they are equally probable, 1 + scale if one of them has all the
+/// probability.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EntropyWeighting {
-    /// What is added to the weight of a place with a single wrong answer.
+    /// Largest addition to the weight.
     pub scale: f64,
 }
 
@@ -41,7 +42,8 @@ impl Default for EntropyWeighting {
     }
 }
 
-/// `1 / ratio^exponent` between `min` and `max`: texts with few places to fill count as much as those with many.
+/// `1 / ratio^exponent`, limited to `min` and `max`, so that texts with few blanks count as much as
+/// those with many.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MaskRatioWeighting {
@@ -59,14 +61,14 @@ impl Default for MaskRatioWeighting {
     }
 }
 
-/// `(judge / target(ratio))^exponent` between `min` and `max`, with what the judge says of the text as the model fills it,
-/// and what it was trained to say of one of which so much was replaced.
+/// `(judge / target(ratio))^exponent`, limited to `min` and `max`, with the judge's score of the
+/// filled text and its training target for the replaced fraction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JudgeWeighting {
     /// Folder of the judge.
     pub model: PathBuf,
-    /// How strongly it weighs.
+    /// Exponent of the weight.
     #[serde(default = "one")]
     pub exponent: f64,
     /// Smallest weight.
@@ -75,7 +77,7 @@ pub struct JudgeWeighting {
     /// Largest weight.
     #[serde(default = "ten")]
     pub max: f64,
-    /// Whether a judge that did not pass the gate of its training may weigh.
+    /// Whether a judge that did not pass its gate may be used.
     #[serde(default)]
     pub accept_failed_judge: bool,
 }
@@ -91,7 +93,7 @@ fn ten() -> f64 {
 }
 
 impl ModifierConfig {
-    /// Checks ranges once; `section` names the place in the configuration.
+    /// Checks ranges; `section` is the name in the configuration.
     pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("label_smoothing"), self.label_smoothing, 0.0..=0.99)?;
@@ -114,14 +116,15 @@ impl ModifierConfig {
 }
 
 impl EntropyWeighting {
-    /// Of a place whose true character has the log-probability `logprob`, where the distribution over `characters`
-    /// characters has this entropy.
+    /// Returns the weight of a position, given the log-probability of the true character and the
+    /// entropy over `characters` characters.
     ///
-    /// H(p) = −p ln p − (1 − p) ln(1 − p) + (1 − p) H, with p of the true character: so H needs no distribution.
+    /// With p of the true character, H(p) = −p ln p − (1 − p) ln(1 − p) + (1 − p) H, so H can be
+    /// computed without the distribution.
     pub(crate) fn weight(&self, logprob: f64, entropy: f64, characters: usize) -> f64 {
         let wrong = -logprob.exp_m1(); // 1 − p
-        // With fewer than two wrong characters there is nothing to be unsure of; where the model is right, what is left
-        // is a rounding, and there is nothing to learn.
+        // With fewer than two wrong characters there is no uncertainty. If the model is right, only
+        // rounding remains.
         if characters < 3 || wrong < 1e-4 {
             return 1.0;
         }
@@ -132,14 +135,14 @@ impl EntropyWeighting {
 }
 
 impl MaskRatioWeighting {
-    /// Of a text of which the part `ratio` is to be filled.
+    /// Returns the weight of a text with this fraction to fill.
     pub(crate) fn weight(&self, ratio: f64) -> f64 {
         ratio.powf(-self.exponent).clamp(self.min, self.max)
     }
 }
 
 impl JudgeWeighting {
-    /// Of a text of which the part `ratio` was filled, with the judge's score of it.
+    /// Returns the weight of a text with this filled fraction and the judge's score.
     pub(crate) fn weight(&self, score: f64, ratio: f64) -> f64 {
         if ratio == 0.0 {
             return 1.0; // nothing was filled, and nothing is expected
@@ -158,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the distribution over the wrong characters, made one by one.
+        /// Compares with the distribution over wrong characters.
         #[test]
         fn entropy_weights_are_those_of_the_wrong_characters(
             numbers in proptest::collection::vec(0.01..1.0_f64, 3..10),

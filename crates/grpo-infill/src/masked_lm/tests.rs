@@ -1,4 +1,4 @@
-//! The loss and its gradients against plain f64 loops and difference quotients.
+//! The loss and its gradients, compared with plain f64 loops and difference quotients.
 
 use crate::{MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split};
 use std::path::Path;
@@ -27,7 +27,7 @@ fn data() -> MaskedData {
     MaskedData { characters, train: stream(Split::Train), validation: stream(Split::Validation) }
 }
 
-/// Far from equal probabilities.
+/// A model whose probabilities are far from uniform.
 fn model(sizes: &InfillerConfig) -> Transformer {
     let config = ModelConfig::infiller(sizes).unwrap();
     larger(Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap())
@@ -37,7 +37,7 @@ fn larger(model: Transformer) -> Transformer {
     struct Larger;
     impl ModuleMapper for Larger {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            // Not the scales of the norms, which are 1.
+            // The scales of norms remain 1.
             let factor = if D == 2 { 15.0 } else { 1.0 };
             param.map(|value| match value.is_require_grad() {
                 true => Tensor::from_inner(value.inner() * factor).require_grad(),
@@ -78,7 +78,7 @@ fn rows(tensor: Tensor<2>) -> Vec<Vec<f64>> {
     numbers.chunks(width).map(<[f64]>::to_vec).collect()
 }
 
-/// `log p` of each character at each target.
+/// Returns `log p` of each character at each target.
 fn log_probabilities(model: &Transformer, batch: &MaskedBatch, base: usize) -> Vec<Vec<f64>> {
     let hidden = model.hidden(&batch.inputs, None, &mut Dropout::off());
     let hidden = gather_rows(hidden, batch.places(&model.device()));
@@ -89,7 +89,7 @@ fn log_probabilities(model: &Transformer, batch: &MaskedBatch, base: usize) -> V
     rows(model.logits(hidden)).into_iter().map(of_row).collect()
 }
 
-/// What each target weighs, from the whole distribution and from the score of each text as it was filled.
+/// Returns the weight of each target from whole distributions and judge scores.
 fn plain_weights(
     texts: &[MaskedText],
     batch: &MaskedBatch,
@@ -140,7 +140,7 @@ fn plain_cross_entropy(
     sum / log_probabilities.len() as f64
 }
 
-/// Mean of `−ln σ` of what is so and `−ln (1 − σ)` of what is not.
+/// Mean of `−ln σ` for wrong characters and `−ln (1 − σ)` for correct ones.
 fn plain_critic(
     model: &Transformer,
     texts: &[MaskedText],
@@ -165,7 +165,7 @@ fn plain_critic(
     sum / count
 }
 
-/// A judge of texts of nine characters, of which each gets another score.
+/// A judge of texts of nine characters with distinct scores.
 fn judge(data: &MaskedData) -> SequenceScorer {
     judge_of(data, 9)
 }

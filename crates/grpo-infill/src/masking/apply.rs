@@ -1,9 +1,9 @@
-//! What stands at the places that were chosen.
+//! Masks and replacements at chosen positions.
 
 use super::{Corruption, Draw, Draws, MaskedText, Masking, choose, lines};
 use crate::{Passages, Split};
 
-/// A passage that `draws` draws, masked by one stage; without a target, should the draws choose none.
+/// Draws a passage and masks it with a stage; it may have no target.
 pub(crate) fn mask(
     masking: &Masking,
     corruption: Corruption,
@@ -68,12 +68,12 @@ pub(crate) fn mask(
     };
     let count = chosen.iter().filter(|one| **one).count();
     let ratio = count as f64 / ids.len() as f64;
-    // A text with nothing chosen has no target, so that it is drawn again.
+    // A text without a target is drawn again.
     let is_target = if full_targets && count > 0 { vec![true; ids.len()] } else { chosen };
     MaskedText { ids, original, is_target, ratio, stage }
 }
 
-/// MASK at each chosen place; with [`Corruption::Bert`] at most of them.
+/// Masks each chosen position, or most of them with [`Corruption::Bert`].
 fn corrupt(
     ids: &mut [u32],
     chosen: &[bool],
@@ -95,7 +95,7 @@ fn corrupt(
     }
 }
 
-/// The weights of [`Masking::Replacement`].
+/// Weights of [`Masking::Replacement`].
 struct Kinds {
     random: f64,
     mask: f64,
@@ -103,7 +103,7 @@ struct Kinds {
     original_multiplier: f64,
 }
 
-/// Each run of chosen places becomes one kind: a fragment is a run of another text, not characters from here and there.
+/// Replaces each run of chosen positions by one kind, so that a fragment is contiguous text.
 fn replace(
     ids: &mut [u32],
     chosen: &[bool],
@@ -134,7 +134,7 @@ fn replace(
     }
 }
 
-/// A character; the true one counts as `multiplier` characters.
+/// Draws a character; the true one counts as `multiplier` characters.
 fn random_character(truth: u32, alphabet: usize, multiplier: f64, draws: &Draws, at: usize) -> u32 {
     let others = (alphabet - 1) as f64;
     if draws.uniform(Draw::Truth, at) * (others + multiplier) < multiplier || alphabet == 1 {

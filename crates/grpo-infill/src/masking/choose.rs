@@ -1,15 +1,15 @@
-//! Which places of a passage are chosen.
+//! Selection of positions in a passage.
 
 use super::{Draw, Draws};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Each of `len` places by itself.
+/// Chooses each of `len` positions independently.
 pub(super) fn random(len: usize, probability: f64, draws: &Draws) -> Vec<bool> {
     (0..len).map(|at| draws.uniform(Draw::Place, at) < probability).collect()
 }
 
-/// The places of spans between places that are drawn, both ends among them.
+/// Chooses the positions of random spans, including both ends.
 pub(super) fn spans(len: usize, spans: u32, draws: &Draws) -> Vec<bool> {
     let mut ends: Vec<usize> =
         (0..2 * spans as usize).map(|i| draws.below(Draw::Place, i, len)).collect();
@@ -21,24 +21,24 @@ pub(super) fn spans(len: usize, spans: u32, draws: &Draws) -> Vec<bool> {
     chosen
 }
 
-/// How many of `len` places a ratio asks for: at least one.
+/// Returns how many of `len` positions a ratio selects, at least one.
 pub(super) fn target(ratio: f64, len: usize) -> usize {
-    // Seven hundredths of 100 are 7.000000000000001 in floating point, and not 8 places.
+    // Seven hundredths of 100 are 7.000000000000001 in floating point, which must not give 8.
     let places = (ratio * len as f64 - 1e-9).ceil() as usize;
     places.clamp(1, len)
 }
 
-/// `target` places, each drawn with a probability proportional to its weight at that moment: `p2` beside a chosen
-/// place, else `p1`.
+/// Chooses `target` positions one by one with probabilities proportional to their current weights:
+/// `p2` next to a chosen position, else `p1`.
 ///
-/// It is a race: a place of weight `w` is chosen at a time that is exponentially distributed with rate `w`, and a rate that
-/// changes on the way scales the time that is left (Gibson and Bruck 2000, "Efficient exact stochastic simulation", the
-/// next-reaction method). So places are drawn exactly one by one, and in `O(n log n)`.
+/// Implemented as a race: a position of weight `w` is chosen at an exponentially distributed time
+/// with rate `w`, and a changed rate rescales the remaining time (Gibson and Bruck 2000, "Efficient
+/// exact stochastic simulation", the next-reaction method). This is exact and takes `O(n log n)`.
 pub(super) fn sticky(len: usize, target: usize, p1: f64, p2: f64, draws: &Draws) -> Vec<bool> {
     let mut race = Race::new(len, p1, draws);
     for order in 0..target {
         let at = race.next().unwrap_or_else(|| {
-            // Nothing that is left has a weight.
+            // No remaining position has a weight.
             let nth = draws.below(Draw::Fallback, order, len - order);
             let left = (0..len).filter(|at| !race.chosen[*at]);
             left.clone().nth(nth).expect("fewer places are chosen than there are")
@@ -50,13 +50,13 @@ pub(super) fn sticky(len: usize, target: usize, p1: f64, p2: f64, draws: &Draws)
 
 struct Race {
     chosen: Vec<bool>,
-    /// The weight of each place that is not chosen.
+    /// Weights of the remaining positions.
     rates: Vec<f64>,
-    /// When each place is chosen if nothing changes; infinite without a weight.
+    /// When each position is chosen if nothing changes; infinite without a weight.
     times: Vec<f64>,
-    /// Exponentials of rate 1 that places which never had a weight still have before them.
+    /// Remaining unit-rate times of positions that never had a weight.
     waits: Vec<f64>,
-    /// Times and places, the soonest first. Those that are out of date are passed over.
+    /// Times and positions, soonest first. Outdated entries are skipped.
     soonest: BinaryHeap<Reverse<(OrderedTime, usize)>>,
     now: f64,
 }
@@ -79,7 +79,7 @@ impl Race {
         race
     }
 
-    /// The place that comes next, unless none has a weight.
+    /// Returns the next position, unless none has a weight.
     fn next(&mut self) -> Option<usize> {
         while let Some(Reverse((OrderedTime(time), at))) = self.soonest.pop() {
             if !self.chosen[at] && time == self.times[at] {
@@ -111,7 +111,7 @@ impl Race {
     }
 }
 
-/// A time as what is sorted; never NaN.
+/// An ordered time; never NaN.
 #[derive(PartialEq)]
 struct OrderedTime(f64);
 
@@ -135,7 +135,7 @@ mod tests {
     use grpo_data::{CounterRng, Purpose};
     use std::collections::BTreeMap;
 
-    /// The probability of each set of `target` places, drawn one by one by their weights: all orders are summed up.
+    /// Computes the probability of each set of `target` positions, summed over all orders.
     fn exact(
         chosen: &[bool],
         target: usize,
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// 20,000 draws of each case against the exact probabilities, with bounds of five standard errors.
+    /// 20,000 draws per case, compared with the exact probabilities within five standard errors.
     #[test]
     fn sticky_places_are_drawn_one_by_one_by_their_weights() {
         let rng = CounterRng::new(9, Purpose::Masking);

@@ -1,8 +1,8 @@
-//! Random numbers of one masked text.
+//! Random numbers of a masked text.
 
 use grpo_data::CounterRng;
 
-/// What a random number of a masked text decides. The discriminants decide results: they are never renumbered.
+/// The purpose of a random number. The discriminants affect results and must never change.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Draw {
@@ -18,7 +18,7 @@ pub(crate) enum Draw {
     Offset = 10,
 }
 
-/// The generator of one masked text, at one of the attempts to make it.
+/// The generator of an attempt to mask a text.
 #[derive(Clone, Copy)]
 pub(crate) struct Draws {
     pub(crate) rng: CounterRng,
@@ -34,7 +34,7 @@ impl Draws {
         self.rng.below(self.counter(what, at), bound as u64) as usize
     }
 
-    /// A number between two others.
+    /// Returns a number between two others.
     pub(crate) fn between(&self, what: Draw, least: f64, most: f64) -> f64 {
         least + (most - least) * self.uniform(what, 0)
     }

@@ -1,12 +1,13 @@
-//! Lines that are replaced by lines from elsewhere.
+//! Replacement of lines by other lines.
 
 use super::{Draw, Draws, part_of};
 use crate::PassageOptions;
 use crate::passages::Lines;
 
-/// `passage` with a part of its lines replaced, at least one, and where what is not its own stands.
+/// Replaces a fraction of the lines of `passage`, at least one, and returns which characters are
+/// new.
 ///
-/// A line is never replaced by one that says the same. A passage that gets too long loses its tail.
+/// A line is never replaced by an equal one. A passage that becomes too long is truncated.
 pub(super) fn replace(
     passage: &[u32],
     part: f64,
@@ -14,7 +15,7 @@ pub(super) fn replace(
     options: &PassageOptions,
     draws: &Draws,
 ) -> (Vec<u32>, Vec<bool>) {
-    // Every line of a passage ends as its last one does.
+    // Every line of a passage has the same end.
     let end = passage[passage.len() - 1];
     let lines: Vec<&[u32]> = passage.split_inclusive(|id| *id == end).collect();
     let count = part_of(lines.len(), part).max(1);
@@ -30,7 +31,7 @@ pub(super) fn replace(
     (ids, is_foreign)
 }
 
-/// `count` of `len` things, each set of them equally likely (Floyd's algorithm).
+/// Chooses `count` of `len` items, each set with equal probability (Floyd's algorithm).
 fn some_of(len: usize, count: usize, draws: &Draws) -> Vec<bool> {
     let mut chosen = vec![false; len];
     for last in len - count..len {
@@ -41,7 +42,7 @@ fn some_of(len: usize, count: usize, draws: &Draws) -> Vec<bool> {
     chosen
 }
 
-/// A line that is not `line`, from a random one on; `None` where all are the same.
+/// Returns a line other than `line`, starting at a random one; `None` if all are equal.
 fn another<'a>(
     line: &[u32],
     split: &'a Lines,

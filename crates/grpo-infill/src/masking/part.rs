@@ -1,8 +1,9 @@
-//! A ratio of a whole number.
+//! Fractions of counts.
 
-/// How many of `len` things the part `ratio` of them is, rounded down, and at most all of them.
+/// Returns the fraction `ratio` of `len`, rounded down.
 ///
-/// 0.29 · 100 is 28.999999999999996 in floating point, and not 28 things: what is off by no more than 1e-9 is a rounding.
+/// 0.29 · 100 is 28.999999999999996 in floating point but must give 29, so errors of up to 1e-9 are
+/// ignored.
 pub(crate) fn part_of(len: usize, ratio: f64) -> usize {
     ((len as f64 * ratio + 1e-9) as usize).min(len)
 }
@@ -26,7 +27,7 @@ mod tests {
         }
     }
 
-    /// Whole hundredths of whole hundreds, in whole numbers.
+    /// Whole hundredths of whole hundreds.
     #[test]
     fn hundredths_are_exact() {
         for hundredths in 0..=100 {

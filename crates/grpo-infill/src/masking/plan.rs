@@ -1,10 +1,10 @@
-//! The stages of a masking, checked.
+//! Masking plans.
 
 use super::Masking;
 use grpo_data::DataError;
 use serde::{Deserialize, Serialize};
 
-/// A list of stages that are mixed evenly, and what stands at the places that they choose.
+/// A list of evenly mixed stages, and the corruption of chosen positions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "PlanKeys", into = "PlanKeys")]
 pub struct MaskingPlan {
@@ -12,19 +12,19 @@ pub struct MaskingPlan {
     corruption: Corruption,
 }
 
-/// What stands at places that [`Masking::Random`] or [`Masking::Sticky`] chose.
+/// What replaces the characters chosen by [`Masking::Random`] or [`Masking::Sticky`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Corruption {
     /// MASK.
     #[default]
     None,
-    /// MASK at 80 %, a random character at 10 %, the true one at 10 % (Devlin et al. 2019, "BERT", section 3.1). For
-    /// pre-training alone: what is no blank cannot be filled.
+    /// MASK for 80 %, a random character for 10 %, the true one for 10 % (Devlin et al. 2019,
+    /// "BERT", section 3.1). For pre-training only, because only blanks can be filled.
     Bert,
 }
 
-/// Lists of stages with a name.
+/// Named lists of stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MaskingPreset {
@@ -36,7 +36,7 @@ pub enum MaskingPreset {
     SpanAndLines,
 }
 
-/// As it is written: one of `preset` and `stages`.
+/// The keys of a configuration: one of `preset` and `stages`.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlanKeys {
@@ -49,10 +49,10 @@ struct PlanKeys {
 }
 
 impl MaskingPlan {
-    /// Stages of one's own.
+    /// Creates a plan from stages.
     ///
     /// # Errors
-    /// There are none, or a number is outside its range.
+    /// Returns an error if there are none or a number is out of range.
     pub fn new(stages: Vec<Masking>, corruption: Corruption) -> Result<Self, DataError> {
         if stages.is_empty() {
             return Err(DataError::setting("stages", "an empty list", "at least one stage"));
@@ -63,13 +63,13 @@ impl MaskingPlan {
         Ok(Self { stages, corruption })
     }
 
-    /// Stages with a name.
+    /// Creates a plan from a preset.
     pub fn preset(preset: MaskingPreset, corruption: Corruption) -> Self {
         Self { stages: preset.stages(), corruption }
     }
 
-    /// The same stages as data for a judge: pure MASK, to be filled, and sticky ratios drawn anew for each passage, so that
-    /// there are all degrees of corruption.
+    /// Adapts the plan for judges: only MASK, to be filled, and sticky ratios drawn for each
+    /// passage, so that all degrees of corruption occur.
     #[must_use]
     pub fn for_judge(mut self) -> Self {
         self.corruption = Corruption::None;
@@ -81,20 +81,21 @@ impl MaskingPlan {
         self
     }
 
-    /// The stages; at least one.
+    /// Returns the stages, at least one.
     pub fn stages(&self) -> &[Masking] {
         &self.stages
     }
 
-    /// What stands at chosen places.
+    /// Returns the corruption.
     pub fn corruption(&self) -> Corruption {
         self.corruption
     }
 
-    /// Whether MASK stands at each target and the truth everywhere else. Nothing else can be sampled at and rewarded.
+    /// Checks that every target is MASK and everything else is unchanged, as sampling and rewards
+    /// require.
     ///
     /// # Errors
-    /// It is not so; the message says why.
+    /// Returns the reason if not.
     pub fn check_pure(&self) -> Result<(), DataError> {
         let not = |reason: &str, remedy| {
             Err(DataError::Invalid(format!(

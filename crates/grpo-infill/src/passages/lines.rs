@@ -1,4 +1,4 @@
-//! Lines as ids, and where passages begin among them.
+//! Lines as ids, and the positions at which passages begin.
 
 use super::options::{PassageOptions, PassageReport, PassageUnit};
 use super::source::Source;
@@ -7,27 +7,27 @@ use grpo_data::DataError;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A line that is kept.
+/// A kept line.
 pub(super) struct Kept<'a> {
-    /// With its end, where passages have line ends.
+    /// With its end, if passages have line ends.
     pub(super) text: &'a str,
-    /// Where it stands in the file, counted from 1.
+    /// Its number in the file, from 1.
     number: u64,
     /// Whether a passage can begin with it.
     begins: bool,
 }
 
-/// Lines as ids, one behind another.
+/// Concatenated lines as ids.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     pub(super) ids: Vec<u32>,
-    /// Where each line begins in [`Self::ids`], and behind them where the last one ends.
+    /// Start of each line in [`Self::ids`], and the end of the last.
     bounds: Vec<usize>,
-    /// The lines that a passage can begin with; increasing.
+    /// Indices of lines with which a passage can begin, increasing.
     beginnings: Vec<usize>,
 }
 
-/// The lines of a text that passages are made of.
+/// Returns the lines of a text that passages use.
 pub(super) fn kept<'a>(
     source: &'a Source,
     options: &PassageOptions,
@@ -73,7 +73,7 @@ impl Lines {
         Ok(lines)
     }
 
-    /// What is to train on, and what is held out; neither without a passage.
+    /// Splits the lines for training and validation; each split has a passage.
     pub(super) fn split(
         mut self,
         options: &PassageOptions,
@@ -108,7 +108,7 @@ impl Lines {
         if options.unit == PassageUnit::Lines && self.ids.len() < length {
             return Err(short("whole", self.ids.len()));
         }
-        // At a line that can begin a passage, with one of them at least on each side.
+        // At a line that can begin a passage, with at least one on each side.
         let at = part(self.beginnings.len()).clamp(1, self.beginnings.len() - 1);
         let line = self.beginnings[at];
         let cut = self.bounds[line];
@@ -121,7 +121,7 @@ impl Lines {
         Ok((self, rest))
     }
 
-    /// How many places a passage can begin at.
+    /// Returns the number of positions at which a passage can begin.
     pub(crate) fn places(&self, options: &PassageOptions) -> usize {
         match options.unit {
             PassageUnit::Lines | PassageUnit::Line => self.beginnings.len(),
@@ -129,7 +129,7 @@ impl Lines {
         }
     }
 
-    /// The passage that begins at one of [`Self::places`].
+    /// Returns the passage at one of [`Self::places`].
     pub(super) fn passage(&self, place: usize, options: &PassageOptions) -> Vec<u32> {
         let length = options.length;
         match options.unit {
@@ -148,7 +148,7 @@ impl Lines {
         }
     }
 
-    /// The line, with its end if passages have line ends, at one of [`Self::places`].
+    /// Returns the line at one of [`Self::places`], with its end if passages have line ends.
     pub(crate) fn line(&self, place: usize) -> &[u32] {
         let line = self.beginnings[place];
         &self.ids[self.bounds[line]..self.bounds[line + 1]]

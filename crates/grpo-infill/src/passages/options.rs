@@ -1,60 +1,63 @@
-//! What of a file becomes passages, and what was left out.
+//! Options of passages, and reports.
 
 use clap::ValueEnum;
 use grpo_data::DataError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What of a text is one passage.
+/// The unit of a passage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum PassageUnit {
-    /// From the beginning of a random line on, whole lines with their ends while they fit. A line that does not fit is
-    /// cut and gets its end back. No passage begins with a line of fewer than two characters, blanks around it not counted.
+    /// Whole lines with their ends from a random line on, as many as fit. A line that does not fit
+    /// is truncated and gets its end back. No passage begins with a line of fewer than two
+    /// non-blank characters.
     #[default]
     #[value(help = "Whole lines, while they fit")]
     Lines,
-    /// One line each, without its end, as in a file of molecules. A line that does not fit is left out, since split a
-    /// molecule is no molecule; so are lines of fewer than two characters and lines that stood there before.
+    /// A line without its end, as in a file of molecules. Lines that do not fit are dropped,
+    /// because part of a molecule is not a molecule; so are lines of fewer than two characters and
+    /// duplicates.
     #[value(help = "One line, as in a file of molecules")]
     Line,
-    /// Exactly `length` characters from anywhere.
+    /// Exactly `length` characters from any position.
     #[value(help = "As many characters as fit, from anywhere")]
     Window,
 }
 
-/// What of a file becomes passages.
+/// Options of passages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PassageOptions {
-    /// The most characters of a passage; at least 2.
+    /// Largest number of characters of a passage; at least 2.
     pub length: usize,
-    /// What a passage is.
+    /// The unit of a passage.
     pub unit: PassageUnit,
-    /// The part that is held out for validation: the end of the file. Between 0 and 1, and neither.
+    /// Fraction at the end of the file that is held out for validation, strictly between 0 and 1.
     pub validation_fraction: f64,
 }
 
-/// What was read, kept and left out.
+/// Report on a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassageReport {
-    /// Characters of all that was kept.
+    /// Number of kept characters.
     pub characters: u64,
     /// Lines, or rows of a file of molecules.
     pub lines: u64,
-    /// Passages can begin so many places (lines, or characters of a window) of the training split …
+    /// Number of positions (lines, or characters of a window) at which a training passage can
+    /// begin.
     pub train: u64,
-    /// … and of the other.
+    /// The same for validation passages.
     pub validation: u64,
-    /// Lines left out because they have fewer than two characters.
+    /// Lines dropped because they have fewer than two characters.
     pub too_short: u64,
-    /// Lines left out because they are longer than a passage.
+    /// Lines dropped because they are longer than a passage.
     pub too_long: u64,
-    /// Lines left out because they stood there before.
+    /// Lines dropped because they are duplicates.
     pub duplicates: u64,
 }
 
 impl PassageUnit {
-    /// As it is written in a configuration.
+    /// Returns the name in configurations.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lines => "lines",
@@ -79,7 +82,7 @@ impl PassageOptions {
 }
 
 impl fmt::Display for PassageReport {
-    /// One sentence of counts; those that are 0 are left out.
+    /// Writes a sentence of counts, without those that are 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

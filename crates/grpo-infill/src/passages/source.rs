@@ -1,4 +1,4 @@
-//! The text of a file, whatever the file is.
+//! The text of a file of any supported kind.
 
 use grpo_data::{DataError, FileOrigin, read_text_file};
 use grpo_molecules::{MoleculeReader, ReadOptions};
@@ -7,7 +7,7 @@ use std::path::Path;
 /// A text with `\n` as its only line end.
 pub(super) struct Source {
     pub(super) text: String,
-    /// The line of the file that each line of the text stands on, counted from 1, where that is not its own number.
+    /// File line, from 1, of each line of the text, if they differ.
     numbers: Option<Vec<u64>>,
 }
 
@@ -30,7 +30,7 @@ impl Source {
         Self { text, numbers: None }
     }
 
-    /// The molecules alone, one a line: not their names, nor the other columns.
+    /// Reads molecules only, one per line, without names and other columns.
     fn from_molecules(path: &Path) -> Result<Self, DataError> {
         let (mut text, mut numbers) = (String::new(), Vec::new());
         for record in MoleculeReader::open(path, &ReadOptions::default())? {
@@ -42,14 +42,14 @@ impl Source {
         Ok(Self { text, numbers: Some(numbers) })
     }
 
-    /// Gives the last line an end where it has none.
+    /// Adds a missing end to the last line.
     pub(super) fn end_last_line(&mut self) {
         if !self.text.ends_with('\n') {
             self.text.push('\n');
         }
     }
 
-    /// The line of the file, counted from 1, that line `index` of the text stands on, counted from 0.
+    /// Returns the file line, from 1, of line `index`, from 0.
     pub(super) fn number(&self, index: usize) -> u64 {
         self.numbers.as_ref().map_or(index as u64 + 1, |numbers| numbers[index])
     }

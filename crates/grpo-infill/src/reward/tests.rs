@@ -46,7 +46,7 @@ fn fields(text: &str, blanked: &str) -> Map<String, Value> {
 }
 
 fn sample(text: &str, blanked: &str, filled: &str) -> RewardInput {
-    RewardInput { text: filled.to_owned(), fields: fields(text, blanked) }
+    RewardInput { text: filled.to_owned(), fields: fields(text, blanked), ..RewardInput::default() }
 }
 
 fn part(outcome: &Outcome, name: &str) -> f64 {
@@ -195,7 +195,7 @@ fn prompts_that_no_filling_of_can_be_judged_are_refused() {
     assert_eq!(check(Map::new()), "the prompt's record has no field 'text'");
     let mut only = fields("abc", "ab␣");
     only.insert(BLANKED.to_owned(), 3.into());
-    assert_eq!(check(only), "the field 'blanked' of the prompt's record is no text");
+    assert_eq!(check(only), "the field 'blanked' of the prompt's record is not a text");
     assert_eq!(check(fields("abc", "abc")), "the field 'blanked' has no blank (␣)");
     assert!(check(fields("abcabcabc", "abcabcab␣")).starts_with("the text has 9 characters"));
     // The first judge knows it, the second does not.
@@ -232,7 +232,7 @@ fn folders_that_hold_no_judge_are_refused() {
     let molgpt = ModelConfig::molgpt(&grpo_model::MolGptConfig::new(6, 8, 1, 2, 8)).unwrap();
     let molgpt = model_folder(molgpt, Codec::of_ids(Default::default()), 1);
     for (folder, family) in [(&infiller, "infiller"), (&molgpt, "molgpt")] {
-        let expected = format!("is no judge: its model is of the family {family}, and a judge");
+        let expected = format!("is not a judge: its model is of the family {family}, and a judge");
         let as_first = refusal(&infill(folder.path(), None, [1.0, 0.0]));
         assert!(as_first.starts_with("reward.judge: ") && as_first.contains(&expected));
         let as_second = refusal(&infill(good.path(), Some(folder.path()), [1.0, 0.0]));

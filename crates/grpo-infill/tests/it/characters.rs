@@ -41,7 +41,7 @@ fn a_blank_is_mask_and_mask_is_a_blank() {
 }
 
 #[test]
-fn an_unknown_character_is_named_with_its_place() {
+fn reports_the_position_of_an_unknown_character() {
     let characters = of("abc");
     let expect = |message: &str, character: &str, position: usize, text: &str| {
         assert_eq!(

@@ -77,7 +77,7 @@ fn no_row_of_a_batch_keeps_a_blank_and_nothing_else_changes() {
     }
 }
 
-/// The definition once more: ids, log-probabilities and iterations of one sample of a text.
+/// The definition again: ids, log-probabilities and iterations of one sample of a text.
 fn by_the_definition(
     settings: &DenoisingSettings,
     text: &Prompt,

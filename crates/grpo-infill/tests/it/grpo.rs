@@ -116,7 +116,7 @@ fn the_reward_reads_the_whole_text() {
     }
 }
 
-/// The text of a group is read once for all of it; alone, cut into other micro-batches, computed once more on the way
+/// The text of a group is read once for all of it; alone, cut into other micro-batches, computed again on the way
 /// back, the update is the same.
 #[test]
 fn shared_texts_and_micro_batches_change_nothing() {

@@ -175,7 +175,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_be_filled_is_refused() {
+fn refuses_texts_that_cannot_be_filled() {
     let refusal = |settings: InfillingSettings, longest| {
         Infilling::new(settings, &infiller(), longest).unwrap_err().to_string()
     };
@@ -213,7 +213,7 @@ fn what_cannot_be_filled_is_refused() {
     );
     assert_eq!(refused(&[MASK, 11]), "a prompt has the id 11, and the vocabulary has 11 tokens");
     assert!(refused(&[MASK; 25]).starts_with("a text of 25 characters does not fit"));
-    // The tape is left out by the type.
+    // The tape is dropped by the type.
     let on_tape = Transformer::random(
         &ModelConfig::infiller(&InfillerConfig::new(IDS, 24, 1, 2, 16)).unwrap(),
         1,

@@ -13,7 +13,7 @@ use grpo_train::TransferConfig;
 
 use crate::masked_lm::trained_infiller;
 use crate::models::{infiller, judge, passages, random, sizes, steps, stream};
-use crate::told::{self, Told};
+use crate::recorder::{self, Recorder};
 use crate::training::parameters;
 
 /// The infiller knows nothing, so that what it fills in is random.
@@ -37,7 +37,7 @@ fn config(of_steps: u64) -> JudgeConfig {
     }
 }
 
-fn run(config: &JudgeConfig, seed: u64) -> (Told<JudgeMeasures>, SequenceScorer) {
+fn run(config: &JudgeConfig, seed: u64) -> (Recorder<JudgeMeasures>, SequenceScorer) {
     let passages = passages(12);
     run_from(judge(&passages, 1), config, seed)
 }
@@ -46,22 +46,22 @@ fn run_from(
     judge: SequenceScorer,
     config: &JudgeConfig,
     seed: u64,
-) -> (Told<JudgeMeasures>, SequenceScorer) {
+) -> (Recorder<JudgeMeasures>, SequenceScorer) {
     let data = data(&passages(12));
-    let (told, trained, _) = told::run(JudgeObjective::trainer(judge, &data, config, seed));
-    (told, trained)
+    let (recorder, trained, _) = recorder::run(JudgeObjective::trainer(judge, &data, config, seed));
+    (recorder, trained)
 }
 
 #[test]
-fn random_characters_are_told_from_a_text() {
+fn distinguishes_random_characters_from_text() {
     let passages = passages(12);
     // It begins with what another infiller learned of the text.
     let sizes = ModelConfig::sequence_scorer(&sizes(&passages, false)).unwrap();
     let trunk = trained_infiller(&passages, 300);
     let device = Device::flex().autodiff();
     let judge = SequenceScorer::from_trunk(&sizes, &trunk, 1, &device).unwrap();
-    let (told, judge) = run_from(judge, &config(400), 1);
-    let last = told.last();
+    let (recorder, judge) = run_from(judge, &config(400), 1);
+    let last = recorder.last();
     // Of four characters a random one is right now and then, and of twelve places a part is a rough measure.
     assert!(last.spearman > 0.65 && last.pearson > 0.65, "{last:?}");
     assert!(last.zero_p90 < 0.1, "{last:?}");
@@ -72,7 +72,7 @@ fn random_characters_are_told_from_a_text() {
 }
 
 #[test]
-fn a_gate_looks_at_both_figures() {
+fn the_gate_checks_both_measures() {
     let good = JudgeMeasures {
         eval_loss: 0.01,
         zero_mean: 0.02,
@@ -103,27 +103,27 @@ fn a_judge_that_passes_is_better_than_one_that_does_not() {
     let others = looks().map(|look| look.zero_p90).filter(|&other| other < smallest.zero_p90);
     let max_zero_p90 = others.fold(0.0, f64::max);
     let all_alike = JudgeGate { max_zero_p90, min_spearman: -1.0 };
-    let told = run(all_alike);
+    let recorder = run(all_alike);
     let mut best: Option<(bool, f64)> = None;
-    for look in &told.validations {
+    for look in &recorder.validations {
         let own = (!all_alike.passes(&look.measures), look.measures.eval_loss);
         let is_best = best.is_none_or(|best| own < best);
-        assert_eq!(look.best, is_best, "{:?}", told.validations);
+        assert_eq!(look.best, is_best, "{:?}", recorder.validations);
         best = if is_best { Some(own) } else { best };
     }
-    let passing = told.validations.iter().map(|look| all_alike.passes(&look.measures));
+    let passing = recorder.validations.iter().map(|look| all_alike.passes(&look.measures));
     let kinds: std::collections::BTreeSet<bool> = passing.collect();
-    assert_eq!(kinds, [false, true].into(), "looks of both kinds: {:?}", told.validations);
+    assert_eq!(kinds, [false, true].into(), "looks of both kinds: {:?}", recorder.validations);
 }
 
 /// The best of many looks is chosen for what it is on their texts; the report is of others, always the same.
 #[test]
-fn a_report_is_of_texts_that_no_look_was_at() {
+fn the_report_uses_texts_of_no_validation() {
     let passages = passages(12);
     let config = config(20);
-    let (told, judge) = run(&config, 1);
+    let (recorder, judge) = run(&config, 1);
     let measured = |seed| measure_judge(&judge, &data(&passages), &config, seed).unwrap();
-    let (first, look) = (measured(1), told.last());
+    let (first, look) = (measured(1), recorder.last());
     assert_eq!(first, measured(1));
     assert_ne!(first, measured(2));
     assert_ne!(first.zero_mean, look.zero_mean, "natural texts are others");
@@ -144,8 +144,8 @@ fn everything(of_steps: u64) -> JudgeConfig {
 fn equal_seeds_give_equal_judges() {
     let run = |seed, threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let (told, trained) = pool.install(|| run(&everything(5), seed));
-        (told.losses(), parameters(trained.model()))
+        let (recorder, trained) = pool.install(|| run(&everything(5), seed));
+        (recorder.losses(), parameters(trained.model()))
     };
     let first = run(1, 1);
     assert_eq!(first, run(1, 2));
@@ -194,5 +194,7 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
     let mut config = everything(6);
     config.steps.eval_every = 2;
     let trainer = || JudgeObjective::trainer(model.clone(), &data, &config, 1).unwrap();
-    told::check_resumed(trainer, &[1, 4], SequenceScorer::clone, |judge| parameters(judge.model()));
+    recorder::check_resumed(trainer, &[1, 4], SequenceScorer::clone, |judge| {
+        parameters(judge.model())
+    });
 }

@@ -15,10 +15,10 @@ mod neighbours;
 #[path = "../../../grpo-train/tests/it/oracle.rs"]
 mod oracle;
 mod passages;
+#[path = "../../../grpo-train/tests/it/recorder.rs"]
+mod recorder;
 mod support;
 mod texts;
-#[path = "../../../grpo-train/tests/it/told.rs"]
-mod told;
 #[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
 #[path = "../../../grpo-train/tests/it/support.rs"]
 mod training;

@@ -10,7 +10,7 @@ use grpo_model::Transformer;
 use grpo_train::TransferConfig;
 
 use crate::models::{infiller, passages, random, steps, stream};
-use crate::told::{self, Told};
+use crate::recorder::{self, Recorder};
 use crate::training::parameters;
 
 fn data(passages: &Arc<Passages>) -> MaskedData {
@@ -36,12 +36,12 @@ fn run(
     model: Transformer,
     config: &MaskedLmConfig,
     seed: u64,
-) -> (Told<MaskedLmMeasures>, Transformer) {
+) -> (Recorder<MaskedLmMeasures>, Transformer) {
     let passages = passages(12);
     let data = data(&passages);
-    let (told, trained, _) =
-        told::run(MaskedLmObjective::trainer(model, &data, None, config, seed));
-    (told, trained)
+    let (recorder, trained, _) =
+        recorder::run(MaskedLmObjective::trainer(model, &data, None, config, seed));
+    (recorder, trained)
 }
 
 /// An infiller that knows the text of `passages`.
@@ -52,13 +52,13 @@ pub(crate) fn trained_infiller(passages: &Arc<Passages>, of_steps: u64) -> Trans
 #[test]
 fn a_text_without_a_choice_is_learned() {
     let passages = passages(12);
-    let (told, _) = run(infiller(&passages, false), &config(350), 1);
+    let (recorder, _) = run(infiller(&passages, false), &config(350), 1);
     let equal_shares = (passages.characters().base_len() as f64).ln();
-    let first = told.losses()[0];
+    let first = recorder.losses()[0];
     assert!((first - equal_shares).abs() < 0.1, "{first}, not {equal_shares}");
-    let last = told.last();
+    let last = recorder.last();
     assert!(last.eval_loss < 0.15 && last.eval_accuracy.unwrap() > 0.94, "{last:?}");
-    let train_steps: Vec<u64> = told.validations.iter().map(|look| look.train_step).collect();
+    let train_steps: Vec<u64> = recorder.validations.iter().map(|look| look.train_step).collect();
     assert_eq!(train_steps, [50, 100, 150, 200, 250, 300, 350]);
 }
 
@@ -81,8 +81,9 @@ fn equal_seeds_give_equal_models() {
     let passages = passages(12);
     let run = |seed, threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let (told, trained) = pool.install(|| run(infiller(&passages, true), &everything(6), seed));
-        (told.losses(), parameters(&trained))
+        let (recorder, trained) =
+            pool.install(|| run(infiller(&passages, true), &everything(6), seed));
+        (recorder.losses(), parameters(&trained))
     };
     let first = run(1, 1);
     assert_eq!(first, run(1, 2));
@@ -107,8 +108,8 @@ fn micro_batches_decide_nothing_but_memory() {
 fn a_critic_learns_what_is_wrong() {
     let passages = passages(12);
     let config = MaskedLmConfig { critic: Some(CriticConfig::default()), ..config(150) };
-    let (told, _) = run(infiller(&passages, true), &config, 1);
-    let critic = |step: usize| told.steps[step].parts["critic_loss"];
+    let (recorder, _) = run(infiller(&passages, true), &config, 1);
+    let critic = |step: usize| recorder.steps[step].parts["critic_loss"];
     let near = std::f64::consts::LN_2;
     assert!((critic(0) - near).abs() < 0.1, "it knows nothing at first: {}", critic(0));
     assert!(critic(149) < 0.25, "{}", critic(149));
@@ -146,7 +147,7 @@ fn a_frozen_trunk_stays_until_its_step() {
 }
 
 #[test]
-fn settings_that_cannot_be_meant_are_refused() {
+fn refuses_contradictory_settings() {
     let passages = passages(12);
     let refuses = |config: &MaskedLmConfig, critic: bool, expected: &str| {
         let model = infiller(&passages, critic);
@@ -186,5 +187,5 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
     config.steps.eval_every = 2;
     let model = infiller(&passages, true);
     let trainer = || MaskedLmObjective::trainer(model.clone(), &data, None, &config, 1).unwrap();
-    told::check_resumed(trainer, &[2, 5], Transformer::clone, parameters);
+    recorder::check_resumed(trainer, &[2, 5], Transformer::clone, parameters);
 }

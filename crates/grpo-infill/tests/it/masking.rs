@@ -58,14 +58,14 @@ fn sticky_places_clump_or_keep_apart() {
     // Equal weights: 30 of 100 places begin 30 · 71 / 100 = 21.3 runs; a run's number deviates by about 2 a text.
     assert!((even - 21.3).abs() < 1.0, "{even}");
     assert!(clumps < 15.0 && apart > 25.0, "{clumps}, {apart}");
-    // Without a weight beside a chosen place all are isolated, as long as it goes.
+    // Without a weight next to a chosen place all are isolated, as long as it goes.
     assert_eq!(mean_runs(0.3, 0.0), 30.0);
     // Without a weight elsewhere there is one clump.
     assert_eq!(mean_runs(0.0, 1.0), 1.0);
 }
 
 #[test]
-fn a_sticky_ratio_that_is_drawn_anew_is_the_larger_of_two() {
+fn a_redrawn_sticky_ratio_is_the_larger_of_two() {
     let masking = Masking::Sticky { ratio: 0.8, p1: 0.2, p2: 0.3, redrawn: true };
     let texts = pure(masking, 100, 900);
     // The larger of two uniforms below 0.8 has the mean 2/3 · 0.8 and the deviation 0.8/√18; rounding up adds 0.005.
@@ -189,7 +189,7 @@ fn lines_are_replaced_by_other_lines_of_the_same_half() {
 }
 
 #[test]
-fn of_few_lines_one_is_replaced() {
+fn replaces_one_of_few_lines() {
     let plan = MaskingPlan::new(vec![line_masking(0.3, 0.3)], Corruption::None).unwrap();
     for text in stream(&passages(PassageUnit::Lines, 15), Split::Train, plan).batch(0, 30).unwrap()
     {
@@ -235,7 +235,7 @@ fn line_masking_needs_lines() {
     let plan = MaskingPlan::new(vec![line_masking(0.5, 0.5)], Corruption::None).unwrap();
     assert_eq!(
         stream(&same, Split::Train, plan).batch(0, 4).unwrap_err().to_string(),
-        "stage 0 of the masking, `line`, found no other line to put in in 1000 passages one after another: lines of this half are all alike; give a text with different lines, or take the stage out"
+        "stage 0 of the masking, `line`, found no other line to put in in 1000 passages one after another: lines of this split are all alike; give a text with different lines, or take the stage out"
     );
 }
 

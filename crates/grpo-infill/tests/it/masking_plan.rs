@@ -57,7 +57,7 @@ fn a_plan_is_a_preset_or_a_list_of_stages() {
     let parse = |json: &str| serde_json::from_str::<MaskingPlan>(json).map_err(|e| e.to_string());
     let complex = parse(r#"{"preset": "complex"}"#).unwrap();
     assert_eq!(complex, MaskingPlan::preset(MaskingPreset::Complex, Corruption::None));
-    // What is written beside a run reads back as the same.
+    // What is written next to a run reads back as the same.
     let bert = MaskingPlan::preset(MaskingPreset::SpanAndLines, Corruption::Bert);
     assert_eq!(parse(&serde_json::to_string(&bert).unwrap()).unwrap(), bert);
     let random = parse(r#"{"stages": [{"type": "random", "max_ratio": 0.5}]}"#).unwrap();

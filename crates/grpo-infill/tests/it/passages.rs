@@ -42,7 +42,7 @@ fn passages_of_a_line_are_lines_that_fit_each_once() {
     let passages = read(text, &options(PassageUnit::Line, 5)).unwrap();
     assert_eq!(drawn(&passages, Split::Train, 100), texts(["CCO", "CN", "CCN", "CCCCC"]));
     assert_eq!(drawn(&passages, Split::Validation, 20), texts(["NN"]));
-    // What is left out is counted, and neither it nor a line end is in the vocabulary.
+    // What is dropped is counted, and neither it nor a line end is in the vocabulary.
     assert_eq!(passages.characters().characters(), ['C', 'N', 'O']);
     assert_eq!(
         passages.report().to_string(),
@@ -93,7 +93,7 @@ fn texts_and_files_of_molecules_are_read_plain_and_compressed() {
 }
 
 #[test]
-fn a_character_that_the_model_lacks_is_named_with_its_line() {
+fn reports_an_unknown_character_with_its_line() {
     let known = Characters::from_texts(["CNO"]).unwrap();
     let check = |name: &str, text: &str, expect: &str| {
         let folder = tempfile::tempdir().unwrap();

@@ -1,23 +1,23 @@
-//! The settings of a step of AdamW, and the factors that it makes of them.
+//! Settings of an AdamW step, and derived factors.
 
-/// A step of AdamW, the same for every element of a tensor.
+/// Settings of an AdamW step, equal for every element of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// What the step is multiplied by, and the decay too.
+    /// Learning rate.
     pub learning_rate: f64,
-    /// Decay of the two moments.
+    /// Decay rates of the two moments.
     pub betas: [f64; 2],
     /// Added to the root of the second moment.
     pub epsilon: f64,
-    /// Weight decay, decoupled from the gradient.
+    /// Decoupled weight decay.
     pub weight_decay: f64,
-    /// Steps that the moments have seen with this one: the first is 1.
+    /// Step number, from 1.
     pub step: u32,
-    /// What the gradient is multiplied by first: the factor of clipping.
+    /// Factor of the gradient, from clipping.
     pub gradient_scale: f64,
 }
 
-/// What the elements are multiplied by, rounded once.
+/// Factors of elements, rounded once.
 pub(crate) struct Factors {
     pub(crate) gradient: f32,
     /// β and 1 − β of each moment.

@@ -1,4 +1,4 @@
-//! Attention over sequences that are padded to one length.
+//! Attention with padded sequences.
 
 use burn::tensor::{Int, Tensor, TensorData};
 
@@ -6,9 +6,9 @@ use crate::attention_softmax::attention_softmax;
 use crate::packing::{Heads, Packing};
 use crate::visible::Visible;
 
-/// [`attention`](crate::attention()) by padding the sequences on the left: the oracle of the fused version, the path of every
-/// other backend and that of dropout. `on_weights` is what happens to the weights `[sequences, heads, queries, keys]`
-/// before they are used.
+/// Computes [`attention`](crate::attention()) with left padding: the oracle of the fused version,
+/// and the implementation for other backends and for dropout. `on_weights` transforms the attention
+/// weights `[sequences, heads, queries, keys]`.
 pub fn padded_attention(
     query: Tensor<2>,
     keys: Tensor<2>,
@@ -29,7 +29,7 @@ pub fn padded_attention(
     let values = split(values, &padded.key_rows, all, kv_heads);
     let visible = if packing.is_causal() { Visible::causal() } else { Visible::all() };
     let tokens: Vec<_> = padded.starts.iter().map(|&start| start..all).collect();
-    // The heads that share keys are neighbours: as more rows of one product, keys need no copies.
+    // Heads that share keys are adjacent, so they become rows of one product without copying keys.
     let rows = heads / kv_heads * queries;
     let grouped = query.reshape([batch, kv_heads, rows, width]);
     let scores = grouped.matmul(keys.swap_dims(2, 3)).reshape([batch, heads, queries, all]);
@@ -39,17 +39,18 @@ pub fn padded_attention(
     take(mixed.swap_dims(1, 2).reshape([batch * queries, heads * width]), &padded.own_rows)
 }
 
-/// Where rows go when packed sequences are padded on the left.
+/// Indices of rows in left-padded sequences.
 struct Padded {
-    /// Columns of the longest sequence's own tokens, and of those with what it continues.
+    /// Columns of the longest sequence, without and with the sequence that it continues.
     queries: usize,
     keys: usize,
-    /// For each place `[sequences · queries]` and `[sequences · keys]` a row; any row will do for padding.
+    /// The row at each position `[sequences · queries]` and `[sequences · keys]`; any row for
+    /// padding.
     query_rows: Vec<i32>,
     key_rows: Vec<i32>,
     /// The column of the first key of each sequence.
     starts: Vec<usize>,
-    /// For each row its place among the queries.
+    /// Position of each row among the queries.
     own_rows: Vec<i32>,
 }
 
@@ -82,7 +83,7 @@ impl Padded {
     }
 }
 
-/// The rows `rows` of `x`; `x` itself where that is all of it.
+/// Selects the rows `rows` of `x`; `x` itself if that is all of it.
 fn take(x: Tensor<2>, rows: &[i32]) -> Tensor<2> {
     if x.dims()[0] == rows.len() && rows.iter().zip(0..).all(|(&row, place)| row == place) {
         return x;

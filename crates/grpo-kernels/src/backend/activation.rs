@@ -97,9 +97,10 @@ fn gelu_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
     }
 }
 
-/// `(Φ(x), e^{−x²/2})`: both halves of the derivative from one exponential.
+/// Computes `(Φ(x), e^{−x²/2})` from one exponential.
 ///
-/// Φ by Abramowitz & Stegun 7.1.26, whose absolute error is below 1.5e-7: the resolution of `f32` at 1.
+/// Φ by Abramowitz & Stegun 7.1.26, with an absolute error below 1.5e-7, the resolution of `f32` at
+/// 1.
 #[inline(always)]
 #[expect(
     clippy::excessive_precision,
@@ -122,7 +123,7 @@ fn cdf_and_gauss(x: f32) -> (f32, f32) {
 fn gelu_tanh_forward(x: &[f32], y: &mut [f32]) {
     for (y, &x) in y.iter_mut().zip(x) {
         let (near, gate, _) = gate(x);
-        // Below −10 the gate stays at its value there, which is 0 but for 1e-38.
+        // Below −10 the gate is constant, 0 up to 1e-38.
         *y = x.max(near) * gate;
     }
 }
@@ -140,8 +141,8 @@ fn gelu_tanh_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
 const TWO_SQRT_2_OVER_PI: f32 = 1.595_769;
 const CUBIC: f32 = 0.044_715;
 
-/// `x` held within ±10, where the gate is 0 or 1 already and nothing overflows, and there `σ(2u)` and
-/// `1 − σ(2u)`.
+/// Returns `x` limited to ±10, where the gate has reached 0 or 1 and nothing overflows, and there
+/// `σ(2u)` and `1 − σ(2u)`.
 #[inline(always)]
 fn gate(x: f32) -> (f32, f32, f32) {
     let near = x.clamp(-10.0, 10.0);
@@ -154,7 +155,7 @@ fn gate(x: f32) -> (f32, f32, f32) {
 fn swiglu_forward(gate: &[f32], up: &[f32], y: &mut [f32]) {
     for ((y, &gate), &up) in y.iter_mut().zip(gate).zip(up) {
         let (sigmoid, _) = simd::sigmoid(gate);
-        // The smallest σ there is would still be something beside a very large gate.
+        // Even the smallest σ would matter next to a very large gate.
         *y = gate.max(LEAST) * sigmoid * up;
     }
 }
@@ -171,5 +172,5 @@ fn swiglu_backward(gate: &[f32], up: &[f32], dy: &[f32], dgate: &mut [f32], dup:
     }
 }
 
-/// Where `g · σ(g)` is 0 but for 1e-36.
+/// At this value `g · σ(g)` is 0 up to 1e-36.
 const LEAST: f32 = -87.0;

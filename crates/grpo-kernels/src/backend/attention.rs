@@ -1,4 +1,4 @@
-//! Attention over packed sequences: its tasks.
+//! Tasks of attention over packed sequences.
 
 mod part;
 mod tiles;
@@ -13,7 +13,7 @@ use crate::tape::Operation;
 use crate::{Heads, Packing};
 use part::{Columns, Gradients, Inputs, NORMALIZERS, Part, Upstream, backward, forward};
 
-/// What attention is besides its matrices.
+/// Settings of attention.
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
     pub(crate) heads: Heads,
@@ -29,10 +29,10 @@ pub(crate) fn joint_attention(inputs: Tensor<2>, of: Attention) -> Tensor<2> {
     unary(of, inputs)
 }
 
-/// Queries of one task. The results do not depend on it but, in the gradients of keys and values, by rounding.
+/// Queries per task. Only the gradients of keys and values depend on it, by rounding.
 const QUERIES: usize = 128;
 
-/// Of queries, keys and values, or of all three in one matrix.
+/// Attention of queries, keys and values, or of all three in one matrix.
 impl<const N: usize> Operation<Flex, N> for Attention {
     type Saved = Saved<N>;
 
@@ -76,14 +76,14 @@ impl<const N: usize> Operation<Flex, N> for Attention {
                 parts(&self.packing, members.iter().map(|(index, _)| *index))
                     .flat_map(|part| (0..self.heads.kv_heads).map(move |head| (part.clone(), head)))
                     .collect();
-            // The gradients of a task are of all keys that it sees: those of a few tasks at a time, so that memory
-            // grows with the length and not with its square.
+            // The gradients of a task cover all keys that it sees. Only a few tasks run at a time,
+            // so that memory grows linearly with the length.
             for tasks in tasks.chunks(2 * rayon::current_num_threads()) {
                 let of_tasks: Vec<Gradients> = tasks
                     .par_iter()
                     .map(|(part, kv_head)| backward(&inputs, part, *kv_head, &upstream))
                     .collect();
-                // In the order of all tasks, whatever the number of threads.
+                // In task order, regardless of the number of threads.
                 for ((part, kv_head), gradients) in tasks.iter().zip(&of_tasks) {
                     add(&mut members, part, *kv_head, gradients);
                 }
@@ -93,16 +93,16 @@ impl<const N: usize> Operation<Flex, N> for Attention {
     }
 }
 
-/// What the backward pass of attention needs.
+/// State saved for the backward pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Saved<const N: usize> {
     inputs: [FlexTensor; N],
     output: FlexTensor,
-    /// Of each query and head what its weights are normalised by.
+    /// Normalisers of each query and head.
     normalizers: FlexTensor,
 }
 
-/// The rows of each sequence in the gradient of each input, by families.
+/// Returns the rows of each sequence in the gradient of each input, by families.
 fn split_by_family<'a, const N: usize>(
     gradients: &'a mut [Vec<f32>; N],
     widths: &[usize; N],
@@ -122,7 +122,7 @@ fn split_by_family<'a, const N: usize>(
     families.map(|members| members.into_iter().filter_map(&mut take).collect()).collect()
 }
 
-/// The parts of sequences, each of at most [`QUERIES`] queries.
+/// Splits sequences into parts of at most [`QUERIES`] queries.
 fn parts(packing: &Packing, sequences: impl Iterator<Item = usize>) -> impl Iterator<Item = Part> {
     sequences.flat_map(|sequence| {
         let own = packing.sequences()[sequence].rows.clone();
@@ -136,7 +136,8 @@ fn parts(packing: &Packing, sequences: impl Iterator<Item = usize>) -> impl Iter
     })
 }
 
-/// Sequences that see each other's keys: one that continues none, and those that continue it in their order.
+/// Returns groups of sequences that share keys: one that continues none, and its continuations in
+/// order.
 fn families(packing: &Packing) -> Vec<Vec<usize>> {
     let mut families: Vec<Vec<usize>> = vec![Vec::new(); packing.sequences().len()];
     for (index, sequence) in packing.sequences().iter().enumerate() {
@@ -146,7 +147,7 @@ fn families(packing: &Packing) -> Vec<Vec<usize>> {
     families
 }
 
-/// Adds what the queries of `part` give to the sequences of its family, of which the first is the one continued.
+/// Adds the gradients of `part` to the sequences of its family, whose first is the continued one.
 fn add(members: &mut [(usize, OfSequence<'_>)], part: &Part, kv_head: usize, of: &Gradients) {
     let place = members.iter().position(|(index, _)| *index == part.sequence);
     let place = place.expect("a task is of a member");
@@ -173,7 +174,7 @@ impl OfSequence<'_> {
         add_rows(rows, start + kv_head * group, values.chunks_exact(group), group);
     }
 
-    /// `which` is 1 for keys and 2 for values; rows behind the last one are padding.
+    /// `which` is 1 for keys and 2 for values; rows after the last are padding.
     fn add_keys(&mut self, which: usize, kv_head: usize, values: &[f32], padded: usize) {
         let width = self.heads.width;
         let (rows, stride, start) = self.columns(which);
@@ -181,7 +182,7 @@ impl OfSequence<'_> {
         add_rows(rows, start + kv_head * width, values.chunks_exact(padded), width);
     }
 
-    /// The matrix that queries, keys or values stand in, its columns, and the first one of theirs.
+    /// Returns the matrix of queries, keys or values, its number of columns, and the first column.
     fn columns(&mut self, which: usize) -> (&mut [f32], usize, usize) {
         let (queries, keys) = (self.heads.query_columns(), self.heads.key_columns());
         match &mut self.gradients[..] {
@@ -204,7 +205,7 @@ fn add_rows<'a, 'b>(
     }
 }
 
-/// A matrix whose rows may stand apart: a part of another one's columns needs no copy.
+/// A matrix with a row stride, so that part of another matrix's columns needs no copy.
 struct Rows {
     tensor: FlexTensor,
     columns: usize,

@@ -1,4 +1,4 @@
-//! Rows of a matrix by their numbers: threads over the rows that are written.
+//! Selects rows of a matrix, in parallel over output rows.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::tape::Operation;
 /// Rows that one task writes.
 const ROWS: usize = 8;
 
-/// All of `ids` are rows of the table.
+/// All `ids` must be rows of the table.
 pub(crate) fn gather_rows(table: Tensor<2>, ids: Arc<[usize]>) -> Tensor<2> {
     unary(GatherRows { ids }, table)
 }
@@ -59,7 +59,7 @@ impl Operation<Flex, 1> for GatherRows {
     }
 }
 
-/// The positions of each id in their order: those of id `i` are `positions[starts[i]..starts[i + 1]]`.
+/// The positions of each id in order: those of id `i` are `positions[starts[i]..starts[i + 1]]`.
 struct PositionsOfIds {
     positions: Vec<usize>,
     starts: Vec<usize>,

@@ -1,19 +1,19 @@
-//! Matrix products into memory that nobody has cleared.
+//! Matrix products into uninitialised memory.
 //!
-//! It is the `gemm` crate that computes, as it does behind Burn's own product on the CPU, with the same bits. Burn's product
-//! first makes a result of zeros, and then copies the zeros to aligned memory, in one thread: in a training step of a
-//! small model that was an eighth of the time (docs/LOG.md).
+//! They use the `gemm` crate, as Burn's own product on the CPU does, with the same bits. Burn's
+//! product first zeroes the result and copies it to aligned memory in one thread, which took an
+//! eighth of the time of a training step of a small model (docs/LOG.md).
 
 use burn::backend::flex::FlexTensor;
 use burn::tensor::TensorData;
 
-/// Multiplications from which threads take part; as Burn has it.
+/// Multiplications from which threads are used, as in Burn.
 const PARALLEL: usize = 192 * 192 * 192;
 
-/// `a · b` of two matrices in any layout, transposed views among them.
+/// Returns `a · b` of two matrices in any layout, including transposed views.
 ///
 /// # Panics
-/// If the shapes disagree, or the product has more elements than memory can hold.
+/// Panics if the shapes do not match or the product does not fit into memory.
 pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     let (a, b) = (View::new(a), View::new(b));
     assert_eq!(a.columns, b.rows, "columns of the first against rows of the second");
@@ -58,19 +58,19 @@ pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(out, [m, n]))
 }
 
-/// A matrix as it lies in memory, from its first number on.
+/// A view of a matrix, from its first number.
 struct View<'a> {
     numbers: &'a [f32],
     rows: usize,
     columns: usize,
-    /// From a row to the next, and from a column to the next.
+    /// Row and column strides.
     down: isize,
     across: isize,
 }
 
 impl<'a> View<'a> {
     /// # Panics
-    /// Where the tensor is no matrix of `f32`, or its layout names a place outside of its storage.
+    /// Panics if the tensor is not an `f32` matrix, or if its layout exceeds its storage.
     fn new(tensor: &'a FlexTensor) -> Self {
         let layout = tensor.layout();
         let ([rows, columns], [down, across]) = ([0, 1].map(|i| layout.shape()[i]), {
@@ -99,7 +99,7 @@ mod tests {
     use burn::backend::Flex;
     use burn::backend::ops::FloatTensorOps;
 
-    /// A view of one number that has 2³³ rows or columns; two of them have a product of 2⁶⁶ elements.
+    /// A view of one number with 2³³ rows or columns; two of them have a product of 2⁶⁶ elements.
     #[test]
     #[should_panic(expected = "more elements than can be counted")]
     fn a_product_whose_size_overflows_is_refused() {

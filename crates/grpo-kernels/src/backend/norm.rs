@@ -1,4 +1,4 @@
-//! Layer norm and RMS norm: rows over the threads, sums of the parameters' gradients in the order of the rows.
+//! Layer norm and RMS norm: rows in parallel, sums of parameter gradients in row order.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -90,8 +90,8 @@ impl Operation<Flex, 2> for RmsNorm {
     }
 }
 
-/// The gradient of `x`, and where they are `wanted` those of `K` parameters. `write` gets rows of `x`, `gamma`, the same
-/// rows of `dy` and of the gradient of `x`, and the sums to add to.
+/// Computes the gradient of `x` and, if `wanted`, those of `K` parameters. `write` gets rows of
+/// `x`, `gamma`, the same rows of `dy` and of the gradient of `x`, and the sums to add to.
 fn backward<const K: usize>(
     [x, gamma]: [FlexTensor; 2],
     dy: FlexTensor,
@@ -172,7 +172,7 @@ fn layer_backward(
 fn mean_and_inverse_deviation(x: &[f32], epsilon: f32) -> (f32, f32) {
     let scale = 1.0 / x.len() as f32;
     let mean = simd::sum([x], |[x]| x) * scale;
-    // Two passes: E[x²] − E[x]² cancels where the mean is large.
+    // Two passes, because E[x²] − E[x]² cancels for a large mean.
     let variance = simd::sum([x], |[x]| (x - mean) * (x - mean)) * scale;
     (mean, 1.0 / (variance + epsilon).sqrt())
 }
@@ -233,7 +233,7 @@ mod tests {
         FlexTensor::from_data(TensorData::new(values, shape))
     }
 
-    /// Frozen weights have no gradient to compute, and that of `x` is the same without it.
+    /// Gradients of frozen weights are not computed, which does not change that of `x`.
     #[test]
     fn gradients_of_parameters_are_computed_where_they_are_wanted() {
         let saved = || [tensor([300, 7]), tensor([7])];

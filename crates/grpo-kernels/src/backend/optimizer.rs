@@ -1,4 +1,4 @@
-//! What an optimizer does with tensors that are off the tape: no derivative, and in place.
+//! In-place operations of an optimizer, without autodiff.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;

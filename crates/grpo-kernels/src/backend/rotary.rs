@@ -1,4 +1,4 @@
-//! Rotary positions: rows over the threads, and on the way back the negative angles.
+//! Rotary positions: rows in parallel; the backward pass uses negative angles.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -52,7 +52,8 @@ fn turned(x: FlexTensor, tables: &[FlexTensor; 2], direction: f32) -> FlexTensor
     x
 }
 
-/// Rows `[rows][heads · 2 · half]` by tables `[rows][half]`; by the negative angles where `direction` is −1.
+/// Rotates rows `[rows][heads · 2 · half]` by tables `[rows][half]`, by the negative angles if
+/// `direction` is −1.
 #[multiversion(targets = "simd")]
 fn turn(x: &mut [f32], columns: usize, cos: &[f32], sin: &[f32], half: usize, direction: f32) {
     let tables = cos.chunks_exact(half).zip(sin.chunks_exact(half));

@@ -1,4 +1,4 @@
-//! Softmax of attention scores: heads over the threads.
+//! Softmax of attention scores, heads in parallel.
 
 use std::ops::Range;
 
@@ -42,13 +42,13 @@ impl Operation<Flex, 1> for Softmax {
     }
 }
 
-/// The heads of attention scores, one after the other in memory.
+/// The heads of attention scores, contiguous in memory.
 struct Heads {
     /// Scores of a head.
     size: usize,
     heads: usize,
     queries: usize,
-    /// What each query of each row of the batch sees.
+    /// The visible keys of each query in each row of the batch.
     columns: Vec<Range<usize>>,
 }
 
@@ -67,7 +67,7 @@ impl Heads {
     }
 }
 
-/// One head: a row of `keys` scores for each query, of which it sees `columns`. `y` comes in zeroed.
+/// A head: a row of `keys` scores per query, of which it sees `columns`. `y` must be zeroed.
 #[multiversion(targets = "simd")]
 fn forward(x: &[f32], y: &mut [f32], columns: &[Range<usize>], scale: f32) {
     let keys = x.len() / columns.len();
@@ -85,7 +85,7 @@ fn forward(x: &[f32], y: &mut [f32], columns: &[Range<usize>], scale: f32) {
     }
 }
 
-/// `dx = scale · y ∘ (dy − Σ y·dy)` for each row of one head. `dx` comes in zeroed.
+/// `dx = scale · y ∘ (dy − Σ y·dy)` for each row of a head. `dx` must be zeroed.
 #[multiversion(targets = "simd")]
 fn backward(y: &[f32], dy: &[f32], dx: &mut [f32], columns: &[Range<usize>], scale: f32) {
     let keys = y.len() / columns.len();

@@ -1,4 +1,4 @@
-//! Sums, written where the first term lies.
+//! In-place sums.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_that_nobody_else_holds_becomes_the_sum() {
+    fn an_unshared_term_is_updated_in_place() {
         let x = tensor([64, 8]);
         let place = x.storage::<f32>().as_ptr();
         let (x, ()) = AddBias.forward([x, tensor([8])], [true; 2]);

@@ -1,8 +1,8 @@
 //! The product on the CPU.
 //!
-//! The columns of the result are cut into panels for the threads, and a panel into blocks of a few rows and a strip of
-//! columns, whose sums stay in registers for some terms. Blocks decide which elements are computed together, and never
-//! the order of the terms of one.
+//! The columns of the result are divided into panels for the threads, and a panel into blocks of a
+//! few rows and a strip of columns, whose sums stay in registers for some terms. Blocks decide
+//! which elements are computed together, never the order of an element's terms.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -12,26 +12,26 @@ use rayon::prelude::*;
 
 use super::strip::{Held, Rows, STRIP, Strip, VECTORS, Widen, primitive};
 
-/// Strips that a task takes at most; neighbours lie on the same pages of memory.
+/// Largest number of strips per task; neighbours share pages of memory.
 const STRIPS: usize = 8;
-/// Terms after which a strip moves on to the next rows of the result: what it has read by then stays in the second
-/// cache.
+/// Terms after which a strip moves on to the next rows of the result, so that what it read stays in
+/// the L2 cache.
 const DEPTH: usize = 512;
-/// The same for a few blocks of rows, which wait for the weights more than they compute.
+/// The same for a few blocks of rows, which are bound by reading weights.
 const FEW_DEPTH: usize = 128;
 const FEW_ROWS: usize = 3 * ROWS;
-/// The same where weights of fewer bits are read for one block of rows alone: the strips of a panel, read in turns, are
-/// then one run of memory after the other.
+/// The same for narrow weights read for a single block of rows; the strips of a panel, read in
+/// turns, are then contiguous.
 const NARROW_DEPTH: usize = 16;
 /// Rows of a block: with four vectors each, 24 of 32 registers hold sums.
 const ROWS: usize = 6;
-/// Columns of a block where the weight is transposed.
+/// Columns of a block with a transposed weight.
 const DOTS: usize = 4;
 
 pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
     let [rows, inner] = x.dims();
     let columns = weight.dims()[1];
-    // Where it lies is copied only if it lies in a way that no model's weights do.
+    // Copied only for layouts that no model's weights have.
     let held = match Held::new(weight) {
         Held::Float(weight) if !is_known(&weight) => Held::Float(weight.to_contiguous()),
         held => held,
@@ -53,7 +53,7 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
     for row in y.chunks_mut(columns.max(1)) {
         panels.iter_mut().zip(row.chunks_mut(width)).for_each(|(panel, part)| panel.push(part));
     }
-    // Few panels leave threads idle unless rows are cut too.
+    // With few panels, rows are divided too, to use all threads.
     let parts = (2 * threads).div_ceil(panels.len().max(1));
     let part = rows.div_ceil(parts).next_multiple_of(ROWS);
     let arch = Arch::new();
@@ -73,7 +73,7 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
     Tensor::from_primitive::<Flex>(y)
 }
 
-/// Whether weights are read where they lie.
+/// Returns whether weights are read in place.
 fn is_known(weight: &FlexTensor) -> bool {
     Weight::new(&Held::Float(weight.clone())).is_some()
 }
@@ -104,7 +104,7 @@ impl<'a> Weight<'a> {
     }
 }
 
-/// Rows of `x` times some columns of the weight.
+/// The product of rows of `x` and some columns of the weight.
 struct Product<'a, 'y> {
     /// `[rows, inner]`, and more behind.
     x: &'a [f32],
@@ -124,7 +124,7 @@ impl WithSimd for Product<'_, '_> {
         let Self { x, inner, weight, first, y } = self;
         match *weight {
             Weight::Columns(Strip { values, stride }) => {
-                // Some columns for all rows, so that they are read once.
+                // Some columns for all rows, so that weights are read once.
                 let columns = y[0].len();
                 for start in (0..columns).step_by(4 * DOTS) {
                     let part = start..columns.min(start + 4 * DOTS);
@@ -141,14 +141,14 @@ impl WithSimd for Product<'_, '_> {
                     _ if y.len() <= FEW_ROWS => FEW_DEPTH,
                     _ => DEPTH,
                 };
-                let mut room = vec![0.0; deep.min(inner) * STRIP];
+                let mut buffer = vec![0.0; deep.min(inner) * STRIP];
                 for depth in (0..inner).step_by(deep) {
                     let terms = depth..inner.min(depth + deep);
-                    let room = &mut room[..terms.len() * STRIP];
+                    let buffer = &mut buffer[..terms.len() * STRIP];
                     for strip in (0..y[0].len()).step_by(STRIP) {
                         let weights = rows.at(depth, first + strip);
                         let x = Terms { x, inner, terms: terms.clone() };
-                        add_strip(simd, x, weights, in_registers, room, strip, y);
+                        add_strip(simd, x, weights, in_registers, buffer, strip, y);
                     }
                 }
             }
@@ -156,15 +156,15 @@ impl WithSimd for Product<'_, '_> {
     }
 }
 
-/// All rows, one strip of the weight. Of fewer bits than 32 it is widened `in_registers`, or, where several blocks of
-/// rows need it, once for all of them, in `room`; what ends early goes there too.
+/// Processes all rows with one strip of the weight. Narrow weights are widened `in_registers` or,
+/// if several blocks of rows need them, once into `buffer`; strips that end early use it too.
 #[inline(always)]
 fn add_strip<S: Simd>(
     simd: S,
     x: Terms<'_>,
     weights: Rows<'_>,
     in_registers: bool,
-    room: &mut [f32],
+    buffer: &mut [f32],
     strip: usize,
     y: &mut [&mut [f32]],
 ) {
@@ -178,11 +178,11 @@ fn add_strip<S: Simd>(
         Rows::Quantized(weights) if is_whole && in_registers => {
             return block_rows(simd, x, &weights, strip, y);
         }
-        Rows::F32(weights) => pack::<S>(&weights, columns, room),
-        Rows::Bf16(weights) => pack::<S>(&weights, columns, room),
-        Rows::Quantized(weights) => pack::<S>(&weights, columns, room),
+        Rows::F32(weights) => pack::<S>(&weights, columns, buffer),
+        Rows::Bf16(weights) => pack::<S>(&weights, columns, buffer),
+        Rows::Quantized(weights) => pack::<S>(&weights, columns, buffer),
     }
-    block_rows(simd, x, &Strip { values: &*room, stride: STRIP }, strip, y);
+    block_rows(simd, x, &Strip { values: &*buffer, stride: STRIP }, strip, y);
 }
 
 /// Writes a strip of `columns` columns into rows of [`STRIP`] numbers.
@@ -209,7 +209,7 @@ struct Terms<'a> {
     terms: std::ops::Range<usize>,
 }
 
-/// All rows, one strip: adds its terms to what `y` has.
+/// Adds the terms of one strip to all rows of `y`.
 #[inline(always)]
 fn block_rows<S: Simd>(
     simd: S,
@@ -247,7 +247,7 @@ fn add_block<S: Simd, const R: usize>(
     let rows: [&[f32]; R] =
         std::array::from_fn(|r| &x.x[r * x.inner + x.terms.start..][..x.terms.len()]);
     let count = (y[0].len() - strip - first).min(width);
-    // In a place of its own first: loads and stores that can end early would keep the sums out of the registers.
+    // A local copy, because partial loads and stores would keep the sums out of registers.
     let mut block = [0.0_f32; ROWS * STRIP];
     for (block, y) in block.chunks_mut(STRIP).zip(y.iter()).take(R) {
         block[..count].copy_from_slice(&y[strip + first..][..count]);
@@ -279,8 +279,8 @@ fn add_block<S: Simd, const R: usize>(
     }
 }
 
-/// A block of rows, all columns of the panel, where the inner axis is contiguous in both: lanes go along it, and
-/// are added up last.
+/// A block of rows with all columns of the panel, if the inner axis is contiguous in both: lanes
+/// run along it and are added last.
 #[inline(always)]
 fn dot_rows<S: Simd>(
     simd: S,
@@ -303,7 +303,7 @@ fn dot_rows<S: Simd>(
             _ => dots::<S, 6, DOTS>(simd, x, inner, weights, stride, y, first),
         }
     }
-    // What is left over, column by column; the terms of an element are added alike.
+    // The remaining columns, with the same order of terms.
     for column in whole..part.len() {
         let (weights, first) = (&weights[column * stride..], part.start + column);
         for r in 0..y.len() {

@@ -1,7 +1,7 @@
-//! Weights as they lie in memory, and how a row of them gets into registers as `f32`.
+//! Layouts of weights, and their conversion to `f32` in registers.
 //!
-//! Fewer bits are turned into `f32` exactly, one by one, so that what is computed is what the same numbers give in
-//! `f32`, to the last bit. The loops are plain: the compiler makes vectors of them.
+//! Narrow numbers are converted exactly, so results are bit-identical to those of the same numbers
+//! in `f32`. The loops are plain; the compiler vectorises them.
 
 use burn::backend::flex::{FlexQTensor, FlexTensor};
 use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex};
@@ -11,12 +11,12 @@ use pulp::Simd;
 
 /// Columns of a strip: four vectors of 16 lanes.
 pub(super) const STRIP: usize = 64;
-/// Vectors of a block beside each other.
+/// Vectors per row of a block.
 pub(super) const VECTORS: usize = 4;
-/// Neighbours in a row of quantized weights that have one scale.
+/// Neighbours in a row of quantised weights that share a scale.
 const SHARED: usize = 32;
 
-/// The part of a weight from some place on, row by row.
+/// Part of a weight, row by row.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'a> {
     F32(Strip<'a, f32>),
@@ -24,14 +24,14 @@ pub(super) enum Rows<'a> {
     Quantized(Quantized<'a>),
 }
 
-/// Numbers that lie in rows, a row `stride` behind the one above.
+/// Numbers in rows with a stride.
 #[derive(Clone, Copy)]
 pub(super) struct Strip<'a, T> {
     pub(super) values: &'a [T],
     pub(super) stride: usize,
 }
 
-/// Whole numbers, and a scale for each [`SHARED`] of a row.
+/// Integers with a scale per [`SHARED`] of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Quantized<'a> {
     values: Strip<'a, i8>,
@@ -39,7 +39,7 @@ pub(super) struct Quantized<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// From `row` and `column` on, which is a multiple of [`STRIP`].
+    /// The part from `row` and `column`, a multiple of [`STRIP`].
     pub(super) fn at(self, row: usize, column: usize) -> Self {
         match self {
             Self::F32(strip) => Self::F32(strip.at(row, column)),
@@ -61,13 +61,14 @@ impl<'a, T> Strip<'a, T> {
 
 /// Rows of a strip of the weight, as `f32`.
 pub(super) trait Widen {
-    /// What `row` has from `first` on, as many as fit into `to`, which are [`SHARED`] of them or a part or a multiple.
+    /// Converts `row` from `first` on, as many as fit into `to`: [`SHARED`], or a part or multiple
+    /// of it.
     fn widen(&self, row: usize, first: usize, to: &mut [f32]);
 
     /// The same in registers.
     #[inline(always)]
     fn vectors<S: Simd>(&self, row: usize, first: usize) -> [S::f32s; VECTORS] {
-        // The compiler sees that nobody else reads this, and keeps it out of memory.
+        // Only used here, so the compiler keeps it in registers.
         let mut wide = [0.0; STRIP];
         let wide = &mut wide[..VECTORS * S::F32_LANES];
         self.widen(row, first, wide);
@@ -117,7 +118,7 @@ pub(super) enum Held {
 }
 
 impl Held {
-    /// Quantized numbers that are held in another way than [`Rows`] are turned into `f32`.
+    /// Quantised numbers in other layouts than [`Rows`] are converted to `f32`.
     pub(super) fn new(weight: Tensor<2>) -> Self {
         if let DType::QFloat(scheme) = weight.dtype() {
             let dispatch = weight.clone().into_dispatch();
@@ -132,14 +133,14 @@ impl Held {
         Self::Float(primitive(weight))
     }
 
-    /// As rows, where it lies so.
+    /// Returns the rows, if the layout allows it.
     pub(super) fn rows(&self) -> Option<Rows<'_>> {
         match self {
             Self::Float(weight) => {
                 let layout = weight.layout();
                 let (start, stride) = (layout.start_offset(), layout.strides()[0]);
                 let stride = usize::try_from(stride).ok()?;
-                // The stride of an axis with one place says nothing.
+                // The stride of an axis of length 1 is meaningless.
                 let in_rows = layout.strides()[1] == 1 || layout.shape()[1] == 1;
                 match weight.dtype() {
                     _ if !in_rows => None,
@@ -167,7 +168,7 @@ pub(super) fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
     tensor.try_into_primitive::<Flex>().expect("a tensor on the CPU, off the tape")
 }
 
-/// Bytes in rows, without a hole, and a scale for each [`SHARED`].
+/// Returns whether bytes are contiguous in rows, with a scale per [`SHARED`].
 fn is_known(scheme: &QuantScheme, weight: &FlexQTensor) -> bool {
     let expected = |value: QuantValue| {
         QuantScheme::default()

@@ -1,8 +1,8 @@
-//! Pages in the memory of the CPU.
+//! Pages in CPU memory.
 //!
-//! Of each head a page holds its keys `[width, PAGE]` and its values `[PAGE, width]`: scores are made for all
-//! positions of a page at the same time and outputs for all columns, so that nothing is added up across the lanes of
-//! a vector.
+//! For each head a page contains its keys `[width, PAGE]` and its values `[PAGE, width]`. Scores
+//! are computed for all positions of a page at once, and outputs for all columns, so nothing is
+//! summed across the lanes of a vector.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use super::seen::{PAGE, Seen};
 use crate::{Heads, simd};
 
-/// Heads of rows that a task of the thread pool takes at least.
+/// Smallest number of heads of rows per task.
 const TASK: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ struct Attend<'a> {
     seen: Seen<'a>,
     query: &'a [f32],
     scale: f32,
-    /// Room for a score of each position.
+    /// Buffer for the score of each position.
     scores: &'a mut Vec<f32>,
     out: &'a mut [f32],
 }
@@ -135,7 +135,7 @@ fn products<S: Simd>(simd: S, query: &[f32], keys: &[f32], scores: &mut [f32]) {
     }
 }
 
-/// Leaves `exp(scale · (x − max))`, and gives the sum.
+/// Replaces scores by `exp(scale · (x − max))` and returns the sum.
 #[inline(always)]
 fn exponentials(scores: &mut [f32], scale: f32) -> f32 {
     let max = simd::max(scores);
@@ -160,8 +160,8 @@ fn mix<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32]) {
     }
 }
 
-/// `Σ_i w_i R_i` over rows of `columns` numbers, of the columns of a vector from `first` on; in four sums that are
-/// added up last.
+/// Computes `Σ_i w_i R_i` over rows of `columns` numbers, for the columns of a vector from `first`
+/// on, with four partial sums.
 #[inline(always)]
 fn weighted_sum<S: Simd>(
     simd: S,

@@ -1,13 +1,13 @@
-//! What attention sees of pages.
+//! The visible part of paged keys and values.
 
 /// Positions of a page.
 pub const PAGE: usize = 16;
 
-/// What a row of queries sees.
+/// Visible positions of a query row.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// Pages of its sequence, in order.
     pub pages: &'a [u32],
-    /// Positions, of the first pages; at least one.
+    /// Number of visible positions, at least one.
     pub positions: usize,
 }

@@ -84,7 +84,7 @@ fn swiglu_and_its_gradients() {
 }
 
 #[test]
-fn a_constant_beside_a_tracked_tensor() {
+fn combines_a_constant_and_a_tracked_tensor() {
     let device = Device::flex().autodiff();
     let (gate, up) = (tensor(&[0.7], [1, 1], &device), tensor(&[2.0], [1, 1], &device));
     let tracked = up.clone().require_grad();

@@ -98,7 +98,7 @@ fn seen() -> Vec<Seen<'static>> {
 }
 
 #[test]
-fn both_stores_give_what_the_definition_gives() {
+fn both_stores_match_the_definition() {
     for heads in shapes() {
         let case = Case::new(heads);
         let seen = seen();

@@ -1,4 +1,4 @@
-//! The matrix product against Burn's, which it has to equal to the last bit, and against f64.
+//! The matrix product against Burn's, which it has to equal bit for bit, and against f64.
 
 use burn::tensor::{Device, Tensor};
 use grpo_kernels::{matmul, plain};

@@ -88,7 +88,7 @@ fn tensors_that_are_views() {
 }
 
 #[test]
-fn a_squared_norm_keeps_small_squares_beside_large_ones() {
+fn a_squared_norm_keeps_small_squares() {
     for n in [0, 1, 15, 16, 33, 40_000] {
         let mut x = values(n, 3);
         if n > 2 {

@@ -1,4 +1,4 @@
-//! The elements of a tile on the CPU in `f32`: rows in threads, each in vectorised loops.
+//! Elements of a tile on the CPU in `f32`: rows in parallel, each with vectorised loops.
 
 use burn::backend::flex::FlexTensor;
 use burn::backend::{Flex, TensorMetadata};
@@ -7,18 +7,18 @@ use grpo_kernels::simd;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{Place, Steps};
+use super::{Steps, TilePosition};
 use crate::tiles::RowSets;
 
 /// See [`Steps`].
 pub(crate) struct Fused;
 
-/// Of one position: sums over the ids seen so far, with `x` the scaled logit.
+/// Running sums of a position over the ids seen so far; `x` is the scaled logit.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     /// `max x`.
     max: f32,
-    /// `Σ exp(x − max)`; in f64, since it is over many tiles.
+    /// `Σ exp(x − max)`, in f64 because it spans many tiles.
     sum: f64,
     /// `Σ exp(x − max) (x − max)`.
     weighted: f64,
@@ -30,7 +30,7 @@ pub(crate) struct Row {
     rescale: f32,
 }
 
-/// The scaled logit of an id that could not be drawn.
+/// The scaled logit of an excluded id.
 const EXCLUDED: f32 = crate::tiles::EXCLUDED as f32;
 
 impl Steps<Flex> for Fused {
@@ -51,7 +51,7 @@ impl Steps<Flex> for Fused {
     fn absorb(
         running: &mut Vec<Row>,
         mut logits: FlexTensor,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
         weigh: bool,
     ) -> Option<FlexTensor> {
         let scale = Scale::new(at);
@@ -102,7 +102,7 @@ impl Steps<Flex> for Fused {
         running: &Vec<Row>,
         mut sum: FlexTensor,
         weight: &FlexTensor,
-        at: &Place<'_>,
+        at: &TilePosition<'_>,
     ) -> FlexTensor {
         let width = sum.shape()[1];
         let strides = weight.layout().strides();
@@ -127,7 +127,7 @@ impl Steps<Flex> for Fused {
         scores: &FlexTensor,
         log_normalizer: &FlexTensor,
         upstream: &FlexTensor,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
     ) -> FlexTensor {
         let scale = Scale::new(at);
         let chosen = at.chosen();
@@ -162,7 +162,7 @@ impl Steps<Flex> for Fused {
     }
 
     fn zeros(_like: &FlexTensor, shape: [usize; 2]) -> FlexTensor {
-        // Not `FlexTensor::zeros`, which makes bytes that may have to be copied to be aligned.
+        // `FlexTensor::zeros` may allocate unaligned bytes that would have to be copied.
         tensor(vec![0.0; shape[0] * shape[1]], shape)
     }
 
@@ -173,7 +173,7 @@ impl Steps<Flex> for Fused {
 }
 
 impl Row {
-    /// Takes note of a tile, and leaves `exp(x − max)` in it where `weigh`.
+    /// Adds a tile to the sums. With `weigh`, replaces `x` by `exp(x − max)`.
     fn absorb(&mut self, x: &mut [f32], weigh: bool) {
         let max = self.max.max(simd::max(x));
         let (sum, weighted) = if weigh { exponentiate(x, max) } else { sums(x, max) };
@@ -189,7 +189,7 @@ impl Row {
     }
 }
 
-/// From the logits of a tile to scaled logits.
+/// Converts the logits of a tile to scaled logits.
 struct Scale {
     inverse_temperature: f32,
     penalty: f32,
@@ -197,16 +197,16 @@ struct Scale {
     ids: std::ops::Range<usize>,
 }
 
-/// Places of a tile that could not be drawn.
+/// Excluded positions of a tile.
 #[derive(Default)]
 struct Excluded {
     forbidden: Vec<usize>,
-    /// The only ones that could be, where sampling was truncated.
+    /// The only positions that are not excluded, if sampling was truncated.
     kept: Option<Vec<usize>>,
 }
 
 impl Scale {
-    fn new(at: &Place<'_>) -> Self {
+    fn new(at: &TilePosition<'_>) -> Self {
         Self {
             inverse_temperature: 1.0 / at.targets.temperature(),
             penalty: at.targets.penalty().map_or(1.0, |penalty| penalty.factor),
@@ -224,7 +224,7 @@ impl Scale {
         self.apply_noting(x, sets, &mut Excluded::default())
     }
 
-    /// Scales in place; gives the factor of each penalised place.
+    /// Scales in place and returns the factor of each penalised position.
     fn apply_noting(
         &self,
         x: &mut [f32],
@@ -254,7 +254,7 @@ impl Scale {
 }
 
 impl Excluded {
-    /// No gradient where nothing could be drawn.
+    /// Clears the gradient at excluded ids.
     fn clear(&self, gradient: &mut [f32]) {
         if let Some(kept) = &self.kept {
             let kept: Vec<(usize, f32)> =
@@ -270,14 +270,14 @@ fn factor_at(factors: &[(usize, f32)], place: usize) -> f32 {
     factors.binary_search_by_key(&place, |&(place, _)| place).map_or(1.0, |i| factors[i].1)
 }
 
-/// `exp` of what is below is 0 for every purpose, and its product with the exponent too. NaN stays NaN, which
-/// `f32::max` would hide.
+/// Below this exponent, `exp` and its product with the exponent are negligible. NaN is preserved,
+/// which `f32::max` would not do.
 #[inline(always)]
 fn at_least_lowest(exponent: f32) -> f32 {
     if exponent < -87.0 { -87.0 } else { exponent }
 }
 
-/// `exp(x − max)` and `exp(x − max) (x − max)`.
+/// Returns `exp(x − max)` and `exp(x − max) (x − max)`.
 #[inline(always)]
 fn term(x: f32, max: f32) -> (f32, f32) {
     let shifted = at_least_lowest(x - max);
@@ -285,7 +285,7 @@ fn term(x: f32, max: f32) -> (f32, f32) {
     (e, e * shifted)
 }
 
-/// `Σ exp(x − max)` and `Σ exp(x − max) (x − max)`.
+/// Returns `Σ exp(x − max)` and `Σ exp(x − max) (x − max)`.
 #[multiversion(targets = "simd")]
 fn sums(x: &[f32], max: f32) -> (f32, f32) {
     let (mut sum, mut weighted) = ([0.0_f32; simd::LANES], [0.0_f32; simd::LANES]);
@@ -305,7 +305,7 @@ fn sums(x: &[f32], max: f32) -> (f32, f32) {
     (sum.iter().sum(), weighted.iter().sum())
 }
 
-/// As [`sums`], and leaves `exp(x − max)` in `x`.
+/// As [`sums`], and replaces `x` by `exp(x − max)`.
 #[multiversion(targets = "simd")]
 fn exponentiate(x: &mut [f32], max: f32) -> (f32, f32) {
     let (mut sum, mut weighted) = ([0.0_f32; simd::LANES], [0.0_f32; simd::LANES]);
@@ -327,7 +327,7 @@ fn exponentiate(x: &mut [f32], max: f32) -> (f32, f32) {
     (sum.iter().sum(), weighted.iter().sum())
 }
 
-/// `−π (g + h (ln π + H))`, with `ln π = x − log_normalizer`.
+/// Computes `−π (g + h (ln π + H))` with `ln π = x − log_normalizer`.
 #[multiversion(targets = "simd")]
 fn gradient_row(
     x: &mut [f32],
@@ -356,7 +356,8 @@ fn rescale_and_add(sum: &mut [f32], term: &[f32], rescale: f32) {
     }
 }
 
-/// Rounding may leave a log-probability just above 0. NaN stays NaN, which `f64::min` would hide.
+/// Limits a log-probability to 0, which rounding may exceed. NaN is preserved, which `f64::min`
+/// would not do.
 fn at_most_zero(logprob: f64) -> f64 {
     if logprob > 0.0 { 0.0 } else { logprob }
 }

@@ -1,16 +1,16 @@
-//! The elements of a tile in Burn's own operations: every backend and precision.
+//! Elements of a tile with Burn's operations, for every backend and precision.
 
 use burn::backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_device_settings};
 use burn::tensor::{DType, TensorData};
 
-use super::{Place, Steps};
+use super::{Steps, TilePosition};
 use crate::tiles::EXCLUDED;
 
 /// See [`Steps`].
 pub(crate) struct Plain;
 
-/// Columns `[positions, 1]` over the ids seen so far, with `x` the scaled logit.
+/// Running sums, columns of `[positions, 1]`, over the ids seen so far; `x` is the scaled logit.
 pub(crate) struct Columns<B: Backend> {
     /// `max x`.
     max: FloatTensor<B>,
@@ -47,7 +47,7 @@ impl<B: Backend> Steps<B> for Plain {
     fn absorb(
         running: &mut Columns<B>,
         logits: FloatTensor<B>,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
         weigh: bool,
     ) -> Option<FloatTensor<B>> {
         let Scaled { x, factors, .. } = Scaled::<B>::new(logits, at);
@@ -101,7 +101,7 @@ impl<B: Backend> Steps<B> for Plain {
         running: &Columns<B>,
         sum: FloatTensor<B>,
         weight: &FloatTensor<B>,
-        at: &Place<'_>,
+        at: &TilePosition<'_>,
     ) -> FloatTensor<B> {
         let ids = at.chosen().iter().map(|&id| id as usize);
         let ids = indices::<B>(ids, [at.chosen().len()].into(), &weight.device());
@@ -117,7 +117,7 @@ impl<B: Backend> Steps<B> for Plain {
         scores: &FloatTensor<B>,
         log_normalizer: &FloatTensor<B>,
         upstream: &FloatTensor<B>,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
     ) -> FloatTensor<B> {
         let column = |of: &FloatTensor<B>, c: usize| super::columns::<B>(of, &(c..c + 1));
         let (of_logprob, of_entropy) = (column(upstream, 0), column(upstream, 1));
@@ -157,13 +157,13 @@ impl<B: Backend> Steps<B> for Plain {
 /// Scaled logits of a tile.
 struct Scaled<B: Backend> {
     x: FloatTensor<B>,
-    /// What a repetition penalty multiplied each logit by; 0 for excluded ids.
+    /// Factors of the repetition penalty; 0 for excluded ids.
     factors: Option<FloatTensor<B>>,
     excluded: Option<BoolTensor<B>>,
 }
 
 impl<B: Backend> Scaled<B> {
-    fn new(logits: FloatTensor<B>, at: &mut Place<'_>) -> Self {
+    fn new(logits: FloatTensor<B>, at: &mut TilePosition<'_>) -> Self {
         let shape = [at.positions.len(), at.ids.len()];
         let device = logits.device();
         let flags = |flags| B::bool_from_data(TensorData::new::<bool, _>(flags, shape), &device);
@@ -186,7 +186,8 @@ impl<B: Backend> Scaled<B> {
         if inverse_temperature != 1.0 {
             x = B::float_mul_scalar(x, inverse_temperature.into());
         }
-        // As an excluded id: 0 · ∞ is not 0. Compared and not clamped, which would hide NaN.
+        // Treats it as an excluded id, because 0 · ∞ is not 0. A comparison preserves NaN, clamping
+        // would not.
         let bool_type = get_device_settings::<B>(&device).bool_dtype;
         let infinite = B::float_lower_elem(x.clone(), EXCLUDED.into(), bool_type);
         x = B::float_mask_fill(x, infinite, EXCLUDED.into());
@@ -203,9 +204,10 @@ impl<B: Backend> Scaled<B> {
     }
 }
 
-/// The place of each position's token in the tile, `[positions, 1]`, and whether it is none of the tile's.
+/// Returns the index of each position's token in the tile, `[positions, 1]`, and whether the token
+/// is in another tile.
 fn chosen_places<B: Backend>(
-    at: &Place<'_>,
+    at: &TilePosition<'_>,
     like: &FloatTensor<B>,
 ) -> (IntTensor<B>, BoolTensor<B>) {
     let column = [at.positions.len(), 1];

@@ -17,7 +17,7 @@ fn check(change: impl FnOnce(&mut SamplingSettings), setting: &str, message: &st
 }
 
 #[test]
-fn what_cannot_be_sampled() {
+fn refuses_invalid_sampling_arguments() {
     for bad in [0.0, 9e-4, 1001.0, -1.0, f32::INFINITY, f32::NAN] {
         let message = format!(
             "a temperature of {bad} cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
@@ -31,13 +31,13 @@ fn what_cannot_be_sampled() {
     );
     for bad in [0.0, -0.1, 1.000_001, f32::INFINITY, f32::NAN] {
         let message = format!(
-            "top_p = {bad} is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+            "top_p = {bad} is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
         );
         check(|settings| settings.top_p = Some(bad), "top_p", &message);
     }
     for bad in [-1e-6, 1.0, 2.0, f32::INFINITY, f32::NAN] {
         let message = format!(
-            "min_p = {bad} is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+            "min_p = {bad} is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
         );
         check(|settings| settings.min_p = Some(bad), "min_p", &message);
     }

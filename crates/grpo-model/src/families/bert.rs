@@ -1,5 +1,5 @@
-//! BERT (Devlin et al. 2019) and what has its shape, MiniLM among them: an encoder whose tokens all see each
-//! other, with norms behind the residual sums.
+//! BERT (Devlin et al. 2019) and models with its architecture, such as MiniLM: a bidirectional
+//! encoder with post-norm.
 
 use super::fields::{Fault, Fields};
 use crate::description::{
@@ -27,7 +27,7 @@ pub(super) const NAMES: Names = Names {
         ("mlp_norm", "output.LayerNorm"),
     ],
     conv1d: false,
-    // Numbers 0, 1, 2, …; and the heads of other tasks than sentence vectors.
+    // Position ids, and heads of other tasks.
     ignored: |name| {
         name.ends_with("embeddings.position_ids")
             || ["pooler.", "bert.pooler.", "cls.", "classifier."]
@@ -83,7 +83,7 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
         causal: false,
         head: HeadKind::None,
         critic: false,
-        initial_deviation: fields.positive("initializer_range", Some(0.02))?,
-        residual_deviation: fields.positive("initializer_range", Some(0.02))?,
+        initial_deviation: fields.initial_deviation()?,
+        residual_deviation: fields.initial_deviation()?,
     })
 }

@@ -1,13 +1,13 @@
-//! Which families there are.
+//! Supported families.
 
-/// A family that is known.
+/// A supported family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// MolGPT (Bagal et al. 2022).
     MolGpt,
     /// GPT-2 (Radford et al. 2019).
     Gpt2,
-    /// Llama 1 to 3 (Touvron et al. 2023), and what has its shape.
+    /// Llama 1 to 3 (Touvron et al. 2023) and models with its architecture.
     Llama,
     /// Qwen2 and 2.5: Llama with biases on queries, keys and values.
     Qwen2,
@@ -15,14 +15,14 @@ pub enum Family {
     Qwen3,
     /// BERT (Devlin et al. 2019): an encoder.
     Bert,
-    /// A bidirectional transformer over characters that says which one stands in a blank.
+    /// A bidirectional transformer over characters that fills blanks.
     Infiller,
-    /// The infiller's trunk with a head that gives one number for a whole text.
+    /// The infiller's trunk with a head that scores a whole text.
     SequenceScorer,
 }
 
 impl Family {
-    /// All of them.
+    /// All families.
     pub const ALL: [Self; 8] = [
         Self::MolGpt,
         Self::Gpt2,
@@ -34,7 +34,8 @@ impl Family {
         Self::SequenceScorer,
     ];
 
-    /// Its name in `config.json`: `model_type` of transformers, or `architecture` of a MolGPT.
+    /// Returns the name in `config.json`: `model_type` of transformers, or `architecture` of a
+    /// MolGPT.
     pub fn name(self) -> &'static str {
         match self {
             Self::MolGpt => "molgpt",
@@ -48,12 +49,12 @@ impl Family {
         }
     }
 
-    /// Whether its ids are characters, MASK, PAD and CLS, which `characters.json` of the model folder lists.
+    /// Returns whether its ids are characters, MASK, PAD and CLS, listed in `characters.json`.
     pub fn reads_characters(self) -> bool {
         matches!(self, Self::Infiller | Self::SequenceScorer)
     }
 
-    /// Whether no token sees a later one, so that the model can continue a text.
+    /// Returns whether attention is causal, so that the model can continue a text.
     pub fn is_causal(self) -> bool {
         match self {
             Self::MolGpt | Self::Gpt2 | Self::Llama | Self::Qwen2 | Self::Qwen3 => true,

@@ -1,33 +1,33 @@
-//! Reading single keys of a `config.json`, whose other keys are none of our business.
+//! Typed access to keys of a `config.json`.
 
 use serde_json::{Map, Value};
 
 /// The keys of a `config.json`, or of an object in it.
 pub(crate) struct Fields<'a>(pub(crate) &'a Map<String, Value>);
 
-/// What is wrong with a `config.json`, as a sentence.
+/// An error in a `config.json`.
 #[derive(Debug)]
 pub(crate) struct Fault(pub(crate) String);
 
 impl Fields<'_> {
-    /// A key that must be there.
+    /// Returns a required whole number.
     pub(super) fn size(&self, key: &str) -> Result<usize, Fault> {
         self.optional_size(key)?.ok_or_else(|| Fault(format!("the key '{key}' is missing")))
     }
 
-    /// A whole number; `None` where the key is missing or null.
+    /// Returns a whole number; `None` if the key is missing or null.
     pub(super) fn optional_size(&self, key: &str) -> Result<Option<usize>, Fault> {
         self.read(key, "a whole number of at least 0", |value| {
             value.as_u64().and_then(|value| usize::try_from(value).ok())
         })
     }
 
-    /// A finite number.
+    /// Returns a finite number.
     pub(super) fn optional_number(&self, key: &str) -> Result<Option<f64>, Fault> {
         self.read(key, "a finite number", |value| value.as_f64().filter(|value| value.is_finite()))
     }
 
-    /// A finite number above 0.
+    /// Returns a finite number above 0.
     pub(super) fn positive(&self, key: &str, default: Option<f64>) -> Result<f64, Fault> {
         match (self.optional_number(key)?, default) {
             (Some(value), _) if value > 0.0 => Ok(value),
@@ -37,22 +37,30 @@ impl Fields<'_> {
         }
     }
 
-    /// True or false.
+    /// Returns `initializer_range`, the standard deviation of new weights.
+    pub(super) fn initial_deviation(&self) -> Result<f64, Fault> {
+        match self.positive("initializer_range", Some(0.02))? {
+            value if value <= 10.0 => Ok(value),
+            value => Err(Fault(format!("initializer_range = {value:e}; expected at most 10"))),
+        }
+    }
+
+    /// Returns a boolean.
     pub(super) fn flag(&self, key: &str, default: bool) -> Result<bool, Fault> {
         Ok(self.read(key, "true or false", Value::as_bool)?.unwrap_or(default))
     }
 
-    /// A string.
+    /// Returns a string.
     pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Fault> {
         self.read(key, "a string", Value::as_str)
     }
 
-    /// An object.
+    /// Returns an object.
     pub(super) fn object(&self, key: &str) -> Result<Option<Fields<'_>>, Fault> {
         self.read(key, "an object", |value| value.as_object().map(Fields))
     }
 
-    /// Refuses a key that switches on something that we do not compute.
+    /// Rejects a key that enables an unsupported feature.
     pub(super) fn refuse(&self, key: &str, expected: bool) -> Result<(), Fault> {
         match self.flag(key, expected)? == expected {
             true => Ok(()),

@@ -1,5 +1,6 @@
-//! GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), as in transformers'
-//! `GPT2LMHeadModel`: learned positions, layer norms in front, one matrix for queries, keys and values.
+//! GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), as
+//! `GPT2LMHeadModel` in transformers: learned positions, pre-norm, one matrix for queries, keys and
+//! values.
 
 use super::fields::{Fault, Fields};
 use crate::description::{
@@ -25,7 +26,7 @@ pub(super) const NAMES: Names = Names {
         ("mlp.down", "mlp.c_proj"),
     ],
     conv1d: true,
-    // Causal masks, and the head that is the table of tokens once more.
+    // Causal masks, and the tied head.
     ignored: |name| {
         name.ends_with(".attn.bias")
             || name.ends_with(".attn.masked_bias")
@@ -77,7 +78,7 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
             false => HeadKind::Own,
         },
         critic: false,
-        initial_deviation: fields.positive("initializer_range", Some(0.02))?,
-        residual_deviation: fields.positive("initializer_range", Some(0.02))?,
+        initial_deviation: fields.initial_deviation()?,
+        residual_deviation: fields.initial_deviation()?,
     })
 }

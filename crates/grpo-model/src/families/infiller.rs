@@ -1,9 +1,9 @@
-//! The infiller, and the sequence scorer that has its trunk.
+//! The infiller, and the sequence scorer with its trunk.
 //!
-//! An infiller is a transformer whose tokens all see each other: at each place it says which character stands there,
-//! which is asked where the text is masked. A sequence scorer reads `[CLS] + text` and gives one number. Both are
-//! pre-norm, with rotary positions in the half-split form, exact GELU, biases in all linear layers, and the table of
-//! characters as the head's matrix. `config.json` is ours.
+//! An infiller is a bidirectional transformer that predicts the character at each masked position.
+//! A sequence scorer reads `[CLS] + text` and returns a number. Both are pre-norm with rotary
+//! positions in half-split form, exact GELU, biases in all linear layers, and a tied head.
+//! `config.json` has our own format.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -40,24 +40,24 @@ pub(super) const NAMES: Names = Names {
     ignored: |_| false,
 };
 
-/// Sizes of an infiller, or of a sequence scorer; `config.json` of its model folder, with `model_type` beside them.
+/// Sizes of an infiller or a sequence scorer: `config.json`, which also contains `model_type`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InfillerConfig {
-    /// Ids: the characters, then MASK, PAD and CLS.
+    /// Number of ids: the characters, then MASK, PAD and CLS.
     pub vocab_size: usize,
-    /// Longest text, in characters. A scorer has one place more, for CLS.
+    /// Longest text in characters. A scorer has an additional position for CLS.
     pub block_size: usize,
     /// Transformer blocks.
     pub n_layer: usize,
-    /// Attention heads; divides `n_embd` into even parts.
+    /// Attention heads; must divide `n_embd` into even widths.
     pub n_head: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
-    /// Base of the frequencies of the positions.
+    /// Base of the rotary frequencies.
     #[serde(default = "default_rope_theta")]
     pub rope_theta: f64,
-    /// Whether there is a second head, which says of each character whether it is wrong; an infiller's alone.
+    /// Whether an infiller has a second head that predicts which characters are wrong.
     #[serde(default)]
     pub critic: bool,
 }
@@ -66,16 +66,16 @@ fn default_rope_theta() -> f64 {
     10_000.0
 }
 
-/// MASK, PAD and CLS, the last ids of a vocabulary of characters, in this order.
+/// MASK, PAD and CLS, the last ids, in this order.
 const SPECIALS: usize = 3;
 
 /// PyTorch's default.
 const LAYER_NORM_EPSILON: f64 = 1e-5;
-/// GPT-2's.
+/// The standard deviation of GPT-2.
 const DEVIATION: f64 = 0.02;
 
 impl InfillerConfig {
-    /// These sizes, not yet checked, without a critic.
+    /// Returns unchecked sizes without a critic.
     pub fn new(
         vocab_size: usize,
         block_size: usize,
@@ -87,7 +87,7 @@ impl InfillerConfig {
         Self { vocab_size, block_size, n_layer, n_head, n_embd, rope_theta, critic: false }
     }
 
-    /// The `config.json` of a family.
+    /// Returns the `config.json` of a family.
     pub(crate) fn to_json(&self, family: Family) -> Map<String, Value> {
         let Ok(Value::Object(mut json)) = serde_json::to_value(self) else {
             unreachable!("numbers are JSON")
@@ -124,7 +124,7 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
             config.n_embd, config.n_head
         )));
     }
-    // No NaN: JSON has none.
+    // Also rejects NaN.
     if config.rope_theta <= 1.0 {
         return Err(Fault(format!("rope_theta = {}; expected more than 1", config.rope_theta)));
     }
@@ -158,7 +158,7 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
         head: if is_scorer { HeadKind::Score } else { HeadKind::Tied },
         critic: config.critic,
         initial_deviation: DEVIATION,
-        // So that the residual stream of a new model is as wide as that of one block (Radford et al. 2019).
+        // Keeps the residual stream of a new model at the scale of one block (Radford et al. 2019).
         residual_deviation: DEVIATION / ((2 * config.n_layer) as f64).sqrt(),
     })
 }

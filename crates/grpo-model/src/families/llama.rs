@@ -1,6 +1,6 @@
-//! Llama (Touvron et al. 2023; Grattafiori et al. 2024), Qwen2 (Yang et al. 2024) and Qwen3 (Yang et al. 2025): RMS
-//! norms in front, rotary positions, heads that share keys and values, a gated MLP. They differ in which layers have
-//! a bias and whether queries and keys are normed.
+//! Llama (Touvron et al. 2023; Grattafiori et al. 2024), Qwen2 (Yang et al. 2024) and Qwen3 (Yang
+//! et al. 2025): pre-norm with RMS norms, rotary positions, grouped heads, a gated MLP. They differ
+//! in biases and in norms of queries and keys.
 
 use super::family::Family;
 use super::fields::{Fault, Fields};
@@ -28,7 +28,7 @@ pub(super) const NAMES: Names = Names {
         ("mlp.down", "mlp.down_proj"),
     ],
     conv1d: false,
-    // Frequencies, and the head that is the table of tokens once more.
+    // Frequencies, and the tied head.
     ignored: |name| name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight",
 };
 
@@ -37,7 +37,7 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
     let heads = fields.size("num_attention_heads")?;
     let head_width = match fields.optional_size("head_dim")? {
         Some(head_width) => head_width,
-        // Qwen3's default, which does not follow from the width.
+        // Qwen3's default does not follow from the width.
         None if family == Family::Qwen3 => 128,
         None if heads > 0 && width.is_multiple_of(heads) => width / heads,
         None => {
@@ -90,12 +90,12 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
             false => HeadKind::Own,
         },
         critic: false,
-        initial_deviation: fields.positive("initializer_range", Some(0.02))?,
-        residual_deviation: fields.positive("initializer_range", Some(0.02))?,
+        initial_deviation: fields.initial_deviation()?,
+        residual_deviation: fields.initial_deviation()?,
     })
 }
 
-/// Heads of which a part alone is turned.
+/// Rejects heads with partial rotation.
 fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), Fault> {
     let inner = fields.object("rope_parameters")?;
     for fields in inner.iter().chain([fields]) {
@@ -109,7 +109,7 @@ fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Layers that see a window alone are another model.
+/// Rejects sliding-window layers.
 fn refuse_other_layers(fields: &Fields<'_>) -> Result<(), Fault> {
     let Some(kinds) = fields.0.get("layer_types").and_then(|kinds| kinds.as_array()) else {
         return Ok(());
@@ -122,11 +122,12 @@ fn refuse_other_layers(fields: &Fields<'_>) -> Result<(), Fault> {
     }
 }
 
-/// `rope_parameters` of transformers 5, or `rope_theta` and `rope_scaling` of the checkpoints before it.
+/// Reads `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (earlier
+/// checkpoints).
 fn rotary(fields: &Fields<'_>, context: usize) -> Result<RotaryConfig, Fault> {
     let newer = fields.object("rope_parameters")?;
     let older = fields.object("rope_scaling")?;
-    // As transformers 5: where there are both, the older one counts, unless it says nothing.
+    // As in transformers 5, the older key wins unless it is empty.
     let scaling = older.filter(|older| !older.0.is_empty()).or(newer);
     let inner_base = match &scaling {
         Some(scaling) => scaling.optional_number("rope_theta")?,
@@ -194,7 +195,7 @@ fn rotary_scaling(fields: &Fields<'_>, context: usize) -> Result<RotaryScaling, 
     }
 }
 
-/// As transformers computes it where it is not given: `0.1 · mscale · ln(factor) + 1`.
+/// The default of transformers: `0.1 · mscale · ln(factor) + 1`.
 fn yarn_attention_factor(fields: &Fields<'_>, factor: f64) -> Result<f64, Fault> {
     if let Some(given) = fields.optional_number("attention_factor")? {
         return Ok(given);

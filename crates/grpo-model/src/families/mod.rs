@@ -1,4 +1,4 @@
-//! The families that a `config.json` can name: each a description and a table of names.
+//! Model families: a description and a table of tensor names each.
 
 mod bert;
 mod family;
@@ -29,7 +29,7 @@ impl Family {
         }
     }
 
-    /// Reads the description out of a `config.json`.
+    /// Reads the description from a `config.json`.
     pub(crate) fn describe(
         self,
         json: &serde_json::Map<String, serde_json::Value>,

@@ -1,8 +1,8 @@
 //! MolGPT (Bagal et al. 2022, "MolGPT: Molecular Generation Using a Transformer-Decoder Model").
 //!
-//! A pre-norm causal transformer with learned positions, a type embedding that tells tokens (1) from
-//! conditions (0), exact GELU, biases everywhere but in the head, and a head of its own. Tensor names and
-//! layouts are those of the published PyTorch code; `config.json` is ours.
+//! A pre-norm causal transformer with learned positions, a type embedding that distinguishes tokens
+//! (1) from conditions (0), exact GELU, biases except in the head, and a separate head. Tensor
+//! names and layouts follow the published PyTorch code; `config.json` has our own format.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -35,23 +35,23 @@ pub(super) const NAMES: Names = Names {
         ("mlp.down", "mlp.2"),
     ],
     conv1d: false,
-    // The published code keeps its causal masks among the weights; they hold nothing learned.
+    // The published code stores causal masks with the weights.
     ignored: |name| name.ends_with(".attn.mask"),
 };
 
-/// Sizes of a MolGPT; `config.json` of its model folder.
+/// Sizes of a MolGPT: its `config.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MolGptConfig {
     /// `"molgpt"`.
     architecture: Architecture,
-    /// Tokens.
+    /// Vocabulary size.
     pub vocab_size: usize,
-    /// Longest sequence, in tokens.
+    /// Context length in tokens.
     pub block_size: usize,
     /// Transformer blocks.
     pub n_layer: usize,
-    /// Attention heads; divides `n_embd`.
+    /// Attention heads; must divide `n_embd`.
     pub n_head: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
@@ -67,7 +67,7 @@ enum Architecture {
 const LAYER_NORM_EPSILON: f64 = 1e-5;
 
 impl MolGptConfig {
-    /// These sizes, not yet checked.
+    /// Returns unchecked sizes.
     pub fn new(
         vocab_size: usize,
         block_size: usize,
@@ -92,8 +92,8 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
     if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
         return Err(Fault(format!("{name} is 0; it must be at least 1")));
     }
-    // Far above any model of this family; what is larger is a slip of the keyboard, and its memory could
-    // not be had.
+    // Far above any model of this family; larger sizes are most likely typing errors and would not
+    // fit into memory.
     let most = [1 << 20, 1 << 20, 1 << 10, 1 << 16, 1 << 16];
     if let Some(((name, size), most)) = sizes.iter().zip(most).find(|((_, size), most)| size > most)
     {
@@ -124,7 +124,7 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
         query_key_norm: false,
         causal: true,
         head: HeadKind::Own,
-        // GPT-2's, which MolGPT keeps.
+        // As GPT-2.
         critic: false,
         initial_deviation: 0.02,
         residual_deviation: 0.02,

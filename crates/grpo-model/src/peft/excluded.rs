@@ -1,15 +1,15 @@
-//! The layers that `adapter_config.json` leaves out.
+//! Layers that `adapter_config.json` excludes.
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
 use crate::lora::Adaptable;
 
-/// `exclude_modules`: the layers among the targets that have no pair.
+/// `exclude_modules`: target layers without a pair.
 pub(super) enum Excluded {
-    /// Those with one of these ends.
+    /// Layers whose path ends in one of these names.
     Named(Vec<String>),
-    /// Those whose whole path this matches.
+    /// Layers whose whole path matches.
     Pattern(Regex),
 }
 

@@ -1,4 +1,4 @@
-//! Adapters beside a base that stays as it is.
+//! Adapters next to a base that stays as it is.
 
 use burn::module::Module;
 use burn::optim::{AdamWConfig, GradientsParams};
@@ -73,7 +73,7 @@ fn a_new_adapter_changes_nothing() {
 }
 
 #[test]
-fn an_adapter_beside_the_base_gives_what_one_merged_into_it_gives() {
+fn a_separate_adapter_equals_a_merged_one() {
     for json in language_models() {
         let model = shaken(&config(&json), 1, &Device::flex());
         let adapter = shaken_adapter(&model, 0.5, &Device::flex());

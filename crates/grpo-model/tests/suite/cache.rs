@@ -140,7 +140,7 @@ impl Simple {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// What comes out is to the last bit what comes out alone in one pass, and pages are as many as were needed at the
+    /// What comes out is bit for bit what comes out alone in one pass, and pages are as many as were needed at the
     /// same time: none is lost, shared by mistake or given away too early.
     #[test]
     fn any_order_of_steps(steps in steps(), rotary in any::<bool>()) {
@@ -153,7 +153,7 @@ proptest! {
         for step in &steps {
             simple.take(&model, &mut cache, step);
         }
-        // All of them once more, and all pages come back.
+        // All of them again, and all pages come back.
         simple.take(&model, &mut cache, &Step::Extend(255, 1));
         while !simple.sequences.is_empty() {
             simple.take(&model, &mut cache, &Step::Close(0));

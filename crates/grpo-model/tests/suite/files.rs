@@ -85,7 +85,9 @@ fn lists_that_are_not_true() {
         listed(NORM, file);
         check_refused(
             at,
-            &format!("model.safetensors.index.json: '{file}' is not the name of a file beside it"),
+            &format!(
+                "model.safetensors.index.json: '{file}' is not the name of a file in the same folder"
+            ),
         );
     }
     listed(NORM, "absent.safetensors");

@@ -59,9 +59,9 @@ fn continuations_of_a_shared_beginning_give_what_whole_sequences_give() {
 }
 
 /// Forks, tokens one by one and several at once, sequences that end and others that begin: each gives what it gives
-/// without a cache, and to the last bit what it gives in a cache of its own.
+/// without a cache, and bit for bit what it gives in a cache of its own.
 #[test]
-fn a_cache_gives_what_sequences_give_alone() {
+fn cached_sequences_equal_separate_ones() {
     for model in models() {
         let model = Frozen::snapshot(&model);
         let mut cache = KvCache::new();

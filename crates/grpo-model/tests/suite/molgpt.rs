@@ -147,7 +147,7 @@ fn a_prefix_is_seen_by_all_and_left_out_of_the_result() {
 }
 
 #[test]
-fn the_cache_gives_what_the_full_pass_gives() {
+fn the_cache_equals_the_full_pass() {
     let device = Device::flex();
     let model = model(&config(11, 9, 3, 16), &device);
     let rows: [&[u32]; 3] = [&[0, 3, 10, 7, 3, 1], &[5, 5, 1, 2, 9, 0], &[1, 1, 1, 1, 1, 1]];
@@ -174,7 +174,7 @@ fn the_cache_gives_what_the_full_pass_gives() {
 }
 
 #[test]
-fn what_stands_to_the_right_changes_nothing() {
+fn later_tokens_change_nothing() {
     let model = model(&config(11, 9, 2, 16), &Device::flex());
     let short = logits(&model, &[&[0, 3, 10]], None);
     let longer = logits(&model, &[&[0, 3, 10, 6, 6]], None);

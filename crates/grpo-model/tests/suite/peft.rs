@@ -252,7 +252,7 @@ fn some_layers_alone() {
         &model,
         "adapter_model.safetensors has no tensor 'base_model.model.model.layers.1.self_attn.v_proj.lora_A.weight'; is it a checkpoint of this model family?",
     );
-    // Where a pattern stands in place of names, or some are left out, it is not missing.
+    // Where a pattern stands in place of names, or some are dropped, it is not missing.
     let saved = read_json(folder.path());
     for keys in [
         json!({"target_modules": ".*(q|v)_proj"}),
@@ -263,7 +263,20 @@ fn some_layers_alone() {
         assert_eq!(load(folder.path(), &model).unwrap().adapter.num_params(), 3 * (48 + 36 + 48));
         change(folder.path(), with(saved.clone(), json!({"exclude_modules": null})));
     }
-    // What is left out must not be there, and what is not left out must.
+    change(folder.path(), json!({"target_modules": "zzz"}));
+    check_refused(
+        folder.path(),
+        &model,
+        "adapter_model.safetensors: its adapter_config.json targets zzz, and the linear layers of this model are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; was the adapter trained on another base?",
+    );
+    change(folder.path(), json!({"target_modules": "("}));
+    check_refused(
+        folder.path(),
+        &model,
+        "adapter_config.json: target_modules = \"(\", which is not a regular expression; copy the file from the adapter again",
+    );
+    change(folder.path(), saved.clone());
+    // What is dropped must not be there, and what is not left out must.
     change(folder.path(), json!({"exclude_modules": ["1.self_attn.q_proj"]}));
     check_refused(
         folder.path(),

@@ -144,7 +144,7 @@ fn pairs_that_are_not_whole() {
     edit(folder.path(), Weights::clear);
     change(folder.path(), json!({"target_modules": "all-linear"}));
     check_refused(folder.path(), &model, "adapter_model.safetensors has no LoRA matrices");
-    // Trained beside the pairs (modules_to_save).
+    // Trained next to the pairs (modules_to_save).
     let folder = fresh();
     edit(folder.path(), |weights| {
         drop(weights.insert("base_model.model.lm_head.weight".into(), (vec![1], vec![1.0])))

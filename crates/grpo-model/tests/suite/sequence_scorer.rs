@@ -62,7 +62,7 @@ fn a_text_that_is_too_long_loses_its_tail_and_not_cls() {
     let scorer = scorer(&sequence_scorer(), 1, &Device::flex());
     let oracle = oracle(&sequence_scorer(), &scorer);
     let long: [u32; 12] = [4, 1, 15, 3, 3, 9, 2, 0, 5, 5, 8, 11];
-    // The block is of 8 characters, and CLS has a place of its own beside them.
+    // The block is of 8 characters, and CLS has a place of its own next to them.
     assert_eq!(scorer.longest_text(), 8);
     for length in [8, 9, 12] {
         let got = scorer.score(&long[..length]);
@@ -240,7 +240,7 @@ fn folders_of_other_families_are_no_judges() {
             .unwrap_err()
             .to_string();
         let expected = format!(
-            "{} is no judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+            "{} is not a judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
             folder.path().display()
         );
         assert_eq!(refusal, expected);

@@ -1,21 +1,24 @@
-//! The rows of a CSV file.
+//! Rows of a CSV file.
 
+use super::options::ReadOptions;
 use super::quotes::{Quotes, Unclosed};
 use super::record::{LONGEST, MoleculeRecord, filled};
 use grpo_data::{Bytes, DataError, FileOrigin, Names, too_long};
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-/// Columns that hold SMILES where the caller names none; the first that there is counts.
+/// Default columns of SMILES, in order of preference.
 const SMILES_COLUMNS: [&str; 3] = ["smiles", "canonical_smiles", "molecule"];
 
-/// Bytes that the csv reader reads ahead.
+/// Buffer size of the CSV reader in bytes.
 const BUFFER: usize = 1 << 16;
 
 pub(super) struct CsvRows {
     csv: csv::Reader<RowLimit>,
     unclosed: Unclosed,
     row: csv::ByteRecord,
-    /// Cells of the header line.
+    /// What separates the cells of a row.
+    delimiter: u8,
+    /// Number of header cells.
     width: usize,
     smiles: usize,
     name: Option<usize>,
@@ -23,16 +26,18 @@ pub(super) struct CsvRows {
 }
 
 impl CsvRows {
-    /// Reads the header line, which is returned too, and finds the columns by it.
+    /// Reads and returns the header line, and finds the columns.
     pub(super) fn new(
         source: Bytes,
-        smiles_column: Option<&str>,
+        options: &ReadOptions,
         origin: &FileOrigin,
     ) -> Result<(Self, String), DataError> {
-        let (source, unclosed) = Quotes::new(source);
+        let (delimiter, source) = delimited(source, origin)?;
+        let (source, unclosed) = Quotes::new(source, delimiter);
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
-            // Widths are checked here, where the line is known.
+            .delimiter(delimiter)
+            // Widths are checked here, to report the line.
             .flexible(true)
             .buffer_capacity(BUFFER)
             .from_reader(RowLimit { source, read: 0 });
@@ -45,16 +50,19 @@ impl CsvRows {
             .map(|cell| origin.text(cell, line).map(|name| name.trim().to_owned()))
             .collect::<Result<Vec<String>, _>>()?;
         let find = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
-        let wanted = match smiles_column {
+        let wanted = match options.smiles_column.as_deref() {
             Some(name) => vec![name.trim()],
             None => SMILES_COLUMNS.to_vec(),
         };
         let Some(smiles) = wanted.iter().find_map(|name| find(name)) else {
+            let named =
+                options.column_setting.map(|setting| format!(", or name it with {setting}"));
             return Err(DataError::Invalid(format!(
-                "`{}` has no column {}; its columns are {}; rename one, or name the column that holds the SMILES",
+                "`{}` has no column {}; its columns are {}; rename the one that contains the SMILES{}",
                 origin.path.display(),
                 Names(wanted.into_iter().map(str::to_owned).collect()),
-                Names(names)
+                Names(names),
+                named.unwrap_or_default()
             )));
         };
         let (name, split) = (find("name"), find("split").or_else(|| find("source")));
@@ -68,11 +76,11 @@ impl CsvRows {
                 )));
             }
         }
-        let rows = Self { csv, unclosed, row, width: names.len(), smiles, name, split };
+        let rows = Self { csv, unclosed, row, delimiter, width: names.len(), smiles, name, split };
         Ok((rows, names.join(",")))
     }
 
-    /// The next row; its SMILES may be empty.
+    /// Returns the next row; its SMILES may be empty.
     pub(super) fn next(
         &mut self,
         origin: &FileOrigin,
@@ -87,10 +95,15 @@ impl CsvRows {
         let line = line_of(&self.csv, &self.row);
         if self.row.len() != self.width {
             return Err(DataError::Invalid(format!(
-                "line {line} of `{}` has {} cells where the header has {}; put cells that contain commas in double quotes",
+                "line {line} of `{}` has {} cells where the header has {}; put cells that contain {} in double quotes",
                 origin.path.display(),
                 self.row.len(),
-                self.width
+                self.width,
+                match self.delimiter {
+                    b';' => "semicolons",
+                    b'\t' => "tabs",
+                    _ => "commas",
+                }
             )));
         }
         let cell = |column: usize| origin.text(&self.row[column], line);
@@ -107,7 +120,23 @@ impl CsvRows {
     }
 }
 
-/// Refuses a row that a quote without an end made of all that followed.
+/// Returns the cell separator of the header line, and the source from its beginning.
+fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataError> {
+    let mut source = BufReader::new(source);
+    let mut head = Vec::new();
+    while head.trim_ascii().is_empty() && head.len() <= LONGEST {
+        let mut limited = source.by_ref().take(LONGEST as u64 + 1);
+        let read =
+            limited.read_until(b'\n', &mut head).map_err(|error| origin.io_error(error, 0))?;
+        if read == 0 {
+            break;
+        }
+    }
+    let delimiter = [b',', b';', b'\t'].into_iter().find(|delimiter| head.contains(delimiter));
+    Ok((delimiter.unwrap_or(b','), Box::new(Cursor::new(head).chain(source))))
+}
+
+/// Rejects a row that extends to the end of the file because of an unclosed quote.
 fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataError> {
     match unclosed.line() {
         None => Ok(()),
@@ -118,18 +147,18 @@ fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataE
     }
 }
 
-/// The line on which `row`, just read, begins. The position that the csv reader keeps with a row
-/// is that of the blank lines in front of it, so this one is counted back from the row's end.
+/// Returns the line on which `row`, just read, begins. The position of the CSV reader is that of
+/// preceding blank lines, so the line is counted back from the end of the row.
 fn line_of(csv: &csv::Reader<RowLimit>, row: &csv::ByteRecord) -> u64 {
     let bytes = row.as_slice().iter();
     let inner = bytes.filter(|&&byte| byte == b'\n').count() as u64;
     let counted = csv.position().line().saturating_sub(1 + inner);
-    // A quote that is never closed swallows the last line end, and one line too many is taken off.
+    // An unclosed quote consumes the last line end, so one line too many is subtracted.
     counted.max(row.position().map_or(1, csv::Position::line))
 }
 
-/// What the source said, out of the csv reader's wrapping. Errors of other kinds cannot happen
-/// here: widths and UTF-8 are checked by this file.
+/// Unwraps the source's error from the CSV reader. Other errors cannot happen, because widths and
+/// UTF-8 are checked here.
 fn reading_error(error: csv::Error, origin: &FileOrigin, before: u64) -> DataError {
     let error = match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
@@ -141,10 +170,10 @@ fn reading_error(error: csv::Error, origin: &FileOrigin, before: u64) -> DataErr
     }
 }
 
-/// Ends a row that is longer than any molecule's, such as the rest of a file behind a quote that is never closed.
+/// Limits the length of a row, for example after an unclosed quote.
 struct RowLimit {
     source: Quotes<Bytes>,
-    /// Bytes since the row before.
+    /// Bytes since the previous row.
     read: usize,
 }
 

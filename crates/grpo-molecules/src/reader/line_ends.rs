@@ -1,9 +1,9 @@
-//! One line end for all files.
+//! Normalises line ends.
 
 use std::io::{self, Read};
 
-/// Gives the bytes of `source` with each `\r\n` and each lone `\r` as `\n`, and `\n` at the end of
-/// the last line. Lines are then what an editor shows, and the csv reader counts them right.
+/// Converts each `\r\n` and lone `\r` to `\n`, and adds a missing `\n` at the end, so that line
+/// numbers are those of an editor.
 pub(super) struct LineEnds<R> {
     source: R,
     after_return: bool,

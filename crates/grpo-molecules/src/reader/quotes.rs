@@ -1,20 +1,22 @@
-//! Quotes of CSV that are never closed, which the csv reader lets pass: all lines behind one become a single cell.
+//! Detects unclosed CSV quotes, which the CSV reader accepts: all following lines become one cell.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Passes bytes on, and notes at their end where a quote was opened that was never closed.
+/// Passes bytes through, and records at the end the line of an unclosed quote.
 pub(super) struct Quotes<R> {
     source: R,
-    place: Place,
+    /// Cell separator.
+    delimiter: u8,
+    state: State,
     line: u64,
-    /// The line of the quote that was opened last.
+    /// The line of the last opening quote.
     opened: u64,
     unclosed: Unclosed,
 }
 
-/// The line of the quote that was never closed, once the bytes have ended.
+/// The line of an unclosed quote, available at the end.
 #[derive(Clone, Default)]
 pub(super) struct Unclosed(Arc<AtomicU64>);
 
@@ -24,34 +26,38 @@ impl Unclosed {
     }
 }
 
-/// Where the next byte is, as the csv reader sees it: a quote opens a cell at its beginning alone.
+/// State of the CSV reader; a quote opens a cell only at its beginning.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum State {
     CellStart,
     Plain,
     Quoted,
-    /// Behind a quote in a quoted cell: its end, or the first half of a quote that is written twice.
+    /// After a quote in a quoted cell: the end of the cell, or the first of a doubled quote.
     AfterQuote,
 }
 
 impl<R: Read> Quotes<R> {
-    pub(super) fn new(source: R) -> (Self, Unclosed) {
+    pub(super) fn new(source: R, delimiter: u8) -> (Self, Unclosed) {
         let unclosed = Unclosed::default();
-        let place = Place::CellStart;
-        (Self { source, place, line: 1, opened: 0, unclosed: unclosed.clone() }, unclosed)
+        let state = State::CellStart;
+        (
+            Self { source, delimiter, state, line: 1, opened: 0, unclosed: unclosed.clone() },
+            unclosed,
+        )
     }
 
     fn pass(&mut self, byte: u8) {
-        self.place = match (self.place, byte) {
-            (Place::CellStart, b'"') => {
+        self.state = match (self.state, byte) {
+            (State::CellStart, b'"') => {
                 self.opened = self.line;
-                Place::Quoted
+                State::Quoted
             }
-            (Place::AfterQuote, b'"') => Place::Quoted,
-            (Place::Quoted, b'"') => Place::AfterQuote,
-            (Place::Quoted, _) => Place::Quoted,
-            (_, b',' | b'\n') => Place::CellStart,
-            _ => Place::Plain,
+            (State::AfterQuote, b'"') => State::Quoted,
+            (State::Quoted, b'"') => State::AfterQuote,
+            (State::Quoted, _) => State::Quoted,
+            (_, b'\n') => State::CellStart,
+            (_, byte) if byte == self.delimiter => State::CellStart,
+            _ => State::Plain,
         };
         self.line += u64::from(byte == b'\n');
     }
@@ -61,7 +67,7 @@ impl<R: Read> Read for Quotes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
         buffer[..read].iter().for_each(|&byte| self.pass(byte));
-        if read == 0 && !buffer.is_empty() && self.place == Place::Quoted {
+        if read == 0 && !buffer.is_empty() && self.state == State::Quoted {
             self.unclosed.0.store(self.opened, Ordering::Relaxed);
         }
         Ok(read)

@@ -1,22 +1,22 @@
 //! A row of a file.
 
-/// Bytes of the longest line or CSV row. More is a file of another kind, or a quote that is never closed.
+/// Longest line or CSV row in bytes. A longer one is another kind of file, or an unclosed quote.
 pub(super) const LONGEST: usize = 1 << 20;
 
-/// One molecule of a file. Nothing is checked about its SMILES but that it is not empty.
+/// A molecule of a file. Its SMILES is not empty but not checked otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoleculeRecord {
-    /// The line of the file that it stands on (or begins on), counted from 1.
+    /// Its (first) line in the file, counted from 1.
     pub line: u64,
-    /// The SMILES, without blanks around it.
+    /// The SMILES, trimmed.
     pub smiles: String,
-    /// What follows the SMILES on the line of a `.smi` file, or a CSV file's column `name`.
+    /// The text after the SMILES in a `.smi` file, or the column `name` of a CSV file.
     pub name: Option<String>,
-    /// A CSV file's column `split` or `source`, such as `train`.
+    /// The column `split` or `source` of a CSV file, such as `train`.
     pub split: Option<String>,
 }
 
-/// The text without blanks around it, if there is any.
+/// Returns the trimmed text, unless it is empty.
 pub(super) fn filled(text: &str) -> Option<String> {
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())

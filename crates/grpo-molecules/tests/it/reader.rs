@@ -124,6 +124,13 @@ fn columns_are_found_in_any_case_and_order() {
     check("id,SMILES,Name,Split");
     check("id,Canonical_Smiles,name,SOURCE");
     check("id, molecule ,NAME,source");
+    // Other separators.
+    for separator in [";", "\t"] {
+        let text =
+            "\n id ; Name;smiles;b\n1;\"n;,\";\" C \";,\n".to_string().replace(';', separator);
+        let name = format!("n{separator},");
+        assert_eq!(read(&text, Csv), [record(3, "C", Some(&name), None)]);
+    }
     // `smiles` comes before `molecule`, wherever they stand.
     assert_eq!(read("molecule,smiles\nmethane,C\n", Csv)[0].smiles, "C");
 }
@@ -131,14 +138,18 @@ fn columns_are_found_in_any_case_and_order() {
 #[test]
 fn the_column_can_be_named() {
     let open = |column: &str| {
-        let options = ReadOptions { smiles_column: Some(column.into()), keep_empty: false };
+        let options = ReadOptions {
+            smiles_column: Some(column.into()),
+            column_setting: Some("--smiles-column"),
+            keep_empty: false,
+        };
         let source = Cursor::new("smiles,Product\nC,N\n");
         MoleculeReader::from_reader(source, Csv, false, Path::new("x"), &options)
     };
     assert_eq!(open("product").unwrap().next().unwrap().unwrap().smiles, "N");
     assert_eq!(
         open("educt").err().unwrap().to_string(),
-        "`x` has no column `educt`; its columns are `smiles`, `Product`; rename one, or name the column that holds the SMILES"
+        "`x` has no column `educt`; its columns are `smiles`, `Product`; rename the one that contains the SMILES, or name it with --smiles-column"
     );
 }
 
@@ -194,7 +205,7 @@ fn damaged_files_are_named_with_the_line() {
     );
     assert_eq!(
         error(b"", Csv, false),
-        "`x` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are (none); rename one, or name the column that holds the SMILES"
+        "`x` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are (none); rename the one that contains the SMILES"
     );
     assert_eq!(
         error(b"C\n", Smi, true),

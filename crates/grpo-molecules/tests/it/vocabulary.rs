@@ -63,7 +63,7 @@ fn a_vocabulary_survives_its_own_json() {
 }
 
 #[test]
-fn a_file_is_read_and_a_missing_one_is_named() {
+fn reads_a_file_and_reports_a_missing_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("v.json");
     std::fs::write(&path, json(MOSES)).unwrap();
@@ -110,7 +110,7 @@ fn wrong_vocabularies_are_refused_with_their_fault() {
 }
 
 #[test]
-fn a_token_outside_the_vocabulary_is_named_with_its_place() {
+fn reports_the_position_of_an_unknown_token() {
     let vocabulary = parse(&json(MOSES)).unwrap();
     let check = |smiles: &str, token: &str, position: usize| {
         let error = vocabulary.encode(smiles).unwrap_err();

@@ -1,4 +1,4 @@
-//! Clean texts, no duplicates, the best first.
+//! Cleans texts, removes duplicates, and sorts by quality.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,16 @@ use super::outcome::{CleanedPairs, Reason, RejectedPair, place};
 use crate::PairRecord;
 use grpo_data::DataError;
 
-/// How texts are cleaned, and what is a duplicate.
+/// Settings of cleaning and duplicate removal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CleaningRules {
-    /// Whether replies are cleaned as [`clean_reply`] does it.
+    /// Whether to clean replies with [`clean_reply`].
     pub texts: bool,
-    /// Of replies whose vectors have a cosine above this only the best liked is kept; 1 keeps all but those of the same text.
+    /// Of replies whose vectors have a larger cosine, only the best liked one is kept; with 1, only
+    /// equal texts are duplicates.
     pub max_cosine: f64,
-    /// Whether the best pairs ([`quality`]) come first.
+    /// Whether to sort by [`quality`], best first.
     pub sort: bool,
 }
 
@@ -50,7 +51,7 @@ impl CleaningRules {
                 pair.reply = clean_reply(&pair.reply);
             }
         }
-        // The best liked first, and of equals that which stands first: it is the one to keep.
+        // The best liked reply first, then file order, because the first one is kept.
         let mut order: Vec<usize> = (0..pairs.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(pairs[*at].reply_likes()));
         let mut fate: Vec<Option<Reason>> = vec![None; pairs.len()];
@@ -86,7 +87,8 @@ impl CleaningRules {
         Ok(())
     }
 
-    /// Pairs that are near one in front of them in `order` that is kept, with that one and the cosine.
+    /// Returns the pairs that are near an earlier kept pair in `order`, with that pair and the
+    /// cosine.
     fn near(
         &self,
         pairs: &[PairRecord],
@@ -118,23 +120,23 @@ impl CleaningRules {
     }
 }
 
-/// Texts that are made vectors at the same time.
+/// Number of texts embedded at the same time.
 const BATCH: usize = 256;
 
-/// The first numbers of a vector. Every reply is compared with every one that is kept, and most are so far from each other
-/// that these numbers show it: of two vectors the product is at most that of their heads and the lengths of their tails
-/// (Cauchy and Schwarz).
+/// Length of the first part of a vector. Every reply is compared with every kept one, and this part
+/// mostly shows that they are far apart: the product is at most that of the first parts plus the
+/// lengths of the rest (Cauchy-Schwarz).
 const HEAD: usize = 96;
-/// More than single precision can be off in such a bound, of vectors of length 1.
+/// Bound of the single-precision error in that comparison, for vectors of length 1.
 const ROUNDING: f64 = 1e-4;
 
-/// The length of what is behind the head.
+/// Returns the length of the rest of a vector.
 fn tail(vector: &[f32]) -> f32 {
     let squares = vector.iter().skip(HEAD).map(|number| number * number);
     squares.sum::<f32>().sqrt()
 }
 
-/// The product of two heads, in lanes that a processor multiplies at once.
+/// Returns the product of the first parts, in SIMD-friendly lanes.
 fn product_of_heads(a: &[f32], b: &[f32]) -> f32 {
     const LANES: usize = 16;
     let (a, b) = (&a[..a.len().min(HEAD)], &b[..b.len().min(HEAD)]);
@@ -150,8 +152,8 @@ fn product_of_heads(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// A reply with characters in a row (3 or more, digits apart) as 2, hashtags in camel case as words (`#SoftRain` is
-/// `Soft Rain`), and one space for white space.
+/// Cleans a reply: shortens runs of 3 or more equal characters (except digits) to 2, splits
+/// hashtags in camel case into words (`#SoftRain` becomes `Soft Rain`), and normalises white space.
 pub fn clean_reply(reply: &str) -> String {
     let mut run: Vec<char> = Vec::with_capacity(reply.len());
     for character in reply.chars() {
@@ -164,7 +166,7 @@ pub fn clean_reply(reply: &str) -> String {
     text.split_whitespace().map(words_of_hashtags).collect::<Vec<_>>().join(" ")
 }
 
-/// The word, with each hashtag in camel case in it as words.
+/// Splits hashtags in camel case in a word.
 fn words_of_hashtags(word: &str) -> String {
     let mut text = String::new();
     let mut rest = word;
@@ -185,7 +187,7 @@ fn words_of_hashtags(word: &str) -> String {
     text + rest
 }
 
-/// `AISafetyNow` is `AI`, `Safety`, `Now`.
+/// Splits `AISafetyNow` into `AI`, `Safety`, `Now`.
 fn camel_words(name: &str) -> Vec<String> {
     let letters: Vec<char> = name.chars().collect();
     let mut words: Vec<String> = Vec::new();
@@ -206,9 +208,9 @@ fn camel_words(name: &str) -> Vec<String> {
     words
 }
 
-/// How good a pair is: 0.6 (likes + 2 retweets) + 20 min(followers / 10,000, 1) + 10 timing, where timing is 1 for a reply
-/// 300 to 7,200 seconds after the tweet, 0.5 for an earlier one and 0.7 for a later one. What the record does not say
-/// counts 0.
+/// Returns the quality of a pair: 0.6 (likes + 2 retweets) + 20 min(followers / 10,000, 1) + 10
+/// timing, where timing is 1 for a reply 300 to 7,200 seconds after the tweet, 0.5 for an earlier
+/// and 0.7 for a later one. Missing values count 0.
 pub fn quality(pair: &PairRecord) -> f64 {
     let likes = pair.reply_likes() as f64 + 2.0 * pair.reply_retweets.unwrap_or(0) as f64;
     let followers = pair.reply_author_followers.unwrap_or(0) as f64;

@@ -1,4 +1,4 @@
-//! Which tweets and replies are collected.
+//! Filters of collected tweets and replies.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,35 @@ use super::outcome::{Reason, Unknown, check_range};
 use crate::PairRecord;
 use grpo_data::DataError;
 
-/// Which pairs are collected. Ranges hold both of their ends. What a record does not say is not held against it, and is
-/// counted.
+/// Filters of pairs. Ranges are inclusive. A pair that lacks a value passes and is counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CollectionFilter {
     /// Likes of the tweet.
     pub tweet_likes: [u64; 2],
-    /// How often the tweet was passed on.
+    /// Retweets of the tweet.
     pub tweet_retweets: [u64; 2],
     /// Likes of the reply.
     pub reply_likes: [u64; 2],
-    /// How often the reply was passed on, at most.
+    /// Largest number of retweets of the reply.
     pub max_reply_retweets: u64,
-    /// Followers of who replied.
+    /// Followers of the reply's author.
     pub author_followers: [u64; 2],
-    /// Replies of one author, the first of the file; authors that are `unknown` are not one.
+    /// Largest number of replies per author, the first of the file; `unknown` is not an author.
     pub max_replies_of_author: u64,
     /// Seconds from the tweet to the reply.
     pub seconds_after_tweet: [f64; 2],
     /// Characters of the reply.
     pub characters: [usize; 2],
-    /// Whether both texts have to be English, as the record's `lang` says or else the look of the text.
+    /// Whether both texts must be English, according to the record's `lang` or else their letters
+    /// and words.
     pub english: bool,
-    /// Whether pairs go that are a tweet passed on or quoted: one that begins with `RT @`, or whose record has
+    /// Whether to drop retweets and quotes: texts that begin with `RT @`, or records with
     /// `is_retweet` or `is_quote`.
     pub no_retweets: bool,
-    /// Whether replies go that come with media: the record's `has_media`, or a list `media`.
+    /// Whether to drop replies with media: the record's `has_media`, or a list `media`.
     pub no_media: bool,
-    /// Whether replies go that have an address.
+    /// Whether to drop replies with a URL.
     pub no_urls: bool,
 }
 
@@ -71,7 +71,7 @@ impl CollectionFilter {
         check_range("filter.characters", self.characters)
     }
 
-    /// What speaks against collecting a pair. `of_author` has the pairs of each author that were collected.
+    /// Returns the reasons to drop a pair. `of_author` counts the collected pairs of each author.
     pub(super) fn faults(
         &self,
         pair: &PairRecord,
@@ -125,7 +125,7 @@ impl CollectionFilter {
 
     fn of_texts(&self, pair: &PairRecord) -> Vec<Reason> {
         let mut faults = Vec::new();
-        // A key of the wrong kind speaks against the pair; what is behind it is not known.
+        // A key of the wrong type is a reason to drop the pair, because its value is unknown.
         fn read(found: Result<bool, Reason>, faults: &mut Vec<Reason>) -> bool {
             found.unwrap_or_else(|fault| {
                 faults.push(fault);
@@ -160,7 +160,7 @@ impl CollectionFilter {
     }
 }
 
-/// A fault where a text is shorter or longer than it may be.
+/// Returns a reason if a text is too short or too long.
 pub(super) fn length(reply: &str, [least, most]: [usize; 2]) -> Option<Reason> {
     let found = reply.chars().count();
     let fits = (least..=most).contains(&found);

@@ -1,5 +1,5 @@
-//! Keys of a record that only a cleaning looks at. They are not checked when a file is read; one that holds something else
-//! than it should is a reason to leave the pair out, as nobody knows what it would have said.
+//! Keys of a record that only cleaning uses. They are not checked when a file is read; a value of
+//! the wrong type is a reason to drop the pair.
 
 use grpo_data::described;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::outcome::Reason;
 use crate::PairRecord;
 
-/// What a key holds; null counts as missing.
+/// Returns the value of a key; null counts as missing.
 fn value<'a>(pair: &'a PairRecord, key: &str) -> Option<&'a Value> {
     pair.fields.get(key).filter(|value| !value.is_null())
 }
@@ -17,7 +17,7 @@ fn wrong(key: &str, found: &Value, expected: &str) -> Reason {
     Reason::new("wrong_value", format_args!("`{key}` is {found}; expected {expected}"))
 }
 
-/// A yes or no, which tables write as 1 or 0. What is missing is no.
+/// Returns a boolean, which tables write as 1 or 0; false if missing.
 pub(super) fn flag(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
     match value(pair, key) {
         None => Ok(false),
@@ -28,7 +28,7 @@ pub(super) fn flag(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
     }
 }
 
-/// Whether a list has something in it.
+/// Returns whether a list is not empty.
 pub(super) fn is_listed(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
     match value(pair, key) {
         None => Ok(false),
@@ -37,7 +37,7 @@ pub(super) fn is_listed(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
     }
 }
 
-/// The language that the record says its texts are in, as `en` or `en-GB`.
+/// Returns the language of the record's texts, such as `en` or `en-GB`.
 pub(super) fn lang(pair: &PairRecord) -> Result<Option<&str>, Reason> {
     match value(pair, "lang") {
         None => Ok(None),
@@ -46,7 +46,7 @@ pub(super) fn lang(pair: &PairRecord) -> Result<Option<&str>, Reason> {
     }
 }
 
-/// How toxic the reply is, 0 to 1.
+/// Returns the toxicity of the reply, 0 to 1.
 pub(super) fn toxicity(pair: &PairRecord) -> Result<Option<f64>, Reason> {
     let Some(found) = value(pair, "toxicity") else { return Ok(None) };
     let toxicity = found.as_f64().filter(|toxicity| (0.0..=1.0).contains(toxicity));

@@ -1,4 +1,4 @@
-//! What a text looks like: addresses, hashtags, emoji, English.
+//! Detection of URLs, hashtags, emoji and English.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use grpo_eval::words;
 
 use super::lists::ENGLISH_WORDS;
 
-/// Whether a text has an address of the web.
+/// Returns whether a text contains a URL.
 pub(super) fn has_url(text: &str) -> bool {
     let lower = text.to_lowercase();
     ["http://", "https://", "www.", "t.co/", "pic.twitter.com"].iter().any(|begin| {
-        // `robot.co/` has no `t.co/`.
+        // `robot.co/` does not contain `t.co/`.
         lower.match_indices(begin).any(|(at, _)| {
             !lower[..at].chars().next_back().is_some_and(|before| before.is_alphanumeric())
         })
     })
 }
 
-/// Words that begin with `#`.
+/// Returns the number of words that begin with `#`.
 pub(super) fn hashtags(text: &str) -> usize {
     let mut before = None;
     let mut count = 0;
@@ -35,7 +35,7 @@ pub(super) fn hashtags(text: &str) -> usize {
     count
 }
 
-/// Pictures among the characters; a flag, and a picture with a skin colour, counts as two.
+/// Returns the number of emoji; a flag, or an emoji with a skin tone, counts as two.
 pub(super) fn emoji(text: &str) -> usize {
     text.chars().filter(|c| is_emoji(*c)).count()
 }
@@ -44,7 +44,7 @@ fn is_emoji(c: char) -> bool {
     matches!(u32::from(c), 0x1F000..=0x1FAFF | 0x2600..=0x27BF | 0x2B50 | 0x2B55 | 0x231A | 0x231B | 0x23E9..=0x23F3)
 }
 
-/// The length of the longest run of one character; white space is none.
+/// Returns the length of the longest run of a character other than white space.
 pub(super) fn longest_run(text: &str) -> usize {
     let (mut longest, mut run, mut before) = (0, 0, None);
     for character in text.chars() {
@@ -57,9 +57,9 @@ pub(super) fn longest_run(text: &str) -> usize {
     longest
 }
 
-/// Whether a text is English: as `lang` says, or else by its look: 9 of 10 letters are of the Latin alphabet
-/// without accents, and one word of 8, at least one, is among the commonest English ones. This is a rule of thumb, which
-/// short texts and those of names mislead.
+/// Returns whether a text is English, according to `lang` or else a heuristic: 9 of 10 letters are
+/// unaccented Latin, and one word in 8, at least one, is a common English word. Short texts and
+/// names may mislead it.
 pub(super) fn is_english(lang: Option<&str>, text: &str) -> bool {
     match lang {
         Some(lang) => lang == "en" || lang.starts_with("en-") || lang.starts_with("en_"),
@@ -75,13 +75,13 @@ pub(super) fn looks_english(text: &str) -> bool {
     letters > 0 && latin * 10 >= letters * 9 && common > 0 && common * 8 >= words.len()
 }
 
-/// Whether a run of words stands in a text, as whole words.
+/// Returns whether a text contains a phrase as whole words.
 pub(super) fn has_phrase(words: &[String], phrase: &str) -> bool {
     let phrase: Vec<String> = grpo_eval::words(phrase).collect();
     !phrase.is_empty() && words.windows(phrase.len()).any(|window| window == phrase)
 }
 
-/// Different words that say something.
+/// Returns the distinct words with content.
 pub(super) fn content_words<'a>(words: &'a [String], stop_words: &[String]) -> BTreeSet<&'a str> {
     let says = |word: &&String| word.chars().count() > 2 && !stop_words.contains(word);
     words.iter().filter(says).map(String::as_str).collect()
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn english_is_told_by_letters_and_common_words() {
+    fn detects_english_by_letters_and_common_words() {
         for text in ["The garden is finally green.", "I can't believe you did that with one hand"] {
             assert!(looks_english(text), "{text}");
         }

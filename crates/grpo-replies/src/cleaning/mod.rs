@@ -1,4 +1,4 @@
-//! From collected pairs to those that are worth training on: filters, rules, clean texts, no duplicates, the best first.
+//! Selects pairs for training: filters, rules, clean texts, no duplicates, best first.
 
 mod clean;
 mod filter;
@@ -20,19 +20,19 @@ pub use validate::ValidationRules;
 
 use crate::PairRecord;
 
-/// What is done to pairs, in this order; a step without settings is left out.
+/// Steps of a cleaning, in this order; a step without settings is skipped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CleaningPlan {
     /// Which pairs are collected.
     pub filter: Option<CollectionFilter>,
-    /// What a reply must be like.
+    /// Rules for replies.
     pub validation: Option<ValidationRules>,
-    /// How texts are cleaned, and what is a duplicate.
+    /// Settings of cleaning and duplicate removal.
     pub cleaning: Option<CleaningRules>,
 }
 
 impl CleaningPlan {
-    /// Everything, with default settings.
+    /// All steps with default settings.
     pub fn all() -> Self {
         Self {
             filter: Some(CollectionFilter::default()),
@@ -41,20 +41,20 @@ impl CleaningPlan {
         }
     }
 
-    /// Looks for settings out of range.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// The first of them.
+    /// Returns the first setting out of range.
     pub fn check(&self) -> Result<(), DataError> {
         self.filter.as_ref().map_or(Ok(()), CollectionFilter::check)?;
         self.validation.as_ref().map_or(Ok(()), ValidationRules::check)?;
         self.cleaning.as_ref().map_or(Ok(()), CleaningRules::check)
     }
 
-    /// Does it. `embedder` compares replies.
+    /// Runs the steps. `embedder` compares replies.
     ///
     /// # Errors
-    /// Settings out of range, or a reply that the embedder makes no vector of.
+    /// Returns an error if a setting is out of range or a reply cannot be embedded.
     pub fn run(
         &self,
         pairs: Vec<PairRecord>,

@@ -1,4 +1,4 @@
-//! Pairs that are left, and why the others went.
+//! Results of a cleaning.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::PairRecord;
 
-/// Why a pair goes.
+/// A reason to drop a pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
-    /// The rule; rules are counted by it.
+    /// The rule, by which reasons are counted.
     pub rule: String,
     /// What was found.
     pub found: String,
@@ -31,47 +31,48 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A pair that goes, with every rule that it breaks.
+/// A dropped pair with every rule that it breaks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RejectedPair {
-    /// The pair as it was read.
+    /// The pair as read.
     pub pair: PairRecord,
     /// `filter`, `validation` or `cleaning`.
     pub step: &'static str,
-    /// At least one.
+    /// The reasons, at least one.
     pub reasons: Vec<Reason>,
 }
 
-/// What is left, and what went.
+/// The kept and dropped pairs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CleanedPairs {
-    /// With cleaned replies, the best first (see [`quality`]); in their order where nothing is cleaned.
+    /// Kept pairs with cleaned replies, best first (see [`quality`]); in input order without
+    /// cleaning.
     pub pairs: Vec<PairRecord>,
-    /// In the order in which they went.
+    /// Dropped pairs in the order in which they were dropped.
     pub rejected: Vec<RejectedPair>,
-    /// Rules that pairs could not be held against, and how many: their records lack the key.
+    /// For each rule, the number of pairs that lack its key.
     pub not_judged: BTreeMap<&'static str, u64>,
 }
 
 /// Counts of a cleaning.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CleaningReport {
-    /// Pairs that came in.
+    /// Number of input pairs.
     pub total: usize,
-    /// Pairs that are left.
+    /// Number of kept pairs.
     pub valid: usize,
-    /// Pairs that went.
+    /// Number of dropped pairs.
     pub invalid: usize,
     /// 100 valid / total; 0 without pairs.
     pub valid_percentage: f64,
-    /// How many pairs break each rule; one pair can break several.
+    /// Number of pairs that break each rule; a pair can break several.
     pub rejection_reasons: BTreeMap<String, u64>,
-    /// How many pairs lack what a rule looks at.
+    /// For each rule, the number of pairs that lack its key.
     pub not_judged: BTreeMap<&'static str, u64>,
 }
 
 impl CleanedPairs {
-    /// The counts.
+    /// Returns the counts.
     pub fn report(&self) -> CleaningReport {
         let (valid, invalid) = (self.pairs.len(), self.rejected.len());
         let mut rejection_reasons = BTreeMap::new();
@@ -90,7 +91,7 @@ impl CleanedPairs {
     }
 }
 
-/// Notes that a pair lacks what a rule looks at.
+/// Counts a pair that lacks the key of a rule.
 pub(super) type Unknown<'a> = &'a mut dyn FnMut(&'static str);
 
 impl CleanedPairs {
@@ -115,7 +116,7 @@ pub(super) fn place(file: &Path, line: u64) -> String {
     format!("{}:{line}", file.display())
 }
 
-/// Looks whether the smaller end of a range is the smaller one.
+/// Checks that the ends of a range are in order.
 pub(super) fn check_range<T: PartialOrd + fmt::Display>(
     key: &str,
     [least, most]: [T; 2],

@@ -1,4 +1,4 @@
-//! What a reply must be like to be learned from.
+//! Rules for replies.
 
 use grpo_eval::{is_all_capitals, words};
 use serde::{Deserialize, Serialize};
@@ -11,39 +11,40 @@ use super::outcome::{Reason, Unknown, check_range};
 use crate::PairRecord;
 use grpo_data::DataError;
 
-/// What a reply must be like.
+/// Rules for replies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ValidationRules {
-    /// Characters, both ends included.
+    /// Range of the number of characters, inclusive.
     pub characters: [usize; 2],
-    /// Whether it has to be English.
+    /// Whether it must be English.
     pub english: bool,
-    /// Whether it goes with an address.
+    /// Whether to drop replies with a URL.
     pub no_urls: bool,
-    /// Hashtags, at most.
+    /// Largest number of hashtags.
     pub max_hashtags: usize,
-    /// A text of more characters than this in capitals alone is spam.
+    /// A longer text in capitals alone is spam.
     pub capitals_from: usize,
-    /// The part of the characters that may be `!`, `?` or `.`.
+    /// Largest fraction of the characters `!`, `?` and `.`.
     pub max_punctuation: f64,
-    /// Emoji, at most.
+    /// Largest number of emoji.
     pub max_emoji: usize,
-    /// A character so often in a row is spam.
+    /// A run of this many equal characters is spam.
     pub repeated_from: usize,
-    /// Words that a reply goes with, as whole words; several words are a phrase.
+    /// Words or phrases whose replies are dropped, matched as whole words.
     pub unwanted_words: Vec<String>,
-    /// Different words of 3 or more letters that are no `stop_words`, at least.
+    /// Smallest number of distinct words of at least 3 letters that are not `stop_words`.
     pub min_content_words: usize,
-    /// Words that are not counted as content.
+    /// Words that do not count as content.
     pub stop_words: Vec<String>,
-    /// What could be said to any tweet.
+    /// Phrases that fit any tweet.
     pub generic_phrases: Vec<String>,
-    /// The most of min(1, generic phrases / max(1, characters / 100)).
+    /// Largest value of min(1, generic phrases / max(1, characters / 100)).
     pub max_generic: f64,
-    /// The most of the record's `toxicity`. A record without one is not judged: there is no model for it here.
+    /// Largest `toxicity` of the record. Records without it pass, because there is no model to
+    /// compute it.
     pub max_toxicity: f64,
-    /// Likes, at least; a record that does not say them is not judged.
+    /// Smallest number of likes; records without it pass.
     pub min_likes: u64,
 }
 
@@ -90,7 +91,7 @@ impl ValidationRules {
         Ok(())
     }
 
-    /// Every rule that the reply breaks.
+    /// Returns every rule that the reply breaks.
     pub(super) fn faults(&self, pair: &PairRecord, unknown: Unknown<'_>) -> Vec<Reason> {
         let reply = &pair.reply;
         let words: Vec<String> = words(reply).collect();
@@ -148,7 +149,7 @@ impl ValidationRules {
         found.into_iter().filter_map(|(is_there, found)| is_there.then_some(found)).collect()
     }
 
-    /// How generic a reply is, 0 to 1.
+    /// Returns how generic a reply is, 0 to 1.
     fn generic(&self, reply: &str, words: &[String]) -> f64 {
         let hits = self.generic_phrases.iter().filter(|phrase| has_phrase(words, phrase)).count();
         let hundreds = (reply.chars().count() as f64 / 100.0).max(1.0);

@@ -1,4 +1,4 @@
-//! `grpo clean-data`: pairs that are worth training on.
+//! `grpo clean-data`: selects pairs for training.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,8 +15,8 @@ use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use grpo_app::output::{FileInPlace, is_device, is_same_place, say, say_aside};
-use grpo_app::task::TaskCommand;
+use grpo_app::output::{FileInPlace, is_device, is_same_place, refuse_existing, say, say_aside};
+use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::{config, device};
 
 #[derive(Debug, Args)]
@@ -24,38 +24,38 @@ use grpo_app::{config, device};
   grpo clean-data --input collected.jsonl -o clean.jsonl --rejected rejected.jsonl
   grpo clean-data --input data/replies/replies.jsonl -o clean.jsonl --skip filter
 
-In the output the best pairs come first. docs/configuration.md has the rules and their settings.")]
+The output starts with the best pairs. docs/configuration.md lists the rules and their settings.")]
 pub(crate) struct CleanDataArguments {
-    /// Pairs: .jsonl, .jsonl.gz or .parquet, or a folder of such files
-    #[arg(long, value_name = "FILE")]
+    /// File of pairs (.jsonl, .jsonl.gz or .parquet), or a folder of such files
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
     input: PathBuf,
-    /// Pairs that are left, as JSON lines; compressed where the name ends in .gz
-    #[arg(short, long, value_name = "FILE")]
+    /// File for the remaining pairs (JSON lines), compressed if the name ends in .gz
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: PathBuf,
-    /// Also write every line that went, with its place and the reasons
-    #[arg(long, value_name = "FILE")]
+    /// File for the rejected lines, with line numbers and reasons
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     rejected: Option<PathBuf>,
-    /// Settings (TOML), with the sections `filter`, `validation`, `cleaning` and `embedder`
-    #[arg(long, value_name = "FILE")]
+    /// Configuration file (TOML) with the sections `filter`, `validation`, `cleaning` and `embedder`
+    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     config: Option<PathBuf>,
-    /// Change one setting, e.g. --set validation.min_likes=1; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
+    /// Value for a key of the configuration, e.g. --set validation.min_likes=1; repeatable
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Configuration")]
     set: Vec<String>,
-    /// Leave a step out; may be repeated
-    #[arg(long, value_enum, value_name = "STEP")]
+    /// Step to skip; repeatable
+    #[arg(long, value_enum, value_name = "STEP", help_heading = "Configuration")]
     skip: Vec<Step>,
-    /// Replace files that exist
-    #[arg(long)]
+    /// Replace existing output files
+    #[arg(long, help_heading = "Output")]
     force: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Step {
-    /// Which pairs are collected
+    /// Selection of pairs
     Filter,
-    /// What a reply must be like
+    /// Requirements for replies
     Validation,
-    /// Clean texts, no duplicates, the best first
+    /// Text cleaning, removal of duplicates, order by quality
     Cleaning,
 }
 
@@ -66,24 +66,22 @@ struct CleaningFile {
     filter: CollectionFilter,
     validation: ValidationRules,
     cleaning: CleaningRules,
-    /// What compares replies.
+    /// Embedder that compares replies.
     embedder: EmbedderConfig,
 }
 
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
-    let about =
-        "Filter, check and clean tweets and replies, and say of every pair that goes why it goes";
-    TaskCommand::new("clean-data", &[about], "train-tokenizer", |_, arguments| run(arguments))
+    let about = [
+        "Filter, validate and clean tweets and replies",
+        "--rejected lists every removed pair with the reasons.",
+    ];
+    TaskCommand::new("clean-data", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     for path in [Some(&arguments.output), arguments.rejected.as_ref()].into_iter().flatten() {
-        anyhow::ensure!(
-            arguments.force || is_device(path) || !path.is_file(),
-            "{} exists already; name another file, or replace it with --force",
-            path.display()
-        );
+        refuse_existing(path, arguments.force)?;
     }
     let rejected_path = arguments.rejected.as_deref();
     anyhow::ensure!(
@@ -130,7 +128,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
 
     let kept = cleaned.pairs.iter().map(|pair| {
         let mut object = pair.object();
-        // Nothing is called valid that nobody looked at.
+        // Without validation, nothing is called valid.
         if plan.validation.is_some() {
             object.insert("validation".to_owned(), json!({ "valid": true, "reasons": [] }));
         }
@@ -142,7 +140,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rules by which pairs went, the commonest first.
+/// Returns the rules that dropped pairs, most frequent first.
 fn commonest(cleaned: &CleanedPairs) -> String {
     let mut reasons: Vec<(String, u64)> = cleaned.report().rejection_reasons.into_iter().collect();
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -156,14 +154,14 @@ fn written(
     inputs: &[&Path],
     objects: impl Iterator<Item = Value>,
 ) -> anyhow::Result<FileInPlace> {
-    let mut file = FileInPlace::create_for(other, path, inputs)?;
+    let mut file = FileInPlace::create_for(other, path, inputs, true)?;
     for object in objects {
         writeln!(file, "{object}").with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(file)
 }
 
-/// Every line that went, in the order of the input.
+/// Returns every dropped line in input order.
 fn rejected(read: &PairFile, cleaned: &CleanedPairs) -> Vec<Value> {
     let mut lines = BTreeMap::new();
     let order = |file: &Path| read.files.iter().position(|other| other == file);
@@ -194,7 +192,7 @@ fn rejected(read: &PairFile, cleaned: &CleanedPairs) -> Vec<Value> {
 }
 
 impl CleanDataArguments {
-    /// Where to say things: pairs that go to standard output are not mixed with words.
+    /// Returns the output of messages; pairs on standard output are not mixed with them.
     fn say(&self) -> fn(fmt::Arguments<'_>) {
         let files = [Some(&self.output), self.rejected.as_ref()];
         match files.into_iter().flatten().any(|path| is_device(path)) {
@@ -237,5 +235,5 @@ fn tell(arguments: &CleanDataArguments, cleaned: &CleanedPairs) {
     }
 }
 
-/// Lines that are said one by one.
+/// Largest number of lines printed one by one.
 const MOST_LINES: usize = 20;

@@ -1,4 +1,4 @@
-//! `grpo split-data`: tweets and replies for the supervised phase and for the GRPO phase.
+//! `grpo split-data`: splits tweets and replies for the supervised phase and the GRPO phase.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,29 +18,36 @@ use grpo_run::{DataFile, lock_folder, sha256};
 use serde::Serialize;
 
 use grpo_app::output::{is_same_place, refuse_input, say};
-use grpo_app::task::TaskCommand;
+use grpo_app::task::{CommandGroup, TaskCommand};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   grpo split-data --input data/replies/replies.jsonl
+  grpo split-data --input pairs.jsonl --split-ratio 0.7 --output-dir data/mine
 
-Into the output folder: train_phase1_sft.jsonl and train_phase2_grpo.jsonl, the lines of the input as they were; what both
-have in common in phase_split_statistics.json, with every line that was left out; phase_split_distributions.svg.")]
+Files in the output folder: train_phase1_sft.jsonl and train_phase2_grpo.jsonl with the unchanged lines of the input,
+phase_split_statistics.json with a comparison of both and all skipped lines, and phase_split_distributions.svg.")]
 pub(crate) struct SplitDataArguments {
-    /// Pairs: .jsonl, .jsonl.gz or .parquet, or a folder of such files
-    #[arg(long, value_name = "FILE")]
+    /// File of pairs (.jsonl, .jsonl.gz or .parquet), or a folder of such files
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
     input: PathBuf,
-    /// Folder to write into
-    #[arg(long, value_name = "FOLDER", default_value = "data/processed")]
+    /// Output folder
+    #[arg(long, value_name = "FOLDER", help_heading = "Output", default_value = "data/processed")]
     output_dir: PathBuf,
-    /// The part of the pairs for the supervised phase, between 0 and 1
-    #[arg(long, value_name = "PART", default_value_t = 0.5)]
+    /// Fraction of the pairs for the supervised phase, between 0 and 1
+    #[arg(
+        long,
+        value_name = "FRACTION",
+        default_value_t = 0.5,
+        allow_negative_numbers = true,
+        help_heading = "Split"
+    )]
     split_ratio: f64,
-    /// Decides which tweets go where
-    #[arg(long, default_value_t = 42)]
+    /// Seed of the split
+    #[arg(long, default_value_t = 42, help_heading = "Split")]
     seed: u64,
-    /// Replace what an earlier split wrote
-    #[arg(long)]
+    /// Replace the files of an earlier split
+    #[arg(long, help_heading = "Output")]
     force: bool,
 }
 
@@ -50,15 +57,15 @@ struct StatisticsFile<'a> {
     #[serde(flatten)]
     statistics: &'a PhaseStatistics,
     input: &'a Path,
-    /// What was read, with its bytes and SHA-256.
+    /// Input files with sizes and SHA-256.
     files: Vec<InputFile>,
     split_ratio: f64,
     seed: u64,
     pairs: usize,
     tweets: usize,
-    /// Lines of the input that are in neither phase.
+    /// Input lines in neither phase.
     skipped: &'a [SkippedLine],
-    /// Pairs that stand in the input before; they are kept, in the phase of the first.
+    /// Repeated pairs, kept in the phase of the first one.
     duplicates: Vec<Duplicate>,
     /// The SHA-256 of the file of each phase.
     outputs: BTreeMap<&'a str, String>,
@@ -81,13 +88,16 @@ struct Duplicate {
 
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
-    let about = "Split tweets and replies between the supervised phase and the GRPO phase: whole tweets, alike in engagement";
-    TaskCommand::new("split-data", &[about], "train-tokenizer", |_, arguments| run(arguments))
+    let about = [
+        "Split tweets and replies into a supervised and a GRPO phase",
+        "All replies to a tweet go to the same phase. The split is stratified by engagement, so that both phases are alike.",
+    ];
+    TaskCommand::new("split-data", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let folder = &arguments.output_dir;
-    // Read as a folder again, it would have each pair twice.
+    // Otherwise the output would be read as input, with each pair twice.
     anyhow::ensure!(
         !(arguments.input.is_dir() && is_same_place(&arguments.input, folder)),
         "{} is the input; give --output-dir another folder",
@@ -149,7 +159,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses to replace an earlier split without `--force`.
+/// Rejects an earlier split without `--force`.
 fn refuse_earlier(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     for name in [PHASE1, PHASE2, STATISTICS, DRAWING] {
         let path = arguments.output_dir.join(name);

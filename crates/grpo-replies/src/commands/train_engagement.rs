@@ -1,4 +1,5 @@
-//! `grpo train-engagement`: a small head learns from past replies how well a reply to a tweet will be received.
+//! `grpo train-engagement`: trains a head that predicts how well a reply to a tweet is received,
+//! from past replies.
 
 use std::path::{Path, PathBuf};
 
@@ -23,8 +24,9 @@ use grpo_app::checkpoint::CheckpointSection;
 use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
+use grpo_app::phase::Phase;
 use grpo_app::supervised_run::{ModelFiles, Request, save_folder};
-use grpo_app::task::TaskCommand;
+use grpo_app::task::{CommandGroup, TaskCommand};
 
 /// Configuration of `grpo train-engagement`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,11 +35,11 @@ struct EngagementFile {
     /// Folder of the run.
     run: PathBuf,
     seed: u64,
-    /// Sizes of the head's hidden layers.
+    /// Sizes of the hidden layers.
     #[serde(default = "default_hidden")]
     hidden: [usize; 2],
     data: PairSection,
-    /// What makes the vectors; it learns nothing.
+    /// The frozen embedder.
     embedder: EmbedderConfig,
     #[serde(default)]
     objective: EngagementObjective,
@@ -54,7 +56,7 @@ fn default_hidden() -> [usize; 2] {
     Perceptron::HIDDEN
 }
 
-/// Which pairs, and what part of their tweets is for what.
+/// Pairs and fractions of their tweets for each split.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PairSection {
@@ -75,13 +77,18 @@ fn default_held_out() -> f64 {
     0.15
 }
 
+const EXAMPLES: &str = "Examples:
+  grpo train-engagement configs/replies/engagement.toml
+  grpo train-engagement --resume runs/replies/engagement";
+
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Train an engagement model, which says how well a reply to a tweet will be received",
-        "A small head learns from past replies and their likes, on vectors of a frozen embedder. On held-out tweets it is held against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.",
+        "Train an engagement model, a reward for replies to tweets",
+        "Trains a small head on the vectors of a frozen embedder to predict the engagement of past replies. The model is then tested on held-out tweets: the exit code is 0 if it passes the gate of the configuration, and 1 if it must not be used as a reward.",
     ];
-    TaskCommand::new("train-engagement", &about, "pretrain", |_, arguments| run(arguments))
+    TaskCommand::new("train-engagement", &about, CommandGroup::Train, |_, arguments| run(arguments))
+        .with_examples(EXAMPLES)
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
@@ -101,7 +108,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let split = split_by_tweet(&read.pairs, &file.data.fractions(), file.seed)
         .with_context(|| format!("{}data", origin.place("data")))?;
     let texts: Vec<(&str, &str)> = read.pairs.iter().map(texts).collect();
+    let phase = Phase::begin(format!("embedding {} replies", texts.len()));
     let features = engagement_features(&*embedder, &texts)?;
+    drop(phase);
     let data = EngagementData::new(&read.pairs, features, &split);
     let head = Perceptron::random(2 * embedder.width(), file.hidden, file.seed, &device);
     let trainer = EngagementHeadObjective::trainer(head, &data, &settings, file.seed);
@@ -110,7 +119,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let pairs = read.files.iter().map(|path| ("pairs", path.clone()));
     let files: Vec<_> = pairs.chain(file.embedder.files()?).collect();
     let run = start.folder(&file, &file.run, file.seed, &files)?;
-    // Without a report until the end: a training run that ends early leaves no model that has passed.
+    // Written without a report until the end, so a run that ends early leaves no model that has
+    // passed.
     let mut files = EngagementDescription {
         embedder: file.embedder.clone(),
         embedder_identity: embedder.identity(),
@@ -132,7 +142,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
 }
 
 impl EngagementFile {
-    /// The settings of the training, checked as far as that goes without data.
+    /// Returns the settings, checked as far as possible without data.
     fn settings(&self, origin: &Origin) -> anyhow::Result<EngagementConfig> {
         let settings = EngagementConfig {
             objective: self.objective,
@@ -151,7 +161,7 @@ impl EngagementFile {
         Ok(settings)
     }
 
-    /// Refuses a model that could be trained, but not be read again.
+    /// Rejects sizes that could be trained but not loaded.
     fn check_sizes(&self, width: usize, origin: &Origin) -> anyhow::Result<()> {
         let is_wide = width > EngagementDescription::MOST_NUMBERS;
         let place = origin.place(if is_wide { "embedder.width" } else { "hidden" });
@@ -197,7 +207,7 @@ fn words(measures: &EngagementMeasures) -> String {
     )
 }
 
-/// Says whether the model may be a reward; where it may not, that is how the command ends.
+/// Reports whether the model may be a reward; if not, the command fails.
 fn verdict(report: &EngagementReport, target: &Path) -> anyhow::Result<()> {
     let EngagementReport { passed, gate, test, .. } = report;
     say(format_args!("{:<12} {}", "engagement", target.display()));

@@ -1,4 +1,4 @@
-//! Replies as an engagement model sees them.
+//! Training data of engagement models.
 
 use std::collections::BTreeSet;
 
@@ -10,25 +10,26 @@ use super::preferences::{Preference, neighbours};
 use super::target::{EngagementReply, Targets};
 use grpo_data::ConfigFault;
 
-/// Replies to train on, and to tweets that are held out.
+/// Replies of each split.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngagementData {
-    /// To train on.
+    /// Training replies.
     pub train: Vec<EngagementReply>,
-    /// To choose the weights by.
+    /// Validation replies, to select the weights.
     pub validation: Vec<EngagementReply>,
-    /// To say how good they are.
+    /// Test replies, to measure the weights.
     pub test: Vec<EngagementReply>,
 }
 
-/// Of fewer replies a correlation says nothing: of 30 whose outputs are noise, one in 400 is above a half.
+/// Smallest number of held-out replies. With 30 and random outputs, one correlation in 400 is above
+/// 0.5.
 const FEWEST_HELD_OUT: usize = 30;
 
 impl EngagementData {
-    /// `pairs` as `split` says, with the features of each.
+    /// Splits `pairs` according to `split`, with the features of each.
     ///
     /// # Panics
-    /// Where there are not as many features as pairs.
+    /// Panics if the numbers of pairs and features differ.
     pub fn new(pairs: &[PairRecord], features: Vec<Vec<f32>>, split: &RecordSplit) -> Self {
         assert_eq!(pairs.len(), features.len(), "features of each pair");
         let reply = |&place: &usize| EngagementReply::new(&pairs[place], features[place].clone());
@@ -40,10 +41,11 @@ impl EngagementData {
         }
     }
 
-    /// Refuses what no figure could be believed of.
+    /// Rejects data on which measures would be meaningless.
     ///
     /// # Errors
-    /// A tweet on two sides; too few replies on one, or no two of them that `objective` could compare.
+    /// Returns an error if a tweet is in two splits, or if a split has too few replies or no two of
+    /// them that `objective` can compare.
     pub fn check(&self, objective: &EngagementObjective) -> Result<(), ConfigFault> {
         let sides = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
         let sides = sides.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);
@@ -84,7 +86,7 @@ impl EngagementData {
     }
 }
 
-/// The replies of one side, and what is learned or measured of them.
+/// The replies of a split with their targets.
 pub(super) struct Side<'a> {
     pub(super) replies: &'a [EngagementReply],
     /// Of each reply.

@@ -1,26 +1,26 @@
-//! Which of two replies to one tweet was received better.
+//! Preferences between two replies to a tweet.
 
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Tensor, TensorData};
 
 use super::target::EngagementReply;
 
-/// Two replies to one tweet.
+/// A preference between two replies to a tweet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Preference {
-    /// The place of the better one among the replies.
+    /// Index of the better reply.
     pub(super) better: usize,
     pub(super) worse: usize,
-    /// How much further apart than equal their logits should be.
+    /// Margin between their logits.
     pub(super) margin: f64,
 }
 
-/// The replies to each tweet sorted by their preference `e`, and of those each pair of neighbours that differ. The margin is
-/// `margin · ln((1 + e_better) / (1 + e_worse))`: likes differ by factors, so that their difference itself would be that of the
-/// few replies with very many.
+/// Returns each pair of neighbours that differ among the replies to a tweet, sorted by preference
+/// `e`. The margin is `margin · ln((1 + e_better) / (1 + e_worse))`, because likes differ by
+/// factors; differences would be dominated by a few replies.
 pub(super) fn neighbours(replies: &[EngagementReply], margin: f64) -> Vec<Preference> {
     let mut places: Vec<usize> = (0..replies.len()).collect();
-    // Stable, so that equal replies stay in the order of the file.
+    // Stable, so that ties keep file order.
     places.sort_by(|&a, &b| {
         let (a, b) = (&replies[a], &replies[b]);
         a.tweet.cmp(&b.tweet).then(b.preference.total_cmp(&a.preference))
@@ -34,11 +34,11 @@ pub(super) fn neighbours(replies: &[EngagementReply], margin: f64) -> Vec<Prefer
     pairs.collect()
 }
 
-/// Mean over the pairs of `−ln σ(z_better − z_worse − margin)` (Bradley & Terry 1952; with a margin: Touvron et al. 2023,
-/// "Llama 2", equation 2).
+/// Returns the mean of `−ln σ(z_better − z_worse − margin)` over the pairs (Bradley & Terry 1952;
+/// with a margin: Touvron et al. 2023, "Llama 2", equation 2).
 ///
 /// # Shapes
-/// `logits`: `[2 · pairs]`, those of the better replies first; the loss: `[1]`.
+/// `logits`: `[2 · pairs]`, better replies first; result: `[1]`.
 pub(super) fn bradley_terry(logits: Tensor<1>, pairs: &[&Preference]) -> Tensor<1> {
     let n = pairs.len();
     let margins: Vec<f32> = pairs.iter().map(|pair| pair.margin as f32).collect();
@@ -47,15 +47,15 @@ pub(super) fn bradley_terry(logits: Tensor<1>, pairs: &[&Preference]) -> Tensor<
     log_sigmoid(better - worse - margins).mean().neg()
 }
 
-/// The same of one pair, of the logits of all replies.
+/// Returns the loss of one pair, given the logits of all replies.
 pub(super) fn bradley_terry_loss(pair: &Preference, logits: &[f64]) -> f64 {
     let ahead = logits[pair.better] - logits[pair.worse] - pair.margin;
-    // ln(1 + e^−x), so written that neither end overflows.
+    // ln(1 + e^−x), written so that neither end overflows.
     (-ahead.abs()).exp().ln_1p() + (-ahead).max(0.0)
 }
 
 impl Preference {
-    /// 1 where the better reply has the higher logit, ½ where both have the same one.
+    /// Returns 1 if the better reply has the higher logit, ½ in a tie.
     pub(super) fn won(&self, logits: &[f64]) -> f64 {
         match logits[self.better] - logits[self.worse] {
             ahead if ahead > 0.0 => 1.0,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_is_half_a_win() {
+    fn a_tie_counts_half() {
         assert_eq!(
             [pair(0, 1, 9.0).won(&[2.0, 1.0]), pair(1, 0, 0.0).won(&[2.0, 1.0])],
             [1.0, 0.0]

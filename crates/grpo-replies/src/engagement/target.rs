@@ -1,9 +1,10 @@
-//! What an output of the engagement model is compared with.
+//! Targets of engagement models.
 
 use crate::EngagementObjective;
 use crate::PairRecord;
 
-/// `min(reply_likes / max(tweet_likes, 1), 1)`: how well a reply was received, whatever the reach of its tweet.
+/// Returns `min(reply_likes / max(tweet_likes, 1), 1)`: how well a reply was received, independent
+/// of the tweet's reach.
 pub fn engagement_score(pair: &PairRecord) -> f64 {
     pair.engagement().min(1.0)
 }
@@ -13,11 +14,11 @@ pub fn engagement_score(pair: &PairRecord) -> f64 {
 pub struct EngagementReply {
     /// The tweet's id.
     pub tweet: String,
-    /// What the head reads of both.
+    /// Features of tweet and reply.
     pub features: Vec<f32>,
     /// [`engagement_score`].
     pub score: f64,
-    /// By what replies to one tweet are compared: `reply_likes + 2 · reply_retweets`.
+    /// Preference among replies to a tweet: `reply_likes + 2 · reply_retweets`.
     pub preference: f64,
 }
 
@@ -32,17 +33,17 @@ impl EngagementReply {
     }
 }
 
-/// From scores to numbers in 0..1 that are not nearly all the same.
+/// Maps scores to evenly spread targets in 0..1.
 pub(super) enum Targets {
     Log {
         scale: f64,
     },
-    /// The scores of the training replies, sorted.
+    /// Sorted scores of the training replies.
     Rank(Vec<f64>),
 }
 
 impl Targets {
-    /// With ranks among `train`. Where preferences are learned, ranks are what outputs are held against.
+    /// Creates targets, with ranks among `train`. For preferences, outputs are compared with ranks.
     pub(super) fn new(
         objective: &EngagementObjective,
         train: impl IntoIterator<Item = f64>,
@@ -109,11 +110,11 @@ mod tests {
         assert_eq!(score(0, 12), 0.0);
     }
 
-    /// The share of the squared error that the largest twentieth of the targets is to blame for, where the output is their
-    /// mean: of the scores themselves nearly all of it, so that the other replies teach nothing.
+    /// The share of the largest twentieth of the targets in the squared error of a constant output.
+    /// With raw scores it would be nearly all of the error.
     #[test]
     fn no_few_replies_are_the_whole_error() {
-        // Log-normal, as likes are.
+        // Log-normal, like real likes.
         let rng = grpo_data::CounterRng::new(1, grpo_data::Purpose::Evaluation);
         let scores: Vec<f64> =
             (0..2000).map(|i| (0.003 * (1.5 * rng.normal([i, 0, 0, 0])).exp()).min(1.0)).collect();

@@ -1,4 +1,4 @@
-//! The learned engagement model: how well a reply to a tweet will be received, as far as past replies tell.
+//! Engagement models, which predict how well a reply to a tweet is received.
 
 mod description;
 mod learned;
@@ -24,10 +24,10 @@ pub use self::description::{
 pub(crate) use self::learned::LearnedConfig;
 pub use self::learned::LearnedReward;
 
-/// The weights of its head.
+/// File of the head's weights.
 const WEIGHTS: &str = "head.safetensors";
 
-/// A head and the embedder that makes its features.
+/// A head and its embedder.
 pub struct EngagementModel {
     description: EngagementDescription,
     head: Perceptron,
@@ -35,10 +35,10 @@ pub struct EngagementModel {
 }
 
 impl EngagementModel {
-    /// Of a head and what made its features.
+    /// Combines a head and its embedder.
     ///
     /// # Panics
-    /// Where the head or the embedder is not what the description says.
+    /// Panics if head or embedder do not match the description.
     pub fn new(
         description: EngagementDescription,
         head: Perceptron,
@@ -51,11 +51,12 @@ impl EngagementModel {
         Self { description, head, embedder }
     }
 
-    /// Reads a folder of `grpo train-engagement`. Its vectors are made by `embedder`, or else by the one that it names; its
-    /// gate is not looked at.
+    /// Loads a folder of `grpo train-engagement`, by default with the embedder that it names. The
+    /// gate is not checked.
     ///
     /// # Errors
-    /// A file that is missing or damaged; an embedder that is missing, or that is not the one of its training.
+    /// Returns an error if a file is missing or damaged, or if the embedder is missing or not that
+    /// of the training.
     pub fn load(
         folder: &Path,
         embedder: Option<&EmbedderConfig>,
@@ -78,19 +79,19 @@ impl EngagementModel {
         Ok(Self { description, head, embedder })
     }
 
-    /// Reads the head of a folder, of the sizes of `like`.
+    /// Loads the head of a folder with the sizes of `like`.
     ///
     /// # Errors
-    /// A file that is missing or damaged.
+    /// Returns an error if a file is missing or damaged.
     pub fn load_head(folder: &Path, like: &Perceptron) -> Result<Perceptron, ModelError> {
         let (features, hidden, device) = (like.features(), like.hidden(), like.device());
         Perceptron::load(&folder.join(WEIGHTS), features, hidden, &device)
     }
 
-    /// Writes the two files into `folder`.
+    /// Writes both files into `folder`.
     ///
     /// # Errors
-    /// A file that cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn write(
         folder: &Path,
         description: &EngagementDescription,
@@ -101,15 +102,15 @@ impl EngagementModel {
         written.map_err(|error| DataError::Invalid(error.to_string()))
     }
 
-    /// What is said of it.
+    /// Returns the description.
     pub fn description(&self) -> &EngagementDescription {
         &self.description
     }
 
-    /// Refuses a model that did not pass the gate of its training; `folder` is for the message.
+    /// Rejects a model that did not pass its gate; `folder` is for the message.
     ///
     /// # Errors
-    /// Its training ended early, or found too little.
+    /// Returns an error if the training ended early or the gate failed.
     pub fn check_gate(&self, folder: &Path) -> Result<(), ConfigFault> {
         let found = match &self.description.report {
             Some(report) if report.passed => return Ok(()),
@@ -122,10 +123,10 @@ impl EngagementModel {
         )))
     }
 
-    /// What it says of each (tweet, reply), 0..1; each pair is computed alone, so that the others do not matter.
+    /// Predicts a score in 0..1 for each (tweet, reply), independent of other pairs.
     ///
     /// # Errors
-    /// A text that no vector can be made of.
+    /// Returns an error if a text cannot be embedded.
     pub fn predict(&self, pairs: &[(&str, &str)]) -> Result<Vec<f64>, EmbedError> {
         use rayon::prelude::*;
         let features = engagement_features(&*self.embedder, pairs)?;
@@ -133,7 +134,7 @@ impl EngagementModel {
     }
 }
 
-/// A fault of the model, as one of the reward that it is.
+/// Converts an error of the model to an error of the reward.
 fn of_model(fault: impl Display) -> ConfigFault {
     ConfigFault::from_sentence("", format!("reward.model: {fault}"))
 }

@@ -1,4 +1,4 @@
-//! The heuristic reward of replies: six measures that a person can argue with.
+//! The heuristic reward of replies, with six interpretable components.
 
 mod components;
 mod config;
@@ -35,21 +35,21 @@ use grpo_rewards::{Outcome, PartName, Reward, RewardInput, Scored, text_field};
 /// Constant components keep rewards in a narrow band around 0.7: a group's standard deviation is small, and dividing by it
 /// makes much of little; `advantage.scale = "none"` does not divide.
 pub struct HeuristicReward {
-    /// At least 0 each, and 1 together.
+    /// At least 0 each, with sum 1.
     weights: [f64; 6],
-    /// None has weights without relevance.
+    /// `None` only if relevance has no weight.
     embedder: Option<Arc<dyn Embedder>>,
     generic_words: GenericWords,
     sentiment: SentimentIntensityAnalyzer,
 }
 
-/// The names of the components, in the order of weights and values.
+/// Names of the components in the order of weights and values.
 const COMPONENTS: [&str; 6] =
     ["relevance", "length", "sentiment", "diversity", "punctuation", "engagement"];
 
 const TWEET: &str = "tweet";
 
-/// What is known of a tweet, once for all its replies.
+/// Data of a tweet, shared by all its replies.
 struct Tweet {
     vector: Option<Result<Vec<f32>, EmbedError>>,
     polarity: f64,
@@ -62,7 +62,7 @@ impl fmt::Debug for HeuristicReward {
 }
 
 impl HeuristicReward {
-    /// The weights are checked; without relevance among them no embedder is needed.
+    /// Creates the reward from checked weights. Without relevance, no embedder is needed.
     pub(crate) fn new(
         weights: [f64; 6],
         embedder: Option<Arc<dyn Embedder>>,
@@ -75,7 +75,7 @@ impl HeuristicReward {
         self.sentiment.polarity_scores(text).compound
     }
 
-    /// The vectors of all texts, where there is an embedder; each has its own error.
+    /// Embeds all texts, if there is an embedder; each has its own error.
     fn vectors<'a>(
         &self,
         texts: Vec<&'a str>,
@@ -83,7 +83,7 @@ impl HeuristicReward {
         let embedder = self.embedder.as_ref()?;
         let vectors = match embedder.embed(&texts) {
             Ok(vectors) => vectors.into_iter().map(Ok).collect(),
-            // One without a vector is no reason to leave the others without.
+            // A text that cannot be embedded must not prevent the vectors of others.
             Err(_) => {
                 let alone = |text: &&str| Ok(embedder.embed(&[text])?.remove(0));
                 texts.iter().map(alone).collect::<Vec<_>>()
@@ -92,7 +92,7 @@ impl HeuristicReward {
         Some(texts.into_iter().zip(vectors).collect())
     }
 
-    /// The components, or why there are none.
+    /// Returns the components, or why there are none.
     fn components(
         &self,
         reply: &str,
@@ -118,7 +118,7 @@ impl HeuristicReward {
         ])
     }
 
-    /// All components of this value.
+    /// Returns the same value for all components.
     fn constant(&self, value: f64) -> [Option<f64>; 6] {
         let mut components = [Some(value); 6];
         if self.embedder.is_none() {

@@ -109,7 +109,7 @@ mod tests {
         config(settings).spec().check().unwrap_err().to_string()
     }
 
-    /// As found, an unknown type of reward was the heuristic one.
+    /// Regression: an unknown type of reward was the heuristic one.
     #[test]
     fn a_hybrid_is_of_one_learned_and_one_heuristic_reward() {
         let heuristic = json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams"}});

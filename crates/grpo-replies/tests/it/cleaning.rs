@@ -236,7 +236,7 @@ fn the_quality_is_the_formula() {
 }
 
 #[test]
-fn of_duplicates_the_best_liked_is_kept_and_the_best_comes_first() {
+fn keeps_the_best_liked_duplicate_and_sorts_by_quality() {
     let pair = |line, likes, reply: &str| {
         with(|pair| {
             (pair.line, pair.reply_likes) = (line, Some(likes));
@@ -267,7 +267,7 @@ fn of_duplicates_the_best_liked_is_kept_and_the_best_comes_first() {
     assert_eq!(gone[&5].0, "semantic_duplicate");
     assert_eq!(gone.len(), 3);
     let repeated = found.rejected.iter().find(|gone| gone.pair.line == 3).unwrap();
-    assert_eq!(repeated.pair, pairs[2], "what goes is told as it was read");
+    assert_eq!(repeated.pair, pairs[2], "a dropped pair is kept as it was read");
 
     let rules = CleaningRules { max_cosine: 1.0, sort: false, texts: false };
     let plan = CleaningPlan { cleaning: Some(rules), ..CleaningPlan::default() };

@@ -11,8 +11,8 @@ use grpo_replies::{
 };
 use grpo_train::OptimizerConfig;
 
+use crate::recorder::{self, Recorder};
 use crate::support::{optimizer, parameters};
-use crate::told::{self, Told};
 
 const WIDTH: usize = 48;
 
@@ -83,10 +83,10 @@ fn run(
     data: &EngagementData,
     config: &EngagementConfig,
     seed: u64,
-) -> (Told<EngagementMeasures>, Perceptron) {
+) -> (Recorder<EngagementMeasures>, Perceptron) {
     let trainer = EngagementHeadObjective::trainer(head(), data, config, seed);
-    let (told, trained, _) = told::run(trainer);
-    (told, trained)
+    let (recorder, trained, _) = recorder::run(trainer);
+    (recorder, trained)
 }
 
 const OBJECTIVES: [EngagementObjective; 3] = [
@@ -101,22 +101,25 @@ fn what_replies_have_in_common_is_learned_and_passes() {
     for objective in OBJECTIVES {
         let config = config(objective);
         let before = measure_engagement(&head(), &data, &config).unwrap();
-        let (told, trained) = run(&data, &config, 1);
+        let (recorder, trained) = run(&data, &config, 1);
         let after = measure_engagement(&trained, &data, &config).unwrap();
         assert!(!config.gate.passes(&before), "{objective:?}: {before:?}");
         assert!(config.gate.passes(&after), "{objective:?}: {after:?}");
         assert!(after.spearman > 0.6 && after.eval_loss < before.eval_loss, "{after:?}");
         assert_eq!((after.replies, after.tweets), (data.test.len(), data.test.len() / 4));
         assert!(after.pairs > after.tweets);
-        assert_eq!(told.validations.len(), 6);
+        assert_eq!(recorder.validations.len(), 6);
         // The observer keeps the lowest.
-        let losses: Vec<f64> = told.validations.iter().map(|it| it.measures.eval_loss).collect();
-        for (look, validated) in told.validations.iter().enumerate() {
+        let losses: Vec<f64> =
+            recorder.validations.iter().map(|it| it.measures.eval_loss).collect();
+        for (look, validated) in recorder.validations.iter().enumerate() {
             let lowest = losses[..look].iter().all(|loss| losses[look] < *loss);
             assert_eq!(validated.best, lowest, "{losses:?}");
         }
-        assert_eq!(told.steps.last().unwrap().parts["epoch"], 6.0);
-        assert!(told.steps.iter().all(|step| step.learning_rate == 3e-3 && step.grad_norm > 0.0));
+        assert_eq!(recorder.steps.last().unwrap().parts["epoch"], 6.0);
+        assert!(
+            recorder.steps.iter().all(|step| step.learning_rate == 3e-3 && step.grad_norm > 0.0)
+        );
     }
 }
 
@@ -140,9 +143,9 @@ fn the_same_seed_gives_the_same_bytes_with_any_number_of_threads() {
         let result = |threads, seed| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
-                let (told, trained) = run(&data, &config, seed);
+                let (recorder, trained) = run(&data, &config, seed);
                 (
-                    told.losses(),
+                    recorder.losses(),
                     parameters(&trained),
                     measure_engagement(&trained, &data, &config).unwrap(),
                 )
@@ -174,7 +177,7 @@ fn threads_change_nothing_of_the_usual_sizes() {
             let device = Device::flex().autodiff();
             let head = Perceptron::random(2 * width, Perceptron::HIDDEN, 1, &device);
             let trainer = EngagementHeadObjective::trainer(head, &data, &config, 1);
-            parameters(&told::run(trainer).1)
+            parameters(&recorder::run(trainer).1)
         })
     };
     assert_eq!(result(1), result(3));
@@ -256,6 +259,6 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
         let mut config = config(objective);
         config.training.epochs = 2;
         let trainer = || EngagementHeadObjective::trainer(head(), &data, &config, 1).unwrap();
-        told::check_resumed(trainer, &[3, 9], Perceptron::clone, parameters);
+        recorder::check_resumed(trainer, &[3, 9], Perceptron::clone, parameters);
     }
 }

@@ -6,9 +6,9 @@ mod grpo;
 mod pairs;
 mod phases;
 #[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
+#[path = "../../../grpo-train/tests/it/recorder.rs"]
+mod recorder;
+#[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
 #[path = "../../../grpo-train/tests/it/support.rs"]
 mod support;
-#[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
-#[path = "../../../grpo-train/tests/it/told.rs"]
-mod told;
 mod training;

@@ -74,7 +74,7 @@ fn what_a_record_does_not_say_has_a_default() {
 }
 
 #[test]
-fn every_line_that_is_no_pair_is_told_with_its_reason() {
+fn reports_why_each_line_is_not_a_pair() {
     let good = r#"{"tweet_id":"a","tweet":"t","reply":"r"}"#;
     let lines: [&[u8]; 13] = [
         good.as_bytes(),
@@ -135,7 +135,7 @@ fn gzip_and_folders_are_read_and_files_without_a_pair_are_refused() {
     let bad = write(folder.path(), "c.jsonl", "{\"a\":1}\n");
     let error = read_pairs(folder.path()).unwrap_err().to_string();
     let expected = format!(
-        "`{0}` has no pair of a tweet and a reply: 1 lines were left out, the first of them {0}:1: there is no `tweet_id`; write one object a line with `tweet_id`, `tweet` and `reply`",
+        "`{0}` has no pair of a tweet and a reply: 1 lines were left out, the first of them {0}:1: there is no `tweet_id`, `tweet` or `reply`; write one object a line with `tweet_id`, `tweet` and `reply`",
         bad.display()
     );
     assert_eq!(error, expected);
@@ -161,7 +161,7 @@ fn texts(values: &[Option<&str>]) -> (Vec<ByteArray>, Vec<i16>) {
 }
 
 #[test]
-fn parquet_is_read_and_its_rows_are_told() {
+fn reads_parquet_and_reports_rows() {
     let schema = parse_message_type(
         "message pairs {
             optional binary tweet_id (UTF8); optional binary tweet (UTF8); optional binary reply;

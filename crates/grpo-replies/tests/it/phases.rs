@@ -131,7 +131,7 @@ fn the_same_tweet_under_two_ids_stays_on_one_side() {
 }
 
 #[test]
-fn a_split_that_cannot_be_is_refused() {
+fn refuses_an_impossible_split() {
     let two = pairs(2, 1);
     let split = split_phases(&two, 0.999, 1).unwrap();
     assert!(!split.phase1.is_empty() && !split.phase2.is_empty());
@@ -231,7 +231,7 @@ fn scores_that_are_all_equal_are_one_quartile() {
 
 /// Most replies have no likes at all, so that "a quarter each" is not what there is: the sizes that there are, are told.
 #[test]
-fn tied_scores_are_in_one_quartile_and_its_size_is_told() {
+fn tied_scores_share_a_quartile_of_reported_size() {
     let statistics = |liked: u64| {
         let record = |place: u64| {
             let likes = if place < liked { 1 + place } else { 0 };

@@ -116,7 +116,7 @@ fn validation_is_of_other_tweets() {
     assert!(
         lines[2].starts_with("validation: 12 examples of 3 tweets by 12 authors; likes: mean ")
     );
-    // The whole is described once, by hand: likes 0 to 39.
+    // The whole is described once, computed by hand: likes 0 to 39.
     let whole = place.examples(10_000, 0.0).unwrap();
     assert!(whole.examples.validation.is_empty());
     let expected = "training: 40 examples of 10 tweets by 40 authors; likes: mean 19.5, median 19.5, 0 to 39; mean characters: tweet 9, reply 8";
@@ -230,7 +230,7 @@ fn a_model_without_a_template_is_refused() {
 }
 
 #[test]
-fn an_instruction_says_something() {
+fn refuses_an_empty_instruction() {
     let error = ReplyTemplate { instruction: " ".into() }.check(None).unwrap_err().to_string();
     let expected =
         "`data.replies.instruction` is empty; expected a sentence that says what to write";

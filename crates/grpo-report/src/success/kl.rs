@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Judged;
+use super::judged::Judged;
 use crate::numbers::fixed;
 use crate::series::values_of;
 

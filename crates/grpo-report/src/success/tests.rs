@@ -363,8 +363,11 @@ fn diversity_may_fall_only_so_far() {
         (judged.outcome, judged.sentence)
     };
     let sentence = |words: &str| format!("scaffolds {words} (required: at most 50 % lost)");
-    assert_eq!(judged(0.4, 80), (Outcome::Passed, sentence("from 0.800 to 0.400, 50 % lost")));
-    assert_eq!(judged(0.36, 80), (Outcome::Failed, sentence("from 0.800 to 0.360, 55 % lost")));
+    assert_eq!(judged(0.4, 80), (Outcome::Passed, sentence("fell from 0.800 to 0.400, 50 % lost")));
+    assert_eq!(
+        judged(0.36, 80),
+        (Outcome::Failed, sentence("fell from 0.800 to 0.360, 55 % lost"))
+    );
     // The least of what was gained, where all are more diverse.
     assert_eq!(judged(1.2, 80).0, Outcome::Passed);
     // The run was resumed, and the evaluation is of an earlier end.

@@ -1,4 +1,4 @@
-//! The settings of a composite reward.
+//! Settings of a composite reward.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,9 +16,9 @@ use crate::{FromRegistry, Reward, RewardConfig, RewardRegistry, RewardSpec, of_c
 /// Settings of a [`CompositeReward`].
 #[derive(Clone, Debug, Serialize)]
 pub struct CompositeConfig {
-    /// What is added up.
+    /// The components to add up.
     pub parts: Vec<CompositePart>,
-    /// Whether weights that do not sum to 1 are divided by their sum, instead of being an error.
+    /// Whether to divide weights by their sum. Otherwise another sum than 1 is an error.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub normalize: bool,
 }
@@ -26,14 +26,14 @@ pub struct CompositeConfig {
 /// A component of a [`CompositeConfig`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CompositePart {
-    /// What it is called in metrics and recorded completions: small letters, digits and `_`.
+    /// Name in metrics and recorded completions: lower-case letters, digits and `_`.
     pub name: String,
     /// Its weight.
     pub weight: f64,
-    /// What is made of its score before it is weighted.
+    /// Transform of the score before weighting.
     #[serde(skip_serializing_if = "Transform::is_identity")]
     pub transform: Transform,
-    /// What scores.
+    /// The reward of the component.
     pub reward: RewardConfig,
 }
 
@@ -67,14 +67,15 @@ impl FromRegistry for CompositeConfig {
     }
 }
 
-/// What metrics say besides the parts of a reward, at any depth.
+/// Names used by metrics besides the components of a reward, at any depth.
 const TAKEN: [(&str, &str); 2] = [
     ("raw", "what a part was before its transform"),
     ("diversity_bonus", "the part of [diversity_bonus]"),
 ];
 
 impl RewardSpec for CompositeConfig {
-    /// Names are usable and differ, weights are a mean's or can be made one's, and each part is right by itself.
+    /// Checks that names are valid and distinct, that weights sum to 1 or can be normalised, and
+    /// each component.
     fn check(&self) -> Result<(), ConfigFault> {
         if self.parts.is_empty() {
             return ConfigFault::refuse(
@@ -102,7 +103,7 @@ impl RewardSpec for CompositeConfig {
         }
         let weights: Vec<f64> = self.parts.iter().map(|part| part.weight).collect();
         let sum: f64 = weights.iter().sum();
-        // So written that NaN is refused as well.
+        // Written so that NaN is rejected.
         let can_be_mean =
             sum.is_finite() && sum > 0.0 && weights.iter().all(|weight| *weight >= 0.0);
         match are_mean_weights(&weights) || (self.normalize && can_be_mean) {
@@ -119,7 +120,7 @@ impl RewardSpec for CompositeConfig {
             let reward = part.reward.spec().build(device);
             Ok(Part {
                 name: part.name.clone(),
-                // The sum is 1 but for rounding where it is not to be made so.
+                // Otherwise the sum is 1 up to rounding.
                 weight: part.weight / sum,
                 transform: part.transform,
                 reward: reward.map_err(|fault| of_component(fault, &part.name))?,
@@ -142,7 +143,7 @@ impl RewardSpec for CompositeConfig {
 }
 
 impl CompositeConfig {
-    /// What all components say, one after another.
+    /// Collects a value from each component.
     fn of_each<T>(
         &self,
         ask: impl Fn(&dyn RewardSpec) -> Result<Vec<T>, ConfigFault>,

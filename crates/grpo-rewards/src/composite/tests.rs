@@ -20,7 +20,7 @@ fn fault(settings: serde_json::Value) -> String {
     config(settings).spec().check().unwrap_err().to_string()
 }
 
-/// Says what it was made with.
+/// A reward with fixed outcomes.
 struct Fixed(Vec<Outcome>);
 
 impl Reward for Fixed {
@@ -62,12 +62,12 @@ fn parts_are_transformed_weighted_and_shown() {
     {
         assert!((outcome.part(name).unwrap() - value).abs() < 1e-12, "{name}: {got:?}");
     }
-    // Names of all that an outcome can have, whether this one has it or not.
+    // Names of all possible components, whether or not this outcome has them.
     assert_eq!(reward.parts(), ["a", "a.own", "a.rare", "b", "b.raw", "b.own", "b.rare"]);
     assert_eq!(reward.term_names(), ["a", "b"]);
 }
 
-/// As found, a part that failed counted as 0.
+/// Regression: a part that failed counted as 0.
 #[test]
 fn a_part_that_fails_fails_the_completion_and_no_other() {
     let failed = || Outcome::Failed { reason: "no network".to_owned() };
@@ -142,14 +142,14 @@ fn weights_sum_to_one_or_are_made_to() {
 }
 
 #[test]
-fn parts_that_cannot_be_meant_are_named() {
+fn reports_invalid_parts() {
     let composite = |parts: serde_json::Value| fault(json!({"type": "composite", "parts": parts}));
     assert!(composite(json!([pattern("a.b", 1.0, "a")])).contains("has the name 'a.b'"));
     assert!(composite(json!([pattern("", 1.0, "a")])).contains("has the name ''"));
     assert!(
         composite(json!([pattern("a", 0.5, "a"), pattern("a", 0.5, "b")])).contains("'a' twice")
     );
-    // Two numbers would be one metric: `a.raw` of a part with a transform, and the bonus beside the reward.
+    // Two numbers would share a metric: `a.raw` of a transformed component, and the bonus.
     for (name, whose) in
         [("raw", "what a part was before its transform"), ("diversity_bonus", "[diversity_bonus]")]
     {

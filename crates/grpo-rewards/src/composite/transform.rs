@@ -1,4 +1,4 @@
-//! What is made of a part's score before it is weighted.
+//! Transforms of a component's score.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,25 +14,25 @@ pub enum Transform {
         /// Factor.
         #[serde(default = "one")]
         scale: f64,
-        /// What is added.
+        /// Summand.
         #[serde(default)]
         shift: f64,
     },
-    /// x, but at least `low` and at most `high`
+    /// x, limited to `low..=high`
     Clamp {
-        /// Least.
+        /// Lower bound.
         low: f64,
-        /// Most.
+        /// Upper bound.
         high: f64,
     },
-    /// ln(1 + x), of x above −1
+    /// ln(1 + x), for x above −1
     Log1p,
     /// 1/(1 + exp(−(x − centre)/width))
     Sigmoid {
-        /// Where it is 1/2.
+        /// Centre, at which the value is 1/2.
         #[serde(default)]
         centre: f64,
-        /// At this distance from the centre it is 0.73 or 0.27.
+        /// Distance from the centre at which the value is 0.73 or 0.27.
         #[serde(default = "one")]
         width: f64,
     },
@@ -45,15 +45,16 @@ fn one() -> f64 {
 }
 
 impl Transform {
-    /// Whether it changes nothing.
+    /// Returns whether the transform is the identity.
     pub fn is_identity(&self) -> bool {
         *self == Self::Identity
     }
 
-    /// Looks at the settings.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// A sentence, where a number is not finite, or there is nothing between `low` and `high`, or no width.
+    /// Returns an error if a number is not finite, if `low` is not below `high`, or if the width is
+    /// not above 0.
     pub(crate) fn check(&self) -> Result<(), String> {
         let finite = |numbers: [f64; 2]| numbers.iter().all(|number| number.is_finite());
         match *self {
@@ -74,15 +75,15 @@ impl Transform {
         }
     }
 
-    /// Its value at a score.
+    /// Applies the transform to a score.
     ///
     /// # Errors
-    /// A sentence, where that is no number.
+    /// Returns an error if the result is not finite.
     pub fn of(&self, score: f64) -> Result<f64, String> {
         let value = match *self {
             Self::Identity => score,
             Self::Affine { scale, shift } => scale * score + shift,
-            // Not `clamp`, which panics on bounds in the wrong order and takes NaN as it is.
+            // `clamp` would panic on swapped bounds and preserve NaN.
             Self::Clamp { low, high } => score.max(low).min(high),
             Self::Log1p => score.ln_1p(),
             Self::Sigmoid { centre, width } => 1.0 / (1.0 + (-(score - centre) / width).exp()),
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_meant() {
+    fn refuses_invalid_settings() {
         for wrong in [
             Transform::Affine { scale: 0.0, shift: 0.0 },
             Transform::Affine { scale: 1.0, shift: f64::NAN },

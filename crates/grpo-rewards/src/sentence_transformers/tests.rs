@@ -3,8 +3,8 @@ use std::fs;
 use super::*;
 use crate::EmbedderConfig;
 
-/// A tiny encoder of random weights, as version 6 of sentence-transformers writes it; its vectors are compared by the
-/// selftest.
+/// A tiny encoder with random weights in the format of sentence-transformers 6. The selftest
+/// compares its vectors.
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../grpo-selftest/fixtures/models/sentence-new")
 }
@@ -13,7 +13,7 @@ fn load(folder: &Path) -> Result<SentenceTransformers, FolderError> {
     SentenceTransformers::load(folder, &Device::flex())
 }
 
-/// A copy of the fixture that one may spoil.
+/// A copy of the fixture that tests may change.
 fn copy() -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for path in SentenceTransformers::files(&fixture()).unwrap() {
@@ -38,7 +38,7 @@ fn fault(file: &str, change: impl Fn(&str) -> Option<String>, expect: &str) {
 }
 
 #[test]
-fn a_folder_says_all_that_is_read() {
+fn lists_all_files_of_a_folder() {
     let encoder = load(&fixture()).unwrap();
     assert_eq!((encoder.width(), encoder.longest, encoder.lower_case), (24, 16, false));
     let copy = copy();
@@ -48,7 +48,7 @@ fn a_folder_says_all_that_is_read() {
 }
 
 #[test]
-fn a_missing_folder_says_what_belongs_there() {
+fn reports_the_contents_of_a_missing_folder() {
     let config = EmbedderConfig::SentenceTransformers { folder: "no/such".into() };
     let missing = config.build(&Device::flex()).map(drop).unwrap_err().to_string();
     assert_eq!(
@@ -101,7 +101,7 @@ fn what_is_not_computed_is_refused() {
 }
 
 #[test]
-fn a_text_has_a_vector_of_its_own() {
+fn each_text_has_its_own_vector() {
     let encoder = load(&fixture()).unwrap();
     let texts = ["The garden", " ", "The garden ", "the train", "", "The garden"];
     let vectors = encoder.embed(&texts).unwrap();

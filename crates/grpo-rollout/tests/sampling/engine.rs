@@ -211,7 +211,7 @@ fn a_pass_of_prompts_can_be_filled_to_its_last_token() {
 
 /// Several engines have the room of one between them.
 #[test]
-fn engines_share_the_room_of_a_batch() {
+fn engines_share_the_capacity_of_a_batch() {
     for (threads, batch_size, most) in
         [(1, 64, 64), (2, 64, 32), (3, 64, 22), (3, 17, 9), (3, 15, 15)]
     {

@@ -1,4 +1,4 @@
-//! What is sampled beside a completion, and how many at a time, decides nothing.
+//! What is sampled next to a completion, and how many at a time, decides nothing.
 
 use grpo_data::{Finish, Group, Purpose, SampleKey};
 use grpo_logprob::SamplingSettings;

@@ -115,7 +115,7 @@ fn prompts_that_cannot_be_read_are_refused() {
 
 /// In a batch where only some rows diverge, with several engines: an error and no panic, and no half of a result.
 #[test]
-fn a_model_that_diverges_under_way_is_named_too() {
+fn reports_a_model_that_diverges_during_training() {
     let model = scaled(1e30);
     let settings = RolloutSettings { batch_size: 64, ..settings() };
     let rollout = Autoregressive::new(settings, &model, 1).unwrap();

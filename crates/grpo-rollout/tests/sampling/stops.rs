@@ -124,7 +124,7 @@ fn a_rule_sees_the_completion_with_its_newest_token() {
     assert_eq!(seen, expected);
 }
 
-/// A stopped completion is the beginning of the one that is not stopped, to the last bit.
+/// A stopped completion is the beginning of the one that is not stopped, bit for bit.
 #[test]
 fn stop_strings_end_completions_and_change_nothing_else() {
     let model = model();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::event_lines::EventLine;
 use super::finding::Violation;
-use super::records::RecordPlan;
+use super::plan::RecordPlan;
 use crate::json_lines::unfinished_bytes;
 use crate::{EventKind, EventProof, RunError, RunFolder};
 

@@ -1,4 +1,4 @@
-//! The events of a run with what each proves.
+//! Events of a run with their hashes.
 
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ pub(super) struct EventLine {
     pub(super) proof: EventProof,
 }
 
-/// The lines of `events.jsonl`; none without the file.
+/// Reads the lines of `events.jsonl`; none without the file.
 pub(super) fn read_events(run: &RunFolder) -> Result<Vec<EventLine>, RunError> {
     let path = run.events_path();
     let event = |line: ChainLine| {
@@ -25,7 +25,8 @@ pub(super) fn read_events(run: &RunFolder) -> Result<Vec<EventLine>, RunError> {
     read_chain(&path)?.into_iter().map(event).collect()
 }
 
-/// The events since the run last went back, that one first: those before are of steps that are no longer there.
+/// Returns the events since the last roll-back, including it. Earlier events may refer to removed
+/// steps.
 pub(super) fn after_roll_back(events: &[EventLine]) -> &[EventLine] {
     let went_back = |event: &EventLine| matches!(event.what, EventKind::RolledBack { .. });
     &events[events.iter().rposition(went_back).unwrap_or(0)..]

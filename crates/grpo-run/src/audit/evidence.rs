@@ -1,79 +1,80 @@
-//! What the files of a run say, and what the run was to do.
+//! Contents of a run's files, and the plan of the run.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{Event, EventKind, LedgerCompletion, LedgerStep};
 
-/// What the files of a run say.
+/// Contents of a run's files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// `ledger.jsonl`, with one line or more.
+    /// `ledger.jsonl`, with at least one line.
     pub ledger: Vec<LedgerStep>,
-    /// The steps of `metrics.jsonl`, in the order of its lines.
+    /// The steps of `metrics.jsonl`, in line order.
     pub metrics: Vec<u64>,
     /// `events.jsonl`.
     pub events: Vec<Event>,
     /// `config.toml`.
     pub plan: Plan,
-    /// The entries of recorded completions, by step; none for a completion whose ids were not recorded.
+    /// Ledger entries of recorded completions by step; without completions whose ids were not
+    /// recorded.
     pub recorded: BTreeMap<u64, Vec<LedgerCompletion>>,
-    /// What the checkpoints hold, by step.
+    /// Weights of the checkpoints by step.
     pub checkpoints: BTreeMap<u64, StoredWeights>,
-    /// What the run left at its end; `None` where it left nothing.
+    /// Weights saved at the end of the run, if any.
     pub trained: Option<StoredWeights>,
-    /// The model that the adapter was trained on, as it is now; `None` where all was trained.
+    /// Current weights of the adapter's base model; `None` for full training.
     pub base: Option<StoredWeights>,
 }
 
-/// What a run was to do.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Steps of the run.
+    /// Number of steps.
     pub steps: u64,
-    /// Groups of a step.
+    /// Groups per step.
     pub prompts_per_step: u32,
-    /// Completions of a group.
+    /// Completions per group.
     pub group_size: u32,
-    /// Optimizer steps on each rollout (μ).
+    /// Optimizer steps per rollout (μ).
     pub updates_per_rollout: usize,
-    /// Optimizer steps behind those that have examples, and no completions.
+    /// Additional optimizer steps on examples alone.
     pub supervised_updates: usize,
-    /// The completions of each so manieth step are written down; 0 for none.
+    /// Steps between recorded completions; 0 for none.
     pub completions_every: u64,
-    /// What holds the policy back.
+    /// The reference policy.
     pub reference: ReferencePlan,
 }
 
-/// What the configuration says of the reference.
+/// Configuration of the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReferencePlan {
-    /// Whether it is the model that an adapter is trained on at the beginning, and not the policy.
+    /// Whether the initial reference is the base model of an adapter instead of the policy.
     pub from_base: bool,
-    /// When it changes; `None`: never.
+    /// Updates of the reference, if any.
     pub update: Option<ReferenceUpdate>,
 }
 
-/// When the reference changes, and to what.
+/// Updates of the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReferenceUpdate {
-    /// When.
+    /// Interval.
     pub every: Period,
-    /// Part of the policy in the new one.
+    /// Weight of the policy in the new reference.
     pub mix: f64,
 }
 
-/// A distance between changes.
+/// An interval between updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
-    /// After the steps that are multiples of this one.
+    /// Steps that are multiples of this number.
     Steps(u64),
-    /// After so many passes over the prompts; the run's files do not say in which steps those end.
+    /// Passes over the prompts. The run's files do not contain the steps in which passes end.
     Epochs(u64),
 }
 
 impl Period {
-    /// Whether there is a change after `step`; `None` where one cannot know.
+    /// Returns whether an update follows `step`; `None` if unknown.
     pub(super) fn is_due(self, step: u64) -> Option<bool> {
         match self {
             Self::Steps(every) => Some(step.is_multiple_of(every)),
@@ -100,30 +101,30 @@ impl fmt::Display for Period {
 pub enum StoredWeights {
     /// Their hash.
     Hash(String),
-    /// They are not what was written, and why one knows.
+    /// They differ from what was written, with the reason.
     Damaged(String),
-    /// They could not be loaded, and why.
+    /// They could not be loaded, with the reason.
     Unknown(String),
 }
 
-/// The line that a step goes on from.
+/// The ledger line before a step.
 pub(super) enum Before<'a> {
-    /// The step is the first.
+    /// There is none before the first step.
     Start,
     Line(&'a LedgerStep),
-    /// The line is missing, which is another property's violation.
+    /// The line is missing, which is a violation of another property.
     Unknown,
 }
 
 impl Evidence {
     pub(super) fn line(&self, step: u64) -> Option<&LedgerStep> {
-        // Where it should be; only a damaged ledger is searched.
+        // The expected index; only a damaged ledger needs a search.
         let place = usize::try_from(step.saturating_sub(1)).unwrap_or(usize::MAX);
         let is_it = |line: &&LedgerStep| line.step == step;
         self.ledger.get(place).filter(is_it).or_else(|| self.ledger.iter().find(is_it))
     }
 
-    /// The step before: a run that goes back takes the lines of what it undid out of the ledger.
+    /// Returns the previous step. A roll-back removes the lines of undone steps from the ledger.
     pub(super) fn before(&self, line: &LedgerStep) -> Before<'_> {
         let step = line.step.saturating_sub(1);
         match self.line(step) {
@@ -133,8 +134,8 @@ impl Evidence {
         }
     }
 
-    /// The events since the run was resumed or went back, whichever it did last: those before may be of steps that were
-    /// done again.
+    /// Returns the events since the last resume or roll-back. Earlier events may refer to repeated
+    /// steps.
     pub(super) fn latest_events(&self) -> &[Event] {
         let again = |event: &Event| {
             matches!(event.what, EventKind::Resumed {} | EventKind::RolledBack { .. })
@@ -143,12 +144,13 @@ impl Evidence {
         &self.events[first..]
     }
 
-    /// Whether the run was ended while it went back, with files of what it undoes still in their places and others gone.
+    /// Returns whether the run ended during a roll-back, so that some files of undone steps may be
+    /// missing.
     pub(super) fn is_going_back(&self) -> bool {
         self.events.last().is_some_and(|event| event.what.begins_roll_back())
     }
 
-    /// Whether something happened that only happens when all files of a step are written.
+    /// Returns whether an event proves that all files of a step were written.
     pub(super) fn was_written_whole(&self, step: u64) -> bool {
         self.latest_events().iter().filter(|event| event.step >= step).any(|event| {
             match &event.what {
@@ -156,7 +158,7 @@ impl Evidence {
                 | EventKind::Interrupted {}
                 | EventKind::Guard { .. }
                 | EventKind::Reference { .. } => true,
-                // Where one of these files could not be written, the sentence names it.
+                // The message names one of these files if it could not be written.
                 EventKind::Stopped { reason } => {
                     !reason.contains("metrics.jsonl") && !reason.contains("completions/")
                 }
@@ -170,7 +172,7 @@ impl Evidence {
         })
     }
 
-    /// Hash of the policy's weights after a step; after step 0 it is where the run began.
+    /// Returns the hash of the policy after a step; after step 0, of the initial policy.
     pub(super) fn weights_after(&self, step: u64) -> Option<&String> {
         match step {
             0 => self.line(1).map(|line| &line.rollout.weights),
@@ -180,7 +182,7 @@ impl Evidence {
 }
 
 impl EventKind {
-    /// Whether files are moved and cut after it until the next event.
+    /// Returns whether files are moved and cut between this event and the next.
     pub(super) fn begins_roll_back(&self) -> bool {
         match self {
             Self::RolledBack { .. } => true,
@@ -191,17 +193,17 @@ impl EventKind {
 }
 
 impl LedgerStep {
-    /// Hash of the policy's weights after the step.
+    /// Returns the hash of the policy after the step.
     pub(super) fn weights_after(&self) -> &String {
         self.updates.last().map_or(&self.rollout.weights, |update| &update.weights)
     }
 
-    /// Optimizer steps that the policy has behind it after the step.
+    /// Returns the number of optimizer steps of the policy after the step.
     pub(super) fn version_after(&self) -> u64 {
         self.updates.last().map_or(self.rollout.policy_version, |update| update.version)
     }
 
-    /// Hash of the reference after the step.
+    /// Returns the hash of the reference after the step.
     pub(super) fn reference_after(&self) -> &String {
         self.reference_changed.as_ref().map_or(&self.reference, |change| &change.weights)
     }

@@ -1,45 +1,45 @@
-//! What an audit found of a property.
+//! Findings of an audit.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// A property of the run, and whether the files prove it.
+/// A property of the run and whether the files prove it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Its name.
     pub property: &'static str,
-    /// What was looked at, in words.
+    /// Description of what was checked.
     pub checked: String,
-    /// What came of it.
+    /// The result.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
-    /// All that was looked at is as it should be.
+    /// Everything checked is correct.
     Proven,
-    /// There is nothing to look at.
+    /// There is nothing to check.
     NotRecorded {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Something is not as it should be.
+    /// Something is wrong.
     Violated {
-        /// What; one or more.
+        /// At least one violation.
         violations: Vec<Violation>,
     },
 }
 
-/// Something that is not as it should be.
+/// A violation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// The training step, from 1; `None` where it is of the whole run.
+    /// The training step, from 1; `None` if it concerns the whole run.
     pub step: Option<u64>,
-    /// In one sentence.
+    /// Description.
     pub what: String,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Violation {
 }
 
 impl Finding {
-    /// What is not as it should be.
+    /// Returns the violations.
     pub fn violations(&self) -> &[Violation] {
         match &self.verdict {
             Verdict::Violated { violations } => violations,
@@ -75,7 +75,7 @@ impl Finding {
     }
 }
 
-/// Enough of a hash to find it in the file.
+/// Returns the beginning of a hash, enough to find it in the file.
 pub(super) fn short(hash: &str) -> String {
     hash.chars().take(12).chain(['…']).collect()
 }

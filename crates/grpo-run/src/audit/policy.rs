@@ -1,10 +1,10 @@
-//! That what sampled a step is the policy that the updates before it left.
+//! Checks that each step was sampled by the policy of the previous updates.
 
 use super::evidence::{Before, Evidence};
 use super::finding::{Finding, Violation, count, short};
 
-/// The version of the policy that sampled is the number of updates before it, every completion has it, and each update
-/// adds one.
+/// The policy version of a step is the number of previous updates, all its completions have it, and
+/// each update adds one.
 pub(super) fn version_match(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let mut completions = 0;
@@ -50,7 +50,7 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
     Finding::new("version match", checked, violations)
 }
 
-/// The weights that sampled are those that the last update before left: it was made at once, and nothing came between.
+/// The weights that sampled are those of the last update before: nothing changed in between.
 pub(super) fn immediate_update(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let (mut updates, mut moved) = (0, 0);

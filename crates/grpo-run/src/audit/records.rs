@@ -1,4 +1,4 @@
-//! That the files of a run are the ones that it wrote: what each of them says of the others.
+//! Checks that the files of a run are those that it wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,28 +7,18 @@ use serde::Deserialize;
 use super::complete::{bytes_after_end, missing_events, missing_hashes};
 use super::event_lines::{EventLine, after_roll_back, read_events};
 use super::finding::{Finding, Violation, count};
+use super::plan::RecordPlan;
 use super::saved::saved_folders;
 use crate::chain::{ChainLine, broken_links, read_chain};
 use crate::json_lines::read_lines;
 use crate::{DataFile, EventKind, RecordedHashes, RunError, RunFolder, RunInfo, sha256_of_file};
 
-/// What there is to be in the folder of a run.
-#[derive(Clone, Copy, Debug)]
-pub struct RecordPlan {
-    /// The folder that what was trained is saved in at the end, `model` or `adapter`; `None` where the run keeps no ledger.
-    pub trained: Option<&'static str>,
-    /// A checkpoint is written after the steps that are multiples of this one; 0 for none.
-    pub checkpoint_every: u64,
-    /// The metrics that are not the same when a run is made again.
-    pub is_machine: fn(&str) -> bool,
-}
-
-/// Checks the files of a run against the hashes that the run wrote down of them. Nothing is loaded.
+/// Checks the files of a run against the hashes in its records, without loading weights.
 ///
 /// # Errors
-/// A file cannot be read, or is damaged so that its lines cannot be told apart.
+/// Returns an error if a file cannot be read or its lines cannot be parsed.
 pub fn audit_records(run: &RunFolder, plan: &RecordPlan) -> Result<Vec<Finding>, RunError> {
-    // Events first: a run that is still going on has more in its other files than in these.
+    // Events are read first, because the other files of a running run may be further ahead.
     let events = read_events(run)?;
     let ledger = read_chain(&run.ledger_path())?;
     let info = run.read_info();
@@ -47,20 +37,21 @@ pub fn audit_records(run: &RunFolder, plan: &RecordPlan) -> Result<Vec<Finding>,
 struct Records<'a> {
     run: &'a RunFolder,
     plan: &'a RecordPlan,
-    /// `None` where it cannot be read.
+    /// `None` if it cannot be read.
     info: Option<&'a RunInfo>,
     events: Vec<EventLine>,
     ledger: Vec<ChainLine>,
 }
 
 impl Records<'_> {
-    /// Whether the run says that its lines are chains: one of the files that do is enough, as any may have been changed.
+    /// Returns whether the run wrote hash chains. One file that says so suffices, because any file
+    /// may have been changed.
     fn is_chained(&self) -> bool {
         self.info.is_some_and(|info| info.chained)
             || self.events.iter().any(|event| event.what == EventKind::Started {})
     }
 
-    /// `run.json` is what the first event says, and `config.toml` what `run.json` says.
+    /// `run.json` matches the first event, and `config.toml` matches `run.json`.
     fn configuration(&self, damage: Option<&RunError>) -> Finding {
         const PROPERTY: &str = "configuration";
         let mut violations = Vec::new();
@@ -103,7 +94,7 @@ impl Records<'_> {
         }
     }
 
-    /// The files that the run was made from are what they were, where they are still there.
+    /// Input files that still exist are unchanged.
     fn inputs(&self) -> Option<Finding> {
         const PROPERTY: &str = "inputs";
         let files = &self.info?.data;
@@ -198,7 +189,7 @@ impl Records<'_> {
         read_lines(&self.run.metrics_path()).is_ok_and(|lines| !lines.is_empty())
     }
 
-    /// The lines of the ledger are those whose hashes the events have.
+    /// The ledger has the lines whose hashes are in the events.
     fn anchors(&self, violations: &mut Vec<Violation>) {
         let mut found = BTreeSet::new();
         for event in after_roll_back(&self.events) {
@@ -212,7 +203,7 @@ impl Records<'_> {
         }
     }
 
-    /// What the ledger has of the other files of a step, by step.
+    /// Returns the recorded hashes of other files by step.
     fn recorded(&self) -> impl Iterator<Item = (u64, RecordedHashes)> {
         self.ledger.iter().filter_map(|line| {
             let hashes = line.record.get("recorded")?;
@@ -220,7 +211,7 @@ impl Records<'_> {
         })
     }
 
-    /// The lines of `metrics.jsonl` are those that the ledger has the hashes of.
+    /// The lines of `metrics.jsonl` match the hashes in the ledger.
     fn metrics(&self) -> Result<Finding, RunError> {
         const PROPERTY: &str = "metrics";
         let path = self.run.metrics_path();
@@ -252,7 +243,7 @@ impl Records<'_> {
         Ok(Finding::new(PROPERTY, checked, violations))
     }
 
-    /// Texts, prompts, rewards and numbers of recorded completions are those that were written.
+    /// Recorded completions are those that were written.
     fn completion_files(&self) -> Result<Finding, RunError> {
         const PROPERTY: &str = "completion files";
         let mut violations = Vec::new();
@@ -261,7 +252,7 @@ impl Records<'_> {
             is_recorded = true;
             let path = self.run.completions_path(step);
             let what = match hashes.completions {
-                // A missing one is a violation of `recorded completions`.
+                // A missing file violates `recorded completions`.
                 _ if !path.exists() => continue,
                 Some(hash) if hash == sha256_of_file(&path)? => {
                     checked += 1;

@@ -1,10 +1,10 @@
-//! That the reference is the one that the configuration says.
+//! Checks that the reference follows the configuration.
 
 use super::evidence::{Before, Evidence, Period, ReferenceUpdate};
 use super::finding::{Finding, Violation, count, short};
 use crate::{LedgerStep, ReferenceChange};
 
-/// The reference of a step is the one that the step before left, and it changes where it should and to what it should.
+/// The reference of a step is that of the previous step, and it changes as configured.
 pub(super) fn reference(evidence: &Evidence) -> Finding {
     let plan = evidence.plan.reference;
     let mut violations = Vec::new();
@@ -44,7 +44,8 @@ pub(super) fn reference(evidence: &Evidence) -> Finding {
     Finding::new("reference", checked, violations)
 }
 
-/// What is not said of the steps after which a reference changes that counts passes over the prompts; nothing of any other.
+/// Describes what cannot be checked if the reference changes by passes over the prompts; `None`
+/// otherwise.
 pub(super) fn epochs(evidence: &Evidence) -> Option<Finding> {
     let every = evidence.plan.reference.update?.every;
     matches!(every, Period::Epochs(_)).then(|| {
@@ -55,7 +56,7 @@ pub(super) fn epochs(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// What is wrong with a change, or with there being none.
+/// Returns what is wrong with a change or its absence.
 fn fault_of_change(
     change: Option<&ReferenceChange>,
     line: &LedgerStep,
@@ -65,7 +66,7 @@ fn fault_of_change(
     let is_due = plan.map_or(Some(false), |plan| plan.every.is_due(line.step));
     match (change, plan) {
         (None, None) => None,
-        // Nothing comes after the last step that a change would be for.
+        // No step follows the last one, so no change is needed.
         (None, Some(_)) if line.step == steps => None,
         (None, Some(plan)) => (is_due == Some(true)).then(|| {
             format!(

@@ -1,4 +1,4 @@
-//! That the folders of weights are those that the run wrote, with the files that give their tensors a meaning.
+//! Checks that folders of weights, with their configuration files, are those that the run wrote.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::event_lines::{EventLine, after_roll_back};
 use super::finding::{Finding, Violation, count};
 use crate::{EventKind, RunError, RunFolder, sha256_of_manifest};
 
-/// The checkpoints that the run kept and what it saved at its end are there, and have the manifests that it wrote.
+/// Checkpoints and final weights exist and have the recorded manifests.
 pub(super) fn saved_folders(
     run: &RunFolder,
     events: &[EventLine],
@@ -63,14 +63,14 @@ pub(super) fn saved_folders(
     Ok(match (checked, violations.is_empty()) {
         (0, true) if !is_chained => Finding::not_recorded(
             PROPERTY,
-            "an older version made the run; a changed configuration or tokenizer beside the weights is not found where its manifest was remade",
+            "an older version made the run; a changed configuration or tokenizer next to the weights is not found if its manifest was rewritten",
         ),
         (0, true) => Finding::not_recorded(PROPERTY, "the run has written none"),
         _ => Finding::new(PROPERTY, count(checked, "folder"), violations),
     })
 }
 
-/// The steps of the checkpoints that have to be there.
+/// Returns the steps of the checkpoints that must exist.
 fn kept(events: &[EventLine]) -> Vec<u64> {
     let events = after_roll_back(events);
     // Between the word of a roll-back and its checkpoint anything may be missing.
@@ -91,7 +91,7 @@ fn being_rewritten(events: &[EventLine]) -> Option<u64> {
     Some(last.step)
 }
 
-/// The hashes of the manifests of checkpoints, as they were written last.
+/// Returns the last recorded manifest hash of each checkpoint.
 fn manifests(events: &[EventLine]) -> BTreeMap<u64, &String> {
     let mut manifests = BTreeMap::new();
     for event in events {
@@ -99,7 +99,7 @@ fn manifests(events: &[EventLine]) -> BTreeMap<u64, &String> {
             (EventKind::Checkpoint { .. }, Some(manifest)) => {
                 manifests.insert(event.step, manifest);
             }
-            // That checkpoint is written again, and later ones go.
+            // That checkpoint is rewritten and later ones are removed.
             (EventKind::RolledBack { .. }, _) => manifests.retain(|step, _| *step < event.step),
             _ => {}
         }
@@ -107,7 +107,7 @@ fn manifests(events: &[EventLine]) -> BTreeMap<u64, &String> {
     manifests
 }
 
-/// Whether what the run saved at its end is there as it was saved; false where nothing says that it saved anything.
+/// Returns whether the final weights are as saved; false if no event mentions them.
 fn saved_at_end(
     path: &Path,
     folder: &str,

@@ -1,12 +1,11 @@
-//! That what lies in the folder is what the ledger says.
+//! Checks stored weights and completions against the ledger.
 
 use super::evidence::{Evidence, StoredWeights};
 use super::finding::{Finding, Violation, count, short};
 use crate::{EventKind, LedgerCompletion};
 use std::collections::BTreeMap;
 
-/// The model that an adapter was trained on is the same in all steps, and is the one that is there now; nothing where all
-/// of a model was trained.
+/// The base model of an adapter is the same in all steps and now; no finding for full training.
 pub(super) fn base(evidence: &Evidence) -> Option<Finding> {
     let first = evidence.ledger.first()?.base.as_ref();
     let mut violations = Vec::new();
@@ -47,7 +46,7 @@ pub(super) fn base(evidence: &Evidence) -> Option<Finding> {
     Some(Finding::new("base", checked, violations))
 }
 
-/// The completions that were written down are those that were sampled, and all that should be are.
+/// The recorded completions are those that were sampled, and none is missing.
 pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     const PROPERTY: &str = "recorded completions";
     let mut violations = Vec::new();
@@ -86,7 +85,7 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     let last = evidence.ledger.last().map(|line| line.step);
     for line in &evidence.ledger {
         let is_due = every > 0 && line.step.is_multiple_of(every);
-        // A run that was ended from outside wrote the ledger's line first.
+        // A run that was killed wrote the line of the ledger first.
         let may_lack = evidence.is_going_back()
             || (Some(line.step) == last && !evidence.was_written_whole(line.step));
         if is_due && !may_lack && !evidence.recorded.contains_key(&line.step) {
@@ -105,7 +104,7 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     Finding::new(PROPERTY, checked, violations)
 }
 
-/// The checkpoints hold the weights that their steps left.
+/// The checkpoints contain the weights of their steps.
 pub(super) fn checkpoints(evidence: &Evidence) -> Finding {
     const PROPERTY: &str = "checkpoints";
     let mut violations = Vec::new();
@@ -142,7 +141,7 @@ pub(super) fn checkpoints(evidence: &Evidence) -> Finding {
     }
 }
 
-/// What the run left at its end are the weights of its last update.
+/// The final weights are those of the last update.
 pub(super) fn trained(evidence: &Evidence) -> Finding {
     const PROPERTY: &str = "final model";
     let violated =
@@ -152,7 +151,7 @@ pub(super) fn trained(evidence: &Evidence) -> Finding {
     };
     let found = match &evidence.trained {
         None => {
-            let reason = "there is none: the run goes on, or was ended from outside";
+            let reason = "there is none: the run is not finished, or was killed";
             return Finding::not_recorded(PROPERTY, reason);
         }
         Some(StoredWeights::Unknown(reason)) => return Finding::not_recorded(PROPERTY, reason),

@@ -1,4 +1,4 @@
-//! That each update used the completions of its own step, all of them, and each once.
+//! Checks that each update used all completions of its own step once.
 
 use super::evidence::Evidence;
 use super::finding::{Finding, Violation, count};
@@ -45,7 +45,8 @@ fn listed<'a>(numbers: impl IntoIterator<Item = &'a u32>) -> String {
     numbers.into_iter().map(u32::to_string).collect::<Vec<String>>().join(", ")
 }
 
-/// A step has its number of updates, and each used what the step sampled, as it was sampled, each completion once.
+/// Each step has the configured number of updates, and each update used every sampled completion
+/// once.
 pub(super) fn own_completions(evidence: &Evidence) -> Finding {
     let plan = &evidence.plan;
     let steps = steps_of(evidence);
@@ -84,7 +85,7 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
     Finding::new("own completions", checked, violations)
 }
 
-/// What an update used otherwise than once and as it was sampled.
+/// Returns how an update's completions differ from the sampled ones.
 fn differences(
     line: &LedgerStep,
     used: &[LedgerCompletion],
@@ -122,7 +123,7 @@ fn differences(
     differences
 }
 
-/// No completion is in more updates than it may be, and none in another step.
+/// No completion is in more updates than configured or in another step.
 pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
     let planned = evidence.plan.updates_per_rollout;
     let mut violations = Vec::new();
@@ -160,7 +161,7 @@ pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
     Finding::new("no reuse", checked, violations)
 }
 
-/// The step that each completion was sampled in first.
+/// Returns the step in which each completion was sampled first.
 fn steps_of(evidence: &Evidence) -> BTreeMap<CompletionDigest, u64> {
     let mut steps = BTreeMap::new();
     for line in &evidence.ledger {

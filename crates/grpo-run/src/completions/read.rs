@@ -1,4 +1,4 @@
-//! From a Parquet file to records. What other programs wrote again, in other types of the same meaning, is read too.
+//! Reads completions from Parquet, also with equivalent types that other programs write.
 
 use super::record::{CompletionRecord, RecordedOutcome};
 use super::table::{BONUS, FATES, IDS, PART, finish_name, required_columns};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-/// The records of a file, which are all of step `step`.
+/// Reads the records of a file, which must all be of step `step`.
 pub(super) fn records(path: &Path, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
     let file = regular_file::open(path).map_err(RunError::read(path))?;
     rows(file, step).map_err(|reason| damaged(path, reason))
@@ -80,7 +80,7 @@ impl Cells<'_> {
     }
 
     fn whole<T: TryFrom<i64>>(&self, name: &str) -> Result<T, String> {
-        whole(self.cell(name)).ok_or_else(|| format!("`{name}` is no whole number in its range"))
+        whole(self.cell(name)).ok_or_else(|| format!("`{name}` is not a whole number in its range"))
     }
 
     fn number(&self, name: &str) -> Result<Option<f64>, String> {
@@ -88,14 +88,14 @@ impl Cells<'_> {
             Field::Null => Ok(None),
             Field::Double(value) => Ok(Some(*value)),
             Field::Float(value) => Ok(Some(f64::from(*value))),
-            _ => Err(format!("`{name}` is no number")),
+            _ => Err(format!("`{name}` is not a number")),
         }
     }
 
     fn text(&self, name: &str) -> Result<Option<String>, String> {
         match self.cell(name) {
             Field::Null => Ok(None),
-            field => text(field).map(Some).ok_or_else(|| format!("`{name}` is no text")),
+            field => text(field).map(Some).ok_or_else(|| format!("`{name}` is not a text")),
         }
     }
 
@@ -131,7 +131,7 @@ impl Cells<'_> {
             Field::ListInternal(list) => list.elements().iter().map(of).collect(),
             _ => None,
         };
-        values.ok_or_else(|| format!("`{name}` is no list of {what}"))
+        values.ok_or_else(|| format!("`{name}` is not a list of {what}"))
     }
 }
 
@@ -153,7 +153,7 @@ fn text(field: &Field) -> Option<String> {
 }
 
 impl CompletionRecord {
-    /// Refuses columns that do not fit together.
+    /// Checks that the columns are consistent.
     fn check(&self, step: u64) -> Result<(), String> {
         if self.step != step {
             return Err(format!("`step` is {}, which is not that of the file's name", self.step));
@@ -187,7 +187,7 @@ impl CompletionRecord {
     }
 }
 
-/// A file of completions that is not what we write.
+/// The error of an invalid file of completions.
 fn damaged(path: &Path, reason: impl Into<String>) -> RunError {
     RunError::BadCompletions { path: path.to_owned(), reason: reason.into() }
 }

@@ -3,72 +3,73 @@
 use grpo_data::Finish;
 use std::collections::BTreeMap;
 
-/// One sampled completion: a row of the file of its step. Lists are of its actions, one entry each.
+/// A sampled completion, one row of its step's file. Lists have one entry per action.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletionRecord {
     /// The training step, from 1 as in `metrics.jsonl`.
     pub step: u64,
-    /// The prompt's place in the step.
+    /// Index of the prompt in the step.
     pub prompt: u32,
-    /// The decoded prompt, without marks, where there was more than a beginning mark.
+    /// The decoded prompt without special tokens, if it has more than a beginning mark.
     pub prompt_text: Option<String>,
-    /// The completion's place in its group.
+    /// Index of the completion in its group.
     pub sample: u32,
-    /// The decoded actions, without marks.
+    /// The decoded actions without special tokens.
     pub text: String,
-    /// The total reward; there exactly where the outcome is [`RecordedOutcome::Scored`].
+    /// The total reward; present only for [`RecordedOutcome::Scored`].
     pub reward: Option<f64>,
-    /// What was added to the reward before advantages were computed, if anything was. Files of older versions have it in
-    /// `reward` instead.
+    /// The bonus added to the reward before advantages were computed, if any. Older versions
+    /// include it in `reward`.
     pub bonus: Option<f64>,
-    /// Whether the reward had an answer.
+    /// Whether the reward scored the completion.
     pub outcome: RecordedOutcome,
-    /// Why the reward failed; there exactly where it did.
+    /// Why the reward failed; present only if it did.
     pub reason: Option<String>,
-    /// The parts of the reward that this completion has, by name: the columns `rewards/NAME`.
+    /// The components of the reward by name: the columns `rewards/NAME`.
     pub parts: BTreeMap<String, f64>,
-    /// The advantage, in units of the configured normalisation.
+    /// The advantage after normalisation.
     pub advantage: f64,
-    /// How many tokens the policy chose.
+    /// Number of action tokens.
     pub actions: u32,
-    /// Why it stopped.
+    /// Why the completion ended.
     pub finish: Finish,
-    /// Optimizer steps that the policy had behind it.
+    /// Optimizer steps of the sampling policy.
     pub policy_version: u64,
-    /// The tokens that the policy chose.
+    /// Action tokens.
     pub completion_ids: Vec<u32>,
-    /// The log-probability that each was sampled with, in nats.
+    /// Log-probabilities recorded by the sampler, in nats.
     pub sampling_logprobs: Vec<f32>,
-    /// The trainer's own in the first update (`log π_old`), in nats.
+    /// Log-probabilities of the trainer in the first update (`log π_old`), in nats.
     pub logprobs: Vec<f32>,
-    /// Those of the reference, in nats.
+    /// Log-probabilities of the reference, in nats.
     pub ref_logprobs: Vec<f32>,
-    /// Entropies of the policy's distributions in the first update, in nats.
+    /// Entropies of the policy in the first update, in nats.
     pub entropies: Vec<f32>,
-    /// ∂loss/∂log π_θ of each token, summed over the updates of the step: below 0 where the step makes it likelier.
+    /// ∂loss/∂log π_θ of each token, summed over the updates of the step; negative if the step
+    /// makes the token more probable.
     pub gradients: Vec<f32>,
     /// The same of the surrogate alone, without the KL penalty.
     pub surrogate_gradients: Vec<f32>,
-    /// What became of each token: `moved`, or why not. One word where it is the same in all updates of the step, else
-    /// one word an update with `+` between them.
+    /// Outcome of each token: `moved`, or why not. One word if it is equal in all updates of the
+    /// step, else one word per update, separated by `+`.
     pub fates: Vec<String>,
 }
 
-/// Whether a reward had an answer.
+/// Whether a reward scored a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedOutcome {
-    /// A number.
+    /// The reward is a number.
     Scored,
-    /// It had nothing to say.
+    /// The reward abstained.
     Abstained,
-    /// It could not be computed.
+    /// The reward failed.
     Failed,
 }
 
 impl RecordedOutcome {
     pub(super) const ALL: [Self; 3] = [Self::Scored, Self::Abstained, Self::Failed];
 
-    /// As it stands in files.
+    /// Returns the name used in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scored => "scored",

@@ -1,4 +1,4 @@
-//! From records to a Parquet file.
+//! Writes completions to Parquet.
 
 use super::record::CompletionRecord;
 use grpo_data::Finish;
@@ -13,14 +13,14 @@ use parquet::schema::types::{ColumnPath, Type, TypePtr};
 use std::io::Write;
 use std::sync::Arc;
 
-/// The columns of token lists; their order is that of the file.
+/// Columns of token lists, in file order.
 pub(super) const IDS: &str = "completion_ids";
 pub(super) const FATES: &str = "fates";
-/// Files of older versions do not have it.
+/// Missing in files of older versions.
 pub(super) const BONUS: &str = "bonus";
 pub(super) const PART: &str = "rewards/";
 
-/// The bytes of a file with these records.
+/// Returns the bytes of a file with these records.
 pub(super) fn file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
     let columns = columns(records, parts);
     let mut bytes = Vec::new();
@@ -28,12 +28,12 @@ pub(super) fn file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// The names of the columns that every file has.
+/// Returns the names of the columns that every file has.
 pub(super) fn required_columns() -> impl Iterator<Item = String> {
     columns(&[], &[]).into_iter().map(|(name, _)| name).filter(|name| name != BONUS)
 }
 
-/// As it stands in the file.
+/// Returns the name used in the file.
 pub(super) fn finish_name(finish: Finish) -> &'static str {
     match finish {
         Finish::EndToken => "end_token",
@@ -43,7 +43,7 @@ pub(super) fn finish_name(finish: Finish) -> &'static str {
     }
 }
 
-/// The values of a column, a row each.
+/// The values of a column.
 pub(crate) enum Values {
     Long(Vec<i64>),
     Int(Vec<i32>),
@@ -107,7 +107,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
 }
 
 impl Values {
-    /// The physical type and what it stands for.
+    /// Returns physical and logical type.
     fn kind(&self) -> (Physical, Option<LogicalType>) {
         match self {
             Self::Long(_) => (Physical::INT64, None),
@@ -148,7 +148,7 @@ fn write(columns: &[(String, Values)], bytes: &mut Vec<u8>) -> Result<(), Parque
     Ok(())
 }
 
-/// A file of rows that are called `name`, with columns as these.
+/// Creates a file of rows named `name` with columns like these.
 pub(crate) fn writer<W: Write + Send>(
     name: &str,
     columns: &[(String, Values)],
@@ -161,7 +161,7 @@ pub(crate) fn writer<W: Write + Send>(
     let mut properties = WriterProperties::builder().set_compression(Compression::ZSTD(level));
     for (name, values) in columns {
         if let Values::Floats(_) = values {
-            // Hardly two are equal: bytes of like meaning beside each other are what can be compressed.
+            // Values hardly repeat; splitting their bytes into streams makes them compressible.
             let path = ColumnPath::new(vec![name.clone(), "list".into(), "element".into()]);
             properties = properties
                 .set_column_dictionary_enabled(path.clone(), false)
@@ -171,7 +171,7 @@ pub(crate) fn writer<W: Write + Send>(
     SerializedFileWriter::new(sink, schema, Arc::new(properties.build()))
 }
 
-/// Writes the values of `columns` as further rows.
+/// Appends the values of `columns` as rows.
 pub(crate) fn write_rows<W: Write + Send>(
     writer: &mut SerializedFileWriter<W>,
     columns: &[(String, Values)],
@@ -229,13 +229,14 @@ fn one_column<T: DataType, W: Write + Send>(
     column.close()
 }
 
-/// The values that are there, and 1 for each row that has one.
+/// Returns the present values, and 1 for each row that has one.
 fn optional<T, U>(values: &[Option<T>], of: impl Fn(&T) -> U) -> (Vec<U>, Vec<i16>) {
     let levels = values.iter().map(|value| i16::from(value.is_some())).collect();
     (values.iter().flatten().map(of).collect(), levels)
 }
 
-/// The definition and repetition levels of lists: an entry each, and one for a list without entries.
+/// Returns the definition and repetition levels of lists: one entry per element, and one for an
+/// empty list.
 fn list_levels<T>(lists: &[Vec<T>]) -> (Vec<i16>, Vec<i16>) {
     let levels = lists.iter().flat_map(|list| {
         let is_there = i16::from(!list.is_empty());

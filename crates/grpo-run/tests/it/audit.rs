@@ -1,4 +1,4 @@
-//! Properties that the small runs of the program's own tests do not have: references that change, roll-backs, trainings
+//! Properties that the small runs of the program's own tests do not have: references that change, roll-backs, training runs
 //! that failed. What is planted in those runs is in the tests of `grpo-cli`.
 
 use grpo_run::{
@@ -279,7 +279,7 @@ fn a_step_may_lack_its_metrics_where_the_run_was_ended_from_outside() {
 /// Completions are moved first, then the event is written, then the ledger is cut, and at last the metrics; a checkpoint
 /// says that all of it is done.
 #[test]
-fn a_run_may_be_ended_while_it_goes_back() {
+fn a_run_may_be_killed_during_a_roll_back() {
     let event = |step, what| Event { step, at: String::new(), what };
     let guard = EventKind::Guard {
         watch: "kl".into(),
@@ -377,7 +377,7 @@ fn completions_that_were_written_down() {
 }
 
 #[test]
-fn completions_that_should_have_been_written_down() {
+fn reports_missing_completion_records() {
     let missing = |step: u64, every: u64| {
         format!(
             "recorded completions: step {step}: its completions are not there; save.completions_every = {every} says that they were recorded"

@@ -166,7 +166,7 @@ fn old_ones_are_removed() {
 /// A kill leaves hidden folders: half a checkpoint goes, a whole one that lacks its name gets it, and one whose place is
 /// taken goes.
 #[test]
-fn what_a_kill_left_is_cleared_away() {
+fn clears_leftovers_of_a_killed_run() {
     let place = tempfile::tempdir().unwrap();
     let run = run(place.path());
     [1, 2, 3].into_iter().for_each(|step| write(&run, step));

@@ -148,7 +148,7 @@ fn steps_are_those_of_files_that_we_write() {
         fs::write(folder.join(name), "x").unwrap();
     }
     assert_eq!(run.completion_steps().unwrap(), [3, 20, 100]);
-    // A run that goes on from step 19 writes step 20 again.
+    // A run that resumes from step 19 writes step 20 again.
     run.remove_completions_from(20).unwrap();
     assert_eq!(run.completion_steps().unwrap(), [3]);
     assert!(folder.join("completions.jsonl").exists());
@@ -182,10 +182,10 @@ fn what_does_not_fit_together_is_named() {
     check(&|record| record.reason = Some("x".into()), "`reason` does not fit to `outcome`");
     check(&|record| record.actions = 5, "`completion_ids` has 4 entries where `actions` is 5");
     check(&|record| drop(record.fates.pop()), "`fates` has 3 entries where `actions` is 4");
-    check(&|record| record.prompt = u32::MAX, "`prompt` is no whole number in its range");
+    check(&|record| record.prompt = u32::MAX, "`prompt` is not a whole number in its range");
     check(
         &|record| record.completion_ids[1] = u32::MAX,
-        "`completion_ids` is no list of whole numbers",
+        "`completion_ids` is not a list of whole numbers",
     );
 }
 

@@ -69,7 +69,7 @@ fn a_run_that_exists_is_refused_as_it_is() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the run folder `{}` exists already; give another folder with `--run FOLDER`, or add `--force` to have the old one moved aside",
+            "the run folder `{}` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one",
             path.display()
         )
     );
@@ -93,7 +93,7 @@ fn an_old_run_steps_aside_and_keeps_everything() {
 }
 
 #[test]
-fn what_is_no_run_is_never_moved() {
+fn never_renames_a_folder_that_is_not_a_run() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("letters");
     fs::create_dir(&path).unwrap();
@@ -116,7 +116,7 @@ fn what_is_no_run_is_never_moved() {
 }
 
 #[test]
-fn damaged_information_is_named() {
+fn reports_damaged_run_information() {
     let folder = tempdir().unwrap();
     let (run, _) = create(&folder.path().join("one"), Existing::Refuse).unwrap();
     fs::write(run.info_path(), "{").unwrap();

@@ -57,7 +57,7 @@ fn each_record_that_is_lost_is_an_error() {
     let error = writer.append(&step(0)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "cannot write `/dev/full`: No space left on device (os error 28); make room or choose a folder that can be written to"
+        "cannot write `/dev/full`: No space left on device (os error 28); free some space or choose a writable folder"
     );
     assert_eq!(writer.append(&step(1)).unwrap_err().to_string(), error);
 }
@@ -75,7 +75,7 @@ fn an_unfinished_last_line_is_left_out() {
 }
 
 #[test]
-fn a_damaged_line_is_named() {
+fn reports_a_damaged_line() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("x");
     fs::write(&path, "{\"step\":1}\n{\"st\n{\"step\":3}\n").unwrap();

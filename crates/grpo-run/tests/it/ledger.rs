@@ -72,7 +72,7 @@ fn folder(path: &std::path::Path) -> RunFolder {
 }
 
 #[test]
-fn lines_are_written_read_and_taken_up_again() {
+fn writes_reads_and_resumes_lines() {
     let place = tempdir().unwrap();
     let run = folder(&place.path().join("run"));
     assert_eq!(run.read_ledger().unwrap(), None);
@@ -108,7 +108,7 @@ fn lines_are_written_read_and_taken_up_again() {
 }
 
 #[test]
-fn what_is_no_line_is_refused() {
+fn refuses_invalid_lines() {
     let place = tempdir().unwrap();
     let run = folder(&place.path().join("run"));
     let check = |change: (&str, &str), expected: &str| {
@@ -123,7 +123,7 @@ fn what_is_no_line_is_refused() {
         let digits = &digests[digests.find("[7,0,3,\"").unwrap() + 8..][..16];
         check(
             (digits, digest),
-            &format!("`{digest}` is no digest of a completion; expected 16 hexadecimal digits"),
+            &format!("`{digest}` is not a digest of a completion; expected 16 hexadecimal digits"),
         );
     }
 }

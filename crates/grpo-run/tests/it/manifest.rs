@@ -60,7 +60,7 @@ fn a_large_file_is_hashed_in_pieces() {
 }
 
 #[test]
-fn what_was_altered_is_named() {
+fn reports_altered_files() {
     check(
         |folder| fs::write(folder.join("below/a.bin"), b"abd").unwrap(),
         "`below/a.bin` has the SHA-256 a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9 where its manifest says ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad; it is damaged, use another checkpoint",
@@ -75,11 +75,11 @@ fn what_was_altered_is_named() {
     );
     check(
         |folder| fs::write(folder.join("below/c"), b"").unwrap(),
-        "`below/c` is not listed in the manifest beside it; remove it, or use another checkpoint",
+        "`below/c` is not listed in the manifest of the folder; remove it, or use another checkpoint",
     );
     check(
         |folder| fs::remove_file(folder.join("manifest.json")).unwrap(),
-        "`.` has no `manifest.json`, so it is no complete checkpoint; use another one",
+        "`.` has no `manifest.json`, so it is not a complete checkpoint; use another one",
     );
     check(
         |folder| fs::write(folder.join("manifest.json"), b"{\"version\": 1").unwrap(),

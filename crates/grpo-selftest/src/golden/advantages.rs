@@ -7,24 +7,24 @@ use serde_json::Value;
 use crate::SelftestError;
 use crate::golden::read::{Problem, cases, check_length, check_shape};
 
-/// Rewards, and what TRL made of them.
+/// Rewards and TRL's advantages.
 #[derive(Clone, Debug)]
 pub struct GoldenAdvantages {
-    /// What the advantages depend on, in words.
+    /// Description of the settings.
     pub label: String,
-    /// `rewards[g][i][k]` of function `k` for completion `i` of group `g`.
+    /// `rewards[g][i][k]`: function `k`, completion `i`, group `g`.
     pub rewards: Vec<Vec<Vec<Option<f64>>>>,
-    /// Of each function.
+    /// Weight of each function.
     pub weights: Vec<f64>,
-    /// As TRL computed.
+    /// Settings of TRL.
     pub config: AdvantageConfig,
     /// The advantage of each completion, `[g · i]`.
     pub advantages: Vec<f64>,
-    /// For each completion whether the deviation that counts is 0.
+    /// For each completion, whether the relevant deviation is 0.
     pub is_std_zero: Vec<bool>,
-    /// Of what was centred last; NaN for none.
+    /// Mean of the last centred values; NaN without any.
     pub reward_mean: f64,
-    /// Of what was centred last; NaN for fewer than two.
+    /// Deviation of the last centred values; NaN for fewer than two.
     pub reward_std: f64,
 }
 
@@ -48,11 +48,10 @@ struct RawExpected {
     reward_std: Option<f64>,
 }
 
-/// Reads the text of `advantages.json`; `file` is how errors call it.
+/// Parses `advantages.json`; errors name `file`.
 ///
 /// # Errors
-/// Text that is no JSON; a case with a key that is missing, of another type, or of another length than the
-/// others say.
+/// Returns an error for invalid JSON, or a key that is missing or has an unexpected type or length.
 pub fn read_advantages(text: &str, file: &str) -> Result<Vec<GoldenAdvantages>, SelftestError> {
     cases(text, file, check)
 }

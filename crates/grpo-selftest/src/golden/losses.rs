@@ -10,40 +10,40 @@ use crate::golden::read::{Problem, cases, check_length, check_shape, mask_of};
 use crate::golden::settings::Settings;
 use crate::oracle::{LossCase, Rows};
 
-/// A loss, and what TRL made of it.
+/// A loss case with TRL's results.
 #[derive(Clone, Debug)]
 pub struct GoldenLoss {
-    /// The settings, in words.
+    /// Description of the settings.
     pub label: String,
-    /// Inputs; `reference`, `old` and `sampling` only where TRL reads them.
+    /// Inputs; `reference`, `old` and `sampling` only if TRL uses them.
     pub case: LossCase,
-    /// As TRL computed.
+    /// Settings of TRL.
     pub config: LossConfig,
-    /// TRL's coefficient of the entropy bonus, before it is divided by the accumulation steps.
+    /// TRL's coefficient of the entropy bonus, before the division by accumulation steps.
     pub entropy_coef: f64,
-    /// By what our loss without the bonus is multiplied to become TRL's metric `policy_loss`.
+    /// Factor from our loss without the bonus to TRL's metric `policy_loss`.
     pub policy_loss_factor: f64,
-    /// Of the optimizer batch that the case is a micro-batch of.
+    /// Sequences of the optimizer batch of which the case is a micro-batch.
     pub sequences: usize,
-    /// Of the optimizer batch that the case is a micro-batch of.
+    /// Tokens of the optimizer batch.
     pub tokens: usize,
-    /// In tokens.
+    /// Largest length in tokens.
     pub max_completion_length: usize,
-    /// What TRL got.
+    /// TRL's results.
     pub expected: ExpectedLoss,
 }
 
-/// What TRL got.
+/// TRL's results.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(expecting = "an object with named values")]
 pub struct ExpectedLoss {
-    /// One number.
+    /// The loss.
     pub loss: f64,
     /// `[b][t]`.
     pub grad_logprobs: Rows,
-    /// `[b][t]`; `None` where the loss has no entropy in it.
+    /// `[b][t]`; `None` if the loss does not depend on the entropy.
     pub grad_entropy: Option<Rows>,
-    /// By TRL's names; null stands for NaN.
+    /// Metrics by TRL's names; null means NaN.
     pub metrics: BTreeMap<String, Option<f64>>,
     /// The corrected `π_old / π_sampler`, `[b][t]` or `[b][1]`; `None` without a correction.
     pub importance_sampling_ratio: Option<Rows>,
@@ -71,8 +71,8 @@ struct RawInputs {
 }
 
 impl GoldenLoss {
-    /// The totals of the optimizer batch; the high-entropy threshold is that of `case`, which may be this
-    /// case in another precision.
+    /// Returns the totals of the optimizer batch; the high-entropy threshold is that of `case`,
+    /// which may be in another precision.
     pub fn totals(&self, case: &LossCase) -> BatchTotals {
         BatchTotals {
             sequences: self.sequences,
@@ -86,11 +86,11 @@ impl GoldenLoss {
     }
 }
 
-/// Reads the text of `losses.json`; `file` is how errors call it.
+/// Parses `losses.json`; errors name `file`.
 ///
 /// # Errors
-/// Text that is no JSON; a case with a key that is missing, of another type or shape than the others say;
-/// settings that grpo-core refuses.
+/// Returns an error for invalid JSON, a key that is missing or has an unexpected type or shape, or
+/// settings that grpo-core rejects.
 pub fn read_losses(text: &str, file: &str) -> Result<Vec<GoldenLoss>, SelftestError> {
     cases(text, file, |raw, _| check(raw))
 }
@@ -112,8 +112,8 @@ fn check(raw: Raw) -> Result<GoldenLoss, Problem> {
     };
     let steps = settings.gradient_accumulation_steps;
     let tokens = tokens_of_the_batch(&settings, case.tokens())?;
-    // TRL takes the mean of the bonus over this micro-batch and divides it by the steps; here the mean is
-    // over the optimizer batch, of which `bonus_tokens` are counted.
+    // TRL averages the bonus over this micro-batch and divides by the accumulation steps; here the
+    // mean is over the `bonus_tokens` of the optimizer batch.
     let of_micro_batch = case.tokens().max(1) as f64;
     let share = match config.high_entropy_share {
         Some(_) => 1.0,
@@ -133,7 +133,7 @@ fn check(raw: Raw) -> Result<GoldenLoss, Problem> {
     })
 }
 
-/// TRL counts the tokens of what was generated together, and takes the part of one optimizer step.
+/// TRL counts all generated tokens and takes the share of one optimizer step.
 fn tokens_of_the_batch(settings: &Settings, tokens: usize) -> Result<usize, Problem> {
     let (accumulated, generated) =
         (settings.gradient_accumulation_steps, settings.steps_per_generation);
@@ -152,7 +152,7 @@ fn tokens_of_the_batch(settings: &Settings, tokens: usize) -> Result<usize, Prob
     Ok(tokens * accumulated / generated)
 }
 
-/// The shape of all inputs and gradients.
+/// Checks the shape of all inputs and gradients.
 fn check_shapes(inputs: &RawInputs, expected: &ExpectedLoss) -> Result<[usize; 2], Problem> {
     let shape = [inputs.mask.len(), inputs.mask.first().map_or(0, Vec::len)];
     if shape.contains(&0) {

@@ -1,7 +1,7 @@
-//! Values that TRL computed, read from `advantages.json` and `losses.json`, and model folders with what
-//! transformers, PEFT and TRL computed of them.
+//! Reference values: `advantages.json` and `losses.json` of TRL, and model folders with results of
+//! transformers, PEFT and TRL.
 //!
-//! What is wrong with a file is said in one sentence with the file, the case, the key and what was expected.
+//! Errors name the file, the case, the key and what was expected.
 
 mod advantages;
 mod losses;

@@ -1,4 +1,4 @@
-//! Folders with a model or an adapter and what transformers, sentence-transformers, PEFT and TRL computed of it.
+//! Model and adapter folders with results of transformers, sentence-transformers, PEFT and TRL.
 
 use std::path::{Path, PathBuf};
 
@@ -16,18 +16,18 @@ pub struct GoldenModel {
     pub path: PathBuf,
     /// Its name.
     pub name: String,
-    /// What is expected.
+    /// Expected results.
     pub expected: Expected,
 }
 
 impl GoldenModel {
-    /// What is wrong under a key of the `expected.json`.
+    /// Returns the error of a key in `expected.json`.
     pub(crate) fn fault(&self, key: &str, problem: String) -> SelftestError {
         SelftestError::key(&self.path.join(FILE).display().to_string(), key, &problem)
     }
 }
 
-/// What a folder's `expected.json` is of; told by its keys.
+/// Expected results of a folder; the keys of `expected.json` determine the kind.
 #[derive(Clone, Debug)]
 pub enum Expected {
     /// A causal language model.
@@ -42,47 +42,47 @@ pub enum Expected {
     Scorer(Vec<ExpectedScore>),
     /// A LoRA adapter.
     Adapter(ExpectedAdapter),
-    /// Optimizer steps from the model in `before` to that in `after`.
+    /// Optimizer steps from the model in `before` to the one in `after`.
     Training(Box<ExpectedTraining>),
 }
 
-/// Numbers of a prompt and its completion.
+/// Expected results for a prompt and completion.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedSequence {
-    /// Ids in front.
+    /// Prompt ids.
     pub prompt: Vec<u32>,
-    /// Ids behind.
+    /// Completion ids.
     pub completion: Vec<u32>,
-    /// Logits after the last token of both.
+    /// Logits after the last token.
     pub last_logits: Vec<f64>,
-    /// Of the completion's tokens, at temperature 1.
+    /// Log-probabilities of the completion at temperature 1.
     #[serde(rename = "logprobs_t1.0")]
     pub logprobs: Vec<f64>,
-    /// Of the completion's tokens, at temperature 1.
+    /// Entropies at temperature 1.
     #[serde(rename = "entropy_t1.0")]
     pub entropies: Vec<f64>,
-    /// At temperature 0.8.
+    /// Log-probabilities at temperature 0.8.
     #[serde(rename = "logprobs_t0.8")]
     pub cool_logprobs: Vec<f64>,
-    /// At temperature 0.8.
+    /// Entropies at temperature 0.8.
     #[serde(rename = "entropy_t0.8")]
     pub cool_entropies: Vec<f64>,
-    /// The most probable continuation of the prompt, token by token.
+    /// Greedy continuation of the prompt.
     pub greedy: Vec<u32>,
 }
 
-/// Vectors of a sentence.
+/// Expected vectors of a sentence.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedSentence {
     /// Its ids.
     pub input_ids: Vec<u32>,
-    /// Mean of the hidden states.
+    /// Mean hidden state.
     pub mean_pooled: Vec<f64>,
-    /// The same of length 1.
+    /// The same, normalised.
     pub unit: Vec<f64>,
 }
 
-/// The vector of a text.
+/// The expected vector of a text.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedVector {
     /// The text.
@@ -91,60 +91,60 @@ pub struct ExpectedVector {
     pub vector: Vec<f64>,
 }
 
-/// Logits of a text with blanks.
+/// Expected logits of a text with blanks.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedBlanks {
     /// Its ids.
     pub text: Vec<u32>,
-    /// At each place.
+    /// Logits at each position.
     pub logits: Vec<Vec<f64>>,
-    /// Of each place the logit that its character is wrong; nothing where the model has no critic.
+    /// For each position, the logit that its character is wrong; empty without a critic.
     #[serde(default)]
     pub critic: Vec<f64>,
 }
 
-/// What a judge says of a text.
+/// The expected score of a text.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedScore {
-    /// Its ids, perhaps with PAD, perhaps too many.
+    /// Its ids, possibly with PAD or too long.
     pub text: Vec<u32>,
     /// 0 (natural) to 1 (corrupted).
     pub score: f64,
 }
 
-/// Logits of a model with an adapter.
+/// Expected logits of a model with an adapter.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedAdapter {
-    /// The model's folder, beside the adapter's.
+    /// Folder of the base model, next to the adapter's.
     pub base: String,
     /// A sequence.
     pub input_ids: Vec<u32>,
-    /// After each token.
+    /// Logits after each token.
     pub logits: Vec<Vec<f64>>,
 }
 
-/// Optimizer steps on the completions of one rollout.
+/// Expected optimizer steps on the completions of a rollout.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedTraining {
     /// The loss.
     pub config: TrainingSettings,
-    /// AdamW, with decay on every parameter.
+    /// AdamW with weight decay on every parameter.
     pub optimizer: AdamW,
-    /// Gradients are clipped to this norm.
+    /// Largest gradient norm.
     pub max_grad_norm: f64,
-    /// Of each completion.
+    /// Prompt of each completion.
     pub prompts: Vec<Vec<u32>>,
-    /// Group by group.
+    /// Completions, group by group.
     pub completions: Vec<Vec<u32>>,
-    /// Of each completion.
+    /// Advantage of each completion.
     pub advantages: Vec<f64>,
-    /// Log-probabilities when sampled; what stands behind a completion's end is of no meaning.
+    /// Log-probabilities when sampled; values after the end of a completion are meaningless.
     pub old_logprobs: Vec<Vec<f64>>,
-    /// Of each optimizer step.
+    /// Results of each optimizer step.
     pub steps: Vec<ExpectedStep>,
 }
 
-/// TRL's names.
+/// Settings with TRL's names.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TrainingSettings {
     /// The preset.
@@ -153,25 +153,25 @@ pub struct TrainingSettings {
     pub beta: f64,
     /// k
     pub num_generations: usize,
-    /// ε_low, 0.2 where it is left out.
+    /// ε_low, by default 0.2.
     pub epsilon: Option<f64>,
-    /// ε_high, as ε_low where it is left out.
+    /// ε_high, by default ε_low.
     pub epsilon_high: Option<f64>,
-    /// δ, none where it is left out.
+    /// δ, by default none.
     pub delta: Option<f64>,
-    /// Of tokens where it is left out.
+    /// Level of the importance ratio, by default tokens.
     #[serde(default)]
     pub importance_sampling_level: RatioLevel,
-    /// What rewards are divided by: their group's deviation where it is left out.
+    /// Divisor of rewards, by default the group's deviation.
     #[serde(default)]
     pub scale_rewards: RewardScale,
-    /// Logits were divided by it.
+    /// Divisor of the logits.
     pub temperature: f64,
-    /// Of each completion.
+    /// Reward of each completion.
     pub rewards: Vec<f64>,
 }
 
-/// torch's names.
+/// Settings with PyTorch's names.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AdamW {
     /// Learning rate.
@@ -185,10 +185,11 @@ pub struct AdamW {
 }
 
 impl AdamW {
-    /// The furthest that so many steps can move a weight, besides its decay.
+    /// Returns the largest possible change of a weight in this many steps, apart from decay.
     ///
-    /// Step t moves it by `lr · m/√v` with `m = Σ aᵢgᵢ` and `v = Σ bᵢgᵢ²`, whose weights sum to 1 each. By Cauchy and
-    /// Schwarz `|m|/√v ≤ √(Σ aᵢ²/bᵢ)`, whatever the gradients are; for usual β this is barely more than 1.
+    /// Step t moves it by `lr · m/√v` with `m = Σ aᵢgᵢ` and `v = Σ bᵢgᵢ²`, whose weights sum to 1.
+    /// By Cauchy-Schwarz, `|m|/√v ≤ √(Σ aᵢ²/bᵢ)` for any gradients, which is barely more than 1 for
+    /// usual β.
     pub(crate) fn reach(&self, steps: usize) -> f64 {
         let weight = |beta: f64, age: i32, step: i32| {
             (1.0 - beta) * beta.powi(age) / (1.0 - beta.powi(step))
@@ -211,15 +212,15 @@ pub struct ExpectedStep {
     pub loss: f64,
     /// Norm before clipping.
     pub grad_norm: f64,
-    /// The rest, by its name among our metrics.
+    /// Other metrics, by our names.
     #[serde(flatten)]
     pub metrics: std::collections::BTreeMap<String, f64>,
 }
 
-/// The model folders in `folder`, in the order of their names; or `folder` itself, if it is one.
+/// Returns the model folders in `folder`, sorted by name, or `folder` itself if it is one.
 ///
 /// # Errors
-/// A folder that cannot be read, or an `expected.json` that is not as it must be.
+/// Returns an error if a folder cannot be read or an `expected.json` is invalid.
 pub fn read_models(folder: &Path) -> Result<Vec<GoldenModel>, SelftestError> {
     if folder.join(FILE).is_file() {
         return Ok(vec![read_model(folder.to_owned())?]);
@@ -276,7 +277,7 @@ fn parse<T: DeserializeOwned>(value: serde_json::Value, file: &str) -> Result<T,
     })
 }
 
-/// Refuses lists of other lengths than the completions.
+/// Checks the lengths of all lists.
 fn checked(training: ExpectedTraining, file: &str) -> Result<ExpectedTraining, SelftestError> {
     let wrong = |key: &str, problem: String| Err(SelftestError::key(file, key, &problem));
     let n = training.completions.len();

@@ -1,4 +1,4 @@
-//! From the text of a file to checked cases.
+//! Parses and checks cases.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use crate::SelftestError;
 use crate::oracle::Rows;
 
-/// What is wrong with a case: the key, and the problem in words.
+/// A problem of a case: the key and a message.
 pub(super) type Problem = (&'static str, String);
 
-/// Reads the cases of a file: each is first taken apart as `Raw`, then checked by `check`, which is also given the
+/// Reads the cases of a file: each is parsed as `Raw`, then checked by `check`, which also gets the
 /// whole file.
 pub(super) fn cases<Raw: DeserializeOwned, Case>(
     text: &str,
@@ -41,7 +41,7 @@ pub(super) fn cases<Raw: DeserializeOwned, Case>(
     found.iter().enumerate().map(one).collect()
 }
 
-/// The key that a problem is of: one that is missing is named with those around it, as others are.
+/// Returns the key of a problem; a missing key is named with its parents.
 fn named(path: &str, problem: String) -> (String, String) {
     let missing = problem.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
     match (path, missing) {
@@ -51,7 +51,7 @@ fn named(path: &str, problem: String) -> (String, String) {
     }
 }
 
-/// Refuses rows that are not `[b][t]`.
+/// Checks that rows have the shape `[b][t]`.
 pub(super) fn check_shape(
     key: &'static str,
     rows: &[Vec<impl Copy>],
@@ -66,7 +66,7 @@ pub(super) fn check_shape(
     }
 }
 
-/// Refuses a list that does not have `expected` values.
+/// Checks that a list has `expected` values.
 pub(super) fn check_length<T>(
     key: &'static str,
     list: &[T],
@@ -78,7 +78,7 @@ pub(super) fn check_length<T>(
     Err((key, format!("{} values, expected {expected}", list.len())))
 }
 
-/// 1 and 0 as truth.
+/// Converts 1 and 0 to booleans.
 pub(super) fn mask_of(key: &'static str, rows: &Rows) -> Result<Vec<Vec<bool>>, Problem> {
     let truth = |value: &f64| match *value {
         0.0 => Ok(false),

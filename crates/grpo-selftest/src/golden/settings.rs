@@ -1,4 +1,4 @@
-//! TRL's settings in the words of grpo-core.
+//! Converts TRL's settings to those of grpo-core.
 
 use grpo_core::{
     ConfigError, KlConfig, KlEstimator, KlPlacement, LossConfig, MismatchCorrection, MismatchMode,
@@ -6,7 +6,8 @@ use grpo_core::{
 };
 use serde::Deserialize;
 
-/// The key `config` of a case. Unknown keys are left alone: later versions of TRL may add some.
+/// The key `config` of a case. Unknown keys are ignored, because later versions of TRL may add
+/// some.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(expecting = "an object with named values")]
 pub(super) struct Settings {
@@ -32,7 +33,7 @@ pub(super) struct Settings {
     is_correction: Option<Correction>,
     is_clip_min: Option<f64>,
     is_clip_max: Option<f64>,
-    /// Whether TRL was given `log π_old`.
+    /// Whether TRL received `log π_old`.
     pub(super) old_logprobs: bool,
 }
 
@@ -79,17 +80,17 @@ impl Settings {
         .checked()
     }
 
-    /// Of the whole, TRL's 1 is no mask.
+    /// For the whole batch; TRL's 1 means no mask.
     pub(super) fn high_entropy_share(&self) -> Option<f64> {
         (self.top_entropy_quantile != 1.0).then_some(self.top_entropy_quantile)
     }
 
-    /// Whether TRL divides the loss by the accumulation steps; otherwise by tokens that count them.
+    /// Returns whether TRL divides the loss by the accumulation steps instead of by a token count.
     pub(super) fn divides_by_accumulation(&self) -> bool {
         !matches!(self.loss_type, LossType::Dapo | LossType::Cispo | LossType::Vespo)
     }
 
-    /// The choices of a case, short enough for a line.
+    /// Describes a case in one line.
     pub(super) fn label(&self, [rows, width]: [usize; 2]) -> String {
         let mut label =
             format!("{:?} {:?} {rows}×{width}", self.loss_type, self.importance_sampling_level)
@@ -126,7 +127,7 @@ impl Settings {
             | LossType::Luspo => {
                 Surrogate::Clipped { epsilon_low: self.epsilon, epsilon_high, delta: self.delta }
             }
-            // What TRL calls ε_high is an absolute bound here.
+            // TRL's ε_high is an absolute bound here.
             LossType::Cispo => Surrogate::Cispo { cap: epsilon_high },
             LossType::Sapo => Surrogate::Sapo {
                 temperature_positive: self.sapo_temperature_pos,

@@ -1,8 +1,8 @@
-//! The coefficient of a KL penalty that follows the KL.
+//! The adaptive KL coefficient.
 
 use grpo_core::KlController;
 
-/// What `coef` has become after steps of these mean KLs and numbers of completions.
+/// Returns `coef` after steps with these mean KLs and numbers of completions.
 pub fn adaptive_kl(controller: &KlController, coef: f64, steps: &[(f64, usize)]) -> f64 {
     let mut coef = coef;
     for &(kl, completions) in steps {

@@ -2,14 +2,14 @@
 
 use grpo_core::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
 
-/// Rewards of one number a completion, `[group][completion]`, where one was given.
+/// Rewards of a single function, `[group][completion]`, if given.
 type Scores = Vec<Vec<Option<f64>>>;
 
-/// The advantage of each completion of each group; `rewards[g][i][k]` is what function `k` says of completion
-/// `i` of group `g`, or `None` where it abstained.
+/// Returns the advantage of each completion; `rewards[g][i][k]` is the reward of function `k` for
+/// completion `i` of group `g`, or `None` if it abstained.
 ///
-/// 0 where no function scored the completion, where all that it is compared with are equal, and where the
-/// deviation that it would be divided by does not exist.
+/// The advantage is 0 if no function scored the completion, if all compared rewards are equal, or
+/// if the deviation does not exist.
 pub fn advantages(
     rewards: &[Vec<Vec<Option<f64>>>],
     weights: &[f64],
@@ -39,7 +39,7 @@ pub fn advantages(
     }
 }
 
-/// The sum of `term(g, i, k)` over the functions that have one.
+/// Returns the sum of `term(g, i, k)` over the functions that have one.
 fn weighted(
     rewards: &[Vec<Vec<Option<f64>>>],
     term: impl Fn(usize, usize, usize) -> Option<f64>,
@@ -80,7 +80,7 @@ fn normalized(
         let compared = if baseline == Baseline::Batch { &batch } else { &own };
         let one = |i: usize| -> Option<f64> {
             let reward = group[i]?;
-            // Whatever rounding makes of their mean and deviation, equal rewards teach nothing.
+            // Equal rewards give 0, regardless of the rounding of mean and deviation.
             if compared.iter().all(|other| *other == compared[0]) {
                 return None;
             }

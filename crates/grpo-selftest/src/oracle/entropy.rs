@@ -1,9 +1,8 @@
-//! Which tokens the high-entropy mask keeps.
+//! The high-entropy mask.
 
 use grpo_core::HighEntropy;
 
-/// Keeps the tokens whose entropy is at or above the `1 − share` quantile of all of them, linear between
-/// neighbours.
+/// Keeps the tokens whose entropy is at least the `1 − share` quantile, with linear interpolation.
 pub fn high_entropy(entropies: &[f64], share: f64) -> HighEntropy {
     let mut sorted = entropies.to_vec();
     sorted.sort_by(|a, b| a.partial_cmp(b).expect("an entropy is a number"));

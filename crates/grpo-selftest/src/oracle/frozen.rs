@@ -1,15 +1,15 @@
-//! What a loss holds fast: everything behind a stop-gradient, at the point where the policy stands.
+//! Everything behind a stop-gradient of a loss, evaluated at the current policy.
 
 use grpo_core::{BatchTotals, LossConfig, MismatchCorrection, MismatchMode, RatioLevel, Surrogate};
 
 use crate::oracle::{LossCase, Rows};
 
-/// The quantities that do not move where a log-probability or an entropy is perturbed.
+/// Quantities that stay constant when a log-probability or an entropy is perturbed.
 #[derive(Clone, Debug)]
 pub(super) struct Frozen {
     /// `log π_old`, `[b][t]`.
     pub(super) old: Rows,
-    /// What the surrogate is weighed with behind a stop-gradient, `[b][t]`: CISPO's ratio, VESPO's φ, else 1.
+    /// Factor of the surrogate behind a stop-gradient, `[b][t]`: CISPO's ratio, VESPO's φ, else 1.
     pub(super) weight: Rows,
     /// The corrected `π_old / π_sampler`, `[b][t]`; 1 without a correction.
     pub(super) mismatch: Rows,
@@ -51,13 +51,13 @@ impl Frozen {
         frozen
     }
 
-    /// `log π_old − log π_sampler` of the action tokens of sequence `b`.
+    /// Returns `log π_old − log π_sampler` of the action tokens of sequence `b`.
     pub(super) fn log_mismatch(&self, case: &LossCase, b: usize) -> Vec<f64> {
         let sampling = case.sampling.as_ref().expect("what the sampler recorded");
         case.active(b).into_iter().map(|t| self.old[b][t] - sampling[b][t]).collect()
     }
 
-    /// One number for each place, 1 in padded ones.
+    /// Returns a number for each position, 1 in padding.
     fn corrected(&self, case: &LossCase, b: usize, correction: MismatchCorrection) -> Vec<f64> {
         let logs = self.log_mismatch(case, b);
         let mut row = vec![1.0; case.width()];
@@ -84,7 +84,7 @@ impl Frozen {
         row
     }
 
-    /// `φ(W) = exp(λ + k ln W − λ W)` of a sequence; 0 where it is not finite.
+    /// Returns `φ(W) = exp(λ + k ln W − λ W)` of a sequence, or 0 if it is not finite.
     fn phi(&self, case: &LossCase, b: usize, config: &LossConfig) -> f64 {
         let Surrogate::Vespo { k_positive, lambda_positive, k_negative, lambda_negative } =
             config.surrogate
@@ -96,7 +96,7 @@ impl Frozen {
         for t in case.active(b) {
             log_weight += (case.logprobs[b][t] - self.old[b][t]).clamp(-20.0, 20.0);
             if config.mismatch.is_some() {
-                // ln 0 is −∞, which the lower bound catches.
+                // ln 0 is −∞, which is limited by the lower bound.
                 log_weight += self.mismatch[b][t].ln().clamp(smallest, 20.0);
             }
         }
@@ -124,7 +124,7 @@ impl Frozen {
     }
 }
 
-/// `c` of each place of sequence `b`, 1 in padded ones.
+/// Returns `c` for each position of sequence `b`, 1 in padding.
 pub(super) fn ratios(case: &LossCase, old: &Rows, b: usize, level: RatioLevel) -> Vec<f64> {
     let active = case.active(b);
     let d = |t: usize| case.logprobs[b][t] - old[b][t];
@@ -139,7 +139,7 @@ pub(super) fn ratios(case: &LossCase, old: &Rows, b: usize, level: RatioLevel) -
     row
 }
 
-/// A quotient after the correction.
+/// Returns a corrected quotient.
 pub(super) fn bounded(quotient: f64, correction: MismatchCorrection) -> f64 {
     let MismatchCorrection { min, max, mode, .. } = correction;
     match mode {

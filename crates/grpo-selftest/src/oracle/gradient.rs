@@ -1,4 +1,4 @@
-//! The derivative of the loss by central differences.
+//! Derivatives of the loss by central differences.
 
 use grpo_core::{BatchTotals, LossConfig, Surrogate};
 
@@ -6,26 +6,25 @@ use crate::oracle::frozen::{Frozen, ratios};
 use crate::oracle::loss::value;
 use crate::oracle::{LossCase, Rows};
 
-/// Derivatives of a loss; 0 in padded places.
+/// Derivatives of a loss; 0 in padding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradient {
     /// With respect to `log π_θ`, `[b][t]`.
     pub logprobs: Rows,
     /// With respect to the entropies, `[b][t]`.
     pub entropies: Rows,
-    /// With respect to the exact KL, `[b][t]`, where the case has one.
+    /// With respect to the exact KL, `[b][t]`, if the case has one.
     pub exact_kl: Option<Rows>,
 }
 
 /// Half the distance between the two points of a difference quotient.
 ///
-/// The formula is wrong by `h²/6 · |f‴|`, which is 2e-11 of a third derivative of the size of the first, and
-/// the two values by some 1e-16 of the loss, which the quotient makes `1e-16/h`, 1e-11 of it: near the
-/// smallest sum of the two.
+/// The truncation error is `h²/6 · |f‴|`, 2e-11 of a third derivative of the size of the first.
+/// Rounding of about 1e-16 of the loss becomes `1e-16/h`, 1e-11 of it. Their sum is nearly minimal.
 const STEP: f64 = 1e-5;
 
-/// The derivative of [`crate::oracle::loss`]. Everything behind a stop-gradient stays as it is at the point
-/// itself: π_old where it is the policy, the weights of CISPO and VESPO, masks.
+/// Computes the derivative of [`crate::oracle::loss`]. Everything behind a stop-gradient stays
+/// constant: π_old if it is the policy, the weights of CISPO and VESPO, and masks.
 pub fn gradient(case: &LossCase, config: &LossConfig, totals: &BatchTotals) -> Gradient {
     let frozen = Frozen::at(case, config, totals);
     let quotient = |b: usize, t: usize, field: fn(&mut LossCase) -> &mut Rows| {
@@ -55,8 +54,8 @@ pub fn gradient(case: &LossCase, config: &LossConfig, totals: &BatchTotals) -> G
     }
 }
 
-/// Whether some ratio is within `margin` of a bound of the clipped surrogate, where the loss has a corner
-/// that a difference quotient would step over. The other surrogates have none.
+/// Returns whether a ratio is within `margin` of a bound of the clipped surrogate, where the loss
+/// has a corner. Other surrogates have none.
 pub fn near_a_kink(case: &LossCase, config: &LossConfig, margin: f64) -> bool {
     let Surrogate::Clipped { epsilon_low, epsilon_high, delta } = config.surrogate else {
         return false;

@@ -1,13 +1,13 @@
-//! The penalty for leaving the reference.
+//! The KL penalty.
 
 use grpo_core::{KlEstimator, LossConfig};
 
 use crate::oracle::LossCase;
 
-/// The estimate at one place, multiplied by the ratio `c` where the correction is on.
+/// Returns the estimate at a position, multiplied by the ratio `c` with bias correction.
 ///
 /// # Panics
-/// Where the case has no reference, or no exact KL and the estimator needs it.
+/// Panics if the case has no reference, or no exact KL and the estimator needs it.
 pub(super) fn penalty(case: &LossCase, b: usize, t: usize, c: f64, config: &LossConfig) -> f64 {
     let reference = case.reference.as_ref().expect("a reference");
     let e = reference[b][t] - case.logprobs[b][t];
@@ -16,10 +16,11 @@ pub(super) fn penalty(case: &LossCase, b: usize, t: usize, c: f64, config: &Loss
     if config.kl.bias_correction { c * estimate } else { estimate }
 }
 
-/// `Σ_t KL` of one completion; `logprobs`, `reference` and `exact` are of its action tokens.
+/// Returns `Σ_t KL` of a completion; `logprobs`, `reference` and `exact` are those of its action
+/// tokens.
 ///
 /// # Panics
-/// Where the estimator is the exact one, and `exact` is missing.
+/// Panics if the estimator is exact and `exact` is missing.
 pub fn sequence_kl(
     estimator: KlEstimator,
     logprobs: &[f64],

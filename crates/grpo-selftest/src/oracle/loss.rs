@@ -6,15 +6,15 @@ use crate::oracle::LossCase;
 use crate::oracle::frozen::{Frozen, ratios};
 use crate::oracle::kl::penalty;
 
-/// The part that the case adds to the loss of the optimizer batch.
+/// Returns the contribution of the case to the loss of the optimizer batch.
 ///
 /// # Panics
-/// Where a quantity that the configuration needs is missing.
+/// Panics if a required quantity is missing.
 pub fn loss(case: &LossCase, config: &LossConfig, totals: &BatchTotals) -> f64 {
     value(case, &Frozen::at(case, config, totals), config, totals)
 }
 
-/// The loss at `case`, with everything behind a stop-gradient as `frozen` has it.
+/// Returns the loss at `case` with the constants in `frozen`.
 pub(super) fn value(
     case: &LossCase,
     frozen: &Frozen,
@@ -71,7 +71,7 @@ fn surrogate(
     }
 }
 
-/// What each token of sequence `b` is multiplied by.
+/// Returns the weight of each token of sequence `b`.
 fn row_weight(case: &LossCase, b: usize, reduction: Reduction, totals: &BatchTotals) -> f64 {
     let length = case.active(b).len().max(1) as f64;
     let sequences = totals.sequences.max(1) as f64;
@@ -79,7 +79,7 @@ fn row_weight(case: &LossCase, b: usize, reduction: Reduction, totals: &BatchTot
         Reduction::SequenceMean => 1.0 / (length * sequences),
         Reduction::SequenceSum => 1.0 / sequences,
         Reduction::TokenMean => 1.0 / totals.tokens.max(1) as f64,
-        // This micro-batch's share of the sequences, spread over its own tokens.
+        // The micro-batch's share of the sequences, divided among its tokens.
         Reduction::MicroBatchTokenMean => {
             case.rows() as f64 / sequences / case.tokens().max(1) as f64
         }
@@ -87,7 +87,7 @@ fn row_weight(case: &LossCase, b: usize, reduction: Reduction, totals: &BatchTot
     }
 }
 
-/// What this case adds to the mean entropy over the tokens of the optimizer batch that are kept.
+/// Returns the contribution to the mean entropy over the kept tokens of the optimizer batch.
 fn mean_entropy(case: &LossCase, frozen: &Frozen, totals: &BatchTotals) -> f64 {
     // A coefficient of 0 needs no entropies.
     if case.entropy_coef == 0.0 {

@@ -1,4 +1,4 @@
-//! What a loss was made of, under TRL's names.
+//! Metrics of a loss with TRL's names.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::oracle::LossCase;
 use crate::oracle::frozen::{Frozen, bounded, ratios};
 use crate::oracle::kl::penalty;
 
-/// The metrics of a case by name; what is not defined for it is left out.
+/// Returns the metrics of a case by name, without undefined ones.
 ///
-/// Means are over tokens, or over sequences with a token where these have one ratio; `clip_ratio/low_min` and
+/// Means are over tokens, or over sequences if these share one ratio; `clip_ratio/low_min` and
 /// `clip_ratio/high_max` are extremes over sequences.
 pub fn metrics(
     case: &LossCase,

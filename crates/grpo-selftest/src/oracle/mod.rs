@@ -1,5 +1,5 @@
-//! The mathematics once more, in plain f64 loops written from the formulas: slow, and short enough to be
-//! checked by eye. It shares the configuration types with `grpo-core`, and no computation.
+//! Independent implementations in plain f64 loops written from the formulas: slow, and short enough
+//! to check by reading. They share the configuration types with `grpo-core`, but no computation.
 
 mod adaptive_kl;
 mod advantages;
@@ -25,23 +25,23 @@ use grpo_core::BatchTotals;
 /// Numbers by row and token, `[b][t]`.
 pub type Rows = Vec<Vec<f64>>;
 
-/// What a loss is computed from, in plain numbers: `b` sequences of `t` places each. What stands in places
-/// where `mask` is false is never read.
+/// Inputs of a loss in plain numbers: `b` sequences of `t` positions. Values at positions with a
+/// false `mask` are never read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossCase {
     /// `log π_θ`, `[b][t]`.
     pub logprobs: Rows,
-    /// `log π_old`, `[b][t]`; `None` where π_old is π_θ, held fast.
+    /// `log π_old`, `[b][t]`; `None` if π_old is the constant π_θ.
     pub old: Option<Rows>,
-    /// `log π_ref`, `[b][t]`; metric `kl` exists only with it.
+    /// `log π_ref`, `[b][t]`; needed for the metric `kl`.
     pub reference: Option<Rows>,
-    /// What the sampler recorded, `[b][t]`.
+    /// Log-probabilities recorded by the sampler, `[b][t]`.
     pub sampling: Option<Rows>,
     /// `KL(π_θ ‖ π_ref)` over the vocabulary, `[b][t]`.
     pub exact_kl: Option<Rows>,
     /// Entropy of π_θ in nats, `[b][t]`.
     pub entropies: Rows,
-    /// Â of each sequence, `[b]`.
+    /// Advantage of each sequence, `[b]`.
     pub advantages: Vec<f64>,
     /// True for action tokens, `[b][t]`.
     pub mask: Vec<Vec<bool>>,
@@ -55,7 +55,7 @@ impl LossCase {
         self.mask.len()
     }
 
-    /// Places of each sequence.
+    /// Returns the number of positions of each sequence.
     pub fn width(&self) -> usize {
         self.mask.first().map_or(0, Vec::len)
     }
@@ -65,13 +65,13 @@ impl LossCase {
         self.mask.iter().flatten().filter(|&&active| active).count()
     }
 
-    /// The places of sequence `b` that are actions.
+    /// Returns the action positions of sequence `b`.
     pub fn active(&self, b: usize) -> Vec<usize> {
         (0..self.width()).filter(|&t| self.mask[b][t]).collect()
     }
 
-    /// Of this case as a whole optimizer batch, where no completion could be longer than it is wide; the
-    /// tokens with the highest entropy are chosen where `share` is given.
+    /// Returns the totals of this case as a whole optimizer batch, with completions no longer than
+    /// its width; `share` selects the tokens with the highest entropy.
     pub fn totals(&self, share: Option<f64>) -> BatchTotals {
         BatchTotals {
             sequences: self.rows(),
@@ -81,7 +81,7 @@ impl LossCase {
         }
     }
 
-    /// The entropies of all action tokens.
+    /// Returns the entropies of all action tokens.
     pub fn active_entropies(&self) -> Vec<f64> {
         let row = |b| self.active(b).into_iter().map(move |t| self.entropies[b][t]);
         (0..self.rows()).flat_map(row).collect()

@@ -1,4 +1,4 @@
-//! Advantages against the f64 loops.
+//! Compares advantages with the f64 loops.
 
 use grpo_core::{
     AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale, weighted_group_advantages,
@@ -9,7 +9,7 @@ use crate::oracle;
 use crate::report::{Suite, Tolerance};
 use crate::tensors::Precision;
 
-/// Every combination of choices that is allowed, seven times.
+/// Tests every allowed combination of settings, seven times.
 pub(super) fn suite() -> Suite {
     let mut suite = Suite::new("advantages", "f64 loops", Precision::F64);
     for config in configs() {
@@ -28,18 +28,18 @@ pub(super) fn suite() -> Suite {
     suite
 }
 
-/// What is special about the rewards.
+/// Kinds of rewards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// Nothing.
     Plain,
-    /// Some are not there.
+    /// Some rewards are missing.
     Abstaining,
     /// 0 or 1, so that groups are often constant.
     Few,
-    /// The same for all of a group: the mean of equal numbers need not be that number in f64.
+    /// Equal within a group; their f64 mean may differ from them.
     Equal,
-    /// Far from 0, so that their differences are small against them.
+    /// Far from 0, compared with their differences.
     Far,
 }
 
@@ -83,7 +83,7 @@ fn check(suite: &mut Suite, config: &AdvantageConfig, kind: Kind) {
         })
         .collect();
     let expected = oracle::advantages(&rewards, &weights, config).concat();
-    // Rewards of 1000 are wrong by 1e-13, and are divided by some 1e-4.
+    // Rewards of 1000 have errors of 1e-13 and are divided by about 1e-4.
     let far = if kind == Kind::Far { 1e-7 } else { 0.0 };
     let tolerance = Tolerance::of_largest_or_1(1e-9).plus(far);
     let AdvantageConfig { aggregation, baseline, scale, deviation, clip, .. } = config;
@@ -95,8 +95,8 @@ fn check(suite: &mut Suite, config: &AdvantageConfig, kind: Kind) {
             let place = |i: usize| format!("advantages[{i}]");
             let got = got.groups.concat();
             compared.list(&place, &got, &expected, tolerance);
-            // Equal rewards, and rewards that are not there, teach nothing at all. A sum of z over functions
-            // may also be at its mean by chance; not so where all rewards of a group are equal.
+            // Equal and missing rewards give 0. A sum of z over functions may also be 0 by chance,
+            // but not for equal rewards.
             let is_nothing = |i: &usize| {
                 expected[*i] == 0.0
                     && (kind == Kind::Equal || config.aggregation == Aggregation::SumThenNormalize)

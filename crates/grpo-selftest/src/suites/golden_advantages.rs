@@ -1,4 +1,4 @@
-//! Advantages against TRL's.
+//! Compares advantages with TRL's.
 
 use grpo_core::{Advantages, Aggregation, RewardScale, weighted_group_advantages};
 
@@ -53,8 +53,8 @@ fn check(suite: &mut Suite, golden: &GoldenAdvantages) {
     case.number("reward_std", got.objective.std, golden.reward_std, bound);
 }
 
-/// TRL flags the whole batch where it divides by the batch's deviation, and so hides that single groups are constant:
-/// those are then taken from the rewards, and TRL's flag implies all of them.
+/// TRL flags the whole batch if it scales by the batch, which hides constant groups. Those are
+/// computed from the rewards, and TRL's flag must imply all of them.
 fn check_constant_groups(case: &mut Comparison<'_>, golden: &GoldenAdvantages, got: &Advantages) {
     let is_of_batch = golden.config.scale == RewardScale::Batch || is_gdpo(golden);
     let is_constant = |group: &Vec<Vec<Option<f64>>>| {
@@ -77,8 +77,8 @@ fn check_constant_groups(case: &mut Comparison<'_>, golden: &GoldenAdvantages, g
     case.number("frac_reward_zero_std", got.zero_std_share, share, rounding_of_1);
 }
 
-/// What rounding of rewards makes of advantages: `16 · 2⁻⁵² · max|R| / (std + ε)`, with the smallest
-/// deviation that something is divided by.
+/// Returns the effect of rounded rewards on advantages: `16 · 2⁻⁵² · max|R| / (std + ε)`, with the
+/// smallest divisor.
 fn of_scaled(golden: &GoldenAdvantages) -> f64 {
     let groups: Vec<Vec<Vec<f64>>> =
         golden.rewards.iter().map(|group| columns(golden, group)).collect();
@@ -89,7 +89,7 @@ fn of_scaled(golden: &GoldenAdvantages) -> f64 {
         RewardScale::Batch => std(&groups.concat().concat()),
         RewardScale::None => 1.0,
     };
-    // A group without a deviation has no rounding: its advantages are 0.
+    // A group without a deviation has advantages of 0.
     of_rewards(golden) / (smallest.min(f64::MAX) + golden.config.epsilon)
 }
 
@@ -103,7 +103,8 @@ fn of_rewards(golden: &GoldenAdvantages) -> f64 {
     16.0 * f64::EPSILON * largest(rewards)
 }
 
-/// What is centred in a group: the rewards of each function, or their weighted sum.
+/// Returns the values that are centred in a group: the rewards of each function, or their weighted
+/// sum.
 fn columns(golden: &GoldenAdvantages, group: &[Vec<Option<f64>>]) -> Vec<Vec<f64>> {
     let functions = 0..golden.weights.len();
     if is_gdpo(golden) {

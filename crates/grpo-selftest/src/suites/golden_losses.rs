@@ -1,4 +1,4 @@
-//! Losses, gradients and metrics against TRL's.
+//! Compares losses, gradients and metrics with TRL's.
 
 use burn::tensor::Device;
 use grpo_core::{LossTerms, RatioLevel, SequenceTerms};
@@ -13,14 +13,14 @@ pub(super) fn start(source: &str, precision: Precision) -> Suite {
     Suite::new("losses, gradients, metrics", source, precision)
 }
 
-/// grpo-core against TRL.
+/// Compares grpo-core with TRL.
 pub(super) fn fill(suite: &mut Suite, cases: &[GoldenLoss], device: &Device) {
     for golden in cases {
         check(suite, golden, device);
     }
 }
 
-/// The oracle against TRL, so that what agrees with the one agrees with the other.
+/// Compares the oracle with TRL.
 pub(super) fn of_oracle(cases: &[GoldenLoss], source: &str) -> Suite {
     let mut suite = Suite::new("losses, metrics of the f64 loops", source, Precision::F64);
     for golden in cases {
@@ -41,7 +41,7 @@ pub(super) fn of_oracle(cases: &[GoldenLoss], source: &str) -> Suite {
     suite
 }
 
-/// 1e-9 of the largest expected value, or of 1; in f32 2e-5 of the largest expected value.
+/// 1e-9 of the largest expected value, or of 1; in f32, 2e-5 of the largest expected value.
 fn tolerance(precision: Precision) -> Tolerance {
     match precision {
         Precision::F64 => Tolerance::of_largest_or_1(1e-9),
@@ -94,17 +94,17 @@ fn without_bonus(case: &LossCase) -> LossCase {
     LossCase { entropy_coef: 0.0, ..case.clone() }
 }
 
-// TRL had the inputs before they were rounded to f32. Where terms cancel, that alone is more than 2e-5 of the
-// value (an e of 4e-3 between two log-probabilities of 2.4 keeps 14 bits); what it makes of the value in f64 is
-// admitted on top, and only there.
+// TRL used the inputs before rounding to f32. Where terms cancel, rounding alone exceeds 2e-5 of
+// the value (an e of 4e-3 between two log-probabilities of 2.4 keeps 14 bits). Its effect in f64 is
+// added to the tolerance, and only there.
 
-/// What rounding its inputs makes of a loss, by the f64 loops.
+/// Returns the effect of rounded inputs on a loss, by the f64 loops.
 fn rounding_of_loss(golden: &GoldenLoss, rounded: &LossCase) -> f64 {
     let at = |case: &LossCase| oracle::loss(case, &golden.config, &golden.totals(case));
     (at(rounded) - at(&golden.case)).abs()
 }
 
-/// The most that rounding its inputs makes of a gradient, by the f64 loops.
+/// Returns the largest effect of rounded inputs on a gradient, by the f64 loops.
 fn rounding_of_gradient(golden: &GoldenLoss, rounded: &LossCase) -> f64 {
     let at = |case: &LossCase| {
         oracle::gradient(case, &golden.config, &golden.totals(case)).logprobs.concat()
@@ -113,7 +113,7 @@ fn rounding_of_gradient(golden: &GoldenLoss, rounded: &LossCase) -> f64 {
     pairs.fold(0.0, |most, (rounded, exact)| most.max((rounded - exact).abs()))
 }
 
-/// What rounding its inputs makes of a metric, by the f64 loops.
+/// Returns the effect of rounded inputs on a metric, by the f64 loops.
 fn rounding_of_metric(golden: &GoldenLoss, rounded: &LossCase, name: &str) -> f64 {
     let at = |case: &LossCase| {
         let metrics = oracle::metrics(case, &golden.config, &golden.totals(case));
@@ -122,7 +122,7 @@ fn rounding_of_metric(golden: &GoldenLoss, rounded: &LossCase, name: &str) -> f6
     (at(rounded) - at(&golden.case)).abs()
 }
 
-/// Metrics that TRL has, by what `named` gives; of the families that TRL has not, neither may we.
+/// Compares the metrics that TRL has; metric families that TRL lacks must be absent.
 fn check_metrics(
     case: &mut Comparison<'_>,
     golden: &GoldenLoss,
@@ -147,7 +147,8 @@ fn check_metrics(
     }
 }
 
-/// The corrected `π_old / π_sampler` of the action tokens of each sequence, or the first of them where all have the same.
+/// Returns the corrected `π_old / π_sampler` of each sequence's action tokens, or the first if they
+/// share one.
 fn mismatch_weights(terms: &LossTerms, level: RatioLevel) -> Rows {
     let weights = |sequence: &SequenceTerms| {
         let tokens = sequence.tokens.iter().filter_map(|token| token.sampling?.weight);
@@ -159,7 +160,7 @@ fn mismatch_weights(terms: &LossTerms, level: RatioLevel) -> Rows {
     terms.sequences.iter().map(weights).collect()
 }
 
-/// The part of TRL's rows that is about action tokens: `[b][t]`, or `[b][1]` of sequences.
+/// Selects the action tokens of TRL's rows: `[b][t]`, or `[b][1]` for sequences.
 fn of_actions(inputs: &LossCase, rows: &Rows, level: RatioLevel) -> Rows {
     let row = |b: usize| match level {
         RatioLevel::Token => inputs.active(b).into_iter().map(|t| rows[b][t]).collect(),

@@ -1,4 +1,4 @@
-//! Model folders against transformers and PEFT.
+//! Compares model folders with transformers and PEFT.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use crate::golden::{ExpectedAdapter, ExpectedSentence, ExpectedSequence, GoldenM
 use crate::report::{Suite, Tolerance};
 use crate::tensors::{Precision, host};
 
-/// Logits of two programs in f32.
+/// Tolerance of logits of two f32 programs.
 pub(super) const LOGITS: f64 = 2e-4;
-/// Log-probabilities and entropies of two programs in f32.
+/// Tolerance of log-probabilities and entropies of two f32 programs.
 pub(super) const SCORES: f64 = 1e-4;
-/// One program, with sequences computed together in other ways.
+/// Tolerance between batch layouts of one program.
 const LAYOUTS: f64 = 1e-5;
 
 pub(super) fn policy(
@@ -68,7 +68,7 @@ pub(super) fn policy(
     Ok(suite)
 }
 
-/// The same sequences together, against each alone.
+/// Compares batched sequences with separate ones.
 fn layouts(suite: &mut Suite, model: &Frozen<Transformer>, sequences: &[ExpectedSequence]) {
     let order: Vec<usize> = (0..sequences.len()).collect();
     let reversed: Vec<usize> = order.iter().rev().copied().collect();
@@ -95,7 +95,7 @@ fn layouts(suite: &mut Suite, model: &Frozen<Transformer>, sequences: &[Expected
     }
 }
 
-/// How sequences are computed together.
+/// Batch layouts.
 #[derive(Clone, Copy)]
 enum Layout {
     Packed,
@@ -104,7 +104,7 @@ enum Layout {
 }
 
 impl Layout {
-    /// Of each sequence the hidden states that predict its completion.
+    /// Returns the hidden states that predict each sequence's completion.
     fn hidden(
         self,
         model: &Frozen<Transformer>,
@@ -219,7 +219,7 @@ pub(super) fn load(folder: &Path, device: &Device) -> Result<Transformer, Selfte
     Ok(ModelFolder::load_model(folder, device)?)
 }
 
-/// Refuses fewer than `least` ids, and those that the model has no row for.
+/// Checks the number of ids and their range.
 pub(super) fn check_ids(
     golden: &GoldenModel,
     key: &str,
@@ -240,7 +240,7 @@ pub(super) fn check_ids(
     }
 }
 
-/// Refuses more tokens than the model can see.
+/// Checks the context length.
 pub(super) fn check_length(
     golden: &GoldenModel,
     key: &str,
@@ -256,7 +256,7 @@ pub(super) fn check_length(
     Ok(())
 }
 
-/// Scores of a sequence's completion, which is row `row` of the batch.
+/// Returns the scores of a sequence's completion, row `row` of the batch.
 fn scores(
     model: &Frozen<Transformer>,
     batch: &TokenBatch,
@@ -266,7 +266,7 @@ fn scores(
 ) -> Scores {
     let end = batch.rows(row).end;
     let n = sequence.completion.len();
-    // The token at a place is predicted by the one in front of it.
+    // Each token is predicted by its predecessor.
     let hidden = model.hidden(batch, None).narrow(0, end - n - 1, n);
     scores_of(model, hidden, sequence, temperature)
 }
@@ -282,13 +282,13 @@ fn scores_of(
     score(hidden, &model.head(), &targets.at_temperature(temperature))
 }
 
-/// After each token, one row behind the other.
+/// Returns the logits after each token, concatenated.
 pub(super) fn logits<M: LanguageModel>(model: &Frozen<M>, ids: &[u32]) -> Vec<f64> {
     let hidden = model.hidden(&TokenBatch::from_iter([ids]), None);
     host(model.logits(hidden))
 }
 
-/// The most probable continuation, with the cache that sampling uses.
+/// Returns the greedy continuation with the KV cache of sampling.
 fn greedy(model: &Frozen<Transformer>, prompt: &[u32], count: usize) -> Vec<u32> {
     let mut cache = KvCache::new();
     let slot = cache.open();

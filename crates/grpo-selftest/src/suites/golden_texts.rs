@@ -1,4 +1,4 @@
-//! Infillers and judges against torch.
+//! Compares infillers and judges with PyTorch.
 
 use burn::tensor::Device;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, TokenBatch};

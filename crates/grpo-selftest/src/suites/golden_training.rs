@@ -1,4 +1,4 @@
-//! Whole optimizer steps against TRL's loss and torch's AdamW.
+//! Compares whole optimizer steps with TRL's loss and PyTorch's AdamW.
 
 use std::path::Path;
 
@@ -17,9 +17,9 @@ use crate::SelftestError;
 use crate::golden::{ExpectedTraining, GoldenModel};
 use crate::report::{Suite, Tolerance};
 
-/// Of the loss, in units of itself or of 0.01; of the norm of the gradient, in units of itself.
+/// Relative tolerance of the loss (at least 0.01) and of the gradient norm.
 const OF_STEP: f64 = 1e-3;
-/// Distance of a tensor from its expected value, relative to the distance that training moved it.
+/// Distance of a tensor from its expected value, relative to its change by training.
 const OF_DISTANCE: f64 = 3e-3;
 
 pub(super) fn suite(
@@ -88,12 +88,13 @@ fn steps(suite: &mut Suite, expected: &ExpectedTraining, learned: &LearnResult) 
     }
 }
 
-/// `‖ours − after‖ ≤ 3e-3 · ‖after − before‖` for each tensor, and no weight is further off than AdamW can move it.
+/// Checks `‖ours − after‖ ≤ 3e-3 · ‖after − before‖` for each tensor, and that no weight is further
+/// off than AdamW can move it.
 ///
-/// GPT-2's key biases have the second bound alone. One that is added to all keys moves all scores of a query alike, and
-/// softmax does not see it: the exact gradient is 0, and what either program computes is rounding. AdamW divides that
-/// by its own size, so that each program moves them by up to its whole step, in a direction of chance. That they have
-/// no effect is proved by [`key_biases`].
+/// GPT-2's key biases have the second bound only. A bias added to all keys shifts all scores of a
+/// query equally, which softmax ignores: the exact gradient is 0, and each program computes
+/// rounding. AdamW normalises that, so each program moves them by up to a whole step in a random
+/// direction. [`key_biases`] proves that they have no effect.
 fn weights(
     suite: &mut Suite,
     expected: &ExpectedTraining,
@@ -130,15 +131,15 @@ fn weights(
     }
 }
 
-/// Whether keys have biases, and are compared with queries as they are: rotary positions would turn each bias by an angle
-/// that depends on the key.
+/// Returns whether keys have biases and no rotary positions, which would rotate each bias by an
+/// angle of the key.
 fn has_idle_key_biases(model: &Transformer) -> bool {
     let of = model.description();
     let are_compared_as_they_are = of.positions == Positions::Learned && !of.query_key_norm;
     of.joint_inputs && of.biases.attention_inputs && are_compared_as_they_are
 }
 
-/// With 1 added to each bias of a key, a model computes the same logits, but for rounding.
+/// Adding 1 to each key bias leaves the logits unchanged up to rounding.
 fn key_biases(suite: &mut Suite, model: &Transformer, ids: &[u32]) {
     let mut case = suite.case("key biases without effect");
     let moved = |parameter: Parameter| {
@@ -180,7 +181,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             prompts_per_step: (expected.completions.len() / k) as u32,
             group_size: k,
             updates_per_rollout: expected.steps.len() as u32,
-            // Two micro-batches and more, so that they are proved too.
+            // Several micro-batches.
             micro_batch_tokens: 3,
             activation_checkpointing: true,
             reward_time_limit: 60.0,
@@ -205,7 +206,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             kl_coef: Some(settings.beta),
             ..LossSettings::default()
         },
-        // The sampler was another program, whose losses and weights are what is compared.
+        // Another program sampled; only losses and weights are compared.
         kl_controller: None,
         reference: ReferenceSettings::default(),
         guards: None,

@@ -1,4 +1,4 @@
-//! Losses and metrics against the f64 loops.
+//! Compares losses and metrics with the f64 loops.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::report::{Comparison, Suite, Tolerance};
 use crate::suites::generated_losses::{Generated, cases};
 use crate::tensors::{Precision, evaluate};
 
-/// Two orders of the same sums of some twenty numbers differ by less.
+/// Two orders of summation of about twenty numbers differ by less.
 const ROUNDING: f64 = 1e-12;
 
 /// The suite before its first case.

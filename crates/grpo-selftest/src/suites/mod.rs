@@ -1,4 +1,4 @@
-//! The suites: each takes cases through the code that is proved, and compares.
+//! Suites: each evaluates cases and compares the results.
 
 mod advantages;
 mod first_update;
@@ -24,20 +24,21 @@ use crate::golden::{
 use crate::tensors::Precision;
 use crate::{Report, SelftestError, Suite};
 
-/// What a run of all suites is told.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A folder with `advantages.json`, `losses.json` (read instead of the files that are built in) or model folders
-    /// with an `expected.json`.
+    /// A folder with `advantages.json` or `losses.json` to use instead of the built-in files, or
+    /// with model folders that have an `expected.json`.
     pub golden: Option<PathBuf>,
-    /// The device whose tensors are proved.
+    /// The device to test.
     pub device: Device,
 }
 
 /// Runs every suite.
 ///
 /// # Errors
-/// A golden folder or file that cannot be used. A number that is wrong is no error: see [`Report::passed`].
+/// Returns an error for an invalid golden folder or file. A wrong value is not an error; see
+/// [`Report::passed`].
 pub fn run(options: &Options) -> Result<Report, SelftestError> {
     let models = match &options.golden {
         Some(folder) => read_models(checked(folder)?)?,
@@ -109,7 +110,7 @@ fn of_model(golden: &GoldenModel, device: &Device) -> Result<Suite, SelftestErro
     }
 }
 
-/// Runs a suite, or leaves it out where the device has no tensors of its precision.
+/// Runs a suite, or skips it if the device does not support its precision.
 fn on(device: &Device, precision: Precision, suite: Suite, fill: impl Fn(&mut Suite)) -> Suite {
     if !device.supports_dtype(precision.dtype()) {
         return suite.left_out("the device has no such numbers");
@@ -122,7 +123,7 @@ fn on(device: &Device, precision: Precision, suite: Suite, fill: impl Fn(&mut Su
 const BUILT_IN_ADVANTAGES: &str = include_str!("../../fixtures/advantages.json");
 const BUILT_IN_LOSSES: &str = include_str!("../../fixtures/losses.json");
 
-/// The cases of the file `name`, and where they are from.
+/// Returns the cases of the file `name` and their source.
 fn load<Case>(
     options: &Options,
     name: &str,

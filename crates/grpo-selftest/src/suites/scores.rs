@@ -1,4 +1,4 @@
-//! Log-probabilities and entropies, from hidden states and from logits.
+//! Tests log-probabilities and entropies, from hidden states and from logits.
 
 use burn::tensor::Device;
 
@@ -8,7 +8,7 @@ use crate::scores::{ScoreCase, Under, Way, scored};
 use crate::tensors::Precision;
 
 const SIZES: [usize; 3] = [6, 5, 37];
-/// So small that difference quotients of each parameter take no time.
+/// Small, so that difference quotients are fast.
 const SMALL: [usize; 3] = [3, 3, 11];
 
 /// The suite of values before its first case.
@@ -17,7 +17,7 @@ pub(super) fn start(fused: bool, precision: Precision) -> Suite {
     Suite::new(name, "f64 loops", precision)
 }
 
-/// Every distribution, with the head in both layouts.
+/// Tests every distribution with both layouts of the head.
 pub(super) fn fill(suite: &mut Suite, fused: bool, device: &Device) {
     let tolerance = Tolerance::of_largest_or_1(match suite.precision {
         Precision::F64 => 1e-13,
@@ -43,7 +43,7 @@ pub(super) fn start_gradients(precision: Precision) -> Suite {
     Suite::new("gradients of scores", against, precision)
 }
 
-/// With a frozen and with a trained head, with and without a gradient of entropies.
+/// Tests frozen and trained heads, with and without a gradient of entropies.
 pub(super) fn fill_gradients(suite: &mut Suite, device: &Device) {
     let of_logprobs = [0.7, -0.4, 0.9];
     let suite_precision = suite.precision;
@@ -60,7 +60,8 @@ pub(super) fn fill_gradients(suite: &mut Suite, device: &Device) {
                 for ((name, got), expected) in names.into_iter().zip(got.gradients).zip(&expected) {
                     if let (Some(got), Some(expected)) = (got, expected) {
                         let tolerance = Tolerance::of_largest_or_1(match suite_precision {
-                            // The step 1e-5 leaves 1e-10 of the third derivative and 1e-11 of rounding.
+                            // The step 1e-5 leaves 1e-10 of the third derivative and 1e-11 of
+                            // rounding.
                             Precision::F64 => 1e-9,
                             Precision::F32 => 2e-6,
                         });

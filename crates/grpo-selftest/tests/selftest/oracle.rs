@@ -3,7 +3,7 @@
 use grpo_core::{AdvantageConfig, BatchTotals, KlEstimator, Preset, RewardScale};
 use grpo_selftest::oracle::{self, LossCase};
 
-/// Two sequences: ratios 2 and ½, and one ratio of 1 beside a padded place.
+/// Two sequences: ratios 2 and ½, and one ratio of 1 next to a padded place.
 fn case() -> LossCase {
     let ln2 = 2.0_f64.ln();
     LossCase {

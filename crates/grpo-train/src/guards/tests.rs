@@ -1,4 +1,4 @@
-//! Guards by hand.
+//! Guards on sequences of metrics.
 
 use super::*;
 use crate::default_guards;
@@ -19,7 +19,7 @@ fn guard(watch: &str, action: GuardAction) -> GuardConfig {
     }
 }
 
-/// The steps of a metric with these values in which a guard triggers, with its streak.
+/// Checks in which steps a guard triggers on these values, and with which streak.
 #[track_caller]
 fn check(guard: &GuardConfig, values: &[f64], expected: &[(u64, u32)]) {
     let mut guards = Guards::new(std::slice::from_ref(guard));
@@ -32,7 +32,7 @@ fn check(guard: &GuardConfig, values: &[f64], expected: &[(u64, u32)]) {
 }
 
 #[test]
-fn a_warning_is_said_once_until_a_quiet_step() {
+fn warns_once_until_a_step_in_range() {
     let warn = guard("kl", GuardAction::Warn);
     check(&warn, &[0.6, 0.7, 0.8, 0.5, 0.6, 0.6], &[(1, 1), (5, 1)]);
     let two = GuardConfig { steps: 2, ..warn };
@@ -92,7 +92,7 @@ fn a_small_bound_of_the_kl_is_said_in_percent() {
 }
 
 #[test]
-fn default_guards_say_what_they_mean() {
+fn default_guards_explain_themselves() {
     let mut guards = Guards::new(&default_guards());
     let metrics = Metrics::of_pairs(&[
         ("frac_reward_zero_std", 0.95),
@@ -114,8 +114,8 @@ fn default_guards_say_what_they_mean() {
             "step 3: ratio/p99 was 3.41, above 3, 3 steps in a row: one token in a hundred moved by more than a factor of 3 within a step",
             "step 3: rewards/failed was 0.125, above 0, 3 steps in a row: nothing is learned from completions whose reward failed",
             "step 5: frac_reward_zero_std was 0.95, above 0.9, 5 steps in a row: in nearly all groups the completions are equally good, and there is nothing to learn from",
-            "step 5: entropy was 0.01, below 0.02, 5 steps in a row: the next token is all but certain, and groups will soon be copies of one completion",
-            "step 5: completions/clipped_ratio was 1, above 0.9, 5 steps in a row: hardly a completion ends by itself; sampling.max_new_tokens is too small, or the end was unlearned",
+            "step 5: entropy was 0.01, below 0.02, 5 steps in a row: the next token is almost certain, and groups will soon be copies of one completion",
+            "step 5: completions/clipped_ratio was 1, above 0.9, 5 steps in a row: few completions end by themselves; sampling.max_new_tokens is too small, or the policy unlearned the end mark",
         ]
     );
 }
@@ -134,7 +134,7 @@ fn what_is_not_finite() {
     let mut guards = Guards::new(&[guard(NOT_FINITE, GuardAction::Stop)]);
     let fine = Metrics::of_pairs(&[("kl", 1.0), ("reward", f64::NAN), ("reward_std", f64::NAN)]);
     assert_eq!(guards.observe(1, &fine).unwrap(), []);
-    // A clock that was put back makes a speed infinite.
+    // A clock that was set back gives an infinite speed.
     let clock = Metrics::of_pairs(&[("tokens_per_second", f64::INFINITY), ("time/eval", f64::NAN)]);
     assert_eq!(guards.observe(1, &clock).unwrap(), []);
     let triggers = guards.observe(2, &Metrics::of_pairs(&[("kl", f64::INFINITY)])).unwrap();
@@ -144,7 +144,7 @@ fn what_is_not_finite() {
     );
     assert_eq!(
         triggers[0].message,
-        "step 2: kl was inf: nothing sound can be learned from such a number"
+        "step 2: kl was inf: nothing useful can be learned from such a number"
     );
 
     let diverged = TrainError::Diverged { what: "loss", value: f64::NAN };
@@ -152,7 +152,7 @@ fn what_is_not_finite() {
     assert_eq!(
         triggers[0].message,
         format!(
-            "step 3: the step failed: {diverged}, 2 steps in a row: nothing sound can be learned from such a number"
+            "step 3: the step failed: {diverged}, 2 steps in a row: nothing useful can be learned from such a number"
         )
     );
     let other = TrainError::Interrupted;
@@ -169,7 +169,8 @@ fn a_metric_that_the_run_does_not_have() {
         guards.observe(1, &metrics).unwrap_err().to_string(),
         "guards[0]: watch = \"clip_ratio/low_mean\": the first step of this run has no such metric; the one most like it is 'cispo_clip_ratio'"
     );
-    // Once it was there, a step without it says nothing; held-out metrics are of some steps anyway.
+    // Once the metric was seen, steps without it are ignored; evaluation metrics exist in some
+    // steps only.
     let mut guards =
         Guards::new(&[guard("kl", GuardAction::Stop), guard("eval_reward", GuardAction::Stop)]);
     let of = |pairs: &[(&str, f64)], step| guards.clone().observe(step, &Metrics::of_pairs(pairs));
@@ -225,7 +226,7 @@ fn steps_without_the_metric_are_passed_over() {
     assert_eq!((triggers[0].steps, triggers[0].since), (2, 1));
     let triggers = guards.observe(5, &high).unwrap();
     assert_eq!((triggers[0].steps, triggers[0].since), (3, 1));
-    // A number that is not finite has no gaps.
+    // A non-finite number does not end a streak.
     let mut guards =
         Guards::new(&[GuardConfig { steps: 2, ..guard(NOT_FINITE, GuardAction::Stop) }]);
     let infinite = Metrics::of_pairs(&[("kl", f64::INFINITY)]);
@@ -288,7 +289,7 @@ fn the_state_goes_through_a_checkpoint() {
     second.restore(serde_json::from_str(&saved).unwrap()).unwrap();
     assert_eq!(second, first);
     assert_eq!(second.observe(2, &high).unwrap()[0].since, 1);
-    // Older versions did not keep where a streak began.
+    // Older versions did not save where a streak started.
     let mut older: serde_json::Value = serde_json::from_str(&saved).unwrap();
     older.as_object_mut().unwrap().remove("first").unwrap();
     let mut second = Guards::new(&configs);
@@ -297,7 +298,7 @@ fn the_state_goes_through_a_checkpoint() {
     let mut other = Guards::new(&[]);
     assert_eq!(
         other.restore(first.state().clone()).unwrap_err().to_string(),
-        "the checkpoint was saved by a run with 1 guards, and this one has 0; put config.toml back as it was"
+        "the checkpoint was saved by a run with 1 guards, and this one has 0; restore config.toml"
     );
 }
 
@@ -316,14 +317,14 @@ fn refused(config: &GuardConfig, expected: &str) {
 }
 
 #[test]
-fn settings_that_cannot_be_meant() {
+fn refuses_invalid_settings() {
     let kl = guard("kl", GuardAction::Warn);
     let roll_back = guard("kl", GuardAction::RollBack);
     kl.check(0, &GRPO).unwrap();
     roll_back.check(0, &GRPO).unwrap();
     refused(
         &guard("ratio_p99", GuardAction::Warn),
-        "watch = \"ratio_p99\" is no metric that a guard can watch; did you mean 'ratio/p99'? `not_finite` watches all of them for NaN and infinity",
+        "watch = \"ratio_p99\" is not a metric that a guard can watch; did you mean 'ratio/p99'? `not_finite` watches all of them for NaN and infinity",
     );
     refused(
         &GuardConfig { above: None, ..kl.clone() },
@@ -335,7 +336,7 @@ fn settings_that_cannot_be_meant() {
     );
     refused(
         &GuardConfig { above: Some(f64::INFINITY), ..kl.clone() },
-        "above = inf is no finite number",
+        "above = inf is not a finite number",
     );
     refused(
         &GuardConfig { below: Some(0.75), ..kl.clone() },
@@ -367,6 +368,6 @@ fn settings_that_cannot_be_meant() {
     );
     refused(
         &GuardConfig { learning_rate_factor: Some(1.0), ..roll_back },
-        "a run that goes back and changes nothing does the same again; set learning_rate_factor below 1 or kl_coef_factor above 1",
+        "a run that rolls back without changes repeats itself; set learning_rate_factor below 1 or kl_coef_factor above 1",
     );
 }

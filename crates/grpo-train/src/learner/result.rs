@@ -12,71 +12,70 @@ use crate::probe::LearnTimes;
 pub struct LearnResult {
     /// See [`grpo_core::Advantages::zero_std_share`].
     pub zero_std_share: f64,
-    /// Mean over completions of the KL that their rewards lost; `None` unless it is part of the reward.
+    /// Mean KL penalty per completion; `None` unless it is part of the reward.
     pub reward_kl: Option<f64>,
     /// Coefficient of the KL penalty.
     pub kl_coef: f64,
-    /// Steps before this one that had the same reference.
+    /// Steps since the reference last changed.
     pub reference_age: u64,
-    /// Hash of the reference that the policy was held back by.
+    /// Hash of the reference.
     pub reference: WeightsDigest,
-    /// Whether the sampler was further from the trainer than it may be, so that its tokens were weighed; `None` if
-    /// that ends the run.
+    /// Whether a sampler mismatch was corrected; `None` if a mismatch ends the run.
     pub corrected: Option<bool>,
-    /// The optimizer steps on the completions, μ of them.
+    /// The μ optimizer steps on the completions.
     pub updates: Vec<Update>,
-    /// Those after them that had examples alone.
+    /// Optimizer steps on examples alone.
     pub supervised: Vec<SupervisedUpdate>,
-    /// The terms of a combined loss, if it is one.
+    /// Terms of the combined loss, if configured.
     pub combined: Option<CombinedTerms>,
-    /// Where the time went.
+    /// Durations.
     pub times: LearnTimes,
 }
 
 /// The result of one optimizer step.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// What was minimised, over all micro-batches.
+    /// The minimised loss over all micro-batches.
     pub loss: f64,
-    /// The part of it that is GRPO's, without its weight in a combined loss; all of it if nothing else is learned.
+    /// The unweighted GRPO loss; equal to `loss` without auxiliary losses.
     pub grpo_loss: f64,
-    /// Norm of all gradients before clipping.
+    /// Gradient norm before clipping.
     pub grad_norm: f64,
     /// Coefficient of the entropy bonus, if there is one.
     pub entropy_coef: Option<f64>,
-    /// Mean over the tokens that the entropy bonus is of.
+    /// Mean entropy of the tokens in the entropy bonus.
     pub entropy: f64,
     /// Sums over tokens.
     pub tokens: TokenStatistics,
-    /// What it used, and what the policy was after it.
+    /// Ledger entry.
     pub ledger: LedgerUpdate,
 }
 
-/// An optimizer step that no completion was part of.
+/// An optimizer step on examples alone.
 #[derive(Clone, Debug)]
 pub struct SupervisedUpdate {
     /// Mean cross-entropy of its examples.
     pub loss: f64,
-    /// Norm of all gradients before clipping.
+    /// Gradient norm before clipping.
     pub grad_norm: f64,
-    /// What it used, and what the policy was after it.
+    /// Ledger entry.
     pub ledger: LedgerUpdate,
 }
 
 impl LearnResult {
-    /// Sums over tokens of all updates.
+    /// Returns the sums over tokens of all updates.
     pub fn tokens(&self) -> TokenStatistics {
         let mut tokens = TokenStatistics::default();
         self.updates.iter().for_each(|update| tokens.merge(&update.tokens));
         tokens
     }
 
-    /// Mean loss of the updates on the completions.
+    /// Returns the mean loss of the updates on completions.
     pub fn loss(&self) -> f64 {
         self.mean(|update| update.loss)
     }
 
-    /// Mean norm of the gradients before clipping, over all optimizer steps.
+    /// Returns the mean gradient norm before clipping over all optimizer steps.
     pub fn grad_norm(&self) -> f64 {
         let on_completions = self.updates.iter().map(|update| update.grad_norm);
         let supervised = self.supervised.iter().map(|update| update.grad_norm);
@@ -84,8 +83,8 @@ impl LearnResult {
         on_completions.chain(supervised).sum::<f64>() / count as f64
     }
 
-    /// Coefficient of the entropy bonus in the last update, and the mean loss of GRPO without the bonus; `None` if there
-    /// is none.
+    /// Returns the entropy coefficient of the last update and the mean GRPO loss without the bonus,
+    /// or `None` without a bonus.
     pub fn entropy_bonus(&self) -> Option<(f64, f64)> {
         let coef = self.updates.last()?.entropy_coef?;
         let without = |update: &Update| {

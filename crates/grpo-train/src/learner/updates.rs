@@ -1,4 +1,4 @@
-//! The optimizer steps of a learner: losses, gradients, and the move.
+//! Optimizer steps of a learner.
 
 use std::time::Instant;
 
@@ -15,24 +15,24 @@ use crate::sampler_check::TRUNCATED;
 use crate::supervised::{Cut, GradientSum};
 use crate::{CombinedTerms, Optimizer, TrainError};
 
-/// The loss of all micro-batches and its gradients, before the policy moves.
+/// Loss and gradients of all micro-batches.
 pub(crate) struct Pass {
-    /// What is minimised.
+    /// The minimised loss.
     loss: f64,
-    /// The part of it that is GRPO's, without its weight.
+    /// The unweighted GRPO loss.
     grpo_loss: f64,
     gradients: GradientSum,
     entropy_coef: Option<f64>,
     tokens: TokenStatistics,
-    /// Whether the sampler was further from the trainer than it may be.
+    /// Whether the sampler mismatch exceeds the tolerance.
     pub(crate) is_above: bool,
-    /// What was computed for each token of each micro-batch, if that is recorded.
+    /// Terms of each micro-batch, if recorded.
     recorded: Vec<LossTerms>,
 }
 
 impl<M: LanguageModel> Learner<M> {
-    /// Loss and gradients of all micro-batches. A first update whose sampler is not the trainer makes `loss` one that
-    /// corrects that, for all of the step.
+    /// Computes loss and gradients of all micro-batches. If the first update finds a sampler
+    /// mismatch, `loss` becomes a corrected one for the whole step.
     pub(crate) fn gradients(
         &self,
         groups: &[Group],
@@ -42,7 +42,7 @@ impl<M: LanguageModel> Learner<M> {
     ) -> Result<Pass, TrainError> {
         let started = Instant::now();
         let completions = completions(groups);
-        // Denominators are of the whole batch.
+        // Denominators of the whole batch.
         let totals = BatchTotals {
             sequences: completions.len(),
             tokens: completions.iter().map(|completion| completion.actions()).sum(),
@@ -51,7 +51,7 @@ impl<M: LanguageModel> Learner<M> {
         };
         let mut pass = self.pass(&completions, batches, loss, &totals)?;
         if pass.is_above && loss.mismatch.is_none() {
-            // Before anything moved. That π_old is numbers by now changes nothing.
+            // The policy has not moved yet, so using a recorded π_old changes nothing.
             loss.mismatch = Some(TRUNCATED);
             pass = self.pass(&completions, batches, loss, &totals)?;
         }
@@ -94,7 +94,7 @@ impl<M: LanguageModel> Learner<M> {
         Ok(pass)
     }
 
-    /// One optimizer step, on these completions.
+    /// Performs an optimizer step on these completions.
     pub(crate) fn update(
         &mut self,
         pass: Pass,
@@ -110,7 +110,7 @@ impl<M: LanguageModel> Learner<M> {
         Ok(Update { loss, grpo_loss, grad_norm, entropy_coef, entropy, tokens, ledger })
     }
 
-    /// Adds the gradients of auxiliary losses to those of the completions, which have their weight.
+    /// Adds the gradients of auxiliary losses to the weighted gradients of the completions.
     pub(crate) fn add_combined(
         &self,
         groups: &[Group],
@@ -134,7 +134,7 @@ impl<M: LanguageModel> Learner<M> {
         Ok(Some(terms))
     }
 
-    /// The optimizer steps that have examples alone; completes the terms of a combined loss.
+    /// Performs the optimizer steps on examples alone and completes the terms of a combined loss.
     pub(crate) fn supervised_updates(
         &mut self,
         learning_rate: f64,
@@ -159,7 +159,7 @@ impl<M: LanguageModel> Learner<M> {
         Ok(updates)
     }
 
-    /// One optimizer step: the norm of the gradients before clipping, and its entry in the ledger.
+    /// Performs an optimizer step. Returns the gradient norm before clipping and the ledger entry.
     fn move_by(
         &mut self,
         gradients: GradientSum,
@@ -176,7 +176,7 @@ impl<M: LanguageModel> Learner<M> {
         Ok((grad_norm, LedgerUpdate { version, weights, learning_rate, completions }))
     }
 
-    /// What the loss of GRPO is multiplied by.
+    /// Returns the weight of the GRPO loss.
     pub(super) fn grpo_weight(&self) -> f64 {
         self.combined.as_ref().map_or(1.0, |combined| combined.config().grpo_weight)
     }
@@ -187,7 +187,8 @@ impl<M: LanguageModel> Learner<M> {
         Cut { tokens, checkpointing: train.activation_checkpointing }
     }
 
-    /// The threshold of the high-entropy mask, over all micro-batches, if there is one: a forward pass more.
+    /// Returns the threshold of the high-entropy mask over all micro-batches, which costs a forward
+    /// pass.
     fn high_entropy(&self, batches: &[MicroBatchState]) -> Result<Option<HighEntropy>, TrainError> {
         let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
         let policy = Frozen::snapshot(self.policy());

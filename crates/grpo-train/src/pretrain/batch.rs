@@ -1,4 +1,4 @@
-//! Examples packed for a model, and the cross-entropy of what is learned of them.
+//! Packed examples and their cross-entropy.
 
 use burn::tensor::{Int, Tensor};
 use grpo_data::Example;
@@ -14,21 +14,21 @@ use crate::{PretrainConfig, TrainError};
 pub(crate) struct CrossEntropy {
     /// Mean cross-entropy over the targets.
     pub(crate) loss: f64,
-    /// Mean entropy of the next token over the targets, where it is part of what is minimised.
+    /// Mean entropy of the next token over the targets, if it is part of the loss.
     pub(crate) entropy: Option<f64>,
 }
 
-/// The weights of what is minimised.
+/// Weights of the loss.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weights {
-    /// Of the cross-entropy.
+    /// Weight of the cross-entropy.
     pub(crate) loss: f64,
-    /// Of the mean entropy that is taken off; `None` where it is no part of it.
+    /// Weight of the subtracted mean entropy; `None` without that term.
     pub(crate) entropy: Option<f64>,
 }
 
-/// The mean cross-entropy of a step, less its mean entropy where that has a weight; adds the gradients of both, each times
-/// its weight.
+/// Returns the mean cross-entropy of a step, and its mean entropy if weighted, and adds their
+/// weighted gradients.
 pub(crate) fn cross_entropy<M: LanguageModel>(
     model: &M,
     batch: &[&Example],
@@ -45,12 +45,12 @@ pub(crate) fn cross_entropy<M: LanguageModel>(
         let scores = micro.scores(model, &forward.hidden);
         let mut part = mean_loss(scores.logprobs, targets);
         loss += finite_loss(part.clone())?;
-        // By 1 it is exact.
+        // Multiplying by 1 is exact.
         part = part * weights.loss;
         if let Some(weight) = weights.entropy {
             let of_part = scores.entropies.sum() * (1.0 / targets as f64);
             entropy += finite_loss(of_part.clone())?;
-            // With 0 it is the plain training, to the last bit.
+            // A weight of 0 gives plain training, bit for bit.
             if weight != 0.0 {
                 part = part - of_part * weight;
             }
@@ -60,7 +60,7 @@ pub(crate) fn cross_entropy<M: LanguageModel>(
     Ok(CrossEntropy { loss, entropy: weights.entropy.map(|_| entropy) })
 }
 
-/// Mean cross-entropy over the targets of `examples`, without dropout.
+/// Returns the mean cross-entropy over the targets of `examples`, without dropout.
 pub(super) fn validation_loss<M: LanguageModel>(
     model: &M,
     examples: &[Example],
@@ -81,20 +81,20 @@ pub(super) fn validation_loss<M: LanguageModel>(
     Ok(sum / tokens as f64)
 }
 
-/// `−Σ log p(next token) / tokens`, `[1]`.
+/// Returns `−Σ log p(next token) / tokens`, `[1]`.
 fn mean_loss(logprobs: Tensor<1>, tokens: usize) -> Tensor<1> {
     logprobs.sum() * (-1.0 / tokens as f64)
 }
 
-/// Tokens of an example that a model reads.
+/// Returns the number of input tokens of an example.
 fn inputs(example: &&Example) -> usize {
     example.ids.len() - 1
 }
 
-/// Examples one behind another, and their next tokens.
+/// Concatenated examples and their next tokens.
 struct MicroBatch {
     inputs: TokenBatch,
-    /// The places among the tokens that have a next token to learn, `[n]`, and that token.
+    /// Positions with a next token to learn, `[n]`, and that token.
     places: Vec<i32>,
     next: Vec<u32>,
 }
@@ -112,7 +112,7 @@ impl MicroBatch {
         Self { inputs, places, next }
     }
 
-    /// Scores of the next tokens, `[n]`.
+    /// Computes the scores of the next tokens, `[n]`.
     fn scores<M: LanguageModel>(&self, model: &M, hidden: &Tensor<2>) -> Scores {
         let places: Tensor<1, Int> = Tensor::from_data(self.places.as_slice(), &hidden.device());
         let targets = Targets::new(self.next.clone(), model.vocabulary_size());

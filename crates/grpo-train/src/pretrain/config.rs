@@ -11,90 +11,91 @@ use crate::diversity_measure;
 use crate::error::in_range;
 use crate::supervised::{Cut, EarlyStopping};
 
-/// Settings of a pre-training.
+/// Settings of supervised training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PretrainConfig {
-    /// Passes over the training examples.
+    /// Epochs.
     pub epochs: u32,
-    /// Examples of one optimizer step.
+    /// Examples per optimizer step.
     pub batch_size: usize,
-    /// Tokens that are computed at the same time; decides memory, and the result only by the rounding of a sum and by
-    /// the masks of dropout. All of the step's where it is left out; an example that has more is computed alone.
+    /// Tokens of a micro-batch; default: the whole step. Affects memory, and the result only
+    /// through the rounding of a sum and the masks of dropout. A longer example is computed alone.
     pub micro_batch_tokens: Option<usize>,
-    /// What is in a block of the model is computed once more on the way back, instead of being kept: less memory, a
-    /// third more time.
+    /// Recomputes the blocks of the model in the backward pass: less memory, a third more time.
     #[serde(default)]
     pub activation_checkpointing: bool,
-    /// Length of the warm-up, as a part of one epoch's tokens.
+    /// Length of the warm-up as a fraction of the tokens of an epoch.
     #[serde(default = "default_warmup")]
     pub warmup_epochs: f64,
-    /// The learning rate never falls below this part of its highest value after the warm-up.
+    /// Lowest learning rate after the warm-up as a fraction of the highest.
     #[serde(default = "default_floor")]
     pub learning_rate_floor: f64,
-    /// Probability of dropping an element, in embeddings, attention and residual branches.
+    /// Dropout probability in embeddings, attention and residual branches.
     #[serde(default)]
     pub dropout: f32,
-    /// Optimizer steps from one evaluation to the next, with one after the last step; 0 for one after each epoch.
+    /// Optimizer steps between evaluations, with one after the last step; 0 for one per epoch.
     #[serde(default)]
     pub eval_every: u64,
-    /// The training ends after so many evaluations in a row that gained less than `min_gain`; 0 for never.
+    /// Training ends after this many consecutive evaluations that gained less than `min_gain`; 0
+    /// for never.
     #[serde(default)]
     pub patience: u32,
-    /// By how much the validation loss has to be lower than the last one that counted, to count itself.
+    /// Smallest decrease of the validation loss that counts as a gain.
     #[serde(default)]
     pub min_gain: f64,
     /// AdamW.
     pub optimizer: OptimizerConfig,
-    /// What an evaluation may find, where there are limits.
+    /// Limits of the losses.
     pub limits: Option<LossLimits>,
-    /// What is sampled in an evaluation, where something is.
+    /// Sampling in evaluations.
     pub eval: Option<SampledEvalConfig>,
-    /// The term of the loss that keeps completions different from one another, where there is one.
+    /// The diversity term of the loss.
     pub diversity: Option<DiversityConfig>,
 }
 
-/// Limits of the losses that an evaluation finds, in nats a token.
+/// Limits of the losses in an evaluation, in nats per token.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossLimits {
-    /// The validation loss may be so much above the training loss since the last evaluation: more is overfitting.
+    /// Largest difference of the validation loss to the training loss since the last evaluation,
+    /// against overfitting.
     pub max_gap: Option<f64>,
-    /// The lowest validation loss: less is learned by heart, or was trained on.
+    /// Lowest validation loss, against memorised or leaked validation examples.
     pub min_valid_loss: Option<f64>,
     /// The highest validation loss.
     pub max_valid_loss: Option<f64>,
-    /// What is done beyond a limit.
+    /// Action beyond a limit.
     pub action: LimitAction,
 }
 
-/// What is done where an evaluation is beyond a limit.
+/// Action beyond a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitAction {
-    /// It is said once for each limit.
+    /// Prints a warning once per limit.
     Warn,
-    /// The training ends.
+    /// Ends the training.
     Stop,
 }
 
-/// What is sampled in an evaluation.
+/// Sampling in evaluations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SampledEvalConfig {
-    /// Prompts of validation examples that are continued; each distinct one once, evenly spread where there are more.
+    /// Number of validation prompts to continue: distinct ones, evenly spaced.
     pub prompts: usize,
-    /// Completions of each.
+    /// Completions per prompt.
     pub generations: usize,
-    /// Rows of the table of completions: the first of each of the first prompts.
+    /// Rows of the table of completions: the first completion of each of the first prompts.
     pub rows: usize,
-    /// Logits are divided by this.
+    /// Divisor of the logits.
     pub temperature: f32,
-    /// Draws are from the fewest most probable tokens that have this probability together.
+    /// Samples from the fewest most probable tokens with this total probability.
     pub top_p: f32,
-    /// Longest completion, in tokens.
+    /// Largest length of a completion in tokens.
     pub max_new_tokens: usize,
-    /// What semantic diversity is measured by; without it, it is not.
+    /// Embedder for semantic diversity, which is not measured without it.
     pub embedder: Option<EmbedderConfig>,
 }
 
@@ -116,9 +117,9 @@ impl Default for SampledEvalConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "term", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DiversityConfig {
-    /// D is the expected diversity of completions that the model samples, and its gradient is estimated from them.
+    /// D is the expected diversity of sampled completions; its gradient is estimated from them.
     ScoreFunction(ScoreFunctionConfig),
-    /// D is the mean entropy of the next token over the tokens of the step that are learned, in nats.
+    /// D is the mean entropy of the next token over the learned tokens of the step, in nats.
     Entropy {
         /// λ.
         weight: f64,
@@ -129,29 +130,29 @@ pub enum DiversityConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreFunctionConfig {
-    /// λ; 0 measures the diversity and learns nothing of it.
+    /// λ; with 0 the diversity is only measured.
     pub weight: f64,
-    /// What diversity is.
+    /// The measure of diversity.
     #[serde(default)]
     pub measure: DiversityMeasure,
-    /// What `semantic` compares texts by; only with it.
+    /// Embedder for the measure `semantic`.
     pub embedder: Option<EmbedderConfig>,
-    /// Completions of each prompt (N).
+    /// Completions per prompt (N).
     #[serde(default = "default_generations")]
     pub generations: usize,
-    /// Prompts of a step.
+    /// Prompts per step.
     #[serde(default = "default_max_examples")]
     pub max_examples: usize,
-    /// Optimizer steps from one that has the term to the next, the first among them.
+    /// Optimizer steps between steps with the term, starting at the first.
     #[serde(default = "default_every")]
     pub every: u64,
-    /// Logits are divided by this.
+    /// Divisor of the logits.
     #[serde(default = "default_temperature")]
     pub temperature: f32,
-    /// Draws are from the fewest most probable tokens that have this probability together.
+    /// Samples from the fewest most probable tokens with this total probability.
     #[serde(default = "default_top_p")]
     pub top_p: f32,
-    /// Longest completion, in tokens.
+    /// Largest length of a completion in tokens.
     #[serde(default = "default_max_new_tokens")]
     pub max_new_tokens: usize,
 }
@@ -182,7 +183,7 @@ fn default_temperature() -> f32 {
 }
 
 impl PretrainConfig {
-    /// How batches are cut.
+    /// Returns how batches are split.
     pub(super) fn cut(&self) -> Cut {
         Cut { tokens: self.micro_batch_tokens, checkpointing: self.activation_checkpointing }
     }
@@ -191,10 +192,10 @@ impl PretrainConfig {
         EarlyStopping { patience: self.patience, min_gain: self.min_gain }
     }
 
-    /// Checks ranges once; looks at no file.
+    /// Checks ranges, without reading files.
     ///
     /// # Errors
-    /// The first key that is out of its range.
+    /// Returns the first key that is out of range.
     pub fn check(&self) -> Result<(), ConfigFault> {
         in_range("pretrain.epochs", f64::from(self.epochs), 1.0..=1e6)?;
         in_range("pretrain.batch_size", self.batch_size as f64, 1.0..=1e6)?;
@@ -212,7 +213,7 @@ impl PretrainConfig {
 }
 
 impl PretrainConfig {
-    /// What texts are compared by, each once.
+    /// Returns the distinct embedders.
     pub fn embedders(&self) -> Vec<&EmbedderConfig> {
         let of_diversity = self.diversity.as_ref().and_then(|diversity| match diversity {
             DiversityConfig::ScoreFunction(term) => term.embedder.as_ref(),
@@ -271,7 +272,7 @@ impl DiversityConfig {
         let key = |name: &str| format!("pretrain.diversity.{name}");
         in_range(&key("weight"), self.weight(), 0.0..=1e3)?;
         let Self::ScoreFunction(term) = self else { return Ok(()) };
-        // One text alone is no more or less diverse than another.
+        // A single text has no diversity.
         in_range(&key("generations"), term.generations as f64, 2.0..=1e4)?;
         in_range(&key("max_examples"), term.max_examples as f64, 1.0..=1e6)?;
         in_range(&key("every"), term.every as f64, 1.0..=1e9)?;
@@ -286,7 +287,7 @@ fn check_sampling(section: &str, temperature: f32, top_p: f32) -> Result<(), Con
     in_range(&format!("{section}.top_p"), f64::from(top_p), 1e-6..=1.0)
 }
 
-/// What is drawn from at these settings.
+/// Returns the sampling settings.
 pub(super) fn sampling(temperature: f32, top_p: f32) -> SamplingSettings {
     SamplingSettings { temperature, top_p: Some(top_p), ..SamplingSettings::default() }
 }

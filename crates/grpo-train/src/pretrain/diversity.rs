@@ -1,4 +1,4 @@
-//! Polychromic training: the term of the loss that keeps what a model samples diverse.
+//! Polychromic training: a loss term that keeps sampled completions diverse.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::supervised::{Cut, GradientSum};
 
 const SECTION: &str = "pretrain.diversity";
 
-/// The term, ready for the steps of one training.
+/// The term during a training run.
 pub(super) enum DiversityTerm {
     ScoreFunction(Box<ScoreFunction>),
     Entropy { weight: f64 },
@@ -62,7 +62,7 @@ impl DiversityTerm {
         })))
     }
 
-    /// What the mean entropy is multiplied by and taken off the cross-entropy; `None` where it is no part of the loss.
+    /// Returns the weight of the subtracted mean entropy; `None` without that term.
     pub(super) fn entropy_coef(&self) -> Option<f64> {
         match self {
             Self::Entropy { weight } => Some(*weight),
@@ -70,8 +70,8 @@ impl DiversityTerm {
         }
     }
 
-    /// Adds the gradient of −λ·D to those of step `step`, from 0. Returns D and its part in the loss by name, nothing in a step
-    /// without the term.
+    /// Adds the gradient of −λ·D in step `step`, from 0. Returns D and its loss by name; empty in
+    /// steps without the term.
     pub(super) fn add<M: LanguageModel>(
         &self,
         model: &M,
@@ -89,7 +89,7 @@ impl DiversityTerm {
             ])
         };
         match (self, cross_entropy.entropy) {
-            // Its gradient is there already, of the pass of the cross-entropy; it takes no sampling.
+            // The pass of the cross-entropy has computed its gradient; no sampling is needed.
             (Self::Entropy { weight }, Some(entropy)) => Ok(numbers(entropy, *weight, 0.0)),
             (Self::ScoreFunction(term), _) if step.is_multiple_of(term.settings.every) => {
                 let started = Instant::now();
@@ -105,14 +105,15 @@ impl DiversityTerm {
     }
 }
 
-/// D is the expected diversity of N completions of a prompt. As they are drawn from the model, its gradient is
+/// D is the expected diversity of N completions of a prompt. Because they are drawn from the model,
+/// its gradient is
 ///
 /// ```text
 /// ∇E[D(Y)] = E[Σ_i (D(Y) − D(Y without y_i)) ∇ log π(y_i | x)]
 /// ```
 ///
-/// (Williams 1992, with the baseline of Kool et al. 2019: D without y_i does not depend on y_i, so what it multiplies has
-/// the mean 0). One draw of Y a prompt estimates it without bias.
+/// (Williams 1992, with the baseline of Kool et al. 2019: D without y_i does not depend on y_i, so
+/// its factor has mean 0). One draw of Y per prompt is an unbiased estimate.
 pub(super) struct ScoreFunction {
     settings: ScoreFunctionConfig,
     diversity: Diversity,
@@ -122,7 +123,7 @@ pub(super) struct ScoreFunction {
     cut: Cut,
 }
 
-/// Completions of some prompts, and what each adds to the diversity of its group.
+/// Completions of some prompts and their contributions to diversity.
 struct Sampled {
     groups: Vec<Group>,
     contributions: Contributions,
@@ -140,7 +141,7 @@ impl Sampled {
 }
 
 impl ScoreFunction {
-    /// Completions of prompts of the batch, sampled without dropout.
+    /// Samples completions of prompts of the batch, without dropout.
     fn sample<M: LanguageModel>(
         &self,
         model: &M,
@@ -164,7 +165,7 @@ impl ScoreFunction {
         self.judged(self.rollout.sample(&Frozen::snapshot(model), &prompts, key)?)
     }
 
-    /// What each completion adds to the diversity of its group.
+    /// Computes the contribution of each completion to the diversity of its group.
     fn judged(&self, mut groups: Vec<Group>) -> Result<Sampled, TrainError> {
         for sample in groups.iter_mut().flat_map(|group| &mut group.samples) {
             sample.text = self.codec.decode(&sample.completion.text_ids());
@@ -173,13 +174,14 @@ impl ScoreFunction {
         Ok(Sampled { groups, contributions })
     }
 
-    /// Which examples of a batch are sampled for. Drawn, as a batch may be sorted by length.
+    /// Draws the examples to sample for, because a batch may be sorted by length.
     fn places(&self, batch: usize, step: u64) -> Vec<usize> {
         let mut places: Vec<usize> = (0..batch).collect();
         let rng = CounterRng::new(self.seed, Purpose::Diversity);
         let count = self.settings.max_examples.min(batch);
         for next in 0..count {
-            // The first word keeps these numbers apart from those of tokens, which have their position there.
+            // The first word separates these numbers from those of tokens, which have their
+            // position there.
             let counter = [u32::MAX, next as u32, 0, step as u32];
             let other = next + rng.below(counter, (batch - next) as u64) as usize;
             places.swap(next, other);

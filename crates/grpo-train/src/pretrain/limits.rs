@@ -1,11 +1,11 @@
-//! Limits of the losses that a validation finds.
+//! Limits of the validation losses.
 
 use super::{LimitAction, LossLimits};
 use crate::supervised::Review;
 
 impl LossLimits {
-    /// Holds the losses after `step` optimizer steps against the limits. A limit that warns does so once: `told` says which
-    /// have.
+    /// Checks the losses after `step` optimizer steps. A limit warns once; `told` records which
+    /// limits have.
     pub(super) fn review(
         &self,
         step: u64,
@@ -31,12 +31,12 @@ impl LossLimits {
         }
     }
 
-    /// The limits that are exceeded, by index, with a sentence for each.
+    /// Returns the exceeded limits by index, with a message for each.
     fn exceeded(&self, step: u64, train_loss: f64, eval_loss: f64) -> Vec<(usize, String)> {
         let gap = eval_loss - train_loss;
         let mut exceeded = Vec::new();
         if let Some(max) = self.max_gap.filter(|&max| gap > max) {
-            exceeded.push((0, format!("after step {step} the validation loss {eval_loss:.4} is {gap:.4} above the training loss {train_loss:.4}, more than pretrain.limits.max_gap = {max}: the model learns its examples by heart; lower the learning rate or lora.rank, or raise dropout")));
+            exceeded.push((0, format!("after step {step} the validation loss {eval_loss:.4} is {gap:.4} above the training loss {train_loss:.4}, more than pretrain.limits.max_gap = {max}: the model memorises its examples; lower the learning rate or lora.rank, or raise dropout")));
         }
         if let Some(min) = self.min_valid_loss.filter(|&min| eval_loss < min) {
             exceeded.push((1, format!("after step {step} the validation loss {eval_loss:.4} is below pretrain.limits.min_valid_loss = {min}: are validation examples among those that are trained on?")));

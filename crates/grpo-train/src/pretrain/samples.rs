@@ -1,4 +1,4 @@
-//! Completions of validation prompts, looked at in an evaluation.
+//! Completions of validation prompts, sampled in an evaluation.
 
 use std::collections::BTreeSet;
 
@@ -15,46 +15,47 @@ use crate::error::{distribution_fault, length_fault};
 
 const SECTION: &str = "pretrain.eval";
 
-/// What completions of validation prompts are like. A mean is over prompts, and of a prompt over its completions.
+/// Measures of completions of validation prompts: means over prompts of means over completions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SampledMeasures {
-    /// Mean self-BLEU (4-grams) of the completions of a prompt: 1 where all are alike.
+    /// Mean self-BLEU (4-grams) of the completions of a prompt; 1 if all are equal.
     pub eval_self_bleu: f64,
-    /// Mean part of the words of a prompt's completions that are different.
+    /// Mean fraction of distinct words in a prompt's completions.
     pub eval_distinct_1: f64,
-    /// The same of pairs of words.
+    /// Mean fraction of distinct pairs of words.
     pub eval_distinct_2: f64,
-    /// Mean over prompts of the mean distance, 1 − cosine, of two completions; where there is an embedder.
+    /// Mean distance, 1 − cosine, of two completions of a prompt, with an embedder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_diversity: Option<f64>,
-    /// Mean characters of a completion.
+    /// Mean number of characters of a completion.
     pub eval_reply_length: f64,
-    /// Mean number of different words of a completion.
+    /// Mean number of distinct words of a completion.
     pub eval_unique_words: f64,
-    /// Part of the completions that are no text.
+    /// Fraction of empty completions.
     pub eval_empty: f64,
 }
 
-/// A completion beside what stands in the data.
+/// A completion next to the reference text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SampleRow {
     /// Optimizer steps done.
     pub train_step: u64,
-    /// The end of the prompt, at most 200 characters.
+    /// Last 200 characters of the prompt.
     pub prompt: String,
-    /// What was sampled.
+    /// The completion.
     pub generated: String,
-    /// What the first validation example with this prompt has behind it.
+    /// Completion of the first validation example with this prompt.
     pub ground_truth: String,
 }
 
-/// Characters of a prompt that are shown: the last ones, as a template's first words are the same everywhere.
+/// Characters of a prompt that are shown. The last ones, because templates start with the same
+/// words.
 const SHOWN: usize = 200;
 
-/// Prompts, and how they are continued; equal models give equal completions.
+/// Prompts and how they are continued. Equal models give equal completions.
 pub(super) struct SampledEvaluation {
     prompts: Vec<Prompt>,
-    /// What the data have behind each.
+    /// Reference completion of each prompt.
     truths: Vec<String>,
     rollout: Autoregressive,
     semantic: Option<Diversity>,
@@ -109,13 +110,13 @@ impl SampledEvaluation {
         })
     }
 
-    /// Looks at `model` after `step` optimizer steps.
+    /// Samples from `model` after `step` optimizer steps.
     pub(super) fn of<M: LanguageModel>(
         &self,
         model: &M,
         step: u64,
     ) -> Result<(SampledMeasures, Vec<SampleRow>), TrainError> {
-        // The same numbers at each evaluation, so that what changes is the model.
+        // The same random numbers in each evaluation, so that only the model differs.
         let key = StepKey {
             seed: self.seed,
             purpose: Purpose::Evaluation,
@@ -141,7 +142,7 @@ impl SampledEvaluation {
     }
 }
 
-/// Of completions, prompt by prompt.
+/// Computes the measures of completions, prompt by prompt.
 fn measures(
     groups: &[Vec<String>],
     semantic: Option<&Diversity>,
@@ -198,7 +199,8 @@ mod tests {
         let embedder = std::sync::Arc::new(grpo_eval::HashedNgrams::new(64));
         let semantic = Diversity::new(DiversityMeasure::Semantic, Some(embedder)).unwrap();
         let found = measures(&groups, Some(&semantic)).unwrap();
-        // Of two equal texts without 3-grams NLTK's smoothing leaves (1 · 1 · 0.1 · 0.1)^¼; of the others nothing is shared.
+        // For two equal texts without 3-grams, NLTK's smoothing gives (1 · 1 · 0.1 · 0.1)^¼; the
+        // others share nothing.
         assert!((found.eval_self_bleu - 0.5 * 0.1_f64.sqrt()).abs() < 1e-12, "{found:?}");
         assert_eq!([found.eval_distinct_1, found.eval_distinct_2], [0.75, 0.75]);
         assert_eq!(found.eval_diversity, Some(0.0));

@@ -1,24 +1,25 @@
-//! Which validation was the best, and when further ones are not worth waiting for.
+//! Early stopping.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 use grpo_data::ConfigFault;
 
-/// When a training run ends because it gains nothing.
+/// Settings of early stopping.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EarlyStopping {
-    /// Validations in a row without a gain of at least `min_gain`, after which the run ends; 0 for never.
+    /// Consecutive validations without a gain of at least `min_gain` after which the run ends; 0
+    /// for never.
     pub patience: u32,
-    /// By how much a loss has to be lower than the last one that counted.
+    /// Smallest decrease of the loss that counts as a gain.
     pub min_gain: f64,
 }
 
 impl EarlyStopping {
-    /// Checks ranges; `section` names the place in the configuration.
+    /// Checks ranges; `section` is the name in the configuration.
     ///
     /// # Errors
-    /// A gain that is out of range, or that nothing waits for.
+    /// Returns an error if the gain is out of range or has no effect.
     pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         in_range(&format!("{section}.min_gain"), self.min_gain, 0.0..=f64::MAX)?;
         match self.min_gain > 0.0 && self.patience == 0 {
@@ -38,22 +39,22 @@ impl EarlyStopping {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Validations {
-    /// Steps that were done at the lowest loss, and that loss.
+    /// Steps done at the lowest loss, and that loss.
     pub(super) best: Option<(u64, f64)>,
-    /// The last loss that was lower by enough.
+    /// The last loss that counted as a gain.
     counted: Option<f64>,
     /// Validations since then.
     since: u32,
 }
 
 impl Validations {
-    /// Takes note of the loss after `steps` optimizer steps; returns whether it is the lowest so far.
+    /// Observes the loss after `steps` optimizer steps and returns whether it is the lowest so far.
     pub(super) fn observe(&mut self, steps: u64, loss: f64, stopping: &EarlyStopping) -> bool {
         let is_best = self.best.is_none_or(|(_, best)| loss < best);
         if is_best {
             self.best = Some((steps, loss));
         }
-        // Against the last that counted, so that many small gains are a gain.
+        // Compared with the last gain, so that several small improvements add up.
         let gains = |counted: f64| loss < counted && loss <= counted - stopping.min_gain;
         if self.counted.is_none_or(gains) {
             (self.counted, self.since) = (Some(loss), 0);
@@ -63,7 +64,7 @@ impl Validations {
         is_best
     }
 
-    /// The best validation, if the run has waited for a better one long enough.
+    /// Returns the best validation if the run has waited long enough.
     pub(super) fn exhausted(&self, stopping: &EarlyStopping) -> Option<(u64, f64)> {
         self.best.filter(|_| stopping.patience > 0 && self.since >= stopping.patience)
     }
@@ -76,7 +77,8 @@ mod tests {
     /// The step at which training ended, with the best validation and its loss.
     type Ending = (u64, (u64, f64));
 
-    /// Which of the losses were the best so far, and the step and best validation that the run ended with.
+    /// Returns which losses were the best so far, and the step and best validation at the end of
+    /// the run.
     fn course(patience: u32, min_gain: f64, losses: &[f64]) -> (Vec<bool>, Option<Ending>) {
         let stopping = EarlyStopping { patience, min_gain };
         stopping.check("pretrain").unwrap();
@@ -92,15 +94,15 @@ mod tests {
 
     #[test]
     fn patience_ends_a_training_that_gains_nothing() {
-        // The fourth is the lowest, and too little lower than the first to count.
+        // The fourth loss is the lowest, but not by enough.
         let losses = [2.0, 2.1, 2.05, 1.995, 1.9, 1.0];
         let (best, ended) = course(3, 0.01, &losses);
         assert_eq!(best, [true, false, false, true]);
         assert_eq!(ended, Some((40, (40, 1.995))));
-        // Without patience no loss ends it.
+        // Without patience the run never ends early.
         let (best, ended) = course(0, 0.0, &losses);
         assert_eq!((best, ended), (vec![true, false, false, true, true, true], None));
-        // An equal loss is no gain.
+        // An equal loss is no improvement.
         let (best, ended) = course(2, 0.0, &[1.0; 5]);
         assert_eq!((best, ended), (vec![true, false, false], Some((30, (10, 1.0)))));
     }

@@ -1,4 +1,4 @@
-//! Gradients of a batch that is computed in micro-batches.
+//! Gradients of a batch, accumulated over micro-batches.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use burn::tensor::Tensor;
 use grpo_core::accumulate;
 use grpo_model::{Forward, LanguageModel};
 
-/// How a batch is cut into micro-batches.
+/// How a batch is split into micro-batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// Tokens of a micro-batch, at most; all where there is no limit.
+    /// Largest number of tokens of a micro-batch; `None` for no limit.
     pub tokens: Option<usize>,
-    /// Whether what is in a block of the model is computed once more on the way back.
+    /// Whether the blocks of the model are recomputed in the backward pass.
     pub checkpointing: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct Cut {
 #[derive(Default)]
 pub struct GradientSum {
     sum: Option<GradientsParams>,
-    /// Time that [`Self::add_of`] took.
+    /// Total duration of [`Self::add_of`].
     backward: Duration,
 }
 
@@ -31,7 +31,7 @@ impl GradientSum {
         self.sum = Some(accumulate(model, self.sum.take(), part));
     }
 
-    /// Adds the gradients of a loss that was made of what `forward` gave.
+    /// Adds the gradients of a loss computed from `forward`.
     pub fn add_of<M: LanguageModel>(&mut self, forward: Forward<M>, loss: Tensor<1>, model: &M) {
         let started = Instant::now();
         for part in forward.backward(loss, model) {
@@ -40,18 +40,18 @@ impl GradientSum {
         self.backward += started.elapsed();
     }
 
-    /// Returns the time that [`Self::add_of`] took so far.
+    /// Returns the total duration of [`Self::add_of`].
     pub fn backward(&self) -> Duration {
         self.backward
     }
 
-    /// Returns the sum, without any gradient if nothing was added.
+    /// Returns the sum; empty if nothing was added.
     pub fn finish(self) -> GradientsParams {
         self.sum.unwrap_or_default()
     }
 }
 
-/// Cuts a batch into micro-batches of at most `tokens` tokens; an item that has more by itself is alone.
+/// Splits a batch into micro-batches of at most `tokens` tokens; a longer item is alone.
 pub fn by_tokens<T>(batch: &[T], tokens: Option<usize>, length: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let most = tokens.unwrap_or(usize::MAX);
     let (mut parts, mut first, mut sum) = (Vec::new(), 0, 0);

@@ -1,4 +1,4 @@
-//! What a supervised training run minimises.
+//! Objectives of supervised training.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,26 @@ use serde::de::DeserializeOwned;
 
 use crate::TrainError;
 
-/// The data and the loss of a supervised training run, and what is measured on held-out data.
+/// The data, the loss and the validation of a supervised run.
 ///
-/// All methods are functions of their arguments: an objective keeps nothing from step to step but its
-/// [`Progress`](Self::Progress), which the driver saves with the run.
+/// All methods are functions of their arguments. An objective has no state between steps except its
+/// [`Progress`](Self::Progress), which the trainer saves with the run.
 pub trait Objective {
     /// What is trained.
     type Model: Module;
     /// The result of a validation, as it is written to `metrics.jsonl`.
     type Measures: Clone + Serialize;
-    /// What the objective carries from step to step; `()` for nothing.
+    /// State between steps; `()` for none.
     type Progress: Clone + Default + Serialize + DeserializeOwned;
 
-    /// The numbers that guards can watch: names of [`StepGradients::parts`] and of [`Self::Measures`]. Times are not
-    /// among them.
+    /// Returns the metrics that guards can watch: names of [`StepGradients::parts`] and of
+    /// [`Self::Measures`], without times.
     fn metric_names(&self) -> &'static [&'static str];
 
-    /// Computes the loss of step `step`, counted from 0, and its gradients.
+    /// Computes loss and gradients of step `step`, counted from 0.
     ///
     /// # Errors
-    /// A loss that is not finite; data that nothing can be learned from.
+    /// Returns an error if the loss is not finite or the data cannot be used.
     fn gradients(
         &self,
         model: &Self::Model,
@@ -41,7 +41,7 @@ pub trait Objective {
     /// Measures `model` on held-out data after `steps` optimizer steps.
     ///
     /// # Errors
-    /// A measure that is not finite.
+    /// Returns an error if a measure is not finite.
     fn validate(
         &self,
         model: &Self::Model,
@@ -49,10 +49,10 @@ pub trait Objective {
         progress: &mut Self::Progress,
     ) -> Result<Self::Measures, TrainError>;
 
-    /// Returns the number by which validations are compared: the lower one is the better.
+    /// Returns the number that selects the best validation; lower is better.
     fn selection_loss(&self, measures: &Self::Measures) -> f64;
 
-    /// Holds a validation after `steps` optimizer steps against the objective's own limits.
+    /// Checks a validation after `steps` optimizer steps against the objective's limits.
     fn review(
         &self,
         _steps: u64,
@@ -62,8 +62,8 @@ pub trait Objective {
         Review::default()
     }
 
-    /// Returns whether the parameter at `path` belongs to the trunk that a training run begins with, rather than to a head
-    /// of its own.
+    /// Returns whether the parameter at `path` belongs to the pre-trained trunk rather than to a
+    /// new head.
     fn is_of_trunk(&self, _path: &str) -> bool {
         false
     }
@@ -71,21 +71,21 @@ pub trait Objective {
 
 /// The loss of one step.
 pub struct StepGradients {
-    /// What is minimised.
+    /// The minimised loss.
     pub loss: f64,
     /// Its gradients.
     pub gradients: GradientsParams,
-    /// Tokens that count for the step.
+    /// Number of tokens, for schedules that count tokens.
     pub tokens: usize,
-    /// Further numbers of the step, by the names under which they are written.
+    /// Additional numbers by metric name.
     pub parts: BTreeMap<&'static str, f64>,
 }
 
-/// What an objective finds wrong with a validation.
+/// Problems that an objective finds in a validation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Review {
-    /// Sentences to show.
+    /// Messages to show.
     pub warnings: Vec<String>,
-    /// Why the run ends, if it does.
+    /// Reason to end the run, if any.
     pub stop: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! How long a supervised training run is, and at which learning rates.
+//! Length and learning rates of a supervised run.
 
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
@@ -7,30 +7,30 @@ use crate::error::in_range;
 use crate::supervised::EarlyStopping;
 use crate::{OptimizerConfig, TransferConfig, WarmupCosine};
 
-/// The settings of a supervised training run that do not depend on what is learned. They are checked.
+/// Checked settings of a supervised run that do not depend on the objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SupervisedPlan {
     /// Seed of dropout.
     pub seed: u64,
     /// Optimizer steps.
     pub steps: u64,
-    /// Steps from one validation to the next; there is one after the last step too.
+    /// Steps between validations; the last step is always validated.
     pub eval_every: u64,
-    /// Probability of dropping an element.
+    /// Dropout probability.
     pub dropout: f32,
     /// AdamW.
     pub optimizer: OptimizerConfig,
-    /// What the learning rate is multiplied by.
+    /// Learning-rate schedule.
     pub schedule: WarmupCosine,
-    /// What the schedule counts.
+    /// Unit of the schedule.
     pub schedule_unit: ScheduleUnit,
-    /// When the run ends before its last step.
+    /// When the run ends early.
     pub early_stopping: EarlyStopping,
-    /// How the trunk is treated that the run begins with.
+    /// Treatment of a pre-trained trunk.
     pub transfer: TransferConfig,
 }
 
-/// What a learning-rate schedule counts.
+/// Unit of a learning-rate schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleUnit {
     /// Optimizer steps.
@@ -45,21 +45,21 @@ pub enum ScheduleUnit {
 pub struct StepsConfig {
     /// Optimizer steps.
     pub steps: u64,
-    /// Passages of one step.
+    /// Passages per step.
     pub batch_size: usize,
-    /// Tokens that are computed at the same time; decides memory, and the result only by the rounding of a sum and by
-    /// the masks of dropout. All of the step's where it is left out; a passage that has more is computed alone.
+    /// Tokens of a micro-batch; default: the whole step. Affects memory, and the result only
+    /// through the rounding of a sum and the masks of dropout. A longer passage is computed alone.
     pub micro_batch_tokens: Option<usize>,
-    /// Steps over which the learning rate rises.
+    /// Steps of warm-up.
     #[serde(default)]
     pub warmup_steps: u64,
-    /// The learning rate never falls below this part of its highest value after the warm-up.
+    /// Lowest learning rate after the warm-up as a fraction of the highest.
     #[serde(default = "default_floor")]
     pub learning_rate_floor: f64,
-    /// Probability of dropping an element, in embeddings, attention and residual branches.
+    /// Dropout probability in embeddings, attention and residual branches.
     #[serde(default)]
     pub dropout: f32,
-    /// Steps from one validation to the next; there is one after the last step too.
+    /// Steps between validations; the last step is always validated.
     pub eval_every: u64,
     /// See [`EarlyStopping::patience`].
     #[serde(default)]
@@ -76,17 +76,21 @@ fn default_floor() -> f64 {
 }
 
 impl StepsConfig {
-    /// Checks ranges once; `section` names the place in the configuration.
+    /// Checks ranges; `section` is the name in the configuration.
     ///
     /// # Errors
-    /// The first key that is out of its range.
+    /// Returns the first key that is out of range.
     pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("steps"), self.steps as f64, 1.0..=1e9)?;
         in_range(&key("batch_size"), self.batch_size as f64, 1.0..=1e6)?;
         let micro = self.micro_batch_tokens.unwrap_or(1);
         in_range(&key("micro_batch_tokens"), micro as f64, 1.0..=1e9)?;
-        in_range(&key("warmup_steps"), self.warmup_steps as f64, 0.0..=self.steps as f64)?;
+        if self.warmup_steps > self.steps {
+            let expected = format!("0 to {} ({section}.steps)", self.steps);
+            let warmup = self.warmup_steps as f64;
+            return Err(ConfigFault::out_of_range(key("warmup_steps"), warmup, &expected));
+        }
         in_range(&key("learning_rate_floor"), self.learning_rate_floor, 0.0..=1.0)?;
         in_range(&key("dropout"), f64::from(self.dropout), 0.0..=0.9)?;
         in_range(&key("eval_every"), self.eval_every as f64, 1.0..=1e9)?;
@@ -98,7 +102,7 @@ impl StepsConfig {
         EarlyStopping { patience: self.patience, min_gain: self.min_gain }
     }
 
-    /// Returns the plan of a run with these settings.
+    /// Returns the plan of a run.
     pub fn plan(&self, transfer: &TransferConfig, seed: u64) -> SupervisedPlan {
         SupervisedPlan {
             seed,

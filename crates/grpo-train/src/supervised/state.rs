@@ -1,4 +1,4 @@
-//! A supervised training run between two steps, as it is saved and resumed.
+//! Saved state of a supervised run between two steps.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,15 @@ use serde::{Deserialize, Serialize};
 use super::early_stopping::Validations;
 use crate::GuardsState;
 
-/// Everything that the next step depends on besides the configuration, the files that a run reads, and the weights of the
-/// model.
+/// The state on which the next step depends, except configuration, input files and model weights.
 pub struct SupervisedState<P> {
-    /// Numbers.
+    /// Numeric state.
     pub progress: SupervisedProgress<P>,
-    /// The optimizer's decaying means.
+    /// The optimizer's moving averages.
     pub moments: StoredTensors,
 }
 
-/// The numbers of a [`SupervisedState`].
+/// Numeric state of a [`SupervisedState`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SupervisedProgress<P> {
@@ -27,7 +26,7 @@ pub struct SupervisedProgress<P> {
     pub(super) guards: GuardsState,
     /// What ended the run before its last step.
     pub(super) stopped: Option<(StopCause, String)>,
-    /// The objective's own.
+    /// State of the objective.
     pub(super) objective: P,
     /// Steps in which each parameter had a gradient.
     pub(super) optimizer_steps: BTreeMap<String, u32>,

@@ -1,4 +1,4 @@
-//! The driver: steps, validations, and what ends them.
+//! The trainer: steps, validations and the end of a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::{Action, GuardConfig, GuardTrigger, Guards, Metrics, Optimizer, Train
 /// One optimizer step, as it is written to `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SupervisedStep {
-    /// Optimizer steps done, this one included.
+    /// Optimizer steps done, including this one.
     pub train_step: u64,
-    /// What was minimised.
+    /// The minimised loss.
     pub step_train_loss: f64,
-    /// Norm of all gradients before clipping.
+    /// Gradient norm before clipping.
     pub grad_norm: f64,
     /// The learning rate of this step.
     pub learning_rate: f64,
     /// Tokens so far.
     pub num_tokens: u64,
-    /// Seconds.
+    /// Duration in seconds.
     pub step_time: f64,
-    /// Further numbers of the objective.
+    /// Additional numbers of the objective.
     #[serde(flatten)]
     pub parts: BTreeMap<&'static str, f64>,
 }
@@ -41,21 +41,21 @@ pub struct SupervisedStep {
 pub struct Validation<E> {
     /// Optimizer steps done.
     pub train_step: u64,
-    /// What was measured.
+    /// The measures.
     #[serde(flatten)]
     pub measures: E,
     /// Whether it is the best so far.
     pub best: bool,
 }
 
-/// A step that is done, with the validation behind it.
+/// A completed step with its validation.
 #[derive(Clone, Copy, Debug)]
 pub struct CompletedStep<'a, E> {
     /// The step.
     pub step: &'a SupervisedStep,
     /// The validation, if one was due.
     pub validation: Option<&'a Validation<E>>,
-    /// What the objective finds wrong with the validation.
+    /// Problems that the objective found in the validation.
     pub warnings: &'a [String],
     /// The guards that were triggered.
     pub triggers: &'a [GuardTrigger],
@@ -65,10 +65,10 @@ pub struct CompletedStep<'a, E> {
 
 /// The receiver of a run's progress.
 pub trait SupervisedObserver<O: Objective> {
-    /// Called after each step, with the trainer between this step and the next.
+    /// Called after each step with the trainer.
     ///
     /// # Errors
-    /// Ends the run.
+    /// An error ends the run.
     fn step(
         &mut self,
         done: &CompletedStep<'_, O::Measures>,
@@ -81,21 +81,21 @@ pub trait SupervisedObserver<O: Objective> {
 pub enum SupervisedEnding {
     /// All steps are done.
     Finished,
-    /// The validations do not become better any more.
+    /// Validations stopped improving.
     NoGain {
         /// Optimizer steps done.
         step: u64,
-        /// Steps that were done at the best validation, and its selection loss.
+        /// Steps done at the best validation, and its selection loss.
         best: (u64, f64),
     },
-    /// A limit or a guard ended it.
+    /// A limit or a guard ended the run.
     Stopped {
-        /// Which of the two.
+        /// The cause.
         cause: StopCause,
-        /// What was found, in one sentence.
+        /// What happened.
         message: String,
     },
-    /// It was asked to end.
+    /// The run was interrupted.
     Interrupted,
 }
 
@@ -103,7 +103,7 @@ pub enum SupervisedEnding {
 pub struct SupervisedTrainer<O: Objective> {
     objective: O,
     plan: SupervisedPlan,
-    /// `None` only while a step changes it.
+    /// `None` only during a step.
     model: Option<O::Model>,
     optimizer: Optimizer,
     trunk: Trunk,
@@ -112,11 +112,11 @@ pub struct SupervisedTrainer<O: Objective> {
     progress: SupervisedProgress<O::Progress>,
 }
 
-/// What guards can watch of any objective.
+/// Metrics of every objective that guards can watch.
 const METRICS: [&str; 4] = ["step_train_loss", "grad_norm", "learning_rate", "num_tokens"];
 
 impl<O: Objective> SupervisedTrainer<O> {
-    /// A run before its first step.
+    /// Creates a run before its first step.
     pub fn new(model: O::Model, objective: O, plan: SupervisedPlan) -> Self {
         let (optimizer, trunk) = optimizer(&model, &objective, &plan);
         let guards = Guards::new(&[]);
@@ -133,10 +133,11 @@ impl<O: Objective> SupervisedTrainer<O> {
         Self { objective, plan, model, optimizer, trunk, guards, interrupt, progress }
     }
 
-    /// Watches metrics with `guards`.
+    /// Adds guards.
     ///
     /// # Errors
-    /// A guard on a metric that the run does not have, or that does what a supervised run cannot.
+    /// Returns an error if a guard watches an unknown metric or has an action that supervised runs
+    /// do not support.
     pub fn with_guards(mut self, guards: &[GuardConfig]) -> Result<Self, TrainError> {
         let metrics = self.metric_names();
         for (place, guard) in guards.iter().enumerate() {
@@ -146,43 +147,44 @@ impl<O: Objective> SupervisedTrainer<O> {
         Ok(self)
     }
 
-    /// Ends the run between two steps with [`SupervisedEnding::Interrupted`] once `flag` is true.
+    /// Makes the run end between two steps with [`SupervisedEnding::Interrupted`] once `flag` is
+    /// true.
     pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
         self.interrupt = flag;
     }
 
-    /// The model as it is now.
+    /// Returns the current model.
     ///
     /// # Panics
-    /// A step panicked before.
+    /// Panics if a step has panicked.
     pub fn model(&self) -> &O::Model {
         self.model.as_ref().expect("a model between two steps")
     }
 
-    /// The model as it is now, without its run.
+    /// Returns the current model and drops the run.
     ///
     /// # Panics
-    /// A step panicked before.
+    /// Panics if a step has panicked.
     pub fn into_model(self) -> O::Model {
         self.model.expect("a model between two steps")
     }
 
-    /// Steps that are done.
+    /// Returns the number of steps done.
     pub fn steps(&self) -> u64 {
         self.progress.steps
     }
 
-    /// The settings of the run.
+    /// Returns the settings of the run.
     pub fn plan(&self) -> &SupervisedPlan {
         &self.plan
     }
 
-    /// Steps that were done at the best validation so far, and its selection loss.
+    /// Returns the steps done at the best validation so far, and its selection loss.
     pub fn best(&self) -> Option<(u64, f64)> {
         self.progress.validations.best
     }
 
-    /// What the run is to be resumed with.
+    /// Returns the state to save.
     pub fn state(&self) -> SupervisedState<O::Progress> {
         let Remembered { steps, means } = self.optimizer.remembered(self.model());
         let mut progress = self.progress.clone();
@@ -191,11 +193,11 @@ impl<O: Objective> SupervisedTrainer<O> {
         SupervisedState { progress, moments: means }
     }
 
-    /// Resumes from a saved state, with `model`, which has the weights of then, and the optimizer's decaying means by
-    /// name.
+    /// Restores a saved state with the optimizer's moving averages by name, and `model`, which has
+    /// the saved weights.
     ///
     /// # Errors
-    /// The state is of another model or of other settings.
+    /// Returns an error if the state belongs to another model or other settings.
     pub fn restore(
         &mut self,
         model: O::Model,
@@ -212,16 +214,17 @@ impl<O: Objective> SupervisedTrainer<O> {
         Ok(())
     }
 
-    /// Takes the steps that are left.
+    /// Runs the remaining steps.
     ///
     /// # Errors
-    /// A loss or gradient that is not finite; whatever the objective or the observer says.
+    /// Returns an error if a loss or gradient is not finite, or if the objective or the observer
+    /// fails.
     pub fn run(
         &mut self,
         observer: &mut dyn SupervisedObserver<O>,
     ) -> Result<SupervisedEnding, TrainError> {
         loop {
-            // A run that ended and is resumed has ended.
+            // A resumed run that had ended does not continue.
             if let Some(ending) = self.ending() {
                 return Ok(ending);
             }
@@ -232,7 +235,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         }
     }
 
-    /// Takes one step, with the validation behind it.
+    /// Performs a step and its validation.
     fn advance(&mut self, observer: &mut dyn SupervisedObserver<O>) -> Result<(), TrainError> {
         let step = self.take_step()?;
         let is_due = self.progress.steps.is_multiple_of(self.plan.eval_every);
@@ -253,7 +256,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         observer.step(&done, self)
     }
 
-    /// Computes gradients and follows them. Nothing has changed where that fails.
+    /// Computes gradients and applies them. Nothing has changed on an error.
     fn take_step(&mut self) -> Result<SupervisedStep, TrainError> {
         let started = Instant::now();
         let Self { objective, plan, trunk, progress, .. } = self;
@@ -273,7 +276,7 @@ impl<O: Objective> SupervisedTrainer<O> {
             ScheduleUnit::Tokens => progress.num_tokens,
         };
         let learning_rate = plan.optimizer.learning_rate * plan.schedule.multiplier(time as f64);
-        // Nobody else holds the weights, so that they change in place.
+        // Without another owner, weights are changed in place.
         let model = self.model.take().expect("a model between two steps");
         self.model = Some(self.optimizer.apply(model, admitted, learning_rate));
         Ok(SupervisedStep {
@@ -287,7 +290,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         })
     }
 
-    /// Measures the model, and returns what the objective finds wrong.
+    /// Validates the model and returns the problems that the objective finds.
     fn validate(&mut self) -> Result<(Validation<O::Measures>, Vec<String>), TrainError> {
         let model = self.model.as_ref().expect("a model between two steps");
         let Self { objective, plan, progress, .. } = self;
@@ -300,7 +303,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         Ok((Validation { train_step: steps, measures, best }, review.warnings))
     }
 
-    /// Shows the numbers of a step to the guards.
+    /// Passes the numbers of a step to the guards.
     fn watch(
         &mut self,
         step: &SupervisedStep,
@@ -347,7 +350,7 @@ fn optimizer<O: Objective>(
     (optimizer.with_factor(trunk.learning_rate_factor()), trunk)
 }
 
-/// The numbers of a record, by name.
+/// Returns the numbers of a record by name.
 fn numbers(record: &impl Serialize) -> Vec<(String, f64)> {
     let record = serde_json::to_value(record).expect("a record can be written as JSON");
     let serde_json::Value::Object(record) = record else { return Vec::new() };

@@ -213,7 +213,7 @@ fn diversity_can_be_held_up() {
 }
 
 #[test]
-fn a_bonus_is_beside_the_rewards_and_in_the_advantages() {
+fn the_bonus_affects_advantages_but_not_rewards() {
     let bonus =
         DiversityBonusConfig { weight: 0.5, measure: DiversityMeasure::Bleu, embedder: None };
     let config = GrpoConfig { diversity_bonus: Some(bonus), ..config() };
@@ -238,12 +238,12 @@ fn a_bonus_is_beside_the_rewards_and_in_the_advantages() {
 }
 
 #[test]
-fn what_cannot_be_combined_is_refused() {
+fn refuses_invalid_combinations() {
     let mut twice = settings([0.3, 0.5, 0.2], 1);
     twice.train.updates_per_rollout = 2;
     assert_eq!(
         twice.check().unwrap_err().to_string(),
-        "train.updates_per_rollout = 2 does not go with [combined]: its diversity term is for what the policy itself sampled, so that each rollout has one update; set it to 1, and use combined.every for more optimizer steps"
+        "train.updates_per_rollout = 2 is not possible with [combined]: its diversity term is valid only for samples of the current policy, so each rollout has one update; set it to 1, and use combined.every for more optimizer steps"
     );
     let none = settings([0.3, 0.5, 0.2], 1).combined.unwrap();
     let built = none.build(Vec::new(), &Device::flex()).err().unwrap().to_string();

@@ -71,11 +71,11 @@ fn numbers_out_of_range() {
     );
     check(
         |c| c.sampling.top_p = Some(0.0),
-        "sampling: top_p = 0 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)",
+        "sampling: top_p = 0 is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)",
     );
     check(
         |c| c.sampling.min_p = Some(f32::NAN),
-        "sampling: min_p = NaN is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)",
+        "sampling: min_p = NaN is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)",
     );
     check(
         |c| c.sampling.repetition_penalty = Some(0.0),
@@ -131,7 +131,7 @@ fn losses_out_of_range() {
             c.loss.kl_estimator = Some(KlEstimator::K1);
             c.loss.kl_bias_correction = Some(false);
         },
-        "loss: kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a loss: it adds noise and holds nothing back; use k3, switch the correction on, or put the penalty into the reward",
+        "loss: kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a loss: it only adds noise; use k3, switch the correction on, or put the penalty into the reward",
     );
 }
 

@@ -17,8 +17,8 @@ use grpo_train::{
 use serde_json::json;
 
 use crate::oracle::completions;
+use crate::recorder;
 use crate::support::{SEED, config, molecules, vocabulary};
-use crate::told;
 
 const TOKENS: usize = 8;
 /// The end mark, which is never fed.
@@ -163,7 +163,7 @@ fn only_what_follows_a_prompt_is_learned_from_examples() {
         let policy = Bigram::new();
         let before = policy.rows();
         let trainer = NextTokenObjective::trainer(policy, &codec, &examples, &config, SEED);
-        let after = told::run(trainer).1.rows();
+        let after = recorder::run(trainer).1.rows();
         for token in [END, PROMPT[0], PROMPT[1]] {
             assert_eq!(after[token as usize], before[token as usize], "after token {token}");
         }

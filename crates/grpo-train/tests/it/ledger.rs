@@ -19,7 +19,7 @@ fn entries(report: &StepReport, version: u64) -> Vec<LedgerCompletion> {
     report.groups.iter().flat_map(Group::completions).map(entry).collect()
 }
 
-/// Steps of a training, with the hash of the policy after each.
+/// Steps of a training run, with the hash of the policy after each.
 fn steps<M: LanguageModel>(grpo: &mut Grpo<M>, steps: u32) -> Vec<(StepReport, String)> {
     let step = |step| (take_step(grpo, step), weights_digest(grpo.policy()).to_string());
     (0..steps).map(step).collect()

@@ -144,7 +144,7 @@ fn the_norm_is_of_all_gradients_together_and_the_direction_stays() {
 }
 
 #[test]
-fn a_norm_that_is_not_finite_leaves_weights_and_moments_as_they_were() {
+fn a_non_finite_norm_changes_no_weights_or_moments() {
     let model = model(12, 2.0);
     let before = gradients(&model, 1.0).values;
     let mut optimizer = Optimizer::new(&model, &optimizer());
@@ -165,7 +165,7 @@ fn a_norm_that_is_not_finite_leaves_weights_and_moments_as_they_were() {
 
 /// It neither decays nor counts the step: the next gradient is corrected as the first one.
 #[test]
-fn a_parameter_without_a_gradient_stays_as_it_is() {
+fn a_parameter_without_a_gradient_does_not_change() {
     let model = model(12, 2.0);
     let config = OptimizerConfig { weight_decay: 0.5, ..optimizer() };
     let all = gradients(&model, 1.0);

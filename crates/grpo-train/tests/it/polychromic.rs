@@ -9,8 +9,8 @@ use grpo_train::{
 };
 use serde_json::json;
 
+use crate::recorder::{self, Recorder};
 use crate::support::{distance, model, optimizer, parameters};
-use crate::told::{self, Told};
 
 const VOCABULARY: usize = 12;
 
@@ -70,11 +70,11 @@ fn score_function(weight: f64) -> DiversityConfig {
     })
 }
 
-fn run(config: &PretrainConfig) -> (Told<PretrainMeasures>, Vec<f32>, SupervisedEnding) {
+fn run(config: &PretrainConfig) -> (Recorder<PretrainMeasures>, Vec<f32>, SupervisedEnding) {
     let (model, examples) = (model(VOCABULARY, 2.0), examples());
-    let (told, trained, ending) =
-        told::run(NextTokenObjective::trainer(model, &codec(), &examples, config, 1));
-    (told, parameters(&trained), ending)
+    let (recorder, trained, ending) =
+        recorder::run(NextTokenObjective::trainer(model, &codec(), &examples, config, 1));
+    (recorder, parameters(&trained), ending)
 }
 
 /// Section D, item 9, and what the original did not do: its λ changed the loss that it wrote and no gradient.
@@ -83,14 +83,14 @@ fn the_weight_changes_the_training_and_0_does_not() {
     let plain = run(&config()).1;
     let of = |diversity| run(&PretrainConfig { diversity: Some(diversity), ..config() });
     for weight_to_term in [score_function, |weight| DiversityConfig::Entropy { weight }] {
-        let (told, unmoved, _) = of(weight_to_term(0.0));
+        let (recorder, unmoved, _) = of(weight_to_term(0.0));
         assert_eq!(unmoved, plain);
         let scores: Vec<f64> =
-            told.steps.iter().map(|step| step.parts["diversity_score"]).collect();
+            recorder.steps.iter().map(|step| step.parts["diversity_score"]).collect();
         assert!(scores.iter().any(|&score| score > 0.1), "{scores:?}");
-        let (told, moved, _) = of(weight_to_term(0.3));
+        let (recorder, moved, _) = of(weight_to_term(0.3));
         assert_ne!(moved, plain);
-        for step in &told.steps {
+        for step in &recorder.steps {
             assert_eq!(step.parts["diversity_weight"], 0.3);
             let combined = step.step_train_loss - 0.3 * step.parts["diversity_score"];
             assert_eq!(step.parts["combined_loss"], combined);
@@ -131,10 +131,10 @@ fn sampled(generations: usize) -> SampledEvalConfig {
 #[test]
 fn evaluations_continue_validation_prompts() {
     let config = PretrainConfig { eval: Some(sampled(3)), eval_every: 3, ..config() };
-    let (told, weights, _) = run(&config);
-    let steps: Vec<u64> = told.validations.iter().map(|e| e.train_step).collect();
+    let (recorder, weights, _) = run(&config);
+    let steps: Vec<u64> = recorder.validations.iter().map(|e| e.train_step).collect();
     assert_eq!(steps, [3, 4]);
-    for evaluation in &told.validations {
+    for evaluation in &recorder.validations {
         let evaluation = &evaluation.measures;
         let prompts: Vec<&str> = evaluation.rows.iter().map(|row| row.prompt.as_str()).collect();
         let truths: Vec<&str> =
@@ -148,8 +148,8 @@ fn evaluations_continue_validation_prompts() {
     assert_eq!(weights, run(&PretrainConfig { eval: None, ..config.clone() }).1);
     // Where all of a group is shown, its measures can be taken again.
     let one = SampledEvalConfig { prompts: 1, ..sampled(1) };
-    let (told, ..) = run(&PretrainConfig { eval: Some(one), ..config });
-    let seen = &told.validations[0].measures;
+    let (recorder, ..) = run(&PretrainConfig { eval: Some(one), ..config });
+    let seen = &recorder.validations[0].measures;
     let texts = [seen.rows[0].generated.as_str()];
     let measures = seen.sampled.unwrap();
     assert_eq!(measures.eval_distinct_2, distinct(&texts, 2));
@@ -162,15 +162,15 @@ fn a_training_without_gain_ends_early() {
     let mut config = PretrainConfig { epochs: 20, eval_every: 1, patience: 3, ..config() };
     // So high that it only becomes worse.
     config.optimizer.learning_rate = 0.5;
-    let (told, _, ending) = run(&config);
+    let (recorder, _, ending) = run(&config);
     let SupervisedEnding::NoGain { step, best: (best, loss) } = ending else {
         panic!("{ending:?}")
     };
-    assert!(step < 40 && told.steps.len() as u64 == step);
-    let lowest = told.validations.iter().rfind(|e| e.best).unwrap();
+    assert!(step < 40 && recorder.steps.len() as u64 == step);
+    let lowest = recorder.validations.iter().rfind(|e| e.best).unwrap();
     assert_eq!((lowest.train_step, lowest.measures.eval_loss), (best, loss));
-    assert!(told.validations.iter().rev().take(3).all(|evaluation| !evaluation.best));
-    // With more patience it goes on.
+    assert!(recorder.validations.iter().rev().take(3).all(|evaluation| !evaluation.best));
+    // With more patience it continues.
     let patient = run(&PretrainConfig { patience: 0, ..config }).0;
     assert_eq!(patient.steps.len(), 40);
 }
@@ -231,16 +231,16 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
             let policy = policy.clone();
             NextTokenObjective::trainer(policy, &codec, &examples, &config, 1).unwrap()
         };
-        told::check_resumed(trainer, &[1, 2, 6], Policy::clone, parameters);
+        recorder::check_resumed(trainer, &[1, 2, 6], Policy::clone, parameters);
     }
     // One that gained nothing has ended, and stays ended.
     let stopping = PretrainConfig { patience: 1, min_gain: 5.0, eval_every: 1, ..plain };
     let trainer =
         || NextTokenObjective::trainer(whole.clone(), &codec, &examples, &stopping, 1).unwrap();
-    let (told, _, ending) = told::run(Ok(trainer()));
+    let (recorder, _, ending) = recorder::run(Ok(trainer()));
     assert!(matches!(ending, SupervisedEnding::NoGain { step: 2, .. }), "{ending:?}");
-    assert_eq!((told.steps.len(), told.warnings.len()), (2, 1), "{:?}", told.warnings);
-    told::check_resumed(trainer, &[1], Transformer::clone, parameters);
+    assert_eq!((recorder.steps.len(), recorder.warnings.len()), (2, 1), "{:?}", recorder.warnings);
+    recorder::check_resumed(trainer, &[1], Transformer::clone, parameters);
 }
 
 /// Guards see the numbers of steps and of validations.
@@ -255,19 +255,19 @@ fn guards_warn_and_stop_a_supervised_run() {
     };
     let warn = json!({"watch": "eval_loss", "above": 0.0, "action": "warn"});
     let stop = json!({"watch": "step_train_loss", "above": 0.0, "steps": 3, "action": "stop"});
-    let (told, _, ending) = told::run(guarded(json!([warn, stop])));
+    let (recorder, _, ending) = recorder::run(guarded(json!([warn, stop])));
     let SupervisedEnding::Stopped { cause: StopCause::Guard, message } = ending else {
         panic!("{ending:?}")
     };
     assert!(message.starts_with("step 3: step_train_loss was "), "{message}");
-    assert_eq!(told.steps.len(), 3);
+    assert_eq!(recorder.steps.len(), 3);
     let trainer = || guarded(json!([warn, stop])).unwrap();
-    told::check_resumed(trainer, &[1, 2], Transformer::clone, parameters);
+    recorder::check_resumed(trainer, &[1, 2], Transformer::clone, parameters);
 
     let refused = |guard: serde_json::Value| guarded(json!([guard])).err().unwrap().to_string();
     assert_eq!(
         refused(json!({"watch": "eval_los", "above": 1.0, "action": "warn"})),
-        "guards[0]: watch = \"eval_los\" is no metric that a guard can watch; did you mean 'eval_loss'?"
+        "guards[0]: watch = \"eval_los\" is not a metric that a guard can watch; did you mean 'eval_loss'?"
     );
     assert_eq!(
         refused(json!({"watch": "not_finite", "action": "stop"})),

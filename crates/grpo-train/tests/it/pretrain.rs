@@ -8,8 +8,8 @@ use grpo_train::{
     SupervisedObserver, SupervisedTrainer, TrainError,
 };
 
+use crate::recorder::{self, Recorder};
 use crate::support::{fresh_model, ids, model, optimizer, parameters};
-use crate::told::{self, Told};
 
 const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
     epochs: 6,
@@ -56,29 +56,29 @@ fn corpus() -> (Vocabulary, Examples) {
     (vocabulary, examples)
 }
 
-fn run(config: &PretrainConfig, seed: u64) -> (Told<PretrainMeasures>, Vec<f32>) {
+fn run(config: &PretrainConfig, seed: u64) -> (Recorder<PretrainMeasures>, Vec<f32>) {
     let (vocabulary, corpus) = corpus();
     let model = fresh_model(vocabulary.len());
     let trainer = NextTokenObjective::trainer(model, &ids(), &corpus, config, seed);
-    let (told, model, _) = told::run(trainer);
-    (told, parameters(&model))
+    let (recorder, model, _) = recorder::run(trainer);
+    (recorder, parameters(&model))
 }
 
 #[test]
 fn the_loss_falls_from_that_of_equal_shares() {
     let (vocabulary, corpus) = corpus();
-    let (told, _) = run(&CONFIG(), 1);
+    let (recorder, _) = run(&CONFIG(), 1);
     let steps = corpus.train.len().div_ceil(8) * 6;
-    assert_eq!((told.steps.len(), told.validations.len()), (steps, 6));
-    let first = told.losses()[0];
+    assert_eq!((recorder.steps.len(), recorder.validations.len()), (steps, 6));
+    let first = recorder.losses()[0];
     let equal_shares = (vocabulary.len() as f64).ln();
     assert!((first - equal_shares).abs() < 0.05, "{first}, not {equal_shares}");
-    let last = told.last();
+    let last = recorder.last();
     assert!(last.train_loss < 0.6 * first, "{last:?}");
     assert!(last.eval_loss < 0.7 * first, "{last:?}");
     // Each molecule and its end mark, in each epoch.
     let tokens: usize = corpus.train.iter().map(|example| example.targets().len()).sum();
-    assert_eq!(told.steps[steps - 1].num_tokens, 6 * tokens as u64);
+    assert_eq!(recorder.steps[steps - 1].num_tokens, 6 * tokens as u64);
 }
 
 #[test]
@@ -86,19 +86,19 @@ fn the_best_epoch_is_that_of_the_lowest_validation_loss() {
     let mut config = PretrainConfig { epochs: 12, learning_rate_floor: 1.0, ..CONFIG() };
     // So high that the loss goes up and down.
     config.optimizer.learning_rate = 0.1;
-    let (told, _) = run(&config, 1);
+    let (recorder, _) = run(&config, 1);
     let mut lowest = f64::INFINITY;
-    for epoch in &told.validations {
+    for epoch in &recorder.validations {
         assert_eq!(epoch.best, epoch.measures.eval_loss < lowest);
         lowest = lowest.min(epoch.measures.eval_loss);
     }
-    assert!(told.validations.iter().any(|epoch| !epoch.best), "the loss only fell");
+    assert!(recorder.validations.iter().any(|epoch| !epoch.best), "the loss only fell");
 }
 
 #[test]
 fn the_rate_warms_up_over_tokens_and_falls_to_its_floor() {
-    let (told, _) = run(&PretrainConfig { warmup_epochs: 1.0, ..CONFIG() }, 1);
-    let rates: Vec<f64> = told.steps.iter().map(|step| step.learning_rate).collect();
+    let (recorder, _) = run(&PretrainConfig { warmup_epochs: 1.0, ..CONFIG() }, 1);
+    let rates: Vec<f64> = recorder.steps.iter().map(|step| step.learning_rate).collect();
     let top = rates.iter().copied().fold(0.0, f64::max);
     let peak = rates.iter().position(|rate| *rate == top).unwrap();
     assert!((0.99e-2..=1e-2).contains(&top) && rates[..=peak].is_sorted(), "{rates:?}");
@@ -126,14 +126,14 @@ fn numbers_that_are_not_finite_end_the_training() {
     let (vocabulary, corpus) = corpus();
     // Products of such weights are infinite.
     let model = model(vocabulary.len(), 1e30);
-    let (mut told, config) = (Told::default(), CONFIG());
+    let (mut recorder, config) = (Recorder::default(), CONFIG());
     let mut trainer = NextTokenObjective::trainer(model, &ids(), &corpus, &config, 1).unwrap();
-    let error = trainer.run(&mut told).unwrap_err();
+    let error = trainer.run(&mut recorder).unwrap_err();
     assert!(matches!(error, TrainError::Diverged { what: "loss", .. }), "{error:?}");
     assert!(error.to_string().ends_with(
         ": training has diverged; lower the learning rate, or look at the data and the rewards"
     ));
-    assert_eq!(told, Told::default());
+    assert_eq!(recorder, Recorder::default());
 }
 
 #[test]

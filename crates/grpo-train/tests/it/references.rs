@@ -20,7 +20,7 @@ fn value(metrics: &Metrics, name: &str) -> f64 {
 
 /// After each second step the reference is the policy, so that the step behind it begins with no KL.
 #[test]
-fn a_reference_that_becomes_the_policy() {
+fn a_reference_that_copies_the_policy() {
     let every = ReferenceSettings { every_steps: Some(2), ..ReferenceSettings::default() };
     let mut grpo = grpo(following(every), chains());
     let mut last = parameters(grpo.policy());
@@ -31,7 +31,7 @@ fn a_reference_that_becomes_the_policy() {
         assert_eq!(value(&metrics, "reference_age"), f64::from(step % 2));
         let largest = value(&metrics, "kl_max");
         assert_eq!(largest == 0.0, step % 2 == 0, "step {step}: {largest}");
-        // The policy goes on training, and what it became does not follow it.
+        // The policy continues training, and what it became does not follow it.
         let now = parameters(grpo.policy());
         assert!(distance(&now, &last) > 1e-4);
         last = now;
@@ -40,7 +40,7 @@ fn a_reference_that_becomes_the_policy() {
 
 /// The KL to a reference that comes half of the way is less than that to one that stays.
 #[test]
-fn a_reference_that_comes_nearer() {
+fn a_reference_that_moves_towards_the_policy() {
     let kls = |mix: Option<f64>| -> Vec<f64> {
         let reference =
             ReferenceSettings { every_steps: mix.map(|_| 1), mix, ..Default::default() };

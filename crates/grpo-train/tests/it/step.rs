@@ -246,7 +246,7 @@ fn a_reward_that_fails_stops_the_step_and_moves_nothing() {
 }
 
 #[test]
-fn a_policy_that_has_diverged_is_named_as_such() {
+fn reports_a_diverged_policy() {
     let vocabulary = vocabulary();
     let boundary = vocabulary.boundary();
     // Products of such weights are infinite.

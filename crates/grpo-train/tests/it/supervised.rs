@@ -6,8 +6,8 @@ use grpo_model::{
 };
 use grpo_train::{NextTokenObjective, PretrainConfig, PretrainMeasures};
 
+use crate::recorder;
 use crate::support::{distance, ids, model, optimizer, parameters};
-use crate::told;
 
 const VOCABULARY: usize = 12;
 
@@ -42,16 +42,16 @@ fn config() -> PretrainConfig {
     }
 }
 
-type Told = told::Told<PretrainMeasures>;
+type Recorder = recorder::Recorder<PretrainMeasures>;
 
-fn run<M: LanguageModel>(model: M, config: &PretrainConfig) -> (Told, M) {
+fn run<M: LanguageModel>(model: M, config: &PretrainConfig) -> (Recorder, M) {
     let examples = examples();
-    let (told, model, _) =
-        told::run(NextTokenObjective::trainer(model, &ids(), &examples, config, 1));
-    (told, model)
+    let (recorder, model, _) =
+        recorder::run(NextTokenObjective::trainer(model, &ids(), &examples, config, 1));
+    (recorder, model)
 }
 
-impl told::Told<PretrainMeasures> {
+impl recorder::Recorder<PretrainMeasures> {
     fn norms(&self) -> Vec<f64> {
         self.steps.iter().map(|step| step.grad_norm).collect()
     }
@@ -94,12 +94,12 @@ fn the_loss_is_that_of_the_tokens_behind_the_prompt() {
         "prompts change next to nothing"
     );
     for micro_batch_tokens in [None, Some(1), Some(2), Some(100)] {
-        let (told, _) =
+        let (recorder, _) =
             run(model.clone(), &PretrainConfig { micro_batch_tokens, ..config.clone() });
-        let losses = told.losses();
-        assert_eq!((losses.len(), told.steps[0].num_tokens), (1, 5 + 2 + 1 + 4 + 1));
+        let losses = recorder.losses();
+        assert_eq!((losses.len(), recorder.steps[0].num_tokens), (1, 5 + 2 + 1 + 4 + 1));
         assert!((losses[0] - expected[0]).abs() < 1e-6, "{} {}", losses[0], expected[0]);
-        let valid = told.valid()[0];
+        let valid = recorder.valid()[0];
         assert!((valid - expected[1]).abs() < 1e-6, "{valid} {}", expected[1]);
     }
 }
@@ -123,7 +123,8 @@ fn micro_batches_decide_nothing() {
         let (cut, cut_after) =
             run(start.clone(), &PretrainConfig { micro_batch_tokens: Some(size), ..smooth() });
         assert!(distance(&parameters(&after), &parameters(&cut_after)) < 1e-5 * moved);
-        let numbers = |told: &Told| [told.losses(), told.norms(), told.valid()].concat();
+        let numbers =
+            |recorder: &Recorder| [recorder.losses(), recorder.norms(), recorder.valid()].concat();
         for (a, b) in numbers(&whole).iter().zip(&numbers(&cut)) {
             assert!((a - b).abs() < 2e-6 * a.abs(), "{a} and {b}");
         }
@@ -144,8 +145,8 @@ fn blocks_computed_twice_train_the_same() {
                 micro_batch_tokens: Some(2),
                 ..smooth()
             };
-            let (told, trained) = run(policy.clone(), &config);
-            (told.losses(), told.norms(), told.valid(), parameters(&trained))
+            let (recorder, trained) = run(policy.clone(), &config);
+            (recorder.losses(), recorder.norms(), recorder.valid(), parameters(&trained))
         };
         assert_eq!(of(false, 0.2), of(true, 0.2));
         assert_ne!(of(false, 0.2).0, of(false, 0.0).0);

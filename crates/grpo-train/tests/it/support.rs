@@ -116,7 +116,7 @@ pub(crate) fn chains() -> Decode {
 
 pub(crate) const SEED: u64 = 11;
 
-/// A training of a model with probabilities far from equal.
+/// A training run of a model with probabilities far from equal.
 pub(crate) fn grpo(config: GrpoConfig, decode: Decode) -> Grpo<Transformer> {
     let vocabulary = vocabulary();
     let model = model(vocabulary.len(), 2.0);
@@ -169,7 +169,7 @@ pub(crate) fn rewarded<M: LanguageModel>(
     Grpo::new(parts, config, seed)
 }
 
-/// Step `step` of a training.
+/// Step `step` of a training run.
 pub(crate) fn take_step<M: LanguageModel>(grpo: &mut Grpo<M>, step: u32) -> StepReport {
     grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step).unwrap()
 }

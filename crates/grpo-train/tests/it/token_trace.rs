@@ -62,7 +62,7 @@ fn close(got: f64, expected: f64, tolerance: f64) {
     assert!((got - expected).abs() <= tolerance, "got {got}, expected {expected}");
 }
 
-/// The second step of a training with one update a step, by the formulas: ρ is 1, and the reference is not the policy.
+/// The second step of a training run with one update a step, by the formulas: ρ is 1, and the reference is not the policy.
 #[test]
 fn numbers_are_those_of_the_definitions() {
     for bias_correction in [false, true] {

@@ -1,4 +1,4 @@
-//! One file chooses a backend, two list them, and no other knows of them.
+//! Only one file selects a backend, and only two others list them.
 
 use crate::tidy::tokens::{Token, find, stands_at};
 use crate::tidy::tree::{File, Tree, Violation};
@@ -32,7 +32,7 @@ fn of_file(file: &File) -> Vec<Violation> {
         .collect()
 }
 
-/// `#[cfg(feature = "flex")]` in the crates whose hand-written loops run on the CPU alone.
+/// Whether it is `#[cfg(feature = "flex")]` in a crate whose loops are for the CPU.
 fn is_cpu_kernel(file: &File, tokens: &[Token], feature: usize) -> bool {
     let whole = ["#", "[", "cfg", "(", "feature", "=", "\"flex\"", ")", "]"];
     ["crates/grpo-kernels/", "crates/grpo-logprob/"].iter().any(|of| file.path.starts_with(of))

@@ -1,4 +1,4 @@
-//! Whoever gets data from us can read where it comes from.
+//! Bundled data has a documented source.
 
 use crate::tidy::tree::{Tree, Violation};
 

@@ -1,4 +1,5 @@
-//! Crates depend on one another as the table of docs/ARCHITECTURE.md says, and on nothing that is above them.
+//! Crates depend on each other as the table of docs/ARCHITECTURE.md says, and never on a crate
+//! above them.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +7,9 @@ use crate::tidy::tree::{File, Tree, Violation};
 use crate::workspace::Package;
 
 const DOCUMENT: &str = "docs/ARCHITECTURE.md";
-/// Crates that know what is trained: nothing below the programs may depend on them.
+/// Crates of tasks; only programs may depend on them.
 const TASKS: [&str; 4] = ["grpo-chem", "grpo-molecules", "grpo-replies", "grpo-infill"];
-/// Crates that are programs and register tasks.
+/// Programs that register tasks.
 const ABOVE_TASKS: [&str; 2] = ["grpo-cli", "grpo-bench"];
 /// Crates with commands, whose errors are sentences; the errors of all others have types.
 const WITH_COMMANDS: [&str; 8] = [
@@ -37,7 +38,7 @@ pub(in crate::tidy) fn follows_the_document(tree: &Tree) -> Vec<Violation> {
         let row = rows.iter().position(|row| row.name == package.name);
         match (row, package.name.as_str()) {
             (Some(row), _) => of_package(tree, package, Some(allowed(&rows, row))),
-            // The repository's own tool is no part of the program.
+            // The repository's tool is not part of the program.
             (None, "xtask") => of_package(tree, package, Some(BTreeSet::new())),
             (None, _) => of_package(tree, package, None),
         }
@@ -79,7 +80,7 @@ struct Row {
     may: String,
 }
 
-/// The rows of the table whose header names both columns.
+/// Returns the rows of the table whose header has both columns.
 fn rows(document: &File) -> Vec<Row> {
     let mut lines = document.text.lines().enumerate();
     let Some((crate_column, may_column)) = lines.by_ref().find_map(|(_, line)| {
@@ -108,7 +109,7 @@ fn cells(line: &str) -> Vec<&str> {
     }
 }
 
-/// The crates that row `index` names.
+/// Returns the crates that row `index` allows.
 fn allowed(rows: &[Row], index: usize) -> BTreeSet<String> {
     match rows[index].may.as_str() {
         "all above" => rows[..index].iter().map(|row| row.name.clone()).collect(),
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
     use crate::tidy::testing::{check as check_rule, tree, with_package};
 
-    /// The crates `packages` with their dependencies under a table with these rows.
+    /// Checks the crates `packages` with their dependencies against these rows.
     #[track_caller]
     fn check(rows: &str, packages: &[(&str, &[&str])], expect: &str) {
         let text =
@@ -171,7 +172,7 @@ crates/xtask/Cargo.toml:2: `xtask` may not depend on `grpo-cli`: {change}"
         );
     }
 
-    /// Not even if the table allowed it.
+    /// Even if the table allowed it.
     #[test]
     fn tasks_are_known_to_tasks_and_programs() {
         check(

@@ -1,4 +1,4 @@
-//! Every test runs: none is ignored, and none is in a target that says it has none.
+//! Every test runs: none is ignored or in a target without tests.
 
 use crate::tidy::tokens::find;
 use crate::tidy::tree::{File, Tree, Violation};

@@ -1,4 +1,4 @@
-//! Links of the documents lead to files of the repository, and to headings that they have.
+//! Links of documents lead to existing files and headings.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn of_document(tree: &Tree, document: &File) -> Vec<Violation> {
     for (number, line) in lines(&document.text) {
         for target in targets(line) {
             if !leads_somewhere(tree, document, target) {
-                let what = format!("`{target}` leads nowhere: mend the link, or add what it names");
+                let what = format!("`{target}` does not exist: fix the link, or add its target");
                 violations.push(document.violation(number, what));
             }
         }
@@ -21,7 +21,7 @@ fn of_document(tree: &Tree, document: &File) -> Vec<Violation> {
     violations
 }
 
-/// The lines that are not code, with their numbers from 1.
+/// Returns the lines outside of code, numbered from 1.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(i, line)| {
@@ -44,7 +44,7 @@ fn leads_somewhere(tree: &Tree, document: &File, target: &str) -> bool {
     heading.is_empty() || page.is_none_or(|page| anchors(&page.text).contains(heading))
 }
 
-/// What GitHub calls the headings of a page.
+/// Returns GitHub's anchors of the headings of a page.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for (_, line) in lines(text) {
@@ -61,11 +61,11 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// What the links of a line lead to: `[text](target "title")` and `[name]: target`.
+/// Returns the targets of a line: `[text](target "title")` and `[name]: target`.
 fn targets(line: &str) -> Vec<&str> {
     let outside: Vec<&str> = line.split('`').step_by(2).collect(); // not what is shown as code
     let inline = outside.iter().flat_map(|part| {
-        // A text of code is cut from its brackets, so that a part may begin with `](`.
+        // Code is cut from its brackets, so a part may begin with `](`.
         part.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
     });
     let definition = line
@@ -76,7 +76,7 @@ fn targets(line: &str) -> Vec<&str> {
     inline.chain(definition).collect()
 }
 
-/// A path from the root, for one from the folder of `document`; none where it leaves the repository.
+/// Resolves a path relative to the folder of `document`; `None` outside of the repository.
 fn resolve(document: &str, path: &str) -> Option<String> {
     let folder = document.rsplit_once('/').map_or("", |(folder, _)| folder);
     let whole = match path.strip_prefix('/') {
@@ -110,7 +110,7 @@ mod tests {
             .iter()
             .map(|(line, target)| {
                 format!(
-                    "{document}:{line}: `{target}` leads nowhere: mend the link, or add what it names"
+                    "{document}:{line}: `{target}` does not exist: fix the link, or add its target"
                 )
             })
             .collect();

@@ -1,4 +1,4 @@
-//! Version, edition, licence, lints and versions of dependencies are those of the workspace.
+//! Version, edition, licence, lints and versions of dependencies are inherited from the workspace.
 
 use toml::{Table, Value};
 
@@ -9,7 +9,7 @@ pub(in crate::tidy) fn inherit_from_the_workspace(tree: &Tree) -> Vec<Violation>
 }
 
 fn of_manifest(manifest: &File) -> Vec<Violation> {
-    // Cargo has read it before us.
+    // Cargo has parsed it already.
     let table: Table = manifest.text.parse().unwrap_or_default();
     let mut violations = Vec::new();
     for key in ["version", "edition", "rust-version", "license"] {
@@ -34,7 +34,7 @@ fn of_manifest(manifest: &File) -> Vec<Violation> {
     violations
 }
 
-/// Name and value of all dependencies, those for one platform too.
+/// Returns name and value of all dependencies, including those for one platform.
 fn dependencies(table: &Table) -> impl Iterator<Item = (&String, &Value)> {
     let targets = table.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
     let tables = std::iter::once(table).chain(targets.filter_map(Value::as_table));
@@ -88,7 +88,7 @@ lints.workspace = true
     }
 
     #[test]
-    fn something_of_its_own() {
+    fn refuses_fields_that_are_not_inherited() {
         let own = INHERITED.replace("version.workspace = true\ned", "version = \"0.2.0\"\ned");
         check(
             &own.replace("lints.workspace = true", "[lints.rust]\nmissing_docs = \"allow\""),

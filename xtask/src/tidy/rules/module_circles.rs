@@ -1,7 +1,8 @@
-//! The modules of a crate do not need one another in a circle.
+//! The modules of a crate have no cyclic dependencies.
 //!
-//! A file needs another if a path in it ends there: `use` declarations and paths in code, followed through re-exports to the
-//! file that defines the name. A module that only re-exports its children does not need them. Tests are free.
+//! A file depends on another if a path in it ends there: `use` declarations and paths in code,
+//! followed through re-exports to the defining file. A module that only re-exports its children
+//! does not depend on them. Tests are exempt.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,7 +25,7 @@ fn of_crate(files: &[&File]) -> Vec<Violation> {
     let mut reported = BTreeSet::new();
     for start in 0..files.len() {
         let Some(circle) = shortest_circle(&needs, start) else { continue };
-        // One circle per group of files: the others go with it, or are found after it.
+        // One cycle per group of files; others share a file with it or are found after it.
         if circle.iter().all(|file| reported.insert(*file)) {
             let next = circle.get(1).copied().unwrap_or(start);
             let Need { line, name } = &needs[start][&next];
@@ -41,16 +42,16 @@ fn of_crate(files: &[&File]) -> Vec<Violation> {
     circles
 }
 
-/// Why a file needs another.
+/// Why a file depends on another.
 struct Need {
     line: usize,
     name: String,
 }
 
-/// For each file the other files that it needs.
+/// For each file, its dependencies.
 type Needs = Vec<BTreeMap<usize, Need>>;
 
-/// The files of the shortest circle through `start`.
+/// Returns the files of the shortest cycle through `start`.
 fn shortest_circle(needs: &Needs, start: usize) -> Option<Vec<usize>> {
     let mut before = BTreeMap::new();
     let mut queue = VecDeque::from([start]);
@@ -75,22 +76,22 @@ fn shortest_circle(needs: &Needs, start: usize) -> Option<Vec<usize>> {
 
 type Path = Vec<String>;
 
-/// The modules of a crate by their paths, inline ones among them.
+/// The modules of a crate by path, including inline ones.
 struct Modules(BTreeMap<Path, Module>);
 
 #[derive(Default)]
 struct Module {
     file: usize,
-    /// What `use` declarations bring in: a path of this crate, or `None` if it is of another crate.
+    /// Names of `use` declarations: a path of this crate, or `None` for another crate.
     imports: BTreeMap<String, Option<Path>>,
     paths: Vec<Used>,
 }
 
-/// A path as it is written in a module.
+/// A path in a module.
 struct Used {
     path: Path,
     line: usize,
-    /// The name that a `use` declaration gives it; `None` of a path in code.
+    /// The name in a `use` declaration; `None` for a path in code.
     import: Option<String>,
     is_public: bool,
 }
@@ -102,7 +103,7 @@ impl Modules {
             read_module(&without_tests(&file.tokens), module_path(&file.path), index, &mut modules);
         }
         let mut modules = Self(modules);
-        // Imports may go through other imports of the same module, in any order.
+        // Imports may refer to other imports of the module in any order.
         let paths: Vec<Path> = modules.0.keys().cloned().collect();
         for path in paths {
             for _ in 0..2 {
@@ -123,7 +124,8 @@ impl Modules {
             for used in &module.paths {
                 let Some(absolute) = self.absolute(path, &used.path) else { continue };
                 let Some((target, is_module)) = self.definition(absolute) else { continue };
-                // A module that is imported as such is needed where its names are used; `pub(in a::b)` needs nothing.
+                // An imported module is a dependency where its names are used; `pub(in a::b)` is
+                // none.
                 let is_free = is_module;
                 let is_facade = used.is_public && target.starts_with(path);
                 let file = self.0[&target].file;
@@ -136,7 +138,7 @@ impl Modules {
         needs
     }
 
-    /// A path as it is written in `module`, from the root of the crate; `None` if it leads to another crate.
+    /// Returns a path in `module` from the root of the crate; `None` for another crate.
     fn absolute(&self, module: &[String], written: &[String]) -> Option<Path> {
         let mut base = module.to_vec();
         let mut rest = written;
@@ -163,7 +165,8 @@ impl Modules {
         Some([&base, rest].concat())
     }
 
-    /// The module that defines what is at `path`, and whether it is the module itself; `None` if another crate does.
+    /// Returns the module that defines `path`, and whether it is the module itself; `None` for
+    /// another crate.
     fn definition(&self, mut path: Path) -> Option<(Path, bool)> {
         for _ in 0..16 {
             let is_module = |length: &usize| self.0.contains_key(&path[..*length]);
@@ -191,7 +194,7 @@ fn module_path(path: &str) -> Path {
     }
 }
 
-/// The tokens without items under `#[cfg(test)]`.
+/// Returns the tokens without items under `#[cfg(test)]`.
 fn without_tests(tokens: &[Token]) -> Vec<Token> {
     let mut kept = Vec::new();
     let mut rest = tokens;
@@ -213,7 +216,7 @@ fn without_tests(tokens: &[Token]) -> Vec<Token> {
     kept
 }
 
-/// Reads the paths of a module; its inline modules become modules of the same file.
+/// Reads the paths of a module; inline modules belong to the same file.
 fn read_module(tokens: &[Token], path: Path, file: usize, modules: &mut BTreeMap<Path, Module>) {
     let mut module = Module { file, ..Module::default() };
     let text = |i: usize| tokens.get(i).map_or("", |token| token.text.as_str());
@@ -248,7 +251,7 @@ fn read_module(tokens: &[Token], path: Path, file: usize, modules: &mut BTreeMap
     modules.insert(path, module);
 }
 
-/// Reads `a::b::{c, d as e}` behind `before`.
+/// Reads `a::b::{c, d as e}` after `before`.
 fn read_use(tokens: &[Token], before: &[String], is_public: bool, uses: &mut Vec<Used>) {
     let mut path = before.to_vec();
     let mut alias = None;
@@ -283,7 +286,7 @@ fn read_use(tokens: &[Token], before: &[String], is_public: bool, uses: &mut Vec
     }
 }
 
-/// The place of the bracket that closes the first one.
+/// Returns the index of the bracket that closes the first one.
 fn closing(tokens: &[Token]) -> usize {
     let mut depth = 0;
     let end = tokens.iter().position(|token| {
@@ -340,7 +343,7 @@ mod tests {
                 "crates/a/src/b.rs:2: `crate::c::C` closes a circle of modules, crates/a/src/b.rs → crates/a/src/c.rs → crates/a/src/b.rs: {share}"
             ),
         );
-        // A parent that uses its child, which uses something of the parent's own.
+        // A parent that uses its child, which uses an item of the parent.
         check(
             [
                 ("lib.rs", "mod b;"),
@@ -351,7 +354,8 @@ mod tests {
                 "crates/a/src/b/c.rs:1: `super::B` closes a circle of modules, crates/a/src/b/c.rs → crates/a/src/b/mod.rs → crates/a/src/b/c.rs: {share}"
             ),
         );
-        // Three files, and a path in code instead of an import; an inline module is of its file.
+        // Three files, and a path in code instead of an import; an inline module belongs to its
+        // file.
         check(
             [
                 ("main.rs", "mod b; mod c; mod d;"),

@@ -1,16 +1,17 @@
-//! Files are opened in one place, which refuses named pipes and devices and limits what is read whole.
+//! Files are opened by one module, which rejects named pipes and devices and limits the size of
+//! files read as a whole.
 
 use crate::tidy::tokens::find;
 use crate::tidy::tree::{File, Tree, Violation};
 
-/// What opens files of the system, folders, or files of its own making.
+/// Files that may open system files, folders, or files that they created.
 const FREE: &[&str] = &[
     "crates/grpo-data/src/regular_file.rs",
     "crates/grpo-run/src/atomic.rs",
     "crates/grpo-process/",
 ];
 
-/// Calls that open a file whatever it is.
+/// Calls that open any file.
 const CALLS: &[(&[&str], &str)] = &[
     (&["File", ":", ":", "open", "("], "File::open"),
     (&["fs", ":", ":", "read", "("], "fs::read"),
@@ -24,7 +25,7 @@ pub(in crate::tidy) fn are_regular(tree: &Tree) -> Vec<Violation> {
 }
 
 fn of_file(file: &File) -> Vec<Violation> {
-    // Tests stand at the end of a file.
+    // Tests are at the end of a file.
     let tests =
         find(&file.tokens, &["cfg", "(", "test", ")"]).first().copied().unwrap_or(usize::MAX);
     let found = CALLS.iter().flat_map(|(call, name)| {

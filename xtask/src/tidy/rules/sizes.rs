@@ -1,11 +1,11 @@
-//! Files and functions are short enough to read, and files small enough to clone.
+//! Limits on the length of files and functions, and on the size of files.
 
 use crate::tidy::tokens::Token;
 use crate::tidy::tree::{File, Tree, Violation};
 
 const FILE_LINES: usize = 450;
 const FUNCTION_LINES: usize = 80;
-/// Functions that somebody who wants to know the algorithm reads first: crate, name, lines.
+/// Key functions of the algorithm: crate, name, lines.
 const READ_FIRST: [(&str, &str, usize); 3] =
     [("grpo-train", "step", 60), ("grpo-train", "learn", 60), ("grpo-core", "grpo_loss", 60)];
 const FILE_BYTES: u64 = 8 << 20;
@@ -45,7 +45,7 @@ struct Function<'a> {
     last: usize,
 }
 
-/// The functions that have a body.
+/// Returns the functions with a body.
 fn functions(tokens: &[Token]) -> Vec<Function<'_>> {
     let is_name = |token: &Token| token.text.starts_with(|c: char| c.is_alphabetic() || c == '_');
     let starts =
@@ -59,7 +59,7 @@ fn functions(tokens: &[Token]) -> Vec<Function<'_>> {
                     "{" if depth == 0 => (has_body, depth) = (true, 1),
                     "(" | "[" | "{" => depth += 1,
                     ")" | "]" | "}" => depth -= 1,
-                    // A method of a trait without a body.
+                    // A trait method without a body.
                     ";" if depth == 0 => return None,
                     _ => {}
                 }

@@ -1,4 +1,4 @@
-//! The files of pre-training: the model, the samples of validations, and the tables at the end.
+//! Files of pre-training: the model, sampled completions, and the final tables.
 
 use std::path::Path;
 
@@ -17,11 +17,11 @@ use crate::supervised_run::{ModelFiles, SupervisedRun};
 /// The file of completions of validation prompts.
 const SAMPLES: &str = "samples.jsonl";
 
-/// What is written of a policy and its validations.
+/// Writes a policy and its validations.
 pub(super) struct PolicyFiles {
     writer: Writer,
     kind: &'static str,
-    /// Whether a validation is of an epoch.
+    /// Whether validations follow epochs.
     by_epochs: bool,
     /// Whether completions are sampled.
     has_samples: bool,
@@ -29,7 +29,7 @@ pub(super) struct PolicyFiles {
 }
 
 impl PolicyFiles {
-    /// Of a policy whose folder in the run is `kind`.
+    /// Creates the writer of a policy in the run's folder `kind`.
     pub(super) fn new(writer: Writer, kind: &'static str, config: &PretrainConfig) -> Self {
         let (by_epochs, has_samples) = (config.eval_every == 0, config.eval.is_some());
         Self { writer, kind, by_epochs, has_samples, samples: None }
@@ -85,7 +85,7 @@ fn number(line: &Map<String, Value>, name: &str) -> Option<f64> {
     line.get(name)?.as_f64()
 }
 
-/// The tables of what was sampled, and which model was kept.
+/// Prints the tables of samples, and which model was kept.
 pub(super) fn summary(run: &SupervisedRun) -> anyhow::Result<()> {
     let folder = RunFolder::open(run.path())?;
     let mut validations = folder.read_metrics()?;

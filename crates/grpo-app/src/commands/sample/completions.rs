@@ -16,23 +16,23 @@ use crate::output::FileInPlace;
 use crate::visible::data_output;
 use grpo_model::LanguageModel;
 
-/// Where the arguments do not say.
+/// Default of `--max-new-tokens`.
 const MOST_NEW_TOKENS: usize = 256;
 
 /// A line of the output.
 #[derive(Serialize)]
 struct Line<'a> {
-    /// As it was given; missing where there was none.
+    /// As given; missing if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt: Option<&'a PromptSource>,
-    /// Its place among those of the prompt, from 0.
+    /// Index among the completions of the prompt.
     sample: u32,
-    /// As text; missing where no tokenizer says.
+    /// The text; missing without a tokenizer.
     #[serde(skip_serializing_if = "Option::is_none")]
     completion: Option<String>,
     prompt_ids: &'a [u32],
     completion_ids: Vec<u32>,
-    /// Of each token, under the distribution that it was drawn from.
+    /// Log-probability of each token under the sampling distribution.
     logprobs: &'a [f32],
     sum: f64,
     finish: Finish,
@@ -48,9 +48,9 @@ pub(super) fn run(
     let context = loaded.policy.context_length();
     let (sources, prompts) = prompts(arguments, of_tasks, codec, options, context)?;
     let generation = Generation::from_options(arguments, loaded, &prompts, MOST_NEW_TOKENS);
-    // Before the work, so that a place that cannot be written to costs none.
+    // Checked before the work.
     let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
-    let create = |path| FileInPlace::create_beside(path, &inputs);
+    let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
     let output = arguments.output.as_deref().map(create).transpose()?;
     let number = arguments.number.unwrap_or(1);
     let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
@@ -65,7 +65,7 @@ pub(super) fn run(
     }
 }
 
-/// The prompts as they were given, and as ids.
+/// Returns the prompts as given, and as ids.
 fn prompts(
     arguments: &SampleArguments,
     of_tasks: Vec<(String, PromptSource)>,

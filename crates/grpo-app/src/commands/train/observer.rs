@@ -14,6 +14,7 @@ use grpo_train::{
 use crate::checkpoint;
 use crate::dashboard::Monitor;
 use crate::models::Writer;
+use crate::output::is_quiet;
 use crate::recorded::records;
 use crate::recorded_steps::RecordedSteps;
 use crate::run_log::{Line, RunLog, observer_error};
@@ -57,7 +58,8 @@ impl Observer {
         let guards = file.grpo().guards();
         let TrainSettings { save, train, .. } = &**file;
         let title = format!("grpo train  {}", folder.path().display());
-        let monitor = Monitor::new(&title, u64::from(train.steps), show.plain, show.stop);
+        let monitor =
+            Monitor::new(&title, u64::from(train.steps), show.plain || is_quiet(), show.stop);
         let ledger = folder.ledger_from(done + 1)?;
         let (log, lines) = RunLog::open(folder, done, training.roll_backs(), save.checkpoints())?;
         let mut observer = Self {

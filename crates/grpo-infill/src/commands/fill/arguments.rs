@@ -12,92 +12,103 @@ use clap::{Args, ValueEnum};
   grpo fill runs/infill/grpo/model --file blanked.jsonl --json > filled.jsonl
   grpo fill runs/infill/grpo/model --before runs/infill/generator/model --file molecules.txt --random 0.3
 
-A blank is `_`, or what --blank says; `␣` always is one. One pass fills all blanks at once, each without knowing what is put
-into the others; --iterations fills the least trusted ones again.")]
+A blank is `_` or the character of --blank; `␣` is always a blank. One pass fills all blanks at the same time, independently of
+each other. --iterations fills the least certain ones again.")]
 pub(crate) struct FillArguments {
-    /// Folder of an infiller, as `grpo pretrain` with a section `[masked_lm]` or `grpo train` writes one
+    /// Model folder of an infiller, written by `grpo pretrain` with a section `[masked_lm]` or by `grpo train`
     pub(crate) model: PathBuf,
-    /// A text with blanks; may be repeated
-    #[arg(long, value_name = "TEXT")]
+    /// Text with blanks; repeatable
+    #[arg(long, value_name = "TEXT", help_heading = "Input")]
     pub(crate) text: Vec<String>,
-    /// Texts with blanks, one a line; or, where the name ends in .jsonl, JSON lines with `blanked` (and `text`, where it is
-    /// known what belongs into the blanks) or with `text` alone
-    #[arg(long, value_name = "FILE", conflicts_with = "text")]
+    /// File of texts with blanks, one per line, or JSON lines (.jsonl) with `blanked` and, if the solution is known, `text`
+    #[arg(long, value_name = "FILE", conflicts_with = "text", help_heading = "Input")]
     pub(crate) file: Option<PathBuf>,
-    /// Passages of the last part of a text, or of a file of molecules: what a model that was trained on the file did not see,
-    /// where --unit, --length and --validation-fraction are those of its training; needs --random
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "file"], requires = "random")]
+    /// Text or file of molecules whose held-out passages are used; needs --random. Passages are those that training held out
+    /// if --unit, --length and --validation-fraction match the training configuration
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "file"], requires = "random", help_heading = "Input")]
     pub(crate) held_out: Option<PathBuf>,
-    /// What a passage of --held-out is [default: lines]
-    #[arg(long, value_name = "UNIT")]
+    /// Unit of a passage of --held-out [default: lines]
+    #[arg(long, value_name = "UNIT", help_heading = "Input")]
     pub(crate) unit: Option<PassageUnit>,
-    /// The most characters of a passage of --held-out, `data.length` of the training [default: all that the model can see]
-    #[arg(long, value_name = "N")]
+    /// Maximum length of a passage of --held-out in characters, as `data.length` [default: the model's context length]
+    #[arg(long, value_name = "N", help_heading = "Input")]
     pub(crate) length: Option<usize>,
-    /// The part at the end of the file of --held-out that is held out [default: 0.1]
-    #[arg(long, value_name = "PART")]
+    /// Fraction of the file of --held-out, at its end, that is held out [default: 0.1]
+    #[arg(long, value_name = "FRACTION", allow_negative_numbers = true, help_heading = "Input")]
     pub(crate) validation_fraction: Option<f64>,
-    /// How many passages of --held-out [default: 5]
-    #[arg(long, value_name = "N")]
+    /// Number of passages of --held-out [default: 5]
+    #[arg(long, value_name = "N", help_heading = "Input")]
     pub(crate) passages: Option<u32>,
-    /// The character that stands for a blank in what is given
-    #[arg(long, value_name = "CHAR", default_value = "_")]
+    /// Character that marks a blank
+    #[arg(long, value_name = "CHAR", default_value = "_", help_heading = "Input")]
     pub(crate) blank: char,
-    /// Blank this part of each text, which has no blanks then, at random places; how much is recovered is shown
-    #[arg(long, value_name = "RATIO")]
+    /// Fraction of each text to blank at random positions; the texts contain no blanks then, and the recovered fraction is shown
+    #[arg(long, value_name = "RATIO", allow_negative_numbers = true, help_heading = "Input")]
     pub(crate) random: Option<f64>,
-    /// A judge: each completion gets its reward, 1 − the judge's score (1 is natural)
-    #[arg(long, value_name = "FOLDER")]
+    /// Model folder of a judge that scores each completion; its reward is 1 − score, and 1 is natural
+    #[arg(long, value_name = "FOLDER", help_heading = "Scoring")]
     pub(crate) judge: Option<PathBuf>,
-    /// Another judge, beside the first
-    #[arg(long, value_name = "FOLDER", requires = "judge")]
+    /// Model folder of a second judge
+    #[arg(long, value_name = "FOLDER", requires = "judge", help_heading = "Scoring")]
     pub(crate) second_judge: Option<PathBuf>,
-    /// Completions of each text
-    #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 4)]
+    /// Order of the completions of a text, best first [default: judge with --judge, otherwise self]
+    #[arg(long, value_name = "QUALITY", help_heading = "Scoring")]
+    pub(crate) quality: Option<Order>,
+    /// Earlier model to compare with: it fills the same blanks with the same random numbers
+    #[arg(long, value_name = "FOLDER", conflicts_with = "json", help_heading = "Scoring")]
+    pub(crate) before: Option<PathBuf>,
+    /// Number of completions per text
+    #[arg(
+        short = 'n',
+        long = "number",
+        value_name = "N",
+        default_value_t = 4,
+        help_heading = "Sampling"
+    )]
     pub(crate) number: u32,
-    /// Divides the logits; below 1 for likelier characters, above 1 for bolder ones
-    #[arg(long, default_value_t = 0.8)]
+    /// Divisor of the logits: below 1 for more likely characters, above 1 for more varied ones
+    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true, help_heading = "Sampling")]
     pub(crate) temperature: f32,
-    /// Draw from the fewest most probable characters that have probability P together; 1 for all
-    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    /// Sample from the smallest set of most probable characters with total probability P; 1 for all
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 0.95,
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
     pub(crate) top_p: f32,
     /// Seed of the random numbers
-    #[arg(long, default_value_t = 42)]
+    #[arg(long, default_value_t = 42, help_heading = "Sampling")]
     pub(crate) seed: u64,
-    /// Times that blanks are filled; 0 or 1 for a single pass
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Number of passes over the blanks; 0 or 1 for a single pass
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Refilling")]
     pub(crate) iterations: usize,
-    /// What finds the characters that are filled again: `probability` (the improbable ones), `critic` (the model's own), or
-    /// the folder of another infiller with a critic [default: probability]
-    #[arg(long, value_name = "HOW")]
+    /// What selects the characters to fill again: `probability` (improbable ones), `critic` (the model's critic), or the folder
+    /// of another infiller with a critic [default: probability]
+    #[arg(long, value_name = "HOW", help_heading = "Refilling")]
     pub(crate) remask: Option<String>,
-    /// Which characters are filled again: the worst, so many as the ratio says, or all whose wrongness is above 1 − ratio
-    /// [default: ratio]
-    #[arg(long, value_name = "RULE")]
+    /// Rule for the number of characters to fill again: the worst ones up to the ratio, or all with an error estimate above
+    /// 1 − ratio [default: ratio]
+    #[arg(long, value_name = "RULE", help_heading = "Refilling")]
     pub(crate) remask_rule: Option<RemaskRule>,
-    /// The ratio after each iteration but the last, with commas [default: 0.95 to 0.05 in equal steps]
-    #[arg(long, value_name = "RATIOS", value_delimiter = ',')]
+    /// Ratio after each iteration except the last, comma-separated [default: 0.95 to 0.05 in equal steps]
+    #[arg(long, value_name = "RATIOS", value_delimiter = ',', help_heading = "Refilling")]
     pub(crate) remask_ratios: Vec<f64>,
-    /// Part of chance in the choice of what is filled again [default: 0.2]
-    #[arg(long, value_name = "PART")]
+    /// Weight of chance in the selection of characters to fill again [default: 0.2]
+    #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true, help_heading = "Refilling")]
     pub(crate) randomness: Option<f64>,
-    /// What completions of a text are ordered by, the best first [default: judge where there is one, else self]
-    #[arg(long, value_name = "QUALITY")]
-    pub(crate) quality: Option<Order>,
-    /// An earlier model: compare what it fills into the same blanks, with the same random numbers
-    #[arg(long, value_name = "FOLDER", conflicts_with = "json")]
-    pub(crate) before: Option<PathBuf>,
-    /// Write JSON lines, one a completion
-    #[arg(long)]
+    /// JSON lines, one per completion
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
 /// See [`crate::Quality`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
-    /// As they were drawn
+    /// The order of sampling
     None,
-    /// The mean log-probability of what was put into the blanks
+    /// The mean log-probability of the filled blanks
     #[value(name = "self")]
     Own,
     /// The judge's reward

@@ -1,4 +1,4 @@
-//! `grpo fill --before FOLDER`: the same texts filled by an earlier and a later model, with the same random numbers.
+//! `grpo fill --before FOLDER`: compares two models on the same texts with the same random numbers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,15 +11,15 @@ use grpo_eval::Change;
 use super::output::{Completion, recovered};
 use super::texts::Text;
 
-/// So many texts are shown; the table is of all.
+/// Number of texts to show; the table covers all.
 const SHOWN: usize = 5;
-/// A change of fewer standard errors may be chance.
+/// A smaller change, in standard errors, may be chance.
 const SURE: f64 = 3.0;
 
-/// What a row of the table shows of a completion, where it is known.
+/// Value of a row of the table for a completion, if known.
 type Measure = fn(&Text, &Completion) -> Option<f64>;
 
-/// A text with its completions before and after, the best first.
+/// A text with its completions before and after, best first.
 type Compared<'a> = (&'a Text, &'a [Completion], &'a [Completion]);
 
 const MEASURES: [(&str, Measure); 4] = [
@@ -29,7 +29,8 @@ const MEASURES: [(&str, Measure); 4] = [
     ("entropy of the fillings, nats", |_, completion| Some(fill_entropy(completion))),
 ];
 
-/// The best completions of some texts, and a table of all. `before` and `after` have the completions of each text.
+/// Returns the best completions of some texts, and a table of all. `before` and `after` contain the
+/// completions of each text.
 pub(super) fn comparison(
     texts: &[Text],
     before: &[Vec<Completion>],
@@ -67,7 +68,7 @@ fn table(all: &[Compared<'_>]) -> String {
         "change ± its error"
     );
     for (name, measure) in MEASURES {
-        // Completions of one text are not independent of one another: their mean is one number.
+        // Completions of a text are not independent, so their mean counts once.
         let mean_of = |text: &Text, group: &[Completion]| {
             let values: Option<Vec<f64>> = group.iter().map(|one| measure(text, one)).collect();
             values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
@@ -112,7 +113,7 @@ fn recovery(text: &Text, completion: &Completion) -> Option<f64> {
     recovered(text, filled).map(|right| right as f64 / filled.blanks.len() as f64)
 }
 
-/// Entropy of the characters in the blanks, in nats: it falls where one character is repeated.
+/// Returns the entropy of the filled characters in nats; it falls if a character is repeated.
 fn fill_entropy(completion: &Completion) -> f64 {
     let filled = &completion.filled;
     let mut counts = BTreeMap::<u32, f64>::new();
@@ -187,7 +188,7 @@ A judge's reward is 1 − its score"
         );
         assert!(table.starts_with(&expected), "{table}");
 
-        // More texts than are shown, all alike; without judges and truths there are fewer rows.
+        // More texts than are shown, all equal; without judges and truths there are fewer rows.
         let mut many: Vec<_> = (0..9).map(|_| completion("CNO", 0.25, 0.5)).collect();
         let mut texts: Vec<_> = (0..9).map(|_| text()).collect();
         let page = comparison(&texts, &many, &many, &characters);

@@ -1,4 +1,4 @@
-//! The models of `grpo fill`: who judges, who says what is filled again.
+//! Judges and critics of `grpo fill`.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::sections::LoadedInfiller;
 use grpo_app::device;
 use grpo_app::models::check_folder;
 
-/// A judge that can read all of `texts`, and whatever the infiller puts into their blanks.
+/// Loads a judge, and checks that it can read all `texts` with any characters of the infiller.
 pub(super) fn judge(folder: &Path, infiller: &Characters, texts: &[Text]) -> anyhow::Result<Judge> {
     check_folder(folder, "judge", "config.json, characters.json and model.safetensors")?;
     let judge = Judge::load(folder, &device::device())?;
@@ -37,7 +37,7 @@ pub(super) fn judge(folder: &Path, infiller: &Characters, texts: &[Text]) -> any
     Ok(judge)
 }
 
-/// The critic that finds the characters that are filled again; none where their probabilities do.
+/// Loads the critic that selects characters to refill, if requested.
 pub(super) fn critic(
     how: &str,
     infiller: &LoadedInfiller,

@@ -1,4 +1,4 @@
-//! What `grpo fill` says: texts for people, or JSON lines.
+//! Output of `grpo fill`: text or JSON lines.
 
 use crate::Filled;
 use std::io::{self, Write};
@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use super::texts::Text;
 
-/// Which way a judge's reward goes.
+/// Explains a judge's reward.
 const JUDGED: &str = "; a judge's reward is 1 − its score: 1 is natural, 0 corrupted";
 
-/// A text that was filled, with all that is said of it.
+/// A filled text with its scores.
 pub(super) struct Completion {
-    /// Its place among those of its text as they were drawn, from 0.
+    /// Index among the samples of its text.
     pub(super) sample: usize,
     pub(super) filled: Filled,
     pub(super) judge: Option<f64>,
@@ -27,12 +27,12 @@ pub(super) struct Completion {
 struct Line {
     /// The text with `␣` in each blank.
     blanked: String,
-    /// The text without blanks, where it is known.
+    /// The original text, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
     sample: usize,
     filled: String,
-    /// Of all that was put into the blanks, in nats, each character when it was drawn.
+    /// Sum of the log-probabilities of the filled characters, when drawn, in nats.
     logprob: f64,
     mean_logprob: f64,
     /// 1 − the judge's score.
@@ -40,7 +40,7 @@ struct Line {
     judge_reward: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     second_judge_reward: Option<f64>,
-    /// Part of the blanks with the right character.
+    /// Fraction of correctly filled blanks.
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery: Option<f64>,
     iterations: usize,
@@ -73,7 +73,7 @@ pub(super) fn write_json(
     Ok(())
 }
 
-/// `marked`: filled characters in bold and underlined.
+/// `marked` shows filled characters in bold and underlined.
 pub(super) fn write_text(
     output: &mut dyn Write,
     text: &Text,
@@ -83,7 +83,7 @@ pub(super) fn write_text(
 ) -> io::Result<()> {
     let blanks = text.ids.iter().filter(|&&id| id == characters.mask_id()).count();
     write!(output, "{}: {}", text.place, counted(blanks, "blank"))?;
-    // A judge itself says it the other way round.
+    // The judge's score has the opposite direction.
     let is_judged = completions.iter().any(|completion| completion.judge.is_some());
     writeln!(output, "{}", if is_judged { JUDGED } else { "" })?;
     writeln!(output, "{}", shown(characters, &text.ids, &[], marked))?;
@@ -109,14 +109,14 @@ pub(super) fn write_text(
     Ok(())
 }
 
-/// Blanks that have the right character, where that is known.
+/// Returns the number of correctly filled blanks, if known.
 pub(super) fn recovered(text: &Text, filled: &Filled) -> Option<usize> {
     let truth = text.truth.as_ref()?;
     Some(filled.blanks.iter().filter(|&&place| filled.ids[place] == truth[place]).count())
 }
 
-/// A text, with what stands at `places` (ascending) in bold and underlined where that is asked for: on a terminal. It
-/// gets no control characters of the text.
+/// Formats a text, on request with the characters at `places` (ascending) in bold and underlined.
+/// Control characters are escaped.
 fn shown(characters: &Characters, ids: &[u32], places: &[usize], marked: bool) -> String {
     if !marked {
         return visible(&characters.decode(ids)).into_owned();

@@ -1,4 +1,4 @@
-//! The texts of `grpo fill`: where they come from, and where their blanks are.
+//! Texts of `grpo fill` and their blanks.
 
 use crate::{PassageOptions, Passages, Split};
 use std::path::Path;
@@ -15,21 +15,21 @@ use super::arguments::FillArguments;
 pub(super) struct Text {
     /// Where it was given, for messages.
     pub(super) place: String,
-    /// With MASK in each blank; one at least.
+    /// Ids with MASK in each of at least one blank.
     pub(super) ids: Vec<u32>,
-    /// As it was before characters were blanked, where that is known.
+    /// Original ids, if known.
     pub(super) truth: Option<Vec<u32>>,
 }
 
-/// Characters that may stand for a blank, for advice.
+/// Characters to suggest as blanks.
 const BLANKS: [char; 8] = ['_', '~', '^', '?', '*', '#', '|', BLANK];
 
-/// Where `--validation-fraction` does not say otherwise.
+/// Default of `--validation-fraction`.
 const HELD_OUT: f64 = 0.1;
-/// Where `--passages` does not say otherwise.
+/// Default of `--passages`.
 const PASSAGES: u32 = 5;
 
-/// All that the arguments name, in their order.
+/// Returns the texts of the arguments, in order.
 pub(super) fn texts(
     arguments: &FillArguments,
     characters: &Characters,
@@ -72,11 +72,11 @@ pub(super) fn texts(
     read.collect()
 }
 
-/// A text as it was given.
+/// A text as given.
 enum Given {
     /// With blanks, or to be blanked.
     Text(String),
-    /// With blanks, and perhaps what belongs there.
+    /// With blanks, and optionally the original.
     Blanked(String, Option<String>),
 }
 
@@ -86,7 +86,7 @@ struct Line {
     blanked: Option<String>,
 }
 
-/// The lines of a file that are not empty, with their places.
+/// Returns the lines of a file that are not empty, with their positions.
 fn of_file(path: &Path) -> anyhow::Result<Vec<(String, Given)>> {
     let bytes =
         regular_file::read_data(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -119,14 +119,17 @@ fn of_json(line: &str) -> anyhow::Result<Given> {
     }
 }
 
-/// Passages that a model of this file was not trained on.
+/// Returns held-out passages of a file.
 fn held_out(
     path: &Path,
     arguments: &FillArguments,
     blanks: &Blanks<'_>,
 ) -> anyhow::Result<Vec<Text>> {
     let count = arguments.passages.unwrap_or(PASSAGES);
-    anyhow::ensure!(count > 0, "--passages 0 would fill nothing; use 1 or more");
+    anyhow::ensure!(
+        (1..=100_000).contains(&count),
+        "--passages {count} is out of range; expected 1 to 100000"
+    );
     let length = arguments.length.unwrap_or(blanks.longest);
     anyhow::ensure!(
         (1..=blanks.longest).contains(&length),
@@ -148,7 +151,7 @@ fn held_out(
     Ok(texts.collect())
 }
 
-/// What turns a text into ids with blanks.
+/// Encodes texts with blanks.
 struct Blanks<'a> {
     characters: &'a Characters,
     blank: char,
@@ -160,7 +163,7 @@ struct Blanks<'a> {
 type Ids = (Vec<u32>, Option<Vec<u32>>);
 
 impl Blanks<'_> {
-    /// The text with blanks, and without where that is known.
+    /// Returns the ids with blanks, and the original if known.
     fn read(&self, given: Given, index: u32) -> anyhow::Result<Ids> {
         let (ids, truth) = match (given, self.random) {
             (Given::Text(text), Some(_)) => {
@@ -194,7 +197,7 @@ impl Blanks<'_> {
         Ok((ids, truth))
     }
 
-    /// The ids of a text that has blanks.
+    /// Encodes a text with blanks.
     fn encode(&self, text: &str) -> anyhow::Result<Vec<u32>> {
         let Self { blank, characters, .. } = *self;
         if characters.id(blank).is_some() && text.contains(blank) {
@@ -213,14 +216,14 @@ impl Blanks<'_> {
         Ok(ids)
     }
 
-    /// The text with its part of the characters blanked, one at least.
+    /// Blanks a fraction of the characters, at least one.
     fn blank_some(&self, truth: &[u32], index: u32) -> Vec<u32> {
         let ratio = self.random.unwrap_or(0.0);
         let count = ((truth.len() as f64 * ratio).round() as usize).max(1);
         let rng = CounterRng::new(self.seed, Purpose::Masking);
         let mut places: Vec<usize> = (0..truth.len()).collect();
-        let lot = |place: usize| rng.bits([place as u32, index, 0, 0]);
-        places.sort_by_cached_key(|&place| lot(place));
+        let draw = |place: usize| rng.bits([place as u32, index, 0, 0]);
+        places.sort_by_cached_key(|&place| draw(place));
         let mut ids = truth.to_vec();
         places.iter().take(count).for_each(|&place| ids[place] = self.characters.mask_id());
         ids

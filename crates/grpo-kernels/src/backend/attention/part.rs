@@ -9,7 +9,7 @@ use super::tiles::{GROUP, Lanes, exponentiate, hide, largest, mix, scores, sprea
 use crate::Heads;
 use crate::simd::{self, LANES};
 
-/// Columns of a matrix that lie next to each other in memory.
+/// Adjacent columns of a matrix.
 #[derive(Clone, Copy)]
 pub(super) struct Columns<'a> {
     /// From the first column of the first row on.
@@ -33,7 +33,7 @@ pub(super) struct Inputs<'a> {
     pub(super) keys: Columns<'a>,
     pub(super) values: Columns<'a>,
     pub(super) heads: Heads,
-    /// What scores are multiplied by.
+    /// Scale of scores.
     pub(super) scale: f32,
     pub(super) causal: bool,
 }
@@ -43,16 +43,16 @@ pub(super) struct Inputs<'a> {
 pub(super) struct Part {
     /// Index of the sequence.
     pub(super) sequence: usize,
-    /// Rows in front of the sequence's own that it sees.
+    /// Rows of the continued sequence.
     pub(super) prefix: Range<usize>,
-    /// The sequence's own rows.
+    /// Rows of the sequence itself.
     pub(super) own: Range<usize>,
     /// The queries, counted from the first of its own rows.
     pub(super) queries: Range<usize>,
 }
 
 impl Part {
-    /// Keys that its last query sees: those of the prefix, then own ones.
+    /// Returns the number of keys that its last query sees: the prefix, then its own.
     pub(super) fn keys(&self, causal: bool) -> usize {
         self.prefix.len() + if causal { self.queries.end } else { self.own.len() }
     }
@@ -64,7 +64,7 @@ impl Part {
     }
 }
 
-/// Of each query and head two numbers, of which its weights are `exp(score − largest) · inverse`.
+/// Two numbers per query and head, from which its weights are `exp(score − largest) · inverse`.
 pub(super) const NORMALIZERS: usize = 2;
 
 /// `output` and `normalizers` are the rows of the part's queries, `[queries][heads · width]` and
@@ -124,7 +124,7 @@ fn forward_with<const FMA: bool>(
     }
 }
 
-/// What the backward pass knows besides the inputs, of all rows.
+/// Inputs of the backward pass, for all rows.
 #[derive(Clone, Copy)]
 pub(super) struct Upstream<'a> {
     /// `[rows][heads · width]`
@@ -135,7 +135,7 @@ pub(super) struct Upstream<'a> {
     pub(super) normalizers: &'a [f32],
 }
 
-/// Gradients from the queries of a part in the heads that share one head of keys.
+/// Gradients from the queries of a part in the heads that share a key head.
 pub(super) struct Gradients {
     /// `[queries][heads of the group · width]`
     pub(super) query: Vec<f32>,
@@ -190,14 +190,14 @@ fn backward_with<const FMA: bool>(
             block.rows(&dy, head * width, width, 1.0, &mut gradient_rows);
             let [largest, inverse, dots] = block.of_queries(head, &inputs.heads, upstream);
 
-            // The weights once more.
+            // Recomputes the weights.
             let keys = block.seen.next_multiple_of(GROUP);
             let weights = &mut tiles.weights[..keys];
             scores::<FMA>(&query, tiles.keys.as_flattened(), weights);
             exponentiate(&mut weights[..block.seen], &largest);
             hide(&mut weights[block.seen_by_all..block.seen], 0.0);
             weights[block.seen..].fill([0.0; LANES]);
-            // Of a weight dy · v, of a score weight · (dy · v − dy · y).
+            // The gradient of a weight is dy · v, that of a score is weight · (dy · v − dy · y).
             let of_scores = &mut score_gradients[..keys];
             scores::<FMA>(&gradient, tiles.values.as_flattened(), of_scores);
             for (weights, of_scores) in weights.iter_mut().zip(of_scores.iter_mut()) {
@@ -222,7 +222,7 @@ fn backward_with<const FMA: bool>(
     gradients
 }
 
-/// Keys and values of one head as the products read them, and room for scores.
+/// Keys and values of one head in the layout of the products, and buffers for scores.
 struct Tiles {
     /// `[keys][padded width]`, keys padded with 0 to a multiple of [`GROUP`].
     keys: Vec<Lanes>,
@@ -258,7 +258,7 @@ struct Block {
     /// Counted from the first of the sequence's own rows.
     queries: Range<usize>,
     first_row: usize,
-    /// Keys that its last query sees, and that all of its queries see.
+    /// Numbers of keys that its last query sees, and that all its queries see.
     seen: usize,
     seen_by_all: usize,
 }
@@ -275,7 +275,7 @@ impl Block {
         })
     }
 
-    /// `[width][queries]`, 0 for queries that there are not.
+    /// `[width][queries]`, 0 for missing queries.
     #[inline(always)]
     fn transposed(
         &self,
@@ -303,7 +303,7 @@ impl Block {
         }
     }
 
-    /// `[queries][padded width]`, 0 for queries that there are not.
+    /// `[queries][padded width]`, 0 for missing queries.
     #[inline(always)]
     fn rows(&self, of: &Columns<'_>, column: usize, width: usize, scale: f32, to: &mut [Lanes]) {
         let padded = to.len();
@@ -319,7 +319,7 @@ impl Block {
         }
     }
 
-    /// Of each query its two normalizers and `dy · y`; 0 for queries that there are not.
+    /// Returns for each query its two normalisers and `dy · y`; 0 for missing queries.
     #[inline(always)]
     fn of_queries(&self, head: usize, of: &Heads, upstream: &Upstream<'_>) -> [Lanes; 3] {
         let mut lanes = [[0.0; LANES]; 3];

@@ -1,8 +1,8 @@
-//! The products of attention, a block of [`LANES`] queries against the keys that it sees.
+//! Products of attention: a block of [`LANES`] queries with the visible keys.
 //!
-//! Scores stand `[keys][queries of the block]`: the softmax of each query runs down a lane, without sums across
-//! lanes. Whatever is summed over keys or features is summed in their order, so that a query's numbers are the same
-//! in every block, and those of its lane alone.
+//! Scores have the layout `[keys][queries of the block]`, so the softmax of each query runs along a
+//! lane without sums across lanes. Sums over keys or features are taken in order, so the results of
+//! a query do not depend on its block.
 //!
 //! Widths are padded with 0 to a multiple of [`LANES`], keys to one of [`GROUP`].
 
@@ -11,13 +11,13 @@ use crate::simd::{self, LANES};
 /// A number for each query of a block.
 pub(super) type Lanes = [f32; LANES];
 
-/// Rows of an operand that share a load of the other: as many accumulators stay in registers.
+/// Rows of an operand that share a load of the other; as many accumulators stay in registers.
 pub(super) const GROUP: usize = 8;
 
-/// Keys that are summed up before the sum is added to that of the keys before.
+/// Keys that are summed before their sum is added to the previous ones.
 const TILE: usize = 64;
 
-/// `sums[lane] += a · b[lane]`, rounded once where the machine can.
+/// `sums[lane] += a · b[lane]`, as a fused multiply-add if supported.
 #[inline(always)]
 fn add_product<const FMA: bool>(sums: &mut Lanes, a: f32, b: &Lanes) {
     for (sum, &b) in sums.iter_mut().zip(b) {
@@ -114,7 +114,7 @@ pub(super) fn largest(scores: &[Lanes]) -> Lanes {
     largest
 }
 
-/// From scores to `exp(score − largest)`; gives the sum of each query.
+/// Replaces scores by `exp(score − largest)` and returns the sum of each query.
 #[inline(always)]
 pub(super) fn exponentiate(scores: &mut [Lanes], largest: &Lanes) -> Lanes {
     let mut totals = [0.0; LANES];
@@ -131,8 +131,8 @@ pub(super) fn exponentiate(scores: &mut [Lanes], largest: &Lanes) -> Lanes {
     totals
 }
 
-/// Puts `value` where a query of a causal block does not see a key: the first of `keys` is the one that the second
-/// query sees and the first does not.
+/// Sets invisible scores of a causal block to `value`; the second query sees the first of `keys`,
+/// the first does not.
 #[inline(always)]
 pub(super) fn hide(keys: &mut [Lanes], value: f32) {
     for (key, lanes) in keys.iter_mut().enumerate() {

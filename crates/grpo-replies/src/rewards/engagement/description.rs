@@ -1,4 +1,4 @@
-//! What an engagement model was trained for and on, and how good it was found: `engagement.json` beside its weights.
+//! `engagement.json`: objective, data and measures of an engagement model.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,45 +9,47 @@ use serde::{Deserialize, Serialize};
 
 use grpo_rewards::EmbedderConfig;
 
-/// What is said of the model, in its folder.
+/// File name of the description.
 pub(super) const DESCRIPTION: &str = "engagement.json";
 
-/// Everything but the weights.
+/// The description of a model: everything but its weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngagementDescription {
-    /// What made the vectors of tweets and replies.
+    /// Embedder of tweets and replies.
     pub embedder: EmbedderConfig,
-    /// What those vectors depend on ([`Embedder::identity`]): an embedder with another one makes other vectors.
+    /// Identity of the embedder ([`Embedder::identity`]); another identity means other vectors.
     pub embedder_identity: String,
-    /// Numbers of a vector.
+    /// Length of a vector.
     pub width: usize,
-    /// Sizes of the head's hidden layers.
+    /// Sizes of the hidden layers.
     pub hidden: [usize; 2],
-    /// What its output was trained to be.
+    /// The training objective.
     pub objective: EngagementObjective,
-    /// How good it is; not there before the training has come to its end.
+    /// Measures of the model, once the training has finished.
     #[serde(default)]
     pub report: Option<EngagementReport>,
 }
 
-/// What the head's output is trained to be. The *score* of a reply is `min(reply_likes / max(tweet_likes, 1), 1)`; most are
-/// near 0 and few are large, so that the error of the score itself would be that of a few replies.
+/// The training objective. The *score* of a reply is `min(reply_likes / max(tweet_likes, 1), 1)`.
+/// Most scores are near 0 and few are large, so the error of raw scores would be dominated by a few
+/// replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EngagementObjective {
-    /// `ln(1 + scale · score) / ln(1 + scale)`, by squared error.
+    /// `ln(1 + scale · score) / ln(1 + scale)`, with squared error.
     Log {
-        /// Scores above 1/scale are told apart by their quotients, those below by their differences.
+        /// Scores above 1/scale are compared by quotients, those below by differences.
         #[serde(default = "default_scale")]
         scale: f64,
     },
-    /// The part of the training replies with a lower score, those with the same one counted half, by squared error.
+    /// The fraction of training replies with a lower score, ties counted half, with squared error.
     #[default]
     Rank,
-    /// The better of two replies to one tweet, as `reply_likes + 2 · reply_retweets` says it (Bradley & Terry 1952).
+    /// The better of two replies to a tweet by `reply_likes + 2 · reply_retweets` (Bradley & Terry
+    /// 1952).
     Pairwise {
-        /// How much further apart two logits should be for a preference that is e times as strong.
+        /// Margin between two logits for a preference that is e times as strong.
         #[serde(default = "default_margin")]
         margin: f64,
     },
@@ -60,59 +62,60 @@ fn default_margin() -> f64 {
     0.1
 }
 
-/// What a model says of held-out replies.
+/// Measures on held-out replies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngagementMeasures {
-    /// Mean of what is minimised in training.
+    /// Mean loss of the objective.
     pub eval_loss: f64,
-    /// Pearson's correlation of outputs and targets (ranks, where preferences are trained); 0 where outputs are constant.
+    /// Pearson's correlation of outputs and targets (ranks, for preferences); 0 for constant
+    /// outputs.
     pub pearson: f64,
-    /// The same of outputs and scores, as they are.
+    /// Pearson's correlation of outputs and scores.
     pub pearson_score: f64,
-    /// Spearman's of outputs and scores.
+    /// Spearman's correlation of outputs and scores.
     pub spearman: f64,
-    /// Part of the pairs of neighbours among a tweet's replies, sorted by preference, whose better reply has the higher
-    /// output; without such pairs there is none.
+    /// Fraction of the pairs of neighbours among a tweet's replies, sorted by preference, whose
+    /// better reply has the higher output; `None` without such pairs.
     #[serde(default)]
     pub pair_accuracy: Option<f64>,
-    /// On how many replies.
+    /// Number of replies.
     pub replies: usize,
-    /// To how many tweets.
+    /// Number of tweets.
     pub tweets: usize,
-    /// Pairs of them.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
-/// What a model needs to be a reward, all that is given; with nothing given, what is usual for its objective.
+/// What a model needs to be used as a reward; by default, what is usual for its objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngagementGate {
-    /// `pearson` is above this: that with the targets, which are what the objective makes of the scores.
+    /// Lower bound of `pearson`, the correlation with the targets of the objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_pearson: Option<f64>,
-    /// `pearson_score` is above this: that with the scores themselves, whatever the objective is.
+    /// Lower bound of `pearson_score`, the correlation with the scores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_pearson_score: Option<f64>,
-    /// `spearman` is above this.
+    /// Lower bound of `spearman`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_spearman: Option<f64>,
-    /// `pair_accuracy` is above this.
+    /// Lower bound of `pair_accuracy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_pair_accuracy: Option<f64>,
 }
 
-/// How good a model is on tweets that had no part in its weights, nor in which of them were kept.
+/// Measures on tweets that affected neither the weights nor their selection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngagementReport {
-    /// Whether it may be a reward.
+    /// Whether the model may be used as a reward.
     pub passed: bool,
-    /// What it was held against.
+    /// The gate.
     pub gate: EngagementGate,
-    /// What was found.
+    /// The measures.
     pub test: EngagementMeasures,
-    /// Optimizer steps behind the weights that were kept.
+    /// Optimizer steps of the selected weights.
     pub train_step: u64,
 }
 
@@ -120,7 +123,7 @@ impl EngagementDescription {
     /// Reads the description in `folder`.
     ///
     /// # Errors
-    /// No such folder, or a file in it that is no description.
+    /// Returns an error if there is no such folder or no valid description.
     pub fn load(folder: &Path) -> Result<Self, DataError> {
         if !folder.is_dir() {
             return Err(DataError::Invalid(format!(
@@ -132,7 +135,7 @@ impl EngagementDescription {
         let fault = |message: String| fault(&path, message);
         let text = regular_file::read_to_string(&path).map_err(|error| {
             fault(format!(
-                "it cannot be read: {error}; `grpo train-engagement` writes it beside the weights"
+                "it cannot be read: {error}; `grpo train-engagement` writes it next to the weights"
             ))
         })?;
         let description: Self = serde_json::from_str(&text).map_err(|error| {
@@ -147,7 +150,7 @@ impl EngagementDescription {
     /// Writes the description into `folder`.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub(super) fn write_to(&self, folder: &Path) -> Result<(), DataError> {
         let path = folder.join(DESCRIPTION);
         let json = serde_json::to_string_pretty(self).expect("it is JSON") + "\n";
@@ -155,13 +158,13 @@ impl EngagementDescription {
             .map_err(|error| fault(&path, format!("it cannot be written: {error}")))
     }
 
-    /// Numbers of a vector, or of a hidden layer, at most.
+    /// Largest length of a vector or hidden layer.
     pub const MOST_NUMBERS: usize = 1 << 16;
 
-    /// Looks whether there can be a model of vectors of `width` numbers with these hidden layers.
+    /// Checks whether a model of these sizes is possible.
     ///
     /// # Errors
-    /// In words, what is wrong.
+    /// Returns what is wrong.
     pub fn check_sizes(width: usize, hidden: [usize; 2]) -> Result<(), String> {
         let [first, second] = hidden;
         if ![width, first, second].iter().all(|size| (1..=Self::MOST_NUMBERS).contains(size)) {
@@ -184,26 +187,26 @@ fn fault(path: &Path, message: String) -> DataError {
     DataError::Invalid(format!("{}: {message}", path.display()))
 }
 
-/// Weights of a layer at most: 1 GiB.
+/// Largest number of weights of a layer: 1 GiB.
 const MOST_WEIGHTS: usize = 1 << 28;
 
-/// How many features there are of vectors of `width` numbers.
+/// Returns the number of features for vectors of `width` numbers.
 pub(super) fn feature_count(width: usize) -> usize {
     2 * width
 }
 
-/// What the head reads of the vectors of a tweet and a reply: both, one behind the other. Embedders make vectors of length 1;
-/// they are multiplied by the root of their width, so that features are about 1 in size, which is what the head's first values
-/// are made for.
+/// Returns the features of a tweet and a reply: both vectors, concatenated. Embedders return
+/// vectors of length 1; multiplied by the root of their width, features have a size of about 1, for
+/// which the head's initial values are made.
 fn features_of(tweet: &[f32], reply: &[f32]) -> Vec<f32> {
     let scale = (tweet.len() as f32).sqrt();
     tweet.iter().chain(reply).map(|number| scale * number).collect()
 }
 
-/// What the head reads of each (tweet, reply). A text that comes often, as the tweet of a group does, is embedded once.
+/// Returns the features of each (tweet, reply). A repeated text is embedded once.
 ///
 /// # Errors
-/// A text that no vector can be made of.
+/// Returns an error if a text cannot be embedded.
 pub fn engagement_features(
     embedder: &dyn Embedder,
     pairs: &[(&str, &str)],
@@ -222,8 +225,8 @@ pub fn engagement_features(
 }
 
 impl EngagementGate {
-    /// With what is usual for `objective` where nothing is given: a correlation above ½, or two of three pairs in the right
-    /// order.
+    /// Fills in the usual bounds of `objective` if none is given: a correlation above ½, or two of
+    /// three pairs in the right order.
     pub fn or_default(self, objective: &EngagementObjective) -> Self {
         match (self == Self::default(), objective) {
             (false, _) => self,
@@ -236,13 +239,13 @@ impl EngagementGate {
         }
     }
 
-    /// Whether a model of these measures may be a reward.
+    /// Returns whether a model with these measures passes.
     pub fn passes(&self, measures: &EngagementMeasures) -> bool {
-        // So written that a figure that is not there passes nothing.
+        // Written so that a missing measure fails.
         self.wanted(measures).iter().all(|(_, wanted, found)| found.is_some_and(|it| it > *wanted))
     }
 
-    /// What was found beside what is needed, in words.
+    /// Describes measures and bounds.
     pub fn against(&self, measures: &EngagementMeasures) -> String {
         let parts = self.wanted(measures).into_iter().map(|(name, wanted, found)| {
             let found = found.map_or_else(|| "not known".to_owned(), |found| format!("{found:.3}"));

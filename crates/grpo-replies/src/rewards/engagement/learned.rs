@@ -1,4 +1,4 @@
-//! The reward that an engagement model gives.
+//! The learned reward of an engagement model.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use grpo_rewards::{
 pub(crate) struct LearnedConfig {
     /// Folder of the model, as `grpo train-engagement` writes it.
     model: PathBuf,
-    /// What makes its vectors; where it is left out, the embedder that the model names. It must be the same one, in
-    /// whatever folder.
+    /// Embedder; default: the one that the model names. It must be the same embedder, possibly in
+    /// another folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     embedder: Option<EmbedderConfig>,
-    /// Whether a model that did not pass the gate of its training may be the reward.
+    /// Whether a model that did not pass its gate may be the reward.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     accept_failed_gate: bool,
 }
@@ -43,7 +43,7 @@ impl RewardSpec for LearnedConfig {
     }
 
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
-        // Which embedder it is, stands in the model's folder.
+        // The model's folder names its embedder.
         let named = EngagementDescription::load(&self.model).map_err(of_model)?.embedder;
         let mut files = self.embedder.as_ref().unwrap_or(&named).files()?;
         files.extend(folder_files("engagement_model", &self.model)?);
@@ -51,11 +51,12 @@ impl RewardSpec for LearnedConfig {
     }
 }
 
-/// What an engagement model says of a reply (the completion) to a tweet (the field `tweet` of the prompt's record), 0..1; 0
-/// for a reply of nothing but space, which no past reply was.
+/// Scores a reply (the completion) to a tweet (the field `tweet` of the prompt's record) with an
+/// engagement model, 0..1; 0 for an empty reply.
 ///
-/// The model saw replies that people wrote. Of texts that a policy finds by following it, it may be wrong: a reward beside it
-/// (`hybrid`), a KL penalty and a look at the texts show whether it is.
+/// The model was trained on replies that people wrote and may be wrong about texts that a policy
+/// finds by optimising it. A second reward (`hybrid`), a KL penalty and reading the texts guard
+/// against that.
 #[derive(Clone, Debug)]
 pub struct LearnedReward {
     model: Arc<EngagementModel>,
@@ -65,7 +66,7 @@ const PART: &str = "learned";
 const TWEET: &str = "tweet";
 
 impl LearnedReward {
-    /// What `model` says.
+    /// Creates the reward.
     pub fn new(model: Arc<EngagementModel>) -> Self {
         Self { model }
     }
@@ -73,7 +74,7 @@ impl LearnedReward {
 
 impl Reward for LearnedReward {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
-        // Each place gets its pair, or is settled already.
+        // Each entry is a pair to score or an outcome.
         let pairs: Vec<Result<(&str, &str), Outcome>> = samples
             .iter()
             .map(|sample| {
@@ -110,7 +111,7 @@ impl LearnedReward {
     fn predict(&self, pairs: &[(&str, &str)]) -> Vec<Outcome> {
         match self.model.predict(pairs) {
             Ok(scores) => scores.into_iter().map(scored_or_failed).collect(),
-            // One that cannot be embedded is no reason to leave the others without a score.
+            // A text that cannot be embedded must not prevent the scores of others.
             Err(_) if pairs.len() > 1 => {
                 pairs.iter().flat_map(|pair| self.predict(&[*pair])).collect()
             }
@@ -130,7 +131,7 @@ fn scored_or_failed(value: f64) -> Outcome {
         true => scored(value),
         false => Outcome::Failed {
             reason: format!(
-                "the engagement model says {value}, which is no number between 0 and 1"
+                "the engagement model says {value}, which is not a number between 0 and 1"
             ),
         },
     }

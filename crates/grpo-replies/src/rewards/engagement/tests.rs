@@ -67,11 +67,11 @@ fn refusal(config: &RewardConfig, folder: &Path) -> String {
 
 fn sample(tweet: &str, reply: &str) -> RewardInput {
     let Value::Object(fields) = json!({ "tweet": tweet }) else { unreachable!() };
-    RewardInput { text: reply.to_owned(), fields }
+    RewardInput { text: reply.to_owned(), fields, ..RewardInput::default() }
 }
 
 #[test]
-fn a_reply_gets_what_the_head_says_of_both_vectors() {
+fn a_reply_is_scored_by_the_head() {
     let folder = folder(Some(report(true)));
     let reward = built(folder.path());
     let samples = [
@@ -91,7 +91,7 @@ fn a_reply_gets_what_the_head_says_of_both_vectors() {
         assert_eq!(outcome.total(), Some(expected));
         assert_eq!(outcome.part("learned"), Some(expected));
         assert!((0.0..=1.0).contains(&expected));
-        // One code path: alone it is the same, to the last bit.
+        // One code path: alone it is the same, bit for bit.
         assert_eq!(&reward.score(std::slice::from_ref(sample))[0], outcome);
     }
     assert_ne!(together[0].total(), together[1].total());
@@ -120,7 +120,7 @@ fn an_empty_reply_is_worth_nothing_and_one_without_a_tweet_fails() {
     assert!(outcomes[1].total().unwrap() > 0.0);
     let missing = "the prompt's record has no field 'tweet'";
     assert_eq!(outcomes[2].failure(), Some(missing));
-    let no_text = "the field 'tweet' of the prompt's record is no text";
+    let no_text = "the field 'tweet' of the prompt's record is not a text";
     assert_eq!(outcomes[4].failure(), Some(no_text));
     assert_eq!(reward.check(&samples[2].fields).unwrap_err(), missing);
     assert_eq!(reward.check(&samples[4].fields).unwrap_err(), no_text);
@@ -247,7 +247,7 @@ fn damaged_folders_are_refused_with_a_sentence() {
     );
     check(
         &edit("hidden", json!([8, 5])),
-        "reward.model: FOLDER/head.safetensors: tensor 'layers.1.weight' has shape [8, 4], and the sizes beside it ask for [8, 5]",
+        "reward.model: FOLDER/head.safetensors: tensor 'layers.1.weight' has shape [8, 4], but its configuration asks for [8, 5]",
     );
     check(
         &|folder| std::fs::write(folder.join(WEIGHTS), "no").unwrap(),

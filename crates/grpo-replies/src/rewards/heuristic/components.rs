@@ -1,4 +1,4 @@
-//! The components of the heuristic reward that need nothing but text. Characters are those of Unicode.
+//! Components of the heuristic reward that depend on text only. Characters are Unicode characters.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use grpo_eval::is_all_capitals;
 
 use super::GenericWords;
 
-/// What all components are of a reply that is too short or too long to be measured; None for any other.
+/// Returns the value of all components for a reply that is too short or too long, else `None`.
 pub(super) fn settled(reply: &str) -> Option<f64> {
     match reply.chars().count() {
         0..3 => Some(0.0),
@@ -25,7 +25,7 @@ pub(super) fn length(reply: &str) -> f64 {
     }
 }
 
-/// Of two polarities, −1 to 1.
+/// Computes the component from two polarities, −1 to 1.
 pub(super) fn sentiment(tweet: f64, reply: f64) -> f64 {
     (1.0 - (tweet - reply).abs() / 2.0).max(0.0)
 }
@@ -168,9 +168,9 @@ mod tests {
         close(of("Thanks to you, the train wait"), 0.5);
     }
 
-    /// As found, generic words were looked for inside of words.
+    /// Regression: generic words were looked for inside of words.
     #[test]
-    fn a_generic_word_inside_another_is_none() {
+    fn ignores_a_generic_word_inside_another() {
         close(engagement("You know the thistle", &GenericWords::default()), 1.0);
     }
 

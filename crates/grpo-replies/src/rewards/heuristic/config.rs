@@ -10,26 +10,27 @@ use serde::{Deserialize, Serialize};
 use super::{COMPONENTS, GenericWords, HeuristicReward};
 use grpo_rewards::{EmbedderConfig, Reward, RewardSpec, check_mean_weights};
 
-/// Six measures of a reply to the tweet that the prompt's record has. See [`HeuristicReward`].
+/// Six measures of a reply to the tweet in the prompt's record. See [`HeuristicReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HeuristicConfig {
-    /// Weight of the nearness of the vectors of tweet and reply.
+    /// Weight of the similarity of tweet and reply.
     relevance: f64,
-    /// Weight of a good length.
+    /// Weight of the length.
     length: f64,
-    /// Weight of the nearness of polarities.
+    /// Weight of the similarity of sentiments.
     sentiment: f64,
-    /// Weight of the fraction of the words that differ.
+    /// Weight of the fraction of distinct words.
     diversity: f64,
-    /// Weight of as many marks as usual.
+    /// Weight of the punctuation.
     punctuation: f64,
-    /// Weight of saying something.
+    /// Weight of the engagement.
     engagement: f64,
-    /// What makes the vectors; needed unless `relevance` is 0.
+    /// Embedder; needed unless `relevance` is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     embedder: Option<EmbedderConfig>,
-    /// Words that say nothing in a short reply, instead of [`DEFAULT_GENERIC_WORDS`](super::DEFAULT_GENERIC_WORDS).
+    /// Generic words of short replies, instead of
+    /// [`DEFAULT_GENERIC_WORDS`](super::DEFAULT_GENERIC_WORDS).
     #[serde(skip_serializing_if = "Option::is_none")]
     generic_words: Option<Vec<String>>,
 }
@@ -67,7 +68,7 @@ impl HeuristicConfig {
 }
 
 impl RewardSpec for HeuristicConfig {
-    /// The weights are a mean's, and there is an embedder where relevance has weight.
+    /// Checks that weights sum to 1, and that there is an embedder if relevance has weight.
     fn check(&self) -> Result<(), ConfigFault> {
         let weights = COMPONENTS.into_iter().zip(self.weights());
         check_mean_weights(&weights.collect::<Vec<_>>())?;

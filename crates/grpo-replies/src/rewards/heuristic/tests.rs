@@ -31,6 +31,7 @@ fn sample(tweet: &str, reply: &str) -> RewardInput {
     RewardInput {
         text: reply.to_owned(),
         fields: [("tweet".to_owned(), Value::from(tweet))].into_iter().collect(),
+        ..RewardInput::default()
     }
 }
 
@@ -92,7 +93,7 @@ fn a_reply_by_hand() {
     assert!((outcome.total().unwrap() - expect).abs() < 1e-7, "{outcome:?}");
 }
 
-/// As found, the batch path took the raw cosine, −1 to 1.
+/// Regression: the batch path took the raw cosine, −1 to 1.
 #[test]
 fn relevance_is_between_0_and_1() {
     let relevance = |reply| one(&by_letter(), "a good day", reply).part("relevance").unwrap();
@@ -134,7 +135,7 @@ fn too_short_and_too_long_have_one_value_in_all_components() {
     assert!(total("yes") > 0.3);
 }
 
-/// As found, "no" was in "know", which halved the engagement of short replies.
+/// Regression: "no" was in "know", which halved the engagement of short replies.
 #[test]
 fn a_generic_word_inside_another_takes_nothing() {
     let engagement = |reply| one(&reward(), TWEET, reply).part("engagement").unwrap();
@@ -149,7 +150,10 @@ fn a_tweet_that_is_missing_fails_its_own_completion_only() {
     let outcomes = reward().score(&samples);
     assert!(outcomes[0].total().is_some());
     assert_eq!(outcomes[1].failure(), Some("the prompt's record has no field 'tweet'"));
-    assert_eq!(outcomes[2].failure(), Some("the field 'tweet' of the prompt's record is no text"));
+    assert_eq!(
+        outcomes[2].failure(),
+        Some("the field 'tweet' of the prompt's record is not a text")
+    );
     assert!(reward().check(&samples[0].fields).is_ok());
     assert!(reward().check(&samples[1].fields).is_err());
 }
@@ -197,7 +201,7 @@ fn check(settings: serde_json::Value, expect: Option<&str>) {
     }
 }
 
-/// As found, weights of a configuration were ignored, and other names than those of the class went unseen.
+/// Regression: weights of a configuration were ignored, and other names than those of the class went unseen.
 #[test]
 fn settings_are_checked() {
     let hashed = serde_json::json!({"type": "hashed_ngrams"});
@@ -242,7 +246,7 @@ fn weights_and_words_of_a_configuration_are_used() {
 }
 
 proptest! {
-    /// As found, a reply had another reward alone than in a batch.
+    /// Regression: a reply had another reward alone than in a batch.
     #[test]
     fn a_batch_is_its_replies_one_by_one(
         pairs in prop::collection::vec(("[a-z ]{0,20}", prop_oneof!["[a-zA-Z .,!?🎉]{0,60}", "[a-z ]{480,520}"]), 1..8),

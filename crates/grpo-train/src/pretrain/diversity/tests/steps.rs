@@ -1,9 +1,9 @@
-//! The term in the steps of a training run.
+//! The diversity term in the steps of a training run.
 
 use super::super::super::batch::{Weights, cross_entropy};
 use super::*;
 
-/// The cross-entropy of a batch, with its gradients.
+/// Computes the cross-entropy of a batch and its gradients.
 fn plain_step(
     model: &Transformer,
     batch: &[&Example],
@@ -19,7 +19,7 @@ fn plain_step(
 #[test]
 fn every_second_step_has_the_term() {
     let model = model(2);
-    // Hot, so that no two completions of a prompt need be alike.
+    // A high temperature makes equal completions unlikely.
     let config = config(score_function(0.3, DiversityMeasure::Semantic, [3.0, 1.0]));
     let term = DiversityTerm::ScoreFunction(Box::new(term(&config, &model)));
     let examples = examples();
@@ -42,7 +42,7 @@ fn every_second_step_has_the_term() {
     assert_ne!(gradient, of(6).2);
 }
 
-/// Mean cross-entropy and mean entropy over the targets, one sequence at a time.
+/// Returns mean cross-entropy and mean entropy over the targets, one sequence at a time.
 fn plain_losses(model: &Transformer, examples: &[Example]) -> [f64; 2] {
     let (mut sums, mut count) = ([0.0; 2], 0.0);
     for example in examples {

@@ -1,10 +1,10 @@
-//! Draws that decide on which side of a split an item is.
+//! Random draws that decide which items are held out.
 
 use crate::{CounterRng, Purpose};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// A draw for this content, so that neither the order of the file nor its other items matter.
+/// Returns the draw for a content. It does not depend on the order or the other items of a file.
 pub fn split_draw(seed: u64, content: &[u8]) -> [u32; 4] {
     let hash = Sha256::digest(content);
     let counter = std::array::from_fn(|i| {
@@ -13,8 +13,8 @@ pub fn split_draw(seed: u64, content: &[u8]) -> [u32; 4] {
     CounterRng::new(seed, Purpose::DataSplit).bits(counter)
 }
 
-/// The draw below which items are held out, so that `fraction` of the distinct draws are: the nearest whole number, and at
-/// least one of two or more if any are wanted.
+/// Returns the draw below which items are held out, so that the nearest whole number to `fraction`
+/// of the distinct draws is held out, and at least one of two or more if `fraction` is above 0.
 pub fn split_limit(draws: impl IntoIterator<Item = [u32; 4]>, fraction: f64) -> [u32; 4] {
     let draws: BTreeSet<[u32; 4]> = draws.into_iter().collect();
     let wanted = match draws.len() {

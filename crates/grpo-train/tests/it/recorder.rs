@@ -11,19 +11,19 @@ use grpo_train::{
 
 /// What a run told, without times.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Told<E> {
+pub(crate) struct Recorder<E> {
     pub(crate) steps: Vec<SupervisedStep>,
     pub(crate) validations: Vec<Validation<E>>,
     pub(crate) warnings: Vec<String>,
 }
 
-impl<E> Default for Told<E> {
+impl<E> Default for Recorder<E> {
     fn default() -> Self {
         Self { steps: Vec::new(), validations: Vec::new(), warnings: Vec::new() }
     }
 }
 
-impl<E> Told<E> {
+impl<E> Recorder<E> {
     pub(crate) fn losses(&self) -> Vec<f64> {
         self.steps.iter().map(|step| step.step_train_loss).collect()
     }
@@ -33,7 +33,7 @@ impl<E> Told<E> {
     }
 }
 
-impl<O: Objective> SupervisedObserver<O> for Told<O::Measures> {
+impl<O: Objective> SupervisedObserver<O> for Recorder<O::Measures> {
     fn step(
         &mut self,
         done: &CompletedStep<'_, O::Measures>,
@@ -53,15 +53,15 @@ impl<O: Objective> SupervisedObserver<O> for Told<O::Measures> {
 /// Runs to the end.
 pub(crate) fn run<O: Objective>(
     trainer: Result<SupervisedTrainer<O>, TrainError>,
-) -> (Told<O::Measures>, O::Model, SupervisedEnding) {
-    let (mut told, mut trainer) = (Told::default(), trainer.unwrap());
-    let ending = trainer.run(&mut told).unwrap();
-    (told, trainer.into_model(), ending)
+) -> (Recorder<O::Measures>, O::Model, SupervisedEnding) {
+    let (mut recorder, mut trainer) = (Recorder::default(), trainer.unwrap());
+    let ending = trainer.run(&mut recorder).unwrap();
+    (recorder, trainer.into_model(), ending)
 }
 
 /// Tells `told`, and interrupts the run after a step.
 struct Interrupting<'a, E> {
-    told: &'a mut Told<E>,
+    recorder: &'a mut Recorder<E>,
     after: u64,
     flag: Arc<AtomicBool>,
 }
@@ -73,7 +73,7 @@ impl<O: Objective> SupervisedObserver<O> for Interrupting<'_, O::Measures> {
         trainer: &SupervisedTrainer<O>,
     ) -> Result<(), TrainError> {
         self.flag.store(done.step.train_step == self.after, Ordering::Relaxed);
-        SupervisedObserver::<O>::step(self.told, done, trainer)
+        SupervisedObserver::<O>::step(self.recorder, done, trainer)
     }
 }
 
@@ -88,11 +88,11 @@ pub(crate) fn check_resumed<O: Objective>(
     O::Measures: PartialEq + Debug,
 {
     let (expected, expected_model, expected_ending) = run(Ok(trainer()));
-    let (mut told, mut current) = (Told::default(), trainer());
+    let (mut recorder, mut current) = (Recorder::default(), trainer());
     for &after in after {
         let flag = Arc::new(AtomicBool::new(false));
         current.interrupted_by(Arc::clone(&flag));
-        let mut observer = Interrupting { told: &mut told, after, flag };
+        let mut observer = Interrupting { recorder: &mut recorder, after, flag };
         assert_eq!(current.run(&mut observer).unwrap(), SupervisedEnding::Interrupted);
         assert_eq!(current.steps(), after);
         let SupervisedState { progress, moments } = current.state();
@@ -102,7 +102,7 @@ pub(crate) fn check_resumed<O: Objective>(
         current = trainer();
         current.restore(model, progress, moments.read()).unwrap();
     }
-    let ending = current.run(&mut told).unwrap();
-    assert_eq!((told, ending), (expected, expected_ending));
+    let ending = current.run(&mut recorder).unwrap();
+    assert_eq!((recorder, ending), (expected, expected_ending));
     assert_eq!(weights(current.model()), weights(&expected_model));
 }

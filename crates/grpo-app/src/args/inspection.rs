@@ -1,0 +1,98 @@
+//! Arguments of commands that read a run, and of the self-test.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo explain runs/molecules --step 10
+  grpo explain runs/molecules --step 10 --prompt 3 --sample 7   show its tokens")]
+pub(crate) struct ExplainArguments {
+    /// Run folder of `grpo train`
+    pub(crate) run: PathBuf,
+    /// Step, from 1, as in metrics.jsonl and completions/
+    #[arg(long, value_name = "S", help_heading = "Selection")]
+    pub(crate) step: u32,
+    /// Prompt of the step, from 0, whose completions are shown token by token
+    #[arg(long, value_name = "P", help_heading = "Selection")]
+    pub(crate) prompt: Option<u32>,
+    /// Completion of that prompt, from 0
+    #[arg(long, value_name = "K", requires = "prompt", help_heading = "Selection")]
+    pub(crate) sample: Option<u32>,
+    /// JSON instead of tables
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo replay runs/molecules --step 10 --prompt 3 --sample 7
+  grpo replay runs/molecules --step 10 --batch-size 64   sample the whole step
+  grpo replay runs/molecules --step 80 --no-retrain      use a stored policy only
+
+Run it in the folder where the training was started: paths in a configuration are relative to it.")]
+pub(crate) struct ReplayArguments {
+    /// Run folder of `grpo train`
+    pub(crate) run: PathBuf,
+    /// Step, from 1, as in metrics.jsonl and completions/
+    #[arg(long, value_name = "S", help_heading = "Selection")]
+    pub(crate) step: u32,
+    /// Index of the prompt in the step, from 0, as in completions/step-S.parquet
+    #[arg(long, value_name = "P", default_value_t = 0, help_heading = "Selection")]
+    pub(crate) prompt: u32,
+    /// Index of the completion in its group, from 0, as in completions/step-S.parquet
+    #[arg(long, value_name = "K", default_value_t = 0, help_heading = "Selection")]
+    pub(crate) sample: u32,
+    /// Sample the whole step in batches of N completions [default: this completion alone]
+    #[arg(long, value_name = "N", help_heading = "Sampling")]
+    pub(crate) batch_size: Option<usize>,
+    /// Fail if the run kept no policy of this step, instead of training the steps before again
+    #[arg(long, help_heading = "Sampling")]
+    pub(crate) no_retrain: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo audit runs/molecules
+  grpo audit runs/molecules --json | jq .violations
+
+For a run that trained an adapter, run it in the folder where the training was started: the path of the model is relative to
+it.")]
+pub(crate) struct AuditArguments {
+    /// Run folder of `grpo train`
+    pub(crate) run: PathBuf,
+    /// One JSON object instead of a table
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo report runs/molecules                                write runs/molecules/report.html
+  grpo report runs/molecules runs/logp3 -o compared.html    compare two runs")]
+pub(crate) struct ReportArguments {
+    /// Run folders of `grpo train`, finished or not
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// HTML file to write [default: report.html in the folder of a single run]
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo selftest
+  grpo selftest --golden my-golden-values --json")]
+pub(crate) struct SelftestArguments {
+    /// Folder with advantages.json or losses.json, which replace the built-in values, or with model folders that contain an
+    /// expected.json
+    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    pub(crate) golden: Option<PathBuf>,
+    /// Device to verify, one of those built in [default: the training device]
+    #[arg(long, value_name = "NAME", help_heading = "Device")]
+    pub(crate) device: Option<String>,
+    /// One JSON object instead of a table
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,199 @@
+//! Arguments of commands that use, score or make models.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use grpo_model::{StoredAs, WeightPrecision};
+
+/// Options of `grpo sample` that all tasks share.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo sample --model runs/molecules/model -n 1000 --distinct -o molecules.smi
+  grpo sample --model models/Qwen3-0.6B --prompt \"What is 2 + 3?\" --chat --thinking false
+
+Molecules are written one SMILES per line, completions of prompts as JSON lines.")]
+pub struct SampleArguments {
+    /// Model folder: `model` in a run folder, a bundled one, or one from the Hugging Face hub
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        default_value = "data/molecules/prior",
+        help_heading = "Input"
+    )]
+    pub model: PathBuf,
+    /// Adapter folder (PEFT format), such as `adapter` in a run folder
+    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    pub adapter: Option<PathBuf>,
+    /// Text to continue; repeatable [default: start from the beginning-of-sequence token]
+    #[arg(long, value_name = "TEXT", help_heading = "Input")]
+    pub prompt: Vec<String>,
+    /// File of prompts (JSON lines or Parquet) with `prompt` (text, ids or messages) or `prompt_ids`
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt", help_heading = "Input")]
+    pub prompts: Option<PathBuf>,
+    /// Treat each --prompt as a user message in the model's chat template
+    #[arg(long, requires = "prompt", help_heading = "Input")]
+    pub chat: bool,
+    /// Value of the chat template's switch for thinking before the answer
+    #[arg(long, value_name = "BOOL", help_heading = "Input")]
+    pub thinking: Option<bool>,
+    /// Number of molecules, or of completions per prompt [default: 1000 molecules, or 1 completion]
+    #[arg(short = 'n', long = "number", value_name = "N", help_heading = "Sampling")]
+    pub number: Option<u32>,
+    /// Seed of the random numbers
+    #[arg(long, default_value_t = 42, help_heading = "Sampling")]
+    pub seed: u64,
+    /// Divisor of the logits: below 1 for more likely samples, above 1 for more varied ones
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, help_heading = "Sampling")]
+    pub temperature: f32,
+    /// Sample from the K most probable tokens only
+    #[arg(long, value_name = "K", help_heading = "Sampling")]
+    pub top_k: Option<usize>,
+    /// Sample from the smallest set of most probable tokens with total probability P
+    #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub top_p: Option<f32>,
+    /// Sample from tokens with at least this fraction of the highest probability
+    #[arg(long, value_name = "FRACTION", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub min_p: Option<f32>,
+    /// Penalty for tokens that the sample already contains: above 1 for fewer of them, below 1 for more
+    #[arg(long, value_name = "PENALTY", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub repetition_penalty: Option<f32>,
+    /// Maximum length in tokens, end token included [default: the model's context length; at most 256 for completions of
+    /// prompts]
+    #[arg(long, value_name = "N", help_heading = "Sampling")]
+    pub max_new_tokens: Option<usize>,
+    /// Text that ends a completion and stays part of it; repeatable
+    #[arg(long, value_name = "TEXT", help_heading = "Sampling")]
+    pub stop: Vec<String>,
+    /// Precision of the weight matrices in memory: f32, bf16, q8 or q4 (coarse)
+    #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision, help_heading = MEMORY)]
+    pub weights: WeightPrecision,
+    /// Number of samples drawn at the same time
+    #[arg(long, value_name = "N", default_value_t = 256, help_heading = MEMORY)]
+    pub batch_size: usize,
+    /// File to write, compressed if the name ends in .gz [default: standard output]
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+    /// Replace an existing output file
+    #[arg(long, requires = "output", help_heading = "Output")]
+    pub force: bool,
+}
+
+/// The heading of options that decide memory and speed.
+const MEMORY: &str = "Memory and speed";
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo logprob --model models/Qwen3-0.6B --input examples.jsonl -o scores.jsonl
+  grpo logprob --model data/molecules/prior --input molecules.jsonl --full distributions.parquet")]
+pub(crate) struct LogprobArguments {
+    /// Model folder
+    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    pub(crate) model: PathBuf,
+    /// Adapter folder (PEFT format)
+    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    pub(crate) adapter: Option<PathBuf>,
+    /// File of completions (JSON lines or Parquet) with `prompt` and `completion` (text or ids), or `prompt_ids` and
+    /// `completion_ids`; ids need no tokenizer
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
+    pub(crate) input: PathBuf,
+    /// Value of the chat template's switch for thinking before the answer
+    #[arg(long, value_name = "BOOL", help_heading = "Input")]
+    pub(crate) thinking: Option<bool>,
+    /// Divisor of the logits
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, help_heading = "Scoring")]
+    pub(crate) temperature: f32,
+    /// Precision of the weight matrices in memory: f32, bf16, q8 or q4 (coarse)
+    #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision, help_heading = MEMORY)]
+    pub(crate) weights: WeightPrecision,
+    /// Number of completions scored at the same time
+    #[arg(long, value_name = "N", default_value_t = 16, help_heading = MEMORY)]
+    pub(crate) batch_size: usize,
+    /// File to write, compressed if the name ends in .gz [default: standard output]
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) output: Option<PathBuf>,
+    /// Parquet file for the log-probabilities of the whole vocabulary at each position
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) full: Option<PathBuf>,
+    /// Replace existing output files
+    #[arg(long, help_heading = "Output")]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine
+  grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine --dtype bf16")]
+pub(crate) struct MergeArguments {
+    /// Model folder that the adapter was trained on
+    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    pub(crate) model: PathBuf,
+    /// Adapter folder (PEFT format)
+    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    pub(crate) adapter: PathBuf,
+    /// Model folder to create; it must not exist
+    #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
+    pub(crate) output: PathBuf,
+    /// Number format of the weights: f32, or bf16 for half the size
+    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = stored_as, help_heading = "Output")]
+    pub(crate) dtype: StoredAs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo init my-model/config.json -o models/random
+  grpo init models/Qwen3-0.6B/config.json -o models/random --seed 7 --dtype bf16
+
+A tokenizer next to the config.json is copied.")]
+pub(crate) struct InitArguments {
+    /// The config.json of a supported model family
+    pub(crate) config: PathBuf,
+    /// Model folder to create; it must not exist
+    #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
+    pub(crate) output: PathBuf,
+    /// Seed of the weights
+    #[arg(long, default_value_t = 42, help_heading = "Output")]
+    pub(crate) seed: u64,
+    /// Number format of the weights: f32, or bf16 for half the size
+    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = stored_as, help_heading = "Output")]
+    pub(crate) dtype: StoredAs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo train-tokenizer --input texts.jsonl --vocabulary 4096 -o my-model
+  grpo train-tokenizer --input replies.jsonl --key tweet --key reply --vocabulary 4096 -o my-model")]
+pub(crate) struct TokenizerArguments {
+    /// Texts (JSON lines)
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
+    pub(crate) input: PathBuf,
+    /// Key of each record that holds a text; repeatable
+    #[arg(long = "key", value_name = "KEY", default_value = "text", help_heading = "Input")]
+    pub(crate) keys: Vec<String>,
+    /// Text that counts once per record, such as the instruction in front of it; repeatable
+    #[arg(long = "with", value_name = "TEXT", help_heading = "Input")]
+    pub(crate) with: Vec<String>,
+    /// Size of the vocabulary, including the 256 bytes and 3 special tokens
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub(crate) vocabulary: usize,
+    /// Folder for tokenizer.json and tokenizer_config.json, which must not exist there
+    #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
+    pub(crate) output: PathBuf,
+}
+
+fn precision(text: &str) -> Result<WeightPrecision, String> {
+    match text {
+        "f32" => Ok(WeightPrecision::F32),
+        "bf16" => Ok(WeightPrecision::Bf16),
+        "q8" => Ok(WeightPrecision::Q8),
+        "q4" => Ok(WeightPrecision::Q4),
+        _ => Err("expected f32, bf16, q8 or q4".to_owned()),
+    }
+}
+
+fn stored_as(text: &str) -> Result<StoredAs, String> {
+    match text {
+        "f32" => Ok(StoredAs::F32),
+        "bf16" => Ok(StoredAs::Bf16),
+        _ => Err("expected f32 or bf16".to_owned()),
+    }
+}

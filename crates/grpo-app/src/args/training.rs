@@ -1,0 +1,98 @@
+//! Arguments of commands that train.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo train configs/molecules/grpo.toml                        train the bundled molecule model
+  grpo train my.toml --set train.steps=50 --run runs/short      change a setting and the run folder
+  grpo train my.toml --set train.steps=50 --check               only check the configuration
+  grpo train --resume runs/short                                resume from the newest checkpoint")]
+pub(crate) struct TrainArguments {
+    #[command(flatten)]
+    pub(crate) run: RunArguments,
+    /// With --resume: repeat at least the last step, and stop if its numbers or weights differ from the recorded ones
+    #[arg(long, help_heading = "Run")]
+    pub(crate) verify: bool,
+    /// Plain progress lines instead of the live screen
+    #[arg(long, help_heading = "Display")]
+    pub(crate) plain: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo trial configs/molecules/grpo.toml        write to runs/molecules-trial
+  grpo trial my.toml --steps 40 --set optimizer.learning_rate=1e-5
+  grpo trial --resume runs/my-trial             resume, or show the verdict again
+
+A trial is a run: `grpo report`, `grpo audit` and `grpo explain` read it.")]
+pub(crate) struct TrialArguments {
+    /// Configuration file (TOML) of the long run
+    #[arg(required_unless_present = "resume")]
+    pub(crate) config: Option<PathBuf>,
+    /// Value for a key of the configuration or of the trial, e.g. --set train.group_size=8; repeatable
+    #[arg(
+        long,
+        value_name = "KEY=VALUE",
+        conflicts_with = "resume",
+        help_heading = "Configuration"
+    )]
+    pub(crate) set: Vec<String>,
+    /// Number of steps, at least 10; stages and intervals scale with it [default: 100]
+    #[arg(long, value_name = "N", conflicts_with = "resume", help_heading = "Configuration")]
+    pub(crate) steps: Option<u32>,
+    /// Run folder [default: key `run` of the configuration, plus -trial]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume", help_heading = "Run")]
+    pub(crate) run: Option<PathBuf>,
+    /// Rename an existing run folder and start from scratch; nothing is deleted
+    #[arg(long, conflicts_with = "resume", help_heading = "Run")]
+    pub(crate) force: bool,
+    /// Run folder of a trial to resume from its newest complete checkpoint
+    #[arg(long, value_name = "RUN", conflicts_with = "config", help_heading = "Run")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Skip the resume check, which repeats the last quarter of the steps
+    #[arg(long, help_heading = "Run")]
+    pub(crate) no_resume_check: bool,
+    /// Plain progress lines instead of the live screen
+    #[arg(long, help_heading = "Display")]
+    pub(crate) plain: bool,
+}
+
+/// A configuration file, and what to change in it.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Configuration file (TOML); docs/configuration.md explains every key
+    #[arg(required_unless_present = "resume")]
+    pub config: Option<PathBuf>,
+    /// Value for a key of the configuration, e.g. --set train.steps=50; repeatable
+    #[arg(
+        long,
+        value_name = "KEY=VALUE",
+        conflicts_with = "resume",
+        help_heading = "Configuration"
+    )]
+    pub set: Vec<String>,
+    /// Check keys and values, then exit; nothing else is read or written
+    #[arg(long, conflicts_with = "resume", help_heading = "Configuration")]
+    pub check: bool,
+    /// Run folder [default: key `run` of the configuration]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume", help_heading = "Run")]
+    pub run: Option<PathBuf>,
+    /// Rename an existing run folder and start from scratch; nothing is deleted
+    #[arg(long, conflicts_with = "resume", help_heading = "Run")]
+    pub force: bool,
+    /// Run folder to resume from its newest complete checkpoint
+    #[arg(long, value_name = "RUN", conflicts_with = "config", help_heading = "Run")]
+    pub resume: Option<PathBuf>,
+}
+
+impl RunArguments {
+    /// Returns the configuration file, which clap asks for unless a run is resumed.
+    pub fn configuration(&self) -> anyhow::Result<&Path> {
+        let missing = "missing argument CONFIG (for example configs/molecules/grpo.toml)";
+        self.config.as_deref().context(missing)
+    }
+}

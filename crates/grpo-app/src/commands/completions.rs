@@ -1,0 +1,16 @@
+//! `grpo completions`: a completion script for a shell.
+
+use std::io::Write;
+
+use anyhow::Context;
+
+use crate::args::{self, CompletionsArguments};
+use crate::task::Tasks;
+
+pub(crate) fn run(arguments: &CompletionsArguments, tasks: &Tasks) -> anyhow::Result<()> {
+    let (mut program, _) = args::program(tasks);
+    let name = program.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut program, name, &mut script);
+    std::io::stdout().write_all(&script).context("cannot write to standard output")
+}

@@ -1,0 +1,56 @@
+//! `grpo train --resume` of a run that has nothing left to do.
+
+use std::path::Path;
+
+use grpo_run::{EventKind, Newest, RunFolder, verify};
+
+use crate::evidence::violations_of_files;
+use crate::output::say;
+use crate::run_files::reopen;
+use crate::task::Tasks;
+use crate::train_file::TrainFile;
+
+/// Whether the run has done all steps and its model and last checkpoint are intact. It says so then, and how to train longer.
+///
+/// # Errors
+/// The run cannot be resumed, for example because a file that it was made from has changed.
+pub(super) fn is_finished(run: &Path, tasks: &Tasks) -> anyhow::Result<bool> {
+    let file = match RunFolder::open(run).map(|folder| TrainFile::of_run(&folder, tasks)) {
+        Ok(Ok(loaded)) => loaded.value,
+        // Resuming says what is wrong.
+        _ => return Ok(false),
+    };
+    let kind = if file.adapter.is_some() || file.lora.is_some() { "adapter" } else { "model" };
+    let steps = u64::from(file.train.steps);
+    if !has_all(run, kind, steps).unwrap_or(false) {
+        return Ok(false);
+    }
+    let _locked = reopen(run, |_| Ok(()))?;
+    for violation in violations_of_files(run, tasks) {
+        say(format_args!("audit        {violation}"));
+    }
+    let run = run.display();
+    say(format_args!(
+        "finished     {run}: all {steps} steps are done (`grpo report {run}` shows them)"
+    ));
+    // An adapter that exists takes the place of a section [lora].
+    let start = match file.lora {
+        Some(_) => format!("new configuration with adapter = \"{run}/adapter\" in place of [lora]"),
+        None => {
+            format!("grpo train {run}/config.toml --set {kind}={run}/{kind} --run {run}-longer")
+        }
+    };
+    say(format_args!("train longer {start}"));
+    Ok(true)
+}
+
+fn has_all(run: &Path, kind: &str, steps: u64) -> anyhow::Result<bool> {
+    let folder = RunFolder::open(run)?;
+    let events = folder.read_events()?;
+    if !matches!(events.last().map(|event| &event.what), Some(EventKind::Finished {})) {
+        return Ok(false);
+    }
+    verify(&run.join(kind))?;
+    let Newest { whole, damaged } = Newest::of(folder.checkpoints()?);
+    Ok(damaged.is_empty() && whole.is_some_and(|(step, _)| step == steps))
+}

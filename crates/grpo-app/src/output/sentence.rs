@@ -1,0 +1,65 @@
+//! Errors as sentences.
+
+/// Formats an error and its causes as one sentence, without repetitions.
+pub fn sentence(error: &anyhow::Error) -> String {
+    let mut sentence = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if sentence.is_empty() {
+            sentence = cause;
+        } else if !sentence.contains(&cause) {
+            sentence.push_str(": ");
+            sentence.push_str(&cause);
+        }
+    }
+    // Line ends come from values in files and arguments.
+    let sentence = sentence.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    without_os_codes(&sentence)
+}
+
+/// Messages of operating systems and their replacements.
+const OS_FAULTS: [(&str, &str); 6] = [
+    ("No such file or directory", "no such file or folder"),
+    ("Is a directory", "it is a folder"),
+    ("Not a directory", "a part of the path is not a folder"),
+    ("Permission denied", "permission denied"),
+    ("No space left on device", "no space left on the disk"),
+    ("File too large", "the file is too large"),
+];
+
+/// Replaces `Is a directory (os error 21)` and the like.
+fn without_os_codes(text: &str) -> String {
+    const CODE: &str = " (os error ";
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, (_, after))) =
+        rest.split_once(CODE).and_then(|(before, after)| Some((before, after.split_once(')')?)))
+    {
+        let known = OS_FAULTS
+            .iter()
+            .find_map(|(fault, ours)| before.strip_suffix(fault).map(|start| (start, *ours)));
+        let (start, fault) = known.unwrap_or((before, ""));
+        plain.push_str(start);
+        plain.push_str(fault);
+        rest = after;
+    }
+    plain + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_the_operating_system_are_left_out() {
+        let check = |text: &str, expect: &str| assert_eq!(without_os_codes(text), expect);
+        check(
+            "cannot read `a`: No such file or directory (os error 2); check that it is there",
+            "cannot read `a`: no such file or folder; check that it is there",
+        );
+        check(
+            "a: Is a directory (os error 21): b: Strange (os error 99)",
+            "a: it is a folder: b: Strange",
+        );
+        check("nothing (os error", "nothing (os error");
+    }
+}

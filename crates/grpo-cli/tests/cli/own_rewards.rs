@@ -1,0 +1,144 @@
+//! Rewards that users bring, in whole runs. They need `python3` in PATH.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use grpo_run::CompletionRecord;
+
+use crate::resume::{kill_and_resume, result};
+use crate::support::{Place, train_toml};
+use crate::training_texts;
+
+/// A function of the completion that writes the id of its process next to it.
+const REWARD: &str = "
+import os
+open(os.path.join(os.path.dirname(__file__), 'pids'), 'a').write(f'{os.getpid()}\\n')
+
+def reward(completion):
+    print('scoring', completion)
+    return completion.count('C') - 0.1 * len(completion)
+";
+
+const PYTHON: &str = "type = \"python\"\nfile = \"my_reward.py\"\n";
+
+/// A place with a training of molecules with this section `[reward]`.
+fn place(reward: &str) -> Place {
+    let place = Place::new();
+    let molecule = "type = \"molecule\"\nqed = 0.7\nsa = 0.3\n";
+    let configuration = train_toml().replace(molecule, reward);
+    assert!(configuration.contains(reward));
+    place.write("train.toml", configuration);
+    place.write("my_reward.py", REWARD);
+    place
+}
+
+/// No process of a reward lives still.
+#[track_caller]
+fn assert_no_process(place: &Place) {
+    let end = Instant::now() + Duration::from_secs(20);
+    let is_alive = |pid: &str| {
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        state
+            .rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.starts_with(' ') && !rest.starts_with(" Z"))
+    };
+    while place.read("pids").lines().any(is_alive) {
+        assert!(Instant::now() < end, "a process lives still: {}", place.read("pids"));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn total(record: &CompletionRecord) -> f64 {
+    record.text.matches('C').count() as f64 - 0.1 * record.text.len() as f64
+}
+
+#[test]
+fn a_python_reward_gives_the_same_run_twice_also_after_kills() {
+    let place = place(PYTHON);
+    let begun = Instant::now();
+    place.succeed(&["train", "train.toml", "--run", "whole"]);
+    let whole = begun.elapsed();
+    let records = place.completions("whole");
+    assert_eq!(records.len(), 24);
+    for record in &records {
+        assert!((record.reward.unwrap() - total(record)).abs() < 1e-12, "{record:?}");
+    }
+    assert!(place.read("whole/reward.log").contains("scoring "), "what it prints is kept");
+    place.succeed(&["train", "train.toml", "--run", "again"]);
+    let expected = result(&place.path("whole"));
+    assert!(result(&place.path("again")) == expected, "the same seed gives the same run");
+    kill_and_resume(&place, "train", 3, 11, whole, &expected);
+    assert_no_process(&place);
+    let replay = ["replay", "whole", "--step", "2", "--prompt", "0", "--sample", "1"];
+    let replayed = place.succeed(&replay).stdout;
+    assert!(replayed.contains("computed again: equal"), "{replayed}");
+    place.write("my_reward.py", REWARD.replace("0.1", "0.2"));
+    let changed = place.run(&replay);
+    assert!(changed.stderr.contains("is not what the run was made from"), "{}", changed.stderr);
+}
+
+#[test]
+fn a_reward_that_is_not_deterministic_is_not_checked() {
+    let place = place(&format!("{PYTHON}deterministic = false\n"));
+    place.write("my_reward.py", "import random\ndef reward(completion): return random.random()");
+    place.succeed(&["train", "train.toml", "--set", "eval.samples=0"]);
+    place.succeed(&["audit", "run"]);
+    let replay = ["replay", "run", "--step", "1", "--prompt", "0", "--sample", "1"];
+    let replayed = place.succeed(&replay).stdout;
+    let expected = "not checked: the reward is not deterministic (reward.deterministic = false)";
+    assert!(replayed.contains(expected), "{replayed}");
+}
+
+#[test]
+fn they_are_parts_of_other_rewards_and_of_texts() {
+    let composite = "type = \"composite\"\nparts = [\n    { name = \"chemistry\", weight = 0.5, reward = { type = \"molecule\", qed = 1.0 } },\n    { name = \"mine\", weight = 0.5, reward = { type = \"python\", file = \"my_reward.py\" } },\n]\n";
+    let molecules = place(composite);
+    molecules.succeed(&["train", "train.toml", "--set", "eval.samples=0"]);
+    for record in molecules.completions("run") {
+        assert!((record.parts["mine"] - total(&record)).abs() < 1e-12, "{record:?}");
+        assert!(record.parts.contains_key("valid"));
+    }
+    let texts = training_texts::place("llama");
+    let code = "import json, sys\nfor line in sys.stdin:\n    r = json.loads(line)\n    assert all(i['row']['answer'] in (4, '7') for i in r['items'])\n    print(json.dumps({'id': r['id'], 'rewards': [len(i['completion_ids']) - i['sample'] for i in r['items']], 'components': {'group': [i['group'] for i in r['items']]}}), flush=True)\n";
+    texts.write("score.py", code);
+    let reward =
+        "reward={type=\"command\",command=[\"python3\",\"score.py\"],components=[\"group\"]}";
+    texts.succeed(&["train", "train.toml", "--set", reward]);
+    let records = texts.completions("run");
+    assert!(records.iter().all(|record| record.parts["group"] == f64::from(record.prompt)));
+    assert!(records.iter().all(|record| {
+        record.reward == Some(f64::from(record.actions) - f64::from(record.sample))
+    }));
+}
+
+#[test]
+fn mistakes_are_found_before_the_run_begins() {
+    let place = place(PYTHON);
+    for (set, expected) in [
+        ("reward.function=score", "my_reward.py has no function 'score'; its functions: reward"),
+        ("reward.interpreter=python9", "there is no program `python9` in PATH"),
+        ("reward.file=other.py", "there is no file other.py"),
+        ("reward.on_failure=ignore", "expected one of `fail`, `abstain`, `stop`"),
+    ] {
+        let ended = place.run(&["train", "train.toml", "--set", set]);
+        assert_eq!(ended.code, Some(1), "{set}");
+        assert!(ended.stderr.contains(expected), "{set}: {}", ended.stderr);
+        assert!(!place.path("run").exists());
+    }
+}
+
+#[test]
+fn what_a_failure_does_in_a_run() {
+    let code = "def reward(completion): raise ValueError('no score')";
+    for (on_failure, code_of_exit) in [("fail", 1), ("abstain", 0), ("stop", 1)] {
+        let place = place(&format!("{PYTHON}on_failure = \"{on_failure}\"\n"));
+        place.write("my_reward.py", code);
+        let ended = place.run(&["train", "train.toml", "--set", "eval.samples=0"]);
+        assert_eq!(ended.code, Some(code_of_exit), "{on_failure}: {}", ended.stderr);
+        let says_why = ended.stderr.contains("ValueError: no score");
+        assert_eq!(says_why, code_of_exit == 1, "{on_failure}: {}", ended.stderr);
+        assert!(place.read("run/reward.log").contains("ValueError: no score"), "{on_failure}");
+    }
+}

@@ -1,0 +1,58 @@
+//! `grpo train --resume RUN --verify`.
+
+use serde_json::Value;
+
+use crate::resume::place;
+
+#[test]
+fn a_run_is_verified() {
+    let place = place(4);
+    place.succeed(&["train", "train.toml"]);
+    let ended = place.succeed(&["train", "--resume", "run", "--verify"]);
+    assert!(ended.stdout.contains("verified     step 4 is what it was\n"), "{}", ended.stdout);
+
+    let path = "run/metrics.jsonl";
+    let text = place.read(path);
+    let (before, last) = text.trim_end().rsplit_once('\n').unwrap();
+    let last = last.replace("\"reward_std\":0.", "\"reward_std\":1.");
+    place.write(path, format!("{before}\n{last}\n"));
+    let ended = place.run(&["train", "--resume", "run", "--verify"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains("step 4 is not what it was: `reward_std` was 1."),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn verifying_leaves_a_run_as_it_is() {
+    let place = place(4);
+    place.succeed(&["train", "train.toml"]);
+    let path = "run/ledger.jsonl";
+    let text = place.read(path);
+    let (before, last) = text.trim_end().rsplit_once('\n').unwrap();
+    let mut last: Value = serde_json::from_str(last).unwrap();
+    last["updates"][1]["weights"] = "0".repeat(64).into();
+    place.write(path, format!("{before}\n{last}\n"));
+    let files = place.files();
+    let ended = place.run(&["train", "--resume", "run", "--verify"]);
+    assert!(
+        ended.stderr.contains(
+            "step 4 is not what it was: its numbers are, and the hashes of its weights or completions in ledger.jsonl are others"
+        ),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(place.files(), files);
+
+    place.write(path, format!("{before}\n"));
+    let ended = place.run(&["train", "--resume", "run", "--verify"]);
+    assert!(
+        ended
+            .stderr
+            .contains("step 4 cannot be verified: metrics.jsonl or ledger.jsonl has no line of it"),
+        "{}",
+        ended.stderr
+    );
+}

@@ -1,0 +1,110 @@
+//! JSON files by other programs.
+
+use crate::config_fault::without_rust_types;
+use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Parses a JSON file.
+///
+/// # Errors
+/// The text is not JSON, not a `T`, or has an object with the same key twice, where serde_json would take one of the two.
+pub fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let UniqueKeys = serde_json::from_str(text).map_err(|error| json_reason(&error))?;
+    serde_json::from_str(text).map_err(|error| json_reason(&error))
+}
+
+/// Returns why a text is not the JSON that it should be, without names of Rust types.
+pub fn json_reason(error: &serde_json::Error) -> String {
+    match (error.is_eof(), error.line(), error.column()) {
+        (true, 1, 0) => "it is empty".to_owned(),
+        (true, line, column) => format!("it ends too early, at line {line} column {column}"),
+        _ => without_rust_types(&error.to_string()),
+    }
+}
+
+/// Any JSON value whose objects have each key once.
+struct UniqueKeys;
+
+impl<'de> Deserialize<'de> for UniqueKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue)
+    }
+}
+
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = UniqueKeys;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<UniqueKeys, A::Error> {
+        let mut keys = BTreeSet::new();
+        while let Some((key, UniqueKeys)) = entries.next_entry::<String, UniqueKeys>()? {
+            if let Some(key) = keys.replace(key) {
+                return Err(A::Error::custom(format_args!("the key `{key}` is there twice")));
+            }
+        }
+        Ok(UniqueKeys)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<UniqueKeys, A::Error> {
+        while let Some(UniqueKeys) = items.next_element()? {}
+        Ok(UniqueKeys)
+    }
+
+    fn visit_unit<E>(self) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<UniqueKeys, E> {
+        Ok(UniqueKeys)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_json;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn reasons_name_what_is_wrong_without_rust_types() {
+        for (text, reason) in [
+            ("", "it is empty"),
+            ("{\"a\": 1", "it ends too early, at line 1 column 7"),
+            (
+                "{\"a\": -1}",
+                "invalid value: integer `-1`, expected a whole number, 0 or more at line 1 column 8",
+            ),
+            ("{\"a\": 1, \"b\": 2, \"a\": 3}", "the key `a` is there twice at line 1 column 24"),
+        ] {
+            let parsed = parse_json::<BTreeMap<String, usize>>(text);
+            assert_eq!(parsed.unwrap_err(), reason, "{text}");
+        }
+        let nested = "{\"a\": [null, true, -1, 1, 1.5, \"x\", {\"b\": 1, \"b\": 2}]}";
+        let error = parse_json::<serde_json::Value>(nested).unwrap_err();
+        assert!(error.starts_with("the key `b` is there twice"), "{error}");
+        let parsed = parse_json::<BTreeMap<String, usize>>("{\"a\": 1, \"b\": 2}").unwrap();
+        assert_eq!(parsed.len(), 2);
+    }
+}

@@ -1,0 +1,24 @@
+//! Rewards that users bring: a program, a Python file or an HTTP server, all with one [message](protocol).
+
+mod cache;
+mod carrier;
+mod command;
+mod http;
+mod output;
+#[cfg(unix)]
+mod process;
+#[cfg(not(unix))]
+#[path = "external/no_process.rs"]
+mod process;
+mod protocol;
+mod python;
+mod reward;
+mod section;
+mod settings;
+#[cfg(all(test, unix))]
+mod tests;
+
+pub(crate) use self::command::CommandConfig;
+pub(crate) use self::http::HttpConfig;
+pub(crate) use self::python::PythonConfig;
+pub(crate) use self::section::External;

@@ -1,0 +1,120 @@
+//! A program that scores completions.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use grpo_data::ConfigFault;
+use serde::{Deserialize, Serialize};
+
+use super::carrier::{Carrier, Connection, Fault};
+use super::output::Output;
+use super::process::{self, Answers};
+use super::protocol::{Format, Shape};
+use super::section::{BuildCarrier, CarrierConfig};
+
+/// Keys of a reward of type `command`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CommandConfig {
+    /// The program and its arguments.
+    command: Vec<String>,
+    /// What it reads and writes.
+    #[serde(default)]
+    format: FormatName,
+    /// The list of a REINVENT payload that is the reward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    property: Option<String>,
+    /// Names of the components of its replies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    components: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FormatName {
+    #[default]
+    Json,
+    Reinvent,
+}
+
+impl CarrierConfig for CommandConfig {
+    fn check(&self) -> Result<(), ConfigFault> {
+        if self.command.first().is_none_or(String::is_empty) {
+            return ConfigFault::refuse(
+                "reward.command is empty; expected a program and its arguments, such as [\"python3\", \"score.py\"]",
+            );
+        }
+        match self.format == FormatName::Json && self.property.is_some() {
+            true => ConfigFault::refuse(
+                "reward.property has no effect without format = \"reinvent\"; remove it",
+            ),
+            false => Ok(()),
+        }
+    }
+
+    /// The program, if it is named by a path, and arguments that are files.
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        let (program, arguments) = self.command.split_first().expect("a command is checked");
+        let program = program.contains('/').then_some(program);
+        let paths = program.into_iter().chain(arguments).map(PathBuf::from);
+        Ok(paths.filter(|path| path.is_file()).map(|path| ("command", path)).collect())
+    }
+}
+
+impl BuildCarrier for CommandConfig {
+    fn format(&self) -> Format {
+        let property = self.property.clone();
+        match self.format {
+            FormatName::Json => Format::Json,
+            FormatName::Reinvent => {
+                Format::Reinvent { property: property.unwrap_or_else(|| "predictions".to_owned()) }
+            }
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { components: self.components.clone(), weights: None }
+    }
+
+    fn carrier(&self) -> Result<Box<dyn Carrier>, ConfigFault> {
+        check_program("command", &self.command[0])?;
+        let answers = match self.format {
+            FormatName::Json => Answers::ByLine,
+            FormatName::Reinvent => Answers::AtItsEnd,
+        };
+        let name = format!("the reward program `{}`", self.command.join(" "));
+        Ok(Box::new(Program { command: self.command.clone(), name, answers }))
+    }
+}
+
+/// Starts a program.
+pub(super) struct Program {
+    pub(super) command: Vec<String>,
+    /// What messages call it.
+    pub(super) name: String,
+    pub(super) answers: Answers,
+}
+
+impl Carrier for Program {
+    fn connect(&self, output: &Arc<Output>) -> Result<Box<dyn Connection>, Fault> {
+        process::start(&self.command, &self.name, self.answers, output)
+    }
+}
+
+/// Refuses a program that is neither a file nor in `PATH`.
+pub(super) fn check_program(key: &str, program: &str) -> Result<(), ConfigFault> {
+    let is_there = match program.contains('/') {
+        true => Path::new(program).is_file(),
+        false => {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+        }
+    };
+    let place = if program.contains('/') { "here" } else { "in PATH" };
+    match is_there {
+        true => Ok(()),
+        false => ConfigFault::refuse(format!(
+            "reward.{key}: there is no program `{program}` {place}; install it, or name it by its path"
+        )),
+    }
+}

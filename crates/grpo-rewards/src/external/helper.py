@@ -1,0 +1,165 @@
+"""Runs reward functions of a Python file for grpo: a JSON request per line in, a JSON reply per line out.
+
+Needs Python 3.8 and nothing but its standard library. `python3 -c HELPER FILE FUNCTION...`
+"""
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import traceback
+import types
+
+
+def load(file, names):
+    """Returns the functions of a file; raises LookupError with a sentence."""
+    file = os.path.abspath(file)
+    sys.path[0] = os.path.dirname(file)
+    stem = os.path.splitext(os.path.basename(file))[0]
+    spec = importlib.util.spec_from_file_location(stem, file)
+    if spec is None:
+        raise LookupError(f"{file} is not a Python file; its name must end with .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[stem] = module
+    try:
+        # Without a cache: nothing is written next to the file, and no older version of it is run.
+        exec(spec.loader.source_to_code(spec.loader.get_data(file), file), vars(module))
+    except (Exception, SystemExit) as error:
+        raise LookupError(f"{os.path.basename(file)} cannot be imported:\n{described(error)}") from None
+    functions = []
+    for name in names:
+        function = getattr(module, name, None)
+        if not callable(function):
+            own = [key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == stem]
+            has = ", ".join(own) if own else "none"
+            raise LookupError(f"{os.path.basename(file)} has no function '{name}'; its functions: {has}")
+        functions.append(Function(name, function))
+    return functions
+
+
+def described(error):
+    """Returns the traceback without the frames of this helper."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename in ("<string>", "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
+def number(value):
+    """Returns a float or None, from numbers of any library."""
+    return None if value is None else float(value)
+
+
+class Function:
+    """A reward function of either signature."""
+
+    def __init__(self, name, function):
+        self.name, self.function = name, function
+        parameters = inspect.signature(function).parameters.values()
+        kinds = inspect.Parameter
+        self.names = {p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)}
+        self.takes_all = any(p.kind == kinds.VAR_KEYWORD for p in parameters)
+        self.is_batched = "completions" in self.names or self.takes_all
+        required = [p.name for p in parameters if p.default is kinds.empty and p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+        named = [p.name for p in parameters if p.kind == kinds.KEYWORD_ONLY and p.default is kinds.empty]
+        if not self.is_batched and (len(required) != 1 or named):
+            raise LookupError(
+                f"{name}({', '.join(p.name for p in parameters)}) has an unknown signature; expected "
+                f"{name}(completion) or {name}(prompts, completions, completion_ids, **columns)"
+            )
+
+    def rewards(self, items, step):
+        """Returns the rewards and an error or None for each item."""
+        try:
+            return self.of(items, step), [None] * len(items)
+        except (Exception, SystemExit) as error:
+            if len(items) == 1:
+                return [None], [f"{self.name} raised an exception:\n{described(error)}"]
+        # One at a time, to find out which item it was.
+        alone = [self.rewards([item], step) for item in items]
+        return [rewards[0] for rewards, _ in alone], [errors[0] for _, errors in alone]
+
+    def of(self, items, step):
+        if self.is_batched:
+            values = finished(self.function(**self.arguments(items, step)))
+            values = list(values)
+            if len(values) != len(items):
+                raise ValueError(f"{self.name} returned {len(values)} rewards for {len(items)} completions")
+        elif inspect.iscoroutinefunction(self.function):
+            values = asyncio.run(gathered(self.function, items))
+        else:
+            values = [self.function(item["completion"]) for item in items]
+        return [number(value) for value in values]
+
+    def arguments(self, items, step):
+        """Returns the keyword arguments that TRL passes, as far as the function takes them."""
+        columns = {}
+        for item in items:
+            columns.update(dict.fromkeys(item["row"]))
+        arguments = {name: [item["row"].get(name) for item in items] for name in columns}
+        arguments["prompts"] = [item["prompt"] for item in items]
+        arguments["completions"] = [item["completion"] for item in items]
+        arguments["completion_ids"] = [item["completion_ids"] for item in items]
+        arguments["trainer_state"] = types.SimpleNamespace(global_step=step)
+        if self.takes_all:
+            return arguments
+        return {name: value for name, value in arguments.items() if name in self.names}
+
+
+def finished(value):
+    """Returns the result of a function that may be async."""
+    if not inspect.isawaitable(value):
+        return value
+
+    async def wait():
+        return await value
+
+    return asyncio.run(wait())
+
+
+async def gathered(function, items):
+    return await asyncio.gather(*(function(item["completion"]) for item in items))
+
+
+def reply(request, functions):
+    items, step = request["items"], request.get("step")
+    scored = [(function.name, *function.rewards(items, step)) for function in functions]
+    errors = [next((e[i] for _, _, e in scored if e[i]), None) for i in range(len(items))]
+    answer = {"id": request["id"], "errors": errors}
+    if len(functions) > 1:
+        answer["components"] = {name: rewards for name, rewards, _ in scored}
+    else:
+        answer["rewards"] = scored[0][1]
+    return answer
+
+
+def main():
+    file, names = sys.argv[1], sys.argv[2:]
+    sys.argv = [file]
+    requests = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
+    # What the file prints, and what programs print that it starts, is not a reply. Nor are requests its input.
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    sys.stdout = sys.stderr
+
+    def write(answer):
+        replies.write(json.dumps(answer).encode() + b"\n")
+        replies.flush()
+
+    functions = None
+    for line in requests:
+        request = json.loads(line)
+        if functions is None:
+            try:
+                functions = load(file, names)
+            except LookupError as error:
+                write({"id": request["id"], "error": str(error)})
+                return
+        write(reply(request, functions))
+
+
+main()

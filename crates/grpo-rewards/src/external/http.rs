@@ -1,0 +1,204 @@
+//! A server that scores completions.
+//!
+//! HTTP/1.0 over a plain connection is all that a POST to a scoring server needs: one request per connection, and a reply that
+//! ends where the connection does. A client library for it would enable features of crates that the tensors depend on.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use grpo_data::ConfigFault;
+use serde::{Deserialize, Serialize};
+
+use super::carrier::{Carrier, Connection, Fault};
+use super::output::Output;
+use super::protocol::{Shape, excerpt};
+use super::section::{BuildCarrier, CarrierConfig};
+
+/// Bytes of a reply.
+const MOST: usize = 16 << 20;
+/// Bytes of the head of a reply.
+const MOST_OF_HEAD: usize = 1 << 16;
+/// Milliseconds to wait before another attempt to connect.
+const PAUSES: [u64; 5] = [100, 200, 400, 800, 1600];
+
+/// Keys of a reward of type `http`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HttpConfig {
+    /// Where requests are posted.
+    url: String,
+    /// Names of the components of its replies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    components: Vec<String>,
+}
+
+impl CarrierConfig for HttpConfig {
+    fn check(&self) -> Result<(), ConfigFault> {
+        self.server().map(drop)
+    }
+}
+
+impl HttpConfig {
+    fn server(&self) -> Result<Server, ConfigFault> {
+        let refused = || {
+            ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.url = \"{}\" is not an address that can be used; expected one such as http://localhost:8000/score (https is not supported)",
+                    self.url
+                ),
+            )
+        };
+        let is_plain = self.url.chars().all(|c| c.is_ascii_graphic());
+        let rest = self.url.strip_prefix("http://").filter(|_| is_plain).ok_or_else(refused)?;
+        let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if host.is_empty() || host.contains('@') {
+            return Err(refused());
+        }
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let address = if has_port { host.to_owned() } else { format!("{host}:80") };
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Server { url: self.url.clone(), host: host.to_owned(), address, path })
+    }
+}
+
+impl BuildCarrier for HttpConfig {
+    fn shape(&self) -> Shape {
+        Shape { components: self.components.clone(), weights: None }
+    }
+
+    fn carrier(&self) -> Result<Box<dyn Carrier>, ConfigFault> {
+        Ok(Box::new(self.server()?))
+    }
+}
+
+#[derive(Clone)]
+struct Server {
+    url: String,
+    host: String,
+    address: String,
+    path: String,
+}
+
+impl Carrier for Server {
+    fn connect(&self, _: &Arc<Output>) -> Result<Box<dyn Connection>, Fault> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Connection for Server {
+    fn exchange(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
+        let end = Instant::now() + limit;
+        let late = |error: io::Error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!(
+                    "no reply within {limit:?} (reward.time_limit times the completions of the request)"
+                )
+            }
+            _ => error.to_string(),
+        };
+        let reply = self.connected(end).and_then(|stream| self.post(stream, request, end));
+        let reply = reply.map_err(late).and_then(|reply| body(&reply));
+        reply.map_err(|what| Fault::Other(format!("the reward server {}: {what}", self.url)))
+    }
+}
+
+impl Server {
+    /// Connects, with pauses between attempts. Nothing else is repeated: a request that was sent may have been worked on.
+    fn connected(&self, end: Instant) -> io::Result<TcpStream> {
+        let mut pauses = PAUSES.map(Duration::from_millis).into_iter();
+        loop {
+            let error = match self.connect_once(end) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            match pauses.next().filter(|pause| Instant::now() + *pause < end) {
+                Some(pause) => thread::sleep(pause),
+                None => return Err(error),
+            }
+        }
+    }
+
+    fn connect_once(&self, end: Instant) -> io::Result<TcpStream> {
+        let mut last = io::Error::new(ErrorKind::NotFound, "its host has no address");
+        for address in self.address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, left(end)?) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// The whole reply.
+    fn post(&self, mut stream: TcpStream, request: &[u8], end: Instant) -> io::Result<Vec<u8>> {
+        let head = format!(
+            "POST {} HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            self.path,
+            self.host,
+            request.len()
+        );
+        stream.set_write_timeout(Some(left(end)?))?;
+        stream.write_all(&[head.as_bytes(), request].concat())?;
+        let (mut reply, mut buffer) = (Vec::new(), [0; 1 << 16]);
+        while !is_complete(&reply) {
+            stream.set_read_timeout(Some(left(end)?))?;
+            match stream.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => reply.extend(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if reply.len() > MOST_OF_HEAD && front(&reply).is_none() {
+                break;
+            }
+            if reply.len() > MOST {
+                return Err(io::Error::other("the reply has more than 16 MiB"));
+            }
+        }
+        Ok(reply)
+    }
+}
+
+fn left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Where the head of a reply ends, and the length of its body, if that is known.
+fn front(reply: &[u8]) -> Option<(usize, Option<usize>)> {
+    let first = &reply[..reply.len().min(MOST_OF_HEAD)];
+    let end = 4 + first.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&reply[..end]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    Some((end, length.and_then(|length| length.trim().parse().ok())))
+}
+
+fn is_complete(reply: &[u8]) -> bool {
+    let Some((end, Some(length))) = front(reply) else { return false };
+    reply.len() - end >= length
+}
+
+/// The body of a whole reply with a good status.
+fn body(reply: &[u8]) -> Result<Vec<u8>, String> {
+    let Some((end, length)) = front(reply) else {
+        return Err(format!("what it sent is not a reply of HTTP: {}", excerpt(reply)));
+    };
+    let first = String::from_utf8_lossy(&reply[..end]);
+    let status = first.lines().next().unwrap_or_default().split_whitespace().nth(1);
+    let body = &reply[end..];
+    if length.is_some_and(|length| body.len() < length) {
+        return Err(format!("the reply ends after {} of its bytes", body.len()));
+    }
+    match status {
+        Some(status) if status.starts_with('2') => Ok(body.to_vec()),
+        status => Err(format!(
+            "it replied with the status {} and {}",
+            status.unwrap_or("none"),
+            excerpt(body)
+        )),
+    }
+}

@@ -1,0 +1,296 @@
+//! A program as a child process, read and written without a thread, and ended with all that it started.
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::carrier::{Connection, Fault};
+use super::output::Output;
+use super::protocol::excerpt;
+
+/// Bytes of a reply.
+const MOST: usize = 16 << 20;
+/// Bytes of standard error that a message quotes.
+const TAIL: usize = 2000;
+/// Time to end after the last request, and to be seen ended after closing the output.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// How a program answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answers {
+    /// A line for each line that it reads.
+    ByLine,
+    /// All that it writes until it ends, after all that it reads.
+    AtItsEnd,
+}
+
+struct Process {
+    name: String,
+    answers: Answers,
+    child: Child,
+    /// Kills the process group when this program ends, however it ends.
+    guard: Option<Child>,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    stderr: Option<ChildStderr>,
+    unread: Vec<u8>,
+    tail: Vec<u8>,
+    output: Arc<Output>,
+    has_failed: bool,
+    is_out_of_step: bool,
+}
+
+/// Starts a program; messages call it `name`.
+pub(super) fn start(
+    command: &[String],
+    name: &str,
+    answers: Answers,
+    output: &Arc<Output>,
+) -> Result<Box<dyn Connection>, Fault> {
+    let fault = |error: &dyn Display| Fault::Other(format!("{name} cannot be started: {error}"));
+    let (program, arguments) = command.split_first().expect("a command is checked");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| fault(&error))?;
+    let guard = Command::new("sh")
+        .args(["-c", "read -r _; kill -KILL -- \"-$1\"", "grpo-reward-guard"])
+        .arg(child.id().to_string())
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok();
+    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+    let stdout = child.stdout.take().expect("it is piped");
+    let process = Process {
+        name: name.to_owned(),
+        answers,
+        child,
+        guard,
+        stdin,
+        stdout,
+        stderr,
+        unread: Vec::new(),
+        tail: Vec::new(),
+        output: Arc::clone(output),
+        has_failed: false,
+        is_out_of_step: false,
+    };
+    process.set_nonblocking().map_err(|error| fault(&error))?;
+    Ok(Box::new(process))
+}
+
+impl Connection for Process {
+    fn exchange(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
+        let reply = self.answer(request, limit);
+        self.has_failed |= reply.is_err();
+        reply
+    }
+
+    fn is_reusable(&self) -> bool {
+        self.answers == Answers::ByLine && !self.is_out_of_step
+    }
+}
+
+impl Process {
+    fn set_nonblocking(&self) -> nix::Result<()> {
+        let stdin = self.stdin.as_ref().map(AsFd::as_fd);
+        let stderr = self.stderr.as_ref().map(AsFd::as_fd);
+        for fd in [stdin, stderr, Some(self.stdout.as_fd())].into_iter().flatten() {
+            fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
+        let end = Instant::now() + limit;
+        let mut unsent = request;
+        loop {
+            if let Some(reply) = self.line() {
+                // It cannot be an answer, which its id shows. What is left of the request would be in front of the next one.
+                self.is_out_of_step = !unsent.is_empty();
+                return Ok(reply);
+            }
+            if self.unread.len() > MOST {
+                let excerpt = excerpt(&self.unread);
+                return Err(
+                    self.fault(&format!("wrote more than 16 MiB, beginning with {excerpt}"))
+                );
+            }
+            if self.answers == Answers::AtItsEnd && unsent.is_empty() {
+                self.stdin = None;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.fault(&format!("gave no answer within {limit:?} (reward.time_limit times the completions of the request)")));
+            }
+            self.wait(!unsent.is_empty(), left);
+            self.read_stderr();
+            if !unsent.is_empty() {
+                unsent = self.send(unsent)?;
+            }
+            if self.read_stdout()? {
+                let last = self.line();
+                return last.map_or_else(|| self.ended(unsent.is_empty()), Ok);
+            }
+        }
+    }
+
+    /// The first line that is there.
+    fn line(&mut self) -> Option<Vec<u8>> {
+        if self.answers == Answers::AtItsEnd {
+            return None;
+        }
+        let end = self.unread.iter().position(|byte| *byte == b'\n')?;
+        let mut line: Vec<u8> = self.unread.drain(..=end).collect();
+        line.pop();
+        Some(line)
+    }
+
+    /// Until something can be read or written, or a tenth of a second.
+    fn wait(&self, is_writing: bool, left: Duration) {
+        let mut fds: Vec<PollFd> = Vec::new();
+        fds.push(PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN));
+        if let Some(stderr) = &self.stderr {
+            fds.push(PollFd::new(stderr.as_fd(), PollFlags::POLLIN));
+        }
+        if let (true, Some(stdin)) = (is_writing, &self.stdin) {
+            fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLOUT));
+        }
+        let milliseconds = left.as_millis().clamp(1, 100) as u16;
+        // A signal ends it early, which is harmless.
+        let _ready = poll(&mut fds, PollTimeout::from(milliseconds));
+    }
+
+    /// Writes what the pipe takes, and returns the rest.
+    fn send<'a>(&mut self, unsent: &'a [u8]) -> Result<&'a [u8], Fault> {
+        let Some(stdin) = &mut self.stdin else { return Ok(&[]) };
+        match stdin.write(unsent) {
+            Ok(count) => Ok(&unsent[count..]),
+            Err(error) if is_transient(&error) => Ok(unsent),
+            // One that needs no input may have answered, and one that died says more at the end of its output.
+            Err(_) => {
+                self.stdin = None;
+                Ok(&[])
+            }
+        }
+    }
+
+    /// Reads what is there; true at the end of the output.
+    fn read_stdout(&mut self) -> Result<bool, Fault> {
+        let mut buffer = [0; 1 << 16];
+        while self.unread.len() <= MOST {
+            match self.stdout.read(&mut buffer) {
+                Ok(0) => return Ok(true),
+                Ok(count) => self.unread.extend(&buffer[..count]),
+                Err(error) if is_transient(&error) => return Ok(false),
+                Err(error) => return Err(self.fault(&format!("cannot be read: {error}"))),
+            }
+        }
+        Ok(false)
+    }
+
+    /// At most as much as the pipe holds several times: a program that never stops writing must not keep us here.
+    fn read_stderr(&mut self) {
+        let mut buffer = [0; 1 << 16];
+        for _ in 0..8 {
+            let Some(stderr) = &mut self.stderr else { return };
+            match stderr.read(&mut buffer) {
+                Ok(0) => self.stderr = None,
+                Ok(count) => {
+                    self.output.write(&buffer[..count]);
+                    self.tail.extend(&buffer[..count]);
+                    let surplus = self.tail.len().saturating_sub(TAIL);
+                    self.tail.drain(..surplus);
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// At the end of the output.
+    fn ended(&mut self, is_sent: bool) -> Result<Vec<u8>, Fault> {
+        let status = self.wait_for_end();
+        self.read_stderr();
+        match (self.answers, status) {
+            (Answers::AtItsEnd, Some(status)) if status.success() && is_sent => {
+                Ok(std::mem::take(&mut self.unread))
+            }
+            (_, Some(status)) => {
+                let reply = match self.unread.is_empty() {
+                    true => String::new(),
+                    false => format!(" after it wrote {}", excerpt(&self.unread)),
+                };
+                Err(Fault::Died(
+                    self.sentence(&format!("ended ({status}) without an answer{reply}")),
+                ))
+            }
+            (_, None) => Err(Fault::Died(self.sentence("closed its standard output"))),
+        }
+    }
+
+    fn wait_for_end(&mut self) -> Option<ExitStatus> {
+        let end = Instant::now() + GRACE;
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(2)),
+                Ok(status) => return status,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    fn fault(&mut self, what: &str) -> Fault {
+        self.read_stderr();
+        Fault::Other(self.sentence(what))
+    }
+
+    fn sentence(&self, what: &str) -> String {
+        let tail = String::from_utf8_lossy(&self.tail);
+        match tail.trim() {
+            "" => format!("{} {what}", self.name),
+            tail => format!("{} {what}; its standard error ends with:\n{tail}", self.name),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.stdin = None;
+        // The end of its input is the request to end.
+        if !self.has_failed && matches!(self.child.try_wait(), Ok(None)) {
+            let _status = self.wait_for_end();
+            self.read_stderr();
+        }
+        // What it started is in its process group, also when it has ended itself.
+        if let Ok(group) = i32::try_from(self.child.id()) {
+            let _gone = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        }
+        // First the guard: once the child is reaped, its number may belong to another process.
+        if let Some(guard) = &mut self.guard {
+            let _gone = guard.kill();
+            let _status = guard.wait();
+        }
+        let _status = self.child.wait();
+    }
+}
+
+fn is_transient(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

@@ -1,0 +1,306 @@
+//! The message between this program and a reward outside of it: one request, one reply, both of JSON.
+//!
+//! A request is `{"id", "step", "items": [{"prompt", "completion", "completion_ids", "group", "sample", "row"}]}`, and its reply
+//! `{"id", "rewards", "components", "info", "errors"}`, of which the last three are optional. All lists have one entry per item.
+//! REINVENT's format has a line per SMILES instead, and `{"version": 1, "payload": {name: [...]}}`.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{Outcome, PartName, RewardInput, Scored};
+
+/// How requests and replies are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// A line of JSON each.
+    Json,
+    /// That of REINVENT 4's `ExternalProcess`.
+    Reinvent {
+        /// The list of the payload that is the reward.
+        property: String,
+    },
+}
+
+/// What a reply has for each completion besides its reward.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Shape {
+    /// Names of components, in order.
+    pub(super) components: Vec<String>,
+    /// Weights of the components, whose sum is then the reward.
+    pub(super) weights: Option<Vec<f64>>,
+}
+
+/// What a reply says of a completion.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// A reward or `null`, and the components.
+    Given(Option<f64>, Vec<Option<f64>>),
+    /// Why there is neither.
+    Failed(String),
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    id: usize,
+    step: Option<u32>,
+    items: Vec<Item<'a>>,
+}
+
+#[derive(Serialize)]
+struct Item<'a> {
+    prompt: &'a str,
+    completion: &'a str,
+    completion_ids: &'a [u32],
+    group: u32,
+    sample: u32,
+    row: &'a Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    id: Value,
+    rewards: Option<Vec<Value>>,
+    #[serde(default)]
+    components: Map<String, Value>,
+    info: Option<Value>,
+    errors: Option<Vec<Option<String>>>,
+}
+
+#[derive(Deserialize)]
+struct ReinventReply {
+    payload: Map<String, Value>,
+}
+
+impl Format {
+    /// Refuses a completion that the format cannot carry.
+    pub(super) fn check(&self, sample: &RewardInput) -> Result<(), String> {
+        let is_line = || !sample.text.is_empty() && !sample.text.contains(['\n', '\r']);
+        match self {
+            Self::Reinvent { .. } if !is_line() => Err(format!(
+                "the completion {} is empty or has a line break, which format = \"reinvent\" cannot carry",
+                excerpt(sample.text.as_bytes())
+            )),
+            Self::Json | Self::Reinvent { .. } => Ok(()),
+        }
+    }
+
+    /// The bytes of a request.
+    pub(super) fn request<'a>(&self, id: usize, samples: &[&'a RewardInput]) -> Vec<u8> {
+        if let Self::Reinvent { .. } = self {
+            let lines: Vec<&str> = samples.iter().map(|sample| sample.text.as_str()).collect();
+            return lines.join("\n").into_bytes();
+        }
+        let item = |sample: &&'a RewardInput| Item {
+            prompt: &sample.prompt,
+            completion: &sample.text,
+            completion_ids: &sample.completion_ids,
+            group: sample.group,
+            sample: sample.sample,
+            row: &sample.fields,
+        };
+        let step = samples.first().and_then(|sample| sample.step);
+        let items = samples.iter().map(item).collect();
+        let mut bytes = serde_json::to_vec(&Request { id, step, items }).expect("it is JSON");
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// What a reply to the request `id` says of its completions, and its `info`.
+    pub(super) fn verdicts(
+        &self,
+        reply: &[u8],
+        id: usize,
+        samples: &[&RewardInput],
+        shape: &Shape,
+    ) -> Result<(Vec<Verdict>, Option<Value>), String> {
+        let text = str::from_utf8(reply).map_err(|_| "the reply is not UTF-8".to_owned())?;
+        let (rewards, components, errors, info) = match self {
+            Self::Json => {
+                let reply: Reply = parsed(text)?;
+                if reply.id != id {
+                    return Err(format!(
+                        "the reply has the id {}, and the request had the id {id}; expected one reply per request, in order",
+                        reply.id
+                    ));
+                }
+                (reply.rewards, reply.components, reply.errors, reply.info)
+            }
+            Self::Reinvent { property } => {
+                let ReinventReply { mut payload } = parsed(text)?;
+                let names: Vec<&String> = payload.keys().collect();
+                let missing = format!(
+                    "the payload has no '{property}'; it has {names:?} (reward.property names the one that is the reward)"
+                );
+                let rewards = list(payload.remove(property).ok_or(missing)?, property)?;
+                payload.retain(|name, _| shape.components.contains(name));
+                (Some(rewards), payload, None, None)
+            }
+        };
+        let lists = Lists::new(rewards, components, errors, samples.len(), shape)?;
+        Ok((lists.verdicts(samples, shape), info))
+    }
+}
+
+/// The lists of a reply, each with an entry per completion.
+struct Lists {
+    rewards: Option<Vec<Value>>,
+    /// In the order of the shape.
+    components: Vec<Vec<Value>>,
+    errors: Option<Vec<Option<String>>>,
+}
+
+impl Lists {
+    fn new(
+        rewards: Option<Vec<Value>>,
+        mut named: Map<String, Value>,
+        errors: Option<Vec<Option<String>>>,
+        count: usize,
+        shape: &Shape,
+    ) -> Result<Self, String> {
+        let fits = |name: &str, found: usize| match found == count {
+            true => Ok(()),
+            false => Err(format!("'{name}' has {found} entries for {count} completions")),
+        };
+        if shape.weights.is_none() && rewards.is_none() {
+            return Err("the reply has no 'rewards'".to_owned());
+        }
+        rewards.iter().try_for_each(|rewards| fits("rewards", rewards.len()))?;
+        errors.iter().try_for_each(|errors| fits("errors", errors.len()))?;
+        let mut components = Vec::new();
+        for name in &shape.components {
+            let found = named.remove(name).ok_or_else(|| {
+                format!("the reply has no component '{name}', which reward.components lists")
+            })?;
+            let found = list(found, name)?;
+            fits(name, found.len())?;
+            components.push(found);
+        }
+        match named.keys().next() {
+            Some(name) => Err(format!(
+                "the reply has the component '{name}', which is not in reward.components"
+            )),
+            None => Ok(Self { rewards, components, errors }),
+        }
+    }
+
+    fn verdicts(&self, samples: &[&RewardInput], shape: &Shape) -> Vec<Verdict> {
+        let of = |index: usize| {
+            let error = self.errors.as_ref().and_then(|errors| errors[index].clone());
+            error.map_or_else(|| self.given(index, shape), Err)
+        };
+        let count = samples.len();
+        let verdict = |(index, sample): (usize, &&RewardInput)| {
+            of(index).unwrap_or_else(|fault| {
+                let completion = excerpt(sample.text.as_bytes());
+                let item = index + 1;
+                Verdict::Failed(format!(
+                    "completion {completion} (item {item} of {count}): {fault}"
+                ))
+            })
+        };
+        samples.iter().enumerate().map(verdict).collect()
+    }
+
+    fn given(&self, index: usize, shape: &Shape) -> Result<Verdict, String> {
+        let reward = self.rewards.as_ref().map_or(Ok(None), |all| number("reward", &all[index]))?;
+        let names = shape.components.iter().zip(&self.components);
+        let components = names.map(|(name, all)| number(name, &all[index]));
+        Ok(Verdict::Given(reward, components.collect::<Result<_, String>>()?))
+    }
+}
+
+impl Shape {
+    /// The outcome of a verdict.
+    pub(super) fn outcome(&self, verdict: Verdict) -> Outcome {
+        let (reward, components) = match verdict {
+            Verdict::Given(reward, components) => (reward, components),
+            Verdict::Failed(reason) => return Outcome::Failed { reason },
+        };
+        let terms: Vec<(f64, f64)> = match &self.weights {
+            // A function that says nothing of a completion adds nothing, as in TRL.
+            Some(_) if components.iter().all(Option::is_none) => return Outcome::Abstained,
+            Some(weights) => {
+                let values = components.iter().map(|value| value.unwrap_or(0.0));
+                weights.iter().copied().zip(values).collect()
+            }
+            None => match reward {
+                Some(reward) => vec![(1.0, reward)],
+                None => return Outcome::Abstained,
+            },
+        };
+        let named = self.components.iter().zip(components);
+        let parts = named.filter_map(|(name, value)| Some((PartName::from(name.clone()), value?)));
+        Outcome::Scored(Scored::new(terms, parts.collect()))
+    }
+}
+
+fn list(value: Value, name: &str) -> Result<Vec<Value>, String> {
+    match value {
+        Value::Array(list) => Ok(list),
+        other => Err(format!("'{name}' is {other}; expected a list")),
+    }
+}
+
+fn number(name: &str, value: &Value) -> Result<Option<f64>, String> {
+    let fault = |found: &dyn std::fmt::Display| {
+        Err(format!("the {name} is {found}; expected a finite number or null"))
+    };
+    match value {
+        Value::Null => Ok(None),
+        Value::Number(found) => match found.as_f64().filter(|value| value.is_finite()) {
+            Some(value) => Ok(Some(value)),
+            None => fault(found),
+        },
+        Value::String(text) if text.parse::<f64>().is_ok_and(|value| !value.is_finite()) => {
+            fault(text)
+        }
+        other => fault(&excerpt(other.to_string().as_bytes())),
+    }
+}
+
+/// JSON, with the numbers that Python writes beyond it (`NaN`, `Infinity`) and those that are too large as strings.
+fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let value: Value = serde_json::from_str(&with_quoted_numbers(text))
+        .map_err(|error| format!("the reply is not JSON ({error})"))?;
+    serde_json::from_value(value)
+        .map_err(|error| format!("the reply is not what is expected ({error})"))
+}
+
+/// Quotes bare words that are numbers without a finite value.
+fn with_quoted_numbers(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    let (mut is_string, mut is_escaped, mut word) = (false, false, String::new());
+    let end_word = |word: &mut String, quoted: &mut String| {
+        let is_infinite = word.parse::<f64>().is_ok_and(|value| !value.is_finite());
+        let mark = if is_infinite { "\"" } else { "" };
+        quoted.extend([mark, word, mark]);
+        word.clear();
+    };
+    for character in text.chars() {
+        let is_in_word = character.is_ascii_alphanumeric() || "+-.".contains(character);
+        if !is_string && is_in_word {
+            word.push(character);
+            continue;
+        }
+        end_word(&mut word, &mut quoted);
+        quoted.push(character);
+        match character {
+            '"' if !is_escaped => is_string = !is_string,
+            _ => {}
+        }
+        is_escaped = is_string && character == '\\' && !is_escaped;
+    }
+    end_word(&mut word, &mut quoted);
+    quoted
+}
+
+/// The beginning of a text, quoted.
+pub(super) fn excerpt(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(800)]);
+    let mut short: String = text.chars().take(160).collect();
+    if text.chars().count() > 160 || bytes.len() > 800 {
+        short.push('…');
+    }
+    format!("{short:?}")
+}

@@ -1,0 +1,145 @@
+//! Functions of a Python file, run by a helper in the user's interpreter.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use grpo_data::ConfigFault;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::carrier::{Carrier, Fault};
+use super::command::{Program, check_program};
+use super::process::Answers;
+use super::protocol::Shape;
+use super::reward::ExternalReward;
+use super::section::{BuildCarrier, CarrierConfig};
+
+/// What runs in the interpreter: the standard library only.
+const HELPER: &str = include_str!("helper.py");
+/// Time to import the file.
+const IMPORT_LIMIT: Duration = Duration::from_secs(300);
+
+/// Keys of a reward of type `python`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PythonConfig {
+    /// The file.
+    file: PathBuf,
+    /// Functions of it.
+    #[serde(default)]
+    function: Functions,
+    /// A weight for each of several functions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weights: Option<Vec<f64>>,
+    /// The program that runs the file.
+    #[serde(default = "default_interpreter")]
+    interpreter: String,
+}
+
+fn default_interpreter() -> String {
+    "python3".to_owned()
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged, expecting = "the name of a function or a list of names")]
+enum Functions {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Default for Functions {
+    fn default() -> Self {
+        Self::One("reward".to_owned())
+    }
+}
+
+impl Functions {
+    fn names(&self) -> &[String] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Several(names) => names,
+        }
+    }
+}
+
+impl CarrierConfig for PythonConfig {
+    fn check(&self) -> Result<(), ConfigFault> {
+        let names = self.function.names();
+        if names.is_empty() {
+            return ConfigFault::refuse(
+                "reward.function is empty; expected the name of a function or a list of names",
+            );
+        }
+        let Some(weights) = &self.weights else { return Ok(()) };
+        if matches!(self.function, Functions::One(_)) {
+            return ConfigFault::refuse(
+                "reward.weights has no effect with one function; remove it, or make reward.function a list",
+            );
+        }
+        if weights.len() != names.len() {
+            return ConfigFault::refuse(format!(
+                "reward.weights has {} numbers, and reward.function {} names; expected one weight per function",
+                weights.len(),
+                names.len()
+            ));
+        }
+        let are_finite = weights.iter().all(|weight| weight.is_finite());
+        match are_finite && weights.iter().any(|weight| *weight != 0.0) {
+            true => Ok(()),
+            false => ConfigFault::refuse(
+                "reward.weights must be finite numbers, and one of them not 0; otherwise every reward is the same",
+            ),
+        }
+    }
+
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        match self.file.is_file() {
+            true => Ok(vec![("reward", self.file.clone())]),
+            false => ConfigFault::refuse(format!(
+                "reward.file: there is no file {}; expected a Python file with the reward function",
+                self.file.display()
+            )),
+        }
+    }
+}
+
+impl BuildCarrier for PythonConfig {
+    /// Several functions are the components of their sum.
+    fn shape(&self) -> Shape {
+        match &self.function {
+            Functions::One(_) => Shape::default(),
+            Functions::Several(names) => Shape {
+                components: names.clone(),
+                weights: Some(self.weights.clone().unwrap_or_else(|| vec![1.0; names.len()])),
+            },
+        }
+    }
+
+    fn carrier(&self) -> Result<Box<dyn Carrier>, ConfigFault> {
+        self.files()?;
+        check_program("interpreter", &self.interpreter)?;
+        let file = self.file.display().to_string();
+        let mut command: Vec<String> =
+            [&self.interpreter, "-c", HELPER, &file].map(str::to_owned).into();
+        command.extend(self.function.names().iter().cloned());
+        let name = format!("the reward {file}");
+        Ok(Box::new(Program { command, name, answers: Answers::ByLine }))
+    }
+
+    /// Imports the file, so that a mistake in it is found before the run begins.
+    fn prepare(&self, reward: &ExternalReward) -> Result<(), ConfigFault> {
+        let refuse =
+            |reason: &str| ConfigFault::new("", format!("reward.file: {}", reason.trim_end()), "");
+        let connect = || -> Result<(), Fault> {
+            let mut connection = reward.carrier.connect(&reward.output)?;
+            let reply = connection.exchange(b"{\"id\":0,\"items\":[]}\n", IMPORT_LIMIT)?;
+            let reply: Value = serde_json::from_slice(&reply).unwrap_or_default();
+            match reply.get("error").and_then(Value::as_str) {
+                Some(error) => return Err(Fault::Other(error.to_owned())),
+                None => reward.add_idle(connection),
+            }
+            Ok(())
+        };
+        connect().map_err(|fault| refuse(&fault.reason()))
+    }
+}

@@ -1,0 +1,98 @@
+//! The section `[reward]` of a reward from outside.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use grpo_data::{ConfigFault, deserialize_settings};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::Table;
+
+use super::carrier::Carrier;
+use super::protocol::{Format, Shape};
+use super::reward::ExternalReward;
+use super::settings::{SHARED, Settings};
+use crate::{FromRegistry, Reward, RewardRegistry, RewardSpec};
+
+/// What a carrier adds to the shared keys.
+pub(crate) trait CarrierConfig: Clone + std::fmt::Debug + Send + Sync {
+    /// Checks its keys, and reads no file.
+    fn check(&self) -> Result<(), ConfigFault>;
+
+    /// Returns the files of the reward, each with the key that names it.
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        Ok(Vec::new())
+    }
+}
+
+/// What makes a reward of a carrier's keys.
+pub(super) trait BuildCarrier: CarrierConfig {
+    fn format(&self) -> Format {
+        Format::Json
+    }
+
+    fn shape(&self) -> Shape;
+
+    fn carrier(&self) -> Result<Box<dyn Carrier>, ConfigFault>;
+
+    /// Looks at a new reward before it is used.
+    fn prepare(&self, _: &ExternalReward) -> Result<(), ConfigFault> {
+        Ok(())
+    }
+}
+
+/// The settings of a reward that something outside of this program computes.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct External<C> {
+    #[serde(flatten)]
+    carrier: C,
+    #[serde(flatten)]
+    settings: Settings,
+}
+
+impl<C: DeserializeOwned> FromRegistry for External<C> {
+    fn from_registry(_: &RewardRegistry, mut table: Table) -> Result<Self, ConfigFault> {
+        let shared = SHARED.iter().filter_map(|key| Some(((*key).to_owned(), table.remove(*key)?)));
+        let settings = deserialize_settings(shared.collect::<Table>())?;
+        Ok(Self { carrier: deserialize_settings(table)?, settings })
+    }
+}
+
+impl<C: BuildCarrier> RewardSpec for External<C> {
+    fn check(&self) -> Result<(), ConfigFault> {
+        self.settings.check()?;
+        check_components(&self.carrier.shape())?;
+        self.carrier.check()
+    }
+
+    fn build(&self, _: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
+        let (carrier, settings) = (self.carrier.carrier()?, self.settings.clone());
+        let (format, shape) = (self.carrier.format(), self.carrier.shape());
+        let reward = ExternalReward::new(carrier, format, shape, settings);
+        self.carrier.prepare(&reward)?;
+        Ok(Arc::new(reward))
+    }
+
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        self.carrier.files()
+    }
+}
+
+/// Components name metrics and columns.
+fn check_components(shape: &Shape) -> Result<(), ConfigFault> {
+    let is_usable = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    for (index, name) in shape.components.iter().enumerate() {
+        if name.is_empty() || !name.chars().all(is_usable) || name == "diversity_bonus" {
+            return ConfigFault::refuse(format!(
+                "'{name}' cannot name a component of the reward; use letters, digits, `_` and `-`, and not diversity_bonus"
+            ));
+        }
+        if shape.components[..index].contains(name) {
+            return ConfigFault::refuse(format!(
+                "the reward has the component '{name}' twice; metrics could not tell them apart"
+            ));
+        }
+    }
+    Ok(())
+}

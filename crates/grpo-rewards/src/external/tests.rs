@@ -1,0 +1,297 @@
+//! Rewards from outside: what they compute, and what they refuse. They need `python3` in PATH.
+
+mod hostile;
+mod servers;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+use crate::{Outcome, Reward, RewardInput, parsed};
+
+/// A reward of these settings.
+fn build(settings: Value) -> Arc<dyn Reward> {
+    parsed(settings).unwrap().build(&Device::flex()).unwrap_or_else(|fault| {
+        panic!("{fault} (these tests need python3 in PATH)");
+    })
+}
+
+/// Why there is none.
+fn refusal(settings: Value) -> String {
+    let built = parsed(settings).and_then(|config| {
+        config.spec().check()?;
+        config.spec().files()?;
+        config.build(&Device::flex()).map(drop)
+    });
+    built.unwrap_err().to_string()
+}
+
+fn file(folder: &TempDir, name: &str, content: &str) -> String {
+    let path = folder.path().join(name);
+    fs::write(&path, content).unwrap();
+    path.display().to_string()
+}
+
+/// A reward of type `python` of one file.
+fn python(content: &str, more: Value) -> (TempDir, Arc<dyn Reward>) {
+    let folder = tempfile::tempdir().unwrap();
+    let reward = build(python_settings(&folder, content, more));
+    (folder, reward)
+}
+
+fn python_settings(folder: &TempDir, content: &str, more: Value) -> Value {
+    let mut settings = json!({"type": "python", "file": file(folder, "my_reward.py", content)});
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    settings
+}
+
+fn sample(completion: &str, row: &Value) -> RewardInput {
+    let fields = row.as_object().cloned().unwrap_or_default();
+    RewardInput { fields, prompt: "2 + 2 =".to_owned(), ..completion.into() }
+}
+
+fn totals(outcomes: &[Outcome]) -> Vec<Option<f64>> {
+    outcomes.iter().map(Outcome::total).collect()
+}
+
+fn score(reward: &dyn Reward, completions: &[&str]) -> Vec<Outcome> {
+    let samples: Vec<RewardInput> = completions.iter().map(|text| (*text).into()).collect();
+    reward.score(&samples)
+}
+
+#[test]
+fn the_short_signature_gets_a_completion() {
+    let (_folder, reward) = python(
+        "print('not a reply')\ndef reward(completion):\n    print('nor this')\n    return len(completion) if completion else None\n",
+        json!({}),
+    );
+    assert_eq!(totals(&score(&*reward, &["ab", "", "abc"])), [Some(2.0), None, Some(3.0)]);
+    assert_eq!(score(&*reward, &[""]), [Outcome::Abstained]);
+    assert!(reward.is_deterministic());
+}
+
+/// In the style of TRL's documentation: two functions, a column of the data set, everything else in `**kwargs`.
+const TRL: &str = r#"
+import re
+
+
+def accuracy_reward(completions, answer, **kwargs):
+    """Reward function that checks if the completion is the answer of the data set."""
+    matches = [re.search(r"\d+", completion) for completion in completions]
+    return [None if m is None else float(m.group() == a) for m, a in zip(matches, answer)]
+
+
+async def length_reward(prompts, completions, completion_ids, trainer_state, **kwargs):
+    assert len(prompts) == len(completions) == len(completion_ids)
+    assert trainer_state.global_step in (None, 3)
+    return [-0.5 * len(ids) for ids in completion_ids]
+"#;
+
+#[test]
+fn a_file_of_trl_runs_unchanged() {
+    let more = json!({"function": ["accuracy_reward", "length_reward"], "weights": [1.0, 0.1]});
+    let (_folder, reward) = python(TRL, more);
+    let row = json!({"answer": "4"});
+    let samples = [("4", 1), ("5", 2), ("four", 1)].map(|(text, ids)| RewardInput {
+        completion_ids: vec![7; ids],
+        step: Some(3),
+        ..sample(text, &row)
+    });
+    let outcomes = reward.score(&samples);
+    assert_eq!(totals(&outcomes), [Some(0.95), Some(-0.1), Some(-0.05)]);
+    assert_eq!(reward.parts(), ["accuracy_reward", "length_reward"]);
+    assert_eq!(reward.term_names(), reward.parts());
+    let of = |index: usize| outcomes[index].part("accuracy_reward");
+    assert_eq!([of(0), of(1), of(2)], [Some(1.0), Some(0.0), None]);
+}
+
+#[test]
+fn an_exception_fails_the_completion_that_raised_it() {
+    let code = "def reward(completions, **kwargs):\n    return [1 / len(c) for c in completions]\n";
+    let (_folder, reward) = python(code, json!({}));
+    let outcomes = score(&*reward, &["a", "", "ab"]);
+    assert_eq!(totals(&outcomes), [Some(1.0), None, Some(0.5)]);
+    let reason = outcomes[1].failure().unwrap();
+    for expected in [
+        "completion \"\" (item 2 of 3): reward raised an exception:",
+        "my_reward.py\", line 2",
+        "ZeroDivisionError",
+    ] {
+        assert!(reason.contains(expected), "{reason}");
+    }
+    assert!(!reason.contains("<string>"), "{reason}");
+}
+
+#[test]
+fn what_python_files_get_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    for (code, more, expected) in [
+        ("def score(x): return 1", json!({}), "has no function 'reward'; its functions: score"),
+        ("import nothing_like_it", json!({}), "ModuleNotFoundError: No module named"),
+        ("def reward(:", json!({}), "SyntaxError"),
+        ("raise SystemExit(3)", json!({}), "SystemExit: 3"),
+        ("def reward(a, b): return 1", json!({}), "reward(a, b) has an unknown signature"),
+        ("import os\nos._exit(7)", json!({}), "ended (exit status: 7) without an answer"),
+        ("", json!({"interpreter": "pythonx"}), "there is no program `pythonx` in PATH"),
+        ("", json!({"function": []}), "reward.function is empty"),
+        ("", json!({"weights": [1.0]}), "reward.weights has no effect with one function"),
+        ("", json!({"function": ["a", "b"], "weights": [1.0]}), "one weight per function"),
+        ("", json!({"function": ["a", "a"]}), "the component 'a' twice"),
+        ("", json!({"function": ["a"], "weights": [0.0]}), "one of them not 0"),
+        ("", json!({"cache": true, "deterministic": false}), "needs a deterministic reward"),
+        ("", json!({"batch_size": 0}), "reward.batch_size = 0 is out of range"),
+        ("", json!({"time_limit": 0.0}), "reward.time_limit = 0 is out of range"),
+        ("", json!({"workers": 257}), "reward.workers = 257 is out of range"),
+        ("", json!({"unknown": 1}), "unknown field `unknown`"),
+    ] {
+        let reason = refusal(python_settings(&folder, code, more));
+        assert!(reason.contains(expected), "{code}: {reason}");
+    }
+    let nowhere = refusal(json!({"type": "python", "file": "nowhere.py"}));
+    assert!(nowhere.contains("there is no file nowhere.py"), "{nowhere}");
+}
+
+#[test]
+fn equal_completions_are_scored_once_with_a_cache() {
+    let code = "n = 0\ndef reward(completion):\n    global n\n    n += 1\n    return n\n";
+    for (cache, expected) in [(true, [1.0, 2.0, 1.0, 2.0]), (false, [1.0, 2.0, 3.0, 4.0])] {
+        let (_folder, reward) = python(code, json!({"cache": cache}));
+        let mut got = totals(&score(&*reward, &["a", "b"]));
+        got.extend(totals(&score(&*reward, &["a", "b"])));
+        assert_eq!(got, expected.map(Some));
+    }
+}
+
+#[test]
+fn batches_and_workers_keep_the_order() {
+    let code = "import time\ndef reward(completions, **kwargs):\n    time.sleep(0.01 * (int(completions[0]) % 3))\n    return [int(c) for c in completions]\n";
+    let (_folder, reward) = python(code, json!({"batch_size": 3, "workers": 4}));
+    let texts: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let expected: Vec<Option<f64>> = (0..50).map(|number| Some(f64::from(number))).collect();
+    for _ in 0..3 {
+        assert_eq!(totals(&score(&*reward, &texts)), expected);
+    }
+}
+
+#[test]
+fn prints_and_failures_are_kept_in_the_run_folder() {
+    let code = "print('imported')\ndef reward(completion):\n    print('scored', completion)\n    return float('nan')\n";
+    let (_folder, reward) = python(code, json!({}));
+    let run = tempfile::tempdir().unwrap();
+    reward.keep_output_in(run.path());
+    let outcome = score(&*reward, &["abc"]).remove(0);
+    let expected =
+        "completion \"abc\" (item 1 of 1): the reward is NaN; expected a finite number or null";
+    assert_eq!(outcome.failure(), Some(expected));
+    drop(reward);
+    let log = fs::read_to_string(run.path().join("reward.log")).unwrap();
+    for line in ["imported", "scored abc", &format!("grpo: {expected}")] {
+        assert!(log.lines().any(|found| found == line), "{line}: {log}");
+    }
+}
+
+/// A script for REINVENT 4: it reads SMILES to the end of its input, and writes one document.
+const REINVENT: &str = r#"#!/usr/bin/env python3
+import sys
+import json
+
+smilies = [smiles.strip() for smiles in sys.stdin]
+scores = [float(len(smiles)) for smiles in smilies]
+data = {"version": 1, "payload": {"predictions": scores, "carbons": [s.count("C") for s in smilies], "note": ["x"] * len(scores)}}
+
+print(json.dumps(data))
+"#;
+
+#[test]
+fn a_script_of_reinvent_runs_unchanged() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = file(&folder, "score.py", REINVENT);
+    let command = json!(["python3", script]);
+    let reward = build(
+        json!({"type": "command", "command": command, "format": "reinvent", "components": ["carbons"]}),
+    );
+    let outcomes = score(&*reward, &["CCO", "c1ccccc1", ""]);
+    assert_eq!(totals(&outcomes), [Some(3.0), Some(8.0), None]);
+    assert_eq!(outcomes[0].part("carbons"), Some(2.0));
+    let reason = outcomes[2].failure().unwrap();
+    assert!(reason.contains("which format = \"reinvent\" cannot carry"), "{reason}");
+    let other = build(
+        json!({"type": "command", "command": command, "format": "reinvent", "property": "dG"}),
+    );
+    let reason = score(&*other, &["CCO"])[0].failure().unwrap().to_owned();
+    assert!(reason.contains("the payload has no 'dG'; it has [\"predictions\""), "{reason}");
+}
+
+#[test]
+fn the_message_has_all_that_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let seen = folder.path().join("seen");
+    let script = format!(
+        "import json, sys\nfor line in sys.stdin:\n    open({seen:?}, 'w').write(line)\n    r = json.loads(line)\n    print(json.dumps({{'id': r['id'], 'rewards': [0.5], 'components': {{'dock': [-7]}}, 'info': ['x']}}), flush=True)\n"
+    );
+    let script = file(&folder, "score.py", &script);
+    let reward =
+        build(json!({"type": "command", "command": ["python3", script], "components": ["dock"]}));
+    let sample = RewardInput {
+        completion_ids: vec![4, 5],
+        group: 2,
+        sample: 3,
+        step: Some(9),
+        ..sample("4", &json!({"answer": "4"}))
+    };
+    let outcome = reward.score(&[sample]).remove(0);
+    assert_eq!((outcome.total(), outcome.part("dock")), (Some(0.5), Some(-7.0)));
+    let request: Value = serde_json::from_str(&fs::read_to_string(seen).unwrap()).unwrap();
+    let item = json!({"prompt": "2 + 2 =", "completion": "4", "completion_ids": [4, 5], "group": 2, "sample": 3, "row": {"answer": "4"}});
+    assert_eq!(request, json!({"id": 1, "step": 9, "items": [item]}));
+}
+
+#[test]
+fn programs_that_are_not_there_are_refused() {
+    for (settings, expected) in [
+        (
+            json!({"type": "command", "command": ["no-such-program"]}),
+            "there is no program `no-such-program` in PATH",
+        ),
+        (json!({"type": "command", "command": ["./none"]}), "there is no program `./none` here"),
+        (json!({"type": "command", "command": []}), "reward.command is empty"),
+        (
+            json!({"type": "command", "command": ["sh"], "property": "x"}),
+            "without format = \"reinvent\"",
+        ),
+        (
+            json!({"type": "command", "command": ["sh"], "components": ["a b"]}),
+            "'a b' cannot name a component",
+        ),
+        (
+            json!({"type": "http", "url": "https://localhost/"}),
+            "is not an address that can be used",
+        ),
+        (json!({"type": "http", "url": "localhost:8000"}), "is not an address that can be used"),
+    ] {
+        let reason = refusal(settings);
+        assert!(reason.contains(expected), "{reason}");
+    }
+}
+
+#[test]
+fn scripts_are_inputs_of_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = file(&folder, "score.py", "");
+    let files = |settings| parsed(settings).unwrap().spec().files().unwrap();
+    let of_command = files(json!({"type": "command", "command": ["python3", script]}));
+    assert_eq!(of_command, [("command", Path::new(&script).to_owned())]);
+    let of_python = files(json!({"type": "python", "file": script}));
+    assert_eq!(of_python, [("reward", Path::new(&script).to_owned())]);
+    let written = parsed(json!({"type": "python", "file": script})).unwrap();
+    let table: Map<String, Value> =
+        serde_json::from_value(serde_json::to_value(written.table()).unwrap()).unwrap();
+    assert_eq!(table["batch_size"], 64);
+    assert_eq!(table["on_failure"], "fail");
+    assert_eq!(table["interpreter"], "python3");
+}

@@ -1,0 +1,221 @@
+//! Programs that do everything wrong: each ends as configured, in bounded time, and leaves no process behind.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use super::{build, file, score, totals};
+use crate::Outcome;
+
+/// A program of Python that writes its process id to `pid` and then does something wrong.
+struct Hostile {
+    code: &'static str,
+    expected: &'static str,
+}
+
+const fn hostile(code: &'static str, expected: &'static str) -> Hostile {
+    Hostile { code, expected }
+}
+
+/// `say` writes a reply without its line end, `good` makes one of a request.
+const BEGIN: &str = "
+import json, os, signal, subprocess, sys, time
+def pid(): open(sys.argv[1], 'a').write(f'{os.getpid()}\\n')
+def say(text): os.write(1, text if isinstance(text, bytes) else text.encode())
+def good(line):
+    r = json.loads(line)
+    return json.dumps({'id': r['id'], 'rewards': [0.5] * len(r['items'])}) + '\\n'
+pid()
+";
+
+const ALL: &[Hostile] = &[
+    hostile("time.sleep(600)", "gave no answer within"),
+    hostile("sys.stdin.readline(); time.sleep(600)", "gave no answer within"),
+    hostile("sys.exit(3)", "ended (exit status: 3) without an answer"),
+    hostile("sys.stdin.readline(); os.kill(os.getpid(), 9)", "ended (signal: 9 (SIGKILL)) without"),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 99, \"rewards\": [1, 2]}\\n')",
+        "the reply has the id 99",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": \"1\", \"rewards\": [1, 2]}\\n')",
+        "the reply has the id \"1\"",
+    ),
+    hostile("sys.stdin.readline(); say('{\"rewards\": [1, 2]}\\n')", "missing field `id`"),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1]}\\n')",
+        "'rewards' has 1 entries for 2 completions",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2, 3]}\\n')",
+        "'rewards' has 3 entries for 2",
+    ),
+    hostile("sys.stdin.readline(); say('{\"id\": 1}\\n')", "the reply has no 'rewards'"),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [NaN, NaN]}\\n')",
+        "of 2): the reward is NaN",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1e400, -Infinity]}\\n')",
+        "of 2): the reward is 1e400|of 2): the reward is -Infinity",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [\"0.5\", []]}\\n')",
+        "; expected a finite number or null",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": 1}\\n')",
+        "the reply is not what is expected",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2], \"components\": {\"x\": [1, 2]}}\\n')",
+        "the component 'x', which is not in reward.components",
+    ),
+    hostile(
+        "say('loading the model...\\n'); say(good(sys.stdin.readline()))",
+        "the reply is not JSON",
+    ),
+    hostile("sys.stdin.readline(); say('\\n')", "the reply is not JSON"),
+    hostile("sys.stdin.readline(); say(b'\\xff\\xfe\\n')", "the reply is not UTF-8"),
+    hostile("sys.stdin.readline(); say('[' * 100000 + '\\n')", "the reply is not JSON"),
+    hostile("sys.stdin.readline()\nwhile True: say(b'x' * 65536)", "wrote more than 16 MiB"),
+    hostile("say(good(sys.stdin.readline()).rstrip()); time.sleep(600)", "gave no answer within"),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rew'); os._exit(0)",
+        "ended (exit status: 0) without an answer after it wrote",
+    ),
+    hostile("os.close(1); time.sleep(600)", "closed its standard output"),
+    hostile("os.close(0); time.sleep(600)", "gave no answer within"),
+    hostile(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)",
+        "gave no answer within",
+    ),
+    hostile("if os.fork() == 0: pid()\ntime.sleep(600)", "gave no answer within"),
+    hostile(
+        "subprocess.Popen(['sleep', '600'])\nsys.exit(1)",
+        "closed its standard output|ended (exit status: 1)|gave no answer",
+    ),
+    hostile("if os.fork() == 0:\n    pid(); time.sleep(600)\nsys.exit(1)", "gave no answer within"),
+    hostile("os.write(2, b'e' * 3_000_000); sys.exit(1)", "its standard error ends with:\neee"),
+    hostile("while True: os.write(2, b'e' * 65536)", "gave no answer within"),
+];
+
+/// Processes by a file of their ids that live still.
+fn alive(pids: &Path) -> Vec<i32> {
+    let all = fs::read_to_string(pids).unwrap_or_default();
+    let all = all.lines().filter_map(|line| line.parse().ok());
+    all.filter(|pid| kill(Pid::from_raw(*pid), None).is_ok() && !is_zombie(*pid)).collect()
+}
+
+/// Dead, and not yet seen by its parent.
+fn is_zombie(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+}
+
+#[track_caller]
+fn assert_none_alive(pids: &Path, code: &str) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !alive(pids).is_empty() {
+        assert!(Instant::now() < end, "{code}: {:?} live still", alive(pids));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[track_caller]
+fn outcomes(hostile: &str, more: &Value, completions: &[&str]) -> Vec<Outcome> {
+    let folder = tempfile::tempdir().unwrap();
+    let script = file(&folder, "hostile.py", &format!("{BEGIN}{hostile}\n"));
+    let pids = folder.path().join("pids");
+    let mut settings =
+        json!({"type": "command", "command": ["python3", script, pids], "time_limit": 1.0});
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let reward = build(settings);
+    let started = Instant::now();
+    let outcomes = score(&*reward, completions);
+    assert!(started.elapsed() < Duration::from_secs(60), "{hostile}");
+    drop(reward);
+    assert_none_alive(&pids, hostile);
+    outcomes
+}
+
+fn check(all: &[Hostile]) {
+    for Hostile { code, expected } in all {
+        for outcome in outcomes(code, &json!({}), &["CCO", "CCN"]) {
+            let reason = outcome.failure().unwrap_or_else(|| panic!("{code}: {outcome:?}"));
+            assert!(expected.split('|').any(|one| reason.contains(one)), "{code}: {reason}");
+        }
+    }
+}
+
+/// In parts, so that the tests share the threads.
+#[test]
+fn hostile_programs_fail_with_a_sentence_1() {
+    check(&ALL[..10]);
+}
+
+#[test]
+fn hostile_programs_fail_with_a_sentence_2() {
+    check(&ALL[10..20]);
+}
+
+#[test]
+fn hostile_programs_fail_with_a_sentence_3() {
+    check(&ALL[20..]);
+}
+
+#[test]
+fn what_a_failure_does_is_configured() {
+    let code = "\nfor line in sys.stdin: say(good(line).replace('0.5', 'NaN', 1))";
+    let of =
+        |on_failure: &str| outcomes(code, &json!({"on_failure": on_failure}), &["a", "b", "c"]);
+    assert_eq!(totals(&of("fail")), [None, Some(0.5), Some(0.5)]);
+    assert_eq!(of("abstain")[0], Outcome::Abstained);
+    assert_eq!(totals(&of("abstain")), [None, Some(0.5), Some(0.5)]);
+    assert!(
+        of("stop").iter().all(|outcome| outcome.failure().is_some_and(|why| why.contains("NaN")))
+    );
+}
+
+#[test]
+fn a_program_that_dies_of_one_completion_costs_only_this_one() {
+    let code =
+        "\nfor line in sys.stdin:\n    if 'POISON' in line: os._exit(1)\n    say(good(line))";
+    let mut completions = vec!["C"; 40];
+    completions[17] = "POISON";
+    let got =
+        outcomes(code, &json!({"batch_size": 16, "workers": 2, "time_limit": 10.0}), &completions);
+    for (index, outcome) in got.iter().enumerate() {
+        assert_eq!(outcome.total().is_none(), index == 17, "{index}: {outcome:?}");
+    }
+}
+
+/// The first reply is good, the second line is in front of the next one.
+#[test]
+fn a_program_that_answers_twice_is_found_out_and_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let code = format!("{BEGIN}\nfor line in sys.stdin: say(good(line) + good(line))");
+    let script = file(&folder, "twice.py", &code);
+    let pids = folder.path().join("pids");
+    let reward = build(json!({"type": "command", "command": ["python3", script, pids]}));
+    let texts: Vec<Outcome> = (0..3).flat_map(|_| score(&*reward, &["C"])).collect();
+    assert_eq!(totals(&texts), [Some(0.5), None, Some(0.5)]);
+    let reason = texts[1].failure().unwrap();
+    assert!(reason.contains("the reply has the id 1, and the request had the id 2"), "{reason}");
+    drop(reward);
+    assert_none_alive(&pids, "answers twice");
+}
+
+/// A pipe holds 64 KiB: neither side waits for the other.
+#[test]
+fn large_requests_and_replies_do_not_block() {
+    let code = "\nfor line in sys.stdin:\n    say(' ' * 1000000 + good(line))";
+    let long = "C".repeat(300_000);
+    let got = outcomes(code, &json!({"time_limit": 30.0}), &[&long, &long]);
+    assert_eq!(totals(&got), [Some(0.5), Some(0.5)]);
+}

@@ -1,0 +1,109 @@
+//! Servers, good ones and others.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::{build, score, totals};
+
+/// A server that answers each connection with what `answer` makes of the body of its request; it sends the requests it got.
+fn server(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> (String, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/score?x=1", listener.local_addr().unwrap());
+    let (sender, requests) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream: TcpStream = stream.unwrap();
+            let (mut request, mut byte) = (Vec::new(), [0; 4096]);
+            let is_whole = |request: &[u8]| {
+                let text = String::from_utf8_lossy(request);
+                let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+                let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+                length.is_none_or(|length| body.len() >= length.parse().unwrap())
+            };
+            while !is_whole(&request) {
+                let count = stream.read(&mut byte).unwrap();
+                request.extend(&byte[..count]);
+            }
+            let request = String::from_utf8(request).unwrap();
+            let body = request.split_once("\r\n\r\n").unwrap().1.to_owned();
+            let _gone = stream.write_all(&answer(&body));
+            if sender.send(request).is_err() {
+                return;
+            }
+        }
+    });
+    (url, requests)
+}
+
+fn http(status: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+#[test]
+fn a_server_scores() {
+    let (url, requests) = server(|body| {
+        let request: serde_json::Value = serde_json::from_str(body).unwrap();
+        let count = request["items"].as_array().unwrap().len();
+        let reply = json!({"id": request["id"], "rewards": vec![0.25; count], "components": {"dock": vec![-1; count]}});
+        http("200 OK", &reply.to_string())
+    });
+    let reward =
+        build(json!({"type": "http", "url": url, "components": ["dock"], "batch_size": 2}));
+    let outcomes = score(&*reward, &["a", "b", "c"]);
+    assert_eq!(totals(&outcomes), [Some(0.25); 3]);
+    assert_eq!(outcomes[2].part("dock"), Some(-1.0));
+    let request = requests.recv().unwrap();
+    assert!(request.starts_with("POST /score?x=1 HTTP/1.0\r\nHost: 127.0.0.1:"), "{request}");
+    drop(requests);
+}
+
+#[test]
+fn what_servers_get_wrong() {
+    for (answer, expected) in [
+        (
+            http("500 Internal Server Error", "oh no"),
+            "it replied with the status 500 and \"oh no\"",
+        ),
+        (http("302 Found", ""), "it replied with the status 302"),
+        (http("200 OK", "not JSON"), "the reply is not JSON"),
+        (http("200 OK", r#"{"id": 7, "rewards": [1]}"#), "the reply has the id 7"),
+        (b"hello\r\n".to_vec(), "what it sent is not a reply of HTTP: \"hello\\r\\n\""),
+        (Vec::new(), "what it sent is not a reply of HTTP"),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}".to_vec(),
+            "the reply ends after 2 of its bytes",
+        ),
+        (vec![b'x'; 20 << 20], "what it sent is not a reply of HTTP"),
+        ([b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'x'; 20 << 20]].concat(), "more than 16 MiB"),
+    ] {
+        let (url, _requests) = server(move |_| answer.clone());
+        let reward = build(json!({"type": "http", "url": url}));
+        let outcome = score(&*reward, &["a"]).remove(0);
+        let reason = outcome.failure().unwrap();
+        assert!(reason.contains(expected), "{expected}: {reason}");
+    }
+}
+
+#[test]
+fn a_server_that_is_late_or_not_there() {
+    let (url, _requests) = server(|_| {
+        thread::sleep(Duration::from_secs(5));
+        Vec::new()
+    });
+    let reward = build(json!({"type": "http", "url": url, "time_limit": 0.3}));
+    let reason = score(&*reward, &["a"])[0].failure().unwrap().to_owned();
+    assert!(reason.contains("no reply within 300ms"), "{reason}");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let reward = build(json!({"type": "http", "url": format!("http://{free}"), "time_limit": 1.0}));
+    let started = Instant::now();
+    let reason = score(&*reward, &["a"])[0].failure().unwrap().to_owned();
+    assert!(reason.contains("refused"), "{reason}");
+    // It has tried again, and not beyond its limit.
+    assert!((0.3..5.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
+}
