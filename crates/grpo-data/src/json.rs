@@ -20,7 +20,9 @@ pub fn json_reason(error: &serde_json::Error) -> String {
     match (error.is_eof(), error.line(), error.column()) {
         (true, 1, 0) => "it is empty".to_owned(),
         (true, line, column) => format!("it ends too early, at line {line} column {column}"),
-        _ => without_rust_types(&error.to_string()),
+        _ => without_rust_types(&error.to_string())
+            .replace("expected a table", "expected an object")
+            .replace("invalid type: table", "invalid type: object"),
     }
 }
 

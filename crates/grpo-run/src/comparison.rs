@@ -129,7 +129,7 @@ mod tests {
     fn lost_diversity_is_a_fraction_on_both_scales() {
         let higher = Some(DiversityScale::HigherIsDiverse);
         let lower = Some(DiversityScale::LowerIsDiverse);
-        assert_eq!(measure(higher, 0.8, 0.2).diversity_lost(), Some(0.75));
+        assert_eq!(measure(higher, 0.75, 0.1875).diversity_lost(), Some(0.75));
         assert_eq!(measure(higher, 0.5, 0.75).diversity_lost(), Some(-0.5));
         // Self-BLEU rises from 0.5 to 0.75: half of what was different is gone.
         assert_eq!(measure(lower, 0.5, 0.75).diversity_lost(), Some(0.5));

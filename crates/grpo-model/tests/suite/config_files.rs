@@ -39,7 +39,7 @@ fn families_that_are_not_known() {
     );
     assert_eq!(
         ModelConfig::from_json("[]").unwrap_err(),
-        "invalid type: sequence, expected a map at line 1 column 0"
+        "invalid type: list, expected an object at line 1 column 0"
     );
     for family in Family::ALL {
         let found =

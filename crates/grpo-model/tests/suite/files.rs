@@ -126,7 +126,7 @@ fn lists_that_are_not_true() {
     std::fs::write(at.join(INDEX), "{\"weight_map\": 3}").unwrap();
     check_refused(
         at,
-        "model.safetensors.index.json: invalid type: integer `3`, expected a map at line 1 column 16",
+        "model.safetensors.index.json: invalid type: integer `3`, expected an object at line 1 column 16",
     );
     std::fs::write(at.join(INDEX), "{\"weight_map\": {}}").unwrap();
     check_refused(

@@ -280,11 +280,14 @@ fn a_line_without_an_end_is_refused() {
 
 #[test]
 fn gzip_that_is_out_of_proportion_is_refused() {
-    let bomb = gzip(&"\n".repeat(65 << 20));
-    let fault = error(&bomb, Smi, true);
+    let line = format!("{}\n", "C".repeat(1023));
+    let fault = error(&gzip(&line.repeat(65 << 10)), Smi, true);
     let expect = "its data is more than 500 times as large as the file; give the data uncompressed if that is right";
     assert!(fault.starts_with("`x` cannot be read after line "), "{fault}");
     assert!(fault.ends_with(expect), "{fault}");
+    let empty = gzip(&"\n".repeat(2 << 20));
+    let fault = error(&empty, Smi, true);
+    assert_eq!(fault, "x:100000: the 100000 lines up to here are empty; remove empty lines");
     // Blank lines are part of the row behind them.
-    assert!(error(&bomb, Csv, true).contains("is longer than 1 MiB"));
+    assert!(error(&empty, Csv, true).contains("is longer than 1 MiB"));
 }
