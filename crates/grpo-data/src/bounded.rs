@@ -9,10 +9,14 @@ use std::time::Duration;
 /// recursively; unused stack costs nothing.
 const STACK: usize = 1 << 30;
 
-/// Memory limit of a template in bytes.
-const MEMORY: usize = 512 << 20;
+/// Memory limit for parsing a template, in bytes.
+pub(crate) const PARSING: usize = 512 << 20;
 
-/// Time limit. A conversation takes microseconds; instructions are limited, but one can search a text of `MEMORY` bytes.
+/// Memory limit for rendering a conversation, in bytes. A level of a nested value takes at least 64 bytes and is dropped by a
+/// recursive call; the stack is large enough for 240,000 levels.
+pub(crate) const RENDERING: usize = 12 << 20;
+
+/// Time limit. A conversation takes microseconds; instructions are limited, but one can search a long text.
 const TIME: Duration = Duration::from_secs(20);
 
 /// Runs `work` on a thread with a large stack, limited memory and limited time. Exceeding one of these ends
@@ -22,12 +26,13 @@ const TIME: Duration = Duration::from_secs(20);
 /// Returns an error if no thread can be created or if the work panics.
 pub(crate) fn bounded<R: Send>(
     path: &Path,
+    memory: usize,
     work: impl FnOnce() -> R + Send,
 ) -> Result<R, DataError> {
     let what = format!("the chat template in `{}`", path.display().to_string().escape_debug());
     let failed = |reason: &str| DataError::Invalid(format!("{what} cannot be rendered: {reason}"));
     let remedy = "use a template that does less";
-    let limited = || grpo_process::limited(&what, remedy, MEMORY, work);
+    let limited = || grpo_process::limited(&what, remedy, memory, work);
     let limited = || grpo_process::time_limited(&what, remedy, TIME, limited);
     std::thread::scope(|scope| {
         let silent = || caught(limited);

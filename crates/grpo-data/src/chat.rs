@@ -4,7 +4,7 @@ mod environment;
 mod namespaces;
 
 use crate::DataError;
-use crate::bounded::bounded;
+use crate::bounded::{PARSING, RENDERING, bounded};
 use crate::model_json::ModelJson;
 use crate::origin::read_text_if_there;
 use environment::{environment, without_generation_tags};
@@ -44,7 +44,7 @@ impl ChatOptions {
 /// The Jinja chat template of a model, rendered as in transformers.
 ///
 /// Length, work, recursion and nesting are limited, so a hostile template results in an error. One
-/// that needs more than 512 MiB ends the process, in programs with the allocator of `grpo-process`.
+/// that needs more than 12 MiB for a conversation ends the process, in programs with the allocator of `grpo-process`.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -100,7 +100,7 @@ impl ChatTemplate {
             )));
         }
         let source = without_generation_tags(&source);
-        let added = bounded(&path, || environment.add_template_owned(NAME, source))?;
+        let added = bounded(&path, PARSING, || environment.add_template_owned(NAME, source))?;
         if let Err(error) = added {
             let (line, reason) = line_and_reason(&error);
             return Err(DataError::Invalid(format!(
@@ -131,8 +131,9 @@ impl ChatTemplate {
         }
         let template = self.environment.get_template(NAME);
         let context = Value::from_pairs(context);
-        let rendered =
-            bounded(&self.path, || template.and_then(|template| template.render(context)))?;
+        let rendered = bounded(&self.path, RENDERING, || {
+            template.and_then(|template| template.render(context))
+        })?;
         rendered.map_err(|error| {
             let (line, reason) = line_and_reason(&error);
             DataError::TemplateFailed { path: self.path.clone(), line, reason }

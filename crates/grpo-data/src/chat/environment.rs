@@ -10,9 +10,8 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::fmt::Write as _;
 use std::io;
 
-/// Instruction limit: some hundred for each of thousands of messages. It also limits the nesting of
-/// values, which are dropped recursively.
-const FUEL: u64 = 400_000;
+/// Instruction limit: some hundred for each of a thousand messages. It also limits the time.
+const FUEL: u64 = 200_000;
 
 /// Limit of nested blocks and macro calls.
 const RECURSION: usize = 200;

@@ -124,7 +124,9 @@ impl CsvRows {
 fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataError> {
     let mut source = BufReader::new(source);
     let mut head = Vec::new();
-    while head.trim_ascii().is_empty() && head.len() <= LONGEST {
+    let mut line_start = 0;
+    while head[line_start..].trim_ascii().is_empty() && head.len() <= LONGEST {
+        line_start = head.len();
         let mut limited = source.by_ref().take(LONGEST as u64 + 1);
         let read =
             limited.read_until(b'\n', &mut head).map_err(|error| origin.io_error(error, 0))?;
