@@ -12,9 +12,9 @@ const STACK: usize = 1 << 30;
 /// Memory limit for parsing a template, in bytes.
 pub(crate) const PARSING: usize = 512 << 20;
 
-/// Memory limit for rendering a conversation, in bytes. A level of a nested value takes at least 64 bytes and is dropped by a
+/// Memory limit for rendering a conversation, in bytes. A level of a nested value takes at least 40 bytes and is dropped by a
 /// recursive call; the stack is large enough for 240,000 levels.
-pub(crate) const RENDERING: usize = 12 << 20;
+pub(crate) const RENDERING: usize = 6 << 20;
 
 /// Time limit. A conversation takes microseconds; instructions are limited, but one can search a long text.
 const TIME: Duration = Duration::from_secs(20);

@@ -44,7 +44,7 @@ impl ChatOptions {
 /// The Jinja chat template of a model, rendered as in transformers.
 ///
 /// Length, work, recursion and nesting are limited, so a hostile template results in an error. One
-/// that needs more than 12 MiB for a conversation ends the process, in programs with the allocator of `grpo-process`.
+/// that needs more than 6 MiB for a conversation ends the process, in programs with the allocator of `grpo-process`.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
