@@ -49,7 +49,7 @@ pub fn is_quiet() -> bool {
 static LOST: Mutex<Option<String>> = Mutex::new(None);
 
 /// Writes a line to standard output. Errors do not stop the work: without a reader, as behind
-/// `| head`, nothing is lost, and [`check_written`] reports other errors at the end.
+/// `| head`, nothing is lost, and `check_written` reports other errors at the end.
 pub fn say(line: fmt::Arguments<'_>) {
     if !is_quiet() {
         say_data(line);
