@@ -45,7 +45,7 @@ pub struct RejectedPair {
 /// The kept and dropped pairs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CleanedPairs {
-    /// Kept pairs with cleaned replies, best first (see [`quality`]); in input order without
+    /// Kept pairs with cleaned replies, best first (see `quality`); in input order without
     /// cleaning.
     pub pairs: Vec<PairRecord>,
     /// Dropped pairs in the order in which they were dropped.
