@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::atomic::entries;
 use crate::folder::CHECKPOINTS;
 use crate::{
-    Existing, RunError, RunFolder, VerifiedFolder, sha256_of_manifest, verify,
-    write_folder_atomically, write_manifest,
+    EventProof, Existing, RunError, RunFolder, VerifiedFolder, read_json_lines, sha256_of_manifest,
+    verify, write_folder_atomically, write_manifest,
 };
 
 /// An unverified checkpoint.
@@ -152,15 +152,35 @@ impl RunFolder {
     }
 
     /// Removes temporary folders of a killed run. A complete checkpoint that was not renamed yet,
-    /// or that was moved aside, is renamed.
+    /// or that was moved aside, is renamed if its event was written; without the event, its step is
+    /// repeated.
     ///
     /// # Errors
-    /// Returns an error if the folder cannot be read or written.
+    /// Returns an error if the folder, `run.json` or `events.jsonl` cannot be read, or if a
+    /// checkpoint cannot be renamed or removed.
     pub fn recover_checkpoints(&self) -> Result<(), RunError> {
-        for (name, path) in entries(&self.path().join(CHECKPOINTS))? {
-            let Some(step) = step_of_leftover(&name) else { continue };
+        let leftovers = entries(&self.path().join(CHECKPOINTS))?
+            .into_iter()
+            .filter_map(|(name, path)| Some((step_of_leftover(&name)?, path)));
+        let leftovers: Vec<(u64, PathBuf)> = leftovers.collect();
+        if leftovers.is_empty() {
+            return Ok(());
+        }
+        // The events of older versions have no hashes.
+        let announced = match self.read_info()?.chained && self.events_path().exists() {
+            true => Some(read_json_lines::<EventProof>(&self.events_path())?),
+            false => None,
+        };
+        let is_announced = |manifest: &String| match &announced {
+            Some(events) => events.iter().any(|event| event.manifest.as_ref() == Some(manifest)),
+            None => true,
+        };
+        for (step, path) in leftovers {
             let place = self.path().join(CHECKPOINTS).join(format!("{STEP}{step}"));
-            if !place.exists() && verify(&path).is_ok() {
+            let is_whole = || {
+                verify(&path).is_ok() && sha256_of_manifest(&path).is_ok_and(|it| is_announced(&it))
+            };
+            if !place.exists() && is_whole() {
                 fs::rename(&path, &place).map_err(RunError::write(&place))?;
             } else {
                 fs::remove_dir_all(&path).map_err(RunError::write(&path))?;

@@ -62,9 +62,9 @@ fn a_run_that_went_back_recovers() {
     assert_eq!(undone["step"].as_u64().unwrap(), events[back]["step"].as_u64().unwrap() + 1);
     assert!(place.path("whole/rolled-back/1/completions").exists());
     place.succeed(&["audit", "whole"]);
+    audit_in_the_middle(&place, to);
 
     // Without the policies that it kept, what came after cannot be trained again: its settings were others.
-    let to = events[back]["step"].as_u64().unwrap();
     fs::rename(place.path("whole/checkpoints"), place.path("checkpoints")).unwrap();
     fs::create_dir(place.path("whole/checkpoints")).unwrap();
     let replay = ["replay", "whole", "--step", "8", "--prompt", "0", "--sample", "0"];
@@ -77,6 +77,30 @@ fn a_run_that_went_back_recovers() {
     fs::rename(place.path("checkpoints"), place.path("whole/checkpoints")).unwrap();
 
     kill_and_resume(&place, "train", kills().div_ceil(2), 6, whole, &expected);
+}
+
+/// Audits the run `whole` as a kill would have left it after the event of its only roll-back, to step `to`: its records not
+/// cut yet.
+fn audit_in_the_middle(place: &Place, to: u64) {
+    let [whole, killed] = ["whole", "killed"].map(|run| place.path(run));
+    fs::create_dir_all(killed.join("checkpoints")).unwrap();
+    fs::create_dir_all(killed.join("completions")).unwrap();
+    for name in ["config.toml", "run.json"] {
+        fs::copy(whole.join(name), killed.join(name)).unwrap();
+    }
+    for name in ["metrics.jsonl", "ledger.jsonl"] {
+        let text = place.read(&format!("whole/{name}"));
+        let kept: String = text.split_inclusive('\n').take(to as usize).collect();
+        let undone = place.read(&format!("whole/rolled-back/1/{name}"));
+        fs::write(killed.join(name), kept + &undone).unwrap();
+    }
+    let text = place.read("whole/events.jsonl");
+    let (before, _) = text.split_once("\"event\":\"rolled_back\"").unwrap();
+    let lines = before.lines().count();
+    let events: String = text.split_inclusive('\n').take(lines).collect();
+    fs::write(killed.join("events.jsonl"), events).unwrap();
+    place.succeed(&["audit", "killed"]);
+    fs::remove_dir_all(killed).unwrap();
 }
 
 /// What each action of a guard does to a run that is lost without it.

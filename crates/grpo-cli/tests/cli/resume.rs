@@ -125,6 +125,51 @@ fn a_killed_run_ends_as_one_that_was_not() {
     kill_and_resume(&place, "train", kills(), 5, whole, &expected);
 }
 
+/// Killed between a checkpoint and its event, a run repeats the step: no checkpoint is kept that the events do not prove.
+#[test]
+fn a_checkpoint_without_its_event_is_not_resumed_from() {
+    let place = place(4);
+    place.succeed(&["train", "train.toml", "--run", "whole"]);
+    let expected = result(&place.path("whole"));
+    place.succeed(&["train", "train.toml"]);
+    keep_steps(&place.path("run"), 3);
+    keep_lines(&place.path("run/events.jsonl"), 2);
+    let checkpoints = place.path("run/checkpoints");
+    fs::rename(checkpoints.join("step-3"), checkpoints.join(".step-3.tmp-0")).unwrap();
+
+    let ended = place.succeed(&["train", "--resume", "run"]);
+    assert!(!ended.stdout.contains("after step 3"), "{}", ended.stdout);
+    assert!(result(&place.path("run")) == expected);
+    place.succeed(&["audit", "run"]);
+}
+
+/// Removes what a run wrote after `step`.
+fn keep_steps(run: &Path, step: u64) {
+    for name in ["metrics.jsonl", "ledger.jsonl", "events.jsonl"] {
+        keep_lines(&run.join(name), step);
+    }
+    fs::remove_dir_all(run.join("model")).unwrap();
+    fs::remove_file(run.join("comparison.json")).unwrap();
+    for later in fs::read_dir(run.join("checkpoints")).unwrap() {
+        let later = later.unwrap().path();
+        let of = later.file_name().unwrap().to_string_lossy().replace("step-", "");
+        if of.parse::<u64>().unwrap() > step {
+            fs::remove_dir_all(later).unwrap();
+        }
+    }
+}
+
+/// Removes the lines of steps after `step`.
+fn keep_lines(path: &Path, step: u64) {
+    let text = fs::read_to_string(path).unwrap();
+    let is_kept = |line: &&str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["step"].as_u64().unwrap() <= step
+    };
+    let kept: String = text.split_inclusive('\n').filter(is_kept).collect();
+    fs::write(path, kept).unwrap();
+}
+
 /// SIGINT and SIGTERM end a run between two steps, with a checkpoint.
 #[test]
 #[cfg(unix)]

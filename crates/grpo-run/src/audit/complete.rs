@@ -46,6 +46,11 @@ pub(super) fn missing_events(
     let last = ledger.iter().copied().max().unwrap_or(0);
     let went_back = |event: &EventLine| matches!(event.what, EventKind::RolledBack { .. });
     let undone = events.iter().rposition(went_back);
+    // A run that was killed while it went back may not have cut its ledger yet.
+    let last = match events.last() {
+        Some(event) if went_back(event) => last.min(event.step),
+        _ => last,
+    };
     let is_recorded = |step: u64| {
         // Steps after the one that the run went back to were done again.
         let since = undone.filter(|place| step > events[*place].step).unwrap_or(0);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use grpo_data::{CounterRng, Purpose};
-use grpo_run::{Existing, RunError, RunFolder, VerifiedFolder};
+use grpo_run::{Existing, RunError, RunFolder, VerifiedFolder, sha256_of_manifest};
 
 use crate::folder::info;
 
@@ -163,14 +163,19 @@ fn old_ones_are_removed() {
     assert_eq!(left, 1, "hidden folders were left");
 }
 
-/// A kill leaves hidden folders: half a checkpoint goes, a whole one that lacks its name gets it, and one whose place is
-/// taken goes.
+/// A kill leaves hidden folders: half a checkpoint goes, a whole one of an event gets its name, and one without an
+/// event and one whose place is taken go.
 #[test]
 fn clears_leftovers_of_a_killed_run() {
     let place = tempfile::tempdir().unwrap();
     let run = run(place.path());
-    [1, 2, 3].into_iter().for_each(|step| write(&run, step));
+    [1, 2, 3, 4].into_iter().for_each(|step| write(&run, step));
     let folder = run.path().join("checkpoints");
+    let manifest = sha256_of_manifest(&folder.join("step-2")).unwrap();
+    let event = format!(
+        "{{\"step\":2,\"at\":\"\",\"event\":\"checkpoint\",\"best\":false,\"manifest\":\"{manifest}\"}}\n"
+    );
+    fs::write(run.path().join("events.jsonl"), event).unwrap();
     let hide = |step: u32, number: u32| {
         let hidden = folder.join(format!(".step-{step}.tmp-{number}"));
         fs::rename(folder.join(format!("step-{step}")), &hidden).unwrap();
@@ -179,6 +184,8 @@ fn clears_leftovers_of_a_killed_run() {
     hide(2, 0);
     let half = hide(3, 4);
     fs::remove_file(half.join("manifest.json")).unwrap();
+    // Its event was not written.
+    hide(4, 0);
     hide(1, 0);
     write(&run, 1);
     fs::create_dir(folder.join("of-the-user")).unwrap();
