@@ -1,10 +1,11 @@
 //! Growing files of a run, and its checkpoint schedule, for GRPO and supervised training.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use grpo_run::{
     ChainWriter, Checkpoint, Event, EventKind, EventProof, JsonLinesWriter, ProvenEvent, RunFolder,
-    TensorBoard, sha256_of_file,
+    TensorBoard, sha256_of_file, sha256_of_manifest,
 };
 use grpo_train::{GuardTrigger, TrainError};
 use serde::Serialize;
@@ -100,6 +101,18 @@ impl RunLog {
         let (folder, manifest) = (Some(name.to_owned()), Some(manifest));
         let proof = EventProof { folder, manifest, ..EventProof::default() };
         self.proven(step, EventKind::Saved {}, proof)
+    }
+
+    /// Writes that the run returned to `step`, with the hash of the undone steps' records in `aside`.
+    pub(crate) fn rolled_back(
+        &mut self,
+        step: u64,
+        event: EventKind,
+        aside: &Path,
+    ) -> anyhow::Result<()> {
+        let folder = aside.strip_prefix(self.folder.path())?.display().to_string();
+        let (folder, manifest) = (Some(folder), Some(sha256_of_manifest(aside)?));
+        self.proven(step, event, EventProof { folder, manifest, ..EventProof::default() })
     }
 
     /// Writes that the checkpoint of a step, with a manifest of this SHA-256, is written, and which are kept.

@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::folder::COMPLETIONS;
-use crate::{RunError, RunFolder, atomic_write, read_json_lines};
+use crate::{RunError, RunFolder, atomic_write, read_json_lines, write_manifest};
 
 impl RunFolder {
     /// Copies the lines of `metrics.jsonl` and `ledger.jsonl` after `step`, and moves the
     /// completions, to `rolled-back/NUMBER/`. The original lines are removed when the files are
     /// opened for the next step. Repeating the call, for example after a kill, has the same result.
+    /// A manifest with the hashes of the moved files is written last.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or written.
     pub fn set_aside(&self, step: u64, number: u32) -> Result<PathBuf, RunError> {
-        let aside = self.path().join("rolled-back").join(number.to_string());
+        let aside = self.rolled_back_path(number);
         let completions = aside.join(COMPLETIONS);
         fs::create_dir_all(&completions).map_err(RunError::write(&aside))?;
         for path in [self.metrics_path(), self.ledger_path()] {
@@ -30,18 +31,24 @@ impl RunFolder {
             let name = path.file_name().expect("a file has a name");
             fs::rename(&path, completions.join(name)).map_err(RunError::write(&path))?;
         }
+        write_manifest(&aside)?;
         Ok(aside)
     }
 }
 
 impl RunFolder {
+    /// Returns the folder of the steps that roll-back `number`, from 1, undid.
+    pub(crate) fn rolled_back_path(&self, number: u32) -> PathBuf {
+        self.path().join("rolled-back").join(number.to_string())
+    }
+
     /// Returns the lines of `metrics.jsonl` that roll-back `number`, from 1, undid; empty if there
     /// was none.
     ///
     /// # Errors
     /// Returns an error if they cannot be read.
     pub fn undone(&self, number: u32) -> Result<Vec<Map<String, Value>>, RunError> {
-        let path = self.path().join("rolled-back").join(number.to_string()).join("metrics.jsonl");
+        let path = self.rolled_back_path(number).join("metrics.jsonl");
         if path.exists() { read_json_lines(&path) } else { Ok(Vec::new()) }
     }
 }

@@ -155,6 +155,10 @@ fn models_that_fill_blanks() {
             ),
             (json!({"n_head": 8}), "rotary positions turn pairs, and the width of a head is 3"),
             (json!({"n_layer": 0}), "n_layer is 0; it must be at least 1"),
+            (
+                json!({"n_layer": -4}),
+                "invalid value: integer `-4`, expected a whole number, 0 or more",
+            ),
             (json!({"block_size": 0}), "block_size is 0; it must be at least 1"),
             (json!({"rope_theta": 1.0}), "rope_theta = 1; expected more than 1"),
         ],

@@ -160,10 +160,9 @@ impl Observer {
         checkpoint::restore(training, &good)?;
         training.soften(number, learning_rate_factor, kl_coef);
         let kl_coef = training.kl_coef();
-        self.event(
-            training.steps(),
-            EventKind::RolledBack { number, from_step, learning_rate_factor, kl_coef },
-        )?;
+        self.anchor()?;
+        let event = EventKind::RolledBack { number, from_step, learning_rate_factor, kl_coef };
+        self.log.rolled_back(step, event, &aside)?;
         // Until this is written, a killed run comes here again by itself. From then on it begins at this one, which has
         // gone back more often than the newer ones.
         let mut hash = String::new();
