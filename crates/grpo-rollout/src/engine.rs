@@ -162,8 +162,8 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
     /// Returns the groups whose prompts should be prefilled next.
     fn next_prompts(&self) -> Vec<Group> {
         let mut next: Vec<Group> = Vec::new();
-        // Reserve capacity for completions that have not started yet. They may not be running now,
-        // because a completion with a single token ends immediately.
+        // Reserve capacity for completions that have not started yet. There may be some even if
+        // capacity is free, because completions with a single token end immediately.
         let to_begin: usize = self.ready.iter().map(|ready| ready.group.samples.len()).sum();
         let mut capacity = (self.capacity - self.running.len()).saturating_sub(to_begin);
         let mut tokens = 0;
