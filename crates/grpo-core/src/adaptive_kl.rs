@@ -11,8 +11,8 @@ pub struct KlController {
     /// Target KL to the reference in nats per token. This is the value the `kl` metric should
     /// reach.
     pub target: f64,
-    /// Number of completions after which the coefficient has changed by a factor of about
-    /// `exp(±0.2)` if the KL stays at least 20 % away from the target.
+    /// If the KL stays at least 20 % away from the target, the coefficient changes by a factor of
+    /// about `exp(±0.2)` over this number of completions.
     pub horizon: f64,
     /// Lower bound for the coefficient.
     #[serde(default = "default_min")]

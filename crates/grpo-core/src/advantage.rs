@@ -11,12 +11,12 @@ pub struct Advantages {
     /// Mean and standard deviation of the weighted reward over all scored completions (metrics
     /// `reward` and `reward_std`). They don't depend on the aggregation.
     pub reward: MeanAndStd,
-    /// Mean and standard deviation of the values that enter the final normalization: the weighted
-    /// rewards, or `Σ_k w_k z_k` with [`Aggregation::NormalizeThenSum`].
+    /// Mean and standard deviation of the values that are normalised last: the weighted rewards, or
+    /// `Σ_k w_k z_k` with [`Aggregation::NormalizeThenSum`].
     pub objective: MeanAndStd,
     /// Whether all scored completions in a group have the same objective, i.e. whether the group
-    /// provides no learning signal. The test is per group for every [`RewardScale`], while TRL
-    /// tests the whole batch if it scales by the batch. False if fewer than two completions are
+    /// provides no learning signal. Groups are always tested individually, whereas TRL tests the
+    /// whole batch if rewards are scaled by the batch. False if fewer than two completions are
     /// scored, because their standard deviation is undefined.
     pub zero_std: Vec<bool>,
     /// Fraction of completions that belong to a [`Self::zero_std`] group (metric
@@ -92,7 +92,7 @@ pub fn weighted_group_advantages(
                 AdvantageConfig { baseline: Baseline::Batch, scale: RewardScale::Batch, ..config };
             let mut groups = advantages(&objective, &whole_batch);
             // Each group sums to 0, so the batch mean is 0 up to rounding. If all groups are
-            // constant, the division would amplify that rounding error.
+            // constant, the division would amplify this rounding error.
             for (advantages, rewards) in groups.iter_mut().zip(rewards) {
                 let of_function =
                     |k: usize| -> Vec<f64> { rewards.iter().filter_map(|row| row[k]).collect() };

@@ -1,4 +1,4 @@
-//! Configuration of the advantage computation.
+//! Advantage settings.
 
 use serde::{Deserialize, Serialize};
 
@@ -44,9 +44,9 @@ pub enum Aggregation {
     /// Computes `r = Σ_k w_k R_k`, then centres and scales the sum.
     #[default]
     SumThenNormalize,
-    /// Normalizes each reward function within the group and then normalizes the weighted sum over
-    /// the whole batch (GDPO; Liu et al. 2026). [`AdvantageConfig::scale`] is ignored, and a batch
-    /// baseline is rejected.
+    /// Normalises each reward function within the group, then the weighted sum over the whole batch
+    /// (GDPO; Liu et al. 2026). [`AdvantageConfig::scale`] is ignored, and a batch baseline is
+    /// rejected.
     NormalizeThenSum,
 }
 

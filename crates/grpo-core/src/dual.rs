@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Mul, Neg, Sub};
 
-/// Variables with respect to which a token loss is differentiated.
+/// Variables that a token loss can be differentiated by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Variable {
     /// `log π_θ` of the token, except where it appears inside the ratio.
@@ -60,7 +60,7 @@ impl Dual {
         self.chain(value, value * (1.0 - value))
     }
 
-    /// Returns the smaller number. Returns `self` if the numbers are equal or `self` is NaN.
+    /// Returns the smaller number, or `self` if the numbers are equal or `self` is NaN.
     pub(crate) fn min(self, other: Self) -> Self {
         if self.value > other.value { other } else { self }
     }

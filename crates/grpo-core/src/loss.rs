@@ -11,8 +11,8 @@ use crate::{BatchTotals, LossConfig, LossInputs, LossTerms};
 /// Result of [`grpo_loss`].
 #[derive(Clone, Debug)]
 pub struct LossOutput {
-    /// Contribution of these sequences to the loss of the optimizer batch, `[1]`. Gradients can be
-    /// propagated back to the inputs.
+    /// Contribution of these sequences to the loss of the optimizer batch, `[1]`. Differentiable
+    /// with respect to the inputs.
     pub loss: Tensor<1>,
     /// Loss terms for each token.
     pub terms: LossTerms,

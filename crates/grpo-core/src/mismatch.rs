@@ -27,7 +27,7 @@ impl RatioLevel {
     }
 }
 
-/// Corrects the surrogate by a factor of `π_old / π_sampler` within bounds.
+/// Multiplies the surrogate by `π_old / π_sampler`, limited to the given bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MismatchCorrection {

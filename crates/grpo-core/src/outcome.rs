@@ -109,8 +109,8 @@ impl FromStr for TokenOutcome {
 }
 
 impl LossTerms {
-    /// Returns the outcome of each token, `[n]`. `is_scored` contains one flag per sequence:
-    /// whether it has a reward.
+    /// Returns the outcome of each token, `[n]`. `is_scored` indicates which sequences have a
+    /// reward.
     ///
     /// Unless the outcome is [`TokenOutcome::Moved`], the derivative of the surrogate with respect
     /// to the token's `log π_θ` is exactly 0.

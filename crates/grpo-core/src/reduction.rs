@@ -45,7 +45,7 @@ impl BatchTotals {
 
 impl Reduction {
     /// Returns the weight `w` in `loss = Σ w · L` for each token in a sequence of `length` tokens.
-    /// The array contains the size of the micro-batch.
+    /// The second argument is the size of the micro-batch.
     pub(crate) fn token_weight(
         self,
         length: usize,

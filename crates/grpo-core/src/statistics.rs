@@ -83,7 +83,8 @@ impl TokenStatistics {
         self.kl_of_sequence.extend(kls.sum::<Option<f64>>());
         self.phi.extend(sequence.vespo_phi);
         self.dropped.extend(sequence.is_off_policy.map(indicator));
-        // Averages over tokens, or counts a sequence once if its tokens share a ratio.
+        // Averages over tokens. If the tokens in a sequence share a ratio, the sequence counts
+        // once.
         let share = |flag: &dyn Fn(&TokenTerms) -> Option<bool>| {
             let mut share = Mean::default();
             let counted = sequence.tokens.iter().step_by(sequence.tokens_per_ratio);

@@ -1,7 +1,7 @@
 //! Backend dispatch and autodiff for the fused score.
 //!
-//! All backend-specific code in this crate is in this module. Backends implement [`ScoreKernels`],
-//! and Burn dispatches [`FusedScore`].
+//! This is the only module in the crate that depends on specific backends. Backends implement
+//! [`ScoreKernels`], and Burn dispatches [`FusedScore`].
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;

@@ -21,15 +21,15 @@ pub struct Draw {
 /// Samples a token by inverting the cumulative distribution at `uniform`, which is in `[0, 1)`. Ids
 /// are in ascending order.
 ///
-/// `seen` contains the tokens in the prompt and completion in any order. It is only used if there
-/// is a repetition penalty. The computation uses f64 and adds probabilities in ascending order of
-/// ids, so the result is bit-identical for identical arguments.
+/// `seen` contains the tokens in the prompt and completion in any order. It is only used if the
+/// distribution has a repetition penalty. The computation uses f64 and adds probabilities in
+/// ascending order of ids, so identical arguments always give bit-identical results.
 ///
 /// # Shapes
 /// - logits: `[vocabulary]`
 ///
 /// # Errors
-/// Returns an error if a candidate logit is NaN or +∞, or if all of them are −∞. This means that
+/// Returns an error if a candidate logit is NaN or +∞, or if all of them are −∞. In either case,
 /// the model has diverged.
 ///
 /// # Panics

@@ -170,7 +170,7 @@ pub(crate) fn forward<B: Backend, S: Steps<B>>(
     }
 }
 
-/// Computes gradients and recomputes the tiles for this purpose. `upstream` is `[n, 2]`.
+/// Computes gradients, recomputing the logits tile by tile. `upstream` is `[n, 2]`.
 pub(crate) fn backward<B: Backend, S: Steps<B>>(
     problem: &Problem<'_, B>,
     forward: &Forward<B>,

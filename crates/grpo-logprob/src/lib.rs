@@ -11,7 +11,6 @@
 //! All functions use a [`SamplingDistribution`], which is created from [`SamplingSettings`]. It
 //! consists of a repetition penalty, forbidden ids, a temperature and, if sampling is truncated, a
 //! softmax over the ids that are kept.
-//! sampling was truncated, a softmax over the kept ids.
 
 mod backend;
 mod distribution;

@@ -65,12 +65,12 @@ pub fn score_logits(logits: Tensor<2>, targets: &Targets) -> Scores {
 }
 
 /// Computes `KL(π ‖ π_ref)` at each position over all ids that are not forbidden, `[n]`. The result
-/// is differentiable with respect to both logits. This allocates several tensors of size
+/// is differentiable with respect to both sets of logits. This allocates several tensors of size
 /// `[n, vocabulary]`, so it is only suitable for small vocabularies.
 ///
-/// Unlike in scoring, the distribution is not restricted to the ids kept by truncated sampling. An
-/// id that is no longer kept would otherwise have no gradient that could restore its probability.
-/// Also, if only one id is kept, its KL would always be 0.
+/// Unlike in scoring, the distribution is not restricted to the ids kept by truncated sampling.
+/// Otherwise, the probability of an id that is no longer kept could never recover, because it would
+/// have no gradient. Also, the KL would always be 0 if only one id is kept.
 ///
 /// # Shapes
 /// - logits, ref_logits: `[n, vocabulary]`

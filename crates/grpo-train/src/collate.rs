@@ -90,8 +90,8 @@ impl<'a> Read<'a> {
     }
 }
 
-/// Returns whether the hidden state of each input token predicts an action. It does so at the token
-/// before the action, or at the masked position itself.
+/// For each input token, returns whether its hidden state predicts an action. This is the case for
+/// the token just before an action, or for the masked position itself.
 fn predicts(completion: &Completion) -> &[bool] {
     match completion.sampled_under().mask_id {
         Some(_) => completion.action_mask(),
@@ -192,7 +192,7 @@ impl MicroBatch {
         reference: &Frozen<M>,
     ) -> (Scores, Tensor<1>) {
         let logits = policy.head().logits(self.of_actions(hidden.clone()));
-        // Detached logits, moved to the autodiff device if the policy uses one.
+        // The reference logits are constants, but must be on the autodiff device if the policy is.
         let ref_logits = self.frozen_logits(reference);
         let ref_logits =
             if policy.device().is_autodiff() { Tensor::from_inner(ref_logits) } else { ref_logits };

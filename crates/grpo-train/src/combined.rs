@@ -70,7 +70,7 @@ const SECTION: &str = "combined";
 impl CombinedConfig {
     pub(crate) fn check(&self, updates_per_rollout: u32) -> Result<(), ConfigFault> {
         in_range("combined.supervised_weight", self.supervised_weight, 0.0..=1e6)?;
-        // Without GRPO, there is no reason to sample. Use supervised training instead.
+        // Sampling is pointless without GRPO. Use supervised training instead.
         in_range("combined.grpo_weight", self.grpo_weight, 1e-6..=1e6)?;
         in_range("combined.diversity_weight", self.diversity_weight, 0.0..=1e6)?;
         in_range("combined.batch_size", self.batch_size as f64, 1.0..=1e6)?;

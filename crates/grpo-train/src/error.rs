@@ -115,7 +115,7 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
     Err(ConfigFault::out_of_range(key, value, &expected))
 }
 
-/// Reads a loss tensor, `[1]`.
+/// Returns the value of a loss, `[1]`.
 ///
 /// # Errors
 /// Returns an error if the loss is not finite.
@@ -123,7 +123,7 @@ pub fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
     finite(f64::from(loss.into_scalar::<f32>()))
 }
 
-/// Returns the loss unchanged.
+/// Checks that a loss is finite and returns it.
 ///
 /// # Errors
 /// Returns an error if the loss is not finite.

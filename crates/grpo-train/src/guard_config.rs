@@ -45,7 +45,8 @@ pub enum GuardAction {
     Warn,
     /// Stops the run.
     Stop,
-    /// Resumes from the last good checkpoint with a different learning rate or KL coefficient.
+    /// Rolls back to the last good checkpoint and continues with a different learning rate or KL
+    /// coefficient.
     RollBack,
 }
 
@@ -54,7 +55,7 @@ pub enum GuardAction {
 pub enum Action {
     /// Print a warning.
     Warn,
-    /// Resume from the last good checkpoint with different settings.
+    /// Roll back to the last good checkpoint and continue with different settings.
     RollBack {
         /// Factor applied to later learning rates.
         learning_rate_factor: f64,

@@ -71,8 +71,10 @@ impl MicroBatchState {
         token_traces(&self.updates, &self.reference, &self.is_scored, weight)
     }
 
-    /// Compares the sampler with the trainer. See [`SamplerCheck::is_above`]. [`Self::loss`] must
-    /// have been called before. `completions` contains all completions in the step.
+    /// Returns whether the sampler mismatch exceeds the tolerance. See [`SamplerCheck::is_above`].
+    ///
+    /// [`Self::loss`] must have been called before. `completions` contains all completions in the
+    /// step.
     pub(crate) fn is_above(
         &self,
         completions: &[&Completion],

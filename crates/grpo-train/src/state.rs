@@ -17,7 +17,7 @@ use crate::{GuardsState, TrainError};
 /// State is only saved between steps, when no completions are pending. Random numbers and the order
 /// of prompts are derived from the seed and the step number, so they don't need to be saved.
 pub struct TrainerState {
-    /// State without tensors.
+    /// All state except tensors.
     pub numbers: StateNumbers,
     /// Moving averages of the optimizer.
     pub moments: StoredTensors,
@@ -40,7 +40,7 @@ pub struct StateNumbers {
 
 /// A [`TrainerState`] that was loaded from files.
 pub struct SavedState<'a> {
-    /// State without tensors.
+    /// All state except tensors.
     pub numbers: StateNumbers,
     /// Moving averages of the optimizer by name.
     pub moments: BTreeMap<String, TensorData>,

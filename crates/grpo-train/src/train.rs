@@ -359,7 +359,8 @@ impl<M: LanguageModel> Training<M> {
         self.evaluation.as_ref().map_or(0, Evaluation::count)
     }
 
-    /// Returns false if the last step failed after some of its updates.
+    /// Returns whether the last step was completed. A step that fails after some of its updates is
+    /// incomplete.
     pub fn is_between_steps(&self) -> bool {
         self.grpo.learner.version() == self.version
     }

@@ -54,7 +54,7 @@ fn a_penalty_in_the_reward_is_not_in_the_loss() {
     assert_eq!(placed(kl(0.0, KlEstimator::K2, false)), (false, false));
     let loss = LossConfig { kl: config, ..Preset::Grpo.config() };
     assert_eq!(one_token(-1.0, -2.0).run(&loss.checked().unwrap()).loss, 0.0);
-    // The metric is reported even so.
+    // The metric is still reported.
     assert_eq!(one_token(-1.0, -2.0).statistics(&loss).kl(), Some(1.0));
 }
 

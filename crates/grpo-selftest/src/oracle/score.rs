@@ -32,7 +32,7 @@ pub fn log_policy(case: &ScoreCase, i: usize) -> Vec<(u32, f64)> {
 /// Returns the log-probability and the entropy at position `i`.
 ///
 /// # Panics
-/// Panics if the token cannot be sampled.
+/// Panics if the token cannot be sampled at this position.
 pub fn score(case: &ScoreCase, i: usize) -> [f64; 2] {
     let log_policy = log_policy(case, i);
     let entropy = log_policy.iter().map(|&(_, l)| -l.exp() * l).sum();

@@ -8,7 +8,7 @@ use crate::report::{Suite, Tolerance};
 use crate::suites::generated_losses::cases;
 use crate::tensors::{Precision, evaluate, rounded};
 
-/// Creates the suite without any cases.
+/// Creates an empty suite.
 pub(super) fn start(precision: Precision) -> Suite {
     Suite::new("first update", "what holds exactly", precision)
 }

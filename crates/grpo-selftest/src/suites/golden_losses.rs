@@ -8,7 +8,7 @@ use crate::oracle::{self, LossCase, Rows};
 use crate::report::{Comparison, Suite, Tolerance};
 use crate::tensors::{Precision, evaluate, rounded};
 
-/// Creates the suite without any cases.
+/// Creates an empty suite.
 pub(super) fn start(source: &str, precision: Precision) -> Suite {
     Suite::new("losses, gradients, metrics", source, precision)
 }

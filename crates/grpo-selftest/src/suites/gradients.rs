@@ -10,7 +10,7 @@ use crate::tensors::{Precision, evaluate};
 /// With a step of 1e-5 in log-probability, a ratio changes by at most 2e-5.
 const MARGIN: f64 = 5e-5;
 
-/// Creates the suite without any cases.
+/// Creates an empty suite.
 pub(super) fn start() -> Suite {
     Suite::new("gradients", "difference quotients of the f64 loops", Precision::F64)
 }

@@ -13,7 +13,7 @@ use crate::tensors::{Precision, evaluate};
 /// Upper bound for the error from summing about twenty numbers in a different order.
 const ROUNDING: f64 = 1e-12;
 
-/// Creates the suite without any cases.
+/// Creates an empty suite.
 pub(super) fn start() -> Suite {
     Suite::new("losses, metrics", "f64 loops", Precision::F64)
 }

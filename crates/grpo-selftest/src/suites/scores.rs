@@ -11,7 +11,7 @@ const SIZES: [usize; 3] = [6, 5, 37];
 /// Small sizes, because difference quotients require many evaluations.
 const SMALL: [usize; 3] = [3, 3, 11];
 
-/// Creates the suite for values without any cases.
+/// Creates an empty suite for log-probabilities and entropies.
 pub(super) fn start(fused: bool, precision: Precision) -> Suite {
     let name = if fused { "scores from hidden states" } else { "scores from logits" };
     Suite::new(name, "f64 loops", precision)
@@ -37,7 +37,7 @@ pub(super) fn fill(suite: &mut Suite, fused: bool, device: &Device) {
     }
 }
 
-/// Creates the suite for gradients without any cases.
+/// Creates an empty suite for gradients.
 pub(super) fn start_gradients(precision: Precision) -> Suite {
     let against = "difference quotients of the f64 loops";
     Suite::new("gradients of scores", against, precision)

@@ -94,7 +94,7 @@ fn inputs(example: &&Example) -> usize {
 /// Concatenated examples and the tokens to predict.
 struct MicroBatch {
     inputs: TokenBatch,
-    /// Positions that predict a target token, `[n]`, followed by those tokens.
+    /// Positions that predict a target token, `[n]`, and the target tokens themselves.
     places: Vec<i32>,
     next: Vec<u32>,
 }

@@ -11,7 +11,7 @@ use crate::GuardsState;
 /// All state that the next step depends on, except for the configuration, input files and model
 /// weights.
 pub struct SupervisedState<P> {
-    /// State without tensors.
+    /// All state except tensors.
     pub progress: SupervisedProgress<P>,
     /// Moving averages of the optimizer.
     pub moments: StoredTensors,
