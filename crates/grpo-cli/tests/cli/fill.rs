@@ -274,7 +274,7 @@ fn texts_that_cannot_be_filled() {
         str!["--text: the text is empty, so that nothing can be blanked"].into(),
     );
     check(
-        &["--held-out", "texts.txt", "--passages", "100000", "-n", "100"],
+        &["--held-out", "texts.txt", "--random", "0.5", "--passages", "100000", "-n", "100"],
         str!["--passages 100000 with -n 100 is 10000000 completions; expected at most 1000000"]
             .into(),
     );

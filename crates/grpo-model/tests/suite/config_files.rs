@@ -181,6 +181,7 @@ fn sizes_that_do_not_fit() {
                 json!({"num_attention_heads": 0}),
                 "hidden_size = 24 cannot be split into num_attention_heads = 0 heads",
             ),
+            (json!({"initializer_range": 1e-50}), "initializer_range = 1e-50; expected 1e-9 to 10"),
             (json!({"num_key_value_heads": 3}), "4 heads cannot share 3 key-value heads evenly"),
             (json!({"num_key_value_heads": 8}), "4 heads cannot share 8 key-value heads evenly"),
             (
