@@ -1,4 +1,4 @@
-//! Tests through the public interface, in one binary.
+//! Tests of the public interface. They share one binary to reduce link time.
 
 mod adapters;
 mod cache;
