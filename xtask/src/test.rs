@@ -69,8 +69,8 @@ struct Total {
 }
 
 impl Total {
-    /// Adds the counts if this is the summary line of a test binary: `test result: ok. 3 passed; 0
-    /// failed; 1 ignored; …`.
+    /// Adds the counts if this is the summary line of a test binary:
+    /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
     fn add(&mut self, line: &str) {
         let Some((_, counts)) =
             line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))

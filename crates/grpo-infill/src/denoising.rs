@@ -279,7 +279,7 @@ impl<M: LanguageModel> Task<'_, M> {
     ) -> Result<Vec<(usize, Draw)>, RolloutError> {
         let uniforms: Vec<f64> =
             places.iter().map(|&place| key.uniform(self.purpose, place as u32)).collect();
-        let seen = vec![[].as_slice(); places.len()]; // no penalty looks at it
+        let seen = vec![[].as_slice(); places.len()]; // only needed for a repetition penalty
         let draws = draw_rows(logits, &seen, &self.settings.distribution, &uniforms)?;
         Ok(places.iter().copied().zip(draws).collect())
     }

@@ -393,7 +393,7 @@ impl MaskedLmObjective<'_> {
                 (Some(weighting), Some(judge), Some(filled)) => {
                     weighting.weight(judge.score(&filled[text]), ratio)
                 }
-                _ => 1.0, // `check_with`: there is no judge, and nobody asked for one
+                _ => 1.0, // without a judge, as verified by `check_with`
             };
             mask_ratio.map_or(1.0, |weighting| weighting.weight(ratio)) * by_judge
         };

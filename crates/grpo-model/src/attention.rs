@@ -1,4 +1,4 @@
-//! Multi-head self-attention with optional grouped heads.
+//! Multi-head self-attention, optionally with grouped queries.
 
 use burn::module::Module;
 use burn::tensor::Tensor;

@@ -90,11 +90,12 @@ impl ModuleVisitor for Parameters {
 }
 
 impl<M: LanguageModel> Frozen<M> {
-    /// Returns the model with the values of [`read_tensors`]; errors name `path`.
+    /// Replaces all parameters with the values returned by [`read_tensors`]. `path` is used in error
+    /// messages.
     ///
     /// # Errors
-    /// Returns an error if a parameter is missing or has another size, or if a tensor belongs to no
-    /// parameter.
+    /// Returns an error if a parameter is missing or has the wrong size, or if a tensor does not
+    /// belong to any parameter.
     pub fn with_values(
         self,
         values: BTreeMap<String, TensorData>,
@@ -139,7 +140,7 @@ impl ModuleMapper for Replace<'_> {
     }
 }
 
-/// Reads the tensors of a safetensors file.
+/// Reads all tensors of a safetensors file.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is truncated, or contains non-finite numbers.

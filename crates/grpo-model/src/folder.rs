@@ -109,7 +109,7 @@ impl ModelSpec {
 }
 
 impl ModelFolder {
-    /// Loads a model folder.
+    /// Loads a model directory.
     ///
     /// # Errors
     /// Returns an error if a file is missing or invalid, or if the vocabulary does not match

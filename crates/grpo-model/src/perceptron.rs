@@ -32,7 +32,6 @@ impl Perceptron {
     ///
     /// # Panics
     /// Panics if a size is 0.
-    /// Panics if a size is 0.
     pub fn random(features: usize, hidden: [usize; 2], seed: u64, device: &Device) -> Self {
         let rng = CounterRng::new(seed, Purpose::Initialisation);
         let layer = |(number, [input, output]): (usize, [usize; 2])| {

@@ -6,8 +6,8 @@
 //! - A tweet has `400 · e^(0.8 z)` likes. The number of retweets is `0.12 · e^(0.4 z)` times that.
 //! - A reply of quality q has `⌊likes of the tweet · 0.008 · e^(0.65 q + 0.85 z)⌋` likes. On
 //!   average, good replies have ten times as many likes as poor ones, but there is a lot of noise,
-//!   a heavy tail, and many ties and zeros among poor replies. The number of retweets is `0.06 ·
-//!   e^(0.6 z)` times the number of likes.
+//!   a heavy tail, and many ties and zeros among poor replies. The number of retweets is
+//!   `0.06 · e^(0.6 z)` times the number of likes.
 //! - The author of a reply has `1,800 · e^(1.1 z)` followers, the same number in all of their
 //!   replies. The reply appears `5,400 · e^(1.4 z)` seconds after the tweet. One in twenty replies
 //!   comes from a single account that replies to everything.

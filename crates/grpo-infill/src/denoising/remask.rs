@@ -126,7 +126,7 @@ mod tests {
         let wrongness = [0.2, 0.9, 0.5, 0.9, 0.1];
         let ratio = |ratio| RemaskRule::Ratio.choose(&wrongness, ratio);
         assert!(ratio(0.19).is_empty());
-        assert_eq!(ratio(0.2), [1]); // of equal ones the first
+        assert_eq!(ratio(0.2), [1]); // the first of equal values
         assert_eq!(ratio(0.79), [1, 3, 2]);
         assert_eq!(ratio(1.0), [1, 3, 2, 0, 4]);
         for (ratio, len, part) in [(0.29, 100, 29), (0.7, 90, 63), (0.07, 100, 7), (0.999, 10, 9)] {

@@ -1,7 +1,7 @@
 //! The training target of a judge.
 
-/// Returns the training target for a text in which the fraction `ratio` was replaced: `r⁴ − 2r³ +
-/// 2r`.
+/// Returns the training target for a text in which the fraction `ratio` was replaced:
+/// `r⁴ − 2r³ + 2r`.
 ///
 /// The function increases from 0 to 1, with a slope of 2 at 0 and a slope of 0 at 1. When a judge
 /// is used as a reward, telling 0 from 0.1 matters more than telling 0.8 from 0.9.

@@ -147,7 +147,7 @@ impl JudgeWeighting {
     /// Returns the weight of a text, given the judge's score and the fraction of filled characters.
     pub(crate) fn weight(&self, score: f64, ratio: f64) -> f64 {
         if ratio == 0.0 {
-            return 1.0; // nothing was filled, and nothing is expected
+            return 1.0; // there were no blanks to fill
         }
         (score / corruption_target(ratio)).powf(self.exponent).clamp(self.min, self.max)
     }

@@ -88,8 +88,7 @@ fn spans_are_masked_whole_whatever_the_corruption() {
         assert!((1..=3).contains(&(0..100).filter(begins).count()));
         check_pure(&text);
     }
-    // With two positions, half of the spans have equal ends, and both positions occur equally
-    // often.
+    // With two positions, both ends coincide in half of the draws, equally often at each position.
     let mut counts = [0i32; 3];
     for text in pure(Masking::Span { spans: 1 }, 2, 4000) {
         counts[usize::from(text.is_target[0]) + 2 * usize::from(text.is_target[1]) - 1] += 1;

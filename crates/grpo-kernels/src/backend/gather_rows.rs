@@ -59,8 +59,8 @@ impl Operation<Flex, 1> for GatherRows {
     }
 }
 
-/// The positions at which each ID occurs, in order. ID `i` occurs at `positions[starts[i]..starts[i
-/// + 1]]`.
+/// The positions at which each ID occurs, in order. ID `i` occurs at
+/// `positions[starts[i]..starts[i + 1]]`.
 struct PositionsOfIds {
     positions: Vec<usize>,
     starts: Vec<usize>,

@@ -138,8 +138,8 @@ fn layer_forward(x: &[f32], gamma: &[f32], beta: &[f32], epsilon: f32, y: &mut [
     }
 }
 
-/// Computes `dx = inverse · (g − mean(g) − n · mean(g ∘ n))` with `n = (x − mean)·inverse` and `g =
-/// dy ∘ γ`. If parameter gradients are requested, also computes `dγ += dy ∘ n` and `dβ += dy`.
+/// Computes `dx = inverse · (g − mean(g) − n · mean(g ∘ n))` with `n = (x − mean)·inverse` and
+/// `g = dy ∘ γ`. If parameter gradients are requested, also computes `dγ += dy ∘ n` and `dβ += dy`.
 #[multiversion(targets = "simd")]
 fn layer_backward(
     x: &[f32],

@@ -25,8 +25,8 @@ fn packed(sequences: &[(usize, Option<usize>)], causal: bool) -> Packing {
     Packing::new(sequences.iter().map(sequence).collect::<Vec<_>>(), causal)
 }
 
-/// Reference implementation that handles each query–key pair separately. `x` is `[rows][queries,
-/// keys, values]`.
+/// Reference implementation that handles each query–key pair separately. `x` is
+/// `[rows][queries, keys, values]`.
 fn oracle(x: &[f64], heads: Heads, scale: f64, packing: &Packing) -> Vec<f64> {
     let (of_queries, of_keys) = (heads.query_columns(), heads.key_columns());
     let columns = of_queries + 2 * of_keys;

@@ -197,8 +197,8 @@ fn rotary_scaling(fields: &Fields<'_>, context: usize) -> Result<RotaryScaling, 
     }
 }
 
-/// Returns the attention factor. The default is that of transformers: `0.1 · mscale · ln(factor) +
-/// 1`.
+/// Returns the attention factor. The default is that of transformers:
+/// `0.1 · mscale · ln(factor) + 1`.
 fn yarn_attention_factor(fields: &Fields<'_>, factor: f64) -> Result<f64, Fault> {
     if let Some(given) = fields.optional_number("attention_factor")? {
         return Ok(given);

@@ -92,7 +92,7 @@ fn rows(document: &File) -> Vec<Row> {
         return Vec::new();
     };
     lines
-        .skip(1) // the line of dashes
+        .skip(1) // separator line
         .take_while(|(_, line)| line.trim_start().starts_with('|'))
         .filter_map(|(i, line)| {
             let cells = cells(line);

@@ -63,7 +63,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 
 /// Returns the link targets in a line, in the forms `[text](target "title")` and `[name]: target`.
 fn targets(line: &str) -> Vec<&str> {
-    let outside: Vec<&str> = line.split('`').step_by(2).collect(); // not what is shown as code
+    let outside: Vec<&str> = line.split('`').step_by(2).collect(); // skip code spans
     let inline = outside.iter().flat_map(|part| {
         // Splitting off code can separate a link from its text, so a part may start with `](`.
         part.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())

@@ -64,8 +64,8 @@ impl Part {
     }
 }
 
-/// Number of values saved per query and head. The attention weights are `exp(score − largest) ·
-/// inverse`.
+/// Number of values saved per query and head. The attention weights are
+/// `exp(score − largest) · inverse`.
 pub(super) const NORMALIZERS: usize = 2;
 
 /// Computes the attention output for a part. `output` has shape `[queries][heads · width]`, and
