@@ -108,7 +108,7 @@ fn with_lints() -> [(&'static str, OsString); 2] {
 /// in place of rustdoc.
 pub(crate) const RUSTDOC: &str = "XTASK_RUSTDOC";
 
-/// Runs rustdoc. Before doc tests, it first checks the documentation.
+/// Runs rustdoc. If it is invoked for doc tests, checks the documentation first.
 pub(crate) fn rustdoc(program: &OsString) -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let run = |arguments: &[OsString]| {

@@ -1,4 +1,4 @@
-//! Sampling of characters for blanks in a single pass.
+//! Samples characters for blanks in a single pass.
 
 use burn::tensor::Tensor;
 use grpo_data::CounterRng;

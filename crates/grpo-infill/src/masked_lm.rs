@@ -37,11 +37,11 @@ pub struct MaskedLmConfig {
     pub steps: StepsConfig,
     /// Number of batches per validation.
     pub eval_batches: u64,
-    /// Weighting of the cross-entropy.
+    /// Cross-entropy modifiers.
     pub modifiers: ModifierConfig,
     /// Critic training settings. Required if the model has a critic.
     pub critic: Option<CriticConfig>,
-    /// Handling of a pretrained model.
+    /// Settings for starting from a pretrained model.
     pub transfer: TransferConfig,
 }
 
@@ -158,8 +158,8 @@ pub struct MaskedLmObjective<'a> {
     data: &'a MaskedData,
     judge: Option<&'a SequenceScorer>,
     config: &'a MaskedLmConfig,
-    /// Distribution from which blanks are filled for the critic and the judge. It covers characters
-    /// only and is not modified otherwise.
+    /// Distribution from which blanks are filled for the critic and the judge. It is the model's
+    /// own distribution, restricted to characters.
     distribution: SamplingDistribution,
     rng: CounterRng,
 }

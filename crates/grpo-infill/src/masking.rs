@@ -1,4 +1,4 @@
-//! Masking and replacement of characters in passages.
+//! Masks and replaces characters in passages.
 
 mod apply;
 mod choose;
@@ -57,7 +57,7 @@ pub enum Masking {
         /// Number of spans, from 1 to 10,000.
         spans: u32,
     },
-    /// Replaces a fraction of the lines, but at least one, by other lines of the same split. The
+    /// Replaces a fraction of the lines, but at least one, with other lines of the same split. The
     /// text may become shorter, or longer up to the maximum passage length.
     ///
     /// Only useful for judges, because there is nothing to fill.
@@ -67,9 +67,9 @@ pub enum Masking {
         /// Maximum fraction of lines.
         max_ratio: f64,
     },
-    /// Selects positions like [`Masking::Random`]. Each contiguous run of them is replaced by
-    /// random characters, by MASK, or by the characters of another passage in the same split, with
-    /// the given weights.
+    /// Selects positions like [`Masking::Random`]. Each contiguous run of them is replaced with
+    /// random characters, MASK, or the characters of another passage in the same split, according
+    /// to the given weights.
     Replacement {
         /// Minimum probability of a position. Defaults to 0.
         #[serde(default)]

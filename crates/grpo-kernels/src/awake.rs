@@ -60,8 +60,8 @@ const PATIENCE: u32 = 200;
 
 /// Waits until all threads have arrived.
 ///
-/// If a thread started polling immediately, it would pick up the job meant for the next thread,
-/// then within it the job after that. All jobs would end up nested on a single stack while the
+/// If a thread started polling immediately, it would pick up the job meant for the next thread, and
+/// while running that, the job after it. All jobs would end up nested on a single stack while the
 /// other threads sleep.
 fn wait_for_others(missing: &AtomicUsize, done: &AtomicBool, arrival: Duration) {
     missing.fetch_sub(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Row selection, used for embeddings and for picking positions from a batch.
+//! Gathers rows of a matrix, e.g. for embeddings or to pick positions from a batch.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 

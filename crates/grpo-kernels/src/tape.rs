@@ -1,4 +1,4 @@
-//! Integration of fused operations with Burn's autodiff.
+//! Integrates fused operations with Burn's autodiff.
 
 use std::fmt::Debug;
 

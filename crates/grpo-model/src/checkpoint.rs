@@ -1,4 +1,4 @@
-//! Reading of safetensors checkpoints, either a single file or several shards.
+//! Reads safetensors checkpoints, either from a single file or from several shards.
 //!
 //! Only the headers are read up front. Tensors are read one at a time, so loading a large model
 //! never needs a whole file in memory.

@@ -80,7 +80,7 @@ impl Digester {
     }
 }
 
-/// Number of bytes from which on multithreaded hashing is faster.
+/// Tensors of at least this many bytes are hashed by several threads.
 const ON_THREADS: usize = 1 << 17;
 
 fn number(hasher: &mut blake3::Hasher, number: usize) {

@@ -1,4 +1,4 @@
-//! Scoring of complete completions with a frozen model.
+//! Scores completions with a frozen model.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grpo_logprob::{Targets, score};

@@ -1,4 +1,4 @@
-//! Writing of safetensors files with the tensor names and layouts of a model family.
+//! Writes safetensors files with the tensor names and layouts of a model family.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

@@ -10,8 +10,8 @@ use crate::process;
 /// Directory of the Python benchmark and its requirements.
 const FOLDER: &str = "tests/peers/trl";
 
-/// Returns the interpreter named on the command line. If there is none, returns the one of a local
-/// virtual environment, which is set up on first use.
+/// Returns the interpreter given on the command line. Otherwise, returns that of a local virtual
+/// environment, which is set up on first use.
 pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
         // Like all paths on the command line, it is relative to the current directory.

@@ -265,7 +265,7 @@ fn said_of_me(text: &str) -> String {
     })
 }
 
-/// Replaces each word by the result of `turn`, which is called with the previous word, the word
+/// Replaces each word with the result of `turn`, which is called with the previous word, the word
 /// itself, and whether it is the last one.
 fn turned<'a>(text: &'a str, turn: impl Fn(&str, &'a str, bool) -> &'a str) -> String {
     let words: Vec<&str> = text.split(' ').collect();

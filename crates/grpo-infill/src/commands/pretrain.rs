@@ -1,4 +1,4 @@
-//! Training of an infiller: `grpo pretrain` with a `[masked_lm]` section.
+//! Infiller training: `grpo pretrain` with a `[masked_lm]` section.
 
 use std::path::PathBuf;
 

@@ -44,7 +44,7 @@ struct JudgeFile {
     #[serde(default)]
     model: Option<JudgeSection>,
     judge: StepsConfig,
-    /// Masked language modelling before the training of a judge from scratch.
+    /// Masked language model pretraining for a judge trained from scratch.
     #[serde(default)]
     masked_lm: Option<StepsConfig>,
     /// Fraction of training texts left unmodified.

@@ -1,4 +1,4 @@
-//! Selection of the blanks to remask.
+//! Selects the blanks to remask.
 
 use crate::infilling::refused;
 use crate::masking::part_of;

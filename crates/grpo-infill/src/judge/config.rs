@@ -19,7 +19,7 @@ pub struct JudgeConfig {
     pub fill: FillSettings,
     /// Factors applied to the loss.
     pub scaling: JudgeScaling,
-    /// Handling of a pretrained trunk.
+    /// Settings for starting from a pretrained trunk.
     pub transfer: TransferConfig,
     /// Texts used for validation.
     pub validation: JudgeValidationConfig,

@@ -1,4 +1,4 @@
-//! Validation of judges on held-out texts.
+//! Judge validation on held-out texts.
 
 use crate::Split;
 use grpo_data::{CounterRng, Purpose};

@@ -1,4 +1,4 @@
-//! Training of the critic head.
+//! Critic head training.
 
 use crate::MaskedText;
 use burn::tensor::activation::log_sigmoid;

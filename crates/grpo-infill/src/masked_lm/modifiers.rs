@@ -1,4 +1,4 @@
-//! Weighting of the masked language model loss.
+//! Loss weighting for masked language models.
 //!
 //! Weights are computed without gradients. They use the platform's `powf` and `ln`, so results are
 //! only reproducible bit for bit on the same platform. This is true of f32 runs in general.
@@ -121,8 +121,9 @@ impl EntropyWeighting {
     /// Returns the weight of a position. `logprob` is the log-probability of the correct character,
     /// and `entropy` is the entropy of the distribution over `characters` characters.
     ///
-    /// If the correct character has probability p, then H(p) = −p ln p − (1 − p) ln(1 − p) + (1 −
-    /// p) H. This gives H without access to the full distribution.
+    /// If the correct character has probability p, then
+    /// H(p) = −p ln p − (1 − p) ln(1 − p) + (1 − p) H. This gives H without access to the full
+    /// distribution.
     pub(crate) fn weight(&self, logprob: f64, entropy: f64, characters: usize) -> f64 {
         let wrong = -logprob.exp_m1(); // 1 − p
         // With fewer than two wrong characters there is no uncertainty about them. If the model is

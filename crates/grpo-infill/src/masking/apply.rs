@@ -1,4 +1,4 @@
-//! Masking and replacement of characters at selected positions.
+//! Masks and replaces characters at selected positions.
 
 use super::{Corruption, Draw, Draws, MaskedText, Masking, choose, lines};
 use crate::{Passages, Split};

@@ -1,4 +1,4 @@
-//! Selection of positions in a passage.
+//! Selects positions in a passage.
 
 use super::{Draw, Draws};
 use std::cmp::Reverse;

@@ -1,4 +1,4 @@
-//! Replacement of lines by other lines.
+//! Replaces lines with other lines.
 
 use super::{Draw, Draws, part_of};
 use crate::PassageOptions;

@@ -1,4 +1,4 @@
-//! Reading of text and molecule files.
+//! Reads text and molecule files.
 
 use grpo_data::{DataError, FileOrigin, read_text_file};
 use grpo_molecules::{MoleculeReader, ReadOptions};

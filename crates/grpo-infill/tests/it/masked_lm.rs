@@ -1,4 +1,4 @@
-//! Pretraining of an infiller.
+//! Infiller pretraining.
 
 use std::sync::Arc;
 

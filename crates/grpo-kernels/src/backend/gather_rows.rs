@@ -1,4 +1,4 @@
-//! Parallel selection of matrix rows.
+//! Gathers matrix rows in parallel.
 
 use std::sync::Arc;
 

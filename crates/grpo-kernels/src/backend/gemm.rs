@@ -7,7 +7,7 @@
 use burn::backend::flex::FlexTensor;
 use burn::tensor::TensorData;
 
-/// Number of multiplications from which multiple threads are used, as in Burn.
+/// Products with at least this many multiplications use several threads, as in Burn.
 const PARALLEL: usize = 192 * 192 * 192;
 
 /// Returns the matrix product `a · b`. Any layout is supported, including transposed views.

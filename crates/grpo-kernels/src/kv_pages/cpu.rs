@@ -135,7 +135,7 @@ fn products<S: Simd>(simd: S, query: &[f32], keys: &[f32], scores: &mut [f32]) {
     }
 }
 
-/// Replaces each score by `exp(scale · (x − max))` and returns the sum.
+/// Replaces each score with `exp(scale · (x − max))` and returns the sum.
 #[inline(always)]
 fn exponentials(scores: &mut [f32], scale: f32) -> f32 {
     let max = simd::max(scores);

@@ -1,4 +1,4 @@
-//! Selection of matrix rows by index.
+//! Gathering matrix rows by index.
 
 use burn::tensor::{Device, Int, Tensor};
 use grpo_kernels::{gather_rows, plain};

@@ -94,7 +94,7 @@ impl Dice {
         }
     }
 
-    /// Modifies a safetensors file: either random bytes, or the header in such a way that it
+    /// Modifies a safetensors file: either random bytes, or the header in a way that it
     /// remains valid JSON.
     fn change_tensors(&mut self, bytes: &mut Vec<u8>) {
         let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;

@@ -20,7 +20,7 @@ const SURE: f64 = 3.0;
 /// Computes the value of a table row for a completion, if available.
 type Measure = fn(&Text, &Completion) -> Option<f64>;
 
-/// A text with its completions before and after training, best first.
+/// A text with its completions by the earlier and the current model, best first.
 type Compared<'a> = (&'a Text, &'a [Completion], &'a [Completion]);
 
 const MEASURES: [(&str, Measure); 4] = [

@@ -1,4 +1,4 @@
-//! Loading of judges and critics for `grpo fill`.
+//! Loads judges and critics for `grpo fill`.
 
 use std::path::Path;
 

@@ -198,8 +198,8 @@ fn backward_with<const FMA: bool>(
             exponentiate(&mut weights[..block.seen], &largest);
             hide(&mut weights[block.seen_by_all..block.seen], 0.0);
             weights[block.seen..].fill([0.0; LANES]);
-            // The gradient of a weight is dy · v. The gradient of a score is weight · (dy · v − dy
-            // · y).
+            // The gradient of a weight is dy · v. The gradient of a score is
+            // weight · (dy · v − dy · y).
             let of_scores = &mut score_gradients[..keys];
             scores::<FMA>(&gradient, tiles.values.as_flattened(), of_scores);
             for (weights, of_scores) in weights.iter_mut().zip(of_scores.iter_mut()) {

@@ -116,7 +116,7 @@ pub(super) fn largest(scores: &[Lanes]) -> Lanes {
     largest
 }
 
-/// Replaces each score by `exp(score − largest)` and returns the sum for each query.
+/// Replaces each score with `exp(score − largest)` and returns the sum for each query.
 #[inline(always)]
 pub(super) fn exponentiate(scores: &mut [Lanes], largest: &Lanes) -> Lanes {
     let mut totals = [0.0; LANES];
