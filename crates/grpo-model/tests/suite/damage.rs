@@ -94,8 +94,8 @@ impl Dice {
         }
     }
 
-    /// Modifies a safetensors file: either random bytes, or the header in a way that it
-    /// remains valid JSON.
+    /// Modifies a safetensors file. Changes either random bytes, or the header while keeping it
+    /// valid JSON.
     fn change_tensors(&mut self, bytes: &mut Vec<u8>) {
         let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         if self.below(2) == 0 {

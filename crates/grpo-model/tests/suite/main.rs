@@ -1,4 +1,4 @@
-//! Tests of the public interface. They share one binary to reduce link time.
+//! Tests of the public interface, compiled into one binary.
 
 mod adapters;
 mod cache;
