@@ -1,4 +1,4 @@
-//! JSON files by other programs.
+//! Parsing of JSON files written by other programs.
 
 use crate::config_fault::without_rust_types;
 use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
@@ -6,16 +6,17 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Parses a JSON file.
+/// Parses JSON and rejects duplicate keys, of which serde_json would silently ignore all but one.
 ///
 /// # Errors
-/// The text is not JSON, not a `T`, or has an object with the same key twice, where serde_json would take one of the two.
+/// Returns an error if the text is not valid JSON, does not match `T`, or contains an object with a
+/// duplicate key.
 pub fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let UniqueKeys = serde_json::from_str(text).map_err(|error| json_reason(&error))?;
     serde_json::from_str(text).map_err(|error| json_reason(&error))
 }
 
-/// Returns why a text is not the JSON that it should be, without names of Rust types.
+/// Formats a JSON parser error without the names of Rust types.
 pub fn json_reason(error: &serde_json::Error) -> String {
     match (error.is_eof(), error.line(), error.column()) {
         (true, 1, 0) => "it is empty".to_owned(),
@@ -26,7 +27,7 @@ pub fn json_reason(error: &serde_json::Error) -> String {
     }
 }
 
-/// Any JSON value whose objects have each key once.
+/// An arbitrary JSON value without duplicate keys.
 struct UniqueKeys;
 
 impl<'de> Deserialize<'de> for UniqueKeys {

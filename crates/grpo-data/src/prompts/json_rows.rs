@@ -1,4 +1,4 @@
-//! Objects of a JSON-lines file.
+//! Rows of a JSON lines file.
 
 use crate::DataError;
 use crate::line_reader::LineReader;
@@ -7,10 +7,10 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Largest line in bytes. Parsed as JSON, a line takes up to 36 times its size.
+/// Maximum line length in bytes. The parsed JSON needs up to 36 times as much memory.
 const LONGEST: usize = 32 << 20;
 
-/// The number of a record, from 1, and its keys.
+/// A record number, starting at 1, and the key-value pairs of the record.
 pub(super) type NumberedKeys = (u64, Map<String, Value>);
 
 pub(super) struct JsonRows(LineReader);
@@ -20,7 +20,7 @@ impl JsonRows {
         Self(LineReader::new(source, LONGEST))
     }
 
-    /// Returns the keys of the next line that is not empty.
+    /// Returns the next non-empty line as an object.
     pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<NumberedKeys>, DataError> {
         while let Some((line, bytes)) = self.next_line(origin)? {
             let text = origin.text(bytes, line)?.trim_ascii();
@@ -38,8 +38,8 @@ impl JsonRows {
         Ok(None)
     }
 
-    /// Returns the number of the next line, from 1, and the line with its end and without a byte
-    /// order mark.
+    /// Returns the next line and its number, starting at 1. The line includes its newline. A byte
+    /// order mark is removed.
     pub(super) fn next_line(
         &mut self,
         origin: &FileOrigin,
@@ -48,28 +48,28 @@ impl JsonRows {
     }
 }
 
-/// Why a line is not an object.
+/// The reason why a line is not a valid object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineFault {
-    /// The line is not UTF-8.
+    /// The line is not valid UTF-8.
     #[error("the line is not UTF-8 text")]
     NotUtf8,
-    /// The line is not valid JSON or not an object.
+    /// The line is not a valid JSON object.
     #[error("the line is not a JSON object: {reason}")]
     NotAnObject {
-        /// The message of the JSON parser.
+        /// The JSON parser's error message.
         reason: String,
     },
-    /// A key occurs twice.
+    /// The object contains a duplicate key.
     #[error("the key `{key}` is there twice")]
     DuplicateKey {
-        /// The key.
+        /// The duplicate key.
         key: String,
     },
 }
 
-/// Returns the keys of a line that is an object.
+/// Parses a line that contains a JSON object.
 pub(super) fn object(text: &str) -> Result<Map<String, Value>, LineFault> {
     let Keys { map, duplicate } = serde_json::from_str(text)
         .map_err(|error| LineFault::NotAnObject { reason: reason(&error) })?;
@@ -79,12 +79,13 @@ pub(super) fn object(text: &str) -> Result<Map<String, Value>, LineFault> {
     }
 }
 
-/// Returns the message of the JSON parser with the column only, because the line is always 1.
+/// Formats a parser error without the line number, which is always 1.
 fn reason(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }
 
-/// The keys of an object, and the first duplicate, which serde_json would accept.
+/// The key-value pairs of an object and its first duplicate key. serde_json would accept
+/// duplicates.
 struct Keys {
     map: Map<String, Value>,
     duplicate: Option<String>,
