@@ -31,8 +31,7 @@ use grpo_rewards::{Outcome, PartName, Reward, RewardInput, Scored, text_field};
 /// | engagement | product of the factors below, at most 1 |
 ///
 /// Polarity is the compound score of VADER (Hutto & Gilbert 2014). The punctuation component depends
-/// on the fraction of the characters `!?.,`. The engagement component starts at 1 and is multiplied
-/// by
+/// on the fraction of the characters `!?.,`. The factors of the engagement component are:
 /// - 0.5 for a generic word in a reply with fewer than 30 characters,
 /// - 1.1 for a `?`,
 /// - 1.05 for at least two of the characters `.!?`,
