@@ -1,7 +1,8 @@
-//! `grpo-bench`: measures one case of the benchmark, in a process of its own, so that the peak of its memory is its own.
+//! `grpo-bench`: runs a single benchmark case. A separate process per case allows peak memory to be
+//! measured.
 //!
-//! `cargo xtask bench` starts it, together with the other programs that it is compared with; docs/benchmarks.md
-//! describes the cases and the lines that are exchanged.
+//! `cargo xtask bench` starts this program and the programs that it is compared with. The cases and
+//! the communication protocol are described in docs/benchmarks.md.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
 
@@ -16,7 +17,7 @@ use grpo_process::ResidentMemory;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The allocator of `grpo`.
+/// The same allocator as in `grpo`.
 #[global_allocator]
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
@@ -65,7 +66,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let case = Case::named(arguments.case.as_deref().expect("clap asks for it"))?;
     let mut work = (case.prepare)()?;
-    // The first repetition allocates threads, pages and optimizer state.
+    // Warm up. The first repetition starts threads and allocates memory and the optimizer state.
     if case.warms_up() {
         work()?;
     }
@@ -79,7 +80,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a repetition for each line `run`.
+/// Runs a repetition each time the line `run` is received.
 fn serve(work: &mut Work) -> anyhow::Result<()> {
     for line in stdin().lock().lines() {
         let line = line.context("standard input could not be read")?;
@@ -96,21 +97,21 @@ fn answer(work: &mut Work) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first line, after warm-up.
+/// The first line of the output, printed after the warm-up.
 #[derive(Serialize)]
 struct Ready {
     case: &'static str,
     threads: usize,
 }
 
-/// The line of a repetition.
+/// The line printed for each repetition.
 #[derive(Serialize)]
 struct Answer {
     seconds: f64,
     work: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     flops: Option<f64>,
-    /// Peak resident memory so far, if the system reports it.
+    /// Peak resident memory since the start of the process, if it is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
