@@ -68,7 +68,7 @@ pub(crate) fn count_aromatic_rings(view: &Molecule) -> u32 {
     cycles
 }
 
-/// Returns whether the toolkit may have missed an aromatic ring, e.g. in 2,5-bridged furans and
+/// Returns `true` if the toolkit may have missed an aromatic ring, e.g. in 2,5-bridged furans and
 /// thiophenes.
 ///
 /// In RDKit, O or S in a ring of nine or more atoms remains aromatic, unless a smaller ring with
@@ -145,7 +145,7 @@ impl Forest {
         atom
     }
 
-    /// Merges two sets. Returns false if they were already the same set.
+    /// Merges two sets. Returns `false` if they were already the same set.
     fn join(&mut self, a: usize, b: usize) -> bool {
         let (a, b) = (self.root(a), self.root(b));
         self.0[a] = b;

@@ -358,12 +358,12 @@ impl Codec {
         }
     }
 
-    /// Returns whether the codec can encode messages.
+    /// Returns `true` if the codec can encode messages.
     pub fn has_chat_template(&self) -> bool {
         matches!(self.tokens, Tokens::Text { chat: Some(_), .. })
     }
 
-    /// Returns whether the codec can decode ids to text.
+    /// Returns `true` if the codec can decode ids to text.
     pub fn is_text(&self) -> bool {
         !matches!(self.tokens, Tokens::Ids)
     }

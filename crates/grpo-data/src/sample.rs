@@ -167,7 +167,7 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the completion has a score and its `valid` component is not 0.
+    /// Returns `true` if the completion has a score and its `valid` component is not 0.
     pub fn is_valid(&self) -> bool {
         self.total().is_some() && self.part("valid") != Some(0.0)
     }

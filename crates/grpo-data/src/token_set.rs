@@ -99,7 +99,7 @@ impl TokenSet {
         }
     }
 
-    /// Returns whether `id` is a member.
+    /// Returns `true` if `id` is a member.
     pub fn contains(&self, id: u32) -> bool {
         if id >= self.vocabulary {
             return false;
@@ -128,7 +128,7 @@ impl TokenSet {
         self.len as usize
     }
 
-    /// Returns whether the set is empty.
+    /// Returns `true` if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -138,8 +138,8 @@ impl TokenSet {
         self.vocabulary as usize
     }
 
-    /// Returns the size of the encoding in bytes. It exceeds the size of a bitmap (`vocabulary /
-    /// 8`, rounded up) by at most 6.
+    /// Returns the size of the encoding in bytes. It exceeds the size of a bitmap with one bit per
+    /// id by at most 6.
     pub fn bytes(&self) -> usize {
         self.encoding.len()
     }

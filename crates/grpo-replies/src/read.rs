@@ -37,7 +37,7 @@ pub struct SkippedLine {
 }
 
 impl fmt::Display for SkippedLine {
-    /// For example, `pairs.jsonl:7: there is no `reply``.
+    /// For example, `pairs.jsonl:7: the line is not UTF-8 text`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file.display(), self.line, self.reason)
     }
@@ -174,8 +174,7 @@ impl PairFile {
 }
 
 impl fmt::Display for PairFile {
-    /// For example, `1200 pairs of 420 tweets, 2 lines left out (a.jsonl:7: there is no `reply`;
-    /// …)`.
+    /// For example, `12 pairs of 4 tweets, 1 lines left out (a.jsonl:7: the line is not UTF-8 text)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} pairs of {} tweets", self.pairs.len(), self.tweets())?;
         if self.skipped.is_empty() {

@@ -59,9 +59,10 @@ impl PairReport {
         Self { read: read.to_string(), longest, ..Self::default() }
     }
 
-    /// Returns whether a text contains no special tokens, and records the pair if it does. Special
-    /// tokens are signals to the model. For example, a tweet could end the user's message and start
-    /// a fake message from the assistant.
+    /// Returns `false` and records the pair if a text contains a special token.
+    ///
+    /// Special tokens are signals to the model. For example, a tweet could end the user's message
+    /// and start a fake message from the assistant.
     fn takes_text(
         &mut self,
         pair: &PairRecord,
@@ -78,7 +79,7 @@ impl PairReport {
         Ok(token.is_none())
     }
 
-    /// Returns whether a sequence is within the length limit, and records the pair if it is not.
+    /// Returns `false` and records the pair if a sequence is too long.
     fn takes(&mut self, pair: &PairRecord, tokens: usize) -> bool {
         if tokens > self.longest {
             self.too_long.push(format!("{}: {tokens}", place(pair)));

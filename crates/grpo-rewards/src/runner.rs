@@ -70,7 +70,7 @@ impl RewardRunner {
         }
     }
 
-    /// Returns whether the reward is deterministic. See [`Reward::is_deterministic`].
+    /// Returns `true` if the reward is deterministic. See [`Reward::is_deterministic`].
     pub fn is_deterministic(&self) -> bool {
         self.reward.is_deterministic()
     }

@@ -19,8 +19,8 @@ use serde_json::{Map, Value};
 ///
 /// Text is processed the same way as in sentence-transformers: leading and trailing whitespace is
 /// removed, and long texts are truncated while preserving the special tokens. A text that only
-/// consists of whitespace has a zero vector. Texts are encoded individually, so the vector of a
-/// text is always bit for bit the same, regardless of the remaining texts.
+/// consists of whitespace has a zero vector. Texts are encoded individually rather than in padded
+/// batches, so the vector of a text never depends on the rest of the batch.
 pub struct SentenceTransformers {
     encoder: SentenceEncoder,
     tokenizer: TextTokenizer,
@@ -253,7 +253,7 @@ struct ListedModule {
     kind: String,
 }
 
-/// Returns whether a path in `modules.json` is a plain file name. The file is untrusted and must
+/// Returns `true` if a path in `modules.json` is a plain file name. The file is untrusted and must
 /// not refer to folders outside the model folder.
 fn is_name(path: &str) -> bool {
     Path::new(path).file_name() == Some(path.as_ref())

@@ -30,7 +30,7 @@ pub(super) fn flag(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
     }
 }
 
-/// Returns whether the value is a non-empty list.
+/// Returns `true` if the value is a non-empty list.
 pub(super) fn is_listed(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
     match value(pair, key) {
         None => Ok(false),

@@ -6,7 +6,7 @@ use grpo_eval::words;
 
 use super::lists::ENGLISH_WORDS;
 
-/// Returns whether a text contains a URL.
+/// Returns `true` if a text contains a URL.
 pub(super) fn has_url(text: &str) -> bool {
     let lower = text.to_lowercase();
     ["http://", "https://", "www.", "t.co/", "pic.twitter.com"].iter().any(|begin| {
@@ -57,7 +57,7 @@ pub(super) fn longest_run(text: &str) -> usize {
     longest
 }
 
-/// Returns whether a text is in English.
+/// Returns `true` if a text is in English.
 ///
 /// If `lang` is missing, a heuristic is used: at least 90% of the letters must be unaccented Latin
 /// letters, and at least one word in eight must be a common English word. It can be wrong for short
@@ -77,7 +77,7 @@ pub(super) fn looks_english(text: &str) -> bool {
     letters > 0 && latin * 10 >= letters * 9 && common > 0 && common * 8 >= words.len()
 }
 
-/// Returns whether a phrase occurs in a text, matching whole words only.
+/// Returns `true` if a phrase occurs in a text, matching whole words only.
 pub(super) fn has_phrase(words: &[String], phrase: &str) -> bool {
     let phrase: Vec<String> = grpo_eval::words(phrase).collect();
     !phrase.is_empty() && words.windows(phrase.len()).any(|window| window == phrase)

@@ -93,8 +93,7 @@ impl HeuristicReward {
         let embedder = self.embedder.as_ref()?;
         let vectors = match embedder.embed(&texts) {
             Ok(vectors) => vectors.into_iter().map(Ok).collect(),
-            // Retry each text separately, so that a single failure does not affect the remaining
-            // texts.
+            // Retry each text separately, because one bad text fails the entire batch.
             Err(_) => {
                 let alone = |text: &&str| Ok(embedder.embed(&[text])?.remove(0));
                 texts.iter().map(alone).collect::<Vec<_>>()

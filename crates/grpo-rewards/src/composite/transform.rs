@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Transform {
-    /// x.
+    /// The unmodified score.
     #[default]
     Identity,
-    /// scale · x + shift.
+    /// `scale · x + shift`.
     Affine {
         /// The factor.
         #[serde(default = "one")]
@@ -18,14 +18,14 @@ pub enum Transform {
         #[serde(default)]
         shift: f64,
     },
-    /// x, limited to the range `low..=high`.
+    /// The score, limited to the range `low..=high`.
     Clamp {
         /// Lower bound.
         low: f64,
         /// Upper bound.
         high: f64,
     },
-    /// ln(1 + x). Requires x > −1.
+    /// ln(1 + x), for x > −1.
     Log1p,
     /// 1/(1 + exp(−(x − centre)/width)).
     Sigmoid {
@@ -36,7 +36,7 @@ pub enum Transform {
         #[serde(default = "one")]
         width: f64,
     },
-    /// −x.
+    /// The negative score.
     Negate,
 }
 
@@ -45,7 +45,7 @@ fn one() -> f64 {
 }
 
 impl Transform {
-    /// Returns whether the transform is the identity.
+    /// Returns `true` if the transform is the identity.
     pub fn is_identity(&self) -> bool {
         *self == Self::Identity
     }

@@ -33,7 +33,7 @@ pub(super) trait Connection: Send {
     /// Sends a request and waits for the reply, for at most `limit`.
     fn exchange(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Fault>;
 
-    /// Returns whether the connection can be used for another request after a valid reply.
+    /// Returns `true` if the connection can be used for another request after a valid reply.
     fn is_reusable(&self) -> bool {
         true
     }

@@ -196,7 +196,7 @@ impl Process {
         }
     }
 
-    /// Reads all available output. Returns true at the end of the output.
+    /// Reads all available output. Returns `true` at the end of the output.
     fn read_stdout(&mut self) -> Result<bool, Fault> {
         let mut buffer = [0; 1 << 16];
         while self.unread.len() <= MOST {

@@ -1,8 +1,8 @@
 //! The message format of external rewards. Each JSON request is followed by one JSON reply.
 //!
-//! A request is `{"id", "step", "items": [{"prompt", "completion", "completion_ids", "group",
-//! "sample", "row"}]}`. The reply is `{"id", "rewards", "components", "info", "errors"}`, where the
-//! last three keys are optional. All lists have one entry per item.
+//! A request has the keys `id`, `step` and `items`. Each item has the keys `prompt`, `completion`,
+//! `completion_ids`, `group`, `sample` and `row`. The reply has the keys `id` and `rewards`, and
+//! optionally `components`, `info` and `errors`. All of its lists have one entry per item.
 //!
 //! The REINVENT format is also supported. Its request has one SMILES string per line, and its reply
 //! is `{"version": 1, "payload": {name: [...]}}`.

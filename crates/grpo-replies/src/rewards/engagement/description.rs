@@ -50,8 +50,8 @@ pub enum EngagementObjective {
     /// Squared error on the fraction of training replies with a lower score. Ties count half.
     #[default]
     Rank,
-    /// Predicts which of two replies to a tweet is better according to `reply_likes + 2 ·
-    /// reply_retweets` (Bradley & Terry 1952).
+    /// Predicts which of two replies to a tweet has more `reply_likes + 2 · reply_retweets`
+    /// (Bradley & Terry 1952).
     Pairwise {
         /// Logit margin if the preference is stronger by a factor of e.
         #[serde(default = "default_margin")]

@@ -113,8 +113,7 @@ impl LearnedReward {
     fn predict(&self, pairs: &[(&str, &str)]) -> Vec<Outcome> {
         match self.model.predict(pairs) {
             Ok(scores) => scores.into_iter().map(scored_or_failed).collect(),
-            // Retry each pair separately, so that a single failure does not affect the remaining
-            // pairs.
+            // Retry each pair separately, because one bad text fails the entire batch.
             Err(_) if pairs.len() > 1 => {
                 pairs.iter().flat_map(|pair| self.predict(&[*pair])).collect()
             }

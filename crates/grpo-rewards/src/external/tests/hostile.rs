@@ -113,7 +113,7 @@ fn alive(pids: &Path) -> Vec<i32> {
     all.filter(|pid| kill(Pid::from_raw(*pid), None).is_ok() && !is_zombie(*pid)).collect()
 }
 
-/// Returns whether a process has exited but has not been reaped by its parent.
+/// Returns `true` if a process has exited but has not been reaped by its parent.
 fn is_zombie(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
