@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`CounterRng`] computes every random number in the workspace as a function of a seed, a purpose
-//!   and a counter.
+//! - [`CounterRng`] computes every random number in the workspace from a seed, a purpose and a
+//!   counter.
 //! - [`EpochOrder`] iterates over a corpus in shuffled order and can resume at any position.
 //! - [`PromptReader`] streams prompts from JSON lines or Parquet files. [`ChatTemplate`] formats
 //!   conversations, [`TextTokenizer`] converts text to ids, and [`SpecialIds`] contains the ids of

@@ -174,7 +174,7 @@ impl PairFile {
 }
 
 impl fmt::Display for PairFile {
-    /// For example, `12 pairs of 4 tweets, 1 lines left out (a.jsonl:7: the line is not UTF-8 text)`.
+    /// For example, `9 pairs of 4 tweets, 1 lines left out (a.jsonl:7: the line is not UTF-8 text)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} pairs of {} tweets", self.pairs.len(), self.tweets())?;
         if self.skipped.is_empty() {

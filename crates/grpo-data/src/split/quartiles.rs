@@ -18,8 +18,8 @@ impl Quartiles {
         Self { boundaries: quantiles(values, &[0.25, 0.5, 0.75]) }
     }
 
-    /// Like [`Self::new`], but merges equal boundaries and drops those that are equal to the minimum
-    /// or maximum.
+    /// Like [`Self::new`], but merges equal boundaries and drops boundaries that are equal to the
+    /// minimum or maximum.
     pub fn merged(values: &[f64]) -> Self {
         let mut edges = quantiles(values, &[0.0, 0.25, 0.5, 0.75, 1.0]);
         edges.dedup();

@@ -30,8 +30,8 @@ use grpo_rewards::{Outcome, PartName, Reward, RewardInput, Scored, text_field};
 /// | punctuation | 0.7 below 0.01, 1 from 0.02 to 0.08, otherwise 0.8 up to 0.15, and 0.3 above |
 /// | engagement | product of the factors below, at most 1 |
 ///
-/// Polarity is the compound score of VADER (Hutto & Gilbert 2014). The punctuation component depends
-/// on the fraction of the characters `!?.,`. The factors of the engagement component are:
+/// Polarity is VADER's compound score (Hutto & Gilbert 2014). The punctuation component depends on
+/// the fraction of the characters `!?.,`. The factors of the engagement component are:
 /// - 0.5 for a generic word in a reply with fewer than 30 characters,
 /// - 1.1 for a `?`,
 /// - 1.05 for at least two of the characters `.!?`,
