@@ -21,26 +21,26 @@ use serde_json::Value;
 #[global_allocator]
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
-/// Measures one case of the benchmark and prints a JSON line a repetition
+/// Run a benchmark case and print a JSON line for each repetition
 #[derive(Parser)]
 #[command(after_help = "Examples:
   grpo-bench --list                               the cases, a JSON line each
   grpo-bench --case sampling-small --repeat 5     five repetitions
   grpo-bench --case training-medium --serve       one for each line `run` on standard input")]
 struct Arguments {
-    /// Print the cases, a JSON line each
+    /// List all cases as JSON lines
     #[arg(long)]
     list: bool,
-    /// The case to measure
+    /// Benchmark case to run
     #[arg(long, value_name = "NAME", required_unless_present = "list")]
     case: Option<String>,
-    /// Repetitions, after one that warms up and is not printed
+    /// Number of repetitions, not counting the warm-up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
-    /// Wait for a line `run` before each repetition, until standard input ends
+    /// Run a repetition for each line `run` on standard input
     #[arg(long, conflicts_with = "repeat")]
     serve: bool,
-    /// Threads to compute with [default: all of the machine]
+    /// Number of threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }

@@ -18,7 +18,7 @@ use crate::files::FILES;
 
 Paths in the configurations are relative to DIR: run the other commands there.")]
 pub(crate) struct InitProjectArguments {
-    /// Folder to create; an existing one must be empty
+    /// Folder to create; must be empty if it exists
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

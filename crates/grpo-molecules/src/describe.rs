@@ -42,12 +42,12 @@ const BLOCK: usize = 4096;
   grpo describe molecules.smi -o molecules.csv
   grpo describe library.csv.gz --smiles-column Structure | head")]
 pub(crate) struct DescribeArguments {
-    /// File of molecules: .smi, .smi.gz, .csv or .csv.gz
+    /// File with molecules (.smi, .smi.gz, .csv or .csv.gz)
     pub(crate) file: PathBuf,
     /// CSV column that contains the SMILES [default: smiles, canonical_smiles or molecule]
     #[arg(long, value_name = "NAME", help_heading = "Input")]
     pub(crate) smiles_column: Option<String>,
-    /// CSV file to write, compressed if the name ends in .gz [default: standard output]
+    /// Output file (CSV), compressed if the name ends in .gz [default: standard output]
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
     /// Replace an existing output file

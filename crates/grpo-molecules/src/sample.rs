@@ -24,10 +24,10 @@ const NUMBER: u32 = 1000;
 /// Command-line options for molecules.
 #[derive(Debug, Args)]
 struct MoleculeOptions {
-    /// Only valid molecules, each once, in canonical form
+    /// Print only valid and distinct molecules as canonical SMILES
     #[arg(long, help_heading = "Molecules")]
     distinct: bool,
-    /// File of known molecules, to measure novelty; with --distinct, only new molecules are written
+    /// File with known molecules for measuring novelty; --distinct omits them from the output
     #[arg(long, value_name = "FILE", help_heading = "Molecules")]
     not_in: Option<PathBuf>,
 }

@@ -50,7 +50,7 @@ impl Task for Replies {
 /// Command-line options of this task.
 #[derive(Debug, Args)]
 struct ReplyOptions {
-    /// Tweet to reply to, in the prompt template of the section [data.replies]; repeatable
+    /// Tweet to reply to, inserted into the prompt template of [data.replies]; repeatable
     #[arg(long, value_name = "TEXT", help_heading = "Input", conflicts_with_all = ["prompt", "prompts", "thinking"])]
     tweet: Vec<String>,
 }

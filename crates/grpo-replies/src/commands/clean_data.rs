@@ -26,19 +26,19 @@ use grpo_app::{config, device};
 
 The output starts with the best pairs. docs/configuration.md lists the rules and their settings.")]
 pub(crate) struct CleanDataArguments {
-    /// File of pairs (.jsonl, .jsonl.gz or .parquet), or a folder of such files
+    /// File with pairs (.jsonl, .jsonl.gz or .parquet), or folder that contains such files
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     input: PathBuf,
-    /// File for the remaining pairs (JSON lines), compressed if the name ends in .gz
+    /// Output file (JSON lines), compressed if the name ends in .gz
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: PathBuf,
-    /// File for the rejected lines, with line numbers and reasons
+    /// Output file for rejected lines, with line numbers and reasons
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     rejected: Option<PathBuf>,
-    /// Configuration file (TOML) with the sections `filter`, `validation`, `cleaning` and `embedder`
+    /// Configuration file (TOML) with `filter`, `validation`, `cleaning` and `embedder` sections
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     config: Option<PathBuf>,
-    /// Value for a key of the configuration, e.g. --set validation.min_likes=1; repeatable
+    /// Configuration value, e.g. --set validation.min_likes=1; repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Configuration")]
     set: Vec<String>,
     /// Step to skip; repeatable
@@ -51,11 +51,11 @@ pub(crate) struct CleanDataArguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Step {
-    /// Selection of pairs
+    /// Filters for pairs
     Filter,
-    /// Requirements for replies
+    /// Validation rules for replies
     Validation,
-    /// Text cleaning, removal of duplicates, order by quality
+    /// Text cleaning, deduplication and sorting by quality
     Cleaning,
 }
 

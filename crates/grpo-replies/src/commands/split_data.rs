@@ -28,13 +28,13 @@ use grpo_app::task::{CommandGroup, TaskCommand};
 Files in the output folder: train_phase1_sft.jsonl and train_phase2_grpo.jsonl with the unchanged lines of the input,
 phase_split_statistics.json with a comparison of both and all skipped lines, and phase_split_distributions.svg.")]
 pub(crate) struct SplitDataArguments {
-    /// File of pairs (.jsonl, .jsonl.gz or .parquet), or a folder of such files
+    /// File with pairs (.jsonl, .jsonl.gz or .parquet), or folder that contains such files
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     input: PathBuf,
     /// Output folder
     #[arg(long, value_name = "FOLDER", help_heading = "Output", default_value = "data/processed")]
     output_dir: PathBuf,
-    /// Fraction of the pairs for the supervised phase, between 0 and 1
+    /// Fraction of pairs for the supervised phase, between 0 and 1
     #[arg(
         long,
         value_name = "FRACTION",
@@ -43,10 +43,10 @@ pub(crate) struct SplitDataArguments {
         help_heading = "Split"
     )]
     split_ratio: f64,
-    /// Seed of the split
+    /// Random seed
     #[arg(long, default_value_t = 42, help_heading = "Split")]
     seed: u64,
-    /// Replace the files of an earlier split
+    /// Replace the files of a previous split
     #[arg(long, help_heading = "Output")]
     force: bool,
 }
