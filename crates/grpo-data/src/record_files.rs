@@ -81,8 +81,8 @@ impl PromptFile {
     /// counted.
     ///
     /// # Errors
-    /// Returns the errors of [`PromptReader`] and [`Codec::prompt`] with the line number, and an
-    /// error if every prompt is too long.
+    /// Returns an error if the file cannot be read, if a prompt cannot be encoded, or if every
+    /// prompt is too long. See [`PromptReader`] and [`Codec::prompt`].
     pub fn read(
         path: &Path,
         codec: &Codec,
@@ -117,8 +117,8 @@ impl ExampleFile {
     /// in the same split.
     ///
     /// # Errors
-    /// Returns the errors of [`PromptReader`] and [`Codec`] with the line number. Also returns an
-    /// error if a record has no completion or if there are no training examples.
+    /// Returns an error if the file cannot be read, if a record cannot be encoded or has no
+    /// completion, or if there are no training examples. See [`PromptReader`] and [`Codec`].
     pub fn read(
         path: &Path,
         codec: &Codec,

@@ -107,7 +107,7 @@ impl TextTokenizer {
     /// the BOS token of Llama.
     ///
     /// # Errors
-    /// Returns an error under the same conditions as [`Self::encode`].
+    /// Returns an error if [`Self::encode`] would.
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>, DataError> {
         self.ids(text, true)
     }
@@ -116,8 +116,8 @@ impl TextTokenizer {
     /// the prefix that some tokenizers (e.g. Llama 2) add to every text.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::encode`], and an error if the continuation cannot be separated
-    /// from its anchor.
+    /// Returns an error if [`Self::encode`] fails or if the continuation cannot be separated from
+    /// its anchor.
     pub fn encode_behind(&self, text: &str) -> Result<Vec<u32>, DataError> {
         if self.marks_beginning && !text.is_empty() {
             self.behind_anchor(text)
@@ -146,7 +146,7 @@ impl TextTokenizer {
     /// counts only if the text contains it literally.
     ///
     /// # Errors
-    /// Returns an error under the same conditions as [`Self::encode`].
+    /// Returns an error if [`Self::encode`] would.
     pub fn special_token_in(&self, text: &str, marks: &[u32]) -> Result<Option<&str>, DataError> {
         let ids = self.encode(text)?;
         let is_in = |token: &AddedToken| match self.unknown.contains(&token.id) {

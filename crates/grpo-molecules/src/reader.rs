@@ -63,7 +63,7 @@ impl MoleculeReader {
     /// Creates a reader for a byte source. `path` is only used in error messages.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::open`], except those for opening the file.
+    /// Returns an error if the source cannot be read or is a CSV file without a SMILES column.
     pub fn from_reader(
         source: impl Read + Send + 'static,
         format: MoleculeFormat,

@@ -59,7 +59,7 @@ impl Vocabulary {
     /// Reads a JSON file that maps tokens to indices, such as MolGPT's `moses2_stoi.json`.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, and the errors of [`Self::from_json`].
+    /// Returns an error if the file cannot be read or is invalid. See [`Self::from_json`].
     pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
         Self::from_json(&read_text(path)?, path)
     }

@@ -110,8 +110,8 @@ pub(crate) fn name_all(folder: &Path, files: Vec<FileInPlace>) -> anyhow::Result
 mod tests {
     use super::*;
 
-    /// With --force, statistics from the previous split must not remain next to a mixture of both
-    /// splits.
+    /// With --force, the statistics of the previous split would otherwise remain next to a mixture
+    /// of both splits.
     #[test]
     fn a_split_that_is_not_named_whole_has_no_statistics() {
         let folder = tempfile::tempdir().unwrap();

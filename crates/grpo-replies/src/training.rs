@@ -130,7 +130,7 @@ impl ReplyPrompts {
     /// template.
     ///
     /// # Errors
-    /// Returns the errors of [`read_pairs`] and [`Codec::prompt`], and an error if no usable tweet
+    /// Returns an error if [`read_pairs`] or [`Codec::prompt`] fails, or if no usable tweet
     /// remains.
     pub fn read(
         path: &Path,
@@ -173,7 +173,8 @@ impl ReplyExamples {
     /// with `seed`. `thinking` is passed to the chat template.
     ///
     /// # Errors
-    /// Returns the errors of [`read_pairs`] and [`Codec`], and an error if too few tweets remain.
+    /// Returns an error if the pairs cannot be read or encoded, or if too few tweets remain. See
+    /// [`read_pairs`] and [`Codec`].
     pub fn read(
         path: &Path,
         codec: &Codec,

@@ -60,7 +60,7 @@ impl EmbedderConfig {
     /// Creates the embedder, loading models onto `device`.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::check`], and an error if the folder is missing or contains no
+    /// Returns an error if [`Self::check`] fails, or if the folder is missing or contains no
     /// supported encoder.
     pub fn build(&self, device: &Device) -> Result<Arc<dyn Embedder>, ConfigFault> {
         self.check()?;

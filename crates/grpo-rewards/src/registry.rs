@@ -104,7 +104,7 @@ pub trait FromRegistry: Sized {
     /// Parses a section after its `type` key has been removed.
     ///
     /// # Errors
-    /// Returns an error under the same conditions as [`RewardRegistry::parse`].
+    /// See [`RewardRegistry::parse`].
     fn from_registry(registry: &RewardRegistry, table: Table) -> Result<Self, ConfigFault>;
 }
 
@@ -213,7 +213,7 @@ impl RewardConfig {
     /// Creates the reward, loading models onto `device`.
     ///
     /// # Errors
-    /// Returns the errors of [`RewardSpec::check`] and [`RewardSpec::build`].
+    /// Returns an error if [`RewardSpec::check`] or [`RewardSpec::build`] fails.
     pub fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
         self.spec.check()?;
         self.spec.build(device)

@@ -13,9 +13,10 @@ use crate::{CounterRng, Purpose};
 ///
 /// Groups are first shuffled with `seed` and sorted by decreasing size. Each group is then assigned
 /// to the part with the lowest cost. Finally, groups are moved or swapped between parts, taking the
-/// best change first, until no change improves the split. The cost is the sum of (actual − target)²
-/// / target over all parts, both for each stratum and for all records. Small strata and parts
-/// therefore have the same weight as large ones. A part is empty only if its fraction is 0.
+/// best change first, until no change improves the split. The cost is the sum of
+/// `(actual − target)² / target` over all parts, both for each stratum and for all records. Small
+/// strata and parts therefore have the same weight as large ones. A part is empty only if its
+/// fraction is 0.
 ///
 /// # Errors
 /// Returns an error if there are fewer groups than parts.

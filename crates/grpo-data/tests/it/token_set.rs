@@ -134,7 +134,7 @@ proptest! {
         check(&ids, vocabulary);
     }
 
-    /// Decoding and encoding round-trips, so no set has two encodings.
+    /// Decoding and re-encoding returns the same bytes, so no set has two encodings.
     #[test]
     fn any_bytes_are_an_error_or_a_set(
         bytes in prop::collection::vec(prop_oneof![0_u8..4, any::<u8>()], 0..12),
