@@ -52,7 +52,7 @@ impl EpochOrder {
     /// Returns an error if the position is out of range for `len` items.
     ///
     /// # Panics
-    /// Panics under the same conditions as [`Self::new`].
+    /// Panics if `len` is 0 or does not fit in 32 bits.
     pub fn resume(seed: u64, len: usize, position: OrderPosition) -> Result<Self, DataError> {
         let mut order = Self::new(seed, len);
         if position.index as usize >= len {

@@ -84,7 +84,7 @@ pub fn percentile(numbers: &[f64], share: f64) -> f64 {
 /// Like [`percentile`], but the numbers must be sorted in ascending order.
 ///
 /// # Panics
-/// Panics under the same conditions as [`percentile`].
+/// Panics if `sorted` is empty or `share` is not in `0..=1`.
 pub fn percentile_of_sorted(sorted: &[f64], share: f64) -> f64 {
     let fits = !sorted.is_empty() && (0.0..=1.0).contains(&share);
     assert!(fits, "the share {share} of {} numbers", sorted.len());

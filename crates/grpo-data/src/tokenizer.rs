@@ -107,7 +107,7 @@ impl TextTokenizer {
     /// the BOS token of Llama.
     ///
     /// # Errors
-    /// Returns an error if [`Self::encode`] would.
+    /// Returns an error if the text cannot be encoded. See [`Self::encode`].
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>, DataError> {
         self.ids(text, true)
     }
@@ -146,7 +146,7 @@ impl TextTokenizer {
     /// counts only if the text contains it literally.
     ///
     /// # Errors
-    /// Returns an error if [`Self::encode`] would.
+    /// Returns an error if the text cannot be encoded. See [`Self::encode`].
     pub fn special_token_in(&self, text: &str, marks: &[u32]) -> Result<Option<&str>, DataError> {
         let ids = self.encode(text)?;
         let is_in = |token: &AddedToken| match self.unknown.contains(&token.id) {

@@ -145,7 +145,7 @@ impl Corpus {
     /// Returns an error if too few training molecules remain.
     ///
     /// # Panics
-    /// Panics under the same conditions as [`Self::read`].
+    /// Panics if [`CorpusOptions::validation_fraction`] is not in `0..1`.
     pub fn from_records(
         records: impl IntoIterator<Item = MoleculeRecord>,
         vocabulary: &Vocabulary,
