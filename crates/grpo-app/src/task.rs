@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::Path;
 
 use clap::{ArgMatches, Args, FromArgMatches};
-use grpo_data::{Codec, CodecKind, Codecs, PromptSource};
+use grpo_data::{Codec, CodecKind, Codecs, ConfigFault, PromptSource};
 use grpo_report::Drawing;
 use grpo_rewards::{Outcome, RewardKind, RewardRegistry};
-use grpo_train::{GuardAction, GuardConfig};
+use grpo_train::{Bucketing, GuardAction, GuardConfig};
 use toml::Table;
 
 use crate::args::RunArguments;
@@ -60,6 +60,11 @@ pub trait Task: Sync {
     /// table shows the components of the reward.
     fn measures(&self, _codec: &Codec) -> Option<Measures> {
         None
+    }
+
+    /// Returns ways to assign samples to buckets of the diversity filter.
+    fn bucketings(&self) -> Vec<Bucketing> {
+        Vec::new()
     }
 
     /// Returns the field of a prompt's record to show instead of the prompt, with its name.
@@ -280,6 +285,25 @@ impl Tasks {
     }
 
     /// Returns the file formats of the section `[data]`.
+    /// Returns the bucketing with this name.
+    ///
+    /// # Errors
+    /// Returns an error that lists the known names.
+    pub(crate) fn bucketing(&self, name: &str) -> Result<Bucketing, ConfigFault> {
+        let all = || self.iter().flat_map(|task| task.bucketings()).chain([Bucketing::TEXT]);
+        all().find(|bucketing| bucketing.name == name).ok_or_else(|| {
+            let known: Vec<String> =
+                all().map(|bucketing| format!("\"{}\"", bucketing.name)).collect();
+            ConfigFault::from_sentence(
+                "diversity_filter.bucket",
+                format!(
+                    "diversity_filter.bucket = \"{name}\" is unknown; expected {}",
+                    known.join(", ")
+                ),
+            )
+        })
+    }
+
     pub(crate) fn data_formats(&self) -> Vec<DataFormat> {
         self.iter().flat_map(|task| task.data_formats()).collect()
     }

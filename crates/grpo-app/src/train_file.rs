@@ -56,6 +56,7 @@ impl TrainFile {
             train: self.train,
             sampling: self.sampling(),
             diversity_bonus: self.diversity_bonus.clone(),
+            diversity_filter: self.diversity_filter.clone(),
             combined: self.combined.clone(),
             advantage: self.advantage,
             loss: self.loss,

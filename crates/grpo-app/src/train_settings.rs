@@ -6,8 +6,9 @@ use grpo_core::KlController;
 use grpo_model::{LoraConfig, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_train::{
-    AdvantageSettings, CombinedConfig, DiversityBonusConfig, EvalConfig, GuardConfig, LossSettings,
-    OptimizerConfig, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
+    AdvantageSettings, CombinedConfig, DiversityBonusConfig, DiversityFilterConfig, EvalConfig,
+    GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, SamplerCheck, SamplingConfig,
+    ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,8 @@ pub struct TrainSettings {
     pub sampling: SamplingConfig,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) diversity_bonus: Option<DiversityBonusConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) diversity_filter: Option<DiversityFilterConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) combined: Option<CombinedConfig>,
     #[serde(default)]

@@ -2,10 +2,12 @@
 
 use grpo_app::data::DataFormat;
 use grpo_app::task::{Measures, Task, TaskCommand, TaskSampling, TrialLimits};
-use grpo_chem::Molecule;
+use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::{Codec, CodecKind};
 use grpo_report::Drawing;
 use grpo_rewards::{Outcome, RewardKind};
+use grpo_train::Bucketing;
+use rayon::prelude::*;
 
 use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
@@ -48,6 +50,18 @@ impl Task for Molecules {
         })
     }
 
+    fn bucketings(&self) -> Vec<Bucketing> {
+        vec![
+            Bucketing { name: "scaffold", buckets: |texts| buckets(texts, Molecule::scaffold) },
+            Bucketing {
+                name: "smiles",
+                buckets: |texts| {
+                    buckets(texts, |molecule| Ok(molecule.canonical_smiles().to_owned()))
+                },
+            },
+        ]
+    }
+
     fn drawing(&self, reward_type: &str) -> Option<Drawing> {
         (reward_type == "molecule").then_some(|smiles| Molecule::parse(smiles).ok()?.draw().ok())
     }
@@ -64,6 +78,14 @@ impl Task for Molecules {
             ],
         })
     }
+}
+
+/// Returns a bucket for each valid molecule.
+fn buckets(
+    texts: &[&str],
+    bucket: fn(&Molecule) -> Result<String, InvalidSmiles>,
+) -> Vec<Option<String>> {
+    texts.par_iter().map(|smiles| bucket(&Molecule::parse(smiles).ok()?).ok()).collect()
 }
 
 /// Returns the metrics that are shown in a table before and after training.

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{TrainError, distribution_fault, in_range};
 use crate::guard_config::Guarded;
 use crate::{
-    AboveTolerance, AdvantageSettings, CombinedConfig, DiversityBonusConfig, EvalConfig,
-    GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, SamplerCheck,
-    WarmupCosine, default_guards,
+    AboveTolerance, AdvantageSettings, CombinedConfig, DiversityBonusConfig, DiversityFilterConfig,
+    EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings,
+    SamplerCheck, WarmupCosine, default_guards,
 };
 
 /// Configuration sections used by the trainer.
@@ -27,6 +27,8 @@ pub struct GrpoConfig {
     pub sampling: SamplingConfig,
     /// Bonus for completions that differ from the rest of their group.
     pub diversity_bonus: Option<DiversityBonusConfig>,
+    /// Lower rewards for completions that belong to a bucket with many earlier ones.
+    pub diversity_filter: Option<DiversityFilterConfig>,
     /// Auxiliary losses.
     pub combined: Option<CombinedConfig>,
     /// How advantages are computed from rewards.
@@ -263,6 +265,9 @@ impl GrpoConfig {
         }
         self.combined.iter().try_for_each(|combined| combined.check(updates))?;
         self.diversity_bonus.iter().try_for_each(DiversityBonusConfig::check)?;
+        if let Some(filter) = &self.diversity_filter {
+            filter.check(self.advantage.aggregation, self.diversity_bonus.is_some())?;
+        }
         self.reference.check()?;
         let evaluates = self.eval.every > 0;
         for (place, guard) in self.guards.iter().flatten().enumerate() {

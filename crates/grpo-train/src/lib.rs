@@ -8,6 +8,7 @@ mod collate;
 mod combined;
 mod config;
 mod diversity_bonus;
+mod diversity_filter;
 mod diversity_measure;
 mod error;
 mod eval_config;
@@ -41,6 +42,9 @@ pub use batches::EpochBatches;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
+pub use diversity_filter::{
+    BucketFn, BucketPenalty, Bucketing, DiversityFilter, DiversityFilterConfig, FilterReport,
+};
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};

@@ -20,6 +20,11 @@ const KNOWN: &[&str] = &[
     "rewards/failed",
     "diversity_bonus/mean",
     "diversity_bonus/std",
+    "diversity_filter/mean",
+    "diversity_filter/std",
+    "diversity_filter/penalized",
+    "diversity_filter/buckets",
+    "diversity_filter/full_buckets",
     "kl_coef",
     "reference_age",
     "entropy_coef",
@@ -74,7 +79,9 @@ pub(crate) fn is_of_reward(name: &str) -> bool {
         name.starts_with("rewards/") && !["rewards/abstained", "rewards/failed"].contains(&name);
     is_component
         || name == "reward_dominance"
-        || ["reward_share/", "diversity_bonus/"].iter().any(|prefix| name.starts_with(prefix))
+        || ["reward_share/", "diversity_bonus/", "diversity_filter/"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns whether the metric is only present in some steps.

@@ -8,6 +8,7 @@ use grpo_data::{Completion, Finish, Outcome, Sample};
 use serde::{Serialize, Serializer};
 
 use crate::diversity_bonus::BONUS;
+use crate::diversity_filter::FILTER;
 use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
 use crate::{Evaluated, GroupDiversity, LearnResult, Phases, RewardNames, StepReport};
@@ -84,7 +85,13 @@ impl Metrics {
         let advantages = report.samples().map(|sample| sample.advantage.abs());
         metrics.push("advantage_max", advantages.fold(0.0, f64::max));
         metrics.push("frac_reward_zero_std", learned.zero_std_share);
-        metrics.push_parts(report.samples());
+        let is_filtered = report.filter.is_some();
+        metrics.push_parts(report.samples(), if is_filtered { FILTER } else { BONUS });
+        if let Some(filter) = report.filter {
+            metrics.push("diversity_filter/penalized", filter.penalized);
+            metrics.push("diversity_filter/buckets", filter.buckets as f64);
+            metrics.push("diversity_filter/full_buckets", filter.full_buckets as f64);
+        }
         metrics.push_tokens(learned);
         metrics.push("loss", learned.loss());
         if let Some(terms) = learned.combined {
@@ -116,7 +123,7 @@ impl Metrics {
         if rewards.len() > 1 {
             seen.push("reward_std", reward.std);
         }
-        seen.push_parts(evaluated.samples());
+        seen.push_parts(evaluated.samples(), BONUS);
         let lengths = evaluated.samples().map(|sample| sample.completion.actions() as f64);
         seen.push("completions/mean_length", mean_and_std(&lengths.collect::<Vec<f64>>()).0);
         seen.push("completions/unique_ratio", unique_share(evaluated.samples()));
@@ -154,9 +161,9 @@ impl Metrics {
         );
     }
 
-    /// Adds the mean and standard deviation of each reward component and of the bonus, and the
-    /// number of completions without a reward.
-    fn push_parts<'a>(&mut self, samples: impl Iterator<Item = &'a Sample> + Clone) {
+    /// Adds the mean and standard deviation of each reward component and of the bonus, which is
+    /// called `bonus`, and the number of completions without a reward.
+    fn push_parts<'a>(&mut self, samples: impl Iterator<Item = &'a Sample> + Clone, bonus: &str) {
         let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (name, value) in samples.clone().filter_map(Sample::scored).flat_map(|s| &s.parts) {
             parts.entry(name).or_default().push(*value);
@@ -166,7 +173,7 @@ impl Metrics {
         }
         let bonuses: Vec<f64> = samples.clone().filter_map(|s| Some(s.bonus?.total())).collect();
         if !bonuses.is_empty() {
-            self.push_mean_and_std(BONUS, &bonuses);
+            self.push_mean_and_std(bonus, &bonuses);
         }
         let count = |what: fn(&Outcome) -> bool| {
             samples.clone().filter(|s| s.outcome.as_ref().is_some_and(what)).count() as f64
@@ -261,7 +268,8 @@ pub(crate) fn reward_metrics(names: &RewardNames) -> Vec<String> {
     let ends = ["reward_min", "reward_max"].map(str::to_owned);
     let RewardNames { terms, parts } = names;
     let parts = parts.iter().map(|part| format!("rewards/{part}"));
-    let bonus = terms.iter().any(|term| term == BONUS).then(|| BONUS.to_owned());
+    let bonus = terms.iter().find(|term| [BONUS, FILTER].contains(&&***term));
+    let bonus = bonus.map(ToString::to_string);
     let parts = parts.chain(bonus);
     let parts = parts.flat_map(|name| ["mean", "std"].map(|of| format!("{name}/{of}")));
     let shares = terms.iter().map(|term| format!("reward_share/{term}"));

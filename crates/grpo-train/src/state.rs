@@ -33,6 +33,9 @@ pub struct StateNumbers {
     pub progress: TrainingProgress,
     /// Factor applied to learning rates.
     learning_rate_factor: f64,
+    /// Number of completions in each bucket of the diversity filter.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    buckets: BTreeMap<String, u32>,
     /// Guard state.
     pub guards: GuardsState,
     pub(crate) learner: LearnerState,
@@ -54,7 +57,9 @@ impl<M: LanguageModel> Training<M> {
         let (learner, moments, reference) = self.grpo.learner.remembered();
         let (progress, guards) = (self.progress.clone(), self.guards.state().clone());
         let learning_rate_factor = self.learning_rate_factor();
-        let numbers = StateNumbers { progress, learning_rate_factor, guards, learner };
+        let buckets = self.grpo.filter.as_ref().map(|filter| filter.counts().clone());
+        let buckets = buckets.unwrap_or_default();
+        let numbers = StateNumbers { progress, learning_rate_factor, buckets, guards, learner };
         TrainerState { numbers, moments, reference }
     }
 
@@ -78,6 +83,9 @@ impl<M: LanguageModel> Training<M> {
         restored.map_err(TrainError::other_state)?;
         self.version = self.grpo.learner.version();
         self.grpo.learning_rate_factor = numbers.learning_rate_factor;
+        if let Some(filter) = &mut self.grpo.filter {
+            filter.restore(numbers.buckets);
+        }
         self.progress = numbers.progress;
         Ok(())
     }

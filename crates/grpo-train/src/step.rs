@@ -11,10 +11,11 @@ use grpo_rollout::{Decode, Rollout, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
 use crate::diversity_bonus::BONUS;
+use crate::diversity_filter::FILTER;
 use crate::error::refuse_failures;
 use crate::learner::{LearnResult, Learner};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
-use crate::{DiversityBonus, GrpoConfig, TrainError};
+use crate::{DiversityBonus, DiversityFilter, FilterReport, GrpoConfig, TrainError};
 
 /// Everything needed to perform training steps.
 pub struct Grpo<M> {
@@ -23,6 +24,8 @@ pub struct Grpo<M> {
     pub(crate) rewards: RewardRunner,
     /// Diversity bonus added to the reward.
     pub(crate) bonus: Option<DiversityBonus>,
+    /// Filter that lowers rewards in full buckets.
+    pub(crate) filter: Option<DiversityFilter>,
     pub(crate) decode: Decode,
     /// Number of prompts in one epoch.
     pub(crate) epoch: Option<usize>,
@@ -43,6 +46,8 @@ pub struct StepReport {
     pub step: u32,
     /// Samples with rewards, advantages and optional token traces.
     pub groups: Vec<Group>,
+    /// Effect of the diversity filter, if any.
+    pub filter: Option<FilterReport>,
     /// Names of reward terms and components.
     pub names: RewardNames,
     /// Result of the policy updates.
@@ -58,7 +63,7 @@ pub struct StepReport {
 /// Names of reward terms and components.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RewardNames {
-    /// Reward terms if there is more than one, including the bonus as the last term.
+    /// Reward terms if there is more than one, including the bonus or filter as the last term.
     pub terms: Vec<PartName>,
     /// All components that the reward function may return.
     pub parts: Vec<PartName>,
@@ -79,7 +84,7 @@ impl<M: LanguageModel> Grpo<M> {
         let (mut groups, rollout) = self.rollout(prompts, step)?;
         probe.phase_done();
         // r_i
-        self.score(&mut groups, step)?;
+        let filter = self.score(&mut groups, step)?;
         probe.phase_done();
         // Â_i, then μ updates of π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
@@ -88,7 +93,16 @@ impl<M: LanguageModel> Grpo<M> {
         let reference_updated = self.update_reference(step)?;
         let observed = probe.finish(self.ledger(step, rollout, &learned, reference_updated));
         let names = self.reward_names();
-        Ok(StepReport { step, groups, names, learned, learning_rate, reference_updated, observed })
+        Ok(StepReport {
+            step,
+            groups,
+            filter,
+            names,
+            learned,
+            learning_rate,
+            reference_updated,
+            observed,
+        })
     }
 }
 
@@ -156,11 +170,12 @@ impl<M: LanguageModel> Grpo<M> {
     /// Returns the names of reward terms and components.
     pub fn reward_names(&self) -> RewardNames {
         let mut terms = self.rewards.term_names();
-        if self.bonus.is_some() {
+        let bonus = self.bonus.as_ref().map(|_| BONUS);
+        if let Some(bonus) = bonus.or(self.filter.as_ref().map(|_| FILTER)) {
             if terms.is_empty() {
                 terms.push("reward".into());
             }
-            terms.push(BONUS.into());
+            terms.push(bonus.into());
         }
         RewardNames { terms, parts: self.rewards.parts() }
     }
@@ -187,8 +202,13 @@ impl<M: LanguageModel> Grpo<M> {
         Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
     }
 
-    /// Computes the reward and the bonus for each sample.
-    fn score(&self, groups: &mut [Group], step: u32) -> Result<(), TrainError> {
+    /// Computes the reward and the bonus for each sample. Returns the effect of the diversity filter,
+    /// if any.
+    fn score(
+        &mut self,
+        groups: &mut [Group],
+        step: u32,
+    ) -> Result<Option<FilterReport>, TrainError> {
         self.rewards.score_groups(groups, Some(step + 1), &*self.decode);
         let samples = groups.iter().flat_map(|group| &group.samples);
         let most = self.config.train.max_failed_rewards;
@@ -196,7 +216,9 @@ impl<M: LanguageModel> Grpo<M> {
         if let Some(bonus) = &self.bonus {
             bonus.add(groups)?;
         }
-        self.refuse_interrupt()
+        // An interrupted step is repeated, so it must not be counted.
+        self.refuse_interrupt()?;
+        Ok(self.filter.as_mut().map(|filter| filter.apply(groups)))
     }
 
     fn update_reference(&mut self, step: u32) -> Result<Option<f64>, TrainError> {

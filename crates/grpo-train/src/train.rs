@@ -14,8 +14,8 @@ use crate::eval_config::Evaluations;
 use crate::evaluation::{Evaluated, Evaluation};
 use crate::guards::refuse_other_rewards;
 use crate::{
-    Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, GuardTrigger, Guards, Learner,
-    Metrics, StepReport, TrainError,
+    Action, Combined, Decode, DiversityBonus, DiversityFilter, Grpo, GrpoConfig, GuardTrigger,
+    Guards, Learner, Metrics, StepReport, TrainError,
 };
 
 /// Receives progress updates during training.
@@ -133,6 +133,8 @@ pub struct Parts<M> {
     pub reward: Arc<dyn Reward>,
     /// Diversity bonus, if [`GrpoConfig::diversity_bonus`] is set.
     pub bonus: Option<DiversityBonus>,
+    /// Diversity filter, if [`GrpoConfig::diversity_filter`] is set.
+    pub filter: Option<DiversityFilter>,
     /// Auxiliary losses, if [`GrpoConfig::combined`] is set.
     pub combined: Option<Combined>,
     /// Maximum prompt length in tokens.
@@ -157,6 +159,7 @@ impl<M: LanguageModel> Grpo<M> {
             actions,
             reward,
             bonus,
+            filter,
             combined,
             longest_prompt,
             epoch,
@@ -177,6 +180,7 @@ impl<M: LanguageModel> Grpo<M> {
             sampler,
             rewards,
             bonus,
+            filter,
             decode,
             epoch,
             config,

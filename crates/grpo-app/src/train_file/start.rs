@@ -59,7 +59,7 @@ impl TrainFile {
         Ok(Start {
             kind: loaded.kind(),
             writer: Writer { spec: loaded.spec.clone(), adapter: loaded.adapter.clone() },
-            parts: self.parts(loaded, &prompts, reward, examples)?,
+            parts: self.parts(tasks, loaded, &prompts, reward, examples)?,
             prompts,
             of_evaluation,
             files,
@@ -115,6 +115,7 @@ impl TrainFile {
 
     fn parts(
         &self,
+        tasks: &Tasks,
         loaded: Loaded,
         prompts: &Prompts,
         reward: Arc<dyn Reward>,
@@ -123,6 +124,11 @@ impl TrainFile {
         let Loaded { spec, policy, .. } = loaded;
         let bonus = self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device()));
         let bonus = bonus.transpose()?;
+        let filter = self
+            .diversity_filter
+            .as_ref()
+            .map(|filter| anyhow::Ok(filter.build(tasks.bucketing(&filter.bucket)?)));
+        let filter = filter.transpose()?;
         let reference = match (self.reference.from, &policy) {
             (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),
             // Shares the base with the policy.
@@ -145,6 +151,7 @@ impl TrainFile {
             actions: self.actions(&codec),
             reward,
             bonus,
+            filter,
             combined: self.combined(examples)?,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),

@@ -75,6 +75,7 @@ fn grpo(model: Model, shape: Shape) -> anyhow::Result<Grpo<Policy>> {
         policy,
         actions: Arc::new(NextTokens { end_ids: Vec::new() }),
         bonus: None,
+        filter: None,
         combined: None,
         longest_prompt: shape.prompt_tokens,
         epoch: None,

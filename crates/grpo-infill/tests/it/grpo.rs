@@ -64,6 +64,7 @@ fn begin(
         actions,
         reward,
         bonus: None,
+        filter: None,
         combined: None,
         longest_prompt: 16,
         epoch: None,

@@ -177,6 +177,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
     let k = settings.num_generations;
     Ok(GrpoConfig {
         diversity_bonus: None,
+        diversity_filter: None,
         combined: None,
         train: TrainConfig {
             steps: 1,

@@ -53,6 +53,7 @@ fn begin(config: GrpoConfig) -> Grpo<Transformer> {
         actions: Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] }),
         reward: pattern("w3"),
         bonus: config.diversity_bonus.as_ref().map(|bonus| bonus.build(&device).unwrap()),
+        filter: None,
         combined: config.combined.as_ref().map(build),
         longest_prompt: 1,
         epoch: None,

@@ -106,6 +106,7 @@ fn grpo_of(actions: Arc<dyn Actions<Bigram>>, decode: Decode, config: GrpoConfig
         actions,
         reward: molecules(0.7),
         bonus: None,
+        filter: None,
         combined: None,
         longest_prompt: 5,
         epoch: None,

@@ -73,6 +73,7 @@ fn a_base_that_follows_an_adapter() {
         actions: Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] }),
         reward: molecules(0.7),
         bonus: None,
+        filter: None,
         combined: None,
         longest_prompt: 1,
         epoch: None,

@@ -1,0 +1,287 @@
+//! Lower rewards for completions that belong to a bucket with many earlier ones.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use grpo_core::Aggregation;
+use grpo_data::{Bonus, ConfigFault, Group, Outcome, Sample};
+use serde::{Deserialize, Serialize};
+
+use crate::error::in_range;
+
+/// Returns the bucket of each text, or `None` for texts that belong to no bucket.
+pub type BucketFn = fn(&[&str]) -> Vec<Option<String>>;
+
+/// A way to assign completions to buckets.
+#[derive(Clone, Copy)]
+pub struct Bucketing {
+    /// Name in configurations, e.g. `scaffold`.
+    pub name: &'static str,
+    /// Assigns texts to buckets.
+    pub buckets: BucketFn,
+}
+
+impl Bucketing {
+    /// One bucket per distinct text.
+    pub const TEXT: Self = Self {
+        name: "text",
+        buckets: |texts| texts.iter().map(|text| Some((*text).to_owned())).collect(),
+    };
+}
+
+impl fmt::Debug for Bucketing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucketing").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The `[diversity_filter]` section: memory-assisted reinforcement learning (Blaschke et al. 2020,
+/// J. Cheminf. 12:68).
+///
+/// The run remembers how many rewarded completions each bucket contains. Advantages are computed
+/// from `f(n) · r`, where `r` is the reward, `n` the number of earlier completions in the bucket
+/// and `f` the [`BucketPenalty`]. Only completions with `r ≥ min_reward` are counted and penalised.
+/// The reward itself is left unchanged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiversityFilterConfig {
+    /// Name of a [`Bucketing`].
+    pub bucket: String,
+    /// Capacity L of a bucket.
+    #[serde(default = "default_bucket_size")]
+    pub bucket_size: u32,
+    /// Minimum reward of completions that are counted.
+    #[serde(default = "default_min_reward")]
+    pub min_reward: f64,
+    /// How the reward decreases as a bucket fills up.
+    #[serde(default)]
+    pub penalty: BucketPenalty,
+}
+
+fn default_bucket_size() -> u32 {
+    25
+}
+
+fn default_min_reward() -> f64 {
+    0.4
+}
+
+/// Factor `f(n)` for a completion whose bucket of capacity L contains n earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BucketPenalty {
+    /// 1 for `n < L`, then 0.
+    #[default]
+    Step,
+    /// `max(0, 1 − n/L)`.
+    Linear,
+    /// `1 − 1/(1 + exp(−(2n/L − 1)/0.15))`.
+    Sigmoid,
+}
+
+impl BucketPenalty {
+    /// Returns the factor, from 0 to 1.
+    pub fn factor(self, count: u32, bucket_size: u32) -> f64 {
+        let fill = f64::from(count) / f64::from(bucket_size);
+        match self {
+            Self::Step if count < bucket_size => 1.0,
+            Self::Step => 0.0,
+            Self::Linear => (1.0 - fill).max(0.0),
+            Self::Sigmoid => 1.0 - 1.0 / (1.0 + (-(2.0 * fill - 1.0) / 0.15).exp()),
+        }
+    }
+}
+
+impl DiversityFilterConfig {
+    /// Creates an empty filter.
+    pub fn build(&self, bucketing: Bucketing) -> DiversityFilter {
+        DiversityFilter { config: self.clone(), bucketing, counts: BTreeMap::new() }
+    }
+
+    pub(crate) fn check(
+        &self,
+        aggregation: Aggregation,
+        has_bonus: bool,
+    ) -> Result<(), ConfigFault> {
+        const SECTION: &str = "diversity_filter";
+        if !(1..=1_000_000).contains(&self.bucket_size) {
+            let message = format!(
+                "diversity_filter.bucket_size = {} is out of range; expected 1 to 1000000",
+                self.bucket_size
+            );
+            return Err(ConfigFault::from_sentence("diversity_filter.bucket_size", message));
+        }
+        in_range("diversity_filter.min_reward", self.min_reward, 0.0..=1e6)?;
+        if aggregation == Aggregation::NormalizeThenSum {
+            let message = "diversity_filter multiplies the total reward, which aggregation = \"normalize_then_sum\" does not compute; remove one of them";
+            return Err(ConfigFault::from_sentence(SECTION, message));
+        }
+        if has_bonus {
+            let message =
+                "diversity_filter and diversity_bonus cannot be combined; remove one of them";
+            return Err(ConfigFault::from_sentence(SECTION, message));
+        }
+        Ok(())
+    }
+}
+
+/// Name of the filter in metrics and in the list of reward terms.
+pub(crate) const FILTER: &str = "diversity_filter";
+
+/// Diversity filter configured by [`DiversityFilterConfig`].
+#[derive(Clone, Debug)]
+pub struct DiversityFilter {
+    config: DiversityFilterConfig,
+    bucketing: Bucketing,
+    counts: BTreeMap<String, u32>,
+}
+
+/// Effect of the filter in one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FilterReport {
+    /// Fraction of the counted completions whose reward was at least halved; 0 if none was counted.
+    pub penalized: f64,
+    /// Number of buckets in the run so far.
+    pub buckets: usize,
+    /// Number of those that are full.
+    pub full_buckets: usize,
+}
+
+impl DiversityFilter {
+    /// Sets the change of the reward for each counted completion and adds it to its bucket.
+    /// Completions are processed in sampling order.
+    pub(crate) fn apply(&mut self, groups: &mut [Group]) -> FilterReport {
+        let DiversityFilterConfig { bucket_size, min_reward, penalty, .. } = self.config;
+        let texts: Vec<&str> = samples(groups).map(|sample| &*sample.text).collect();
+        let buckets = (self.bucketing.buckets)(&texts);
+        let (mut counted, mut penalized) = (0, 0);
+        let all = groups.iter_mut().flat_map(|group| &mut group.samples);
+        for (sample, bucket) in all.zip(buckets) {
+            let is_valid = sample.outcome.as_ref().is_some_and(Outcome::is_valid);
+            let reward = sample.reward().filter(|reward| is_valid && *reward >= min_reward);
+            let (Some(reward), Some(bucket)) = (reward, bucket) else { continue };
+            let count = self.counts.entry(bucket).or_default();
+            let factor = penalty.factor(*count, bucket_size);
+            *count = count.saturating_add(1);
+            counted += 1;
+            penalized += u32::from(factor <= 0.5);
+            sample.bonus = Some(Bonus { weight: 1.0, value: (factor - 1.0) * reward });
+        }
+        FilterReport {
+            penalized: f64::from(penalized) / f64::from(counted.max(1)),
+            buckets: self.counts.len(),
+            full_buckets: self.counts.values().filter(|count| **count >= bucket_size).count(),
+        }
+    }
+
+    /// Returns the number of counted completions in each bucket.
+    pub(crate) fn counts(&self) -> &BTreeMap<String, u32> {
+        &self.counts
+    }
+
+    /// Replaces the counts by saved ones.
+    pub(crate) fn restore(&mut self, counts: BTreeMap<String, u32>) {
+        self.counts = counts;
+    }
+}
+
+fn samples(groups: &[Group]) -> impl Iterator<Item = &Sample> {
+    groups.iter().flat_map(|group| &group.samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use grpo_data::Scored;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::test_groups::group;
+
+    fn config(bucket_size: u32, penalty: BucketPenalty) -> DiversityFilterConfig {
+        DiversityFilterConfig { bucket: "text".to_owned(), bucket_size, min_reward: 0.5, penalty }
+    }
+
+    fn groups(samples: &[(&str, f64)]) -> Vec<Group> {
+        let scored = |reward: f64| Outcome::Scored(Scored::new(vec![(1.0, reward)], vec![]));
+        let mut group = group(samples.iter().map(|(_, reward)| scored(*reward)).collect());
+        for (sample, (text, _)) in group.samples.iter_mut().zip(samples) {
+            sample.text = (*text).to_owned();
+        }
+        vec![group]
+    }
+
+    fn changes(groups: &[Group]) -> Vec<Option<f64>> {
+        samples(groups).map(|sample| sample.bonus.map(Bonus::total)).collect()
+    }
+
+    #[test]
+    fn full_buckets_lose_their_reward() {
+        let mut filter = config(2, BucketPenalty::Step).build(Bucketing::TEXT);
+        let mut first = groups(&[("a", 0.9), ("a", 0.8), ("b", 0.4), ("a", 0.7)]);
+        let report = filter.apply(&mut first);
+        // The reward of `b` is too small to be counted.
+        assert_eq!(changes(&first), [Some(0.0), Some(0.0), None, Some(-0.7)]);
+        assert_eq!(report, FilterReport { penalized: 1.0 / 3.0, buckets: 1, full_buckets: 1 });
+        assert_eq!(first[0].samples[3].reward(), Some(0.7));
+        let mut second = groups(&[("a", 0.6), ("b", 0.5)]);
+        filter.apply(&mut second);
+        assert_eq!(changes(&second), [Some(-0.6), Some(0.0)]);
+        assert_eq!(
+            filter.counts().clone().into_iter().collect::<Vec<_>>(),
+            [("a".to_owned(), 4), ("b".to_owned(), 1)]
+        );
+    }
+
+    #[test]
+    fn restored_counts_continue() {
+        let mut whole = config(3, BucketPenalty::Linear).build(Bucketing::TEXT);
+        let steps = [groups(&[("a", 1.0), ("b", 1.0)]), groups(&[("a", 1.0), ("a", 1.0)])];
+        let [mut one, mut two] = steps.clone();
+        whole.apply(&mut one);
+        let mut resumed = config(3, BucketPenalty::Linear).build(Bucketing::TEXT);
+        resumed.restore(whole.counts().clone());
+        whole.apply(&mut two);
+        let [_, mut again] = steps;
+        resumed.apply(&mut again);
+        assert_eq!(changes(&again), changes(&two));
+        assert_eq!(changes(&two), [Some(-(1.0 / 3.0)), Some(1.0 / 3.0 - 1.0)]);
+        assert_eq!(resumed.counts(), whole.counts());
+    }
+
+    #[test]
+    fn completions_without_a_bucket_or_score_are_kept() {
+        let none = Bucketing { name: "none", buckets: |texts| vec![None; texts.len()] };
+        let mut filter = config(1, BucketPenalty::Step).build(none);
+        let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
+        assert_eq!(filter.apply(&mut all).penalized, 0.0);
+        assert_eq!(changes(&all), [None, None]);
+        let mut filter = config(1, BucketPenalty::Step).build(Bucketing::TEXT);
+        let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
+        all[0].samples[0].outcome = Some(Outcome::Abstained);
+        filter.apply(&mut all);
+        assert_eq!(changes(&all), [None, Some(0.0)]);
+    }
+
+    /// Values of `1 − 1/(1 + e^(−(2n/L − 1)/0.15))`, computed with another program.
+    #[test]
+    fn penalties_have_their_published_values() {
+        for (count, expected) in
+            [(0, 0.998_728_904_7), (5, 0.965_554_806_7), (10, 0.5), (20, 0.001_271_095_3)]
+        {
+            let found = BucketPenalty::Sigmoid.factor(count, 20);
+            assert!((found - expected).abs() < 1e-9, "{count}: {found}");
+        }
+        assert_eq!(BucketPenalty::Linear.factor(5, 20), 0.75);
+        assert_eq!(BucketPenalty::Linear.factor(21, 20), 0.0);
+    }
+
+    proptest! {
+        #[test]
+        fn penalties_never_increase(count in 0u32..2000, bucket_size in 1u32..1000) {
+            for penalty in [BucketPenalty::Step, BucketPenalty::Linear, BucketPenalty::Sigmoid] {
+                let [now, next] = [count, count + 1].map(|n| penalty.factor(n, bucket_size));
+                prop_assert!((0.0..=1.0).contains(&now) && next <= now);
+            }
+        }
+    }
+}
