@@ -1,4 +1,4 @@
-//! `grpo merge`: merges an adapter into a model's weights.
+//! `grpo merge`: merges an adapter into the weights of its model.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<()> {
     for folder in [&arguments.model, &arguments.adapter] {
-        // An additional file would invalidate the manifest of a model or adapter.
+        // An additional file would invalidate the manifest of the model or adapter.
         anyhow::ensure!(
             !is_inside(&arguments.output, folder),
             "{} is inside {}, which is read; give -o another place",
@@ -28,12 +28,12 @@ pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<(
     write_new_model(&arguments.output, &loaded.spec, &merged, arguments.dtype)
 }
 
-/// Returns whether `path`, which need not exist, is inside of `folder`.
+/// Returns whether `path` is inside `folder`. `path` does not have to exist.
 fn is_inside(path: &Path, folder: &Path) -> bool {
     let (Ok(path), Ok(folder)) = (std::path::absolute(path), folder.canonicalize()) else {
         return false;
     };
-    // `folder` itself is rejected like any existing folder.
+    // `folder` itself is rejected later because it already exists.
     let above = path.ancestors().skip(1).find_map(|above| above.canonicalize().ok());
     above.is_some_and(|above| above.starts_with(&folder))
 }
