@@ -1,4 +1,4 @@
-//! Run folders and input files of the training commands.
+//! Creates and opens the run folders of training commands and checks their input files.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use grpo_run::{
 use crate::config;
 use crate::output::say;
 
-/// Creates the folder of a run. With `force`, an existing one is renamed.
+/// Creates a run folder. With `force`, an existing folder is renamed first.
 pub(crate) fn create_run(
     path: &Path,
     force: bool,
@@ -27,7 +27,7 @@ pub(crate) fn create_run(
     Ok(folder)
 }
 
-/// Refuses a new run inside the folder of a model or of another run: it would add files to it.
+/// Rejects paths inside a model folder or another run, because a new run would add files to it.
 fn refuse_inside(path: &Path) -> anyhow::Result<()> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let parent = absolute.ancestors().skip(1).find_map(|above| above.canonicalize().ok());
@@ -48,7 +48,7 @@ fn refuse_inside(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses files that are no longer what a run was made from.
+/// Checks that the input files of a run have not changed.
 pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
     for file in files {
         let DataFile { role, path, bytes, sha256 } = file;
@@ -69,7 +69,7 @@ pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects input files that the run did not use.
+/// Rejects input files that the run did not use originally.
 pub(crate) fn unlisted(
     read: &[(&'static str, PathBuf)],
     of_run: &[DataFile],
@@ -83,10 +83,10 @@ pub(crate) fn unlisted(
     )
 }
 
-/// Reads the configuration keys of a run of `grpo COMMAND`.
+/// Reads the configuration of a run created by `grpo COMMAND`.
 ///
 /// # Errors
-/// Returns an error for a run of another command or without a configuration.
+/// Returns an error if the run belongs to a different command or has no configuration.
 pub(crate) fn config_of_run(
     folder: &RunFolder,
     command: &str,
@@ -100,7 +100,7 @@ pub(crate) fn config_of_run(
     Ok(keys)
 }
 
-/// A run that is being resumed.
+/// A locked run to resume.
 pub(crate) struct Reopened<T> {
     pub(crate) folder: RunFolder,
     pub(crate) lock: RunLock,
@@ -108,8 +108,8 @@ pub(crate) struct Reopened<T> {
     pub(crate) config: T,
 }
 
-/// Opens and locks a run to resume it, and checks that its configuration, read by `read`, and its
-/// input files are unchanged.
+/// Opens and locks a run to resume it. Checks that its configuration, loaded by `read`, and its
+/// input files have not changed.
 pub(crate) fn reopen<T>(
     run: &Path,
     read: impl FnOnce(&RunFolder) -> anyhow::Result<T>,
@@ -125,10 +125,11 @@ pub(crate) fn reopen<T>(
     Ok(Reopened { folder, lock, info, config })
 }
 
-/// Returns the last intact checkpoint and reports damaged newer ones; `None` without checkpoints.
+/// Returns the last intact checkpoint and prints warnings about newer damaged ones. Returns `None`
+/// if the run has no checkpoints.
 ///
 /// # Errors
-/// Returns an error if none is intact.
+/// Returns an error if all checkpoints are damaged.
 pub(crate) fn last_whole(
     folder: &RunFolder,
     checkpoints: Vec<Checkpoint>,
