@@ -18,8 +18,8 @@
 //!   .lock                  held by the process that writes  RunLock
 //! ```
 //!
-//! Files and folders are written under a temporary name, synced and renamed, so readers see the old
-//! or the new version. Growing files are appended in whole lines.
+//! Files and folders are written under a temporary name, synced and then renamed, so readers see
+//! either the old or the new version. Growing files are appended to line by line.
 
 mod atomic;
 mod audit;
