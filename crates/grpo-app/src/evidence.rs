@@ -38,6 +38,7 @@ pub(crate) fn findings(
     let plan = RecordPlan {
         trained: Some(kind(&file)),
         checkpoint_every: u64::from(file.save.every),
+        min_gain: file.eval.min_gain,
         is_machine: Metrics::is_machine,
     };
     let records = audit_records(&folder, &plan)?;
@@ -61,7 +62,12 @@ pub(crate) fn violations_of_files(run: &Path, tasks: &Tasks) -> Vec<String> {
 
 /// Audits the files of a run without a ledger and describes each violation in a sentence.
 pub(crate) fn violations_of_supervised(folder: &RunFolder) -> Vec<String> {
-    let plan = RecordPlan { trained: None, checkpoint_every: 0, is_machine: Metrics::is_machine };
+    let plan = RecordPlan {
+        trained: None,
+        checkpoint_every: 0,
+        min_gain: 0.0,
+        is_machine: Metrics::is_machine,
+    };
     audit_records(folder, &plan).map_or_else(|error| vec![error.to_string()], |found| words(&found))
 }
 

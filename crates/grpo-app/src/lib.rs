@@ -39,6 +39,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 
 use crate::args::{Asked, AskedCommand, Command};
+pub use crate::run_files::refuse_inside;
 pub use crate::task::{Task, Tasks};
 
 /// Runs the command given by the process arguments and returns the exit code. `revision` is the git

@@ -18,7 +18,7 @@ pub(crate) fn create_run(
     config: &str,
     info: &RunInfo,
 ) -> anyhow::Result<RunFolder> {
-    refuse_inside(path)?;
+    refuse_inside(path, "--run")?;
     let existing = if force { Existing::Replace } else { Existing::Refuse };
     let (folder, aside) = RunFolder::create(path, existing, config, info)?;
     if let Some(aside) = aside {
@@ -27,8 +27,12 @@ pub(crate) fn create_run(
     Ok(folder)
 }
 
-/// Rejects paths inside a model folder or another run, because a new run would add files to it.
-fn refuse_inside(path: &Path) -> anyhow::Result<()> {
+/// Rejects a `path` inside a model folder or a run, whose manifest would no longer list all of its
+/// files. `option` is the command-line option that specifies `path`.
+///
+/// # Errors
+/// Returns an error if a parent folder is a model, an adapter or a run.
+pub fn refuse_inside(path: &Path, option: &str) -> anyhow::Result<()> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let parent = absolute.ancestors().skip(1).find_map(|above| above.canonicalize().ok());
     for folder in parent.iter().flat_map(|parent| parent.ancestors()) {
@@ -40,7 +44,7 @@ fn refuse_inside(path: &Path) -> anyhow::Result<()> {
         let what = if is_run { "run" } else { "model" };
         anyhow::ensure!(
             !is_model && !is_adapter && !is_run,
-            "{} is inside the {what} folder {}; give --run another folder",
+            "{} is inside the {what} folder {}; give {option} another folder",
             path.display(),
             folder.display()
         );

@@ -1,10 +1,11 @@
 //! Append-only files and checkpoints of a run, for both GRPO and supervised training.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use grpo_run::{
     ChainWriter, Checkpoint, Event, EventKind, EventProof, JsonLinesWriter, ProvenEvent, RunFolder,
-    TensorBoard, sha256_of_file,
+    TensorBoard, sha256_of_file, sha256_of_manifest,
 };
 use grpo_train::{GuardTrigger, TrainError};
 use serde::Serialize;
@@ -102,6 +103,19 @@ impl RunLog {
         let (folder, manifest) = (Some(name.to_owned()), Some(manifest));
         let proof = EventProof { folder, manifest, ..EventProof::default() };
         self.proven(step, EventKind::Saved {}, proof)
+    }
+
+    /// Records a roll-back to `step`, including the manifest hash of the folder `aside`, which
+    /// contains the records of the undone steps.
+    pub(crate) fn rolled_back(
+        &mut self,
+        step: u64,
+        event: EventKind,
+        aside: &Path,
+    ) -> anyhow::Result<()> {
+        let folder = aside.strip_prefix(self.folder.path())?.display().to_string();
+        let (folder, manifest) = (Some(folder), Some(sha256_of_manifest(aside)?));
+        self.proven(step, event, EventProof { folder, manifest, ..EventProof::default() })
     }
 
     /// Records a written checkpoint and the list of kept checkpoints. `manifest` is the SHA-256 of

@@ -80,7 +80,7 @@ pub struct EvalSection {
     /// See [`EvalConfig`].
     pub(crate) every: u32,
     patience: u32,
-    min_gain: f64,
+    pub(crate) min_gain: f64,
     group_size: usize,
 }
 

@@ -1,7 +1,7 @@
-//! Benchmarks of advantages and of the loss, forward and backward, at the size of a large step. The
-//! scoring of logits is measured by grpo-logprob's benchmark.
+//! Benchmarks for advantages and for the forward and backward passes of the loss, at the size of a
+//! large step. Scoring of logits is covered by the grpo-logprob benchmarks.
 //!
-//! Prints a table of peak allocated memory, then Criterion's measurements.
+//! Prints a table of peak memory allocations, followed by the Criterion results.
 
 use std::hint::black_box;
 
@@ -26,7 +26,7 @@ const FUNCTIONS: usize = 3;
 const ROWS: usize = 256;
 const TOKENS: usize = 1024;
 
-/// Returns a fixed pseudo-random number between −1 and 1.
+/// Returns a deterministic pseudo-random number between −1 and 1.
 fn number(i: usize) -> f64 {
     ((i * 7919) % 1013) as f64 / 506.0 - 1.0
 }
@@ -50,7 +50,8 @@ impl Rewards {
     }
 }
 
-/// A later update with a reference model, so that every part of the loss is computed.
+/// Inputs for an update after the first, with a reference model, so that every loss term is
+/// computed.
 struct Step {
     logprobs: Vec<f64>,
     old: Vec<f64>,
@@ -98,7 +99,7 @@ fn statistics(terms: &LossTerms) {
     black_box(statistics.metrics());
 }
 
-/// Visits every operation with its name.
+/// Calls `visit` with the name and closure of each operation.
 fn each(mut visit: impl FnMut(&str, &dyn Fn())) {
     let (rewards, step) = (Rewards::new(), Step::new());
     let name = format!("advantages of {GROUPS} groups of {GROUP_SIZE}, {FUNCTIONS} functions");

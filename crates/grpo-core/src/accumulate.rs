@@ -1,10 +1,10 @@
-//! Accumulation of gradients over micro-batches.
+//! Gradient accumulation over micro-batches.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 
-/// Adds the gradients of another micro-batch.
+/// Adds the gradients of `more` to `sum`.
 pub fn accumulate<M: Module>(
     model: &M,
     sum: Option<GradientsParams>,
@@ -26,7 +26,7 @@ impl ModuleVisitor for Adding {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let both = (self.sum.remove::<D>(param.id), self.more.remove::<D>(param.id));
         let total = match both {
-            // `a` has no other owner, so the addition happens in place.
+            // `a` is uniquely owned, so the addition happens in place.
             (Some(a), Some(b)) => a + b,
             (Some(one), None) | (None, Some(one)) => one,
             (None, None) => return,

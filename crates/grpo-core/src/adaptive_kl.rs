@@ -1,40 +1,41 @@
-//! An adaptive coefficient of the KL penalty.
+//! Adaptive KL coefficient.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero};
 
-/// Settings of [`AdaptiveKl`]: the section `[kl_controller]`.
+/// Configuration of [`AdaptiveKl`], the `[kl_controller]` section.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KlController {
-    /// Target KL to the reference in nats per token, the value that the metric `kl` should reach.
+    /// Target KL to the reference in nats per token. This is the value the `kl` metric should
+    /// reach.
     pub target: f64,
-    /// Number of completions over which a KL at least 20 % off the target changes the coefficient
-    /// by a factor of about `exp(±0.2)`.
+    /// If the KL stays at least 20 % away from the target, the coefficient changes by a factor of
+    /// about `exp(±0.2)` over this number of completions.
     pub horizon: f64,
-    /// Smallest coefficient.
+    /// Lower bound for the coefficient.
     #[serde(default = "default_min")]
     pub min: f64,
-    /// Largest coefficient.
+    /// Upper bound for the coefficient.
     #[serde(default = "default_max")]
     pub max: f64,
 }
 
-/// Above 0, because a coefficient of 0 would never change.
+/// Must be positive: the update is multiplicative, so a coefficient of 0 would stay 0.
 fn default_min() -> f64 {
     1e-5
 }
-/// Far above any coefficient at which the reward still has an effect.
+/// Large enough that the reward no longer has any effect at this coefficient.
 fn default_max() -> f64 {
     10.0
 }
 
 impl KlController {
-    /// Checks the ranges. `coef` is the initial coefficient.
+    /// Validates the settings, where `coef` is the initial coefficient.
     ///
     /// # Errors
-    /// Returns an error if a number is out of range.
+    /// Returns an error if a value is out of range.
     pub fn check(&self, coef: f64) -> Result<(), ConfigError> {
         above_zero("kl_controller.target", self.target)?;
         above_zero("kl_controller.horizon", self.horizon)?;
@@ -55,8 +56,7 @@ impl KlController {
     }
 }
 
-/// The coefficient of the KL penalty, updated after each step. This is the controller's whole
-/// state.
+/// KL coefficient that is updated after each step. It is the only state of the controller.
 ///
 /// `e = clip((KL − target) / target, ±0.2)`, `β ← β · (1 + e · completions / horizon)`, limited to
 /// `[min, max]` (Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences", §2.2;
@@ -67,27 +67,27 @@ pub struct AdaptiveKl {
     coef: f64,
 }
 
-/// Bound of the relative error.
+/// Limit on the relative error.
 const CLIP: f64 = 0.2;
 
 impl AdaptiveKl {
-    /// Creates a controller whose first step uses `coef`.
+    /// Creates a controller with the initial coefficient `coef`.
     pub fn new(controller: KlController, coef: f64) -> Self {
         Self { controller, coef }
     }
 
-    /// Returns the coefficient of the next step.
+    /// Returns the coefficient for the next step.
     pub fn coef(&self) -> f64 {
         self.coef
     }
 
-    /// Replaces the coefficient, limited to `[min, max]`.
+    /// Sets the coefficient, clamped to `[min, max]`.
     pub fn set_coef(&mut self, coef: f64) {
         self.coef = coef.clamp(self.controller.min, self.controller.max);
     }
 
-    /// Updates the coefficient from the mean KL of a step, in nats per token, over `completions`
-    /// completions. A non-finite KL is ignored.
+    /// Updates the coefficient from the mean KL of a step in nats per token, measured on
+    /// `completions` completions. NaN is ignored.
     pub fn observe(&mut self, kl: f64, completions: usize) {
         let KlController { target, horizon, .. } = self.controller;
         if kl.is_nan() {

@@ -3,31 +3,33 @@
 use crate::advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
 use crate::moments::{all_equal, deviation, is_constant, mean};
 
-/// The advantages of a step and the statistics of its rewards.
+/// Advantages of one step, along with reward statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advantages {
-    /// One advantage per completion of each group; 0 if the reward abstained.
+    /// One advantage per completion in each group. It is 0 if the reward function abstained.
     pub groups: Vec<Vec<f64>>,
-    /// Statistics of the weighted sum of rewards over all scored completions (metrics `reward` and
-    /// `reward_std`), independent of the aggregation.
+    /// Mean and standard deviation of the weighted reward over all scored completions (metrics
+    /// `reward` and `reward_std`). They don't depend on the aggregation.
     pub reward: MeanAndStd,
-    /// Statistics of the values that were centred and scaled last: the rewards, or `Σ_k w_k z_k`
-    /// with [`Aggregation::NormalizeThenSum`].
+    /// Mean and standard deviation of the values that are normalised last: the weighted rewards, or
+    /// `Σ_k w_k z_k` with [`Aggregation::NormalizeThenSum`].
     pub objective: MeanAndStd,
-    /// Whether all scored completions of a group have the same objective, so that the group has no
-    /// learning signal. This holds for every scale; TRL tests the whole batch if it scales by the
-    /// batch. False for fewer than two scored completions, which have no standard deviation.
+    /// Whether all scored completions in a group have the same objective, i.e. whether the group
+    /// provides no learning signal. Groups are always tested individually, whereas TRL tests the
+    /// whole batch if rewards are scaled by the batch. False if fewer than two completions are
+    /// scored, because their standard deviation is undefined.
     pub zero_std: Vec<bool>,
-    /// Fraction of completions in groups with [`Self::zero_std`] (metric `frac_reward_zero_std`).
+    /// Fraction of completions that belong to a [`Self::zero_std`] group (metric
+    /// `frac_reward_zero_std`).
     pub zero_std_share: f64,
 }
 
 /// Mean and sample standard deviation (n − 1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanAndStd {
-    /// NaN for no values.
+    /// NaN if there are no values.
     pub mean: f64,
-    /// NaN for fewer than two values.
+    /// NaN if there are fewer than two values.
     pub std: f64,
 }
 
@@ -41,15 +43,17 @@ impl MeanAndStd {
 /// Computes `A_i = (r_i − baseline) / (std + ε)` within each group (Shao et al. 2024, §4.1), on the
 /// host in f64.
 ///
-/// `rewards[g][i]` is the reward of completion `i` of group `g`. A completion whose reward
-/// abstained (`None`) is excluded from baseline and deviation and gets 0. So does the only scored
-/// completion of a group, unless the baseline is that of the batch and the scale is not that of the
-/// group. Equal rewards give exactly 0 against their own mean: the test is max = min, because the
-/// rounded deviation of equal numbers need not be 0.
+/// `rewards[g][i]` is the reward for completion `i` in group `g`. Completions without a reward
+/// (`None`) are excluded from the baseline and the standard deviation, and their advantage is 0. A
+/// group with a single scored completion also gets 0, unless a batch baseline is used with batch
+/// scaling or no scaling.
+///
+/// If all rewards in a group are equal, their advantages are exactly 0. This is tested with max =
+/// min, because rounding can make the standard deviation of equal numbers nonzero.
 ///
 /// # Errors
-/// Returns an error if a reward is not finite (the error names its group and sample) or a setting
-/// is out of range.
+/// Returns an error if a setting is out of range or if a reward is not finite. The latter error
+/// contains the group and sample indices.
 pub fn group_advantages(
     rewards: &[Vec<Option<f64>>],
     config: &AdvantageConfig,
@@ -59,15 +63,16 @@ pub fn group_advantages(
     weighted_group_advantages(&rewards, &[1.0], config)
 }
 
-/// Computes advantages from several reward functions.
+/// Computes advantages from multiple reward functions.
 ///
-/// `rewards[g][i][k]` is the reward of function `k` for completion `i` of group `g`; `weights[k]`
-/// is its weight. A completion that no function scored is excluded from every mean and gets 0. A
-/// completion that only some functions scored is judged by those.
+/// `rewards[g][i][k]` is the reward from function `k` for completion `i` in group `g`, and
+/// `weights[k]` is the function's weight. If only some functions scored a completion, the others
+/// are ignored for that completion. A completion that no function scored is excluded from all
+/// means, and its advantage is 0.
 ///
 /// # Errors
-/// As [`group_advantages`]; also if a weight is not finite, or a completion does not have one
-/// reward per weight.
+/// Returns an error under the same conditions as [`group_advantages`], if a weight is not finite,
+/// or if the number of rewards for a completion differs from the number of weights.
 pub fn weighted_group_advantages(
     rewards: &[Vec<Vec<Option<f64>>>],
     weights: &[f64],
@@ -86,8 +91,8 @@ pub fn weighted_group_advantages(
             let whole_batch =
                 AdvantageConfig { baseline: Baseline::Batch, scale: RewardScale::Batch, ..config };
             let mut groups = advantages(&objective, &whole_batch);
-            // Each group sums to 0, so the batch mean is 0 up to rounding. If no group varies, only
-            // that rounding would remain.
+            // Each group sums to 0, so the batch mean is 0 up to rounding. If all groups are
+            // constant, the division would amplify this rounding error.
             for (advantages, rewards) in groups.iter_mut().zip(rewards) {
                 let of_function =
                     |k: usize| -> Vec<f64> { rewards.iter().filter_map(|row| row[k]).collect() };
@@ -100,8 +105,8 @@ pub fn weighted_group_advantages(
     })
 }
 
-/// Returns `Σ_k w_k z_k`, where `z_k` is the reward of function `k`, centred and scaled within its
-/// group.
+/// Returns `Σ_k w_k z_k`, where `z_k` is the reward from function `k` after centring and scaling
+/// within the group.
 fn normalized_sum(
     rewards: &[Vec<Vec<Option<f64>>>],
     weights: &[f64],
@@ -124,7 +129,7 @@ fn normalized_sum(
         .collect()
 }
 
-/// Returns centred, scaled and clipped rewards.
+/// Centres, scales and clips the rewards.
 fn advantages(rewards: &[Vec<Option<f64>>], config: &AdvantageConfig) -> Vec<Vec<f64>> {
     // Computed once for the whole batch.
     let all = scored(rewards);
@@ -132,14 +137,13 @@ fn advantages(rewards: &[Vec<Option<f64>>], config: &AdvantageConfig) -> Vec<Vec
     let batch_is_equal = all_equal(&all);
     let one_group = |group: &Vec<Option<f64>>| -> Vec<f64> {
         let own = group_scored(group);
-        // Without another completion to compare with, or without a deviation to divide by, the
-        // advantage is 0.
+        // If there is nothing to compare with or no deviation to divide by, the advantage is 0.
         let (undefined, baseline) = match config.baseline {
             Baseline::Group | Baseline::LeaveOneOut => (all_equal(&own), mean(&own)),
             Baseline::Batch => (batch_is_equal, batch_mean),
         };
-        // r_i − mean of the others = n/(n − 1) · (r_i − mean of all), which has the same sign and
-        // sums to 0.
+        // The leave-one-out difference is n/(n − 1) times the difference to the group mean, so the
+        // signs are the same and the advantages still sum to 0.
         let others = match config.baseline {
             Baseline::LeaveOneOut => own.len() as f64 / (own.len() as f64 - 1.0),
             Baseline::Group | Baseline::Batch => 1.0,
@@ -168,7 +172,7 @@ fn summary(
 ) -> Advantages {
     let zero_std: Vec<bool> =
         objective.iter().map(|group| is_constant(&group_scored(group))).collect();
-    // A group counts once per completion, as in a mean over rows.
+    // Weight each group by its number of completions, as a mean over rows would.
     let rows: usize = totals.iter().map(Vec::len).sum();
     let flagged = totals.iter().zip(&zero_std).filter(|(_, flag)| **flag);
     let flagged: usize = flagged.map(|(group, _)| group.len()).sum();
@@ -203,7 +207,7 @@ fn scored(rewards: &[Vec<Option<f64>>]) -> Vec<f64> {
     rewards.iter().flatten().copied().flatten().collect()
 }
 
-/// Largest absolute value of a reward or weight; sums of their products stay within f64.
+/// Largest absolute value allowed for a reward or weight. It keeps sums of products finite in f64.
 const LARGEST_REWARD: f64 = 1e100;
 
 fn beyond(value: f64) -> bool {
@@ -234,18 +238,18 @@ fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(
     Ok(())
 }
 
-/// Rewards from which no advantages can be computed.
+/// Error returned when advantages cannot be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdvantageError {
-    /// The reward is NaN, infinite or too large to be squared.
+    /// A reward is NaN, infinite or too large to be squared.
     #[error(
         "the reward of completion {sample} of group {group} is {reward}; a reward must be finite and at most 1e100 in size (return 'abstained' where there is none)"
     )]
     NotFinite {
-        /// Index of the group in the step.
+        /// Group index within the step.
         group: usize,
-        /// Index of the completion in the group.
+        /// Completion index within the group.
         sample: usize,
         /// The reward.
         reward: f64,

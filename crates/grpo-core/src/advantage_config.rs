@@ -1,30 +1,30 @@
-//! Settings of the advantage computation.
+//! Advantage settings.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, at_least_zero};
 
-/// Settings of the advantage computation.
+/// How advantages are computed from rewards.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdvantageConfig {
-    /// How several reward functions are aggregated.
+    /// How multiple reward functions are combined.
     pub aggregation: Aggregation,
-    /// What is subtracted from a reward.
+    /// Value subtracted from each reward.
     pub baseline: Baseline,
-    /// What the centred rewards are divided by.
+    /// Value that the centred rewards are divided by.
     pub scale: RewardScale,
     /// Estimator of the standard deviation.
     pub deviation: Deviation,
-    /// Added to the standard deviation before the division.
+    /// Added to the standard deviation to avoid division by zero.
     pub epsilon: f64,
-    /// Limits advantages to `−c..c`; `None` for no limit. With the group's own deviation, no
-    /// advantage exceeds `(n − 1)/√n` (sample) or `√(n − 1)` (population).
+    /// Clips advantages to `[−c, c]`; `None` disables clipping. With group scaling, an advantage
+    /// never exceeds `(n − 1)/√n` (sample deviation) or `√(n − 1)` (population deviation).
     pub clip: Option<f64>,
 }
 
 impl Default for AdvantageConfig {
-    /// GRPO as published: group mean and group sample deviation.
+    /// Returns the published GRPO settings: group mean and group sample deviation.
     fn default() -> Self {
         Self {
             aggregation: Aggregation::SumThenNormalize,
@@ -37,46 +37,46 @@ impl Default for AdvantageConfig {
     }
 }
 
-/// How several reward functions are aggregated.
+/// How multiple reward functions are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
-    /// `r = Σ_k w_k R_k`, which is then centred and scaled.
+    /// Computes `r = Σ_k w_k R_k`, then centres and scales the sum.
     #[default]
     SumThenNormalize,
-    /// GDPO (Liu et al. 2026): centres and scales each function within the group, then their
-    /// weighted sum over the whole batch. Neither [`AdvantageConfig::scale`] nor a batch baseline
-    /// applies.
+    /// Normalises each reward function within the group, then the weighted sum over the whole batch
+    /// (GDPO; Liu et al. 2026). [`AdvantageConfig::scale`] is ignored, and a batch baseline is
+    /// rejected.
     NormalizeThenSum,
 }
 
-/// What is subtracted from a reward.
+/// Value subtracted from each reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Baseline {
-    /// The mean of the group (GRPO).
+    /// Group mean (GRPO).
     #[default]
     Group,
-    /// The mean over all groups of the step.
+    /// Mean over all groups in the step.
     Batch,
-    /// The mean of the *other* completions of the group (RLOO; Kool et al. 2019).
+    /// Mean of the *other* completions in the group (RLOO; Kool et al. 2019).
     LeaveOneOut,
 }
 
-/// Divisor of the centred rewards.
+/// Value that the centred rewards are divided by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardScale {
-    /// The group's standard deviation (GRPO).
+    /// Standard deviation within the group (GRPO).
     #[default]
     Group,
-    /// The standard deviation over all groups of the step.
+    /// Standard deviation over all groups in the step.
     Batch,
     /// No scaling (Dr. GRPO).
     None,
 }
 
-/// Estimator of a standard deviation.
+/// Standard deviation estimator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deviation {
@@ -88,10 +88,10 @@ pub enum Deviation {
 }
 
 impl AdvantageConfig {
-    /// Checks ranges and combinations.
+    /// Validates the settings and returns them.
     ///
     /// # Errors
-    /// Returns an error if epsilon is negative or not finite, if clip is not positive, or if a
+    /// Returns an error if `epsilon` is negative or not finite, if `clip` is not positive, or if a
     /// batch baseline is combined with group scaling or [`Aggregation::NormalizeThenSum`].
     pub fn checked(self) -> Result<Self, ConfigError> {
         at_least_zero("epsilon", self.epsilon)?;

@@ -1,4 +1,4 @@
-//! Settings of a loss. Each is an enum; [`crate::Preset`] names common combinations.
+//! Loss configuration. [`crate::Preset`] provides common combinations.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,36 +7,37 @@ use crate::{
     ConfigError, EntropyBonus, KlConfig, MismatchCorrection, RatioLevel, Reduction, Surrogate,
 };
 
-/// Settings of a loss: surrogate × ratio × penalty × masks × reduction.
+/// Loss settings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossConfig {
-    /// Function of a token's importance ratio and advantage.
+    /// Surrogate objective, a function of the importance ratio and the advantage.
     pub surrogate: Surrogate,
-    /// Whether each token or each sequence has an importance ratio.
+    /// Whether the importance ratio is computed per token or per sequence.
     pub ratio_level: RatioLevel,
-    /// KL penalty to the reference policy; `coef` 0 for none.
+    /// KL penalty to the reference policy. Disabled if `coef` is 0.
     pub kl: KlConfig,
-    /// How token losses are reduced to a number.
+    /// How token losses are aggregated into a scalar.
     pub reduction: Reduction,
-    /// Drops a sequence with a negative advantage if its mean of `log π_behaviour − log π_θ`
+    /// Drops a sequence with a negative advantage if the mean of `log π_behaviour − log π_θ`
     /// exceeds this threshold (DeepSeek-V3.2, "off-policy sequence masking"). The behaviour policy
-    /// is the sampler if a mismatch correction is on, else π_old.
+    /// is the sampler if mismatch correction is enabled, and π_old otherwise.
     pub off_policy_threshold: Option<f64>,
-    /// ρ: only this fraction of the optimizer batch's tokens, those with the highest entropy, keeps
-    /// its surrogate (Wang et al. 2025, "Beyond the 80/20 rule"). See [`crate::HighEntropy`].
+    /// ρ: fraction of tokens in the optimizer batch that keep their surrogate. The tokens with the
+    /// highest entropy are kept (Wang et al. 2025, "Beyond the 80/20 rule"). See
+    /// [`crate::HighEntropy`].
     pub high_entropy_share: Option<f64>,
-    /// Correction for a sampler whose probabilities differ from the trainer's.
+    /// Correction for differences between the sampler's and the trainer's probabilities.
     pub mismatch: Option<MismatchCorrection>,
-    /// Entropy bonus. [`crate::EntropyController::coef`] is the coefficient of a step.
+    /// Entropy bonus. [`crate::EntropyController::coef`] returns the coefficient for each step.
     pub entropy_bonus: Option<EntropyBonus>,
 }
 
 impl LossConfig {
-    /// Checks ranges and combinations.
+    /// Validates the settings and returns them.
     ///
     /// # Errors
-    /// Returns an error if a number is out of range or a combination is not supported.
+    /// Returns an error if a value is out of range or a combination is unsupported.
     pub fn checked(self) -> Result<Self, ConfigError> {
         self.surrogate.check()?;
         self.kl.check()?;

@@ -1,19 +1,19 @@
-//! Dual numbers: a formula of the loss is written once and yields its value and its derivatives.
+//! Dual numbers. Each loss formula is written once and yields both its value and its derivatives.
 
 use std::ops::{Add, Mul, Neg, Sub};
 
-/// Variables by which the loss of a token is differentiated.
+/// Variables that a token loss can be differentiated by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Variable {
-    /// `log π_θ` of the token outside of a ratio.
+    /// `log π_θ` of the token, except where it appears inside the ratio.
     Logprob,
-    /// `log ρ`, which several tokens may share.
+    /// `log ρ`, which can be shared by multiple tokens.
     LogRatio,
     /// `KL(π_θ ‖ π_ref)` over the vocabulary.
     ExactKl,
 }
 
-/// A number with its derivative by each [`Variable`] (forward-mode differentiation).
+/// A number and its derivative with respect to each [`Variable`] (forward-mode differentiation).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dual {
     pub(crate) value: f64,
@@ -31,12 +31,12 @@ impl Dual {
         dual
     }
 
-    /// Returns the derivative by `variable`.
+    /// Returns the derivative with respect to `variable`.
     pub(crate) fn by(self, variable: Variable) -> f64 {
         self.slopes[variable as usize]
     }
 
-    /// Applies the chain rule to a function with this value and derivative.
+    /// Applies the chain rule, given the function's value and derivative at `self`.
     fn chain(self, value: f64, derivative: f64) -> Self {
         Self { value, slopes: self.slopes.map(|slope| slope * derivative) }
     }
@@ -46,7 +46,7 @@ impl Dual {
         self.chain(exp, exp)
     }
 
-    /// Returns `exp(x) − 1`, exact for small `x`.
+    /// Returns `exp(x) − 1`, accurate for small `x`.
     pub(crate) fn exp_m1(self) -> Self {
         self.chain(self.value.exp_m1(), self.value.exp())
     }
@@ -60,12 +60,12 @@ impl Dual {
         self.chain(value, value * (1.0 - value))
     }
 
-    /// Returns the smaller number, or `self` if they are equal or `self` is NaN.
+    /// Returns the smaller number, or `self` if the numbers are equal or `self` is NaN.
     pub(crate) fn min(self, other: Self) -> Self {
         if self.value > other.value { other } else { self }
     }
 
-    /// Limits the number; outside of `low..=high` it is a constant.
+    /// Clamps the number to `low..=high`. The result is constant outside this range.
     pub(crate) fn clamp(self, low: f64, high: f64) -> Self {
         let clamped = if self.value < low { Self::constant(low) } else { self };
         clamped.min(Self::constant(high))
@@ -123,8 +123,8 @@ impl Neg for Dual {
     }
 }
 
-/// Returns the bound at which `exp` is cut, so that products with its result stay below `largest`.
-/// A tenth of the exponent range is left for the other factor.
+/// Returns the largest exponent passed to `exp` for a number type with the maximum `largest`. A
+/// tenth of the exponent range is reserved for other factors in a product.
 pub(crate) fn largest_exponent(largest: f64) -> f64 {
     0.9 * largest.ln()
 }
@@ -133,7 +133,7 @@ pub(crate) fn largest_exponent(largest: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Compares each function with central differences, away from corners.
+    /// Compares each function with central differences, away from its kinks.
     #[test]
     fn derivatives_equal_difference_quotients() {
         let functions: [fn(Dual) -> Dual; 8] = [

@@ -1,22 +1,22 @@
-//! Entropy of tokens in the loss: a mask and a bonus.
+//! High-entropy token mask and entropy bonus.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, at_least_zero};
 
-/// The tokens of an optimizer batch that the high-entropy mask keeps.
+/// High-entropy mask for an optimizer batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HighEntropy {
-    /// Smallest entropy that is kept. It is the entropy of a token, so the comparison does not
-    /// depend on rounding.
+    /// Smallest entropy that is kept. The threshold is always the entropy of some token, so
+    /// comparisons are not affected by rounding.
     pub threshold: f64,
-    /// Number of tokens kept.
+    /// Number of tokens that are kept.
     pub tokens: usize,
 }
 
 impl HighEntropy {
-    /// Keeps the tokens at or above the `1 − share` quantile of all action tokens of the optimizer
-    /// batch, with linear interpolation as in NumPy and PyTorch.
+    /// Creates a mask that keeps tokens at or above the `1 − share` quantile of all action tokens
+    /// in the optimizer batch. Quantiles are linearly interpolated as in NumPy and PyTorch.
     ///
     /// # Panics
     /// Panics if an entropy is NaN.
@@ -41,7 +41,8 @@ impl HighEntropy {
     }
 }
 
-/// `loss −= coef · mean entropy`, over the tokens that the high-entropy mask keeps.
+/// Entropy bonus: `loss −= coef · mean entropy`, where the mean is over the tokens that the
+/// high-entropy mask keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EntropyBonus {
@@ -50,18 +51,19 @@ pub enum EntropyBonus {
         /// The coefficient.
         coef: f64,
     },
-    /// A coefficient that rises while the entropy is at or below its target. Above the target it
-    /// falls and is not applied (He et al. 2025, "Skywork Open Reasoner 1", §3.3).
+    /// A coefficient that increases while the entropy is at or below its target. Above the target,
+    /// the coefficient decreases and the bonus is disabled (He et al. 2025, "Skywork Open Reasoner
+    /// 1", §3.3).
     Adaptive {
-        /// The coefficient before the first update.
+        /// Initial coefficient.
         initial: f64,
-        /// Mean entropy in nats, over the tokens that the high-entropy mask keeps.
+        /// Target for the mean entropy in nats, over tokens that the high-entropy mask keeps.
         target: f64,
-        /// Change of the coefficient after each update.
+        /// Amount by which the coefficient changes after each update.
         delta: f64,
-        /// Smallest coefficient.
+        /// Lower bound for the coefficient.
         min: f64,
-        /// Largest coefficient.
+        /// Upper bound for the coefficient.
         max: f64,
     },
 }
@@ -88,7 +90,7 @@ impl EntropyBonus {
     }
 }
 
-/// The coefficient of an [`EntropyBonus`], updated after each optimizer step. This is its whole
+/// Coefficient of an [`EntropyBonus`], updated after each optimizer step. Contains all controller
 /// state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EntropyController {
@@ -98,7 +100,7 @@ pub struct EntropyController {
 }
 
 impl EntropyController {
-    /// Creates the controller before the first update.
+    /// Creates a controller in its initial state.
     pub fn new(bonus: EntropyBonus) -> Self {
         let coef = match bonus {
             EntropyBonus::Static { coef } => coef,
@@ -107,8 +109,8 @@ impl EntropyController {
         Self { bonus, coef, last_entropy: None }
     }
 
-    /// Returns the coefficient of the next update. An adaptive coefficient is 0 unless the entropy
-    /// of the last update was at or below the target, and 0 before the first update.
+    /// Returns the coefficient for the next update. An adaptive coefficient is 0 before the first
+    /// update, and also if the last entropy was above the target.
     pub fn coef(&self) -> f64 {
         match self.bonus {
             EntropyBonus::Static { .. } => self.coef,
@@ -119,7 +121,7 @@ impl EntropyController {
         }
     }
 
-    /// Updates the coefficient from the mean entropy of an update.
+    /// Updates the coefficient after an update with the given mean entropy.
     pub fn observe(&mut self, entropy: f64) {
         if let EntropyBonus::Adaptive { target, delta, min, max, .. } = self.bonus {
             let change = if entropy <= target { delta } else { -delta };

@@ -1,4 +1,4 @@
-//! Invalid settings.
+//! Configuration errors.
 
 /// An invalid setting.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -13,12 +13,12 @@ impl ConfigError {
         Self { setting, problem: problem.into() }
     }
 
-    /// Creates the error of a number outside its range; `expected` describes the range.
+    /// Creates an error for a number outside its valid range, which is described by `expected`.
     pub(crate) fn out_of_range(setting: &'static str, value: f64, expected: &str) -> Self {
         Self::new(setting, format!("{setting} = {value} is out of range; it must be {expected}"))
     }
 
-    /// Returns the key that has to change, such as `mismatch.min`.
+    /// Returns the configuration key that needs to change, e.g. `mismatch.min`.
     pub fn setting(&self) -> &'static str {
         self.setting
     }

@@ -1,54 +1,54 @@
-//! The KL penalty to the reference policy.
+//! KL penalty to the reference policy.
 
 use serde::{Deserialize, Serialize};
 
 use crate::dual::{Dual, largest_exponent};
 use crate::error::{ConfigError, at_least_zero};
 
-/// The KL penalty to the reference policy.
+/// Settings for the KL penalty to the reference policy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KlConfig {
-    /// β, the weight of the penalty.
+    /// Penalty weight β.
     pub coef: f64,
-    /// Estimator of the KL.
+    /// KL estimator.
     pub estimator: KlEstimator,
-    /// Whether the penalty is part of the loss or of the reward.
+    /// Whether the penalty is added to the loss or subtracted from the reward.
     pub placement: KlPlacement,
-    /// Multiplies the estimate by the differentiated ratio, which makes its gradient unbiased for
-    /// the current policy instead of the sampling policy.
+    /// Multiplies the estimate by the importance ratio, with its derivative. This makes the
+    /// gradient unbiased for the current policy instead of the sampling policy.
     pub bias_correction: bool,
 }
 
-/// Estimators of `KL(π ‖ π_ref)` at a position, with `e = log π_ref − log π` of the sampled token (Schulman
-/// 2020, "Approximating KL divergence").
+/// Per-token estimators of `KL(π ‖ π_ref)`, where `e = log π_ref − log π` for the sampled token
+/// (Schulman 2020, "Approximating KL divergence").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KlEstimator {
-    /// `−e`. Its expected gradient as a loss is 0 without the bias correction.
+    /// `−e`. As a loss, its expected gradient is 0 unless bias correction is enabled.
     K1,
     /// `e² / 2`.
     K2,
     /// `exp(e) − e − 1`, never negative.
     K3,
-    /// `Σ_v π(v) (log π(v) − log π_ref(v))` over the whole vocabulary, which is exact.
+    /// `Σ_v π(v) (log π(v) − log π_ref(v))`, the exact value over the whole vocabulary.
     Exact,
 }
 
-/// Whether the penalty is part of the loss or of the reward.
+/// Where the KL penalty is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KlPlacement {
-    /// Adds the differentiated `β · KL` of each token to the loss (GRPO).
+    /// Adds `β · KL` to each token loss (GRPO).
     #[default]
     Loss,
-    /// Subtracts `β · Σ_t KL` of a completion from its reward before advantages are computed. See
-    /// [`sequence_kl`].
+    /// Subtracts `β · Σ_t KL` from the reward of each completion before the advantages are
+    /// computed. See [`sequence_kl`].
     Reward,
 }
 
 impl KlEstimator {
-    /// Returns whether the estimator needs log-probabilities of the whole vocabulary.
+    /// Returns whether the estimator requires log-probabilities over the whole vocabulary.
     pub fn is_exact(self) -> bool {
         self == Self::Exact
     }
@@ -78,23 +78,23 @@ impl KlConfig {
         Ok(())
     }
 
-    /// Returns whether the loss contains the penalty.
+    /// Returns whether the penalty is part of the loss.
     pub fn in_loss(&self) -> bool {
         self.coef > 0.0 && self.placement == KlPlacement::Loss
     }
 
-    /// Returns whether the reward contains the penalty.
+    /// Returns whether the penalty is part of the reward.
     pub fn in_reward(&self) -> bool {
         self.coef > 0.0 && self.placement == KlPlacement::Reward
     }
 
-    /// Returns the estimate at one position, with the bias correction if enabled. Its mean is the
-    /// metric `kl`.
+    /// Returns the KL estimate for one token, including bias correction if enabled. The mean of
+    /// these estimates is reported as the `kl` metric.
     ///
-    /// `e` is `log π_ref − log π` of the sampled token, `exact` the exact KL.
+    /// `e` is `log π_ref − log π` for the sampled token, and `exact` is the exact KL.
     ///
     /// # Panics
-    /// Panics for [`KlEstimator::Exact`] without `exact`.
+    /// Panics if the estimator is [`KlEstimator::Exact`] and `exact` is `None`.
     pub(crate) fn estimate(
         &self,
         e: Dual,
@@ -114,7 +114,7 @@ impl KlConfig {
         if self.bias_correction { estimate * ratio } else { estimate }
     }
 
-    /// Returns the contribution of an estimate to the loss.
+    /// Returns the term that an estimate adds to the loss.
     pub(crate) fn penalty(&self, estimate: Option<Dual>) -> Dual {
         match self.in_loss() {
             true => estimate.expect("a KL penalty has a reference") * self.coef,
@@ -123,18 +123,19 @@ impl KlConfig {
     }
 }
 
-/// Returns `Σ_t KL` of one completion for [`KlPlacement::Reward`], which the reward loses `β`
-/// times. Summed k1 is `log π(o|q) − log π_ref(o|q)`, which makes the reward that of the
-/// KL-regularised objective (Ouyang et al. 2022, equation 2).
+/// Returns `Σ_t KL` for one completion. With [`KlPlacement::Reward`], `β` times this value is
+/// subtracted from the reward. For k1, the sum is `log π(o|q) − log π_ref(o|q)`, which yields the
+/// reward of the KL-regularised objective (Ouyang et al. 2022, equation 2).
 ///
-/// With several reward functions it is another function with weight `−β`.
+/// If there are multiple reward functions, the penalty acts like another function with weight `−β`.
 ///
 /// # Shapes
-/// - logprobs, ref_logprobs: `[actions]` of the sampling policy and of the reference
+/// - logprobs: `[actions]`, from the sampling policy
+/// - ref_logprobs: `[actions]`, from the reference policy
 /// - exact: `[actions]`, required by [`KlEstimator::Exact`]
 ///
 /// # Panics
-/// Panics if the lengths differ, or if `exact` is required and missing.
+/// Panics if the lengths differ, or if the estimator requires `exact` and it is `None`.
 pub fn sequence_kl(
     estimator: KlEstimator,
     logprobs: &[f64],

@@ -1,4 +1,4 @@
-//! The GRPO loss.
+//! GRPO loss.
 
 use burn::tensor::{Tensor, TensorData};
 
@@ -8,30 +8,30 @@ use crate::surrogate::SurrogateLoss;
 use crate::token_loss::TokenLoss;
 use crate::{BatchTotals, LossConfig, LossInputs, LossTerms};
 
-/// A loss and its terms.
+/// Result of [`grpo_loss`].
 #[derive(Clone, Debug)]
 pub struct LossOutput {
-    /// Contribution of these sequences to the loss of the optimizer batch, `[1]`, differentiable by
-    /// the inputs.
+    /// Contribution of these sequences to the loss of the optimizer batch, `[1]`. Differentiable
+    /// with respect to the inputs.
     pub loss: Tensor<1>,
-    /// Terms of each token.
+    /// Loss terms for each token.
     pub terms: LossTerms,
 }
 
-/// Computes the contribution of these sequences to the loss of the optimizer batch (Shao et al.
-/// 2024, equations 3 and 4, and the variants in [`LossConfig`]):
+/// Computes the contribution of these sequences to the loss of the optimizer batch:
 /// `Σ w · (surrogate × masks × mismatch + β · KL) − entropy bonus`.
+/// See Shao et al. 2024, equations 3 and 4, and [`LossConfig`] for the variants.
 ///
-/// The formulas and their derivatives are evaluated on the host in f64, token by token; the
-/// gradients are then rounded to the precision of the tensors. A ratio `π_θ / π_old`, or
-/// `π_ref / π_θ` in k3, above the 0.9th power of the tensors' largest number (5e34 in f32) is
-/// limited to that power and has no gradient.
+/// The formulas and their derivatives are evaluated on the host in f64, one token at a time. The
+/// gradients are then rounded to the tensor precision. Very large values of the ratio
+/// `π_θ / π_old`, and of `π_ref / π_θ` in k3, are limited to the 0.9th power of the largest number
+/// that the tensors can represent (5e34 in f32). Beyond this limit, the gradient is 0.
 ///
-/// `config` is not checked here; [`LossConfig::checked`] rejects invalid combinations, such as an
-/// uncorrected k1.
+/// This function does not validate `config`. Use [`LossConfig::checked`] to reject invalid
+/// combinations such as k1 without bias correction.
 ///
 /// # Panics
-/// Panics if an input that the configuration requires is missing, or if the rows are not ascending.
+/// Panics if a required input is missing or if `rows` is not ascending.
 pub fn grpo_loss(inputs: &LossInputs<'_>, config: &LossConfig, totals: &BatchTotals) -> LossOutput {
     let batch = HostInputs::read(inputs);
     let high_entropy = config.high_entropy_share.map(|_| batch.high_entropy(totals));
@@ -63,14 +63,14 @@ pub fn grpo_loss(inputs: &LossInputs<'_>, config: &LossConfig, totals: &BatchTot
     LossOutput { loss: on_tape(inputs, &terms, bonus), terms }
 }
 
-/// Attaches the computed derivatives to the autodiff graph of the inputs.
+/// Attaches precomputed derivatives to the autodiff graph of the inputs.
 fn on_tape(inputs: &LossInputs<'_>, terms: &LossTerms, bonus: Option<f64>) -> Tensor<1> {
     let (device, dtype) = (inputs.logprobs.device(), inputs.logprobs.dtype());
     let constant = |values: Vec<f64>| -> Tensor<1> {
         let count = values.len();
         Tensor::from_data(TensorData::new(values, [count]), (&device, dtype))
     };
-    // The difference is 0 and carries only the derivative.
+    // The difference is always 0; only its derivative matters.
     let term = |input: &Tensor<1>, gradient: Vec<f64>| {
         ((input.clone() - input.clone().detach()) * constant(gradient)).sum()
     };

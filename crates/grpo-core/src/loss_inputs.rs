@@ -1,4 +1,4 @@
-//! Inputs of the loss.
+//! Loss inputs.
 
 use burn::tensor::{DType, Tensor};
 
@@ -7,33 +7,36 @@ use crate::mismatch::tokens_per_quotient;
 use crate::terms::SamplingTerms;
 use crate::{BatchTotals, HighEntropy, KlConfig, MismatchCorrection, RatioLevel};
 
-/// Inputs of the loss: the action tokens of some sequences, packed one sequence after another
-/// without padding. `logprobs`, `entropies` and `exact_kl` are differentiated; the other inputs are
-/// constants.
+/// Loss inputs for the action tokens of several sequences. Sequences are packed one after another
+/// without padding. The loss is differentiated with respect to `logprobs`, `entropies` and
+/// `exact_kl`. All other inputs are constants.
 #[derive(Clone, Debug)]
 pub struct LossInputs<'a> {
-    /// `log π_θ` of each token, `[n]`.
+    /// `log π_θ` for each token, `[n]`.
     pub logprobs: Tensor<1>,
-    /// Index of each token's sequence, `[n]`, ascending.
+    /// Sequence index for each token, `[n]`, in ascending order.
     pub rows: &'a [usize],
-    /// Advantage of each sequence, `[b]`; a sequence may have no tokens.
+    /// Advantage for each sequence, `[b]`. Sequences without tokens are allowed.
     pub advantages: &'a [f64],
-    /// `log π_old`, `[n]`; `None` on the first update after sampling, where π_old is π_θ.
+    /// `log π_old`, `[n]`. `None` for the first update after sampling, because π_old equals π_θ.
     pub old_logprobs: Option<&'a [f64]>,
-    /// `log π_ref`, `[n]`; needed for a penalty in the loss.
+    /// `log π_ref`, `[n]`. Required if the KL penalty is part of the loss.
     pub ref_logprobs: Option<&'a [f64]>,
-    /// Log-probabilities recorded by the sampler, `[n]`; needed for a mismatch correction.
+    /// Log-probabilities recorded by the sampler, `[n]`. Required for mismatch correction.
     pub sampling_logprobs: Option<&'a [f64]>,
-    /// `KL(π_θ ‖ π_ref)` over the vocabulary, `[n]`; needed for a penalty with [`crate::KlEstimator::Exact`].
+    /// `KL(π_θ ‖ π_ref)` over the vocabulary, `[n]`. Required by [`crate::KlEstimator::Exact`].
     pub exact_kl: Option<Tensor<1>>,
-    /// Entropy of π_θ at each token in nats, `[n]`; needed for the high-entropy mask and the bonus.
+    /// Entropy of π_θ in nats for each token, `[n]`. Required for the high-entropy mask and the
+    /// entropy bonus.
     pub entropies: Option<Tensor<1>>,
-    /// Weight of the entropy bonus in this update: [`crate::EntropyController::coef`], or 0.
+    /// Entropy bonus coefficient for this update, usually [`crate::EntropyController::coef`]. 0
+    /// disables the bonus.
     pub entropy_coef: f64,
 }
 
 impl<'a> LossInputs<'a> {
-    /// Inputs of a first update without a reference. Set the other fields as needed.
+    /// Creates inputs for a first update without a reference. Other inputs can be set through the
+    /// fields.
     pub fn on_policy(logprobs: Tensor<1>, rows: &'a [usize], advantages: &'a [f64]) -> Self {
         Self {
             logprobs,
@@ -49,7 +52,7 @@ impl<'a> LossInputs<'a> {
     }
 }
 
-/// [`LossInputs`] read to the host.
+/// Host copy of [`LossInputs`].
 pub(crate) struct HostInputs<'a> {
     inputs: &'a LossInputs<'a>,
     logprobs: Vec<f64>,
@@ -58,11 +61,12 @@ pub(crate) struct HostInputs<'a> {
     largest_exponent: f64,
 }
 
-/// One sequence of [`HostInputs`].
+/// A single sequence in [`HostInputs`].
 pub(crate) struct Sequence<'a> {
     pub(crate) advantage: f64,
     pub(crate) logprobs: &'a [f64],
-    /// `log π_θ` itself on the first update, so that ratios are exactly 1 but have derivatives.
+    /// Equal to `log π_θ` on the first update. The ratios are then exactly 1 but still have
+    /// derivatives.
     pub(crate) old: &'a [f64],
     sampling: Option<&'a [f64]>,
     entropies: Option<&'a [f64]>,
@@ -72,10 +76,10 @@ pub(crate) struct Sequence<'a> {
 }
 
 impl<'a> HostInputs<'a> {
-    /// Reads the inputs to the host.
+    /// Copies the inputs to the host.
     ///
     /// # Panics
-    /// Panics if rows and log-probabilities differ in length, or if rows are not ascending.
+    /// Panics if `rows` and `logprobs` differ in length, or if `rows` is not ascending.
     pub(crate) fn read(inputs: &'a LossInputs<'a>) -> Self {
         let [tokens] = inputs.logprobs.dims();
         assert_eq!(inputs.rows.len(), tokens, "each token belongs to a sequence");
@@ -90,12 +94,12 @@ impl<'a> HostInputs<'a> {
         }
     }
 
-    /// Returns the numbers of sequences and tokens.
+    /// Returns the number of sequences and the number of tokens.
     pub(crate) fn size(&self) -> [usize; 2] {
         [self.inputs.advantages.len(), self.logprobs.len()]
     }
 
-    /// Returns the high-entropy mask with its threshold rounded to the precision of the entropies.
+    /// Returns the high-entropy mask, with the threshold rounded to the precision of the entropies.
     pub(crate) fn high_entropy(&self, totals: &BatchTotals) -> HighEntropy {
         let kept = totals.high_entropy.expect("a high-entropy mask has a threshold");
         match self.inputs.logprobs.dtype() {
@@ -104,7 +108,7 @@ impl<'a> HostInputs<'a> {
         }
     }
 
-    /// Returns the weight of each token's entropy in the bonus, if there is a bonus.
+    /// Returns the weight of each token entropy in the bonus, or `None` if the bonus is disabled.
     pub(crate) fn entropy_bonus(&self, totals: &BatchTotals) -> Option<f64> {
         let coef = Some(self.inputs.entropy_coef).filter(|&coef| coef != 0.0)?;
         assert!(self.entropies.is_some(), "an entropy bonus has entropies");
@@ -138,17 +142,17 @@ impl Sequence<'_> {
         self.logprobs.len()
     }
 
-    /// Returns `log π_θ` of a token.
+    /// Returns `log π_θ` for a token.
     pub(crate) fn logprob(&self, t: usize) -> Dual {
         Dual::variable(self.logprobs[t], Variable::Logprob)
     }
 
-    /// Returns `log π_θ − log π_old` of each token.
+    /// Returns `log π_θ − log π_old` for each token.
     pub(crate) fn log_ratios(&self) -> Vec<f64> {
         difference(self.logprobs, self.old)
     }
 
-    /// Returns the importance ratio ρ of each token.
+    /// Returns the importance ratio ρ for each token.
     pub(crate) fn ratios(&self, level: RatioLevel) -> Vec<Dual> {
         let (log_ratios, shared) = (self.log_ratios(), level.tokens_sharing(self.len()));
         let ratio = |tokens: &[f64]| {
@@ -160,8 +164,8 @@ impl Sequence<'_> {
         ratios.flat_map(|tokens| std::iter::repeat_n(ratio(tokens), tokens.len())).collect()
     }
 
-    /// Returns the corrected `π_old / π_sampler` of each token if the sampler's log-probabilities
-    /// are given.
+    /// Returns the corrected `π_old / π_sampler` for each token, or `None` if the sampler did not
+    /// record log-probabilities.
     pub(crate) fn sampling(
         &self,
         correction: Option<&MismatchCorrection>,
@@ -191,14 +195,14 @@ impl Sequence<'_> {
         Some(self.entropies?[t])
     }
 
-    /// Returns the mean of `log π_behaviour − log π_θ`; the behaviour policy is the sampler or
-    /// π_old.
+    /// Returns the mean of `log π_behaviour − log π_θ`, where the behaviour policy is either the
+    /// sampler or π_old.
     pub(crate) fn mean_distance(&self, is_from_sampler: bool) -> f64 {
         let behaviour = self.sampling.filter(|_| is_from_sampler).unwrap_or(self.old);
         difference(behaviour, self.logprobs).iter().sum::<f64>() / self.len() as f64
     }
 
-    /// Returns the KL estimate of a token, or `None` without a reference.
+    /// Returns the KL estimate for a token, or `None` if there is no reference.
     pub(crate) fn kl(&self, t: usize, ratio: Dual, config: &KlConfig) -> Option<Dual> {
         let e = Dual::constant(self.reference?[t]) - self.logprob(t);
         let exact = self.exact_kl.map(|exact| Dual::variable(exact[t], Variable::ExactKl));

@@ -1,23 +1,24 @@
-//! Levels of importance ratios, and corrections for a sampler whose probabilities differ from the
-//! trainer's.
+//! Importance ratio levels, and corrections for differences between the sampler's and the trainer's
+//! probabilities.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ConfigError, above_zero, at_least_zero};
 
-/// Whether tokens or sequences have a ratio `π_θ / π_old`.
+/// Whether `π_θ / π_old` is computed per token or per sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RatioLevel {
-    /// One ratio per token (GRPO).
+    /// Each token has its own ratio (GRPO).
     #[default]
     Token,
-    /// The geometric mean over a sequence's tokens (GSPO; Zheng et al. 2025, equation 7).
+    /// All tokens share the geometric mean over the sequence (GSPO; Zheng et al. 2025, equation 7).
     Sequence,
 }
 
 impl RatioLevel {
-    /// Returns how many neighbouring tokens share a ratio in a sequence of `length` tokens.
+    /// Returns the number of consecutive tokens that share a ratio in a sequence of `length`
+    /// tokens.
     pub(crate) fn tokens_sharing(self, length: usize) -> usize {
         match self {
             Self::Token => 1,
@@ -26,28 +27,28 @@ impl RatioLevel {
     }
 }
 
-/// Multiplies the surrogate by a bounded `π_old / π_sampler`.
+/// Multiplies the surrogate by `π_old / π_sampler`, limited to the given bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MismatchCorrection {
-    /// One quotient per token, or the product over a sequence for all its tokens.
+    /// Whether the quotient is computed per token or as the product over the sequence.
     pub level: RatioLevel,
-    /// Treatment of quotients outside the bounds.
+    /// How quotients outside the bounds are handled.
     pub mode: MismatchMode,
-    /// Lower bound; 0 for none.
+    /// Lower bound. 0 disables it.
     #[serde(default)]
     pub min: f64,
     /// Upper bound.
     pub max: f64,
 }
 
-/// Treatment of a quotient outside its bounds.
+/// How quotients outside the bounds are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MismatchMode {
-    /// Limits the quotient to the bound (truncated importance sampling; Yao et al. 2025).
+    /// Clamps the quotient to the bounds (truncated importance sampling; Yao et al. 2025).
     Truncate,
-    /// Sets the quotient to 0, which removes the surrogate of the token or sequence (masked
+    /// Sets the quotient to 0, which removes the token or sequence from the surrogate (masked
     /// importance sampling, "IcePop").
     Mask,
 }
@@ -64,7 +65,7 @@ impl MismatchCorrection {
         Ok(())
     }
 
-    /// Returns the corrected quotient.
+    /// Applies the bounds to a quotient.
     pub(crate) fn apply(&self, quotient: f64) -> f64 {
         match self.mode {
             MismatchMode::Truncate => quotient.clamp(self.min, self.max),
@@ -74,7 +75,8 @@ impl MismatchCorrection {
     }
 }
 
-/// Returns how many neighbouring tokens share `π_old / π_sampler`; 1 without a correction.
+/// Returns the number of consecutive tokens that share `π_old / π_sampler`, or 1 if there is no
+/// correction.
 pub(crate) fn tokens_per_quotient(correction: Option<&MismatchCorrection>, length: usize) -> usize {
     correction.map_or(1, |correction| correction.level.tokens_sharing(length))
 }

@@ -1,13 +1,14 @@
-//! Mean and standard deviation, exact for equal values.
+//! Mean and standard deviation. Both are exact if all values are equal.
 
 use crate::Deviation;
 
-/// Returns the mean, NaN for no values.
+/// Returns the mean, or NaN if `values` is empty.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Returns the standard deviation: 0 for equal values, NaN for fewer than two.
+/// Returns the standard deviation. It is exactly 0 for equal values, and NaN for fewer than two
+/// values.
 pub(crate) fn deviation(values: &[f64], kind: Deviation) -> f64 {
     if values.len() < 2 {
         return f64::NAN;
@@ -17,7 +18,7 @@ pub(crate) fn deviation(values: &[f64], kind: Deviation) -> f64 {
     }
     let centre = mean(values);
     let differences = || values.iter().map(|value| value - centre);
-    // Scaled by the largest, so that squaring does not lose small differences.
+    // Divide by the largest difference first, so that squaring doesn't underflow.
     let largest = differences().fold(0.0, |largest: f64, d| largest.max(d.abs()));
     let squares: f64 = differences().map(|d| (d / largest).powi(2)).sum();
     let count = match kind {
@@ -27,12 +28,12 @@ pub(crate) fn deviation(values: &[f64], kind: Deviation) -> f64 {
     largest * (squares / count as f64).sqrt()
 }
 
-/// Returns whether all values are equal, which holds for fewer than two.
+/// Returns whether all values are equal. This is also true for zero or one values.
 pub(crate) fn all_equal(values: &[f64]) -> bool {
     values.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-/// Returns whether there are two or more values, all equal.
+/// Returns whether there are at least two values and all of them are equal.
 pub(crate) fn is_constant(values: &[f64]) -> bool {
     values.len() > 1 && all_equal(values)
 }

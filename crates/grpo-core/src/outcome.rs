@@ -1,4 +1,4 @@
-//! Whether an update moved each token and, if not, why.
+//! Token outcomes: whether an update affected a token and, if not, the reason.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,28 +6,30 @@ use std::str::FromStr;
 use crate::LossTerms;
 use crate::terms::{SequenceTerms, TokenTerms};
 
-/// Whether the surrogate of a token has a gradient or, if not, the first reason in the order of the
-/// loss. The KL penalty and the entropy bonus are not considered, because masks do not affect them.
+/// Whether the surrogate has a gradient for a token. If it doesn't, this is the first reason,
+/// tested in the order in which the loss is computed. The KL penalty and the entropy bonus are
+/// ignored, because masks do not affect them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenOutcome {
-    /// Its log-probability has a gradient.
+    /// The token's log-probability has a gradient.
     Moved,
-    /// The reward of its completion abstained or failed.
+    /// The reward function abstained or failed on this completion.
     NotScored,
-    /// Its completion has the same reward as its baseline.
+    /// The completion's reward equals its baseline.
     ZeroAdvantage,
-    /// The off-policy mask dropped its sequence.
+    /// The off-policy mask dropped the sequence.
     OffPolicy,
     /// The high-entropy mask dropped the token.
     LowEntropy,
     /// The mismatch correction masked the token.
     Mismatch,
-    /// The ratio lies where the surrogate is constant. With VESPO: the weight of the sequence is 0.
+    /// The ratio is in a range where the surrogate is constant. For VESPO, the sequence weight is
+    /// 0.
     Clipped,
 }
 
 impl TokenOutcome {
-    /// All outcomes in the order in which they are tested.
+    /// All outcomes, in the order in which they are tested.
     pub const ALL: [Self; 7] = [
         Self::Moved,
         Self::NotScored,
@@ -38,7 +40,7 @@ impl TokenOutcome {
         Self::Clipped,
     ];
 
-    /// Returns the name used in files.
+    /// Returns the name used in output files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Moved => "moved",
@@ -51,8 +53,8 @@ impl TokenOutcome {
         }
     }
 
-    /// Joins the outcomes of a token over the updates of a step: one name if all are equal, else
-    /// one per update, separated by `+`.
+    /// Joins the outcomes of one token over several updates. Returns a single name if all outcomes
+    /// are equal, and otherwise one name per update, separated by `+`.
     pub fn join(outcomes: impl IntoIterator<Item = Self>) -> String {
         let mut names: Vec<&str> = outcomes.into_iter().map(Self::name).collect();
         if names.windows(2).all(|pair| pair[0] == pair[1]) {
@@ -61,10 +63,10 @@ impl TokenOutcome {
         names.join("+")
     }
 
-    /// Splits `words` written by [`Self::join`].
+    /// Parses a string written by [`Self::join`].
     ///
     /// # Errors
-    /// Returns an error for an unknown outcome.
+    /// Returns an error if an outcome is unknown.
     pub fn split(words: &str) -> Result<Vec<Self>, String> {
         words.split('+').map(str::parse).collect()
     }
@@ -99,7 +101,7 @@ impl FromStr for TokenOutcome {
     type Err = String;
 
     /// # Errors
-    /// Returns an error for an unknown name.
+    /// Returns an error if the name is unknown.
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|outcome| outcome.name() == text);
         found.ok_or_else(|| format!("`{text}` is not the outcome of a token"))
@@ -107,11 +109,11 @@ impl FromStr for TokenOutcome {
 }
 
 impl LossTerms {
-    /// Returns the outcome of each token, `[n]`; `is_scored` says whether each sequence has a
+    /// Returns the outcome of each token, `[n]`. `is_scored` indicates which sequences have a
     /// reward.
     ///
-    /// Unless the outcome is [`TokenOutcome::Moved`], the derivative of the surrogate by the
-    /// token's `log π_θ` is exactly 0.
+    /// Unless the outcome is [`TokenOutcome::Moved`], the derivative of the surrogate with respect
+    /// to the token's `log π_θ` is exactly 0.
     pub fn outcomes(&self, is_scored: &[bool]) -> Vec<TokenOutcome> {
         let sequences = self.sequences.iter().zip(is_scored);
         sequences

@@ -1,4 +1,4 @@
-//! Common combinations of settings.
+//! Presets for published GRPO variants.
 
 use std::fmt;
 
@@ -8,33 +8,34 @@ use crate::{
     KlConfig, KlEstimator, KlPlacement, LossConfig, RatioLevel, Reduction, RewardScale, Surrogate,
 };
 
-/// A named combination of settings. A configuration may override parts of it.
+/// A named set of defaults. Individual settings can be overridden in the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
-    /// Shao et al. 2024, "DeepSeekMath": ε = 0.2, mean over each sequence, then over sequences.
+    /// Shao et al. 2024, "DeepSeekMath": ε = 0.2, averaged over each sequence, then over sequences.
     #[default]
     Grpo,
-    /// Liu et al. 2025, "Understanding R1-Zero-like training": a constant divisor, which does not
-    /// favour long answers, and unscaled advantages.
+    /// Liu et al. 2025, "Understanding R1-Zero-like training": unscaled advantages, and a constant
+    /// divisor that does not favour long answers.
     DrGrpo,
-    /// Yu et al. 2025, "DAPO": ε_high = 0.28, mean over all tokens of the optimizer batch.
+    /// Yu et al. 2025, "DAPO": ε_high = 0.28, averaged over all tokens in the optimizer batch.
     Dapo,
-    /// Mean over all tokens of each micro-batch, as TRL's `bnpo`.
+    /// Averaged over all tokens in each micro-batch, like `bnpo` in TRL.
     Bnpo,
-    /// Zheng et al. 2025, "Group Sequence Policy Optimization": one ratio per sequence, with
-    /// matching bounds.
+    /// Zheng et al. 2025, "Group Sequence Policy Optimization": one ratio per sequence and
+    /// correspondingly tighter clipping bounds.
     Gspo,
-    /// MiniMax-M1, 2025: clipped importance weights that keep the gradient, mean over all tokens.
+    /// MiniMax-M1, 2025: clipped importance weights that keep the gradient, averaged over all
+    /// tokens.
     Cispo,
     /// Qwen, 2025, "Soft Adaptive Policy Optimization".
     Sapo,
-    /// "VESPO", 2026: a smooth weight per sequence, mean over all tokens.
+    /// "VESPO", 2026: a smooth weight per sequence, averaged over all tokens.
     Vespo,
-    /// "Length-Unbiased Sequence Policy Optimization", 2026: one ratio per sequence, sum over its
-    /// tokens.
+    /// "Length-Unbiased Sequence Policy Optimization", 2026: one ratio per sequence, summed over
+    /// its tokens.
     Luspo,
-    /// `−A log π`, mean over each sequence, then over sequences.
+    /// `−A log π`, averaged over each sequence, then over sequences.
     Reinforce,
 }
 
@@ -53,7 +54,7 @@ impl Preset {
         Self::Reinforce,
     ];
 
-    /// Returns the settings of the preset, without a KL penalty.
+    /// Returns the loss settings for this preset. The KL penalty is disabled.
     pub fn config(self) -> LossConfig {
         let clipped = |epsilon_low, epsilon_high| Surrogate::Clipped {
             epsilon_low,
@@ -98,7 +99,7 @@ impl Preset {
         }
     }
 
-    /// Returns the scale of advantages that belongs to the preset.
+    /// Returns the reward scale for this preset.
     pub fn reward_scale(self) -> RewardScale {
         match self {
             Self::DrGrpo => RewardScale::None,
@@ -108,7 +109,7 @@ impl Preset {
 }
 
 impl fmt::Display for Preset {
-    /// Writes the name used in configurations.
+    /// Writes the name used in configuration files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }

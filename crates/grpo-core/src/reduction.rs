@@ -1,50 +1,51 @@
-//! Reduction of token losses to a number.
+//! Reduction of token losses to a scalar.
 
 use serde::{Deserialize, Serialize};
 
 use crate::HighEntropy;
 
-/// How token losses are averaged. Every denominator except that of [`Self::MicroBatchTokenMean`] is
-/// taken over the whole optimizer batch, so the gradient does not depend on how the batch is split.
+/// How token losses are averaged. Except for [`Self::MicroBatchTokenMean`], denominators are
+/// computed over the whole optimizer batch, so the gradient does not depend on how the batch is
+/// split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
-    /// Mean over the tokens of each sequence, then over sequences (GRPO).
+    /// Averages over the tokens in each sequence, then over sequences (GRPO).
     SequenceMean,
-    /// Sum over the tokens of each sequence, mean over sequences (LUSPO).
+    /// Sums over the tokens in each sequence, then averages over sequences (LUSPO).
     SequenceSum,
-    /// Mean over all tokens of the optimizer batch (DAPO).
+    /// Averages over all tokens in the optimizer batch (DAPO).
     TokenMean,
-    /// Mean over the tokens of each micro-batch, weighted by its fraction of the sequences (BNPO).
+    /// Averages over the tokens in each micro-batch, weighted by its fraction of sequences (BNPO).
     /// The gradient depends on how the batch is split.
     MicroBatchTokenMean,
-    /// Sum over tokens, divided by sequences × longest possible completion (Dr. GRPO).
+    /// Sums over all tokens and divides by sequences × maximum completion length (Dr. GRPO).
     Constant,
 }
 
-/// Totals of an optimizer batch, known before it is split.
+/// Totals for an optimizer batch, computed before it is split into micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchTotals {
     /// Number of completions.
     pub sequences: usize,
     /// Number of action tokens.
     pub tokens: usize,
-    /// Largest possible length of a completion in tokens.
+    /// Maximum completion length in tokens.
     pub max_completion_length: usize,
-    /// The high-entropy mask; required if the loss has one.
+    /// High-entropy mask. Required if [`crate::LossConfig::high_entropy_share`] is set.
     pub high_entropy: Option<HighEntropy>,
 }
 
 impl BatchTotals {
-    /// Returns the number of tokens in the mean of the entropy bonus.
+    /// Returns the number of tokens that the entropy bonus is averaged over.
     pub(crate) fn bonus_tokens(&self) -> usize {
         self.high_entropy.map_or(self.tokens, |kept| kept.tokens)
     }
 }
 
 impl Reduction {
-    /// Returns the weight of each token in `loss = Σ w · L`, for a sequence of `length` tokens in a
-    /// micro-batch of the given size.
+    /// Returns the weight `w` in `loss = Σ w · L` for each token in a sequence of `length` tokens.
+    /// The second argument is the size of the micro-batch.
     pub(crate) fn token_weight(
         self,
         length: usize,

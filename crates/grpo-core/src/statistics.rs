@@ -1,13 +1,14 @@
-//! Statistics of a loss: sums over tokens, on the host in f64, that add up over micro-batches.
+//! Token statistics, computed on the host in f64 and accumulated over micro-batches.
 
 use crate::terms::{LossTerms, SequenceTerms, TokenTerms};
 
-/// Sums over the tokens of one or more updates. The mean of no values is omitted, never NaN.
+/// Token statistics for one or more updates. Metrics without any values are omitted instead of
+/// being NaN.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenStatistics {
     kl: Mean,
     kl_of_sequence: Mean,
-    /// Values of each token, because quantiles cannot be merged.
+    /// All values are kept, because quantiles cannot be merged.
     kls: Values,
     ratios: Values,
     entropy: Mean,
@@ -30,13 +31,13 @@ pub struct TokenStatistics {
 }
 
 impl TokenStatistics {
-    /// Adds the tokens of a micro-batch.
+    /// Adds all tokens in a micro-batch.
     pub fn add(&mut self, terms: &LossTerms) {
         let sequences = terms.sequences.iter();
         sequences.filter(|sequence| !sequence.tokens.is_empty()).for_each(|s| self.add_sequence(s));
     }
 
-    /// Adds the statistics of `other`.
+    /// Merges the statistics in `other` into `self`.
     pub fn merge(&mut self, other: &Self) {
         let means = [
             (&mut self.kl, other.kl),
@@ -82,7 +83,8 @@ impl TokenStatistics {
         self.kl_of_sequence.extend(kls.sum::<Option<f64>>());
         self.phi.extend(sequence.vespo_phi);
         self.dropped.extend(sequence.is_off_policy.map(indicator));
-        // A mean over tokens, or over sequences if these share one ratio.
+        // Averages over tokens. If the tokens in a sequence share a ratio, the sequence counts
+        // once.
         let share = |flag: &dyn Fn(&TokenTerms) -> Option<bool>| {
             let mut share = Mean::default();
             let counted = sequence.tokens.iter().step_by(sequence.tokens_per_ratio);
@@ -114,35 +116,36 @@ impl TokenStatistics {
         }
     }
 
-    /// Returns the number of action tokens, counted once per update.
+    /// Returns the number of action tokens. A token is counted once per update.
     pub fn tokens(&self) -> u64 {
         self.ratios.0.len() as u64
     }
 
-    /// Returns the metric `kl`: the mean estimate over tokens with the configured estimator and
-    /// correction, or `None` without a reference.
+    /// Returns the `kl` metric, i.e. the mean KL estimate per token with the configured estimator
+    /// and bias correction. Returns `None` if there is no reference.
     pub fn kl(&self) -> Option<f64> {
         self.kl.value()
     }
 
-    /// Returns the metric `entropy`: the mean over tokens in nats, or `None` without tokens.
+    /// Returns the `entropy` metric: mean entropy per token in nats, or `None` if there are no
+    /// tokens.
     pub fn entropy(&self) -> Option<f64> {
         self.entropy.value()
     }
 
-    /// Returns the mean entropy of the tokens that the high-entropy mask keeps, the input of
+    /// Returns the mean entropy over tokens that the high-entropy mask keeps. Pass this value to
     /// [`crate::EntropyController::observe`].
     pub fn kept_entropy(&self) -> Option<f64> {
         self.kept_entropy.value()
     }
 
-    /// Returns the smallest and largest ratio `π_θ / π_old`, or `None` without tokens.
+    /// Returns the smallest and the largest ratio `π_θ / π_old`, or `None` if there are no tokens.
     pub fn ratio_range(&self) -> Option<[f64; 2]> {
         self.ratio.0
     }
 
-    /// Returns names (as in TRL) and values of all measured metrics. `docs/metrics.md` defines
-    /// them.
+    /// Returns the names and values of all measured metrics. The names follow TRL and are
+    /// documented in `docs/metrics.md`.
     pub fn metrics(&self) -> Vec<(&'static str, f64)> {
         let all = self.all_metrics().into_iter();
         all.filter_map(|(name, value)| Some((name, value?))).collect()
@@ -193,7 +196,7 @@ impl TokenStatistics {
         ]
     }
 
-    /// Returns the metric with this name, if it was measured.
+    /// Returns the metric called `name`, or `None` if it was not measured.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics().into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
@@ -229,16 +232,15 @@ impl Mean {
     }
 }
 
-/// All values, for quantiles.
+/// All observed values, used to compute quantiles.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Values(Vec<f64>);
 
 impl Values {
-    /// Returns a quantile with linear interpolation, as in NumPy and PyTorch. NaN counts as the
-    /// largest value.
+    /// Returns a quantile with linear interpolation, as in NumPy and PyTorch. NaN sorts last.
     fn quantile(&self, share: f64) -> Option<f64> {
         let last = self.0.len().checked_sub(1)?;
-        // A negative NaN would be sorted as the smallest.
+        // `total_cmp` would sort a negative NaN first.
         let number = |value: &f64| if value.is_nan() { f64::NAN.abs() } else { *value };
         let mut values: Vec<f64> = self.0.iter().map(number).collect();
         let rank = share * last as f64;
@@ -253,7 +255,7 @@ impl Values {
     }
 }
 
-/// Smallest and largest value.
+/// Minimum and maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Range(Option<[f64; 2]>);
 

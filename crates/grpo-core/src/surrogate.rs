@@ -1,4 +1,4 @@
-//! Surrogate objectives of a token, before masks, penalty and reduction.
+//! Surrogate objectives.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,23 +7,26 @@ use crate::error::{ConfigError, above_zero, at_least_zero};
 use crate::loss_inputs::Sequence;
 use crate::terms::{Clipping, SamplingTerms};
 
-/// The surrogate objective of one token, with the ratio `c = π_θ / π_old` and the advantage `A`.
+/// Surrogate objective for one token, where `c = π_θ / π_old` is the ratio and `A` is the
+/// advantage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Surrogate {
     /// `−min(min(c, δ) A, clip(c, 1 − ε_low, 1 + ε_high) A)` (Shao et al. 2024, equation 3).
     Clipped {
-        /// ε_low: for A < 0, a ratio below `1 − ε_low` has no gradient.
+        /// ε_low: ratios below `1 − ε_low` have no gradient if A < 0.
         epsilon_low: f64,
-        /// ε_high: for A > 0, a ratio above `1 + ε_high` has no gradient.
+        /// ε_high: ratios above `1 + ε_high` have no gradient if A > 0.
         epsilon_high: f64,
-        /// δ: a ratio above δ is limited to δ and has no gradient. A δ above `1 + ε_high` affects
-        /// only A < 0 ("two-sided clipping", INTELLECT-2, 2025); a smaller δ replaces ε_high too.
+        /// δ: ratios above δ are limited to δ and have no gradient. If δ is above `1 + ε_high`, it
+        /// only has an effect for A < 0 ("two-sided clipping", INTELLECT-2, 2025). A smaller δ also
+        /// overrides ε_high.
         delta: Option<f64>,
     },
-    /// `−sg[min(c, cap)] A log π_θ` (MiniMax-M1, 2025, "CISPO"): a clipped ratio keeps its gradient.
+    /// `−sg[min(c, cap)] A log π_θ` (MiniMax-M1, 2025, "CISPO"). Clipped tokens keep their
+    /// gradient.
     Cispo {
-        /// Largest ratio, absolute; 5 in the paper.
+        /// Largest ratio, as an absolute value. The paper uses 5.
         cap: f64,
     },
     /// `−(4/τ) σ(τ (c − 1)) A` (Qwen, 2025, "Soft Adaptive Policy Optimization").
@@ -33,8 +36,8 @@ pub enum Surrogate {
         /// τ for A ≤ 0.
         temperature_negative: f64,
     },
-    /// `−sg[φ(W)] A log π_θ` with one weight per sequence, `φ(W) = exp(λ + k ln W − λ W)` ("VESPO",
-    /// 2026).
+    /// `−sg[φ(W)] A log π_θ`, where `φ(W) = exp(λ + k ln W − λ W)` is a weight per sequence
+    /// ("VESPO", 2026).
     Vespo {
         /// k for A ≥ 0.
         k_positive: f64,
@@ -45,7 +48,7 @@ pub enum Surrogate {
         /// λ for A < 0.
         lambda_negative: f64,
     },
-    /// `−A log π_θ` (Williams 1992). The braces make serde reject unknown keys.
+    /// `−A log π_θ` (Williams 1992). This is a struct variant so that serde rejects unknown keys.
     Reinforce {},
 }
 
@@ -75,7 +78,7 @@ impl Surrogate {
     }
 }
 
-/// The surrogate loss of a token.
+/// Surrogate loss for one token.
 pub(crate) struct SurrogateLoss {
     pub(crate) loss: Dual,
     /// See [`crate::TokenTerms`].
@@ -85,7 +88,8 @@ pub(crate) struct SurrogateLoss {
 }
 
 impl Surrogate {
-    /// Returns the loss of each token of a sequence, before masks, penalty and reduction.
+    /// Returns the loss for each token in a sequence. Masks, the penalty and the reduction are
+    /// applied later.
     pub(crate) fn losses(
         &self,
         sequence: &Sequence<'_>,
@@ -144,19 +148,19 @@ impl Surrogate {
     }
 }
 
-/// Returns `ln W` of a sequence. The mismatch correction is part of this weight instead of a factor
-/// of the loss.
+/// Returns `ln W` for a sequence. In VESPO, the mismatch correction is part of this weight and not
+/// a separate loss factor.
 fn vespo_log_weight(sequence: &Sequence<'_>, sampling: Option<&[SamplingTerms]>) -> f64 {
     let bounded = |x: f64| x.clamp(-VESPO_LARGEST, VESPO_LARGEST);
     let mut log_weight: f64 = sequence.log_ratios().into_iter().map(bounded).sum();
     let weights = sampling.into_iter().flatten().filter_map(|token| token.weight);
-    // A masked quotient of 0 counts as the smallest weight.
+    // A masked quotient is 0, which counts as the smallest weight.
     let log_of = |weight: f64| weight.max(VESPO_SMALLEST_WEIGHT).ln().min(VESPO_LARGEST);
     log_weight += weights.map(log_of).sum::<f64>();
     log_weight.clamp(VESPO_SMALLEST_WEIGHT.ln(), VESPO_LARGEST)
 }
 
-/// Bound of a log-ratio and of `ln W`.
+/// Limit on each log-ratio and on `ln W`.
 const VESPO_LARGEST: f64 = 20.0;
 /// Lower bound of `W`.
 const VESPO_SMALLEST_WEIGHT: f64 = 1e-8;

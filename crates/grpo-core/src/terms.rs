@@ -1,62 +1,63 @@
-//! Terms of a loss, on the host in f64.
+//! Loss terms, on the host in f64.
 
-/// Terms that [`crate::grpo_loss`] computed for a micro-batch.
+/// Terms computed by [`crate::grpo_loss`] for one micro-batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossTerms {
-    /// The loss.
+    /// Loss.
     pub loss: f64,
-    /// The sequences in order, including those without tokens.
+    /// Sequences in their original order, including those without tokens.
     pub sequences: Vec<SequenceTerms>,
 }
 
-/// Terms of a sequence.
+/// Loss terms for one sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SequenceTerms {
-    /// The advantage.
+    /// Advantage.
     pub advantage: f64,
-    /// Whether the off-policy mask dropped the sequence; `None` without that mask.
+    /// Whether the off-policy mask dropped the sequence, or `None` if the mask is disabled.
     pub is_off_policy: Option<bool>,
-    /// φ of the VESPO surrogate; `None` with another one.
+    /// VESPO weight φ, or `None` if a different surrogate is used.
     pub vespo_phi: Option<f64>,
-    /// Number of neighbouring tokens that share an importance ratio: 1, or all of the sequence.
+    /// Number of consecutive tokens that share an importance ratio: 1 or the whole sequence.
     pub tokens_per_ratio: usize,
-    /// Number of neighbouring tokens that share `π_old / π_sampler`: 1, or all of the sequence.
+    /// Number of consecutive tokens that share `π_old / π_sampler`: 1 or the whole sequence.
     pub tokens_per_quotient: usize,
-    /// Terms of its tokens.
+    /// Loss terms for each token.
     pub tokens: Vec<TokenTerms>,
 }
 
-/// Terms of a token.
+/// Loss terms for one token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenTerms {
-    /// `log π_θ`, in nats.
+    /// `log π_θ` in nats.
     pub logprob: f64,
-    /// The importance ratio `π_θ / π_old`.
+    /// Importance ratio `π_θ / π_old`.
     pub ratio: f64,
-    /// The surrogate with the mismatch correction, before masks and weighting.
+    /// Surrogate loss including the mismatch correction, before masks and weights are applied.
     pub surrogate: f64,
-    /// Whether the ratio was clipped; `None` unless the surrogate clips.
+    /// Whether the ratio was clipped, or `None` if the surrogate does not clip.
     pub clipping: Option<Clipping>,
-    /// Whether the ratio was capped; `None` unless the surrogate is CISPO.
+    /// Whether the ratio was capped, or `None` if the surrogate is not CISPO.
     pub is_capped: Option<bool>,
-    /// Entropy of π_θ in nats, if it was given.
+    /// Entropy of π_θ in nats, if available.
     pub entropy: Option<f64>,
     /// Whether the high-entropy mask dropped the token.
     pub is_low_entropy: bool,
-    /// Corrected estimate of the KL to the reference, before weighting; `None` without a reference.
+    /// Estimated KL to the reference with bias correction, before weighting. `None` if there is no
+    /// reference.
     pub kl: Option<f64>,
-    /// Terms of the sampler, if given.
+    /// Sampler terms, if available.
     pub sampling: Option<SamplingTerms>,
-    /// ∂loss/∂log π_θ, without the exact KL and the entropy bonus, which are functions of whole
-    /// distributions.
+    /// ∂loss/∂log π_θ. Excludes the exact KL and the entropy bonus, which depend on the whole
+    /// distribution.
     pub gradient: f64,
-    /// The same of the surrogate alone.
+    /// Like [`Self::gradient`], but for the surrogate only.
     pub surrogate_gradient: f64,
-    /// ∂loss/∂KL(π_θ ‖ π_ref), 0 unless the penalty is the exact KL.
+    /// ∂loss/∂KL(π_θ ‖ π_ref). 0 unless the penalty uses the exact KL.
     pub exact_kl_gradient: f64,
 }
 
-/// On which side a ratio was clipped.
+/// Whether a ratio was clipped at the lower or the upper bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clipping {
     /// Below `1 − ε_low` with a negative advantage.
@@ -65,26 +66,27 @@ pub struct Clipping {
     pub high: bool,
 }
 
-/// Log-probability and quotients of the sampler.
+/// Log-probability and probability quotients from the sampler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingTerms {
-    /// `log π_sampler`, in nats.
+    /// `log π_sampler` in nats.
     pub logprob: f64,
     /// `log π_old − log π_sampler`.
     pub log_quotient: f64,
-    /// `π_old / π_sampler` of the token, or of its sequence if the correction is at sequence level.
+    /// `π_old / π_sampler` for the token, or for its sequence if the correction is at sequence
+    /// level.
     pub quotient: f64,
-    /// The quotient after the correction; `None` without one.
+    /// Quotient after correction, or `None` without a correction.
     pub weight: Option<f64>,
 }
 
 impl LossTerms {
-    /// Iterates over all tokens, `[n]`.
+    /// Returns an iterator over all tokens, `[n]`.
     pub fn tokens(&self) -> impl Iterator<Item = &TokenTerms> {
         self.sequences.iter().flat_map(|sequence| &sequence.tokens)
     }
 
-    /// Returns the sum of entropies over tokens that the high-entropy mask keeps.
+    /// Returns the sum of the entropies of tokens kept by the high-entropy mask.
     pub(crate) fn kept_entropies(&self) -> f64 {
         let kept = |sequence: &SequenceTerms| -> f64 {
             let tokens = sequence.tokens.iter().filter(|token| !token.is_low_entropy);

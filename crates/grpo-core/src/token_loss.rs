@@ -1,4 +1,4 @@
-//! Derivatives of token losses by log-probabilities.
+//! Token losses and their derivatives with respect to log-probabilities.
 
 use crate::LossConfig;
 use crate::dual::{Dual, Variable};
@@ -7,14 +7,14 @@ use crate::mismatch::tokens_per_quotient;
 use crate::surrogate::SurrogateLoss;
 use crate::terms::{LossTerms, SamplingTerms, SequenceTerms, TokenTerms};
 
-/// The loss of a token before its conversion to [`TokenTerms`].
+/// Loss of one token, later converted to [`TokenTerms`].
 pub(crate) struct TokenLoss {
     pub(crate) surrogate: SurrogateLoss,
     pub(crate) is_low_entropy: bool,
     pub(crate) kl: Option<Dual>,
-    /// The weighted surrogate after masks.
+    /// Weighted surrogate loss after masking.
     pub(crate) policy: Dual,
-    /// The same with the KL penalty.
+    /// Sum of `policy` and the weighted KL penalty.
     pub(crate) total: Dual,
 }
 
@@ -57,8 +57,8 @@ impl LossTerms {
     }
 }
 
-/// Returns the derivative by `log π_θ` of each token. The derivative of a shared ratio is divided
-/// equally among its tokens.
+/// Returns the derivative with respect to `log π_θ` for each token. If tokens share a ratio, its
+/// derivative is divided equally between them.
 fn by_logprob(
     losses: &[TokenLoss],
     part: fn(&TokenLoss) -> Dual,

@@ -93,6 +93,14 @@ impl ChatTemplate {
                 source.len()
             )));
         }
+        // The library counts lines in 16 bits.
+        if source.lines().count() > usize::from(u16::MAX) {
+            return Err(DataError::Invalid(format!(
+                "the chat template in `{}` has more than {} lines",
+                path.display(),
+                u16::MAX
+            )));
+        }
         if let Some(name) = used_as_value(&source) {
             return Err(DataError::Invalid(format!(
                 "the chat template in `{}` uses the namespace `{name}` as a value, which could contain itself; use its attributes only",

@@ -86,7 +86,7 @@ impl std::error::Error for ConfigFault {}
 pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, ConfigFault> {
     serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
         let key = error.path().to_string();
-        let message = without_rust_types(error.inner().message());
+        let message = without_rust_types(error.inner().message(), "table");
         ConfigFault::new(if key == "." { "" } else { &key }, message, "")
     })
 }
@@ -99,16 +99,21 @@ pub fn short_number(value: f64) -> String {
     }
 }
 
-/// Replaces Rust types in a deserializer's message by words.
-pub(crate) fn without_rust_types(message: &str) -> String {
+/// Replaces Rust types in a deserializer's message by words. `map` is the format's word for a map, such as `table`.
+pub(crate) fn without_rust_types(message: &str, map: &str) -> String {
+    if let Some((_, rest)) = message.split_once("did not match any variant of untagged enum ") {
+        let rest = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
+        return format!("unsupported value{rest}");
+    }
     let Some((found, expected)) = message.split_once(", expected ") else {
         return message.to_owned();
     };
+    let article = if map.starts_with('o') { "an" } else { "a" };
     let ends = [expected.find(['\n', ',']), expected.find(" at line ")];
     let end = ends.into_iter().flatten().min().unwrap_or(expected.len());
     let (expected, rest) = expected.split_at(end);
     let found = match found {
-        "invalid type: map" => "invalid type: table",
+        "invalid type: map" => &format!("invalid type: {map}"),
         "invalid type: sequence" => "invalid type: list",
         found => found,
     };
@@ -120,11 +125,13 @@ pub(crate) fn without_rust_types(message: &str) -> String {
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
         "f32" | "f64" => "a number",
         "a sequence" => "a list",
-        "a map" => "a table",
+        "a map" => &format!("{article} {map}"),
         "a boolean" => "true or false",
         "path string" => "a path",
-        type_name if type_name.starts_with("struct ") => "a table",
-        type_name if type_name.starts_with("internally tagged enum ") => "a table with `type`",
+        type_name if type_name.starts_with("struct ") => &format!("{article} {map}"),
+        type_name if type_name.starts_with("internally tagged enum ") => {
+            &format!("{article} {map} with `type`")
+        }
         other => other,
     };
     format!("{found}, expected {words}{rest}")
@@ -154,7 +161,7 @@ mod tests {
             ),
             ("missing field `x`", "missing field `x`"),
         ] {
-            assert_eq!(without_rust_types(message), expected);
+            assert_eq!(without_rust_types(message, "table"), expected);
         }
     }
 

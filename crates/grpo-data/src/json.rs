@@ -5,28 +5,79 @@ use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// Parses a JSON file.
 ///
 /// # Errors
-/// The text is not JSON, not a `T`, or has an object with the same key twice, where serde_json would take one of the two.
+/// Returns an error if the text is not valid JSON or not a `T`, or if an object at any depth has a duplicate key, of which
+/// `serde_json` would silently keep one.
 pub fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let UniqueKeys = serde_json::from_str(text).map_err(|error| json_reason(&error))?;
     serde_json::from_str(text).map_err(|error| json_reason(&error))
 }
 
-/// Returns why a text is not the JSON that it should be, without names of Rust types.
+/// Describes why a JSON file could not be parsed, with line and column and without Rust type names.
 pub fn json_reason(error: &serde_json::Error) -> String {
     match (error.is_eof(), error.line(), error.column()) {
         (true, 1, 0) => "it is empty".to_owned(),
         (true, line, column) => format!("it ends too early, at line {line} column {column}"),
-        _ => without_rust_types(&error.to_string())
-            .replace("expected a table", "expected an object")
-            .replace("invalid type: table", "invalid type: object"),
+        _ => without_rust_types(&error.to_string(), "object"),
     }
 }
 
-/// Any JSON value whose objects have each key once.
+/// Like [`json_reason`] for a single line of a JSON Lines file: with the column only.
+pub fn json_line_reason(error: &serde_json::Error) -> String {
+    json_reason(error).replace(" at line 1 column ", " at column ")
+}
+
+/// The entries of a JSON object in file order, and the first duplicate key.
+#[derive(Debug)]
+pub struct JsonEntries<V> {
+    /// Keys and values, including duplicates.
+    pub entries: Vec<(String, V)>,
+    /// The first key that occurs again.
+    pub duplicate: Option<String>,
+}
+
+impl<V> JsonEntries<V> {
+    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error>
+    where
+        V: Deserialize<'de>,
+    {
+        let mut read = Self { entries: Vec::new(), duplicate: None };
+        let mut keys = BTreeSet::new();
+        while let Some((key, value)) = map.next_entry::<String, V>()? {
+            if !keys.insert(key.clone()) {
+                read.duplicate.get_or_insert(key.clone());
+            }
+            read.entries.push((key, value));
+        }
+        Ok(read)
+    }
+}
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for JsonEntries<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Entries(PhantomData))
+    }
+}
+
+struct Entries<V>(PhantomData<V>);
+
+impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
+    type Value = JsonEntries<V>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<JsonEntries<V>, A::Error> {
+        JsonEntries::read(map)
+    }
+}
+
+/// Any JSON value without duplicate keys.
 struct UniqueKeys;
 
 impl<'de> Deserialize<'de> for UniqueKeys {
@@ -44,14 +95,12 @@ impl<'de> Visitor<'de> for AnyValue {
         f.write_str("a value")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<UniqueKeys, A::Error> {
-        let mut keys = BTreeSet::new();
-        while let Some((key, UniqueKeys)) = entries.next_entry::<String, UniqueKeys>()? {
-            if let Some(key) = keys.replace(key) {
-                return Err(A::Error::custom(format_args!("the key `{key}` is there twice")));
-            }
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<UniqueKeys, A::Error> {
+        let JsonEntries::<UniqueKeys> { duplicate, .. } = JsonEntries::read(map)?;
+        match duplicate {
+            Some(key) => Err(A::Error::custom(format_args!("duplicate key `{key}`"))),
+            None => Ok(UniqueKeys),
         }
-        Ok(UniqueKeys)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<UniqueKeys, A::Error> {
@@ -98,14 +147,14 @@ mod tests {
                 "{\"a\": -1}",
                 "invalid value: integer `-1`, expected a whole number, 0 or more at line 1 column 8",
             ),
-            ("{\"a\": 1, \"b\": 2, \"a\": 3}", "the key `a` is there twice at line 1 column 24"),
+            ("{\"a\": 1, \"b\": 2, \"a\": 3}", "duplicate key `a` at line 1 column 24"),
         ] {
             let parsed = parse_json::<BTreeMap<String, usize>>(text);
             assert_eq!(parsed.unwrap_err(), reason, "{text}");
         }
         let nested = "{\"a\": [null, true, -1, 1, 1.5, \"x\", {\"b\": 1, \"b\": 2}]}";
         let error = parse_json::<serde_json::Value>(nested).unwrap_err();
-        assert!(error.starts_with("the key `b` is there twice"), "{error}");
+        assert!(error.starts_with("duplicate key `b`"), "{error}");
         let parsed = parse_json::<BTreeMap<String, usize>>("{\"a\": 1, \"b\": 2}").unwrap();
         assert_eq!(parsed.len(), 2);
     }

@@ -42,7 +42,7 @@ pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{ConfigFault, deserialize_settings, short_number};
 pub use error::{DataError, Names, Shortened, described};
 pub use example::{Example, Examples};
-pub use json::{json_reason, parse_json};
+pub use json::{JsonEntries, json_line_reason, json_reason, parse_json};
 pub use line_reader::{LineReader, too_long};
 pub use order::{EpochOrder, OrderPosition};
 pub use origin::{Bytes, FileOrigin, open_file, read_text, read_text_file};

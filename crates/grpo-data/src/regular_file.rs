@@ -52,7 +52,7 @@ pub fn read_data(path: &Path) -> io::Result<Vec<u8>> {
 /// As [`read`]; also if the file is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     String::from_utf8(read(path)?)
-        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 /// Reads all bytes of a source, at most 1 GiB.

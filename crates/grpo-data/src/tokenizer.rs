@@ -2,6 +2,7 @@
 
 use crate::DataError;
 use crate::caught::caught;
+use crate::config_fault::without_rust_types;
 use crate::error::Shortened;
 use crate::json::parse_json;
 use crate::origin::read_text;
@@ -42,6 +43,23 @@ const MEMORY_PER_BYTE: usize = 1024;
 /// Precedes a continuation, so that its beginning is not marked.
 const ANCHOR: &str = "\n";
 
+/// Describes why the crate rejected a `tokenizer.json`, without Rust type names.
+fn reason(error: &(dyn std::error::Error + Send + Sync)) -> String {
+    without_rust_types(&error.to_string(), "object")
+}
+
+/// Returns the largest id of the vocabulary with its added tokens.
+fn largest_id(tokenizer: &Tokenizer) -> Result<u32, String> {
+    let vocabulary = tokenizer.get_vocab(true);
+    let mut ids: Vec<(u32, &String)> = vocabulary.iter().map(|(token, id)| (*id, token)).collect();
+    ids.sort_unstable();
+    if let Some([(id, one), (_, other)]) = ids.array_windows().find(|[one, other]| one.0 == other.0)
+    {
+        return Err(format!("its tokens `{one}` and `{other}` have the same id {id}"));
+    }
+    ids.last().map(|(id, _)| *id).ok_or_else(|| "it has no tokens".to_owned())
+}
+
 impl TextTokenizer {
     /// Reads a `tokenizer.json`.
     ///
@@ -59,7 +77,7 @@ impl TextTokenizer {
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         // Parsed before the crate does, which panics on malformed JSON.
         let AddedTokens { added_tokens } = parse_json(text).map_err(bad)?;
-        let load = || caught(|| Tokenizer::from_str(text).map_err(|error| error.to_string()));
+        let load = || caught(|| Tokenizer::from_str(text).map_err(|error| reason(&*error)));
         let what = format!("the tokenizer `{}`", path.display().to_string().escape_debug());
         let inner = limited(&what, text.len(), load);
         let mut inner = inner.flatten().map_err(bad)?;
@@ -79,8 +97,7 @@ impl TextTokenizer {
                 return Err(bad(fault));
             }
         }
-        let largest = inner.get_vocab(true).into_values().max();
-        let largest = largest.ok_or_else(|| bad("it has no tokens".to_owned()))?;
+        let largest = largest_id(&inner).map_err(bad)?;
         let (len, path) = (largest as usize + 1, PathBuf::from(path));
         let (added, unknown) = (added_tokens, Vec::new());
         let mut tokenizer = Self { inner, path, len, marks_beginning: false, added, unknown, what };

@@ -1,8 +1,8 @@
-//! Compares `score` from hidden states with scoring through logits, forward and backward, for 2,048
-//! tokens, with a frozen head (LoRA) and a trained one.
+//! Benchmarks `score`, which works on hidden states, against scoring from logits. Runs the forward
+//! and backward passes for 2,048 tokens, with a frozen head (LoRA) and a trainable head.
 //!
-//! Prints a table with medians of interleaved runs and peak allocated memory, without the gradient
-//! of the head, then Criterion's measurements.
+//! First prints a table with the median times of interleaved runs and the peak memory allocations,
+//! excluding the gradient of the head. The Criterion results follow.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ static ALLOCATOR: &PeakMemAlloc<MiMalloc> = {
 };
 
 const TOKENS: usize = 2048;
-/// Vocabulary and width: the bundled molecule model's kind, Llama 2's, Qwen 3's (0.6 B).
+/// Vocabulary size and width, similar to the bundled molecule model, Llama 2 and Qwen 3 (0.6 B).
 const SIZES: [(usize, usize); 3] = [(100, 128), (32_000, 1024), (151_936, 1024)];
 
 struct Case {
@@ -57,14 +57,14 @@ impl Case {
         } else {
             score_logits(head.logits(self.hidden.clone()), &self.targets)
         };
-        // Entropies are read as a metric.
+        // Read the entropies, as is done for metrics.
         black_box(entropies.into_data());
         let gradients = (logprobs * self.upstream.clone()).sum().backward();
         black_box(self.hidden.grad(&gradients));
         black_box(self.weight.grad(&gradients));
     }
 
-    /// Returns time and peak additional bytes.
+    /// Returns the elapsed time and the peak memory increase in bytes.
     fn measure(&self, fused: bool) -> (Duration, f64) {
         ALLOCATOR.reset_peak_memory();
         let start = Instant::now();

@@ -1,7 +1,7 @@
-//! Backends of the fused score, and its derivative.
+//! Backend dispatch and autodiff for the fused score.
 //!
-//! This is the only file of the crate that depends on backends. A backend implements
-//! [`ScoreKernels`]; Burn dispatches [`FusedScore`].
+//! This is the only module in the crate that depends on specific backends. Backends implement
+//! [`ScoreKernels`], and Burn dispatches [`FusedScore`].
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
@@ -15,7 +15,8 @@ use crate::{Head, Targets};
 
 /// Returns log-probabilities and entropies, `[n, 2]`.
 pub(crate) fn fused_score(hidden: Tensor<2>, head: &Head, targets: Targets) -> Tensor<2> {
-    // Burn dispatches on tensors only, so a missing bias is passed as a single unused number.
+    // Burn can only dispatch on tensors, so a dummy tensor with a single element replaces a missing
+    // bias.
     let has_bias = head.bias.is_some();
     let bias = head.bias.clone().unwrap_or_else(|| Tensor::zeros([1], &head.weight.device()));
     Tensor::from_dispatch(Dispatch::fused_score(
@@ -26,7 +27,7 @@ pub(crate) fn fused_score(hidden: Tensor<2>, head: &Head, targets: Targets) -> T
     ))
 }
 
-/// The computations of a backend.
+/// Operations that a backend can override.
 pub(crate) trait ScoreKernels: Backend {
     /// See [`fused::forward`].
     fn score_forward(problem: &Problem<'_, Self>, direct: bool) -> Forward<Self> {
@@ -43,7 +44,7 @@ pub(crate) trait ScoreKernels: Backend {
         fused::backward::<Self, Plain>(problem, forward, upstream, wanted)
     }
 
-    /// Returns whether column `c` of `[n, 2]` is all 0.
+    /// Returns whether all values in column `c` of an `[n, 2]` tensor are 0.
     fn is_zero(of: &FloatTensor<Self>, column: usize) -> bool {
         let part = Self::float_abs(fused::columns::<Self>(of, &(column..column + 1)));
         let data = burn::tensor::try_read_sync(Self::float_into_data(Self::float_sum(part)));
@@ -53,10 +54,10 @@ pub(crate) trait ScoreKernels: Backend {
     }
 }
 
-/// The operation that Burn dispatches by device.
+/// Fused score operation, dispatched by device.
 #[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(any(feature = "cuda", feature = "wgpu")))]
 pub(crate) trait FusedScore: Backend {
-    /// `[n, 2]`.
+    /// Returns log-probabilities and entropies, `[n, 2]`.
     fn fused_score(
         hidden: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -135,8 +136,8 @@ impl<B: ScoreKernels, S: CheckpointStrategy> FusedScore for Autodiff<B, S> {
     }
 }
 
-/// The score of `targets` as an autodiff operation of hidden states, head weight and, if
-/// `has_bias`, bias.
+/// Autodiff operation that scores `targets`. The inputs are hidden states, the head weight and a
+/// bias, which is ignored unless `has_bias` is set.
 #[derive(Debug)]
 pub(crate) struct Score {
     has_bias: bool,
@@ -157,7 +158,7 @@ impl Score {
     }
 }
 
-/// State saved for the backward pass. It contains no tensor of `[n, vocabulary]`.
+/// State saved for the backward pass. None of these tensors has the size `[n, vocabulary]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Saved<B: Backend> {
     inputs: [FloatTensor<B>; 3],
@@ -173,14 +174,14 @@ impl<B: ScoreKernels> Operation<B, 3> for Score {
         tracked: [bool; 3],
     ) -> (FloatTensor<B>, Saved<B>) {
         let wanted = self.wanted(tracked);
-        // With a frozen head, the forward pass prepares the gradient of `hidden`, so logits are
-        // computed only once.
+        // If the head is frozen, the forward pass also prepares the gradient of `hidden`, so that
+        // logits only have to be computed once.
         let direct = wanted.hidden && !wanted.weight && !wanted.bias;
         let forward = B::score_forward(&self.problem(&inputs), direct);
         (forward.scores.clone(), Saved { inputs, forward })
     }
 
-    /// `upstream`: `[n, 2]`.
+    /// `upstream` has the shape `[n, 2]`.
     fn backward(
         self,
         Saved { inputs, forward }: Saved<B>,

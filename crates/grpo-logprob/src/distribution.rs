@@ -1,23 +1,26 @@
-//! The sampling distribution.
+//! Sampling distribution.
 
-/// A checked sampling distribution; see
+/// A validated sampling distribution, created by
 /// [`SamplingSettings::checked`](crate::SamplingSettings::checked).
 ///
-/// The steps have the order of transformers, whose processors (repetition penalty) precede its
-/// warpers (temperature, top-k, top-p, min-p):
+/// The settings are applied in the same order as in transformers, where processors (repetition
+/// penalty) come before warpers (temperature, top-k, top-p, min-p):
 ///
-/// 1. **Repetition penalty** θ (Keskar et al. 2019, arXiv:1909.05858, as in transformers): a raw logit of a token that
-///    occurs in the prompt or completion is divided by θ if it is positive, else multiplied by θ. It applies once per
-///    token, regardless of its number of occurrences.
+/// 1. **Repetition penalty** θ (Keskar et al. 2019, arXiv:1909.05858, as in transformers): if a
+///    token occurs in the prompt or completion, its logit is divided by θ if positive and
+///    multiplied by θ otherwise. The penalty is applied once, no matter how often the token occurs.
 /// 2. **Forbidden** ids are removed.
-/// 3. **Temperature**: logits are divided by it.
-/// 4. **Top-k** (Fan et al. 2018, arXiv:1805.04833): keeps the k most probable ids; ties keep the lower id.
-/// 5. **Top-p** (Holtzman et al. 2020, arXiv:1904.09751): keeps the fewest most probable ids whose probabilities, in the
-///    softmax over the remaining ids, sum to at least p; ties keep the lower id.
-/// 6. **Min-p** (Nguyen et al. 2024, arXiv:2407.01082): keeps ids with at least min_p times the largest probability.
+/// 3. **Temperature**: logits are divided by the temperature.
+/// 4. **Top-k** (Fan et al. 2018, arXiv:1805.04833): keeps the k most probable ids. In case of a
+///    tie, the lower id is kept.
+/// 5. **Top-p** (Holtzman et al. 2020, arXiv:1904.09751): keeps the smallest set of most probable
+///    ids whose total probability, after a softmax over the remaining ids, is at least p. In case
+///    of a tie, the lower id is kept.
+/// 6. **Min-p** (Nguyen et al. 2024, arXiv:2407.01082): keeps ids whose probability is at least
+///    min_p times the largest probability.
 ///
-/// Tokens are drawn from the softmax over the kept ids. An id with a logit of −∞ has probability 0
-/// and is never kept.
+/// Tokens are sampled from a softmax over the ids that are kept. An id whose logit is −∞ has
+/// probability 0 and is never kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingDistribution {
     pub(crate) temperature: f32,
@@ -30,50 +33,52 @@ pub struct SamplingDistribution {
 }
 
 impl SamplingDistribution {
-    /// Returns the divisor of the logits.
+    /// Returns the softmax temperature.
     pub fn temperature(&self) -> f32 {
         self.temperature
     }
 
-    /// Returns the largest number of kept ids, if limited; smaller than the vocabulary.
+    /// Returns the maximum number of ids to keep, or `None` if there is no limit. Always less than
+    /// the vocabulary size.
     pub fn top_k(&self) -> Option<usize> {
         self.top_k
     }
 
-    /// Returns the probability mass to keep, if limited; above 0 and below 1.
+    /// Returns the total probability of the ids to keep, or `None` if there is no limit. Always
+    /// between 0 and 1, exclusive.
     pub fn top_p(&self) -> Option<f32> {
         self.top_p
     }
 
-    /// Returns the smallest kept probability as a fraction of the largest, if limited; above 0 and
-    /// below 1.
+    /// Returns the minimum probability as a fraction of the largest, or `None` if there is no
+    /// limit. Always between 0 and 1, exclusive.
     pub fn min_p(&self) -> Option<f32> {
         self.min_p
     }
 
-    /// Returns the repetition penalty, unless it is 1.
+    /// Returns the repetition penalty, or `None` if it is 1.
     pub fn repetition_penalty(&self) -> Option<f32> {
         self.repetition_penalty
     }
 
-    /// Returns the ids that are never drawn, ascending and distinct.
+    /// Returns the ids that are never sampled, sorted and without duplicates.
     pub fn forbidden(&self) -> &[u32] {
         &self.forbidden
     }
 
-    /// Returns the size of the vocabulary, including forbidden ids.
+    /// Returns the vocabulary size, including forbidden ids.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }
 
-    /// Returns whether the kept ids depend on the logits (top-k, top-p, min-p). Scoring then needs
-    /// the kept ids of each position.
+    /// Returns whether the set of kept ids depends on the logits (top-k, top-p, min-p). If so, the
+    /// kept ids at each position are required for scoring.
     pub fn is_truncated(&self) -> bool {
         self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some()
     }
 
-    /// Returns the scaled logit (steps 1 and 3), which is finite for every finite logit. `seen`
-    /// says whether the sequence contains the token.
+    /// Applies the repetition penalty and the temperature to a logit. The result is finite for
+    /// every finite logit. `seen` indicates whether the token occurs in the sequence.
     pub fn scaled(&self, logit: f32, seen: bool) -> f64 {
         let logit = f64::from(logit);
         let penalised = match self.repetition_penalty.filter(|_| seen).map(f64::from) {

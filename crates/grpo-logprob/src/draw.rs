@@ -1,4 +1,4 @@
-//! Sampling tokens from rows of logits.
+//! Samples tokens from rows of logits.
 
 use crate::SamplingDistribution;
 use burn::tensor::Tensor;
@@ -10,29 +10,31 @@ use crate::truncate::{Candidate, truncate};
 /// A sampled token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draw {
-    /// The token.
+    /// Token id.
     pub id: u32,
-    /// Its log-probability under the distribution.
+    /// Log-probability of the token under the sampling distribution.
     pub logprob: f32,
-    /// The kept ids if the distribution is truncated; scoring must use the same ids.
+    /// Ids that were kept, if the distribution is truncated. The same set is required for scoring.
     pub kept: Option<TokenSet>,
 }
 
-/// Returns the token at `uniform` in `[0, 1)` of the cumulative distribution, in the order of ids.
+/// Samples a token by inverting the cumulative distribution at `uniform`, which is in `[0, 1)`. Ids
+/// are in ascending order.
 ///
-/// `seen` contains the tokens of prompt and completion in any order; only a repetition penalty uses
-/// them. All arithmetic is in f64 and sums follow the order of ids, so equal arguments give a
-/// bit-identical result.
+/// `seen` contains the tokens in the prompt and completion in any order. It is only used if the
+/// distribution has a repetition penalty. The computation uses f64 and adds probabilities in
+/// ascending order of ids, so identical arguments always give bit-identical results.
 ///
 /// # Shapes
 /// - logits: `[vocabulary]`
 ///
 /// # Errors
-/// Returns an error if a candidate logit is NaN or +∞, or if all are −∞: the model has diverged.
+/// Returns an error if a candidate logit is NaN or +∞, or if all of them are −∞. In either case,
+/// the model has diverged.
 ///
 /// # Panics
-/// Panics if the number of logits is not the vocabulary size, or if a seen id is outside of the
-/// vocabulary.
+/// Panics if the number of logits differs from the vocabulary size, or if an id in `seen` is
+/// outside the vocabulary.
 pub fn draw(
     logits: &[f32],
     seen: &[u32],
@@ -41,7 +43,7 @@ pub fn draw(
 ) -> Result<Draw, NotFinite> {
     let mut candidates = candidates(logits, seen, distribution)?;
     let scaled = candidates.iter().map(|candidate| candidate.scaled);
-    // No truncation removes the largest, so it is known beforehand.
+    // Truncation never removes the largest logit, so it can be computed in advance.
     let largest = scaled.fold(f64::NEG_INFINITY, f64::max);
     truncate(&mut candidates, largest, distribution);
     let weights: Vec<f64> = candidates.iter().map(|c| c.weight(largest)).collect();
@@ -50,7 +52,8 @@ pub fn draw(
     let mut remaining = uniform * total;
     let mut chosen = None;
     for (candidate, &weight) in candidates.iter().zip(&weights) {
-        // Rounding may leave `remaining` above the last weight; the last possible id is then drawn.
+        // Because of rounding, `remaining` may exceed the last weight. The last possible id is
+        // chosen in this case.
         if weight > 0.0 {
             chosen = Some(candidate);
             if remaining < weight {
@@ -68,18 +71,19 @@ pub fn draw(
     Ok(Draw { id: chosen.id, logprob: logprob.min(0.0), kept })
 }
 
-/// Calls [`draw`] for each row. On the CPU logits are read in place, on other devices they are
-/// copied to the host.
+/// Calls [`draw`] for each row. On the CPU, logits are read in place. On other devices, they are
+/// copied to the host first.
 ///
 /// # Shapes
 /// - logits: `[n, vocabulary]`
-/// - seen, uniforms: `n` of each
+/// - seen, uniforms: length `n`
 ///
 /// # Errors
-/// As [`draw`].
+/// Returns an error if [`draw`] fails for any row.
 ///
 /// # Panics
-/// As [`draw`]; also if the numbers of rows differ.
+/// Panics under the same conditions as [`draw`], or if the number of rows differs between
+/// arguments.
 pub fn draw_rows(
     logits: Tensor<2>,
     seen: &[&[u32]],
@@ -97,12 +101,13 @@ pub fn draw_rows(
     })
 }
 
-/// The logits define no distribution.
+/// The logits do not define a probability distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the model's logits are not finite: it has diverged, or its weights are damaged")]
 pub struct NotFinite;
 
-/// Returns the ids with a probability above 0 before truncation, ascending; at least one.
+/// Returns the ids with nonzero probability before truncation in ascending order. There is always
+/// at least one.
 fn candidates(
     logits: &[f32],
     seen: &[u32],
@@ -111,7 +116,8 @@ fn candidates(
     assert_eq!(logits.len(), distribution.vocabulary(), "one logit for each id of the vocabulary");
     let mut scaled: Vec<f64> = logits.iter().map(|&l| distribution.scaled(l, false)).collect();
     if distribution.repetition_penalty().is_some() {
-        // Read from the logits, so that a repeated token is penalised once.
+        // Read the original logits, so that a token that occurs multiple times is penalised only
+        // once.
         for &id in seen {
             scaled[id as usize] = distribution.scaled(logits[id as usize], true);
         }

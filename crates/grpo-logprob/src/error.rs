@@ -1,6 +1,6 @@
-//! Errors of sampling distributions.
+//! Errors for invalid sampling distributions.
 
-/// An invalid sampling distribution.
+/// Error returned if a sampling distribution is invalid.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 #[error("{problem}")]
 pub struct DistributionError {
@@ -13,7 +13,7 @@ impl DistributionError {
         Self { setting, problem: problem.into() }
     }
 
-    /// Returns the invalid field of [`SamplingSettings`](crate::SamplingSettings).
+    /// Returns the name of the invalid field in [`SamplingSettings`](crate::SamplingSettings).
     pub fn setting(&self) -> &'static str {
         self.setting
     }

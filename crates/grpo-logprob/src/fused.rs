@@ -1,8 +1,8 @@
-//! Scores from hidden states, tile by tile.
+//! Computes scores from hidden states, one tile at a time.
 //!
-//! The algorithm is written once with backend operations. [`Steps`] processes the elements of a
-//! tile, either with Burn's operations ([`plain`]) or with vectorised `f32` loops on the CPU
-//! ([`cpu`]).
+//! The algorithm is implemented once using backend operations. Element-wise operations on a tile
+//! are provided by a [`Steps`] implementation: either Burn operations ([`plain`]) or vectorised
+//! `f32` loops on the CPU ([`cpu`]).
 
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;
@@ -17,13 +17,13 @@ use burn::tensor::Slice;
 use crate::Targets;
 use crate::tiles::Tiles;
 
-/// Positions per tile: enough for a matrix product to run at full speed.
+/// Positions per tile. Large enough for matrix multiplication to run at full speed.
 const POSITIONS: usize = 2048;
-/// Ids per tile. It does not depend on the number of positions, so the sums of a position do not
-/// depend on the batch.
+/// Ids per tile. This is a constant, so the order of summation at a position never depends on the
+/// batch size.
 const IDS: usize = 2048;
 
-/// Hidden states to score against a head.
+/// Inputs of the score.
 pub(crate) struct Problem<'a, B: Backend> {
     /// `[n, width]`.
     pub(crate) hidden: &'a FloatTensor<B>,
@@ -34,25 +34,25 @@ pub(crate) struct Problem<'a, B: Backend> {
     pub(crate) targets: &'a Targets,
 }
 
-/// Result of the forward pass.
+/// Forward pass result.
 #[derive(Clone, Debug)]
 pub(crate) struct Forward<B: Backend> {
-    /// Log-probability and entropy of each position, `[n, 2]`.
+    /// Log-probability and entropy for each position, `[n, 2]`.
     pub(crate) scores: FloatTensor<B>,
-    /// `ln Σ exp(scaled logit)` of each position, `[n, 1]`.
+    /// `ln Σ exp(scaled logit)` for each position, `[n, 1]`.
     pub(crate) log_normalizer: FloatTensor<B>,
     /// `∂ logprob / ∂ hidden`, `[n, width]`, if requested.
     pub(crate) direction: Option<FloatTensor<B>>,
 }
 
-/// The requested gradients.
+/// Gradients that were requested.
 pub(crate) struct Gradients<B: Backend> {
     pub(crate) hidden: Option<FloatTensor<B>>,
     pub(crate) weight: Option<FloatTensor<B>>,
     pub(crate) bias: Option<FloatTensor<B>>,
 }
 
-/// Which gradients are requested.
+/// Specifies which gradients to compute.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) hidden: bool,
@@ -60,15 +60,15 @@ pub(crate) struct Wanted {
     pub(crate) bias: bool,
 }
 
-/// Operations on the elements of a tile. Ranges of ids are visited in ascending order.
+/// Element-wise tile operations. Id ranges are processed in ascending order.
 pub(crate) trait Steps<B: Backend> {
-    /// Running maximum and sums of each position.
+    /// Running maximum and sums for each position.
     type Running;
 
     fn start(like: &FloatTensor<B>, positions: usize) -> Self::Running;
 
-    /// Adds the logits of a tile, `[positions, ids]`, to the running sums. With `weigh`, returns
-    /// `exp(scaled logit − running maximum) · ∂ scaled logit / ∂ logit · temperature`.
+    /// Adds the logits in a tile, `[positions, ids]`, to the running sums. If `weigh` is true,
+    /// returns `exp(scaled logit − running maximum) · ∂ scaled logit / ∂ logit · temperature`.
     fn absorb(
         running: &mut Self::Running,
         logits: FloatTensor<B>,
@@ -76,19 +76,19 @@ pub(crate) trait Steps<B: Backend> {
         weigh: bool,
     ) -> Option<FloatTensor<B>>;
 
-    /// Returns `sum · exp(old maximum − new maximum) + term` for the last tile,
-    /// `[positions, width]`.
+    /// Returns `sum · exp(old maximum − new maximum) + term`, `[positions, width]`, where the
+    /// maxima are those before and after the last tile.
     fn accumulate(
         running: &Self::Running,
         sum: FloatTensor<B>,
         term: FloatTensor<B>,
     ) -> FloatTensor<B>;
 
-    /// Returns scores, `[positions, 2]`, and log-normalizers, `[positions, 1]`.
+    /// Returns the scores, `[positions, 2]`, and the log-normalizers, `[positions, 1]`.
     fn finish(running: &Self::Running) -> [FloatTensor<B>; 2];
 
-    /// Converts `Σ_v exp(x_v − maximum) W_v` to the derivative of the log-probability by the hidden
-    /// state.
+    /// Converts `Σ_v exp(x_v − maximum) W_v` to the derivative of the log-probability with respect
+    /// to the hidden state.
     fn direction(
         running: &Self::Running,
         sum: FloatTensor<B>,
@@ -96,9 +96,9 @@ pub(crate) trait Steps<B: Backend> {
         at: &TilePosition<'_>,
     ) -> FloatTensor<B>;
 
-    /// Returns the gradient of the logits of a tile, `[positions, ids]`.
+    /// Returns the gradient with respect to the logits in a tile, `[positions, ids]`.
     ///
-    /// `scores`, `upstream`: `[positions, 2]`; `log_normalizer`: `[positions, 1]`.
+    /// `scores` and `upstream` are `[positions, 2]`, and `log_normalizer` is `[positions, 1]`.
     fn gradient(
         logits: FloatTensor<B>,
         scores: &FloatTensor<B>,
@@ -109,14 +109,14 @@ pub(crate) trait Steps<B: Backend> {
 
     fn zeros(like: &FloatTensor<B>, shape: [usize; 2]) -> FloatTensor<B>;
 
-    /// Returns `a · b`.
+    /// Computes the matrix product of `a` and `b`.
     fn matmul(a: FloatTensor<B>, b: FloatTensor<B>) -> FloatTensor<B>;
 
-    /// Returns whether the weight's gradient is faster to accumulate as `[vocabulary, width]`.
+    /// Returns whether it is faster to accumulate the weight gradient as `[vocabulary, width]`.
     fn is_transposed(weight: &FloatTensor<B>) -> bool;
 }
 
-/// Positions and ids of a tile.
+/// Location of a tile: ranges of positions and ids.
 pub(crate) struct TilePosition<'a> {
     pub(crate) targets: &'a Targets,
     pub(crate) tiles: Tiles<'a>,
@@ -129,13 +129,13 @@ impl<'a> TilePosition<'a> {
         Self { targets, tiles: Tiles::new(targets, positions.clone()), positions, ids: 0..0 }
     }
 
-    /// Returns the tokens of the positions.
+    /// Returns the target token for each position.
     pub(crate) fn chosen(&self) -> &'a [u32] {
         &self.targets.ids()[self.positions.clone()]
     }
 }
 
-/// Computes the scores and, with `direct`, the direction of the hidden gradient.
+/// Computes scores. If `direct` is true, also computes the direction of the hidden-state gradient.
 pub(crate) fn forward<B: Backend, S: Steps<B>>(
     problem: &Problem<'_, B>,
     direct: bool,
@@ -170,7 +170,7 @@ pub(crate) fn forward<B: Backend, S: Steps<B>>(
     }
 }
 
-/// Computes gradients by recomputing the tiles; `upstream`: `[n, 2]`.
+/// Computes gradients, recomputing the logits tile by tile. `upstream` is `[n, 2]`.
 pub(crate) fn backward<B: Backend, S: Steps<B>>(
     problem: &Problem<'_, B>,
     forward: &Forward<B>,
@@ -239,9 +239,9 @@ impl<B: Backend> Problem<'_, B> {
     }
 }
 
-/// A gradient of the weight, accumulated tile by tile in place.
+/// Weight gradient, accumulated in place.
 struct WeightGradient<B: Backend> {
-    /// `[width, vocabulary]`, or `[vocabulary, width]`.
+    /// `[width, vocabulary]`, or `[vocabulary, width]` if transposed.
     sum: Option<FloatTensor<B>>,
     transposed: bool,
 }
@@ -254,7 +254,7 @@ impl<B: Backend> WeightGradient<B> {
         Self { sum: Some(S::zeros(weight, shape)), transposed }
     }
 
-    /// Adds `hiddenᵀ · gradient` to the columns of `ids`.
+    /// Adds `hiddenᵀ · gradient` to the columns in `ids`.
     fn add<S: Steps<B>>(
         &mut self,
         hidden: &FloatTensor<B>,
@@ -271,8 +271,7 @@ impl<B: Backend> WeightGradient<B> {
             (term, [slice(&(0..width)), slice(ids)])
         };
         let term = B::float_add(term, B::float_slice(sum.clone(), &place));
-        // The slice above was dropped, so the tensor has one owner and the assignment happens in
-        // place.
+        // The slice has been dropped, so the tensor is uniquely owned and can be modified in place.
         self.sum = Some(B::float_slice_assign(sum, &place, term));
     }
 

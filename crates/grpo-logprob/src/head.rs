@@ -1,12 +1,12 @@
-//! The output layer of a language model.
+//! Output layer of a language model.
 
 use burn::tensor::Tensor;
 use grpo_kernels::batch_invariant_linear;
 
-/// The map from hidden states to logits: `hidden · weight + bias`.
+/// Maps hidden states to logits: `hidden · weight + bias`.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// `[width, vocabulary]`. A tied head is a view of the transposed embedding.
+    /// `[width, vocabulary]`. If weights are tied, this is a view of the transposed embedding.
     pub weight: Tensor<2>,
     /// `[vocabulary]`.
     pub bias: Option<Tensor<1>>,
@@ -18,13 +18,13 @@ impl Head {
         Self { weight, bias: None }
     }
 
-    /// Computes logits for sampling, without autodiff; no row depends on other rows
-    /// ([`grpo_kernels::batch_invariant_linear`]).
+    /// Computes logits for sampling, without autodiff. Each row is independent of all other rows in
+    /// the batch ([`grpo_kernels::batch_invariant_linear`]).
     pub fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         batch_invariant_linear(hidden, self.weight.clone(), self.bias.clone())
     }
 
-    /// Computes logits of hidden states: `[n, width]` → `[n, vocabulary]`.
+    /// Computes logits from hidden states: `[n, width]` → `[n, vocabulary]`.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         let logits = hidden.matmul(self.weight.clone());
         match &self.bias {

@@ -1,14 +1,16 @@
 #![doc = include_str!("../README.md")]
 //!
-//! A sampler and a trainer that disagree about a token's probability train on a wrong importance
-//! ratio without any visible error. Both therefore use this crate, and no other crate of the
-//! workspace computes a log-softmax. [`draw`] samples a token from a row of logits and returns its
-//! log-probability. [`score`] computes differentiable log-probabilities and entropies of sampled
-//! tokens from hidden states and the head's weights, without storing the logits of all positions;
-//! [`score_logits`] computes them from logits. All of them use the distribution of
-//! [`SamplingSettings`], checked into a
-//! [`SamplingDistribution`]: a repetition penalty, logits divided by the temperature, forbidden ids removed and, if
-//! sampling was truncated, a softmax over the kept ids.
+//! If a sampler and a trainer assign different probabilities to a token, importance ratios are
+//! silently wrong. To avoid this, both use this crate. No other crate in the workspace computes a
+//! log-softmax.
+//!
+//! [`draw`] samples a token from a row of logits and returns its log-probability. [`score`]
+//! computes differentiable log-probabilities and entropies from hidden states and the head weights,
+//! without storing the logits for all positions. [`score_logits`] does the same from logits.
+//!
+//! All functions use a [`SamplingDistribution`], which is created from [`SamplingSettings`]. It
+//! consists of a repetition penalty, forbidden ids, a temperature and, if sampling is truncated, a
+//! softmax over the ids that are kept.
 
 mod backend;
 mod distribution;

@@ -6,32 +6,33 @@ use burn::tensor::{Bool, Int, Tensor, TensorData};
 use crate::tiles::{EXCLUDED, Tile, Tiles};
 use crate::{Head, Targets, backend};
 
-/// Log-probability and entropy of each position.
+/// Log-probability and entropy for each position.
 #[derive(Clone, Debug)]
 pub struct Scores {
     /// `log π(id)` under the sampling distribution, `[n]`.
     pub logprobs: Tensor<1>,
-    /// `−Σ_v π(v) log π(v)` of that distribution, in nats, `[n]`.
+    /// `−Σ_v π(v) log π(v)` in nats, `[n]`.
     pub entropies: Tensor<1>,
 }
 
-/// Scores `targets` from hidden states, without ever holding the logits of all positions.
+/// Scores `targets` from hidden states, without storing the logits for all positions.
 ///
-/// Tile by tile, logits are made, used and dropped: the forward pass keeps running maxima and sums of
-/// exponentials (online log-sum-exp; Milakov & Gimelshein 2018), the backward pass makes the tiles again. So
-/// memory grows with `n · width` and not with `n · vocabulary`. Where the head is frozen (LoRA), the forward
-/// pass also accumulates `Σ_v π(v) W_v`, of which the gradient of `hidden` is made without a second pass, as
-/// in attention (Rabe & Staats 2021); a gradient of the entropies still takes one.
+/// Logits are computed one tile at a time and dropped after use. The forward pass maintains running
+/// maxima and sums of exponentials (online log-sum-exp; Milakov & Gimelshein 2018), and the
+/// backward pass recomputes the tiles. Memory usage is therefore proportional to `n · width`
+/// instead of `n · vocabulary`. If the head is frozen (LoRA), the forward pass also accumulates
+/// `Σ_v π(v) W_v`, from which the gradient of `hidden` can be computed without a second pass, as in
+/// attention (Rabe & Staats 2021). The gradient of the entropies still requires a second pass.
 ///
-/// One custom operation on every backend. In f32 on the CPU the elements of a tile are worked on in loops of our
-/// own, elsewhere in the backend's operations.
+/// This is a single custom operation on every backend. On the CPU, f32 tiles are processed by
+/// hand-written loops. In all other cases, the operations of the backend are used.
 ///
 /// # Shapes
-/// - hidden: `[n, width]`; gradients go to it and to the head
-/// - result: `[n]` each. An id that could not be drawn gets about −1e30.
+/// - hidden: `[n, width]`; receives gradients, as does the head
+/// - result: `[n]` each. If an id could not have been sampled, its log-probability is about −1e30.
 ///
 /// # Panics
-/// Where the shapes disagree, or there is no position.
+/// Panics if the shapes are incompatible or if there are no positions.
 pub fn score(hidden: Tensor<2>, head: &Head, targets: &Targets) -> Scores {
     let [positions, width] = hidden.dims();
     assert_eq!(positions, targets.ids().len(), "one id for each hidden state");
@@ -42,15 +43,17 @@ pub fn score(hidden: Tensor<2>, head: &Head, targets: &Targets) -> Scores {
     Scores { logprobs: column(0), entropies: column(1) }
 }
 
-/// The same from logits, in Burn's own operations: several tensors of `[n, vocabulary]` are held.
+/// Scores `targets` from logits using standard Burn operations. This allocates several tensors of
+/// size `[n, vocabulary]`.
 ///
-/// The oracle of [`score`], and the way where logits are at hand anyway.
+/// It serves as a reference implementation for [`score`], and is used if logits are available
+/// anyway.
 ///
 /// # Shapes
 /// - logits: `[n, vocabulary]`
 ///
 /// # Panics
-/// Where the shapes disagree.
+/// Panics if the shapes are incompatible.
 pub fn score_logits(logits: Tensor<2>, targets: &Targets) -> Scores {
     let log_policy = log_policy(logits, targets); // [n, v]
     let device = log_policy.device();
@@ -61,17 +64,19 @@ pub fn score_logits(logits: Tensor<2>, targets: &Targets) -> Scores {
     Scores { logprobs: chosen.squeeze_dim(1), entropies: entropies.squeeze_dim(1) }
 }
 
-/// `KL(π ‖ π_ref)` at each position, over all ids that are not forbidden, `[n]`; differentiable in both. Holds several
-/// tensors of `[n, vocabulary]`, so it is for small vocabularies.
+/// Computes `KL(π ‖ π_ref)` at each position over all ids that are not forbidden, `[n]`. The result
+/// is differentiable with respect to both sets of logits. This allocates several tensors of size
+/// `[n, vocabulary]`, so it is only suitable for small vocabularies.
 ///
-/// What truncated sampling kept is no part of it, though scores are within it: an id that fell out of the kept set has no
-/// other gradient that could bring it back, and within one kept id every KL is 0.
+/// Unlike in scoring, the distribution is not restricted to the ids kept by truncated sampling.
+/// Otherwise, the probability of an id that is no longer kept could never recover, because it would
+/// have no gradient. Also, the KL would always be 0 if only one id is kept.
 ///
 /// # Shapes
 /// - logits, ref_logits: `[n, vocabulary]`
 ///
 /// # Panics
-/// Where the shapes disagree.
+/// Panics if the shapes are incompatible.
 pub fn exact_kl(logits: Tensor<2>, ref_logits: Tensor<2>, targets: &Targets) -> Tensor<1> {
     let targets = targets.clone().untruncated();
     let log_policy = log_policy(logits, &targets); // [n, v]
@@ -79,16 +84,17 @@ pub fn exact_kl(logits: Tensor<2>, ref_logits: Tensor<2>, targets: &Targets) -> 
     (log_policy.exp() * difference).sum_dim(1).squeeze_dim(1)
 }
 
-/// `log π(v)` of every id at each position, `[n, vocabulary]`: what [`score`] picks one of.
+/// Returns `log π(v)` for all ids at each position, `[n, vocabulary]`. [`score`] only returns the
+/// values for the target ids.
 ///
 /// # Panics
-/// Where logits and targets have other shapes.
+/// Panics if the shapes of logits and targets are incompatible.
 pub fn all_logprobs(logits: Tensor<2>, targets: &Targets) -> Tensor<2> {
     log_policy(logits, targets)
 }
 
-/// `log π(v)` of every id under the sampling distribution, `[n, v]`; about −1e30 where an id could not be
-/// drawn.
+/// Returns `log π(v)` for all ids under the sampling distribution, `[n, v]`. It is about −1e30 for
+/// ids that could not have been sampled.
 fn log_policy(logits: Tensor<2>, targets: &Targets) -> Tensor<2> {
     let [positions, vocabulary] = logits.dims();
     assert_eq!(
@@ -106,7 +112,8 @@ fn log_policy(logits: Tensor<2>, targets: &Targets) -> Tensor<2> {
     if let (Some(penalty), Some(seen)) = (targets.penalty(), seen) {
         let factor = f64::from(penalty.factor);
         let positive = scaled.clone().greater_elem(0.0);
-        // Multiplied, not divided: Burn 0.22.1 takes the derivative of a division by a number in f32.
+        // Multiply by the reciprocal: in Burn 0.22.1, the derivative of a division by a scalar is
+        // computed in f32.
         let divided = scaled.clone() * (1.0 / factor);
         let penalised = (scaled.clone() * factor).mask_where(positive, divided);
         scaled = scaled.mask_where(flags(seen), penalised);
@@ -114,8 +121,8 @@ fn log_policy(logits: Tensor<2>, targets: &Targets) -> Tensor<2> {
     if targets.temperature() != 1.0 {
         scaled = scaled * (1.0 / f64::from(targets.temperature()));
     }
-    // Finite, because the entropy multiplies it by a probability of 0. Compared and not clamped, which would
-    // hide NaN.
+    // The value must be finite, because it is multiplied by a probability of 0 in the entropy. A
+    // comparison is used because clamping would hide NaN.
     scaled = scaled.clone().mask_fill(scaled.lower_elem(EXCLUDED), EXCLUDED);
     if let Some(excluded) = excluded {
         scaled = scaled.mask_fill(flags(excluded), EXCLUDED);

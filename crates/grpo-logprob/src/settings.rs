@@ -1,28 +1,31 @@
-//! What a user sets of the sampling distribution.
+//! User settings for the sampling distribution.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{DistributionError, SamplingDistribution};
 
-/// The settings of a sampling distribution, before they are checked. The default is the model's own
-/// distribution.
+/// Settings for a sampling distribution, which have not been validated yet. By default, the model's
+/// distribution is used unchanged.
 ///
-/// They are applied in the order of [`SamplingDistribution`], which says what each means.
+/// See [`SamplingDistribution`] for how and in which order they are applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingSettings {
-    /// Logits are divided by this; 0.001 to 1000.
+    /// Softmax temperature, from 0.001 to 1000.
     pub temperature: f32,
-    /// Most tokens that are kept, the most probable ones; 1 or more, `None` for all.
+    /// Maximum number of tokens to keep, at least 1. The most probable tokens are kept. `None`
+    /// keeps all tokens.
     pub top_k: Option<usize>,
-    /// Probability that the kept tokens reach together; above 0 and at most 1, `None` or 1 for all.
+    /// Minimum total probability of the tokens to keep, above 0 and at most 1. `None` or 1 keeps
+    /// all tokens.
     pub top_p: Option<f32>,
-    /// Part of the largest probability that a kept token has at least; 0 or more and below 1, `None` or 0 for
-    /// all.
+    /// Minimum probability of a token as a fraction of the largest probability, at least 0 and
+    /// below 1. `None` or 0 keeps all tokens.
     pub min_p: Option<f32>,
-    /// What makes tokens rarer that the sequence has already; 0.01 to 100, `None` or 1 for nothing.
+    /// Penalty for tokens that already occur in the sequence, from 0.01 to 100. `None` or 1
+    /// disables it.
     pub repetition_penalty: Option<f32>,
-    /// Ids that are never drawn, in any order.
+    /// Ids that are never sampled, in any order.
     pub forbidden: Vec<u32>,
 }
 
@@ -40,14 +43,14 @@ impl Default for SamplingSettings {
 }
 
 impl SamplingSettings {
-    /// Checks what can be checked without a vocabulary, which is all but `forbidden`.
+    /// Validates all settings except `forbidden`, which requires a vocabulary.
     ///
     /// # Errors
-    /// The first setting that is out of its range, or not a number.
+    /// Returns an error for the first setting that is out of range or NaN.
     pub fn check(&self) -> Result<(), DistributionError> {
         let refuse = |setting, problem: String| Err(DistributionError::new(setting, problem));
         let temperature = self.temperature;
-        // Beyond these, logits divided by it leave the range of f32.
+        // Outside this range, dividing logits by the temperature may exceed the range of f32.
         if !(1e-3..=1e3).contains(&temperature) {
             let expected = "use 0.001 to 1000 (1 is the model's own distribution)";
             let problem = format!("a temperature of {temperature} cannot be sampled; {expected}");
@@ -78,11 +81,13 @@ impl SamplingSettings {
         }
     }
 
-    /// The distribution over a vocabulary of `vocabulary` tokens. A setting that changes nothing is off in it:
-    /// `top_p` = 1, `min_p` = 0, `repetition_penalty` = 1, `top_k` of the whole vocabulary.
+    /// Validates the settings and creates a distribution over `vocabulary` tokens. Settings without
+    /// an effect are disabled: `top_p` = 1, `min_p` = 0, `repetition_penalty` = 1, or `top_k` equal
+    /// to the vocabulary size.
     ///
     /// # Errors
-    /// What [`Self::check`] refuses; a forbidden id that the vocabulary lacks; every id forbidden.
+    /// Returns an error if [`Self::check`] fails, if a forbidden id is outside the vocabulary, or
+    /// if all ids are forbidden.
     pub fn checked(self, vocabulary: usize) -> Result<SamplingDistribution, DistributionError> {
         self.check()?;
         let mut forbidden = self.forbidden;

@@ -1,13 +1,15 @@
-//! Which tokens are scored, and under which distribution.
+//! Tokens to score and their sampling distributions.
 
 use std::sync::Arc;
 
 use grpo_data::TokenSet;
 
-/// Tokens that were drawn, one for each of `n` positions, and the distribution that each was drawn from.
+/// Sampled tokens, one for each of `n` positions, and the distributions that they were sampled
+/// from.
 ///
-/// A softmax of `logits / temperature`, over the ids that could be drawn at that position. Everything here
-/// travels with a completion, so that a token is scored under the distribution that it was sampled from.
+/// Each distribution is a softmax of `logits / temperature` over the ids that could be sampled at
+/// that position. Completions store all of this information, so that tokens are scored under the
+/// same distribution that was used for sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Targets {
     ids: Arc<[u32]>,
@@ -18,20 +20,20 @@ pub struct Targets {
     penalty: Option<RepetitionPenalty>,
 }
 
-/// Raw logits of ids that came before are divided by `factor` where they are positive and multiplied by it
-/// elsewhere (Keskar et al. 2019, "CTRL", §4.1).
+/// Repetition penalty. If an id occurred earlier, its logit is divided by `factor` if it is
+/// positive and multiplied by `factor` otherwise (Keskar et al. 2019, "CTRL", §4.1).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RepetitionPenalty {
     pub(crate) factor: f32,
-    /// For each position, the ids before it.
+    /// Ids that occurred before each position.
     pub(crate) seen: Arc<[TokenSet]>,
 }
 
 impl Targets {
-    /// The model's own distribution over `vocabulary` tokens.
+    /// Creates targets that are scored under the unmodified distribution over `vocabulary` tokens.
     ///
     /// # Panics
-    /// Where an id is outside the vocabulary.
+    /// Panics if an id is outside the vocabulary.
     pub fn new(ids: Vec<u32>, vocabulary: usize) -> Self {
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
             panic!("the id {id} cannot be scored over a vocabulary of {vocabulary} tokens");
@@ -46,10 +48,10 @@ impl Targets {
         }
     }
 
-    /// Divides logits by `temperature`.
+    /// Sets the temperature by which logits are divided.
     ///
     /// # Panics
-    /// Where it is not positive and finite.
+    /// Panics if `temperature` is not positive and finite.
     #[must_use]
     pub fn at_temperature(mut self, temperature: f32) -> Self {
         assert!(temperature > 0.0 && temperature.is_finite(), "a temperature of {temperature}");
@@ -57,10 +59,10 @@ impl Targets {
         self
     }
 
-    /// Leaves `ids` out of every distribution.
+    /// Excludes `ids` from all distributions.
     ///
     /// # Panics
-    /// Where an id is outside the vocabulary.
+    /// Panics if an id is outside the vocabulary.
     #[must_use]
     pub fn without(mut self, ids: &[u32]) -> Self {
         self.forbidden = ids.to_vec();
@@ -71,10 +73,11 @@ impl Targets {
         self
     }
 
-    /// Restricts the distribution of each position to the ids that truncated sampling kept there.
+    /// Restricts the distribution at each position to the ids that were kept by truncated sampling.
     ///
     /// # Panics
-    /// Where there is not one set for each position, or one is of another vocabulary.
+    /// Panics if the number of sets differs from the number of positions, or if a set has a
+    /// different vocabulary size.
     #[must_use]
     pub fn within(mut self, kept: Vec<TokenSet>) -> Self {
         self.check_sets(&kept, "kept");
@@ -82,17 +85,17 @@ impl Targets {
         self
     }
 
-    /// Without what [`Self::within`] restricts.
+    /// Removes the restriction added by [`Self::within`].
     #[must_use]
     pub(crate) fn untruncated(self) -> Self {
         Self { kept: None, ..self }
     }
 
-    /// Penalises at each position the ids of `seen`.
+    /// Applies a repetition penalty to the ids in `seen`, which contains one set per position.
     ///
     /// # Panics
-    /// Where `factor` is not positive and finite, there is not one set for each position, or one is of
-    /// another vocabulary.
+    /// Panics if `factor` is not positive and finite, if the number of sets differs from the number
+    /// of positions, or if a set has a different vocabulary size.
     #[must_use]
     pub fn with_repetition_penalty(mut self, factor: f32, seen: Vec<TokenSet>) -> Self {
         assert!(factor > 0.0 && factor.is_finite(), "a repetition penalty of {factor}");
@@ -107,12 +110,12 @@ impl Targets {
         assert!(fits, "sets of {what} ids are of the vocabulary of {} tokens", self.vocabulary);
     }
 
-    /// The tokens, `[n]`.
+    /// Returns the token ids, `[n]`.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// Tokens that there are logits for.
+    /// Returns the vocabulary size.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }
@@ -121,7 +124,7 @@ impl Targets {
         self.temperature
     }
 
-    /// Ascending.
+    /// Returns the forbidden ids in ascending order.
     pub(crate) fn forbidden(&self) -> &[u32] {
         &self.forbidden
     }

@@ -1,4 +1,4 @@
-//! What the sampling distribution says of a tile: some positions by a range of ids.
+//! Masks for a tile, i.e. for a range of positions and a range of ids.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -7,24 +7,25 @@ use grpo_data::{TokenSet, TokenSetIter};
 
 use crate::Targets;
 
-/// The scaled logit of an id that could not be drawn.
+/// Scaled logit of an id that could not have been sampled.
 pub(crate) const EXCLUDED: f64 = -1e30;
 
-/// Walks over the vocabulary for some positions, tile by tile in ascending order.
+/// Iterates over the vocabulary for a range of positions. Tiles are in ascending order.
 pub(crate) struct Tiles<'a> {
     pub(crate) rows: Vec<RowSets<'a>>,
     forbidden: &'a [u32],
 }
 
-/// Flags of a tile, `[positions, ids]` by rows; `None` where none is set anywhere.
+/// Flags for a tile, `[positions, ids]` in row-major order. A flag vector is `None` if the flag is
+/// not set for any position.
 pub(crate) struct Tile {
-    /// True for ids that a repetition penalty is on.
+    /// True for ids with a repetition penalty.
     pub(crate) seen: Option<Vec<bool>>,
-    /// True for ids that could not be drawn.
+    /// True for ids that could not have been sampled.
     pub(crate) excluded: Option<Vec<bool>>,
 }
 
-/// The sets of one position, with a place in each.
+/// Iterators over the id sets of one position.
 pub(crate) struct RowSets<'a> {
     kept: Option<Peekable<TokenSetIter<'a>>>,
     seen: Option<Peekable<TokenSetIter<'a>>>,
@@ -41,14 +42,14 @@ impl<'a> Tiles<'a> {
         Self { rows: positions.map(row).collect(), forbidden: targets.forbidden() }
     }
 
-    /// The forbidden ids of a range, counted from its start.
+    /// Returns the forbidden ids in a range, relative to its start.
     pub(crate) fn forbidden(&self, ids: &Range<usize>) -> Vec<usize> {
         let from = self.forbidden.partition_point(|&id| (id as usize) < ids.start);
         let to = self.forbidden.partition_point(|&id| (id as usize) < ids.end);
         self.forbidden[from..to].iter().map(|&id| id as usize - ids.start).collect()
     }
 
-    /// The flags of the next tile; ranges follow each other.
+    /// Returns the flags for the next tile. Ranges must be contiguous.
     pub(crate) fn next_tile(&mut self, ids: Range<usize>) -> Tile {
         let width = ids.len();
         let forbidden = self.forbidden(&ids);
@@ -80,12 +81,12 @@ impl RowSets<'_> {
         self.kept.is_some()
     }
 
-    /// The kept ids of the next range, counted from its start.
+    /// Returns the kept ids in the next range, relative to its start.
     pub(crate) fn kept_in(&mut self, ids: &Range<usize>) -> impl Iterator<Item = usize> {
         next_in(&mut self.kept, ids.clone())
     }
 
-    /// The penalised ids of the next range, counted from its start.
+    /// Returns the penalised ids in the next range, relative to its start.
     pub(crate) fn seen_in(&mut self, ids: &Range<usize>) -> impl Iterator<Item = usize> {
         next_in(&mut self.seen, ids.clone())
     }

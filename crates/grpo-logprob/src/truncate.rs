@@ -1,32 +1,32 @@
-//! Truncation of a distribution: top-k, top-p and min-p, in this order.
+//! Truncates a distribution by top-k, top-p and min-p, in this order.
 
 use std::cmp::Ordering;
 
 use crate::SamplingDistribution;
 
-/// An id that may be drawn.
+/// An id that can be sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) id: u32,
-    /// The finite scaled logit.
+    /// Scaled logit. Always finite.
     pub(crate) scaled: f64,
 }
 
 impl Candidate {
-    /// Returns the probability relative to the largest.
+    /// Returns the probability relative to the most probable id.
     pub(crate) fn weight(&self, largest: f64) -> f64 {
         (self.scaled - largest).exp()
     }
 
     fn most_probable_first(&self, other: &Self) -> Ordering {
-        // `total_cmp` would order 0 above −0.
+        // `total_cmp` treats 0 as greater than −0.
         let by_scaled = other.scaled.partial_cmp(&self.scaled).expect("scaled logits are finite");
         by_scaled.then(self.id.cmp(&other.id))
     }
 }
 
-/// Removes the ids that `distribution` truncates; the others keep their order. `largest` is the
-/// largest scaled logit.
+/// Removes the ids that `distribution` excludes by truncation. The order of the remaining ids is
+/// unchanged. `largest` is the largest scaled logit.
 pub(crate) fn truncate(
     candidates: &mut Vec<Candidate>,
     largest: f64,
@@ -38,7 +38,7 @@ pub(crate) fn truncate(
         keep_down_to(&last, candidates);
     }
     if let Some(p) = distribution.top_p() {
-        // The softmax is taken over the ids that top-k kept, relative to `largest`.
+        // The softmax is computed over the ids kept by top-k, relative to `largest`.
         let total: f64 = candidates.iter().map(|candidate| candidate.weight(largest)).sum();
         let last = last_of_nucleus(candidates.clone(), f64::from(p) * total, largest);
         keep_down_to(&last, candidates);
@@ -48,11 +48,11 @@ pub(crate) fn truncate(
     }
 }
 
-/// Returns the candidate at which the cumulated weights, from the most probable down, reach
-/// `wanted`.
+/// Adds up weights, starting with the most probable candidate, and returns the candidate at which
+/// the sum reaches `wanted`.
 ///
-/// A nucleus is usually small compared with the vocabulary, so ever larger pieces are selected and
-/// sorted. The order of summation does not depend on the pieces.
+/// A nucleus is usually much smaller than the vocabulary, so candidates are selected and sorted in
+/// chunks of increasing size. The order of summation does not depend on the chunks.
 fn last_of_nucleus(mut candidates: Vec<Candidate>, wanted: f64, largest: f64) -> Candidate {
     let mut rest = candidates.as_mut_slice();
     let mut sum = 0.0;
@@ -74,7 +74,8 @@ fn last_of_nucleus(mut candidates: Vec<Candidate>, wanted: f64, largest: f64) ->
         rest = tail;
         piece *= 4;
     }
-    // In another order of summation, rounding may leave the total below p times itself.
+    // The total was summed in a different order, so due to rounding the sum may never reach
+    // `wanted`.
     last.expect("a distribution has a candidate")
 }
 

@@ -4,16 +4,15 @@
 //! in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::f16;
-use grpo_data::{json_reason, parse_json, regular_file};
+use grpo_data::{JsonEntries, json_reason, parse_json, regular_file};
 use safetensors::tensor::{Dtype, Metadata};
-use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::ModelError;
 
@@ -142,37 +141,6 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Finds duplicate names in a header, of which `Metadata` would keep the last.
-struct TensorNames {
-    duplicate: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for TensorNames {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(TensorNamesVisitor)
-    }
-}
-
-struct TensorNamesVisitor;
-
-impl<'de> Visitor<'de> for TensorNamesVisitor {
-    type Value = TensorNames;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<TensorNames, A::Error> {
-        let (mut names, mut duplicate) = (BTreeSet::new(), None);
-        while let Some((name, IgnoredAny)) = entries.next_entry::<String, IgnoredAny>()? {
-            if !names.insert(name.clone()) {
-                duplicate.get_or_insert(name);
-            }
-        }
-        Ok(TensorNames { duplicate })
-    }
-}
-
 impl Opened {
     fn open(path: &Path) -> Result<Self, ModelError> {
         let broken = |message: String| {
@@ -194,10 +162,10 @@ impl Opened {
         }
         let mut header = vec![0; size as usize];
         file.read_exact(&mut header).map_err(read)?;
-        let TensorNames { duplicate } =
+        let JsonEntries::<IgnoredAny> { duplicate, .. } =
             serde_json::from_slice(&header).map_err(|error| broken(json_reason(&error)))?;
         if let Some(name) = duplicate {
-            return Err(broken(format!("its header has the tensor '{name}' twice")));
+            return Err(broken(format!("its header lists the tensor '{name}' twice")));
         }
         let header: Metadata =
             serde_json::from_slice(&header).map_err(|error| broken(json_reason(&error)))?;

@@ -23,11 +23,13 @@ const UNFINISHED: &str = ".split-unfinished";
 /// Refuses the file of a phase that may be of another split than the file of the other phase: tweets could then be in
 /// both. Files with other names pass.
 pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
-    let name = file.file_name().unwrap_or_default();
+    // A link to the file must not hide its folder.
+    let place = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let name = place.file_name().unwrap_or_default();
     if name != PHASE1 && name != PHASE2 {
         return Ok(());
     }
-    let folder = file.parent().unwrap_or(Path::new(""));
+    let folder = place.parent().unwrap_or(Path::new(""));
     if folder.join(UNFINISHED).exists() {
         return Err(DataError::Invalid(format!(
             "`{}` may not belong to the same split as the other phase: `grpo split-data` has not finished in its folder; wait for it, or run it again with --force",
@@ -126,6 +128,14 @@ mod tests {
         fs::write(at(PHASE2), "old").unwrap();
         let error = check_phase(&at(PHASE1)).unwrap_err().to_string();
         assert!(error.contains("`grpo split-data` has not finished in its folder"), "{error}");
+        #[cfg(unix)]
+        {
+            let elsewhere = tempfile::tempdir().unwrap();
+            let link = elsewhere.path().join("mine.jsonl");
+            std::os::unix::fs::symlink(at(PHASE1), &link).unwrap();
+            let error = check_phase(&link).unwrap_err().to_string();
+            assert!(error.contains("`grpo split-data` has not finished"), "{error}");
+        }
         name_all(folder.path(), complete(folder.path(), &contents).unwrap()).unwrap();
         assert_eq!(fs::read_to_string(at(STATISTICS)).unwrap(), "new");
         check_phase(&at(PHASE1)).unwrap();

@@ -62,7 +62,20 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
             run.events.iter().filter(|event| !plain(event)).map(row).collect()
         }),
     };
-    template.render(Serde(page)).expect("the template finds all that it names")
+    let page = template.render(Serde(page)).expect("the template finds all that it names");
+    page.chars().map(printable).collect()
+}
+
+/// Returns the picture of a control character of a prompt or completion (`␛`), and any other
+/// character unchanged.
+fn printable(c: char) -> char {
+    match c {
+        '\n' | '\t' => c,
+        '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or(char::REPLACEMENT_CHARACTER),
+        '\x7f' => '\u{2421}',
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    }
 }
 
 const TEMPLATE: &str = include_str!("report.html.j2");

@@ -308,6 +308,15 @@ fn all_text_of_a_run_is_escaped() {
 }
 
 #[test]
+fn control_characters_are_pictures() {
+    let mut run = run("molecules", 3);
+    run.name = "a\u{1b}]0;title\u{7}\u{9b}b".to_owned();
+    let page = render(&[run]);
+    assert!(page.contains("a␛]0;title␇\u{fffd}b"));
+    assert!(!page.contains(|c: char| c.is_control() && c != '\n' && c != '\t'));
+}
+
+#[test]
 fn events_are_a_table_and_marks() {
     let mut run = run("molecules", 30);
     let marks = |page: &str| page.matches("stroke=\"#030303\"").count();

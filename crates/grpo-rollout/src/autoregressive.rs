@@ -1,4 +1,4 @@
-//! The autoregressive engine, which extends a prompt token by token.
+//! Autoregressive engine, which extends prompts one token at a time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,30 +9,29 @@ use grpo_model::LanguageModel;
 
 use crate::{Decode, RolloutError, StopRule, StopStrings};
 
-/// Settings of the engine.
+/// Settings for the autoregressive engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RolloutSettings {
-    /// Completions per prompt (k).
+    /// Number of completions per prompt (k).
     pub group_size: usize,
-    /// Largest length of a completion in tokens, including the end mark.
+    /// Maximum completion length in tokens, including the end token.
     pub max_new_tokens: usize,
     /// Ids that end a completion.
     pub end_ids: Vec<u32>,
-    /// The sampling distribution.
+    /// Sampling distribution.
     pub distribution: SamplingDistribution,
-    /// Completions sampled at the same time.
+    /// Number of completions sampled at the same time.
     pub batch_size: usize,
 }
 
 impl RolloutSettings {
-    /// Checks that a prompt of `prompt` tokens and a completion fit into a context of `context`
-    /// tokens.
+    /// Checks that `prompt` prompt tokens and a completion fit into a context of `context` tokens.
     pub(crate) fn fits(&self, prompt: usize, context: usize) -> Result<(), RolloutError> {
         let max_new_tokens = self.max_new_tokens;
         if prompt == 0 {
             return Err(RolloutError::EmptyPrompt);
         }
-        // The last token is drawn but never read.
+        // The last token is sampled but never passed to the model.
         if prompt.saturating_add(max_new_tokens - 1) > context {
             let at_most = match prompt > context {
                 true => format!("a prompt may have at most {context}"),
@@ -46,14 +45,15 @@ impl RolloutSettings {
     }
 }
 
-/// The actions of a causal policy: next tokens, until one of the end ids.
+/// Action space of a causal language model: each action is the next token. A completion ends with
+/// one of the end ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextTokens {
     /// Ids that end a completion.
     pub end_ids: Vec<u32>,
 }
 
-/// Settings that were checked against a model.
+/// Autoregressive engine with validated settings.
 #[derive(Clone)]
 pub struct Autoregressive {
     settings: RolloutSettings,
@@ -62,12 +62,12 @@ pub struct Autoregressive {
 }
 
 impl Autoregressive {
-    /// Checks the settings against the model and the longest prompt.
+    /// Creates an engine. The settings are validated against the model and the longest prompt.
     ///
     /// # Errors
-    /// Returns an error if there is nothing to sample, if an end id is outside of the vocabulary,
-    /// if the distribution has another vocabulary, or if prompt and completion do not fit into the
-    /// context.
+    /// Returns an error if there is nothing to sample, if an end id is outside the vocabulary, if
+    /// the distribution has a different vocabulary size, or if a prompt and its completion exceed
+    /// the context length.
     pub fn new<M: LanguageModel>(
         settings: RolloutSettings,
         model: &M,
@@ -95,16 +95,16 @@ impl Autoregressive {
         Ok(Self { settings, stop: None, interrupt: Arc::default() })
     }
 
-    /// Adds a rule that ends completions, in addition to end ids and length limit.
+    /// Adds a rule that ends completions, in addition to end ids and the length limit.
     #[must_use]
     pub fn stopping(self, rule: impl StopRule + 'static) -> Self {
         Self { stop: Some(Arc::new(rule)), ..self }
     }
 
-    /// Ends completions whose text contains one of `strings`; does nothing without strings.
+    /// Ends completions whose text contains one of `strings`. Has no effect if `strings` is empty.
     ///
     /// # Errors
-    /// [`RolloutError::EmptyStop`].
+    /// Returns [`RolloutError::EmptyStop`] if a string is empty.
     pub fn stopping_at(self, strings: &[String], decode: &Decode) -> Result<Self, RolloutError> {
         let rule = StopStrings::new(strings, Arc::clone(decode))?;
         Ok(match rule {
@@ -136,10 +136,10 @@ impl fmt::Debug for Autoregressive {
     }
 }
 
-/// Returns an error if the interrupt flag is set.
+/// Checks the interrupt flag.
 ///
 /// # Errors
-/// [`RolloutError::Interrupted`].
+/// Returns [`RolloutError::Interrupted`] if the flag is set.
 pub fn refuse_interrupt(flag: &AtomicBool) -> Result<(), RolloutError> {
     if flag.load(Ordering::Relaxed) { Err(RolloutError::Interrupted) } else { Ok(()) }
 }

@@ -1,9 +1,9 @@
-//! The sampling loop: continuous batching over a paged KV cache.
+//! Sampling loop with continuous batching and a paged KV cache.
 //!
-//! A forward pass reads the newest token of each running completion and the next prompts. A prompt
-//! is prefilled once and its cache is shared by its group. When a completion ends, the next one
-//! starts immediately. Batching does not affect the samples, because no row of a pass depends on
-//! other rows.
+//! Each forward pass processes the latest token of all running completions as well as new prompts.
+//! A prompt is prefilled once, and its cache is shared by all completions in the group. When a
+//! completion ends, the next one starts immediately. Batching does not affect the samples, because
+//! each row in a pass is computed independently of the others.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,34 +19,33 @@ use rayon::prelude::*;
 use crate::row::Row;
 use crate::{Autoregressive, RolloutError, StepKey};
 
-/// Largest number of prompt tokens in a pass, unless a single prompt is longer; limits the memory
-/// of a pass.
+/// Maximum number of prompt tokens per pass, which limits peak memory. A single prompt may be
+/// longer.
 const PROMPT_TOKENS: usize = 4096;
 
-/// The completions to sample.
+/// Completions that have to be sampled.
 pub(crate) struct Task<'a, M> {
     rollout: &'a Autoregressive,
     policy: &'a Frozen<M>,
     prompts: &'a [Prompt],
     key: StepKey,
-    /// Groups whose prompt was not prefilled yet.
+    /// Groups whose prompts have not been prefilled yet.
     waiting: Mutex<VecDeque<Group>>,
 }
 
-/// Samples for a [`Task`] until it is done. Several engines can share a task; each has its own
-/// cache.
+/// Processes a [`Task`]. A task can be shared by multiple engines, each of which has its own cache.
 struct Engine<'a, M> {
     task: &'a Task<'a, M>,
-    /// Number of completions sampled at the same time.
+    /// Maximum number of completions that are sampled at the same time.
     capacity: usize,
     cache: KvCache,
-    /// Groups whose prompt was prefilled, with completions to start.
+    /// Groups whose prompts have been prefilled and that still have completions to start.
     ready: VecDeque<Ready>,
     running: Vec<Running>,
     finished: Vec<(Place, Completion)>,
 }
 
-/// Prompt and sample indices.
+/// Prompt index and sample index.
 type Place = (usize, u32);
 
 struct Group {
@@ -57,9 +56,9 @@ struct Group {
 struct Ready {
     group: Group,
     slot: CacheSlot,
-    /// Logits after the last token of each prompt of the pass, `[prompts · vocabulary]`.
+    /// Logits after the last token of each prompt in the pass, `[prompts · vocabulary]`.
     logits: Arc<[f32]>,
-    /// Range of this prompt's logits.
+    /// Range of `logits` that belongs to this prompt.
     range: Range<usize>,
 }
 
@@ -70,7 +69,7 @@ struct Running {
 }
 
 impl<'a, M: LanguageModel> Task<'a, M> {
-    /// `queue` contains the samples of each prompt in order.
+    /// Creates a task. `queue` contains all prompt and sample indices, grouped by prompt.
     pub(crate) fn new(
         rollout: &'a Autoregressive,
         policy: &'a Frozen<M>,
@@ -88,8 +87,8 @@ impl<'a, M: LanguageModel> Task<'a, M> {
         Self { rollout, policy, prompts, key, waiting: Mutex::new(waiting) }
     }
 
-    /// Samples all completions, ordered by prompt and sample, with one engine per entry of
-    /// `capacities`.
+    /// Samples all completions and returns them ordered by prompt and sample. One engine is created
+    /// for each entry in `capacities`.
     pub(crate) fn run(&self, capacities: &[usize]) -> Result<Vec<Completion>, RolloutError> {
         let mut sampled = match *capacities {
             [capacity] => awake(|| Engine::new(self, capacity).run())?,
@@ -129,8 +128,8 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         }
     }
 
-    /// Starts completions of prefilled prompts until the capacity is used, and draws their first
-    /// tokens.
+    /// Starts completions for prefilled prompts until the capacity is reached, and samples their
+    /// first tokens.
     fn begin_completions(&mut self) -> Result<(), RolloutError> {
         let mut begun: Vec<(Running, usize)> = Vec::new();
         let mut exhausted = 0;
@@ -160,11 +159,11 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         Ok(())
     }
 
-    /// Returns the groups whose prompts are prefilled next.
+    /// Returns the groups whose prompts should be prefilled next.
     fn next_prompts(&self) -> Vec<Group> {
         let mut next: Vec<Group> = Vec::new();
-        // Completions of one token end immediately, so completions that are still to start must be
-        // subtracted.
+        // Reserve capacity for completions that have not started yet. There may be some even if
+        // capacity is free, because completions with a single token end immediately.
         let to_begin: usize = self.ready.iter().map(|ready| ready.group.samples.len()).sum();
         let mut capacity = (self.capacity - self.running.len()).saturating_sub(to_begin);
         let mut tokens = 0;
@@ -181,7 +180,8 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         next
     }
 
-    /// Runs one pass: a token of each running completion, and the prompts of `groups`.
+    /// Runs a forward pass on the latest token of each running completion and the prompts in
+    /// `groups`.
     fn pass(&mut self, groups: Vec<Group>) -> Result<(), RolloutError> {
         let mut tokens = TokenBatch::new();
         let mut slots: Vec<CacheSlot> = Vec::new();
@@ -204,7 +204,7 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
                 self.running.iter().map(|running| running.row.uniform()).collect();
             let distribution = &self.task.rollout.settings().distribution;
             let draws = draw_rows(of_running, &seen, distribution, &uniforms)?;
-            // Stop rules may decode text, which takes longer than the draw.
+            // Stop rules may have to decode text, which takes longer than sampling.
             let rollout = self.task.rollout;
             let rows = self.running.par_iter_mut().zip(draws);
             rows.for_each(|(running, draw)| running.row.push(draw, rollout));
@@ -224,7 +224,7 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         Ok(())
     }
 
-    /// Returns the logits after the last token of each sequence, `[sequences, vocabulary]`.
+    /// Returns the logits after the last token in each sequence, `[sequences, vocabulary]`.
     fn last_logits(&mut self, tokens: &TokenBatch, slots: &[CacheSlot]) -> Tensor<2> {
         let hidden = self.task.policy.extend(tokens, None, &mut self.cache, slots); // [n, d]
         let last = if tokens.tokens() == tokens.sequences() {

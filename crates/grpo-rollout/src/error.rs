@@ -1,22 +1,22 @@
-//! Errors of sampling.
+//! Sampling errors.
 
 use grpo_logprob::DistributionError;
 use grpo_logprob::NotFinite;
 
-/// Errors of sampling.
+/// Errors that can occur during sampling.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RolloutError {
     /// Sampling was interrupted.
     #[error("sampling was interrupted")]
     Interrupted,
-    /// A count is 0.
+    /// A setting is 0 but must be at least 1.
     #[error("{name} = 0 would sample nothing; use 1 or more")]
     Zero {
-        /// The setting.
+        /// Name of the setting.
         name: &'static str,
     },
-    /// The prompt is empty.
+    /// A prompt contains no tokens.
     #[error("a prompt has no tokens; it needs at least the beginning mark")]
     EmptyPrompt,
     /// A stop string is empty.
@@ -25,31 +25,31 @@ pub enum RolloutError {
     /// The policy has diverged.
     #[error(transparent)]
     Diverged(#[from] NotFinite),
-    /// A prompt id is outside of the vocabulary.
+    /// A prompt contains an id outside the vocabulary.
     #[error("a prompt has the id {id}, and the vocabulary has {vocabulary} tokens")]
     PromptId {
-        /// The id.
+        /// Token id.
         id: u32,
-        /// Size of the vocabulary.
+        /// Vocabulary size.
         vocabulary: usize,
     },
-    /// The distribution was checked against another vocabulary.
+    /// The distribution was created for a different vocabulary size.
     #[error(
         "the sampling distribution is over {found} tokens and the model's vocabulary has {vocabulary}"
     )]
     Vocabulary {
-        /// Size of the distribution's vocabulary.
+        /// Vocabulary size of the distribution.
         found: usize,
-        /// Size of the model's vocabulary.
+        /// Vocabulary size of the model.
         vocabulary: usize,
     },
-    /// An end id or a length does not fit the model.
+    /// An end id or a length is incompatible with the model.
     #[error("{0}")]
     Unfit(String),
-    /// A setting of the distribution is out of range or does not fit the vocabulary.
+    /// A setting of the distribution is out of range or incompatible with the vocabulary.
     #[error(transparent)]
     Sampling(#[from] DistributionError),
-    /// An error of another engine.
+    /// An error returned by a different engine.
     #[error(transparent)]
     Engine(Box<dyn std::error::Error + Send + Sync>),
 }

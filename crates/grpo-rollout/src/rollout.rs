@@ -1,4 +1,4 @@
-//! The interface of engines: prompts in, groups of completions out.
+//! Interface between the trainer and sampling engines.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,29 +10,30 @@ use grpo_model::Frozen;
 
 use crate::{Decode, RolloutError};
 
-/// Coordinates of a step's random numbers.
+/// Identifies the random numbers used in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepKey {
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Training or evaluation, which use different random numbers.
+    /// Purpose of sampling. Training and evaluation use different random numbers.
     pub purpose: Purpose,
-    /// The step, from 0.
+    /// Step number, counted from 0.
     pub step: u32,
-    /// Optimizer steps of the policy so far.
+    /// Number of optimizer steps applied to the policy so far.
     pub policy_version: u64,
 }
 
-/// An engine that samples completions from a frozen policy.
+/// Samples completions from a frozen policy.
 ///
-/// Each token is a function of (seed, purpose, step, prompt, sample, position) and the policy, bit
-/// for bit. Other completions, their number and the number of threads affect only speed.
+/// Each token is determined by the policy and by (seed, purpose, step, prompt, sample, position),
+/// bit for bit. Other completions in the batch and the number of threads only affect speed.
 pub trait Rollout<M>: fmt::Debug + Send + Sync {
-    /// Samples a group for each prompt.
+    /// Samples a group of completions for each prompt.
     ///
     /// # Errors
-    /// [`RolloutError::Diverged`], [`RolloutError::Interrupted`]; also if a prompt is not valid for
-    /// the policy or longer than the engine's limit.
+    /// Returns [`RolloutError::Diverged`] if the logits are not finite and
+    /// [`RolloutError::Interrupted`] if sampling is interrupted. Also returns an error if a prompt
+    /// is invalid for the policy or longer than the engine supports.
     fn sample(
         &self,
         policy: &Frozen<M>,
@@ -40,13 +41,14 @@ pub trait Rollout<M>: fmt::Debug + Send + Sync {
         key: StepKey,
     ) -> Result<Vec<Group>, RolloutError>;
 
-    /// Samples one completion again, alone, bit-identical to [`Self::sample`].
+    /// Samples a single completion again. The result is bit-identical to the one from
+    /// [`Self::sample`].
     ///
     /// # Errors
-    /// As [`Self::sample`].
+    /// Returns an error under the same conditions as [`Self::sample`].
     ///
     /// # Panics
-    /// As [`Self::sample`].
+    /// Panics under the same conditions as [`Self::sample`].
     fn again(
         &self,
         policy: &Frozen<M>,
@@ -55,17 +57,17 @@ pub trait Rollout<M>: fmt::Debug + Send + Sync {
         key: StepKey,
     ) -> Result<Completion, RolloutError>;
 
-    /// Returns the same engine, which ends with [`RolloutError::Interrupted`] soon after `flag`
-    /// becomes true.
+    /// Returns a copy of the engine that stops with [`RolloutError::Interrupted`] shortly after
+    /// `flag` is set.
     fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Rollout<M>>;
 }
 
-/// The actions of a policy, which determine the engine.
+/// Action space of a policy, which determines the sampling engine.
 pub trait Actions<M>: Send + Sync {
-    /// Creates the engine for a model of this kind.
+    /// Creates an engine for the given model.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range or does not fit the model.
+    /// Returns an error if a setting is out of range or incompatible with the model.
     fn rollout(
         &self,
         policy: &M,
@@ -73,30 +75,30 @@ pub trait Actions<M>: Send + Sync {
     ) -> Result<Arc<dyn Rollout<M>>, RolloutError>;
 }
 
-/// Settings of a new engine.
+/// Settings for creating an engine.
 #[derive(Clone, Copy)]
 pub struct RolloutRequest<'a> {
-    /// Completions per prompt (k).
+    /// Number of completions per prompt (k).
     pub group_size: usize,
-    /// Length of the longest prompt in tokens.
+    /// Maximum prompt length in tokens.
     pub longest_prompt: usize,
-    /// The sampling distribution; the engine adds ids that it never draws.
+    /// Sampling settings. Engines may exclude additional ids.
     pub sampling: &'a SamplingSettings,
-    /// Largest length of a completion in tokens.
+    /// Maximum completion length in tokens.
     pub max_new_tokens: usize,
-    /// Completions sampled at the same time.
+    /// Number of completions sampled at the same time.
     pub batch_size: usize,
     /// Strings that end a completion.
     pub stop: &'a [String],
-    /// Decodes the ids in which `stop` is searched.
+    /// Decodes ids to the text in which `stop` is searched.
     pub decode: &'a Decode,
 }
 
 impl RolloutRequest<'_> {
-    /// Returns the distribution over a vocabulary, without the `forbidden` ids.
+    /// Returns the distribution over `vocabulary` tokens, excluding the `forbidden` ids.
     ///
     /// # Errors
-    /// As [`SamplingSettings::checked`].
+    /// Returns an error if [`SamplingSettings::checked`] fails.
     pub fn distribution(
         &self,
         vocabulary: usize,

@@ -1,4 +1,4 @@
-//! A completion during sampling.
+//! State of a completion during sampling.
 
 use grpo_data::TokenSet;
 use grpo_data::{Completion, CompletionParts, Finish, Prompt, Purpose, SampleKey, SampledUnder};
@@ -6,15 +6,15 @@ use grpo_logprob::Draw;
 
 use crate::{Autoregressive, StepKey};
 
-/// A completion during sampling.
+/// State of a completion during sampling.
 pub(crate) struct Row {
-    /// Ids of the prompt, followed by the sampled ids.
+    /// Prompt ids followed by sampled ids.
     pub(crate) ids: Vec<u32>,
     prompt_length: usize,
     key: SampleKey,
     purpose: Purpose,
     logprobs: Vec<f32>,
-    /// Kept ids of each sampled token, if the distribution is truncated.
+    /// Ids kept for each sampled token, if the distribution is truncated.
     kept: Vec<TokenSet>,
     finish: Option<Finish>,
 }
@@ -32,12 +32,12 @@ impl Row {
         }
     }
 
-    /// Returns the random number of the next token.
+    /// Returns the random number for the next token.
     pub(crate) fn uniform(&self) -> f64 {
         self.key.uniform(self.purpose, self.ids.len() as u32)
     }
 
-    /// Appends a token and checks whether it ends the completion.
+    /// Appends a token and checks whether the completion ends there.
     pub(crate) fn push(&mut self, draw: Draw, rollout: &Autoregressive) {
         self.ids.push(draw.id);
         self.logprobs.push(draw.logprob);
@@ -60,7 +60,7 @@ impl Row {
         self.finish.is_some()
     }
 
-    /// The newest token.
+    /// Returns the latest token.
     pub(crate) fn last_id(&self) -> u32 {
         self.ids[self.ids.len() - 1]
     }

@@ -1,4 +1,4 @@
-//! Sampling of groups by several engines.
+//! Samples groups with multiple engines.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,13 +21,13 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
     ) -> Result<Vec<Group>, RolloutError> {
         self.check(policy, prompts)?;
         let k = self.settings().group_size as u32;
-        // Longest first, so that short ones fill the end.
+        // Start with the longest prompts, so that the engines finish at about the same time.
         let mut order: Vec<usize> = (0..prompts.len()).collect();
         order.sort_by_key(|&prompt| std::cmp::Reverse(prompts[prompt].ids.len())); // stable
         let queue = order.into_iter().flat_map(|prompt| (0..k).map(move |sample| (prompt, sample)));
         let task = Task::new(self, policy, prompts, key, queue);
-        // Runs inside of the thread pool; from outside, each short operation would wait for a
-        // thread to wake.
+        // Run inside the thread pool. Otherwise, each short operation would have to wait for a
+        // thread to wake up.
         let mut completions =
             rayon::scope(|_| task.run(&self.capacities(policy, prompts.len())))?.into_iter();
         let group =
@@ -88,9 +88,9 @@ impl Autoregressive {
         }
     }
 
-    /// Returns the number of concurrent completions of each engine. The weights of a small model
-    /// stay in the CPU caches, so each thread samples its own rows without synchronising between
-    /// layers. The weights of a larger model are read once for all rows.
+    /// Returns the number of concurrent completions for each engine. The weights of a small model
+    /// fit into the CPU caches, so each thread can sample its own rows without synchronisation
+    /// between layers. For a larger model, a single engine reads the weights once for all rows.
     fn capacities<M: LanguageModel>(&self, policy: &Frozen<M>, groups: usize) -> Vec<usize> {
         const CACHED_WEIGHTS: usize = 8 << 20;
         let RolloutSettings { group_size, batch_size, .. } = *self.settings();
@@ -101,10 +101,10 @@ impl Autoregressive {
     }
 }
 
-/// Splits the concurrent completions evenly among at most `most` engines. An engine samples whole
-/// groups, so if all groups fit they are split by group.
+/// Divides concurrent completions evenly between at most `most` engines. If all completions fit
+/// into the batch, they are divided by group, because each engine samples entire groups.
 fn capacities(groups: usize, group_size: usize, batch_size: usize, most: usize) -> Vec<usize> {
-    /// Rows per pass that make another engine worthwhile.
+    /// Number of rows per pass required to justify another engine.
     const ROWS: usize = 8;
     let completions = groups.saturating_mul(group_size);
     let together = batch_size.min(completions);
@@ -120,19 +120,19 @@ mod tests {
 
     #[test]
     fn engines_share_what_is_sampled_at_the_same_time() {
-        // More than a batch.
+        // More completions than the batch size.
         assert_eq!(capacities(40, 8, 64, 1), [64]);
         assert_eq!(capacities(40, 8, 64, 3), [22, 21, 21]);
         assert_eq!(capacities(40, 8, 17, 3), [9, 8]);
         assert_eq!(capacities(40, 8, 15, 3), [15]);
         assert_eq!(capacities(40, 8, 1, 4), [1]);
-        // Everything fits: split by group, at most one engine per group.
+        // All completions fit: divide by group, with at most one engine per group.
         assert_eq!(capacities(4, 8, 256, 4), [8; 4]);
         assert_eq!(capacities(5, 8, 256, 4), [16, 8, 8, 8]);
         assert_eq!(capacities(2, 64, 256, 4), [64; 2]);
         assert_eq!(capacities(4, 4, 256, 4), [8; 2]);
         assert_eq!(capacities(1, 3, 256, 4), [3]);
-        // Fewer groups than engines, and a batch smaller than the groups.
+        // Fewer groups than engines, and a batch that cannot hold all completions.
         assert_eq!(capacities(2, 64, 100, 4), [50; 2]);
         assert_eq!(capacities(0, 8, 256, 4), [0]);
     }

@@ -1,4 +1,4 @@
-//! Stop rules, in addition to end ids.
+//! Rules that end a completion, in addition to end ids.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,45 +7,45 @@ use grpo_data::SampleKey;
 
 use crate::RolloutError;
 
-/// Turns ids into text.
+/// Converts ids to text.
 pub type Decode = Arc<dyn Fn(&[u32]) -> String + Send + Sync>;
 
-/// Decides after each token whether the completion ends.
+/// Decides after each token whether to end the completion.
 pub trait StopRule: Send + Sync {
-    /// Returns whether `completion`, the ids after the prompt, ends here.
+    /// Returns whether the completion should end. `completion` contains the ids after the prompt.
     fn ends(&self, completion: &[u32], key: &SampleKey) -> bool;
 }
 
-/// Ends a completion when its text contains one of some strings. The last token remains part of the
-/// completion.
+/// Ends a completion when its text contains one of several strings. The last token is kept as part
+/// of the completion.
 #[derive(Clone)]
 pub struct StopStrings {
     strings: Arc<[String]>,
     decode: Decode,
-    /// Number of last tokens that can contain a string.
+    /// Number of trailing tokens that are decoded.
     window: usize,
 }
 
-/// Tokens decoded in front of the window. Effects of a decoder at the beginning of a text, such as
-/// a stripped space, then affect these tokens only.
+/// Number of tokens to decode before the window. Some decoders treat the start of a text
+/// differently, e.g. by stripping a space. This margin ensures that only these tokens are affected.
 const MARGIN: usize = 16;
 
 impl StopStrings {
-    /// Creates the rule; `decode` converts ids to text. Returns `None` without strings.
+    /// Creates the rule. Returns `None` if `strings` is empty.
     ///
     /// # Errors
-    /// [`RolloutError::EmptyStop`].
+    /// Returns [`RolloutError::EmptyStop`] if a string is empty.
     pub fn new(strings: &[String], decode: Decode) -> Result<Option<Self>, RolloutError> {
         Self::check(strings)?;
-        // A token has at least one byte.
+        // Every token has at least one byte.
         let window = strings.iter().map(String::len).max().map(|longest| longest + MARGIN);
         Ok(window.map(|window| Self { strings: strings.into(), decode, window }))
     }
 
-    /// Checks the strings.
+    /// Checks that no string is empty.
     ///
     /// # Errors
-    /// [`RolloutError::EmptyStop`].
+    /// Returns [`RolloutError::EmptyStop`] if a string is empty.
     pub fn check(strings: &[String]) -> Result<(), RolloutError> {
         if strings.iter().any(String::is_empty) {
             return Err(RolloutError::EmptyStop);
@@ -73,7 +73,7 @@ mod tests {
 
     const KEY: SampleKey = SampleKey { seed: 0, step: 0, prompt: 0, sample: 0 };
 
-    /// Feeds `tokens` one by one; how many there are when a string ends them.
+    /// Adds `tokens` one at a time and checks after how many of them a string ends the completion.
     #[track_caller]
     fn check(strings: &[&str], tokens: &[&[u8]], expected: Option<usize>) {
         let owned: Vec<Vec<u8>> = tokens.iter().map(|&token| token.to_vec()).collect();
@@ -101,7 +101,7 @@ mod tests {
     fn a_string_lies_across_tokens() {
         check(&["bcd"], &[b"ab", b"c", b"de", b"f"], Some(3));
         check(&["\n\n"], &[b"a\n", b"b\n", b"\nc"], Some(3));
-        // A prefix of a string is no match.
+        // A partial match does not count.
         check(&["bcd"], &[b"ab", b"c", b"e"], None);
     }
 
@@ -109,7 +109,7 @@ mod tests {
     fn a_character_of_many_tokens_counts_when_it_is_whole() {
         let euro = "€".as_bytes();
         check(&["€"], &[b"1", &euro[..1], &euro[1..2], &euro[2..], b"2"], Some(4));
-        // Before the last byte the text ends with a replacement character.
+        // Without its last byte, the character is decoded to a replacement character.
         check(&["1€2"], &[b"1", &euro[..2], &euro[2..], b"2"], Some(4));
     }
 
@@ -119,7 +119,7 @@ mod tests {
         tokens.extend([b"x".as_slice(), b"y", b"z"]);
         check(&["xyz"], &tokens, Some(103));
         check(&["xyz", "a string that is longer than the completion"], &tokens[99..], Some(4));
-        // Each token is a byte, and the string has as many bytes as the window without its margin.
+        // Each token is one byte. The string is as long as the window without the margin.
         let text = "0123456789012345678901234567890123456789";
         let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
         check(&[&text[3..]], &bytes, Some(40));

@@ -131,8 +131,7 @@ impl RunError {
     /// For use with `map_err` when parsing a line of `path` as JSON.
     pub(crate) fn line(path: &Path, line: u64) -> impl FnOnce(serde_json::Error) -> Self {
         move |error| {
-            let reason =
-                grpo_data::json_reason(&error).replace(" at line 1 column ", " at column ");
+            let reason = grpo_data::json_line_reason(&error);
             Self::BadLine { path: path.to_owned(), line, reason }
         }
     }

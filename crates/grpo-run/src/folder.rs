@@ -281,7 +281,11 @@ fn is_taken(path: &Path) -> Result<bool, RunError> {
     match fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_some()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => match path.exists() {
+            true => Ok(true),
+            // One of its parents is a file.
+            false => Err(RunError::write(path)(error)),
+        },
         Err(error) => Err(RunError::read(path)(error)),
     }
 }

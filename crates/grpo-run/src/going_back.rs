@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::folder::COMPLETIONS;
-use crate::{RunError, RunFolder, atomic_write, read_json_lines};
+use crate::{RunError, RunFolder, atomic_write, read_json_lines, write_manifest};
 
 impl RunFolder {
     /// Copies the `metrics.jsonl` and `ledger.jsonl` lines after `step` to `rolled-back/NUMBER/`
-    /// and moves the completions there.
+    /// and moves the completions there. A manifest of these files is written last.
     ///
     /// The original lines are removed later, when the files are opened for the next step. If the
     /// process is killed, this method can safely be called again.
@@ -18,7 +18,7 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if a file cannot be read or written.
     pub fn set_aside(&self, step: u64, number: u32) -> Result<PathBuf, RunError> {
-        let aside = self.path().join("rolled-back").join(number.to_string());
+        let aside = self.rolled_back_path(number);
         let completions = aside.join(COMPLETIONS);
         fs::create_dir_all(&completions).map_err(RunError::write(&aside))?;
         for path in [self.metrics_path(), self.ledger_path()] {
@@ -32,18 +32,24 @@ impl RunFolder {
             let name = path.file_name().expect("a file has a name");
             fs::rename(&path, completions.join(name)).map_err(RunError::write(&path))?;
         }
+        write_manifest(&aside)?;
         Ok(aside)
     }
 }
 
 impl RunFolder {
+    /// Returns the folder with the steps undone by roll-back `number`, starting at 1.
+    pub(crate) fn rolled_back_path(&self, number: u32) -> PathBuf {
+        self.path().join("rolled-back").join(number.to_string())
+    }
+
     /// Returns the `metrics.jsonl` lines undone by roll-back `number`, starting at 1. Returns an
     /// empty list if there was no such roll-back.
     ///
     /// # Errors
     /// Returns an error if the lines cannot be read.
     pub fn undone(&self, number: u32) -> Result<Vec<Map<String, Value>>, RunError> {
-        let path = self.path().join("rolled-back").join(number.to_string()).join("metrics.jsonl");
+        let path = self.rolled_back_path(number).join("metrics.jsonl");
         if path.exists() { read_json_lines(&path) } else { Ok(Vec::new()) }
     }
 }

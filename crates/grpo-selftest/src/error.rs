@@ -1,28 +1,28 @@
-//! Errors of a self-test.
+//! Self-test errors.
 
 use std::path::{Path, PathBuf};
 
 use grpo_model::ModelError;
 
-/// Errors of golden folders and files.
+/// Errors that occur while golden folders and files are read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelftestError {
-    /// The file cannot be read.
+    /// A file could not be read.
     #[error("`{}` cannot be read", path.display())]
     Read {
-        /// The file.
+        /// Path to the file.
         path: PathBuf,
-        /// The reason.
+        /// Underlying I/O error.
         source: std::io::Error,
     },
-    /// An invalid file or folder.
+    /// A file or folder is invalid.
     #[error("{0}")]
     Golden(String),
-    /// An invalid model folder.
+    /// A model folder is invalid.
     #[error(transparent)]
     Folder(#[from] ModelError),
-    /// An invalid sentence-transformers folder.
+    /// A sentence-transformers folder is invalid.
     #[error(transparent)]
     Embedder(#[from] Box<grpo_data::ConfigFault>),
 }
@@ -32,12 +32,12 @@ impl SelftestError {
         |source| Self::Read { path: path.to_owned(), source }
     }
 
-    /// Returns the error of invalid JSON.
+    /// Creates an error for invalid JSON.
     pub(crate) fn json(file: &str, error: &serde_json::Error) -> Self {
         Self::Golden(format!("`{file}` is not JSON: {}", grpo_data::json_reason(error)))
     }
 
-    /// Returns the error of a key with an unexpected value.
+    /// Creates an error for a key with an unexpected value.
     pub(crate) fn key(file: &str, key: &str, problem: &str) -> Self {
         Self::Golden(format!("`{file}`, key `{key}`: {problem}"))
     }

@@ -1,6 +1,6 @@
-//! Generated cases, equal in every run and on every machine.
+//! Generates reproducible test cases, which are the same on every machine.
 
-/// Uniform numbers, each a function of suite, case and counter (Steele et al. 2014, SplitMix64).
+/// Uniform random numbers, determined by suite, case and counter (Steele et al. 2014, SplitMix64).
 pub(crate) struct Draws {
     key: u64,
     count: u64,
@@ -11,7 +11,7 @@ impl Draws {
         Self { key: mixed(mixed(suite) ^ case as u64), count: 0 }
     }
 
-    /// In [0, 1).
+    /// Returns a number in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         self.count += 1;
         let bits = mixed(self.key.wrapping_add(self.count.wrapping_mul(0x9E37_79B9_7F4A_7C15)));

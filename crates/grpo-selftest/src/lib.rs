@@ -1,10 +1,10 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`oracle`]: independent implementations of advantages, loss, gradient and metrics.
+//! - [`oracle`]: independent implementations of the advantages, loss, gradient and metrics.
 //! - [`tensors`]: evaluates a case with the public tensor functions.
-//! - [`scores`]: the same for log-probabilities.
-//! - [`golden`]: reference values of TRL.
-//! - [`run`]: runs every suite and returns a [`Report`].
+//! - [`scores`]: evaluates log-probabilities in the same way.
+//! - [`golden`]: reference values from TRL and other libraries.
+//! - [`run`]: runs all suites and returns a [`Report`].
 
 mod error;
 mod generate;

@@ -1,65 +1,65 @@
-//! Results of a self-test.
+//! Self-test results.
 
 use crate::tensors::Precision;
 
-/// Results of all suites.
+/// Results from all suites.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// In the order of execution.
+    /// Suites in the order in which they were run.
     pub suites: Vec<Suite>,
 }
 
 impl Report {
-    /// Returns whether all suites passed.
+    /// Returns whether all suites have passed.
     pub fn passed(&self) -> bool {
         self.suites.iter().all(|suite| suite.missed_cases == 0)
     }
 }
 
-/// Results of a suite.
+/// Results from one suite.
 #[derive(Clone, Debug)]
 pub struct Suite {
-    /// What is tested.
+    /// Name of the tested computation.
     pub name: &'static str,
-    /// What it is compared with.
+    /// Name of the reference that results are compared with.
     pub against: String,
-    /// Number format of the tested values.
+    /// Precision of the tested values.
     pub precision: Precision,
     /// Number of cases.
     pub cases: usize,
-    /// Cases with a value out of tolerance.
+    /// Number of cases with a value that exceeds its tolerance.
     pub missed_cases: usize,
-    /// Cases that need the allowance for rounded inputs.
+    /// Number of cases that only passed because rounded inputs are taken into account.
     pub rounded_cases: usize,
     /// Largest |got − expected|.
     pub worst_absolute: f64,
-    /// Largest |got − expected| of a list, relative to its largest |expected|, in f64 relative to
-    /// at least 1.
+    /// Largest |got − expected| relative to the largest |expected| in the same list. In f64, it is
+    /// relative to at least 1.
     pub worst_relative: f64,
-    /// The first value out of tolerance of each of the first such cases.
+    /// First mismatch in each failed case. Only some of the failed cases are included.
     pub misses: Vec<Miss>,
-    /// Why the suite was skipped, if it was.
+    /// Reason why the suite was skipped.
     pub left_out: Option<&'static str>,
 }
 
-/// A value out of tolerance.
+/// A value that exceeds its tolerance.
 #[derive(Clone, Debug)]
 pub struct Miss {
-    /// Index of the case in its file, or number of the generated case, from 0.
+    /// Case index in the file, or number of the generated case, counted from 0.
     pub case: usize,
     /// Description of the case.
     pub label: String,
     /// Name of the value.
     pub what: String,
-    /// Expected value; NaN for none.
+    /// Expected value, or NaN if there is none.
     pub expected: f64,
-    /// Actual value; NaN for none.
+    /// Actual value, or NaN if there is none.
     pub got: f64,
-    /// Largest allowed difference.
+    /// Maximum allowed difference.
     pub tolerance: f64,
 }
 
-/// Number of cases whose misses are kept.
+/// Maximum number of mismatches to report per suite.
 const MISSES: usize = 5;
 
 impl Suite {
@@ -94,27 +94,27 @@ impl Suite {
     }
 }
 
-/// The largest allowed difference: `relative · max(floor, largest |expected|) + extra + rounding`,
-/// over the values compared together.
+/// Maximum allowed difference, computed over all values in a comparison:
+/// `relative · max(floor, largest |expected|) + extra + rounding`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tolerance {
     relative: f64,
     floor: f64,
     extra: f64,
-    /// Effect of rounding the inputs.
+    /// Allowance for rounded inputs.
     rounding: f64,
 }
 
 impl Tolerance {
-    /// Requires equal numbers.
+    /// Values must be equal.
     pub(crate) const EXACT: Self = Self { relative: 0.0, floor: 0.0, extra: 0.0, rounding: 0.0 };
 
-    /// Relative to the largest value.
+    /// Tolerance relative to the largest value.
     pub(crate) fn of_largest(relative: f64) -> Self {
         Self { relative, ..Self::EXACT }
     }
 
-    /// Relative to the largest value, at least 1.
+    /// Tolerance relative to the largest value or 1, whichever is larger.
     pub(crate) fn of_largest_or_1(relative: f64) -> Self {
         Self { relative, floor: 1.0, ..Self::EXACT }
     }
@@ -123,14 +123,14 @@ impl Tolerance {
         Self { extra: self.extra + extra, ..self }
     }
 
-    /// Returns the tolerance, increased by `rounding` if a difference exceeds it.
+    /// Adds `rounding` to the tolerance if a difference exceeds it.
     pub(crate) fn or(self, got: &[f64], expected: &[f64], rounding: impl Fn() -> f64) -> Self {
         let bound = self.bound(expected);
         let mut pairs = got.iter().zip(expected);
         if pairs.all(|(got, expected)| difference(*got, *expected) <= bound) {
             return self;
         }
-        // Non-finite rounding excuses nothing.
+        // A non-finite rounding error must not hide a failure.
         let rounding = rounding();
         Self { rounding: if rounding.is_finite() { rounding } else { 0.0 }, ..self }
     }
@@ -144,7 +144,7 @@ impl Tolerance {
     }
 }
 
-/// The comparisons of one case.
+/// Collects the comparisons for one case.
 pub(crate) struct Comparison<'a> {
     suite: &'a mut Suite,
     case: usize,
@@ -158,7 +158,7 @@ impl Comparison<'_> {
         self.list(&|_| what.to_owned(), &[got], &[expected], tolerance);
     }
 
-    /// `[b][t]`.
+    /// Compares `[b][t]` values.
     pub(crate) fn rows(
         &mut self,
         what: &str,
@@ -171,7 +171,7 @@ impl Comparison<'_> {
         self.list(&place, &got.concat(), &expected.concat(), tolerance);
     }
 
-    /// Compares values together; `what` names the one at an index.
+    /// Compares a list of values. `what` returns the name of the value at an index.
     pub(crate) fn list(
         &mut self,
         what: &dyn Fn(usize) -> String,
@@ -193,7 +193,7 @@ impl Comparison<'_> {
                 self.is_rounded = true;
                 self.suite.rounded_cases += 1;
             }
-            // Also if the bound is NaN.
+            // Written so that a NaN bound also counts as a mismatch.
             if difference.is_nan() || bound.is_nan() || difference > bound {
                 self.miss(Miss {
                     case: self.case,
@@ -219,7 +219,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns 0 for equal numbers, including infinities and NaNs; infinity if only one is NaN.
+/// Returns the absolute difference. Equal infinities and two NaNs have a difference of 0, and a
+/// single NaN has an infinite difference.
 fn difference(got: f64, expected: f64) -> f64 {
     if got == expected || (got.is_nan() && expected.is_nan()) {
         return 0.0;
@@ -228,7 +229,7 @@ fn difference(got: f64, expected: f64) -> f64 {
     if difference.is_nan() { f64::INFINITY } else { difference }
 }
 
-/// Returns the largest absolute value; 0 without values.
+/// Returns the largest absolute value, or 0 if there are no values.
 pub(crate) fn largest<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
     values.into_iter().fold(0.0, |most, value| most.max(value.abs()))
 }

@@ -1,4 +1,4 @@
-//! Test cases of scores in plain numbers, and their evaluation with tensors.
+//! Test cases for scores, and their evaluation with tensors.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use grpo_data::TokenSet;
@@ -7,21 +7,21 @@ use grpo_logprob::{Head, Scores, Targets, score, score_logits};
 use crate::generate::Draws;
 use crate::tensors::host;
 
-/// Settings of the sampling distribution.
+/// Sampling distribution options.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Under {
-    /// Temperature other than 1.
+    /// Temperature, or `None` for 1.
     pub temperature: Option<f32>,
-    /// Whether two ids are forbidden.
+    /// Whether to forbid two ids.
     pub forbidding: bool,
-    /// Whether each position has a kept set.
+    /// Whether to restrict each position to a set of kept ids.
     pub truncated: bool,
-    /// A repetition penalty, with a seen set for each position.
+    /// Repetition penalty. If set, each position has a set of previous ids.
     pub penalty: Option<f32>,
 }
 
 impl Under {
-    /// Every combination.
+    /// Returns all combinations of options.
     pub fn all() -> Vec<Self> {
         let mut all = vec![];
         for temperature in [None, Some(0.7), Some(1.6)] {
@@ -37,31 +37,31 @@ impl Under {
     }
 }
 
-/// `n` positions with a token each.
+/// A test case with `n` positions and one token per position.
 #[derive(Clone, Debug)]
 pub struct ScoreCase {
-    /// Positions, width, vocabulary.
+    /// Number of positions, width and vocabulary size.
     pub sizes: [usize; 3],
-    /// `[n · width]`.
+    /// Hidden states, `[n · width]`.
     pub hidden: Vec<f64>,
-    /// `[width · vocabulary]`.
+    /// Head weight, `[width · vocabulary]`.
     pub weight: Vec<f64>,
-    /// `[vocabulary]`.
+    /// Head bias, `[vocabulary]`.
     pub bias: Option<Vec<f64>>,
-    /// `[n]`, all possible under the distribution.
+    /// Token ids, `[n]`. All of them can be sampled.
     pub ids: Vec<u32>,
-    /// The settings.
+    /// Sampling distribution options.
     pub under: Under,
     /// Forbidden ids.
     pub forbidden: Vec<u32>,
-    /// Kept ids of each position.
+    /// Kept ids at each position.
     pub kept: Option<Vec<Vec<u32>>>,
-    /// Penalised ids of each position.
+    /// Penalised ids at each position.
     pub seen: Option<Vec<Vec<u32>>>,
 }
 
 impl ScoreCase {
-    /// Generates a case whose numbers are exact in f32.
+    /// Generates a case in which all numbers can be represented exactly in f32.
     pub fn generated(sizes: [usize; 3], under: Under, bias: bool) -> Self {
         let [n, width, vocabulary] = sizes;
         let mut draws = Draws::new(4, n * width * vocabulary);
@@ -84,10 +84,10 @@ impl ScoreCase {
         Self { sizes, hidden, weight, bias, ids, under, forbidden, kept, seen }
     }
 
-    /// Returns the targets.
+    /// Returns the targets for scoring.
     ///
     /// # Panics
-    /// Panics if a set is not ascending.
+    /// Panics if a set is not in ascending order.
     pub fn targets(&self) -> Targets {
         let [_, _, vocabulary] = self.sizes;
         let sets = |sets: &Vec<Vec<u32>>| -> Vec<TokenSet> {
@@ -107,7 +107,7 @@ impl ScoreCase {
         targets
     }
 
-    /// Logits of position `i`.
+    /// Returns the logits at position `i`.
     pub fn logits(&self, i: usize) -> Vec<f64> {
         let [_, width, vocabulary] = self.sizes;
         let mut logits = self.bias.clone().unwrap_or(vec![0.0; vocabulary]);
@@ -119,7 +119,7 @@ impl ScoreCase {
         logits
     }
 
-    /// `[vocabulary · width]`, as a tied head stores it.
+    /// Returns the weight as `[vocabulary · width]`, the layout of a tied head.
     fn transposed_weight(&self) -> Vec<f64> {
         let [_, width, vocabulary] = self.sizes;
         let places = (0..vocabulary).flat_map(|v| (0..width).map(move |k| k * vocabulary + v));
@@ -127,33 +127,35 @@ impl ScoreCase {
     }
 }
 
-/// How a case is evaluated.
+/// Evaluation options.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// Whether to use `score` instead of `score_logits`.
+    /// Whether to use `score` or `score_logits`.
     pub fused: bool,
-    /// Whether the head is a view of its transpose.
+    /// Whether the head weight is a transposed view.
     pub tied: bool,
-    /// Whether hidden states are differentiated.
+    /// Whether to compute gradients for hidden states.
     pub track_hidden: bool,
-    /// Whether weight and bias are differentiated.
+    /// Whether to compute gradients for weight and bias.
     pub track_head: bool,
 }
 
-/// Results of a case.
+/// Evaluation results.
 #[derive(Clone, Debug)]
 pub struct Scored {
-    /// `[n]`.
+    /// Log-probabilities, `[n]`.
     pub logprobs: Vec<f64>,
-    /// `[n]`.
+    /// Entropies, `[n]`.
     pub entropies: Vec<f64>,
-    /// Tracked gradients of hidden states, weight and bias, in the layout of [`ScoreCase`].
+    /// Gradients for hidden states, weight and bias, if requested. They have the same layout as in
+    /// [`ScoreCase`].
     pub gradients: [Option<Vec<f64>>; 3],
 }
 
-/// Returns scores, and gradients of `Σ_i upstream[0][i] · logprob_i + upstream[1][i] · entropy_i`.
+/// Computes scores and the gradients of
+/// `Σ_i upstream[0][i] · logprob_i + upstream[1][i] · entropy_i`.
 ///
-/// If `upstream[1]` is all 0, entropies are not part of the loss.
+/// If all values in `upstream[1]` are 0, entropies are excluded from the loss.
 pub fn scored(
     case: &ScoreCase,
     way: Way,

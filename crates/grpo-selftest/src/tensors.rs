@@ -1,4 +1,4 @@
-//! Evaluates cases with grpo-core's public tensor functions.
+//! Evaluates cases with the public tensor functions in grpo-core.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use grpo_core::{BatchTotals, LossConfig, LossInputs, LossTerms, TokenStatistics,
 
 use crate::oracle::{Gradient, LossCase, Rows};
 
-/// The number format of a suite.
+/// Floating-point precision of a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    /// 53 bits.
+    /// Double precision (53 bits).
     F64,
-    /// 24 bits, as in training.
+    /// Single precision (24 bits), as used for training.
     F32,
 }
 
@@ -34,19 +34,19 @@ impl fmt::Display for Precision {
     }
 }
 
-/// Results of grpo-core for a case.
+/// Results computed by grpo-core.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// [`grpo_loss`].
+    /// Loss computed by [`grpo_loss`].
     pub loss: f64,
-    /// Its gradient by Burn; 0 if the loss does not depend on an input.
+    /// Gradient computed by Burn. It is 0 for inputs that the loss does not depend on.
     pub gradient: Gradient,
-    /// Terms of the loss.
+    /// Loss terms.
     pub terms: LossTerms,
 }
 
 impl Outcome {
-    /// [`TokenStatistics`] of the case alone.
+    /// Returns [`TokenStatistics`] for this case only.
     pub fn statistics(&self) -> TokenStatistics {
         let mut statistics = TokenStatistics::default();
         statistics.add(&self.terms);
@@ -54,7 +54,7 @@ impl Outcome {
     }
 }
 
-/// Rounds the numbers of `case` to `precision`.
+/// Rounds all numbers in `case` to `precision`.
 pub fn rounded(case: &LossCase, precision: Precision) -> LossCase {
     let number = |value: f64| match precision {
         Precision::F64 => value,
@@ -75,10 +75,10 @@ pub fn rounded(case: &LossCase, precision: Precision) -> LossCase {
     }
 }
 
-/// Computes loss, gradient and statistics of a case on `device` in `precision`.
+/// Computes the loss, gradient and statistics for a case on `device` in the given precision.
 ///
 /// # Panics
-/// Panics if `device` does not support the precision or a required quantity is missing.
+/// Panics if `device` does not support the precision or if a required input is missing.
 pub fn evaluate(
     case: &LossCase,
     config: &LossConfig,
@@ -124,13 +124,13 @@ pub fn evaluate(
     }
 }
 
-/// The action tokens, sequence by sequence.
+/// Returns the values for action tokens, ordered by sequence.
 fn packed(case: &LossCase, rows: &Rows) -> Vec<f64> {
     let row = |b: usize| case.active(b).into_iter().map(move |t| rows[b][t]);
     (0..case.rows()).flat_map(row).collect()
 }
 
-/// Returns gradients by row and token; 0 in padding.
+/// Returns gradients by row and token, with 0 for padding.
 fn unpacked(case: &LossCase, input: &Tensor<1>, gradients: &Gradients) -> Rows {
     let mut rows = vec![vec![0.0; case.width()]; case.rows()];
     let Some(gradient) = input.grad(gradients) else { return rows };
@@ -141,7 +141,7 @@ fn unpacked(case: &LossCase, input: &Tensor<1>, gradients: &Gradients) -> Rows {
     rows
 }
 
-/// The numbers of a tensor, in the order of rows.
+/// Returns the values of a tensor in row-major order.
 pub(crate) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }

@@ -1,9 +1,10 @@
-//! GRPO on molecules in one file: what `grpo train` does in a step, with `grpo-core`, `grpo-model` and the sampler called
-//! directly. Read it from top to bottom; run it with `cargo run --example one_file`.
+//! GRPO on molecules in a single file. It does what `grpo train` does in one step, but calls
+//! `grpo-core`, `grpo-model` and the sampler directly. The code can be read from top to bottom. Run
+//! it with `cargo run --example one_file`.
 //!
-//! A small transformer with first values learns to write drug-like molecules as SMILES. There is no file, no
-//! configuration and no micro-batch here; otherwise nothing is dropped, and a test holds the weights of the first steps
-//! equal to those of the trainer, bit for bit.
+//! A small, randomly initialised transformer learns to write drug-like molecules as SMILES. To keep
+//! the example short, there are no files, configuration or micro-batches. Everything else is
+//! complete: a test checks that the first steps produce exactly the same weights as the trainer.
 
 use std::error::Error;
 
@@ -21,24 +22,24 @@ use grpo_model::{
 use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 use grpo_train::{Decayed, Optimizer, OptimizerConfig};
 
-/// The vocabulary. Token 0 begins a molecule and ends it.
+/// Vocabulary. Token 0 marks both the start and the end of a molecule.
 pub(crate) const TOKENS: [&str; 10] = ["", "C", "c", "N", "O", "F", "=", "(", ")", "1"];
-/// The id of the token that begins and ends a molecule.
+/// Id of the token that marks the start and end of a molecule.
 pub(crate) const BOUNDARY: u32 = 0;
-/// Prompts of a step. All are alike here: the boundary alone.
+/// Number of prompts per step. Here, every prompt consists of just the boundary token.
 pub(crate) const PROMPTS: u32 = 4;
-/// Completions of each prompt (k), which are compared with one another.
+/// Number of completions per prompt (k). They are compared with each other.
 pub(crate) const GROUP_SIZE: usize = 32;
-/// Optimizer steps on the completions of a step (μ).
+/// Number of optimizer steps per rollout (μ).
 pub(crate) const UPDATES: u32 = 2;
-/// Longest completion in tokens.
+/// Maximum completion length in tokens.
 pub(crate) const MAX_NEW_TOKENS: usize = 16;
-/// Weight of the KL penalty (β).
+/// KL penalty coefficient (β).
 pub(crate) const KL_COEF: f64 = 0.01;
-/// Seed of the weights and of all draws.
+/// Seed for the initial weights and for sampling.
 pub(crate) const SEED: u64 = 7;
 
-/// AdamW and the norm that gradients are clipped to.
+/// AdamW settings and the gradient clipping norm.
 pub(crate) const OPTIMIZER: OptimizerConfig = OptimizerConfig {
     learning_rate: 3e-3,
     betas: [0.9, 0.95],
@@ -58,36 +59,37 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A transformer of one block with first values.
+/// Creates a randomly initialised transformer with a single block.
 pub(crate) fn first_policy() -> Result<Transformer, Box<dyn Error>> {
     let config = ModelConfig::molgpt(&MolGptConfig::new(TOKENS.len(), 32, 1, 2, 32))?;
     Ok(Transformer::random(&config, SEED, &Device::flex().autodiff())?)
 }
 
-/// The molecule that token ids stand for.
+/// Converts token ids to a SMILES string.
 pub(crate) fn decode(ids: &[u32]) -> String {
     ids.iter().map(|&id| TOKENS[id as usize]).collect()
 }
 
-/// The reward: drug-likeness (QED) of a molecule, 0 for a string that is none.
+/// Reward function: drug-likeness (QED), or 0 if the SMILES is invalid.
 pub(crate) fn reward(smiles: &str) -> f64 {
     grpo_chem::qed_and_sa(smiles).map_or(0.0, |scores| scores.qed)
 }
 
-/// The loss of GRPO with a KL penalty.
+/// GRPO loss with a KL penalty.
 fn loss_config() -> LossConfig {
     let mut loss = Preset::Grpo.config();
     loss.kl.coef = KL_COEF;
     loss
 }
 
-/// Trains for so many steps; `report` gets the step, its mean reward and one of its molecules.
+/// Trains for `steps` steps. After each step, `report` is called with the step number, the mean
+/// reward and an example molecule.
 pub(crate) fn train(
     steps: u32,
     mut report: impl FnMut(u32, f64, &str),
 ) -> Result<Transformer, Box<dyn Error>> {
     let mut policy = first_policy()?;
-    // π_ref: the policy as it is now, off the tape for good.
+    // π_ref: the initial policy, detached from autodiff.
     let reference = Frozen::snapshot(&policy);
     let mut optimizer = Optimizer::new(&policy, &OPTIMIZER);
     let loss = loss_config().checked()?;
@@ -107,8 +109,9 @@ pub(crate) fn train(
     let mut updates_done = 0;
 
     for step in 0..steps {
-        // 1. Rollout: groups of completions o_i ~ π_old(· | q). Every token has a random number of its own, named by this
-        //    key, the prompt, the sample and the position: the step can be repeated exactly.
+        // 1. Rollout: groups of completions o_i ~ π_old(· | q). The random number for each token is
+        //    derived from this key, the prompt, the sample and the position, so the step can be
+        //    reproduced exactly.
         let key =
             StepKey { seed: SEED, purpose: Purpose::Sampling, step, policy_version: updates_done };
         let groups = sampler.sample(&Frozen::snapshot(&policy), &prompts, key)?;
@@ -120,12 +123,12 @@ pub(crate) fn train(
         };
         let rewards: Vec<Vec<Option<f64>>> = groups.iter().map(rewards).collect();
 
-        // 3. Advantages Â_i = (r_i − mean of the group) / (its standard deviation + ε).
+        // 3. Advantages Â_i = (r_i − group mean) / (group standard deviation + ε).
         let advantages = group_advantages(&rewards, &AdvantageConfig::default())?;
         let mean_reward = advantages.reward.mean;
         let advantages = advantages.groups.concat();
 
-        // 4. All completions packed one behind the other, without padding.
+        // 4. Pack all completions one after another, without padding.
         let completions: Vec<&Completion> = groups.iter().flat_map(Group::completions).collect();
         let batch = Packed::new(&completions);
         let totals = BatchTotals {
@@ -135,11 +138,12 @@ pub(crate) fn train(
             high_entropy: None,
         };
 
-        // 5. log π_ref of every token.
+        // 5. log π_ref for each token.
         let of_reference = batch.score(reference.hidden(&batch.tokens, None), &reference.head());
         let ref_logprobs = host(of_reference.logprobs);
 
-        // 6. μ updates. In the first one π_θ is π_old: every ratio is 1, and only its derivative counts.
+        // 6. μ updates. In the first update, π_θ equals π_old, so all ratios are 1 and only their
+        //    derivatives matter.
         let mut old_logprobs: Option<Vec<f64>> = None;
         for _update in 0..UPDATES {
             let hidden = policy.hidden(&batch.tokens, None, &mut Dropout::off());
@@ -162,15 +166,16 @@ pub(crate) fn train(
     Ok(policy)
 }
 
-/// Completions as the model reads them.
+/// Completions packed into model inputs.
 struct Packed {
-    /// All but the last token of each.
+    /// Completion tokens except the last one.
     tokens: TokenBatch,
-    /// The rows of `tokens` that predict sampled tokens: the one in front of each, `[n]`.
+    /// Rows of `tokens` that predict a sampled token, i.e. the positions just before each of them,
+    /// `[n]`.
     rows: Vec<usize>,
-    /// The sampled tokens, `[n]`.
+    /// Sampled tokens, `[n]`.
     targets: Targets,
-    /// The completion that each sampled token belongs to, `[n]`.
+    /// Completion index for each sampled token, `[n]`.
     sequence_of: Vec<usize>,
 }
 
@@ -189,7 +194,7 @@ impl Packed {
         Self { tokens, rows, targets: Targets::new(sampled, TOKENS.len()), sequence_of }
     }
 
-    /// `log π` and entropy of each sampled token, from hidden states `[tokens, width]`.
+    /// Returns `log π` and entropy for each sampled token, given hidden states `[tokens, width]`.
     fn score(&self, hidden: Tensor<2>, head: &Head) -> Scores {
         let rows = indices(self.rows.iter().copied(), &hidden.device());
         score(gather_rows(hidden, rows), head, &self.targets)

@@ -1,18 +1,17 @@
-//! Batches of a data set.
+//! Dataset batches.
 
 use std::cell::RefCell;
 
 use grpo_data::{CounterRng, EpochOrder, OrderPosition, Purpose};
 
-/// Batches of a training run over whole epochs, as indices of items. A batch is a function of seed
-/// and step.
+/// Batches of item indices over whole epochs. The seed and the step number determine each batch.
 pub struct EpochBatches {
     items: usize,
     batch_size: usize,
     seed: u64,
-    /// Lengths of the items, if batches consist of items of similar lengths.
+    /// Item lengths, if batches are grouped by length.
     lengths: Option<Vec<usize>>,
-    /// The current epoch and its batches.
+    /// Epoch that was computed last, along with its batches.
     current: RefCell<(u32, Vec<Vec<usize>>)>,
 }
 
@@ -20,34 +19,35 @@ impl EpochBatches {
     /// Creates batches of items in shuffled order.
     ///
     /// # Panics
-    /// Panics without items or with empty batches.
+    /// Panics if `items` or `batch_size` is zero.
     pub fn new(items: usize, batch_size: usize, seed: u64) -> Self {
         assert!(items > 0 && batch_size > 0, "batches of {batch_size} of {items} items");
         let current = RefCell::new((0, Vec::new()));
         Self { items, batch_size, seed, lengths: None, current }
     }
 
-    /// Creates batches of items of similar lengths, which reduces padding in attention (needed with
-    /// dropout and without the fused version). Windows of a shuffled epoch are sorted by length and
-    /// cut into batches, which are shuffled again.
+    /// Creates batches of items with similar lengths. This reduces padding in attention, which is
+    /// required when dropout is enabled or the fused kernel is unavailable. Windows of a shuffled
+    /// epoch are sorted by length and split into batches, which are then shuffled again.
     ///
     /// # Panics
-    /// As [`Self::new`].
+    /// Panics under the same conditions as [`Self::new`].
     pub fn by_length(lengths: Vec<usize>, batch_size: usize, seed: u64) -> Self {
         Self { lengths: Some(lengths.clone()), ..Self::new(lengths.len(), batch_size, seed) }
     }
 
-    /// Returns the steps of an epoch, which visits every item once; the last batch may be smaller.
+    /// Returns the number of steps per epoch. The last batch of an epoch may be smaller than the
+    /// others.
     pub fn steps_per_epoch(&self) -> u64 {
         self.items.div_ceil(self.batch_size) as u64
     }
 
-    /// Returns the number of epochs after `steps` steps, with fraction.
+    /// Returns the number of epochs completed after `steps` steps, including fractions.
     pub fn epochs(&self, steps: u64) -> f64 {
         steps as f64 / self.steps_per_epoch() as f64
     }
 
-    /// Returns the items of step `step`, counted from 0.
+    /// Returns the items for a step, counted from 0.
     pub fn batch(&self, step: u64) -> Vec<usize> {
         let epoch = (step / self.steps_per_epoch()) as u32;
         let index = (step % self.steps_per_epoch()) as usize;
@@ -75,7 +75,8 @@ impl EpochBatches {
             items.sort_by_key(|&item| lengths[item]); // stable: ties keep their shuffled order
             let mut cut = cut(&items);
             for last in (1..cut.len()).rev() {
-                // The last word separates these numbers from those of the order itself.
+                // The last word keeps this random stream separate from the one that shuffles the
+                // items.
                 let counter = [last as u32, window as u32, epoch, 1];
                 cut.swap(last, rng.below(counter, last as u64 + 1) as usize);
             }
@@ -108,12 +109,12 @@ mod tests {
 
         assert_ne!(first, epoch(1));
         assert_eq!(first, epoch(0));
-        // Batches ordered by length would make the loss oscillate.
+        // If batches were ordered by length, the loss would oscillate.
         let firsts: Vec<usize> = first.iter().map(|b| lengths[b[0]]).collect();
         assert!(!firsts.is_sorted());
     }
 
-    /// Compares with the order of a plain iterator over the epochs.
+    /// Compares the batches with a simple iteration over the epochs.
     #[test]
     fn batches_follow_the_order_of_the_epochs() {
         let batches = EpochBatches::new(10, 4, 7);

@@ -1,4 +1,4 @@
-//! Packs completions into micro-batches: the input of the model and the outputs to score.
+//! Packs completions into micro-batches that the model can process.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,28 +11,28 @@ use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{Dropout, Forward, Frozen, LanguageModel, TokenBatch};
 
-/// Some completions of a step, packed for the model (docs/decisions/0013). An action is predicted
-/// by the hidden state of the preceding token, or of the masked position that it fills.
+/// Some of a step's completions, packed for the model (docs/decisions/0013). An action is predicted
+/// from the hidden state of the previous token, or of the masked position that it fills.
 pub(crate) struct MicroBatch {
-    /// Indices of the completions in the step.
+    /// Range of completion indices within the step.
     pub(crate) places: Range<usize>,
     /// Log-probabilities recorded by the sampler, `[n]`.
     pub(crate) sampling_logprobs: Vec<f64>,
-    /// Index of each action's completion, `[n]`.
+    /// Completion index for each action, `[n]`.
     pub(crate) sequences: Vec<usize>,
-    /// All but the last token of each completion, or a whole masked text. A prompt occurs once per
-    /// group.
+    /// All tokens of each completion except the last, or the entire masked text. A prompt is
+    /// included once per group.
     inputs: TokenBatch,
-    /// Rows of `inputs` that predict actions, `[n]`; only these are scored.
+    /// Rows of `inputs` that predict actions, `[n]`. Other rows are not scored.
     rows: Vec<usize>,
     targets: Targets,
 }
 
-/// Shorter prompts are computed per completion, because separating them would cost more than it
-/// saves.
+/// Minimum length of a shared prompt. Separating a shorter prompt costs more than it saves, so it
+/// is recomputed for each completion.
 const SHARED_PROMPT: usize = 4;
 
-/// Splits the completions of a step into micro-batches of at most `tokens` tokens.
+/// Splits completions into micro-batches with at most `tokens` tokens each.
 pub(crate) fn micro_batches(
     completions: &[&Completion],
     tokens: usize,
@@ -59,11 +59,11 @@ pub(crate) fn micro_batches(
     micro_batches
 }
 
-/// The model input of a completion.
+/// Model input for one completion.
 struct Read<'a> {
-    /// Tokens shared with its group and computed once: a prompt, or a masked text.
+    /// Tokens shared by the group, which are computed only once: a prompt or a masked text.
     shared: Cow<'a, [u32]>,
-    /// Tokens after the shared ones.
+    /// Tokens that follow the shared ones.
     own: &'a [u32],
     /// For each input token, whether its hidden state predicts an action.
     predicts: &'a [bool],
@@ -90,8 +90,8 @@ impl<'a> Read<'a> {
     }
 }
 
-/// For each input token, whether its hidden state predicts an action: the token before the action,
-/// or the masked position.
+/// For each input token, returns whether its hidden state predicts an action. This is the case for
+/// the token just before an action, or for the masked position itself.
 fn predicts(completion: &Completion) -> &[bool] {
     match completion.sampled_under().mask_id {
         Some(_) => completion.action_mask(),
@@ -99,17 +99,17 @@ fn predicts(completion: &Completion) -> &[bool] {
     }
 }
 
-/// The packed model input of some completions.
+/// Packed model inputs for several completions.
 #[derive(Default)]
 struct Packed<'a> {
     inputs: TokenBatch,
-    /// The shared tokens that were pushed last, and their sequence.
+    /// Shared tokens that were added most recently, with their sequence index.
     shared: Option<(Cow<'a, [u32]>, usize)>,
     rows: Vec<usize>,
 }
 
 impl<'a> Packed<'a> {
-    /// Returns the number of tokens that a completion adds.
+    /// Returns the number of tokens required to add a completion.
     fn needed(&self, read: &Read<'_>) -> usize {
         let is_there = self.shared.as_ref().is_some_and(|(shared, _)| *shared == read.shared);
         read.tokens() - if is_there { read.shared.len() } else { 0 }
@@ -144,7 +144,8 @@ impl<'a> Packed<'a> {
 }
 
 impl MicroBatch {
-    /// Packs `completions`, which start at index `first` of the step.
+    /// Creates a micro-batch from packed completions, where `first` is the index of the first one
+    /// in the step.
     fn new(
         first: usize,
         completions: &[&Completion],
@@ -165,25 +166,25 @@ impl MicroBatch {
         }
     }
 
-    /// Computes hidden states of the policy with autodiff. With `checkpointing`, blocks are
-    /// recomputed in the backward pass.
+    /// Runs the policy with autodiff and returns its hidden states. With `checkpointing`,
+    /// transformer blocks are recomputed during the backward pass.
     pub(crate) fn forward<M: LanguageModel>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
         policy.forward(&self.inputs, &mut Dropout::off(), checkpointing)
     }
 
-    /// Computes differentiable scores from the policy's hidden states, `[n]`.
+    /// Computes differentiable scores, `[n]`, from hidden states of the policy.
     pub(crate) fn score_policy<M: LanguageModel>(&self, policy: &M, hidden: &Tensor<2>) -> Scores {
         score(self.of_actions(hidden.clone()), &policy.head(), &self.targets)
     }
 
-    /// Computes scores of a frozen model, `[n]`.
+    /// Computes scores with a frozen model, `[n]`.
     pub(crate) fn score_frozen<M: LanguageModel>(&self, model: &Frozen<M>) -> Scores {
         let hidden = self.of_actions(model.hidden(&self.inputs, None));
         score(hidden, &model.head(), &self.targets)
     }
 
-    /// Computes differentiable scores of the policy and its exact KL to the reference, `[n]`, from
-    /// logits.
+    /// Computes differentiable scores for the policy and its exact KL to the reference, both `[n]`.
+    /// Requires the full logits.
     pub(crate) fn score_against<M: LanguageModel>(
         &self,
         policy: &M,
@@ -191,7 +192,7 @@ impl MicroBatch {
         reference: &Frozen<M>,
     ) -> (Scores, Tensor<1>) {
         let logits = policy.head().logits(self.of_actions(hidden.clone()));
-        // Constants on the policy's device, which may be an autodiff device.
+        // The reference logits are constants, but must be on the autodiff device if the policy is.
         let ref_logits = self.frozen_logits(reference);
         let ref_logits =
             if policy.device().is_autodiff() { Tensor::from_inner(ref_logits) } else { ref_logits };
@@ -199,7 +200,7 @@ impl MicroBatch {
         (score_logits(logits, &self.targets), kl)
     }
 
-    /// As [`Self::score_frozen`], from logits.
+    /// Like [`Self::score_frozen`], but computes the full logits.
     pub(crate) fn score_frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Scores {
         score_logits(self.frozen_logits(model), &self.targets)
     }
@@ -217,14 +218,14 @@ impl MicroBatch {
         model.logits(self.of_actions(model.hidden(&self.inputs, None)))
     }
 
-    /// Selects the rows of actions: `[tokens, width]` → `[n, width]`.
+    /// Selects the rows that predict actions: `[tokens, width]` → `[n, width]`.
     fn of_actions(&self, hidden: Tensor<2>) -> Tensor<2> {
         let rows = indices(self.rows.iter().copied(), &hidden.device());
         gather_rows(hidden, rows)
     }
 }
 
-/// Returns the actions of all completions in order, with their sampling distributions.
+/// Returns the actions of all completions in order, along with their sampling distributions.
 fn targets(completions: &[&Completion], vocabulary: usize) -> Targets {
     let under = completions[0].sampled_under();
     let alike = completions.iter().map(|completion| completion.sampled_under()).all(|other| {
@@ -249,7 +250,7 @@ fn targets(completions: &[&Completion], vocabulary: usize) -> Targets {
     targets
 }
 
-/// Returns the ids in front of each action.
+/// Returns the set of preceding ids for each action.
 fn seen(completion: &Completion, vocabulary: usize) -> Vec<TokenSet> {
     let mut before = BTreeSet::new();
     let mut sets = Vec::with_capacity(completion.actions());
@@ -283,8 +284,8 @@ mod tests {
         })
     }
 
-    /// Groups of completions. Prompts are often equal to the previous one or share a prefix with
-    /// it.
+    /// Generates groups of completions. A prompt is often the same as the previous one or has a
+    /// common prefix with it.
     fn completions() -> impl Strategy<Value = Vec<Completion>> {
         let group = (0..3_u32, 1..13_usize, proptest::collection::vec(1..20_usize, 1..6));
         proptest::collection::vec(group, 1..8).prop_map(|groups| {
@@ -303,7 +304,7 @@ mod tests {
         })
     }
 
-    /// Number of tokens of some completions when neighbours share their prompt.
+    /// Counts input tokens, where adjacent completions with the same prompt share it.
     fn tokens_of(completions: &[&Completion]) -> usize {
         let inputs = |completion: &Completion| completion.ids().len() - 1;
         let mut shared: Option<&[u32]> = None;
@@ -338,9 +339,9 @@ mod tests {
                 let tokens = micro.inputs.tokens();
                 prop_assert_eq!(tokens, tokens_of(&all[first..next]));
                 prop_assert!(tokens <= budget || completions.len() == 1);
-                // The next completion did not fit.
+                // The next completion would exceed the budget.
                 prop_assert!(next == all.len() || tokens_of(&all[first..=next]) > budget);
-                // Each action is predicted by the preceding token.
+                // Each action is predicted from the token just before it.
                 let ids = micro.inputs.flat_ids(&Device::flex()).into_data();
                 let ids: Vec<u32> = ids.iter::<i64>().map(|id| id as u32).collect();
                 let read: Vec<u32> = micro.rows.iter().map(|&row| ids[row]).collect();

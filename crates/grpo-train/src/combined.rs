@@ -1,4 +1,4 @@
-//! Auxiliary losses of a GRPO step: supervised examples, and diversity of completions.
+//! Auxiliary losses: supervised examples and completion diversity.
 
 use grpo_data::ConfigFault;
 use std::path::PathBuf;
@@ -16,35 +16,35 @@ use crate::pretrain::{Weights, cross_entropy};
 use crate::supervised::{Cut, GradientSum};
 use crate::{TrainError, diversity_measure};
 
-/// The section `[combined]`: minimises `α · cross-entropy + β · L_GRPO − λ · D`.
+/// The `[combined]` section. Minimises `α · cross-entropy + β · L_GRPO − λ · D`.
 ///
-/// The cross-entropy is that of a batch of examples. D is the mean diversity of a prompt's
-/// completions; its gradient is estimated from the completions of the step, as in polychromic
+/// The cross-entropy is computed on a batch of examples. D is the mean diversity of the completions
+/// for a prompt. Its gradient is estimated from the completions in the step, as in polychromic
 /// supervised training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CombinedConfig {
-    /// File of examples, as in supervised training.
+    /// Path to the examples, in the same format as for supervised training.
     pub file: PathBuf,
-    /// α.
+    /// Cross-entropy weight α.
     #[serde(default = "default_supervised")]
     pub supervised_weight: f64,
-    /// β.
+    /// GRPO weight β.
     #[serde(default = "default_grpo")]
     pub grpo_weight: f64,
-    /// λ.
+    /// Diversity weight λ.
     #[serde(default = "default_diversity")]
     pub diversity_weight: f64,
-    /// The measure of diversity.
+    /// Diversity measure.
     #[serde(default)]
     pub measure: DiversityMeasure,
-    /// Embedder of texts, for the measure `semantic`.
+    /// Text embedder, required by the `semantic` measure.
     pub embedder: Option<EmbedderConfig>,
-    /// Examples per optimizer step.
+    /// Number of examples per optimizer step.
     #[serde(default = "default_batch_size")]
     pub batch_size: usize,
-    /// Only one of this many optimizer steps has all three terms. The other steps have the
-    /// cross-entropy alone and need no completions.
+    /// Interval between optimizer steps that include all three terms. The other steps only use the
+    /// cross-entropy and don't need completions.
     #[serde(default = "default_every")]
     pub every: u32,
 }
@@ -70,7 +70,7 @@ const SECTION: &str = "combined";
 impl CombinedConfig {
     pub(crate) fn check(&self, updates_per_rollout: u32) -> Result<(), ConfigFault> {
         in_range("combined.supervised_weight", self.supervised_weight, 0.0..=1e6)?;
-        // Without GRPO there is nothing to sample for; supervised training does that.
+        // Sampling is pointless without GRPO. Use supervised training instead.
         in_range("combined.grpo_weight", self.grpo_weight, 1e-6..=1e6)?;
         in_range("combined.diversity_weight", self.diversity_weight, 0.0..=1e6)?;
         in_range("combined.batch_size", self.batch_size as f64, 1.0..=1e6)?;
@@ -85,7 +85,7 @@ impl CombinedConfig {
                 "set combined.every to 1, or give the examples a weight",
             ));
         }
-        // The estimate of D's gradient is valid for the sampling policy, which an update changes.
+        // The gradient estimate for D is only valid for the policy that sampled the completions.
         if updates_per_rollout != 1 {
             return Err(ConfigFault::new(
                 "",
@@ -98,10 +98,10 @@ impl CombinedConfig {
         diversity_measure::check(SECTION, self.measure, self.embedder.as_ref())
     }
 
-    /// Builds the auxiliary losses. The model of an embedder is loaded on `device`.
+    /// Builds the auxiliary losses. If an embedder is configured, its model is loaded on `device`.
     ///
     /// # Errors
-    /// Returns an error if there are no examples or if the embedder cannot be built.
+    /// Returns an error if `examples` is empty or the embedder cannot be built.
     pub fn build(&self, examples: Vec<Example>, device: &Device) -> Result<Combined, TrainError> {
         if examples.is_empty() {
             let message = format!("combined.file: {} has no example", self.file.display());
@@ -113,7 +113,7 @@ impl CombinedConfig {
     }
 }
 
-/// See [`CombinedConfig`].
+/// Auxiliary losses configured by [`CombinedConfig`].
 #[derive(Clone)]
 pub struct Combined {
     config: CombinedConfig,
@@ -121,16 +121,17 @@ pub struct Combined {
     diversity: Diversity,
 }
 
-/// Values of the terms of a step.
+/// Loss terms in one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CombinedTerms {
-    /// Mean cross-entropy of the examples in the step with completions, in nats per token.
+    /// Mean cross-entropy in nats per token, over the examples in the optimizer step that uses
+    /// completions.
     pub supervised_loss: f64,
-    /// The same over all optimizer steps of the step, including those with examples alone.
+    /// Mean cross-entropy over all optimizer steps, including those with examples only.
     pub mean_supervised_loss: f64,
-    /// The GRPO loss.
+    /// GRPO loss.
     pub grpo_loss: f64,
-    /// D of the step's completions.
+    /// Diversity D of the completions.
     pub diversity: f64,
 }
 
@@ -139,14 +140,14 @@ impl Combined {
         &self.config
     }
 
-    /// Returns `α · cross-entropy + β · L_GRPO − λ · D`.
+    /// Returns the weighted sum `α · cross-entropy + β · L_GRPO − λ · D`.
     pub(crate) fn loss(&self, terms: &CombinedTerms) -> f64 {
         let CombinedConfig { supervised_weight, grpo_weight, diversity_weight, .. } = &self.config;
         supervised_weight * terms.supervised_loss + grpo_weight * terms.grpo_loss
             - diversity_weight * terms.diversity
     }
 
-    /// Returns the cross-entropy of batch `index` of the run and adds α times its gradient.
+    /// Computes the cross-entropy on batch `index` of the run. Adds its gradient, multiplied by α.
     pub(crate) fn supervise<M: LanguageModel>(
         &self,
         policy: &M,
@@ -157,12 +158,12 @@ impl Combined {
     ) -> Result<f64, TrainError> {
         let batch = self.batch(seed, index);
         let weights = Weights { loss: self.config.supervised_weight, entropy: None };
-        // Without dropout, as in the GRPO loss.
+        // Dropout is disabled, as in the GRPO loss.
         let taught = cross_entropy(policy, &batch, weights, cut, &mut Dropout::off(), gradients)?;
         Ok(taught.loss)
     }
 
-    /// Returns D of the step's completions and adds the gradient of −λ·D.
+    /// Computes the diversity D of the completions. Adds the gradient of −λ·D.
     pub(crate) fn diversify<M: LanguageModel>(
         &self,
         policy: &M,
@@ -176,7 +177,7 @@ impl Combined {
         Ok(contributions.score)
     }
 
-    /// Returns batch `index` of the run. Epochs of shuffled examples follow each other.
+    /// Returns batch `index` of the run. Examples are shuffled in each epoch.
     fn batch(&self, seed: u64, index: u64) -> Vec<&Example> {
         let (size, length) = (self.config.batch_size as u64, self.examples.len());
         let position = OrderPosition::after(index * size, length);

@@ -1,4 +1,4 @@
-//! Settings of a GRPO run.
+//! Configuration of a GRPO run.
 
 use std::sync::Arc;
 
@@ -17,71 +17,73 @@ use crate::{
     WarmupCosine, default_guards,
 };
 
-/// The sections of a configuration that the training needs.
+/// Configuration sections used by the trainer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrpoConfig {
-    /// Numbers of steps, prompts and completions.
+    /// Number of steps, prompts and completions.
     pub train: TrainConfig,
-    /// The sampling distribution.
+    /// Sampling distribution.
     pub sampling: SamplingConfig,
-    /// A bonus for completions that differ from the others of their group.
+    /// Bonus for completions that differ from the rest of their group.
     pub diversity_bonus: Option<DiversityBonusConfig>,
     /// Auxiliary losses.
     pub combined: Option<CombinedConfig>,
     /// How advantages are computed from rewards.
     #[serde(default)]
     pub advantage: AdvantageSettings,
-    /// The loss.
+    /// Loss function.
     #[serde(default)]
     pub loss: LossSettings,
-    /// Adapts the coefficient of the KL penalty; constant without this section.
+    /// Adaptive KL coefficient. The coefficient is constant if this section is omitted.
     pub kl_controller: Option<KlController>,
-    /// The reference policy and when it is updated.
+    /// Reference policy and how often it is updated.
     #[serde(default)]
     pub reference: ReferenceSettings,
-    /// Actions on metrics that leave their range; [`default_guards`] without this section.
+    /// Actions for metrics that leave their valid range. If omitted, [`default_guards`] are used.
     pub guards: Option<Vec<GuardConfig>>,
-    /// Action if the sampler's log-probabilities differ from the trainer's.
+    /// What to do if log-probabilities from the sampler and the trainer differ.
     #[serde(default)]
     pub sampler_check: SamplerCheck,
-    /// AdamW.
+    /// AdamW settings.
     pub optimizer: OptimizerConfig,
-    /// The learning-rate schedule.
+    /// Learning-rate schedule.
     #[serde(default)]
     pub schedule: ScheduleConfig,
-    /// When the policy is evaluated.
+    /// Evaluation and early stopping.
     #[serde(default)]
     pub eval: EvalConfig,
 }
 
-/// The section `[train]`.
+/// The `[train]` section.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Number of rollouts, each followed by its updates.
+    /// Number of rollouts. Each rollout is followed by one or more updates.
     pub steps: u32,
-    /// Groups per step.
+    /// Number of prompts, and therefore groups, per step.
     pub prompts_per_step: u32,
-    /// Completions per group (k).
+    /// Number of completions per group (k).
     pub group_size: usize,
-    /// Optimizer steps per rollout (μ).
+    /// Number of optimizer steps per rollout (μ).
     #[serde(default = "default_updates")]
     pub updates_per_rollout: u32,
-    /// Tokens of a micro-batch, with a shared prompt counted once. Affects memory, not the result.
-    /// A longer completion is computed alone.
+    /// Maximum number of tokens per micro-batch, where a shared prompt counts once. This affects
+    /// memory usage but not the result. A completion that exceeds the limit is processed alone.
     #[serde(default = "default_micro_batch_tokens")]
     pub micro_batch_tokens: usize,
-    /// Recomputes the blocks of the model in the backward pass: less memory, a third more time.
+    /// Recomputes transformer blocks in the backward pass. Uses less memory but takes about a third
+    /// longer.
     #[serde(default)]
     pub activation_checkpointing: bool,
-    /// Seconds allowed for the reward of a step.
+    /// Time limit in seconds for computing the rewards of a step.
     #[serde(default = "default_reward_time_limit")]
     pub reward_time_limit: f64,
-    /// How often guards may roll the run back to a checkpoint.
+    /// Maximum number of times that guards may roll the run back to a checkpoint.
     #[serde(default = "default_max_roll_backs")]
     pub max_roll_backs: u32,
-    /// The run stops if the reward fails for a larger fraction of a step's completions.
+    /// Maximum fraction of completions per step for which the reward may fail. The run stops if it
+    /// is exceeded.
     #[serde(default = "default_max_failed")]
     pub max_failed_rewards: f64,
 }
@@ -102,36 +104,37 @@ fn default_max_failed() -> f64 {
     0.1
 }
 
-/// The section `[sampling]`.
+/// The `[sampling]` section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingConfig {
-    /// Divisor of the logits.
+    /// Softmax temperature.
     pub temperature: f32,
-    /// Samples from the most probable tokens only. Scoring uses the same tokens.
+    /// Only samples from the `k` most probable tokens. Scoring is restricted to the same tokens.
     pub top_k: Option<usize>,
-    /// Samples from the fewest most probable tokens with this total probability.
+    /// Only samples from the smallest set of most probable tokens whose total probability reaches
+    /// this value.
     pub top_p: Option<f32>,
-    /// Samples from tokens with at least this fraction of the largest probability.
+    /// Only samples from tokens whose probability is at least this fraction of the maximum.
     pub min_p: Option<f32>,
-    /// Above 1 it makes tokens that occurred in the sequence less probable.
+    /// Values above 1 make tokens that already occurred in the sequence less probable.
     pub repetition_penalty: Option<f32>,
-    /// Largest length of a completion in tokens, including the end mark. If masked positions are
-    /// filled, the largest length of a text.
+    /// Maximum completion length in tokens, including the end token. If the model fills masked
+    /// positions, this is the maximum length of the text.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_new_tokens: usize,
-    /// Strings that end a completion, in addition to the end mark. The last token remains part of
-    /// the completion.
+    /// Strings that end a completion, in addition to the end token. The token that completes such a
+    /// string remains part of the completion.
     pub stop: Vec<String>,
-    /// Completions sampled at the same time. Affects speed and memory.
+    /// Number of completions sampled at the same time. Affects speed and memory usage.
     pub batch_size: usize,
-    /// Precision of the policy's matrices during sampling. Anything but f32 changes the policy, so
-    /// the loss must be corrected.
+    /// Precision of the policy's weight matrices during sampling. Any value other than f32 changes
+    /// the policy, so the loss has to be corrected.
     pub weights: WeightPrecision,
 }
 
 impl Default for SamplingConfig {
-    /// The model's own distribution.
+    /// Returns settings that sample from the unmodified model distribution.
     fn default() -> Self {
         Self {
             temperature: 1.0,
@@ -153,7 +156,7 @@ fn is_zero(value: &usize) -> bool {
 }
 
 impl SamplingConfig {
-    /// Returns the settings of the distribution, without the `forbidden` ids.
+    /// Returns the sampling settings, excluding the `forbidden` ids.
     pub fn settings(&self, forbidden: &[u32]) -> SamplingSettings {
         SamplingSettings {
             temperature: self.temperature,
@@ -165,10 +168,10 @@ impl SamplingConfig {
         }
     }
 
-    /// Returns the distribution over `vocabulary` tokens, without the `forbidden` ids.
+    /// Returns the sampling distribution over `vocabulary` tokens, excluding the `forbidden` ids.
     ///
     /// # Errors
-    /// As [`SamplingSettings::checked`].
+    /// Returns an error if [`SamplingSettings::checked`] fails.
     pub fn distribution(
         &self,
         vocabulary: usize,
@@ -179,14 +182,14 @@ impl SamplingConfig {
     }
 }
 
-/// The section `[schedule]`, in steps.
+/// The `[schedule]` section. Durations are in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScheduleConfig {
-    /// Steps of linear warm-up.
+    /// Number of linear warm-up steps.
     pub warmup_steps: u32,
-    /// Final learning rate of the half cosine as a fraction of the highest; 1 keeps the rate
-    /// constant.
+    /// Final learning rate as a fraction of the maximum, reached by a half cosine. If it is 1, the
+    /// learning rate stays constant after the warm-up.
     pub floor: f64,
 }
 
@@ -197,10 +200,10 @@ impl Default for ScheduleConfig {
 }
 
 impl GrpoConfig {
-    /// Checks all ranges.
+    /// Validates all settings.
     ///
     /// # Errors
-    /// Returns the first key that is out of range.
+    /// Returns an error for the first key that is out of range.
     pub fn check(&self) -> Result<(), ConfigFault> {
         let train = &self.train;
         in_range("train.steps", f64::from(train.steps), 1.0..=1e9)?;
@@ -271,7 +274,8 @@ impl GrpoConfig {
         self.optimizer.check("optimizer")
     }
 
-    /// A policy that samples with rounded weights exceeds any tolerance that would detect a fault.
+    /// Rejects rounded sampling weights with `above = "stop"`. A tolerance strict enough to detect
+    /// bugs would always be exceeded.
     fn refuse_uncorrected(&self) -> Result<(), ConfigFault> {
         let weights = self.sampling.weights;
         let above = self.sampler_check.resolved(self.loss.mismatch).above;
@@ -287,30 +291,30 @@ impl GrpoConfig {
         Ok(())
     }
 
-    /// Returns whether a reference that was updated may have to be reset to the initial one.
+    /// Returns whether an updated reference may have to be reset to the initial one.
     pub(crate) fn can_move_back(&self) -> bool {
         let goes_back = |guard: &GuardConfig| guard.action == GuardAction::RollBack;
         self.reference.follows() && self.guards().iter().any(goes_back)
     }
 
-    /// Returns the guards of the run with all values filled in.
+    /// Returns the guards for this run with all defaults filled in.
     pub fn guards(&self) -> Vec<GuardConfig> {
         let guards = self.guards.clone().unwrap_or_else(default_guards);
         guards.iter().map(GuardConfig::resolved).collect()
     }
 
-    /// Returns the settings of advantages: those of the section, or of the loss preset.
+    /// Returns the advantage settings. Unset values are taken from the loss preset.
     ///
     /// # Errors
-    /// As [`AdvantageConfig::checked`].
+    /// Returns an error if [`AdvantageConfig::checked`] fails.
     pub fn advantages(&self) -> Result<AdvantageConfig, ConfigFault> {
         self.advantage.resolve(self.loss.preset)
     }
 
-    /// Creates the engine that samples the completions of a step.
+    /// Creates the engine that samples completions.
     ///
     /// # Errors
-    /// Returns an error if the settings do not fit the model.
+    /// Returns an error if the settings are incompatible with the model.
     pub fn sampler<M: LanguageModel>(
         &self,
         policy: &M,
@@ -333,7 +337,8 @@ impl GrpoConfig {
         Ok(actions.rollout(policy, &request)?)
     }
 
-    /// Returns the learning rate of `step`, from 0. The first step of a warm-up has a rate above 0.
+    /// Returns the learning rate for `step`, counted from 0. It is positive even in the first
+    /// warm-up step.
     pub fn learning_rate(&self, step: u32) -> f64 {
         let schedule = WarmupCosine {
             warmup: f64::from(self.schedule.warmup_steps),

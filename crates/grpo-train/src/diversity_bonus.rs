@@ -1,4 +1,4 @@
-//! A bonus for completions that differ from the others of their group.
+//! Reward bonus for completions that differ from the rest of their group.
 
 use burn::tensor::Device;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome};
@@ -10,33 +10,33 @@ use crate::TrainError;
 use crate::diversity_measure::{build, check};
 use crate::error::in_range;
 
-/// The section `[diversity_bonus]`. Advantages are computed from `r_i + weight · d_i`, with d_i the
-/// mean distance of completion i to the others of its group ([`Diversity::of_each`]). The reward
-/// itself does not change.
+/// The `[diversity_bonus]` section. Advantages are computed from `r_i + weight · d_i`, where `d_i`
+/// is the mean distance of completion i to the other completions in its group
+/// ([`Diversity::of_each`]). The reward itself is left unchanged.
 ///
-/// The bonus is reward shaping: it has no gradient of its own. A completion without a reward, or an
-/// invalid one ([`Outcome::is_valid`]), gets no bonus, because being different from valid
-/// completions must not pay.
+/// The bonus is a form of reward shaping and has no gradient of its own. Completions without a
+/// reward get no bonus, and neither do invalid ones ([`Outcome::is_valid`]). Otherwise it would pay
+/// to produce garbage that differs from valid completions.
 ///
-/// If a completion cannot be embedded, the run ends, because the distances of its whole group are
-/// unknown. This happens only if an encoder returns non-finite numbers, so later completions would
-/// fail too. No user program is involved, so there is no time limit.
+/// If a completion cannot be embedded, the run ends, because the distances in its group are
+/// undefined. This only happens if the encoder returns non-finite numbers, so later completions
+/// would fail too. No user program is involved, so no time limit is needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiversityBonusConfig {
-    /// Bonus for a distance of 1.
+    /// Bonus added for a distance of 1.
     pub weight: f64,
-    /// The measure of distance.
+    /// Distance measure.
     #[serde(default)]
     pub measure: DiversityMeasure,
-    /// Embedder of texts, for the measure `semantic`.
+    /// Text embedder, required by the `semantic` measure.
     pub embedder: Option<EmbedderConfig>,
 }
 
 const SECTION: &str = "diversity_bonus";
 
 impl DiversityBonusConfig {
-    /// Builds the bonus. The model of an embedder is loaded on `device`.
+    /// Builds the bonus. If an embedder is configured, its model is loaded on `device`.
     ///
     /// # Errors
     /// Returns an error if the embedder cannot be built.
@@ -51,10 +51,10 @@ impl DiversityBonusConfig {
     }
 }
 
-/// Name of the bonus in metrics and among the terms of the objective.
+/// Name of the bonus in metrics and in the list of reward terms.
 pub(crate) const BONUS: &str = "diversity_bonus";
 
-/// See [`DiversityBonusConfig`].
+/// Diversity bonus configured by [`DiversityBonusConfig`].
 #[derive(Clone, Debug)]
 pub struct DiversityBonus {
     weight: f64,
@@ -62,13 +62,13 @@ pub struct DiversityBonus {
 }
 
 impl DiversityBonus {
-    /// Creates a bonus of the given weight.
+    /// Creates a bonus with the given weight.
     pub fn new(weight: f64, diversity: Diversity) -> Self {
         Self { weight, diversity }
     }
 
-    /// Sets the bonus of each sample whose completion is valid. Completions without a reward still
-    /// count as others.
+    /// Sets the bonus for each valid completion. Completions without a reward are still included in
+    /// the distances.
     ///
     /// # Errors
     /// Returns an error if a text cannot be embedded.
@@ -112,7 +112,8 @@ mod tests {
         group
     }
 
-    /// Compares with `w · mean_j (1 − cos_ij)` in loops; rewards do not change.
+    /// Compares the bonus with `w · mean_j (1 − cos_ij)` computed in loops. Rewards must not
+    /// change.
     #[test]
     fn what_is_unlike_its_group_has_a_larger_bonus() {
         let texts = ["red wine", "red vine", "a train", "a train", "no idea", "red"];

@@ -1,15 +1,14 @@
-//! The keys `measure` and `embedder` of a configuration section.
+//! The `measure` and `embedder` keys in a configuration section.
 
 use burn::tensor::Device;
 use grpo_data::ConfigFault;
 use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::EmbedderConfig;
 
-/// Checks that an embedder is given if and only if the measure needs it; `section` contains the two
-/// keys.
+/// Checks that an embedder is configured if and only if the measure in `section` needs one.
 ///
 /// # Errors
-/// Also returns an error for invalid settings of the embedder.
+/// Returns an error if the check fails or the embedder settings are invalid.
 pub(crate) fn check(
     section: &'static str,
     measure: DiversityMeasure,
@@ -29,10 +28,10 @@ pub(crate) fn check(
     }
 }
 
-/// Builds the measure. The model of an embedder is loaded on `device`.
+/// Builds the diversity measure. If an embedder is configured, its model is loaded on `device`.
 ///
 /// # Errors
-/// As [`check`]; also if an embedder cannot be read.
+/// Returns an error if [`check`] fails or the embedder cannot be loaded.
 pub(crate) fn build(
     section: &'static str,
     measure: DiversityMeasure,

@@ -1,4 +1,4 @@
-//! Errors of training.
+//! Training errors.
 
 use std::ops::RangeInclusive;
 
@@ -12,84 +12,84 @@ use grpo_rollout::RolloutError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// Invalid setting.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] ConfigFault),
-    /// A text cannot be embedded.
+    /// A text could not be embedded.
     #[error(transparent)]
     Embed(#[from] grpo_eval::EmbedError),
     /// Sampling failed.
     #[error("sampling: {0}")]
     Rollout(RolloutError),
-    /// Advantages cannot be computed from the rewards.
+    /// Advantages could not be computed from the rewards.
     #[error(transparent)]
     Advantage(#[from] AdvantageError),
-    /// Too many rewards failed.
+    /// The reward failed for too many completions.
     #[error(
         "the reward failed for {failed} of {all} completions of {of}; the first reason: {reason}"
     )]
     Reward {
-        /// Completions whose reward failed.
+        /// Number of completions whose reward failed.
         failed: usize,
-        /// All completions.
+        /// Total number of completions.
         all: usize,
-        /// The step or evaluation.
+        /// Step or evaluation in which the failures occurred.
         of: String,
-        /// Reason of the first failure.
+        /// First failure reason.
         reason: String,
     },
-    /// A saved state belongs to another training run.
+    /// The saved state belongs to a different training run.
     #[error("{0}")]
     OtherState(String),
     /// Training was interrupted.
     #[error("the training was interrupted")]
     Interrupted,
-    /// The sampler's log-probabilities differ from the trainer's.
+    /// Log-probabilities from the sampler and the trainer differ.
     #[error("step {step}: the sampler recorded the log-probability {sampler:.6} at position {position} of prompt {prompt}, sample {sample}, and with the same weights the trainer computes {trainer:.6}, which is further than sampler_check.tolerance = {tolerance}; {}", what_to_do(*sampler, *trainer))]
     SamplerMismatch {
-        /// Step, from 1.
+        /// Step, counted from 1.
         step: u64,
-        /// Index of the prompt in the step.
+        /// Prompt index within the step.
         prompt: u32,
-        /// Index of the completion in its group.
+        /// Completion index within the group.
         sample: u32,
-        /// Index of the token in the sequence, including the prompt.
+        /// Token index in the sequence, including the prompt.
         position: usize,
         /// Log-probability recorded by the sampler.
         sampler: f64,
         /// Log-probability computed by the trainer.
         trainer: f64,
-        /// Largest allowed difference.
+        /// Maximum allowed difference.
         tolerance: f64,
     },
-    /// A number is not finite. The weights of the previous step are intact.
+    /// A value is not finite. The weights from the previous step are unchanged.
     #[error(
         "the {what} became {value}: training has diverged; lower the learning rate, or look at the data and the rewards"
     )]
     Diverged {
-        /// The name of the number.
+        /// Name of the quantity, e.g. `loss`.
         what: &'static str,
-        /// NaN or infinite.
+        /// NaN or an infinity.
         value: f64,
     },
-    /// Nothing can be learned from the data.
+    /// The data cannot be used for training.
     #[error(transparent)]
     Data(#[from] grpo_data::DataError),
-    /// The objective of a task cannot use the data.
+    /// The training objective does not support the data.
     #[error(transparent)]
     Objective(Box<dyn std::error::Error + Send + Sync>),
-    /// The logits define no distribution.
+    /// The logits do not define a probability distribution.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
-    /// The reference cannot follow the policy.
+    /// The reference could not be updated from the policy.
     #[error(transparent)]
     Reference(#[from] ModelError),
-    /// The observer failed, for example while writing a checkpoint.
+    /// The observer returned an error, e.g. because a checkpoint could not be written.
     #[error(transparent)]
     Observer(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Returns a hint for a sampler mismatch.
+/// Suggests how to resolve a sampler mismatch.
 fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
     if (sampler - trainer).is_finite() {
         "find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio"
@@ -98,10 +98,10 @@ fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
     }
 }
 
-/// Checks that a number of the configuration is in `range`.
+/// Checks that a configuration value is in `range`.
 ///
 /// # Errors
-/// The error names `key`.
+/// Returns an error that contains `key` if the value is out of range.
 pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), ConfigFault> {
     if range.contains(&value) {
         return Ok(());
@@ -118,27 +118,27 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
 /// Returns the value of a loss, `[1]`.
 ///
 /// # Errors
-/// Returns an error if it is not finite.
+/// Returns an error if the loss is not finite.
 pub fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
     finite(f64::from(loss.into_scalar::<f32>()))
 }
 
-/// Returns the value of a loss.
+/// Checks that a loss is finite and returns it.
 ///
 /// # Errors
-/// Returns an error if it is not finite.
+/// Returns an error if the loss is not finite.
 pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
     if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }
 
-/// Returns the error of an invalid sampling setting of `section`.
+/// Creates the error for an invalid sampling setting in `section`.
 pub fn distribution_fault(section: &str, fault: &grpo_logprob::DistributionError) -> ConfigFault {
     let key = format!("{section}.{}", fault.setting());
     ConfigFault::from_sentence(key, format!("{section}: {fault}"))
 }
 
 impl TrainError {
-    /// Returns the error of a state that does not fit the trainer.
+    /// Creates the error for a saved state that does not match the trainer.
     pub(crate) fn other_state(fault: String) -> Self {
         Self::OtherState(format!("the state of the trainer does not fit: {fault}"))
     }
@@ -154,18 +154,18 @@ impl From<RolloutError> for TrainError {
     }
 }
 
-/// Returns the error of `max_new_tokens` in `section` if prompts and completions do not fit the
-/// model.
+/// Creates an error for `max_new_tokens` in `section`. It is used if prompts and completions exceed
+/// the context length of the model.
 pub(crate) fn length_fault(section: &str, fault: &RolloutError) -> ConfigFault {
     let key = format!("{section}.max_new_tokens");
     ConfigFault::from_sentence(key, format!("{section}: {fault}"))
 }
 
-/// Checks that rewards failed for at most the fraction `most` of the samples; `of` names the step
-/// or evaluation.
+/// Checks that rewards failed for at most the fraction `most` of the samples. `of` describes the
+/// step or evaluation in the error message.
 ///
 /// # Errors
-/// [`TrainError::Reward`].
+/// Returns [`TrainError::Reward`] if more rewards failed.
 pub(crate) fn refuse_failures<'a>(
     samples: impl Iterator<Item = &'a Sample> + Clone,
     most: f64,

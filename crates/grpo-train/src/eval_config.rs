@@ -1,21 +1,23 @@
-//! When a run is evaluated, and early stopping.
+//! Evaluation interval and early stopping.
 
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 
-/// The section `[eval]`.
+/// The `[eval]` section.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvalConfig {
-    /// Steps between evaluations; 0 for none between the first and the last step.
+    /// Number of steps between evaluations. If it is 0, the policy is not evaluated between the
+    /// first and the last step.
     pub every: u32,
-    /// The run ends after this many evaluations without a new best one; 0 for never.
+    /// Number of evaluations without improvement after which the run stops. 0 disables early
+    /// stopping.
     pub patience: u32,
-    /// Smallest improvement of a new best evaluation.
+    /// Minimum increase over the best evaluation that counts as an improvement.
     pub min_gain: f64,
-    /// Completions per prompt. With 2 or more, diversity is measured too.
+    /// Number of completions per prompt. Diversity is measured if it is at least 2.
     pub group_size: usize,
 }
 
@@ -28,7 +30,7 @@ impl Default for EvalConfig {
 impl EvalConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         in_range("eval.min_gain", self.min_gain, 0.0..=f64::MAX)?;
-        // All pairs are compared.
+        // The cost grows quadratically, because completions are compared in pairs.
         in_range("eval.group_size", self.group_size as f64, 1.0..=1e3)?;
         if self.patience > 0 && self.every == 0 {
             return Err(ConfigFault::new(
@@ -40,24 +42,25 @@ impl EvalConfig {
         Ok(())
     }
 
-    /// Returns whether an evaluation is due after `done` of `steps` steps.
+    /// Returns whether to evaluate after `done` out of `steps` steps.
     pub(crate) fn is_due(&self, done: u32, steps: u32) -> bool {
         self.every > 0 && (done.is_multiple_of(self.every) || done == steps)
     }
 }
 
-/// The best evaluation so far: the state of early stopping.
+/// Early stopping state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluations {
-    /// Steps done at the best evaluation, and its mean reward.
+    /// Completed steps and mean reward at the best evaluation.
     pub best: Option<(u32, f64)>,
-    /// Evaluations since then.
+    /// Number of evaluations since the best one.
     pub since_best: u32,
 }
 
 impl Evaluations {
-    /// Adds an evaluation and returns whether it is the best so far. One without a reward never is.
+    /// Records an evaluation and returns whether it is the best so far. An evaluation without a
+    /// reward never counts as the best.
     pub(crate) fn observe(&mut self, done: u32, reward: Option<f64>, config: &EvalConfig) -> bool {
         let is_best = reward.is_some_and(|reward| {
             self.best.is_none_or(|(_, best)| reward > best && reward >= best + config.min_gain)
@@ -69,7 +72,7 @@ impl Evaluations {
         is_best
     }
 
-    /// Returns whether early stopping applies.
+    /// Returns whether the run should stop early.
     pub(crate) fn are_enough(&self, config: &EvalConfig) -> bool {
         config.patience > 0 && self.since_best >= config.patience
     }
@@ -103,7 +106,7 @@ mod tests {
         assert!(!seen.are_enough(&endless));
     }
 
-    /// An equal reward is no improvement.
+    /// An equal reward does not count as an improvement.
     #[test]
     fn an_equal_one_is_not_better() {
         let config = EvalConfig::default();

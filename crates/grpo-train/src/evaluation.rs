@@ -1,4 +1,4 @@
-//! Evaluation of the policy: completions of fixed prompts that are not trained on.
+//! Policy evaluation on fixed prompts that are not used for training.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,34 +13,34 @@ use grpo_rollout::{Actions, Rollout, StepKey};
 use crate::error::refuse_failures;
 use crate::{Decode, GrpoConfig, TrainError};
 
-/// Prompts and how they are completed and scored. Equal policies give equal completions.
+/// Evaluation prompts and settings. Identical policies produce identical completions.
 pub struct Evaluation<M> {
     prompts: Vec<Prompt>,
     sampler: Arc<dyn Rollout<M>>,
     rewards: RewardRunner,
     decode: Decode,
     seed: u64,
-    /// Fraction of the completions whose reward may fail.
+    /// Maximum fraction of completions for which the reward may fail.
     max_failed: f64,
-    /// Completions per prompt.
+    /// Number of completions per prompt.
     group_size: usize,
 }
 
-/// The result of an evaluation.
+/// Result of one evaluation.
 #[derive(Clone, Debug)]
 pub struct Evaluated {
-    /// The scored samples of each prompt.
+    /// Scored samples, grouped by prompt.
     pub groups: Vec<Group>,
-    /// Duration of the evaluation.
+    /// Wall-clock time.
     pub time: Duration,
 }
 
 impl<M: LanguageModel> Evaluation<M> {
-    /// Creates an evaluation with [`crate::EvalConfig::group_size`] completions of each prompt,
-    /// sampled with the settings of `config`.
+    /// Creates an evaluation with [`crate::EvalConfig::group_size`] completions per prompt, sampled
+    /// with the settings in `config`.
     ///
     /// # Errors
-    /// Returns an error if the settings do not fit the model.
+    /// Returns an error if the settings are incompatible with the model.
     pub fn new(
         prompts: Vec<Prompt>,
         policy: &M,
@@ -52,8 +52,8 @@ impl<M: LanguageModel> Evaluation<M> {
     ) -> Result<Self, TrainError> {
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let sampler = config.sampler(policy, actions, config.eval.group_size, longest, &decode)?;
-        // The time limit per completion is that of a training step, with the step's limit as the
-        // minimum.
+        // Allow the same time per completion as in a training step, but never less than the limit
+        // for a whole step.
         let of_step = f64::from(config.train.prompts_per_step) * config.train.group_size as f64;
         let share = ((prompts.len() * config.eval.group_size) as f64 / of_step).max(1.0);
         let limit = Duration::from_secs_f64(config.train.reward_time_limit * share);
@@ -68,25 +68,25 @@ impl<M: LanguageModel> Evaluation<M> {
         })
     }
 
-    /// Makes [`Self::of`] end with [`TrainError::Interrupted`] soon after `flag` becomes true.
+    /// Makes [`Self::of`] return [`TrainError::Interrupted`] shortly after `flag` is set.
     pub(crate) fn interrupted_by(self, flag: Arc<AtomicBool>) -> Self {
         Self { sampler: self.sampler.interrupted_by(flag), ..self }
     }
 
-    /// Returns the prompts.
+    /// Returns the evaluation prompts.
     pub fn prompts(&self) -> &[Prompt] {
         &self.prompts
     }
 
-    /// Returns the number of completions.
+    /// Returns the total number of completions.
     pub fn count(&self) -> usize {
         self.prompts.len() * self.group_size
     }
 
-    /// Evaluates `policy`.
+    /// Samples and scores completions from `policy`.
     ///
     /// # Errors
-    /// Returns an error if the policy cannot be sampled or the reward fails too often.
+    /// Returns an error if sampling fails or if the reward fails for too many completions.
     pub fn of(&self, policy: &M) -> Result<Evaluated, TrainError> {
         let started = Instant::now();
         let (seed, purpose) = (self.seed, Purpose::Evaluation);
@@ -100,18 +100,19 @@ impl<M: LanguageModel> Evaluation<M> {
 }
 
 impl Evaluated {
-    /// Iterates over the samples, prompt by prompt.
+    /// Returns an iterator over all samples, ordered by prompt.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> + Clone {
         self.groups.iter().flat_map(|group| &group.samples)
     }
 
-    /// Returns the mean reward of the scored completions, or `None` without any.
+    /// Returns the mean reward over scored completions, or `None` if no completion was scored.
     pub fn reward(&self) -> Option<f64> {
         let rewards: Vec<f64> = self.samples().filter_map(Sample::reward).collect();
         (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64)
     }
 
-    /// Returns the diversity of each prompt's completions, or `None` with one completion each.
+    /// Returns the diversity of the completions for each prompt, or `None` if there is only one
+    /// completion per prompt.
     pub fn diversity(&self) -> Option<Vec<GroupDiversity>> {
         let of = |group: &Group| {
             let texts: Vec<&str> = group.samples.iter().map(|sample| &*sample.text).collect();
@@ -121,20 +122,21 @@ impl Evaluated {
         has_several.then(|| self.groups.iter().map(of).collect())
     }
 
-    /// Returns the fraction of completions without words. Empty completions share nothing and would
-    /// look diverse.
+    /// Returns the fraction of completions without any words. Empty completions have nothing in
+    /// common and would otherwise look diverse.
     pub fn empty(&self) -> f64 {
         let empty = self.samples().filter(|sample| words(&sample.text).next().is_none()).count();
         empty as f64 / self.samples().count() as f64
     }
 }
 
-/// Diversity of the completions of a prompt.
+/// Diversity of the completions for one prompt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupDiversity {
-    /// Mean 4-gram BLEU of each completion against the others ([`self_bleu`]); 1 if all are equal.
+    /// Mean 4-gram BLEU of each completion against the others ([`self_bleu`]). It is 1 if all
+    /// completions are identical.
     pub self_bleu: f64,
-    /// Distinct pairs of words as a fraction of all pairs ([`distinct`]).
+    /// Number of distinct word bigrams divided by the total number of bigrams ([`distinct`]).
     pub distinct_2: f64,
 }
 
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
     use crate::test_groups::group;
 
-    /// Empty completions have the self-BLEU of diverse ones, so they are counted separately.
+    /// Empty completions get the same self-BLEU as diverse ones, so they are counted separately.
     #[test]
     fn counts_empty_completions_separately() {
         let groups = [["so it goes on", "so it goes on"], ["", " "]].map(|texts| {

@@ -1,4 +1,4 @@
-//! The score-function gradient of the diversity of a prompt's completions.
+//! Score-function gradient for completion diversity.
 
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{Completion, Group};
@@ -10,17 +10,17 @@ use crate::collate::micro_batches;
 use crate::error::finite_loss;
 use crate::supervised::{Cut, GradientSum};
 
-/// Contribution of each completion to the diversity of its group.
+/// How much each completion contributes to the diversity of its group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Contributions {
-    /// `D(Y) − D(Y without y_i)`, group by group.
+    /// `D(Y) − D(Y without y_i)` for each completion, ordered by group.
     pub(crate) advantages: Vec<f64>,
-    /// Mean of D over groups.
+    /// D averaged over groups.
     pub(crate) score: f64,
 }
 
 impl Contributions {
-    /// Computes the contributions. A text without words counts as an empty text.
+    /// Computes the contributions. A text without words is treated like an empty one.
     ///
     /// # Errors
     /// Returns an error if a text cannot be embedded.
@@ -34,9 +34,9 @@ impl Contributions {
         Ok(Self { advantages, score: sum / groups.len() as f64 })
     }
 
-    /// Adds the gradient of `−weight/P · Σ_i A_i log π(y_i | x)` over the completions of the P
-    /// `groups`. It is an unbiased estimate of the gradient of `−weight · E[D]`, if `model` sampled
-    /// the completions.
+    /// Adds the gradient of `−weight/P · Σ_i A_i log π(y_i | x)` over all completions in the P
+    /// `groups`. If the completions were sampled from `model`, this is an unbiased estimate of the
+    /// gradient of `−weight · E[D]`.
     ///
     /// # Errors
     /// Returns an error if the loss is not finite.
@@ -53,7 +53,7 @@ impl Contributions {
         let all = completions.zip(&self.advantages);
         let moving = all.filter(|(_, advantage)| scale * **advantage != 0.0);
         let (completions, advantages): (Vec<&Completion>, Vec<f64>) = moving.unzip();
-        // If all completions are equal, only rounding would remain.
+        // If all completions are equal, the gradient would consist of rounding errors only.
         if completions.is_empty() {
             return Ok(());
         }

@@ -1,35 +1,35 @@
-//! Settings of guards, and the default guards.
+//! Guard configuration and the default guards.
 
 use grpo_data::{ConfigFault, short_number};
 use serde::{Deserialize, Serialize};
 
 use crate::metric_names::{is_known, is_occasional, is_of_machine, nearest, nearest_known};
 
-/// The value of `watch` for any non-finite metric.
+/// Special value for `watch` that matches any non-finite metric.
 pub(crate) const NOT_FINITE: &str = "not_finite";
 
-/// A table `[[guards]]`.
+/// A `[[guards]]` table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuardConfig {
-    /// A metric, or `not_finite`: any metric that is NaN or infinite, or a step that failed because
-    /// of such a number.
+    /// Metric name or `not_finite`. The latter matches any metric that is NaN or infinite, as well
+    /// as a step that failed because of such a value.
     pub watch: String,
-    /// The guard triggers above this value.
+    /// Triggers if the metric is above this value.
     pub above: Option<f64>,
-    /// The guard triggers below this value.
+    /// Triggers if the metric is below this value.
     pub below: Option<f64>,
-    /// Consecutive steps out of range that trigger the guard.
+    /// Number of consecutive steps out of range after which the guard triggers.
     #[serde(default = "one")]
     pub steps: u32,
-    /// First step that counts, from 1.
+    /// First step that is checked, counted from 1.
     #[serde(default = "one")]
     pub from_step: u32,
-    /// The action.
+    /// Action to take.
     pub action: GuardAction,
-    /// With `roll_back`: factor for later learning rates; default 0.5.
+    /// Factor applied to later learning rates if the action is `roll_back`. Defaults to 0.5.
     pub learning_rate_factor: Option<f64>,
-    /// With `roll_back`: factor for the coefficient of the KL penalty; default 1.
+    /// Factor applied to the KL coefficient if the action is `roll_back`. Defaults to 1.
     pub kl_coef_factor: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ fn one() -> u32 {
     1
 }
 
-/// Action of a guard.
+/// Action taken by a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardAction {
@@ -45,20 +45,21 @@ pub enum GuardAction {
     Warn,
     /// Stops the run.
     Stop,
-    /// Returns the run to its last good checkpoint and continues with other settings.
+    /// Rolls back to the last good checkpoint and continues with a different learning rate or KL
+    /// coefficient.
     RollBack,
 }
 
-/// Action of a trigger, ordered by severity.
+/// Action requested by a triggered guard. Variants are ordered by severity.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum Action {
     /// Print a warning.
     Warn,
-    /// Return to the last good checkpoint and continue with other settings.
+    /// Roll back to the last good checkpoint and continue with different settings.
     RollBack {
-        /// Factor for later learning rates.
+        /// Factor applied to later learning rates.
         learning_rate_factor: f64,
-        /// Factor for the coefficient of the KL penalty.
+        /// Factor applied to the KL coefficient.
         kl_coef_factor: f64,
     },
     /// Stop the run.
@@ -66,7 +67,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the name in a configuration.
+    /// Returns the name used in configuration files.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Warn => "warn",
@@ -76,14 +77,14 @@ impl Action {
     }
 }
 
-/// The kind of run that a guard watches.
+/// Type of run that is guarded.
 pub(crate) enum Guarded<'a> {
     Grpo { kl_coef: f64, evaluates: bool },
     Supervised { metrics: &'a [&'static str] },
 }
 
 impl Guarded<'_> {
-    /// Returns a hint at the metric with the most similar name, if `watch` is unknown.
+    /// If `watch` is unknown, returns a hint that suggests the metric with the most similar name.
     fn misspelled(&self, watch: &str) -> Option<String> {
         match self {
             Self::Grpo { .. } => (!is_known(watch)).then(|| {
@@ -101,17 +102,17 @@ impl Guarded<'_> {
     }
 }
 
-/// Largest factor; larger values are most likely typing errors.
+/// Upper limit for factors. Larger values are most likely typos.
 const MOST_FACTOR: f64 = 1e6;
 
-/// Returns the error of `key` of guard number `guard`, from 0.
+/// Creates an error for `key` in the guard with this index, counted from 0.
 pub(crate) fn guard_fault(guard: usize, key: &str, sentence: &str) -> ConfigFault {
     let message = format!("guards[{guard}]: {sentence}");
     ConfigFault::from_sentence(format!("guards[{guard}].{key}"), &message)
 }
 
 impl GuardConfig {
-    /// Checks guard number `guard` of a run, from 0.
+    /// Validates the guard with this index, counted from 0, for a type of run.
     pub(crate) fn check(&self, guard: usize, run: &Guarded<'_>) -> Result<(), ConfigFault> {
         let refuse = |key: &str, fault: String| Err(guard_fault(guard, key, &fault));
         let watch = &self.watch;
@@ -210,7 +211,7 @@ impl GuardConfig {
         Ok(())
     }
 
-    /// Returns the action with its values.
+    /// Returns the action together with its factors.
     pub(crate) fn action(&self) -> Action {
         match self.action {
             GuardAction::Warn => Action::Warn,
@@ -222,7 +223,7 @@ impl GuardConfig {
         }
     }
 
-    /// Returns the guard with all defaults filled in.
+    /// Returns a copy of the guard with all defaults filled in.
     #[must_use]
     pub fn resolved(&self) -> Self {
         let mut resolved = self.clone();
@@ -234,9 +235,9 @@ impl GuardConfig {
     }
 }
 
-/// Returns the guards of a run without `[[guards]]`: it stops at non-finite numbers and warns if
-/// training is unlikely to succeed. The bounds are far from the values of a good run, for any model
-/// and reward.
+/// Returns the guards that are used if the configuration contains no `[[guards]]`. The run stops on
+/// non-finite values, and a warning is shown if training is unlikely to succeed. Healthy runs stay
+/// far away from these bounds regardless of the model and the reward.
 pub fn default_guards() -> Vec<GuardConfig> {
     let guard = |watch: &str, above: Option<f64>, below: Option<f64>, steps, action| GuardConfig {
         watch: watch.to_owned(),
@@ -250,22 +251,22 @@ pub fn default_guards() -> Vec<GuardConfig> {
     };
     let warn = |watch, above, below, steps| guard(watch, above, below, steps, GuardAction::Warn);
     vec![
-        // Nothing useful can be learned after it.
+        // Training cannot recover from a non-finite value.
         guard(NOT_FINITE, None, None, 1, GuardAction::Stop),
-        // In nearly all groups the completions are equally good, so there is nothing to learn.
+        // Completions are equally good in nearly all groups, so there is no learning signal.
         warn("frac_reward_zero_std", Some(0.9), None, 5),
-        // The next token is almost certain (e^0.02 = 1.02 choices), so groups will soon contain
-        // copies of one completion.
+        // The next token is almost certain (e^0.02 = 1.02 choices). Groups will soon contain only
+        // copies of a single completion.
         warn("entropy", None, Some(0.02), 5),
-        // One nat per token: the policy finds each token 2.7 times as likely as the reference does.
+        // At one nat per token, the policy assigns each token 2.7 times the probability it has
+        // under the reference.
         warn("kl", Some(1.0), None, 3),
-        // One token in a hundred moved by a factor of 3 within a step, far outside of any clip
-        // range.
+        // 1 % of tokens changed by a factor of 3 within one step, well outside any clipping range.
         warn("ratio/p99", Some(3.0), None, 3),
-        // Few completions end by themselves: max_new_tokens is too small, or the policy unlearned
-        // the end mark.
+        // Few completions end on their own. Either max_new_tokens is too small, or the policy has
+        // unlearned the end token.
         warn("completions/clipped_ratio", Some(0.9), None, 5),
-        // `train.max_failed_rewards` ends the run if many rewards fail.
+        // If too many rewards fail, `train.max_failed_rewards` ends the run.
         warn("rewards/failed", Some(0.0), None, 3),
     ]
 }

@@ -1,5 +1,5 @@
-//! Guards: actions on metrics that leave their range. This module has no side effects; it turns
-//! metrics into triggers, and the caller acts on them.
+//! Guards monitor metrics and request an action if a value is out of range. This module has no side
+//! effects: it only returns triggers, and the caller performs the actions.
 
 use grpo_core::AdvantageError;
 use grpo_data::short_number;
@@ -11,49 +11,49 @@ use crate::metric_names::{is_occasional, is_of_machine, is_of_reward, nearest};
 use crate::metrics::reward_metrics;
 use crate::{Metrics, RewardNames, TrainError};
 
-/// The guards of a run.
+/// All guards for a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guards {
     guards: Vec<GuardConfig>,
     state: GuardsState,
 }
 
-/// State of the guards, saved with a run.
+/// Guard state that is saved with the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardsState {
-    /// Consecutive steps in which each guard's metric was out of range.
+    /// For each guard, the number of consecutive steps in which its metric was out of range.
     streaks: Vec<u32>,
-    /// First of these steps; empty in checkpoints of older versions.
+    /// First step of each streak. Empty in checkpoints written by older versions.
     #[serde(default)]
     first: Vec<u64>,
-    /// Whether there was a step.
+    /// Whether a step has been observed.
     has_begun: bool,
 }
 
-/// A guard that triggered.
+/// Describes why a guard was triggered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuardTrigger {
-    /// Index of the guard in the run.
+    /// Guard index.
     pub guard: usize,
-    /// The metric, or `not_finite`.
+    /// Metric name or `not_finite`.
     pub watch: String,
-    /// Value of the metric; `None` if it was not finite.
+    /// Metric value, or `None` if it is not finite.
     pub value: Option<f64>,
-    /// The exceeded bound; `None` for `not_finite`.
+    /// Bound that was exceeded, or `None` for `not_finite`.
     pub bound: Option<f64>,
-    /// Consecutive steps out of range, not counting steps without the metric.
+    /// Number of consecutive steps out of range. Steps without the metric are not counted.
     pub steps: u32,
-    /// First of these steps, from 1.
+    /// First of these steps, counted from 1.
     pub since: u64,
-    /// The action.
+    /// Action to take.
     pub action: Action,
-    /// Description of the trigger.
+    /// Human-readable message.
     pub message: String,
 }
 
 impl Action {
-    /// Returns the most severe action of several triggers, or `None` without triggers. Two
-    /// roll-backs are combined to the smaller learning rate and the larger KL coefficient.
+    /// Returns the most severe action, or `None` if `triggers` is empty. If there are multiple
+    /// roll-backs, the lowest learning rate and the highest KL coefficient are used.
     pub fn of(triggers: &[GuardTrigger]) -> Option<Self> {
         triggers.iter().map(|trigger| trigger.action).reduce(|a, b| match (a, b) {
             (
@@ -70,7 +70,7 @@ impl Action {
 }
 
 impl Guards {
-    /// Creates guards without history from checked settings.
+    /// Creates guards from validated settings.
     pub fn new(guards: &[GuardConfig]) -> Self {
         let guards: Vec<GuardConfig> = guards.iter().map(GuardConfig::resolved).collect();
         let count = guards.len();
@@ -79,13 +79,13 @@ impl Guards {
         Self { guards, state }
     }
 
-    /// Observes the metrics of `step`, from 1, and returns the guards that trigger, in order. A
-    /// warning is repeated only after a step within range. Steps without a value of the metric are
-    /// ignored.
+    /// Checks the metrics for `step`, counted from 1, and returns all triggered guards in order. A
+    /// warning is only repeated after the metric was back in range. Steps in which the metric is
+    /// missing are skipped.
     ///
     /// # Errors
-    /// Returns an error if the first step lacks a metric that the run can never have
-    /// ([`Metrics::is_of_run`]).
+    /// Returns an error if, in the first step, a guard watches a metric that this run can never
+    /// have ([`Metrics::is_of_run`]).
     pub fn observe(
         &mut self,
         step: u64,
@@ -110,8 +110,8 @@ impl Guards {
         Ok(triggers)
     }
 
-    /// Observes a failed step. Guards trigger only if the step failed because of a non-finite
-    /// number and a guard watches for it.
+    /// Handles a failed step. Guards are only triggered if they watch for non-finite values and the
+    /// step failed because of one.
     pub fn failed(&mut self, step: u64, error: &TrainError) -> Vec<GuardTrigger> {
         if !is_not_finite(error) {
             return Vec::new();
@@ -126,7 +126,7 @@ impl Guards {
         watching.into_iter().filter_map(trigger).collect()
     }
 
-    /// Returns the state to save.
+    /// Returns the state to be saved.
     pub fn state(&self) -> &GuardsState {
         &self.state
     }
@@ -134,7 +134,7 @@ impl Guards {
     /// Restores a saved state.
     ///
     /// # Errors
-    /// Returns an error if the number of guards differs.
+    /// Returns an error if the number of guards has changed.
     pub fn restore(&mut self, state: GuardsState) -> Result<(), TrainError> {
         let (saved, guards) = (state.streaks.len(), self.guards.len());
         if saved != guards {
@@ -147,7 +147,7 @@ impl Guards {
         Ok(())
     }
 
-    /// Counts another consecutive step.
+    /// Adds a step to the guard's streak.
     fn count(&mut self, place: usize, step: u64, seen: Seen) -> Option<GuardTrigger> {
         let streak = &mut self.state.streaks[place];
         *streak = streak.saturating_add(1);
@@ -191,10 +191,10 @@ impl Guards {
     }
 }
 
-/// Checks before the first step that the reward has the components that `guards` watch.
+/// Checks that all reward components watched by `guards` exist. Called before the first step.
 ///
 /// # Errors
-/// Returns an error if the reward lacks a watched component or term.
+/// Returns an error if a watched component or term is missing.
 pub(crate) fn refuse_other_rewards(
     guards: &[GuardConfig],
     names: &RewardNames,
@@ -215,25 +215,25 @@ pub(crate) fn refuse_other_rewards(
     Ok(())
 }
 
-/// A value out of range.
+/// A value that is out of range.
 struct Seen {
     value: Option<f64>,
     bound: Option<f64>,
     words: String,
-    /// Interpretation of the value, if known.
+    /// Explanation of the value, if known.
     meaning: Option<String>,
 }
 
-/// Interpretation of a non-finite number.
+/// Explanation of a non-finite value.
 const NOTHING_SOUND: &str = "nothing useful can be learned from such a number";
 
 impl Seen {
-    /// A non-finite number.
+    /// Creates the observation for a non-finite value.
     fn number(words: String) -> Self {
         Self { value: None, bound: None, words, meaning: Some(NOTHING_SOUND.to_owned()) }
     }
 
-    /// Returns the interpretation as the end of a sentence.
+    /// Formats the explanation so that it can be appended to a sentence.
     fn meaning(&self) -> String {
         self.meaning.as_ref().map_or_else(String::new, |meaning| format!(": {meaning}"))
     }
@@ -242,8 +242,8 @@ impl Seen {
 fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
     if guard.watch == NOT_FINITE {
         let (name, value) = metrics.iter().find(|(name, value)| {
-            // Steps without scored completions have no mean reward, non-finite rewards fail the
-            // step, and timings are ignored.
+            // The mean reward is NaN if no completion was scored. Non-finite rewards make the step
+            // fail, so they don't need to be checked here. Timings are ignored.
             !value.is_finite() && !["reward", "reward_std"].contains(name) && !is_of_machine(name)
         })?;
         return Some(Seen::number(format!("{name} was {value}")));
@@ -259,7 +259,7 @@ fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
     Some(Seen { value: value.is_finite().then_some(value), bound: Some(bound), words, meaning })
 }
 
-/// Formats with at most six decimals.
+/// Formats a number with up to six decimals.
 fn short(value: f64) -> String {
     if value.abs() >= 1e15 {
         return short_number(value);
@@ -271,7 +271,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Returns the interpretation of a default guard's metric beyond its bound.
+/// Explains what it means if a metric watched by a default guard is out of range.
 fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
     Some(match (watch, side) {
         ("frac_reward_zero_std", "above") => {
@@ -304,7 +304,7 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
     })
 }
 
-/// Returns whether a step has no value of the guard's metric.
+/// Returns whether the guard's metric is missing in this step.
 fn is_gap(guard: &GuardConfig, metrics: &Metrics) -> bool {
     guard.watch != NOT_FINITE && metrics.get(&guard.watch).is_none_or(f64::is_nan)
 }
@@ -318,7 +318,7 @@ fn dominant(metrics: &Metrics) -> String {
     most.map_or_else(String::new, |(name, _)| format!(" ({name})"))
 }
 
-/// Returns whether a step failed because of a non-finite number.
+/// Returns whether a step failed because of a non-finite value.
 fn is_not_finite(error: &TrainError) -> bool {
     match error {
         TrainError::Diverged { .. }

@@ -1,5 +1,4 @@
-//! The policy during training, with its reference and optimizer, and the stages of
-//! [`Learner::learn`].
+//! Policy, reference and optimizer during training, and the stages of [`Learner::learn`].
 
 mod result;
 mod updates;
@@ -21,54 +20,54 @@ use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::{Combined, GrpoConfig, Optimizer, TrainError};
 
-/// The policy during training, its reference and its optimizer.
+/// Policy, reference and optimizer during training.
 pub struct Learner<M> {
-    /// `None` only while an optimizer step changes the policy in place.
+    /// `None` only while the optimizer updates the policy in place.
     policy: Option<M>,
     reference: Frozen<M>,
-    /// The initial reference, if it can change; a roll-back may need it.
+    /// Initial reference, which a roll-back may need. `None` if the reference never changes.
     first_reference: Option<Frozen<M>>,
-    /// Whether the reference differs from the initial one.
+    /// Whether the reference is different from the initial one.
     reference_moved: bool,
     optimizer: Optimizer,
     config: GrpoConfig,
     loss: LossConfig,
-    /// Auxiliary losses, if configured.
+    /// Auxiliary losses.
     combined: Option<Combined>,
-    /// Seed of the order of examples.
+    /// Seed for shuffling the examples.
     seed: u64,
     progress: LearnerProgress,
-    /// Whether samples get token traces.
+    /// Whether to attach token traces to samples.
     is_recording: bool,
 }
 
-/// State of a learner that changes from step to step, except weights.
+/// Learner state that changes in each step. Does not include weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct LearnerProgress {
-    /// Optimizer steps done.
+    /// Number of optimizer steps so far.
     policy_version: u64,
-    /// The coefficient of the entropy bonus, if there is one.
+    /// Controller for the entropy bonus coefficient.
     entropy_bonus: Option<EntropyController>,
-    /// The coefficient of the KL penalty.
+    /// Current KL coefficient.
     kl_coef: f64,
-    /// Steps since the reference last changed.
+    /// Number of steps since the last reference update.
     reference_age: u64,
 }
 
-/// Numeric state of a learner.
+/// Learner state without tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LearnerState {
     #[serde(flatten)]
     progress: LearnerProgress,
-    /// Optimizer steps of each parameter.
+    /// Number of optimizer steps for each parameter.
     optimizer_steps: BTreeMap<String, u32>,
 }
 
 impl<M: LanguageModel> Learner<M> {
-    /// Creates a learner that starts from `policy`.
+    /// Creates a learner with `policy` as the initial policy.
     ///
     /// # Errors
-    /// Returns an error if the settings of the loss are inconsistent.
+    /// Returns an error if the loss settings are inconsistent.
     pub fn new(policy: M, reference: Frozen<M>, config: &GrpoConfig) -> Result<Self, TrainError> {
         let loss = config.loss.resolve()?;
         Ok(Self {
@@ -91,7 +90,7 @@ impl<M: LanguageModel> Learner<M> {
         })
     }
 
-    /// Adds auxiliary losses. The order of their examples is a function of `seed`.
+    /// Adds auxiliary losses. `seed` determines the order of the examples.
     pub fn combine(&mut self, combined: Combined, seed: u64) {
         (self.combined, self.seed) = (Some(combined), seed);
     }
@@ -101,22 +100,23 @@ impl<M: LanguageModel> Learner<M> {
         self.policy.as_ref().expect("only an optimizer step takes it, and that cannot fail")
     }
 
-    /// Returns the number of optimizer steps done.
+    /// Returns the number of optimizer steps so far.
     pub fn version(&self) -> u64 {
         self.progress.policy_version
     }
 
-    /// Returns the state on which the next step depends, except configuration and policy.
+    /// Returns all state that the next step depends on, except for the configuration and the
+    /// policy.
     pub(crate) fn remembered(&self) -> (LearnerState, StoredTensors, Option<StoredTensors>) {
         let Remembered { steps, means } = self.optimizer.remembered(self.policy());
         let state = LearnerState { progress: self.progress.clone(), optimizer_steps: steps };
         (state, means, self.reference_moved.then(|| self.reference.stored()))
     }
 
-    /// Restores a saved state together with `policy`, which has the saved weights.
+    /// Restores a saved state. `policy` must already contain the saved weights.
     ///
     /// # Errors
-    /// Returns an error if the state belongs to another model or other settings.
+    /// Returns an error if the state was saved with a different model or different settings.
     pub(crate) fn restore(
         &mut self,
         policy: M,
@@ -128,12 +128,12 @@ impl<M: LanguageModel> Learner<M> {
         if progress.entropy_bonus.is_some() != self.progress.entropy_bonus.is_some() {
             return Err("it is of another loss: one of the two has an entropy bonus".to_owned());
         }
-        // The new policy has other parameter ids.
+        // Parameter ids in the new policy are different, so a new optimizer is needed.
         let mut optimizer = Optimizer::new(&policy, &self.config.optimizer);
         optimizer.restore(&policy, Remembered { steps, means })?;
         self.reference_moved = reference.is_some();
         if let Some((values, path)) = reference {
-            // A changed reference has the parameters of the policy.
+            // A reference that has been updated has the same parameters as the policy.
             let moved = Frozen::snapshot(&policy).with_values(values, path);
             self.reference = moved.map_err(|error| error.to_string())?;
         } else if let Some(first) = &self.first_reference {
@@ -147,12 +147,12 @@ impl<M: LanguageModel> Learner<M> {
         Ok(())
     }
 
-    /// Returns the hash of the current reference.
+    /// Returns the hash of the current reference weights.
     pub fn reference_digest(&self) -> WeightsDigest {
         self.reference.digest()
     }
 
-    /// Sets whether samples get token traces. Learning is bit-identical either way.
+    /// Enables or disables token traces. The training result is bit-for-bit the same either way.
     pub fn set_recording(&mut self, is_recording: bool) {
         self.is_recording = is_recording;
     }
@@ -162,19 +162,19 @@ impl<M: LanguageModel> Learner<M> {
         &self.reference
     }
 
-    /// Returns the number of steps since the reference last changed.
+    /// Returns the number of steps since the last reference update.
     pub fn reference_age(&self) -> u64 {
         self.progress.reference_age
     }
 
-    /// Moves the reference towards the policy; see [`Frozen::mixed`].
+    /// Moves the reference towards the policy. See [`Frozen::mixed`].
     ///
     /// # Errors
-    /// Returns an error if its parameters differ from the policy's. The reference is then the
-    /// policy.
+    /// Returns an error if the reference and the policy have different parameters. The policy is
+    /// used as the reference in this case.
     pub fn update_reference(&mut self, mix: f64) -> Result<(), TrainError> {
-        // Taken out so that its memory is freed parameter by parameter. The placeholder shares the
-        // policy's memory.
+        // Take the reference out of `self` so that its memory can be freed one parameter at a time.
+        // The placeholder shares memory with the policy.
         let stand_in = Frozen::snapshot(self.policy());
         let reference = std::mem::replace(&mut self.reference, stand_in);
         self.reference = reference.mixed(self.policy(), mix)?;
@@ -183,12 +183,12 @@ impl<M: LanguageModel> Learner<M> {
         Ok(())
     }
 
-    /// Returns the coefficient of the KL penalty in the next step.
+    /// Returns the KL coefficient for the next step.
     pub fn kl_coef(&self) -> f64 {
         self.progress.kl_coef
     }
 
-    /// Sets the coefficient of the KL penalty, within the bounds of the controller if there is one.
+    /// Sets the KL coefficient. If there is a controller, the value is clamped to its bounds.
     pub fn set_kl_coef(&mut self, coef: f64) {
         self.progress.kl_coef = match self.config.kl_controller {
             Some(controller) => {
@@ -204,29 +204,29 @@ impl<M: LanguageModel> Learner<M> {
         &self.config
     }
 
-    /// Returns the loss of the next step.
+    /// Returns the loss settings for the next step.
     pub(crate) fn loss(&self) -> LossConfig {
         let mut loss = self.loss;
         loss.kl.coef = self.progress.kl_coef;
         loss
     }
 
-    /// Returns whether sampler mismatches are corrected.
+    /// Returns whether a sampler mismatch is corrected.
     pub(crate) fn corrects(&self) -> bool {
         self.config.sampler_check.corrects(&self.loss)
     }
 
-    /// Packs the completions into micro-batches with `log π_ref` of each action. The split affects
-    /// only memory.
+    /// Packs completions into micro-batches and computes `log π_ref` for each action. How
+    /// completions are split only affects memory usage.
     pub(crate) fn micro_batches(&self, groups: &[Group]) -> Vec<MicroBatchState> {
         let tokens = self.config.train.micro_batch_tokens;
         let micro = micro_batches(&completions(groups), tokens, self.policy().vocabulary_size());
         micro.into_iter().map(|micro| MicroBatchState::new(micro, &self.reference)).collect()
     }
 
-    /// Sets the advantage of each sample from its reward and bonus, minus `β · Σ_t KL` if the
-    /// penalty is part of the reward. Returns the fraction of completions in groups with zero
-    /// deviation, and the mean KL.
+    /// Computes advantages from rewards and bonuses. If the KL penalty is part of the reward,
+    /// `β · Σ_t KL` is subtracted first. Returns the fraction of completions in groups without
+    /// reward variance, and the mean KL.
     pub(crate) fn set_advantages(
         &self,
         groups: &mut [Group],
@@ -253,14 +253,14 @@ impl<M: LanguageModel> Learner<M> {
         Ok((advantages.zero_std_share, reward_kl))
     }
 
-    /// Sets the token trace of each sample, if recorded.
+    /// Attaches token traces to samples if recording is enabled.
     pub(crate) fn set_traces(&self, groups: &mut [Group], batches: &[MicroBatchState]) {
         let traces = batches.iter().flat_map(|batch| batch.traces(self.grpo_weight()));
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
         samples.zip(traces).for_each(|(sample, trace)| sample.trace = Some(trace));
     }
 
-    /// Updates the state after a step.
+    /// Updates the learner state after a step.
     pub(crate) fn step_done(&mut self, result: &LearnResult, groups: &[Group]) {
         self.progress.reference_age += 1;
         if let (Some(controller), Some(kl)) = (self.config.kl_controller, result.tokens().kl()) {

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Start reading at [`Grpo::step`], which is the algorithm on one page. This crate does not print,
-//! read arguments or write files; an observer receives the progress.
+//! Start reading at [`Grpo::step`], which shows the whole algorithm on one page. This crate never
+//! prints, reads arguments or writes files. Progress is reported to an observer.
 
 mod batches;
 mod collate;

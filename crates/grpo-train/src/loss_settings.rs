@@ -1,4 +1,4 @@
-//! The sections `[advantage]` and `[loss]`: a preset with overrides.
+//! The `[advantage]` and `[loss]` sections, which select a preset and override parts of it.
 
 use grpo_core::{
     AdvantageConfig, Aggregation, Baseline, ConfigError, Deviation, EntropyBonus, KlConfig,
@@ -8,7 +8,7 @@ use grpo_core::{
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
-/// The section `[advantage]`.
+/// The `[advantage]` section.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdvantageSettings {
@@ -16,7 +16,7 @@ pub struct AdvantageSettings {
     pub aggregation: Aggregation,
     /// See [`AdvantageConfig::baseline`].
     pub baseline: Baseline,
-    /// Divisor of centred rewards; default from the loss preset.
+    /// Divisor for centred rewards. Defaults to the value from the loss preset.
     pub scale: Option<RewardScale>,
     /// See [`AdvantageConfig::deviation`].
     pub deviation: Deviation,
@@ -35,10 +35,11 @@ impl Default for AdvantageSettings {
 }
 
 impl AdvantageSettings {
-    /// Returns the settings of advantages.
+    /// Resolves the advantage settings.
     ///
     /// # Errors
-    /// Returns an error for a scale without effect; also as [`AdvantageConfig::checked`].
+    /// Returns an error if `scale` is set but has no effect, or if [`AdvantageConfig::checked`]
+    /// fails.
     pub fn resolve(&self, preset: Preset) -> Result<AdvantageConfig, ConfigFault> {
         let Self { aggregation, baseline, scale, deviation, epsilon, clip } = *self;
         if scale.is_some() && aggregation == Aggregation::NormalizeThenSum {
@@ -68,7 +69,7 @@ impl AdvantageSettings {
         config.checked().map_err(|fault| section_fault("advantage", fault.setting(), &fault))
     }
 
-    /// Fills in the values of the preset.
+    /// Fills in defaults from the preset.
     #[must_use]
     pub fn resolved(self, preset: Preset) -> Self {
         let scale = match self.aggregation {
@@ -79,33 +80,33 @@ impl AdvantageSettings {
     }
 }
 
-/// The section `[loss]`: a preset with overrides.
+/// The `[loss]` section: a preset and overrides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossSettings {
     /// See [`Preset`].
     pub preset: Preset,
-    /// Replaces the preset's surrogate and all its constants.
+    /// Replaces the surrogate from the preset, including all its constants.
     pub surrogate: Option<Surrogate>,
-    /// ε_low of a clipped surrogate.
+    /// ε_low, if the surrogate is `clipped`.
     pub epsilon_low: Option<f64>,
-    /// ε_high of a clipped surrogate.
+    /// ε_high, if the surrogate is `clipped`.
     pub epsilon_high: Option<f64>,
-    /// δ of a clipped surrogate.
+    /// δ, if the surrogate is `clipped`.
     pub delta: Option<f64>,
-    /// Largest ratio of a `cispo` surrogate.
+    /// Largest ratio, if the surrogate is `cispo`.
     pub cap: Option<f64>,
     /// See [`LossConfig::ratio_level`].
     pub ratio_level: Option<RatioLevel>,
     /// See [`LossConfig::reduction`].
     pub reduction: Option<Reduction>,
-    /// β, the weight of the KL penalty.
+    /// KL coefficient β.
     pub kl_coef: Option<f64>,
     /// See [`KlConfig::estimator`].
     pub kl_estimator: Option<KlEstimator>,
     /// See [`KlConfig::placement`].
     pub kl_placement: Option<KlPlacement>,
-    /// See [`KlConfig::bias_correction`]; on with k1 and k3 in the loss.
+    /// See [`KlConfig::bias_correction`]. Enabled by default if k1 or k3 is part of the loss.
     pub kl_bias_correction: Option<bool>,
     /// See [`LossConfig::off_policy_threshold`].
     pub off_policy_threshold: Option<f64>,
@@ -118,10 +119,11 @@ pub struct LossSettings {
 }
 
 impl LossSettings {
-    /// Returns the loss.
+    /// Resolves the loss settings.
     ///
     /// # Errors
-    /// Returns an error for a constant of another surrogate; also as [`LossConfig::checked`].
+    /// Returns an error if a constant belongs to a different surrogate, or if
+    /// [`LossConfig::checked`] fails.
     pub fn resolve(&self) -> Result<LossConfig, ConfigFault> {
         let preset = self.preset.config();
         let config = LossConfig {
@@ -147,10 +149,10 @@ impl LossSettings {
         config.checked().map_err(|fault| section_fault("loss", &self.key_of(&fault), &fault))
     }
 
-    /// Fills in every value, so that the loss does not depend on future changes of the preset.
+    /// Fills in all values so that the loss is unaffected by future changes to the preset.
     ///
     /// # Errors
-    /// As [`LossSettings::resolve`].
+    /// Returns an error if [`LossSettings::resolve`] fails.
     pub fn resolved(&self) -> Result<Self, ConfigFault> {
         let LossConfig {
             surrogate,
@@ -182,7 +184,7 @@ impl LossSettings {
         })
     }
 
-    /// Returns the key of the section to which an error belongs.
+    /// Returns the key in this section that caused an error.
     fn key_of(&self, fault: &ConfigError) -> String {
         let setting = fault.setting();
         let given = match setting {
@@ -239,8 +241,8 @@ impl LossSettings {
     fn kl(&self, of_preset: KlConfig) -> KlConfig {
         let estimator = self.kl_estimator.unwrap_or(of_preset.estimator);
         let placement = self.kl_placement.unwrap_or(of_preset.placement);
-        // k2 is differentiated directly; multiplied by the ratio it is not a gradient of the
-        // divergence.
+        // k2 is differentiated directly. Multiplied by the ratio, its gradient would no longer be
+        // that of a divergence.
         let can_be_corrected = placement == KlPlacement::Loss
             && matches!(estimator, KlEstimator::K1 | KlEstimator::K3);
         KlConfig {
@@ -254,7 +256,7 @@ impl LossSettings {
     }
 }
 
-/// Converts an error to one with the section's key.
+/// Converts an error so that it refers to the configuration section.
 fn section_fault(section: &str, key: &str, fault: &ConfigError) -> ConfigFault {
     ConfigFault::from_sentence(format!("{section}.{key}"), format!("{section}: {fault}"))
 }

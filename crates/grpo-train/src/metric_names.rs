@@ -1,9 +1,9 @@
-//! Names of the metrics that a step may have. Measurements of time and memory are excluded: they
-//! are not a function of the seed, so no decision may depend on them.
+//! Metric names. Time and memory measurements are not included: they are not reproducible from the
+//! seed, so decisions must not depend on them.
 
 use grpo_core::TokenStatistics;
 
-/// Names in addition to [`TokenStatistics`]; `*` stands for one or more characters.
+/// Metrics in addition to [`TokenStatistics`]. `*` matches one or more characters.
 const KNOWN: &[&str] = &[
     "reward",
     "reward_std",
@@ -41,7 +41,7 @@ const KNOWN: &[&str] = &[
     "completions/clipped_ratio",
     "completions/unique_ratio",
     "num_tokens",
-    // Evaluations, in some steps only.
+    // Only present in steps with an evaluation.
     "eval_*",
 ];
 
@@ -49,7 +49,7 @@ fn known() -> impl Iterator<Item = &'static str> {
     KNOWN.iter().copied().chain(TokenStatistics::metric_names())
 }
 
-/// Returns whether a step may have a metric of this name.
+/// Returns whether a metric with this name can occur.
 pub(crate) fn is_known(name: &str) -> bool {
     known().any(|known| match known.split_once('*') {
         None => known == name,
@@ -60,14 +60,14 @@ pub(crate) fn is_known(name: &str) -> bool {
     })
 }
 
-/// Returns whether the metric depends on the machine.
+/// Returns whether the metric is a measurement of time, speed or memory.
 pub(crate) fn is_of_machine(name: &str) -> bool {
     ["step_time", "tokens_per_second"].contains(&name)
         || name.starts_with("time/")
         || name.starts_with("memory/")
 }
 
-/// Returns whether the metric depends on the components of the reward.
+/// Returns whether the metric depends on which components the reward has.
 pub(crate) fn is_of_reward(name: &str) -> bool {
     let name = name.strip_prefix("eval_").unwrap_or(name);
     let is_component =
@@ -77,18 +77,18 @@ pub(crate) fn is_of_reward(name: &str) -> bool {
         || ["reward_share/", "diversity_bonus/"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Returns whether only some steps have the metric.
+/// Returns whether the metric is only present in some steps.
 pub(crate) fn is_occasional(name: &str) -> bool {
     name.starts_with("eval_")
 }
 
-/// Returns the most similar name.
+/// Returns the name in `among` that is most similar to `name`.
 pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let likeness = |known: &&str| strsim::jaro_winkler(known, name);
     among.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
 }
 
-/// Returns the most similar known name.
+/// Returns the known metric whose name is most similar to `name`.
 pub(crate) fn nearest_known(name: &str) -> &'static str {
     nearest(name, known()).expect("there are names")
 }

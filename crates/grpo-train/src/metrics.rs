@@ -1,4 +1,4 @@
-//! Metrics of a step, named as in TRL so that dashboards can be reused.
+//! Metrics for each step. The names follow TRL so that existing dashboards work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,43 +12,44 @@ use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
 use crate::{Evaluated, GroupDiversity, LearnResult, Phases, RewardNames, StepReport};
 
-/// Names and values in writing order.
+/// Metric names and values in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     values: Vec<(String, f64)>,
-    /// Names that other steps of the run may have.
+    /// Metrics that may be missing in this step but present in others.
     possible: Vec<String>,
 }
 
 impl Metrics {
-    /// Returns the value of `name`, if it was measured.
+    /// Returns the value of a metric, or `None` if it was not measured.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    /// Returns whether a step of this run can have the metric `name`. A mean over rewards is
-    /// missing if all abstained.
+    /// Returns whether a step in this run can have the metric. It may be missing from the current
+    /// step, e.g. if no completion was scored.
     pub fn is_of_run(&self, name: &str) -> bool {
         self.get(name).is_some() || self.possible.iter().any(|possible| possible == name)
     }
 
-    /// Returns whether the metric `name` depends on the machine: a time, a speed or memory.
+    /// Returns whether the metric is a measurement of time, speed or memory, which differs between
+    /// machines.
     pub fn is_machine(name: &str) -> bool {
         is_of_machine(name)
     }
 
-    /// Iterates over names and values.
+    /// Returns an iterator over names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// Creates metrics from names and values.
+    /// Creates metrics from name-value pairs.
     pub(crate) fn of_pairs(pairs: &[(&str, f64)]) -> Self {
         let values = pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         Self { values, possible: Vec::new() }
     }
 
-    /// Declares `names` that other steps of the run can have.
+    /// Declares metrics that other steps in the run can have.
     pub(crate) fn and_possible(mut self, names: &[&str]) -> Self {
         self.possible = names.iter().map(|name| name.to_string()).collect();
         self
@@ -58,14 +59,16 @@ impl Metrics {
         self.values.push((name.into(), value));
     }
 
-    /// Returns the metrics of `report`; `num_tokens` is the total of the run so far.
+    /// Computes the metrics for a step. `num_tokens` is the total number of tokens in the run so
+    /// far.
     ///
-    /// All metrics except those of [`Self::is_machine`] are equal for equal seeds.
+    /// With the same seed, all metrics are reproducible except those for which [`Self::is_machine`]
+    /// returns true.
     pub fn of(report: &StepReport, num_tokens: u64) -> Self {
         let mut metrics = Self::default();
         let learned = &report.learned;
         metrics.push("step", f64::from(report.step + 1));
-        // Without bonus and without the KL penalty in the reward.
+        // Excludes the bonus and the KL penalty.
         let rewards: Vec<f64> = report.samples().filter_map(Sample::reward).collect();
         let reward = MeanAndStd::of(&rewards);
         metrics.push("reward", reward.mean);
@@ -100,8 +103,9 @@ impl Metrics {
         metrics
     }
 
-    /// Returns the metrics of an evaluation, with the prefix `eval_`; its duration is `time/eval`.
-    /// Without scored completions there is no mean, and with one no deviation.
+    /// Computes the metrics of an evaluation. Names have the prefix `eval_`, except for
+    /// `time/eval`. The mean reward requires at least one scored completion, and the standard
+    /// deviation two.
     pub(crate) fn of_evaluation(evaluated: &Evaluated) -> Self {
         let mut seen = Self::default();
         let rewards: Vec<f64> = evaluated.samples().filter_map(Sample::reward).collect();
@@ -130,12 +134,12 @@ impl Metrics {
         metrics
     }
 
-    /// Appends other metrics.
+    /// Appends the metrics in `more`.
     pub(crate) fn extend(&mut self, more: Self) {
         self.values.extend(more.values);
     }
 
-    /// Adds `reward_share/{term}` and `reward_dominance`, if there are several terms.
+    /// Adds `reward_share/{term}` and `reward_dominance` if the reward has multiple terms.
     fn push_shares(&mut self, report: &StepReport) {
         let Some(shares) = reward_shares(&report.groups) else { return };
         for (place, share) in shares.iter().enumerate() {
@@ -150,8 +154,8 @@ impl Metrics {
         );
     }
 
-    /// Adds `rewards/{part}/mean` and `std` over the completions with that component, the same of
-    /// the bonus, and the number of completions without a reward.
+    /// Adds the mean and standard deviation of each reward component and of the bonus, and the
+    /// number of completions without a reward.
     fn push_parts<'a>(&mut self, samples: impl Iterator<Item = &'a Sample> + Clone) {
         let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (name, value) in samples.clone().filter_map(Sample::scored).flat_map(|s| &s.parts) {
@@ -195,8 +199,8 @@ impl Metrics {
         }
     }
 
-    /// Adds `completions/{mean, min, max}_length`, the same of completions that ended, and the
-    /// fraction that did not.
+    /// Adds `completions/{mean, min, max}_length`, the same statistics for terminated completions,
+    /// and the fraction of completions that were cut off.
     fn push_lengths(&mut self, report: &StepReport) {
         let completions: Vec<&Completion> =
             report.samples().map(|sample| &sample.completion).collect();
@@ -246,13 +250,13 @@ impl Metrics {
 }
 
 impl Evaluated {
-    /// Returns the metrics of the completions, with the prefix `eval_`.
+    /// Returns the evaluation metrics. Names have the prefix `eval_`.
     pub fn metrics(&self) -> Metrics {
         Metrics::of_evaluation(self)
     }
 }
 
-/// Returns the metrics that exist if enough completions of a step have a reward.
+/// Returns the names of metrics that depend on the number of scored completions.
 pub(crate) fn reward_metrics(names: &RewardNames) -> Vec<String> {
     let ends = ["reward_min", "reward_max"].map(str::to_owned);
     let RewardNames { terms, parts } = names;
@@ -265,7 +269,7 @@ pub(crate) fn reward_metrics(names: &RewardNames) -> Vec<String> {
     ends.into_iter().chain(parts).chain(shares).collect()
 }
 
-/// Returns the number of distinct texts per text.
+/// Returns the fraction of distinct texts.
 fn unique_share<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
     let texts: Vec<&str> = samples.map(|sample| &*sample.text).collect();
     texts.iter().collect::<BTreeSet<_>>().len() as f64 / texts.len() as f64
@@ -277,7 +281,7 @@ impl Serialize for Metrics {
     }
 }
 
-/// Writes whole numbers without a decimal point.
+/// A number that is serialised without a decimal point if it is an integer.
 struct Number(f64);
 
 impl Serialize for Number {
@@ -290,7 +294,7 @@ impl Serialize for Number {
     }
 }
 
-/// Returns mean and sample standard deviation (0 for one value).
+/// Returns the mean and the sample standard deviation. The latter is 0 for a single value.
 fn mean_and_std(values: &[f64]) -> (f64, f64) {
     (mean(values), if values.len() > 1 { sample_variance(values).sqrt() } else { 0.0 })
 }

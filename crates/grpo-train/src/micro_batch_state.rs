@@ -1,4 +1,4 @@
-//! A micro-batch with its constants during a step.
+//! A micro-batch along with the values that stay constant during a step.
 
 use std::ops::Range;
 
@@ -13,26 +13,26 @@ use crate::collate::MicroBatch;
 use crate::token_trace::token_traces;
 use crate::{SamplerCheck, TrainError};
 
-/// A micro-batch with its constants; log-probabilities have the shape `[n]` of actions.
+/// State of a micro-batch. Log-probabilities have the shape `[n]`, one per action.
 pub(crate) struct MicroBatchState {
     micro: MicroBatch,
     /// `log π_ref`.
     reference: Vec<f64>,
-    /// `log π_θ` of the first update, which is `log π_old`.
+    /// `log π_old`, i.e. `log π_θ` in the first update.
     old: Option<Vec<f64>>,
-    /// Advantage of each completion.
+    /// Advantage for each completion.
     advantages: Vec<f64>,
-    /// Whether each completion has a reward.
+    /// Whether each completion is scored.
     is_scored: Vec<bool>,
-    /// Terms of each update, if recorded.
+    /// Loss terms for each update, if recording is enabled.
     updates: Vec<LossTerms>,
 }
 
-/// Parameters of the loss that all micro-batches of an update share.
+/// Loss settings for one update, shared by all micro-batches.
 #[derive(Clone, Copy)]
 pub(crate) struct UpdateLoss<'a> {
     pub(crate) config: &'a LossConfig,
-    /// Totals of the whole batch.
+    /// Totals over the whole batch.
     pub(crate) totals: &'a BatchTotals,
     pub(crate) entropy_coef: f64,
 }
@@ -43,35 +43,38 @@ impl MicroBatchState {
         Self { micro, reference, old: None, advantages: vec![], is_scored: vec![], updates: vec![] }
     }
 
-    /// Returns the indices of the completions in the step.
+    /// Returns the range of completion indices within the step.
     pub(crate) fn places(&self) -> Range<usize> {
         self.micro.places.clone()
     }
 
-    /// See [`MicroBatch::forward`].
+    /// Runs the policy on this micro-batch. See [`MicroBatch::forward`].
     pub(crate) fn forward<M: LanguageModel>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
         self.micro.forward(policy, checkpointing)
     }
 
-    /// Copies advantages and whether samples are scored from the step's `samples`.
+    /// Copies the advantages and scored flags from the samples in this step.
     pub(crate) fn set_advantages(&mut self, samples: &[&Sample]) {
         let own = &samples[self.places()];
         self.advantages = own.iter().map(|sample| sample.advantage).collect();
         self.is_scored = own.iter().map(|sample| sample.reward().is_some()).collect();
     }
 
-    /// Records the terms of an update.
+    /// Records the loss terms of an update.
     pub(crate) fn record(&mut self, terms: LossTerms) {
         self.updates.push(terms);
     }
 
-    /// Returns the token traces of a loss with this weight; empty unless recorded.
+    /// Returns token traces for a loss with the given weight. Returns an empty vector if nothing
+    /// was recorded.
     pub(crate) fn traces(&self, weight: f64) -> Vec<TokenTrace> {
         token_traces(&self.updates, &self.reference, &self.is_scored, weight)
     }
 
-    /// See [`SamplerCheck::is_above`]. Requires a previous call of [`Self::loss`]; `completions`
-    /// are those of the step.
+    /// Returns whether the sampler mismatch exceeds the tolerance. See [`SamplerCheck::is_above`].
+    ///
+    /// [`Self::loss`] must have been called before. `completions` contains all completions in the
+    /// step.
     pub(crate) fn is_above(
         &self,
         completions: &[&Completion],
@@ -82,8 +85,8 @@ impl MicroBatchState {
         check.is_above(&completions[self.places()], trainer, loss)
     }
 
-    /// Returns `Σ_t KL` of each completion. It uses the trainer's scores of the sampling `policy`,
-    /// so the KL is exactly 0 if the policy equals the reference.
+    /// Returns `Σ_t KL` for each completion. The sampling policy is scored by the trainer, so the
+    /// KL is exactly 0 if it is equal to the reference.
     pub(crate) fn sequence_kl<M: LanguageModel>(
         &self,
         policy: &M,
@@ -106,8 +109,8 @@ impl MicroBatchState {
             .collect()
     }
 
-    /// Computes entropies of the policy at each action with the operations of [`Self::loss`],
-    /// because the high-entropy mask compares the two.
+    /// Computes the entropy of the policy for each action. It uses the same operations as
+    /// [`Self::loss`], because the high-entropy mask compares both results.
     pub(crate) fn entropies<M: LanguageModel>(
         &self,
         policy: &Frozen<M>,
@@ -119,7 +122,7 @@ impl MicroBatchState {
         })
     }
 
-    /// Computes the loss of this micro-batch from the hidden states of [`MicroBatch::forward`].
+    /// Computes the loss from hidden states returned by [`MicroBatch::forward`].
     pub(crate) fn loss<M: LanguageModel>(
         &mut self,
         policy: &M,

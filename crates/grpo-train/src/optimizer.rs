@@ -1,4 +1,4 @@
-//! AdamW.
+//! AdamW optimizer.
 
 use grpo_data::ConfigFault;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,37 +12,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{TrainError, in_range};
 
-/// Settings of AdamW (Loshchilov & Hutter 2019).
+/// AdamW settings (Loshchilov & Hutter 2019).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OptimizerConfig {
-    /// Highest learning rate of the schedule.
+    /// Maximum learning rate of the schedule.
     pub learning_rate: f64,
-    /// Decay rates of the two moments.
+    /// Decay rates β1 and β2 for the moving averages.
     #[serde(default = "default_betas")]
     pub betas: [f64; 2],
-    /// Added to the root of the second moment.
+    /// Added to the denominator for numerical stability.
     #[serde(default = "default_epsilon")]
     pub epsilon: f64,
-    /// Decoupled weight decay.
+    /// Decoupled weight decay coefficient.
     #[serde(default = "default_weight_decay")]
     pub weight_decay: f64,
-    /// The parameters to which weight decay applies.
+    /// Parameters that weight decay applies to.
     #[serde(default)]
     pub weight_decay_on: Decayed,
-    /// Largest global norm of the gradients.
+    /// Maximum global gradient norm. Larger gradients are clipped.
     #[serde(default = "default_max_grad_norm")]
     pub max_grad_norm: f64,
 }
 
-/// The parameters to which weight decay applies.
+/// Parameters that weight decay applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decayed {
-    /// Matrices of linear layers and adapters, not biases, norms, embeddings and positions.
+    /// Weight matrices in linear layers and adapters. Biases, norms, token embeddings and positions
+    /// are excluded.
     #[default]
     Linear,
-    /// Every parameter, as in `torch.optim.AdamW(model.parameters())`.
+    /// All parameters, like `torch.optim.AdamW(model.parameters())`.
     All,
 }
 
@@ -60,10 +61,10 @@ fn default_max_grad_norm() -> f64 {
 }
 
 impl OptimizerConfig {
-    /// Checks ranges; `section` is the name in the configuration.
+    /// Validates the settings. `section` is the name of the configuration section.
     ///
     /// # Errors
-    /// Returns the first key that is out of range.
+    /// Returns an error for the first key that is out of range.
     pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("learning_rate"), self.learning_rate, 0.0..=1.0)?;
@@ -75,28 +76,28 @@ impl OptimizerConfig {
     }
 }
 
-/// AdamW over a whole model.
+/// AdamW optimizer for a model.
 #[derive(Clone, Debug)]
 pub struct Optimizer {
     config: OptimizerConfig,
-    /// The parameters with weight decay; `None` for all.
+    /// Parameters with weight decay, or `None` if it applies to all parameters.
     decayed: Option<BTreeSet<ParamId>>,
-    /// Parameters whose learning rate is scaled, and the factor.
+    /// Parameters with a scaled learning rate, and the scaling factor.
     factor: (BTreeSet<ParamId>, f64),
-    /// Moments of each parameter that had a gradient.
+    /// Optimizer state for each parameter that has received a gradient.
     moments: BTreeMap<ParamId, Moments>,
 }
 
-/// The state of a parameter.
+/// Optimizer state for a parameter.
 #[derive(Clone, Debug)]
 struct Moments {
-    /// Steps in which it had a gradient.
+    /// Number of steps in which the parameter had a gradient.
     steps: u32,
-    /// Moving averages of gradient and squared gradient, `[elements]` each.
+    /// Moving averages of the gradient and the squared gradient, each `[elements]`.
     means: [Tensor<1>; 2],
 }
 
-/// Gradients whose norm is finite.
+/// Gradients with a finite norm.
 pub(crate) struct Admitted {
     gradients: GradientsParams,
     /// Global norm before clipping.
@@ -104,7 +105,7 @@ pub(crate) struct Admitted {
 }
 
 impl Optimizer {
-    /// Creates an optimizer without history.
+    /// Creates an optimizer with empty state.
     pub fn new<M: Module>(model: &M, config: &OptimizerConfig) -> Self {
         let decayed = match config.weight_decay_on {
             Decayed::All => None,
@@ -114,20 +115,20 @@ impl Optimizer {
         Self { config: *config, decayed, factor, moments: BTreeMap::new() }
     }
 
-    /// Multiplies the learning rate of some parameters by a factor.
+    /// Scales the learning rate for some of the parameters.
     #[must_use]
     pub(crate) fn with_factor(self, factor: (BTreeSet<ParamId>, f64)) -> Self {
         Self { factor, ..self }
     }
 
-    /// Performs a step along `gradients`, clipped by their global norm. Returns the norm before
+    /// Clips `gradients` by their global norm and updates the parameters. Returns the norm before
     /// clipping.
     ///
-    /// Parameters without another owner (a clone of the model or a frozen snapshot) are changed in
-    /// place.
+    /// Parameters are updated in place if their memory is not shared with a clone of the model or a
+    /// frozen snapshot.
     ///
     /// # Errors
-    /// Returns an error if the norm is not finite; nothing has changed then.
+    /// Returns an error if the norm is not finite. No parameters are changed in this case.
     pub fn step<M: Module>(
         &mut self,
         model: M,
@@ -139,7 +140,7 @@ impl Optimizer {
         Ok((self.apply(model, admitted, learning_rate), norm))
     }
 
-    /// Checks the gradients, the first half of a step.
+    /// Computes the norm of the gradients. This is the first half of a step.
     ///
     /// # Errors
     /// Returns an error if the norm is not finite.
@@ -156,7 +157,7 @@ impl Optimizer {
         Ok(Admitted { gradients, norm })
     }
 
-    /// Applies the gradients, the infallible second half of a step.
+    /// Clips and applies the gradients. This is the second half of a step, which cannot fail.
     pub(crate) fn apply<M: Module>(
         &mut self,
         model: M,
@@ -164,28 +165,28 @@ impl Optimizer {
         learning_rate: f64,
     ) -> M {
         let Admitted { gradients, norm } = admitted;
-        // Burn clips each tensor separately, which would change the direction of the step.
+        // Burn clips each tensor separately, which would change the direction of the update.
         let clip =
             if norm > self.config.max_grad_norm { self.config.max_grad_norm / norm } else { 1.0 };
         model.map(&mut Step { optimizer: self, gradients, learning_rate, clip })
     }
 }
 
-/// The state of an optimizer by parameter paths. The moving averages are named `exp_avg.PATH` and
-/// `exp_avg_sq.PATH`, as in PyTorch.
+/// Optimizer state by parameter path. Moving averages are named `exp_avg.PATH` and
+/// `exp_avg_sq.PATH` as in PyTorch.
 pub(crate) struct Remembered<T> {
-    /// Steps in which each parameter had a gradient.
+    /// Number of steps in which each parameter had a gradient.
     pub(crate) steps: BTreeMap<String, u32>,
     pub(crate) means: T,
 }
 
-/// Returns the names of a parameter's moving averages.
+/// Returns the names under which the moving averages of a parameter are stored.
 fn names_of_means(path: &str) -> [String; 2] {
     [format!("exp_avg.{path}"), format!("exp_avg_sq.{path}")]
 }
 
 impl Optimizer {
-    /// Returns the state on which the next step depends, except the settings.
+    /// Returns all state that the next step depends on, except for the settings.
     pub(crate) fn remembered<M: Module>(&self, model: &M) -> Remembered<StoredTensors> {
         let (mut steps, mut means) = (BTreeMap::new(), Vec::new());
         for Parameter { id, path, .. } in parameters(model) {
@@ -200,7 +201,7 @@ impl Optimizer {
     /// Restores a saved state.
     ///
     /// # Errors
-    /// Returns an error if the state belongs to another model.
+    /// Returns an error if the state was saved with a different model.
     pub(crate) fn restore<M: Module>(
         &mut self,
         model: &M,
@@ -248,7 +249,7 @@ struct Step<'a> {
     optimizer: &'a mut Optimizer,
     gradients: GradientsParams,
     learning_rate: f64,
-    /// Factor for the gradients.
+    /// Factor by which gradients are scaled for clipping.
     clip: f64,
 }
 
@@ -266,7 +267,7 @@ impl ModuleMapper for Step<'_> {
 }
 
 impl Optimizer {
-    /// Returns a parameter after a step.
+    /// Returns the updated parameter.
     fn update<const D: usize>(
         &mut self,
         id: ParamId,
@@ -278,7 +279,7 @@ impl Optimizer {
         let shape = value.dims();
         let elements = value.shape().num_elements();
         let zeros = || Tensor::zeros([elements], (&value.device(), value.dtype()));
-        // Taken out, so that the means have no other owner.
+        // Remove the entry so that the moving averages are uniquely owned.
         let before = self.moments.remove(&id);
         let Moments { steps, means } =
             before.unwrap_or_else(|| Moments { steps: 0, means: [zeros(), zeros()] });

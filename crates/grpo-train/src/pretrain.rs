@@ -1,4 +1,4 @@
-//! Supervised training: next-token cross-entropy on examples, with an optional diversity term.
+//! Supervised training with next-token cross-entropy and an optional diversity term.
 
 mod batch;
 mod config;
@@ -28,36 +28,36 @@ pub use self::config::{
 };
 pub use self::samples::{SampleRow, SampledMeasures};
 
-/// A validation of supervised training.
+/// Validation result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PretrainMeasures {
-    /// Epochs done, with fraction.
+    /// Number of completed epochs, including fractions.
     pub epoch: f64,
-    /// Mean cross-entropy over the training tokens since the last validation, in nats.
+    /// Mean cross-entropy in nats over training tokens since the last validation.
     pub train_loss: f64,
-    /// Mean cross-entropy over the validation tokens in nats, without dropout.
+    /// Mean cross-entropy in nats over validation tokens, without dropout.
     pub eval_loss: f64,
-    /// Measures of sampled completions, if any.
+    /// Metrics for sampled completions, if sampling is enabled.
     #[serde(flatten)]
     pub sampled: Option<SampledMeasures>,
-    /// Some of those completions.
+    /// Examples of sampled completions.
     #[serde(skip)]
     pub rows: Vec<SampleRow>,
 }
 
-/// State of supervised training.
+/// Supervised training state that is saved with the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PretrainProgress {
-    /// Sum of the training loss since the last validation.
+    /// Training loss summed over all tokens since the last validation.
     loss: f64,
-    /// Number of tokens in that sum.
+    /// Number of tokens in `loss`.
     tokens: u64,
-    /// Which limits have warned.
+    /// Limits for which a warning has already been shown.
     told: [bool; 3],
 }
 
-/// Next-token cross-entropy on examples.
+/// Next-token cross-entropy objective.
 pub struct NextTokenObjective<'a, M> {
     examples: &'a Examples,
     config: &'a PretrainConfig,
@@ -68,11 +68,11 @@ pub struct NextTokenObjective<'a, M> {
 }
 
 impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
-    /// Creates a trainer of `model` on the examples; `codec` decodes sampled completions.
+    /// Creates a trainer for `model`. `codec` is used to decode sampled completions.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range, if prompts are too long for sampling, or if
-    /// an embedder cannot be read.
+    /// Returns an error if a setting is out of range, if a prompt is too long for sampling, or if
+    /// an embedder cannot be loaded.
     pub fn trainer(
         model: M,
         codec: &Codec,
@@ -122,7 +122,7 @@ impl PretrainConfig {
     }
 }
 
-/// Returns the number of tokens to learn.
+/// Returns the number of tokens that contribute to the loss.
 fn targets<'a>(examples: impl IntoIterator<Item = &'a Example>) -> usize {
     examples.into_iter().map(|example| example.targets().len()).sum()
 }

@@ -1,4 +1,4 @@
-//! Measures a step: times, memory and ledger. Learning does not depend on it.
+//! Measures time and memory during a step and builds its ledger entry. Learning is unaffected.
 
 use std::time::{Duration, Instant};
 
@@ -6,45 +6,45 @@ use grpo_data::{Completion, Group};
 use grpo_process::ResidentMemory;
 use grpo_run::{LedgerCompletion, LedgerStep};
 
-/// Measurements of a step.
+/// Measurements for one step.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// Duration of each phase.
     pub times: Phases<Duration>,
-    /// Memory of the process after the step, if the system reports it.
+    /// Process memory after the step, if available on this system.
     pub memory: Option<ResidentMemory>,
-    /// Resident bytes at the end of each phase, if the system reports them.
+    /// Resident memory in bytes at the end of each phase, if available on this system.
     pub phase_memory: Option<Phases<u64>>,
-    /// The weights that sampled the completions, and the updates that used them.
+    /// Ledger entry: which weights sampled the completions, and which updates used them.
     pub ledger: LedgerStep,
 }
 
-/// A value for each phase of a step.
+/// One value per phase of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Phases<T> {
     /// Sampling.
     pub rollout: T,
     /// Rewards.
     pub reward: T,
-    /// Reference, advantages, loss, gradients, optimizer, and updates of the reference.
+    /// Reference scores, advantages, loss, gradients, optimizer and reference updates.
     pub update: T,
 }
 
-/// Duration of each part of the update phase. On asynchronous devices, work is counted where its
-/// result is first awaited, so much of the backward pass counts as optimizer time.
+/// Time spent in each part of the update phase. On asynchronous devices, work is attributed to the
+/// part that waits for its result. The optimizer time therefore includes much of the backward pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LearnTimes {
-    /// `log π_ref`.
+    /// Computing `log π_ref`.
     pub reference: Duration,
-    /// `log π_θ` and the loss.
+    /// Computing `log π_θ` and the loss.
     pub forward: Duration,
-    /// Gradients.
+    /// Computing gradients.
     pub backward: Duration,
-    /// Clipping and weight updates.
+    /// Gradient clipping and weight updates.
     pub optimizer: Duration,
 }
 
-/// Measures the phases of a step.
+/// Measures the phases of one step.
 pub(crate) struct Probe {
     since: Instant,
     phases: Vec<(Duration, Option<u64>)>,
@@ -55,14 +55,14 @@ impl Probe {
         Self { since: Instant::now(), phases: Vec::new() }
     }
 
-    /// Ends a phase.
+    /// Marks the end of a phase.
     pub(crate) fn phase_done(&mut self) {
         let now = Instant::now();
         self.phases.push((now - self.since, ResidentMemory::of_this_process().map(|it| it.now)));
         self.since = now;
     }
 
-    /// Ends the last phase.
+    /// Marks the end of the last phase and returns the measurements.
     pub(crate) fn finish(mut self, ledger: LedgerStep) -> Observed {
         self.phase_done();
         let [rollout, reward, update] = <[_; 3]>::try_from(self.phases).expect("three phases");
@@ -76,7 +76,7 @@ impl Probe {
     }
 }
 
-/// Runs `work` and adds its duration to `total`.
+/// Runs `work` and adds the elapsed time to `total`.
 pub(crate) fn timed<T>(total: &mut Duration, work: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let result = work();
@@ -85,14 +85,14 @@ pub(crate) fn timed<T>(total: &mut Duration, work: impl FnOnce() -> T) -> T {
 }
 
 impl LearnTimes {
-    /// Adds work that took `all`, including `backward` for gradients.
+    /// Adds a duration `all`, of which `backward` was spent computing gradients.
     pub(crate) fn add(&mut self, all: Duration, backward: Duration) {
         self.forward += all.saturating_sub(backward);
         self.backward += backward;
     }
 }
 
-/// Returns the ledger entries of the completions of groups.
+/// Returns ledger entries for all completions in `groups`.
 pub(crate) fn entries(groups: &[Group]) -> Vec<LedgerCompletion> {
     groups.iter().flat_map(Group::completions).map(entry).collect()
 }

@@ -1,36 +1,36 @@
-//! Updates of the reference policy.
+//! Reference policy updates.
 
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 
-/// The section `[reference]`: the policy to which the KL penalty refers.
+/// The `[reference]` section, which configures the reference policy for the KL penalty.
 ///
-/// Without `every_steps` and `every_epochs` the reference does not change.
+/// The reference stays constant if neither `every_steps` nor `every_epochs` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReferenceSettings {
-    /// The initial reference.
+    /// Initial reference.
     pub from: ReferenceFrom,
-    /// Steps between updates (τ of TR-DPO).
+    /// Number of steps between updates (τ in TR-DPO).
     pub every_steps: Option<u32>,
-    /// Passes over the file of prompts between updates; an update follows the step that completes a
-    /// pass.
+    /// Number of epochs over the prompt file between updates. The reference is updated after the
+    /// step in which an epoch ends.
     pub every_epochs: Option<u32>,
-    /// Weight of the policy in an update (α of TR-DPO; Gorbatovski et al. 2024); default 1, the
-    /// policy itself.
+    /// Weight of the policy in each update (α in TR-DPO; Gorbatovski et al. 2024). Defaults to 1,
+    /// which replaces the reference by the policy.
     pub mix: Option<f64>,
 }
 
-/// The initial reference.
+/// Initial reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReferenceFrom {
-    /// The initial policy.
+    /// Same as the initial policy.
     #[default]
     Start,
-    /// The model without its adapter.
+    /// Base model without the adapter.
     Base,
 }
 
@@ -61,20 +61,20 @@ impl ReferenceSettings {
         Ok(())
     }
 
-    /// Returns whether the reference is ever updated.
+    /// Returns whether the reference is updated during training.
     pub fn follows(&self) -> bool {
         self.every_steps.is_some() || self.every_epochs.is_some()
     }
 
-    /// Fills in α.
+    /// Fills in the default for α.
     #[must_use]
     pub fn resolved(self) -> Self {
         let mix = self.follows().then_some(self.mix.unwrap_or(1.0));
         Self { mix, ..self }
     }
 
-    /// Returns α if an update is due after `done` steps of `prompts_per_step` prompts; `epoch` is
-    /// the number of prompts in the file.
+    /// Returns α if the reference should be updated after `done` steps with `prompts_per_step`
+    /// prompts each. `epoch` is the number of prompts in the file.
     pub fn due(&self, done: u32, prompts_per_step: u32, epoch: Option<usize>) -> Option<f64> {
         let by_steps = self.every_steps.is_some_and(|every| done.is_multiple_of(every));
         let passes = |steps: u32| {
@@ -91,7 +91,7 @@ impl ReferenceSettings {
 mod tests {
     use super::*;
 
-    /// Checks after which of the first 12 steps the reference is updated.
+    /// Checks which of the first 12 steps are followed by a reference update.
     #[track_caller]
     fn check(settings: ReferenceSettings, prompts: u32, epoch: Option<usize>, expected: &[u32]) {
         let due = (1..=12).filter(|&done| settings.due(done, prompts, epoch) == Some(1.0));
@@ -106,9 +106,10 @@ mod tests {
         let epochs = |every| ReferenceSettings { every_epochs: Some(every), ..never };
         check(epochs(1), 4, Some(8), &[2, 4, 6, 8, 10, 12]);
         check(epochs(2), 4, Some(8), &[4, 8, 12]);
-        // The first pass of 10 ends in step 3, the second with step 5, the third in step 8.
+        // The first epoch of 10 prompts ends during step 3, the second at the end of step 5, and
+        // the third during step 8.
         check(epochs(1), 4, Some(10), &[3, 5, 8, 10]);
-        // Several passes in a step cause one update.
+        // If a step completes multiple epochs, the reference is only updated once.
         check(epochs(1), 9, Some(4), &(1..=12).collect::<Vec<u32>>());
         check(epochs(1), 4, None, &[]);
     }

@@ -1,9 +1,9 @@
-//! Rewards of several functions with their weights.
+//! Rewards from multiple functions, along with their weights.
 
 use grpo_core::Aggregation;
 use grpo_data::{Bonus, Group, Sample};
 
-/// Rewards `[group][completion][function]`, and weights `[function]`.
+/// Rewards `[group][completion][function]` and weights `[function]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RewardFunctions {
     pub(crate) rewards: Vec<Vec<Vec<Option<f64>>>>,
@@ -11,11 +11,11 @@ pub(crate) struct RewardFunctions {
 }
 
 impl RewardFunctions {
-    /// Creates one function, the reward with its bonus, or one per term if terms are normalised
-    /// separately.
+    /// Collects rewards for the given aggregation. If terms are normalised separately, each term is
+    /// a reward function. Otherwise, the sum of the reward and the bonus is the only one.
     ///
     /// # Panics
-    /// Panics if completions have terms of different weights.
+    /// Panics if the weight of a term differs between completions.
     pub(crate) fn new(groups: &[Group], aggregation: Aggregation) -> Self {
         let samples = || groups.iter().flat_map(|group| &group.samples);
         let bonus_weight = samples().find_map(|sample| Some(sample.bonus?.weight));
@@ -47,8 +47,8 @@ impl RewardFunctions {
         Self { rewards: rewards.collect(), weights }
     }
 
-    /// Adds a function of weight `−coef` with values for all completions in order. A completion
-    /// without any reward remains without one.
+    /// Adds a reward function with weight `−coef` and one value per completion, in order.
+    /// Completions that have not been scored remain unscored.
     pub(crate) fn subtract(&mut self, coef: f64, of_completions: &[f64]) {
         self.weights.push(-coef);
         for (rewards, &value) in self.rewards.iter_mut().flatten().zip(of_completions) {
@@ -79,7 +79,8 @@ mod tests {
         assert_eq!(terms.weights, [0.7, 0.3]);
     }
 
-    /// The bonus is added to the total or is another term; a completion without a bonus lacks it.
+    /// The bonus is either added to the total or kept as a separate term, which is missing for
+    /// completions without a bonus.
     #[test]
     fn adds_the_bonus_to_the_reward() {
         let mut groups = [group(vec![scored(&[(1.0, 0.5)]), scored(&[(1.0, 0.25)])])];

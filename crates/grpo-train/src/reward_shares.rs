@@ -1,14 +1,15 @@
-//! Shares of reward terms in the advantages.
+//! Influence of each reward term on the advantages.
 
 use grpo_data::{Bonus, Group, Sample};
 
-/// Returns the share of each term in the variance of the reward within groups, from which
-/// advantages are computed.
+/// Returns the fraction of the reward variance that each term contributes within groups. Advantages
+/// are computed from this variance.
 ///
-/// With `t_k` the weighted term k and r their sum, each minus its mean over the scored completions
-/// of its group: `share_k = Σ t_k r / Σ r²`, over all groups of the step. The shares sum to 1; a
-/// term that opposes the others has a negative share. All are 0 if no rewards differ within a
-/// group. `None` for fewer than two terms. A bonus is the last term.
+/// Let `t_k` be the weighted term k and r the sum of all terms, both centred on the mean over the
+/// scored completions in a group. Then `share_k = Σ t_k r / Σ r²`, summed over all groups in the
+/// step. The shares add up to 1, and a term that counteracts the others has a negative share. If
+/// rewards don't vary within any group, all shares are 0. A bonus is included as the last term.
+/// Returns `None` if there are fewer than two terms.
 pub(crate) fn reward_shares(groups: &[Group]) -> Option<Vec<f64>> {
     let samples = || groups.iter().flat_map(|group| &group.samples);
     let has_bonus = samples().any(|sample| sample.bonus.is_some());
@@ -69,12 +70,12 @@ mod tests {
 
     #[test]
     fn shares_by_hand() {
-        // Weighted and centred: ±1 and 0.
+        // After weighting and centring: ±1 and 0.
         check(&[[1.0, 5.0], [0.0, 5.0]], &[2], [1.0, 0.0]);
-        // ±1 and ±½, in one direction and against one another.
+        // ±1 and ±½, first with the same sign and then with opposite signs.
         check(&[[1.0, 1.0], [0.0, 0.0]], &[2], [1.5 / 2.25, 0.75 / 2.25]);
         check(&[[1.0, 0.0], [0.0, 1.0]], &[2], [0.5 / 0.25, -0.25 / 0.25]);
-        // Differences between groups do not count: ±1 and 0 in the first group, 0 and ±½ in the
+        // Differences between groups are ignored: ±1 and 0 in the first group, 0 and ±½ in the
         // second.
         let terms = [[1.0, 0.0], [0.0, 0.0], [9.0, 1.0], [9.0, 0.0]];
         check(&terms, &[2, 2], [2.0 / 2.5, 0.5 / 2.5]);
@@ -93,7 +94,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with `cov(t_k, r) / var(r)` in loops; the shares sum to 1.
+        /// Compares the shares with `cov(t_k, r) / var(r)` computed in loops, and checks that they
+        /// add up to 1.
         #[test]
         fn shares_equal_the_loops(terms in prop::collection::vec([0.0..1.0_f64, 0.0..1.0_f64], 2..20)) {
             let weights = [0.7, 0.3];

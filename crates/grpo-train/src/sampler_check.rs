@@ -1,5 +1,5 @@
-//! Check of the sampler against the trainer. Both have the same weights at the beginning of a step,
-//! so their log-probabilities agree up to rounding.
+//! Compares log-probabilities from the sampler and the trainer. At the start of a step, both use
+//! the same weights, so any difference should only be due to rounding.
 
 use grpo_core::{LossConfig, MismatchCorrection, MismatchMode, RatioLevel};
 use grpo_data::Completion;
@@ -9,28 +9,29 @@ use serde::{Deserialize, Serialize};
 use crate::TrainError;
 use crate::error::in_range;
 
-/// The section `[sampler_check]`.
+/// The `[sampler_check]` section.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplerCheck {
-    /// Largest `|log π_sampler − log π_trainer|` of a token, in nats.
+    /// Maximum value of `|log π_sampler − log π_trainer|` for a token, in nats.
     pub tolerance: f64,
-    /// Action above the tolerance; default: `correct` if the loss corrects every step, else `stop`.
+    /// What to do if the tolerance is exceeded. Defaults to `correct` if the loss includes a
+    /// mismatch correction, and to `stop` otherwise.
     pub above: Option<AboveTolerance>,
 }
 
-/// Action on a sampler mismatch.
+/// What to do about a sampler mismatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AboveTolerance {
-    /// Ends the run before the policy changes.
+    /// Stops the run before the policy is updated.
     Stop,
-    /// Weights the tokens of the step by truncated importance sampling, 0 to 2, unless the loss has
-    /// its own correction.
+    /// Applies truncated importance sampling to all tokens in the step, with weights between 0 and
+    /// 2. A correction that is configured in the loss takes precedence.
     Correct,
 }
 
-/// Truncated importance sampling (Yao et al. 2025), with TRL's bound.
+/// Truncated importance sampling (Yao et al. 2025) with the same bound as in TRL.
 pub(crate) const TRUNCATED: MismatchCorrection = MismatchCorrection {
     level: RatioLevel::Token,
     mode: MismatchMode::Truncate,
@@ -39,15 +40,15 @@ pub(crate) const TRUNCATED: MismatchCorrection = MismatchCorrection {
 };
 
 impl Default for SamplerCheck {
-    /// In f32 the largest difference was 2e-5 at temperature 1, for every precision of an adapter's
-    /// base, and 8e-5 at 0.3 (docs/LOG.md).
+    /// In f32, the largest difference measured was 2e-5 at temperature 1, for any precision of an
+    /// adapter's base model, and 8e-5 at temperature 0.3 (docs/LOG.md).
     fn default() -> Self {
         Self { tolerance: 1e-3, above: None }
     }
 }
 
 impl SamplerCheck {
-    /// Fills in the action.
+    /// Fills in the default action.
     #[must_use]
     pub fn resolved(self, mismatch: Option<MismatchCorrection>) -> Self {
         let usual = match mismatch {
@@ -61,16 +62,17 @@ impl SamplerCheck {
         in_range("sampler_check.tolerance", self.tolerance, 0.0..=f64::MAX)
     }
 
-    /// Returns whether steps above the tolerance are corrected.
+    /// Returns whether a mismatch is corrected.
     pub(crate) fn corrects(&self, loss: &LossConfig) -> bool {
         self.resolved(loss.mismatch).above == Some(AboveTolerance::Correct)
     }
 
-    /// Returns whether a token of `completions` exceeds the tolerance. `trainer` contains `log π_θ`
-    /// of their actions in order.
+    /// Returns whether any token in `completions` exceeds the tolerance. `trainer` contains
+    /// `log π_θ` for all actions in order.
     ///
     /// # Errors
-    /// Returns an error if it does and steps are not corrected, or if the difference is not finite.
+    /// Returns an error if the tolerance is exceeded and mismatches are not corrected. A difference
+    /// that is not finite is always an error.
     pub(crate) fn is_above(
         &self,
         completions: &[&Completion],
@@ -101,24 +103,25 @@ impl SamplerCheck {
     }
 }
 
-/// An action and its two log-probabilities.
+/// Log-probabilities for one action, from the sampler and from the trainer.
 struct Token<'a> {
     completion: &'a Completion,
-    /// Index among the actions of the completion.
+    /// Index of the action within the completion.
     action: usize,
     sampler: f64,
     trainer: f64,
 }
 
 impl Token<'_> {
-    /// Returns the difference, infinite instead of NaN, so that it exceeds any tolerance.
+    /// Returns the absolute difference. NaN is converted to infinity, so that it exceeds any
+    /// tolerance.
     fn difference(&self) -> f64 {
         let difference = (self.sampler - self.trainer).abs();
         if difference.is_nan() { f64::INFINITY } else { difference }
     }
 }
 
-/// Returns the first action with the largest difference.
+/// Returns the action with the largest difference. If there are several, the first one is returned.
 fn furthest<'a>(completions: &[&'a Completion], trainer: &[f64]) -> Token<'a> {
     let recorded = completions.iter().flat_map(|completion| {
         let logprobs = completion.sampling_logprobs().iter().enumerate();
@@ -143,7 +146,8 @@ mod tests {
 
     use super::*;
 
-    /// A completion with two prompt tokens and two actions with these log-probabilities.
+    /// Creates a completion with two prompt tokens and two actions, which have these
+    /// log-probabilities.
     fn completion(sample: u32, sampling_logprobs: [f32; 2]) -> Completion {
         Completion::new(CompletionParts {
             ids: vec![0, 1, 2, 3],
@@ -156,7 +160,7 @@ mod tests {
         })
     }
 
-    /// Checks two completions against these log-probabilities of the trainer.
+    /// Runs the check on two completions, with the given log-probabilities from the trainer.
     fn check(above: AboveTolerance, trainer: [f64; 4]) -> Result<bool, String> {
         let completions = [completion(0, [-1.0, -0.5]), completion(1, [-2.0, -0.25])];
         let check = SamplerCheck { tolerance: 0.125, above: Some(above) };
@@ -172,7 +176,7 @@ mod tests {
         assert_eq!(check(AboveTolerance::Correct, [-1.0, -0.5, -2.25, -0.25]), Ok(true));
     }
 
-    /// Names the token with the largest difference, of either sign.
+    /// The error describes the token with the largest absolute difference.
     #[test]
     fn reports_the_token_with_the_largest_difference() {
         assert_eq!(
@@ -185,7 +189,7 @@ mod tests {
     fn nan_exceeds_every_tolerance() {
         for number in [f64::NAN, f64::NEG_INFINITY] {
             for above in [AboveTolerance::Stop, AboveTolerance::Correct] {
-                // Also next to a token that only exceeds the tolerance.
+                // This must also work if another token exceeds the tolerance by a finite amount.
                 for trainer in [[-9.0, number, -2.0, -0.25], [-1.0, number, -9.0, -0.25]] {
                     let error = check(above, trainer).unwrap_err();
                     let expected = format!(

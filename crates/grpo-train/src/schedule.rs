@@ -4,22 +4,23 @@ use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
 
-/// Linear warm-up followed by a half cosine to a floor. Time has any unit (tokens or updates) that
-/// is used consistently.
+/// Linear warm-up, followed by a half cosine that decays to a floor. Any unit of time can be used,
+/// e.g. tokens or updates, as long as it is used consistently.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WarmupCosine {
-    /// Length of the warm-up.
+    /// Length of the warm-up phase.
     pub warmup: f64,
-    /// End of the cosine.
+    /// Time at which the cosine ends.
     pub total: f64,
-    /// Lowest multiplier after the warm-up.
+    /// Lowest multiplier after warm-up.
     pub floor: f64,
 }
 
 impl WarmupCosine {
-    /// Returns the factor of the highest learning rate after `done` units.
+    /// Returns the learning rate after `done` units, as a fraction of the maximum.
     ///
-    /// `done / warmup` during warm-up, then `max(floor, ½(1 + cos(π · progress)))` (MolGPT).
+    /// The multiplier is `done / warmup` during warm-up and then
+    /// `max(floor, ½(1 + cos(π · progress)))` (MolGPT).
     pub fn multiplier(&self, done: f64) -> f64 {
         if done < self.warmup {
             return done / self.warmup;

@@ -1,4 +1,4 @@
-//! Saved state of a training run between two steps.
+//! State of a training run that is saved between steps.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,44 +11,45 @@ use crate::learner::LearnerState;
 use crate::train::{Training, TrainingProgress};
 use crate::{GuardsState, TrainError};
 
-/// The state on which the next step depends, except configuration, input files and policy weights.
+/// All state that the next step depends on, except for the configuration, input files and policy
+/// weights.
 ///
-/// Between two steps no completion waits for an update. Random numbers and the order of prompts are
-/// functions of seed and step, so the step suffices.
+/// State is only saved between steps, when no completions are pending. Random numbers and the order
+/// of prompts are derived from the seed and the step number, so they don't need to be saved.
 pub struct TrainerState {
-    /// Numbers.
+    /// All state except tensors.
     pub numbers: StateNumbers,
-    /// The optimizer's moving averages.
+    /// Moving averages of the optimizer.
     pub moments: StoredTensors,
-    /// The reference, if it differs from the initial one.
+    /// Reference policy, if it differs from the initial reference.
     pub reference: Option<StoredTensors>,
 }
 
-/// Numeric state of a [`TrainerState`].
+/// The part of [`TrainerState`] that contains no tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateNumbers {
-    /// Progress of the run.
+    /// Training progress.
     #[serde(flatten)]
     pub progress: TrainingProgress,
-    /// Factor for learning rates.
+    /// Factor applied to learning rates.
     learning_rate_factor: f64,
-    /// State of the guards.
+    /// Guard state.
     pub guards: GuardsState,
     pub(crate) learner: LearnerState,
 }
 
-/// A [`TrainerState`] read from files.
+/// A [`TrainerState`] that was loaded from files.
 pub struct SavedState<'a> {
-    /// Numbers.
+    /// All state except tensors.
     pub numbers: StateNumbers,
-    /// The optimizer's moving averages by name.
+    /// Moving averages of the optimizer by name.
     pub moments: BTreeMap<String, TensorData>,
-    /// The reference, if it differs from the initial one, and its file.
+    /// Reference policy and the path to its file, if it differs from the initial reference.
     pub reference: Option<(BTreeMap<String, TensorData>, &'a Path)>,
 }
 
 impl<M: LanguageModel> Training<M> {
-    /// Returns the state to save.
+    /// Returns the state to be saved.
     pub fn state(&self) -> TrainerState {
         let (learner, moments, reference) = self.grpo.learner.remembered();
         let (progress, guards) = (self.progress.clone(), self.guards.state().clone());
@@ -57,8 +58,8 @@ impl<M: LanguageModel> Training<M> {
         TrainerState { numbers, moments, reference }
     }
 
-    /// Continues after the `roll_backs`th roll-back with a smaller learning rate and a larger KL
-    /// penalty.
+    /// Changes the settings after a roll-back. `roll_backs` is the total number of roll-backs so
+    /// far.
     pub fn soften(&mut self, roll_backs: u32, learning_rate_factor: f64, kl_coef: f64) {
         self.progress.roll_backs = roll_backs;
         self.progress.rolled_back_to = Some(self.progress.steps);
@@ -66,10 +67,10 @@ impl<M: LanguageModel> Training<M> {
         self.grpo.learner.set_kl_coef(kl_coef);
     }
 
-    /// Restores a saved state together with `policy`, which has the saved weights.
+    /// Restores a saved state. `policy` must already contain the saved weights.
     ///
     /// # Errors
-    /// Returns an error if the state belongs to another model or other settings.
+    /// Returns an error if the state was saved with a different model or different settings.
     pub fn restore(&mut self, policy: M, saved: SavedState<'_>) -> Result<(), TrainError> {
         let SavedState { numbers, moments, reference } = saved;
         self.guards.restore(numbers.guards)?;

@@ -1,4 +1,4 @@
-//! One step of GRPO: rollout, rewards, advantages, updates, reference.
+//! A single GRPO step: rollout, rewards, advantages, policy updates, reference update.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,63 +16,63 @@ use crate::learner::{LearnResult, Learner};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
 use crate::{DiversityBonus, GrpoConfig, TrainError};
 
-/// A policy during training, with its sampler and reward.
+/// Everything needed to perform training steps.
 pub struct Grpo<M> {
     pub(crate) learner: Learner<M>,
     pub(crate) sampler: Arc<dyn Rollout<M>>,
     pub(crate) rewards: RewardRunner,
-    /// Diversity bonus added to rewards.
+    /// Diversity bonus added to the reward.
     pub(crate) bonus: Option<DiversityBonus>,
     pub(crate) decode: Decode,
-    /// Number of prompts in an epoch.
+    /// Number of prompts in one epoch.
     pub(crate) epoch: Option<usize>,
     pub(crate) config: GrpoConfig,
     pub(crate) seed: u64,
-    /// Factor for learning rates; below 1 after a roll-back.
+    /// Factor applied to learning rates. Less than 1 after a roll-back.
     pub(crate) learning_rate_factor: f64,
-    /// Whether the run should end.
+    /// Set if the run has been interrupted.
     pub(crate) interrupt: Arc<AtomicBool>,
-    /// Hash of the base model of an adapter.
+    /// Hash of the base model, if the policy is an adapter.
     pub(crate) base: Option<WeightsDigest>,
 }
 
-/// The result of one step.
+/// Result of one step.
 #[derive(Clone, Debug)]
 pub struct StepReport {
-    /// The step, from 0.
+    /// Step number, counted from 0.
     pub step: u32,
-    /// Samples with rewards, advantages and, if recorded, token traces.
+    /// Samples with rewards, advantages and optional token traces.
     pub groups: Vec<Group>,
-    /// Names of terms and components.
+    /// Names of reward terms and components.
     pub names: RewardNames,
-    /// The result of the updates.
+    /// Result of the policy updates.
     pub learned: LearnResult,
-    /// Learning rate of the updates.
+    /// Learning rate used for the policy updates.
     pub learning_rate: f64,
-    /// Weight of the policy in the update of the reference (α); `None` if the reference did not
-    /// change.
+    /// Weight α that was used to update the reference, or `None` if it was not updated.
     pub reference_updated: Option<f64>,
-    /// Times, memory and the ledger.
+    /// Time, memory and ledger entry.
     pub observed: Observed,
 }
 
-/// Names of the terms and components of a score.
+/// Names of reward terms and components.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RewardNames {
-    /// The terms, if there are several; a bonus comes last.
+    /// Reward terms if there is more than one, including the bonus as the last term.
     pub terms: Vec<PartName>,
-    /// All components that a score can have.
+    /// All components that the reward function may return.
     pub parts: Vec<PartName>,
 }
 
 impl<M: LanguageModel> Grpo<M> {
-    /// Samples groups for `prompts`, scores them, and updates the policy on them. Nothing is kept
-    /// for later steps.
+    /// Samples groups of completions for `prompts`, scores them, and updates the policy. No samples
+    /// are kept for later steps.
     ///
     /// # Errors
-    /// Returns an error if rewards fail or are not finite, if sampler and trainer disagree, if a
-    /// loss or gradient is not finite, or on an interrupt before the policy changes. The policy is
-    /// that of its last complete update.
+    /// Returns an error if rewards fail or are not finite, if the sampler and the trainer disagree,
+    /// or if a loss or gradient is not finite. It also returns an error if the run is interrupted
+    /// before the policy is updated. In all cases, the policy has the weights of the last completed
+    /// update.
     pub fn step(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
         let mut probe = Probe::start();
         // o_i ~ π_old(· | q), with their log-probabilities
@@ -93,21 +93,22 @@ impl<M: LanguageModel> Grpo<M> {
 }
 
 impl<M: LanguageModel> Learner<M> {
-    /// Updates the policy on the scored samples of a step, and sets their advantages. Nothing is
-    /// kept for later steps.
+    /// Computes advantages for scored samples and updates the policy. No samples are kept for later
+    /// steps.
     ///
     /// # Errors
-    /// Returns an error if no advantages can be computed, if sampler and trainer disagree, or if a
-    /// loss or gradient is not finite. The policy is that of its last complete update.
+    /// Returns an error if the advantages cannot be computed, if the sampler and the trainer
+    /// disagree, or if a loss or gradient is not finite. In all cases, the policy has the weights
+    /// of the last completed update.
     pub fn learn(
         &mut self,
         groups: &mut [Group],
         learning_rate: f64,
     ) -> Result<LearnResult, TrainError> {
         let mut times = LearnTimes::default();
-        // log π_ref of each action, in micro-batches that fit into memory
+        // log π_ref for each action, in micro-batches that fit into memory
         let mut batches = timed(&mut times.reference, || self.micro_batches(groups));
-        // Â_i = (r_i − mean) / std of its group
+        // Â_i = (r_i − mean) / std within each group
         let (zero_std_share, reward_kl) = self.set_advantages(groups, &mut batches)?;
         let mut loss = self.loss();
         let (mut updates, mut combined, mut is_above) = (Vec::new(), None, false);
@@ -141,18 +142,18 @@ impl<M: LanguageModel> Learner<M> {
 }
 
 impl<M: LanguageModel> Grpo<M> {
-    /// Sets whether samples get token traces; see [`Learner::set_recording`].
+    /// Enables or disables token traces. See [`Learner::set_recording`].
     pub fn set_recording(&mut self, is_recording: bool) {
         self.learner.set_recording(is_recording);
     }
 
-    /// Returns the weight of the policy in the reference update after `step`, from 0, or `None`
-    /// without an update.
+    /// Returns the weight α of the policy in the reference update after `step`, counted from 0.
+    /// Returns `None` if no update is due.
     pub fn reference_due(&self, step: u32) -> Option<f64> {
         self.config.reference.due(step + 1, self.config.train.prompts_per_step, self.epoch)
     }
 
-    /// Returns the names of terms and components.
+    /// Returns the names of reward terms and components.
     pub fn reward_names(&self) -> RewardNames {
         let mut terms = self.rewards.term_names();
         if self.bonus.is_some() {
@@ -164,8 +165,8 @@ impl<M: LanguageModel> Grpo<M> {
         RewardNames { terms, parts: self.rewards.parts() }
     }
 
-    /// Samples the groups. The snapshot is dropped on return, so that the optimizer can change the
-    /// policy in place.
+    /// Samples completions. The policy snapshot is dropped before returning, so that the optimizer
+    /// can update the policy in place.
     fn rollout(
         &self,
         prompts: &[Prompt],
@@ -176,7 +177,7 @@ impl<M: LanguageModel> Grpo<M> {
         let key = StepKey { seed: self.seed, purpose: Purpose::Sampling, step, policy_version };
         let policy = Frozen::snapshot_in(self.learner.policy(), weights);
         let groups = self.sampler.sample(&policy, prompts, key)?;
-        // Hash of the sampling weights, unless these are a rounded copy.
+        // The snapshot can be hashed directly unless its weights are rounded.
         let digest = match weights {
             WeightPrecision::F32 => policy.digest(),
             _ => weights_digest(self.learner.policy()),
@@ -186,7 +187,7 @@ impl<M: LanguageModel> Grpo<M> {
         Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
     }
 
-    /// Sets the reward and bonus of each sample.
+    /// Computes the reward and the bonus for each sample.
     fn score(&self, groups: &mut [Group], step: u32) -> Result<(), TrainError> {
         self.rewards.score_groups(groups, Some(step + 1), &*self.decode);
         let samples = groups.iter().flat_map(|group| &group.samples);
@@ -234,12 +235,12 @@ impl<M: LanguageModel> Grpo<M> {
 }
 
 impl StepReport {
-    /// Iterates over the samples of all groups.
+    /// Returns an iterator over the samples in all groups.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> + Clone {
         self.groups.iter().flat_map(|group| &group.samples)
     }
 
-    /// Returns the number of action tokens.
+    /// Returns the number of action tokens in all completions.
     pub fn actions(&self) -> usize {
         self.samples().map(|sample| sample.completion.actions()).sum()
     }

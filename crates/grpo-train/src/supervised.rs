@@ -1,9 +1,9 @@
-//! Supervised training: [`SupervisedTrainer`] trains any [`Objective`].
+//! Supervised training. [`SupervisedTrainer`] can train any [`Objective`].
 //!
-//! The trainer owns the model, the optimizer, the schedule, early stopping and guards. An objective
-//! defines the data of a step, the loss, and the measures on held-out data. Each step is a function
-//! of the seed, the step number and the saved state, so a resumed run is bit-identical to an
-//! uninterrupted one.
+//! The trainer manages the model, the optimizer, the learning-rate schedule, early stopping and
+//! guards. The objective provides data, computes the loss, and evaluates the model on held-out
+//! data. Each step only depends on the seed, the step number and the saved state. A resumed run is
+//! therefore bit-identical to an uninterrupted one.
 
 mod early_stopping;
 mod gradients;

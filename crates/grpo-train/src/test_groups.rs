@@ -1,10 +1,10 @@
-//! Groups of completions for tests.
+//! Completion groups for tests.
 
 use grpo_data::{
     Completion, CompletionParts, Finish, Group, Outcome, Prompt, SampleKey, SampledUnder,
 };
 
-/// Creates completions of one token with these outcomes.
+/// Creates a group of one-token completions with the given outcomes.
 pub(crate) fn group(outcomes: Vec<Outcome>) -> Group {
     let completion = |sample: usize| {
         Completion::new(CompletionParts {

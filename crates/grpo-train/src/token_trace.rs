@@ -1,10 +1,10 @@
-//! Terms of each token in a step, which explain how each token affected the policy.
+//! Token traces, which show how each token affected the policy.
 
 use grpo_core::{LossTerms, TokenOutcome, TokenTerms};
 use grpo_data::TokenTrace;
 
-/// Returns the terms of the tokens of each completion over the updates; `reference` is `log π_ref`,
-/// `[n]`. Gradients are those of a loss with this `weight`.
+/// Returns a trace for each completion that covers all updates. `reference` is `log π_ref`, `[n]`.
+/// Gradients are scaled by `weight`, the weight of the GRPO loss.
 pub(crate) fn token_traces(
     updates: &[LossTerms],
     reference: &[f64],

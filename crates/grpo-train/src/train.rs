@@ -1,4 +1,4 @@
-//! The training loop.
+//! Training loop.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,25 +18,26 @@ use crate::{
     Metrics, StepReport, TrainError,
 };
 
-/// An observer of a training run.
+/// Receives progress updates during training.
 pub trait TrainObserver<M> {
-    /// Called after each step. The state of `training` suffices to resume.
+    /// Called after each step. The state of `training` is complete, so it can be saved to resume
+    /// the run later.
     ///
     /// # Errors
-    /// An error ends the run.
+    /// If an error is returned, the run ends.
     fn step(&mut self, done: &StepDone<'_>, training: &Training<M>) -> Result<(), TrainError>;
 
-    /// Called with the guards that triggered before a run ends or rolls back because of a failed
-    /// step.
+    /// Called if a step fails and this triggers guards. Afterwards the run either ends or is rolled
+    /// back.
     ///
     /// # Errors
-    /// An error ends the run.
+    /// If an error is returned, the run ends.
     fn failed(&mut self, triggers: &[GuardTrigger]) -> Result<(), TrainError> {
         let _told_elsewhere = triggers;
         Ok(())
     }
 
-    /// Returns whether the report of step `step` (from 0) should contain token traces.
+    /// Returns whether to record token traces in `step`, counted from 0.
     fn records(&self, step: u32) -> bool {
         let _of_every_step = step;
         false
@@ -46,48 +47,48 @@ pub trait TrainObserver<M> {
 /// A completed step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepDone<'a> {
-    /// The report of the step.
+    /// Report for this step.
     pub report: &'a StepReport,
-    /// Metrics of the step and of the following evaluation.
+    /// Metrics for the step and for the evaluation after it.
     pub metrics: &'a Metrics,
-    /// The following evaluation, if any.
+    /// Evaluation after this step, if one was due.
     pub evaluated: Option<&'a Evaluated>,
-    /// Whether that evaluation was the best so far.
+    /// Whether the evaluation was the best so far.
     pub is_best: bool,
-    /// The guards that triggered.
+    /// Guards triggered in this step.
     pub triggers: &'a [GuardTrigger],
-    /// Why the run ends here, if it does.
+    /// How the run ended, if this was the last step.
     pub ending: Option<&'a Ending>,
 }
 
-/// Why a run ended.
+/// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ending {
-    /// All steps are done.
+    /// All steps were completed.
     Finished,
-    /// Evaluations stopped improving.
+    /// The evaluation reward stopped improving.
     NoGain {
-        /// The last step.
+        /// Last step.
         step: u32,
-        /// Steps done at the best evaluation, and its mean reward.
+        /// Number of steps and mean reward at the best evaluation.
         best: (u32, f64),
     },
     /// The run was interrupted between two steps.
     Interrupted,
     /// A guard stopped the run.
     Stopped {
-        /// Description of the trigger.
+        /// Message from the guard.
         message: String,
     },
-    /// A guard requests a roll-back to a policy before the one that sampled step `since`.
+    /// A guard requested a roll-back to a policy older than the one that sampled step `since`.
     RollBack {
-        /// First bad step, from 1.
+        /// First bad step, counted from 1.
         since: u32,
-        /// Factor for learning rates.
+        /// Factor to apply to learning rates.
         learning_rate_factor: f64,
-        /// Factor for the coefficient of the KL penalty.
+        /// Factor to apply to the KL coefficient.
         kl_coef_factor: f64,
-        /// Description of the trigger.
+        /// Message from the guard.
         message: String,
     },
 }
@@ -98,56 +99,56 @@ pub struct Training<M> {
     evaluation: Option<Evaluation<M>>,
     pub(crate) progress: TrainingProgress,
     pub(crate) guards: Guards,
-    /// Optimizer steps done in the completed steps.
+    /// Number of optimizer steps in all completed training steps.
     pub(crate) version: u64,
 }
 
-/// State of a run that changes from step to step, except learner and guards.
+/// Training progress. Does not include the state of the learner and the guards.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainingProgress {
-    /// Steps done.
+    /// Number of completed steps.
     pub steps: u32,
-    /// Tokens sampled.
+    /// Number of sampled tokens.
     pub num_tokens: u64,
     /// Number of roll-backs.
     pub roll_backs: u32,
-    /// Step of the last roll-back.
+    /// Step that the run was last rolled back to.
     #[serde(default)]
     pub rolled_back_to: Option<u32>,
-    /// State of early stopping.
+    /// Early stopping state.
     pub evaluations: Evaluations,
-    /// Description of the trigger that stopped the run.
+    /// Message from the guard that stopped the run.
     pub stopped: Option<String>,
 }
 
-/// The components of a run, except its configuration.
+/// Components of a run, in addition to its configuration.
 pub struct Parts<M> {
-    /// The initial policy.
+    /// Initial policy.
     pub policy: M,
-    /// The reference policy.
+    /// Reference policy.
     pub reference: Frozen<M>,
-    /// The actions of the policy.
+    /// Action space of the policy.
     pub actions: Arc<dyn Actions<M>>,
-    /// The reward.
+    /// Reward function.
     pub reward: Arc<dyn Reward>,
-    /// The bonus of [`GrpoConfig::diversity_bonus`].
+    /// Diversity bonus, if [`GrpoConfig::diversity_bonus`] is set.
     pub bonus: Option<DiversityBonus>,
-    /// The auxiliary losses of [`GrpoConfig::combined`].
+    /// Auxiliary losses, if [`GrpoConfig::combined`] is set.
     pub combined: Option<Combined>,
-    /// Length of the longest prompt in tokens.
+    /// Maximum prompt length in tokens.
     pub longest_prompt: usize,
-    /// Number of prompts in the file; `None` without a file.
+    /// Number of prompts in the file, or `None` if prompts don't come from a file.
     pub epoch: Option<usize>,
-    /// Decodes the ids of a completion ([`grpo_data::Completion::text_ids`]) to the text for the
-    /// reward and `sampling.stop`.
+    /// Decodes completion ids ([`grpo_data::Completion::text_ids`]) to text. The result is passed
+    /// to the reward function and compared with `sampling.stop`.
     pub decode: Decode,
 }
 
 impl<M: LanguageModel> Grpo<M> {
-    /// Creates a run from `parts`.
+    /// Assembles the components of a run.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range or does not fit the model.
+    /// Returns an error if a setting is out of range or incompatible with the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
         let Parts {
@@ -193,13 +194,13 @@ impl<M: LanguageModel> Grpo<M> {
         self.learner.policy()
     }
 
-    /// Returns the runner that scores completions.
+    /// Returns the reward runner.
     pub fn rewards(&self) -> &RewardRunner {
         &self.rewards
     }
 
-    /// Makes the current step end with [`TrainError::Interrupted`] after `flag` becomes true,
-    /// unless the policy is already changing; the step is then completed.
+    /// Makes the current step return [`TrainError::Interrupted`] after `flag` is set. If the policy
+    /// is already being updated, the step is completed first.
     pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
         self.sampler = self.sampler.interrupted_by(Arc::clone(&flag));
         self.interrupt = flag;
@@ -210,15 +211,15 @@ impl<M: LanguageModel> Grpo<M> {
         &self.learner
     }
 
-    /// Returns the learner, to change settings of later steps.
+    /// Returns a mutable reference to the learner, so that settings for later steps can be changed.
     pub fn learner_mut(&mut self) -> &mut Learner<M> {
         &mut self.learner
     }
 }
 
 impl<M: LanguageModel> Training<M> {
-    /// Creates a run before its first step, evaluated with `evaluation` according to `[eval]`. An
-    /// interrupt of a step also interrupts evaluations.
+    /// Creates a new run. `evaluation` is performed as configured in `[eval]`. The interrupt flag
+    /// of `grpo` also applies to evaluations.
     pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation<M>>) -> Self {
         let interrupted_by_flag =
             |evaluation: Evaluation<M>| evaluation.interrupted_by(Arc::clone(&grpo.interrupt));
@@ -232,17 +233,17 @@ impl<M: LanguageModel> Training<M> {
         }
     }
 
-    /// Returns the components without the progress of the run.
+    /// Consumes the run and returns its components.
     pub fn into_grpo(self) -> Grpo<M> {
         self.grpo
     }
 
-    /// Returns the components that perform steps.
+    /// Returns the components that perform the steps.
     pub fn grpo(&self) -> &Grpo<M> {
         &self.grpo
     }
 
-    /// Returns the number of steps done.
+    /// Returns the number of completed steps.
     pub fn steps(&self) -> u32 {
         self.progress.steps
     }
@@ -252,10 +253,10 @@ impl<M: LanguageModel> Training<M> {
         self.grpo.policy()
     }
 
-    /// Runs the remaining steps; `prompts` returns the prompts of a step, counted from 0.
+    /// Runs all remaining steps. `prompts` returns the prompts for a step, counted from 0.
     ///
     /// # Errors
-    /// As [`Grpo::step`]; also if the evaluation, the observer or `prompts` fails.
+    /// Returns an error if [`Grpo::step`], the evaluation, the observer or `prompts` fails.
     pub fn run(
         &mut self,
         prompts: impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
@@ -264,10 +265,11 @@ impl<M: LanguageModel> Training<M> {
         self.run_to(self.grpo.config.train.steps, prompts, observer)
     }
 
-    /// As [`Self::run`], until this many steps are done; [`Ending::Finished`] then refers to these.
+    /// Like [`Self::run`], but only runs until `last` steps are completed. It then returns
+    /// [`Ending::Finished`].
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Returns an error under the same conditions as [`Self::run`].
     pub fn run_to(
         &mut self,
         last: u32,
@@ -275,7 +277,7 @@ impl<M: LanguageModel> Training<M> {
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Ending, TrainError> {
         loop {
-            // A resumed run that had ended does not continue.
+            // A run that had already ended does not continue after it is resumed.
             if let Some(message) = self.progress.stopped.clone() {
                 return Ok(Ending::Stopped { message });
             }
@@ -294,7 +296,7 @@ impl<M: LanguageModel> Training<M> {
         }
     }
 
-    /// Performs a step with evaluation, guards and observer.
+    /// Performs one step, evaluates the policy if necessary, and calls the guards and the observer.
     fn advance(
         &mut self,
         prompts: &[Prompt],
@@ -339,25 +341,26 @@ impl<M: LanguageModel> Training<M> {
         Ok(ending)
     }
 
-    /// Evaluates the current policy; returns `None` without an evaluation.
+    /// Evaluates the current policy. Returns `None` if the run has no evaluation.
     ///
     /// # Errors
-    /// As [`Evaluation::of`].
+    /// Returns an error if [`Evaluation::of`] fails.
     pub fn evaluate(&self) -> Result<Option<Evaluated>, TrainError> {
         self.evaluation.as_ref().map(|evaluation| evaluation.of(self.policy())).transpose()
     }
 
-    /// Returns the prompts of evaluations.
+    /// Returns the evaluation prompts.
     pub fn evaluated_prompts(&self) -> &[Prompt] {
         self.evaluation.as_ref().map_or(&[], Evaluation::prompts)
     }
 
-    /// Returns the number of completions of an evaluation.
+    /// Returns the number of completions per evaluation.
     pub fn evaluated_count(&self) -> usize {
         self.evaluation.as_ref().map_or(0, Evaluation::count)
     }
 
-    /// Returns whether the last step was completed, rather than failing after some of its updates.
+    /// Returns whether the last step was completed. A step that fails after some of its updates is
+    /// incomplete.
     pub fn is_between_steps(&self) -> bool {
         self.grpo.learner.version() == self.version
     }
@@ -367,22 +370,22 @@ impl<M: LanguageModel> Training<M> {
         self.progress.roll_backs
     }
 
-    /// Returns the step of the last roll-back.
+    /// Returns the step that the run was last rolled back to.
     pub fn rolled_back_to(&self) -> Option<u32> {
         self.progress.rolled_back_to
     }
 
-    /// Returns the factor of learning rates.
+    /// Returns the factor applied to learning rates.
     pub fn learning_rate_factor(&self) -> f64 {
         self.grpo.learning_rate_factor
     }
 
-    /// Returns the coefficient of the KL penalty in the next step.
+    /// Returns the KL coefficient for the next step.
     pub fn kl_coef(&self) -> f64 {
         self.grpo.learner.kl_coef()
     }
 
-    /// Handles a failed step.
+    /// Decides how the run ends after a failed step.
     fn failed(
         &mut self,
         error: TrainError,
@@ -393,12 +396,12 @@ impl<M: LanguageModel> Training<M> {
         observer.failed(&triggers)?;
         match of_triggers(step, &triggers) {
             Some(ending @ Ending::RollBack { .. }) => Ok(ending),
-            // The error itself is the better reason.
+            // Return the original error, because it explains the failure better.
             _ => Err(error),
         }
     }
 
-    /// Returns the ending if evaluations stopped improving.
+    /// Returns the ending if early stopping applies.
     fn no_gain(&self) -> Option<Ending> {
         match self.progress.evaluations.best {
             Some(best) if self.progress.evaluations.are_enough(&self.grpo.config.eval) => {
@@ -409,7 +412,7 @@ impl<M: LanguageModel> Training<M> {
     }
 }
 
-/// Returns the ending that the guards triggered in `step`, from 1, request.
+/// Returns the ending requested by guards that were triggered in `step`, counted from 1.
 fn of_triggers(step: u32, triggers: &[GuardTrigger]) -> Option<Ending> {
     let action = Action::of(triggers)?;
     let decisive: Vec<&GuardTrigger> =
@@ -427,7 +430,7 @@ fn of_triggers(step: u32, triggers: &[GuardTrigger]) -> Option<Ending> {
     }
 }
 
-/// Returns `count` prompts that contain only the beginning mark.
+/// Creates `count` prompts that consist of the boundary token only.
 pub fn unconditional_prompts(count: u32, boundary: u32) -> Vec<Prompt> {
     (0..count).map(|index| Prompt::of_ids(index, vec![boundary])).collect()
 }

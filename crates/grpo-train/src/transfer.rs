@@ -1,4 +1,4 @@
-//! Training that starts from a pre-trained trunk, which may be frozen for some steps.
+//! Transfer learning from a pre-trained trunk, which can be frozen initially.
 
 use grpo_data::ConfigFault;
 use std::collections::BTreeSet;
@@ -11,26 +11,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 
-/// Treatment of a pre-trained trunk: embeddings, blocks and the last norm, without the new heads.
+/// Settings for a pre-trained trunk, i.e. the embeddings, blocks and final norm without the new
+/// heads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransferConfig {
     /// Freezes the trunk.
     pub freeze_trunk: bool,
-    /// First step, from 0, that trains the trunk; without it, no step does.
+    /// First step in which the trunk is trained, counted from 0. If unset, the trunk stays frozen.
     pub unfreeze_at_step: Option<u64>,
-    /// Factor for the trunk's learning rate after that step; default 0.1.
+    /// Factor for the learning rate of the trunk after it is unfrozen. Defaults to 0.1.
     pub unfreeze_learning_rate_factor: Option<f64>,
 }
 
 const UNFREEZE_LEARNING_RATE_FACTOR: f64 = 0.1;
 
 impl TransferConfig {
-    /// Checks ranges and combinations for a run of `steps` steps; `section` is the name in the
-    /// configuration.
+    /// Validates the settings for a run with `steps` steps. `section` is the name of the
+    /// configuration section.
     ///
     /// # Errors
-    /// Returns the first key that is out of range or has no effect.
+    /// Returns an error for the first key that is out of range or has no effect.
     pub fn check(&self, section: &str, steps: u64) -> Result<(), ConfigFault> {
         if let Some(factor) = self.unfreeze_learning_rate_factor {
             in_range(&format!("{section}.unfreeze_learning_rate_factor"), factor, 0.0..=1e3)?;
@@ -58,20 +59,20 @@ impl TransferConfig {
         }
     }
 
-    /// Returns whether the trunk is frozen in step `step`, from 0.
+    /// Returns whether the trunk is frozen in `step`, counted from 0.
     pub fn is_frozen(&self, step: u64) -> bool {
         self.freeze_trunk && self.unfreeze_at_step.is_none_or(|first| step < first)
     }
 }
 
-/// The parameters of the trunk, if they are treated differently.
+/// Trunk parameters, if they are treated differently from the rest.
 pub(crate) struct Trunk {
     config: TransferConfig,
     ids: BTreeSet<ParamId>,
 }
 
 impl Trunk {
-    /// Selects the parameters of `model` by path.
+    /// Selects trunk parameters by path.
     pub(crate) fn new<M: Module>(
         model: &M,
         config: &TransferConfig,
@@ -87,7 +88,7 @@ impl Trunk {
         Self { config: *config, ids }
     }
 
-    /// Returns the gradients that step `step` applies.
+    /// Returns the gradients to apply in `step`.
     pub(crate) fn admit<M: Module>(
         &self,
         model: &M,
@@ -102,7 +103,7 @@ impl Trunk {
         without.gradients
     }
 
-    /// Returns the parameters of the trunk and the factor of their learning rate.
+    /// Returns the trunk parameters and the factor for their learning rate.
     pub(crate) fn learning_rate_factor(&self) -> (BTreeSet<ParamId>, f64) {
         let factor = self.config.unfreeze_learning_rate_factor;
         (self.ids.clone(), factor.unwrap_or(UNFREEZE_LEARNING_RATE_FACTOR))

@@ -17,8 +17,9 @@ pub fn sentence(error: &anyhow::Error) -> String {
 }
 
 /// Operating system messages and their replacements.
-const OS_FAULTS: [(&str, &str); 6] = [
+const OS_FAULTS: [(&str, &str); 7] = [
     ("No such file or directory", "no such file or folder"),
+    ("File exists", "a file has this name"),
     ("Is a directory", "it is a folder"),
     ("Not a directory", "a part of the path is not a folder"),
     ("Permission denied", "permission denied"),

@@ -274,7 +274,7 @@ fn a_configuration_that_cannot_be_read() {
     place.write("bytes.toml", [b'a', 0xff, 0xfe]);
     place.refuse(
         &["train", "bytes.toml"],
-        str!["cannot read the configuration bytes.toml: stream did not contain valid UTF-8"],
+        str!["cannot read the configuration bytes.toml: it is not UTF-8 text"],
     );
 }
 

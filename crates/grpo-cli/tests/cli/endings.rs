@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use serde_json::{Map, Value};
 
+use crate::audit::copy;
 use crate::resume::{configuration, kill_and_resume, kills, result};
 use crate::support::Place;
 
 /// A high learning rate that destroys the policy, and a guard that rolls back to a much lower one.
-fn rolling_back(steps: u32) -> String {
+pub(crate) fn rolling_back(steps: u32) -> String {
     configuration(steps).replace("learning_rate = 1e-2", "learning_rate = 0.3")
         + r#"
 [[guards]]
@@ -97,6 +98,8 @@ fn audit_in_the_middle(place: &Place, to: u64) {
         let undone = place.read(&format!("whole/rolled-back/1/{name}"));
         fs::write(killed.join(name), kept + &undone).unwrap();
     }
+    fs::create_dir(killed.join("rolled-back")).unwrap();
+    copy(&whole.join("rolled-back/1"), &killed.join("rolled-back/1"));
     let text = place.read("whole/events.jsonl");
     let (before, _) = text.split_once("\"event\":\"rolled_back\"").unwrap();
     let lines = before.lines().count();

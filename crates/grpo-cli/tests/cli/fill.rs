@@ -274,6 +274,11 @@ fn texts_that_cannot_be_filled() {
         &["--text", "", "--random", "0.5"],
         str!["--text: the text is empty, so that nothing can be blanked"].into(),
     );
+    check(
+        &["--held-out", "texts.txt", "--random", "0.5", "--passages", "100000", "-n", "100"],
+        str!["--passages 100000 with -n 100 is 10000000 completions; expected at most 1000000"]
+            .into(),
+    );
     check(&["--text", "a_", "-n", "0"], str!["-n 0 is out of range; expected 1 to 100000"].into());
 }
 

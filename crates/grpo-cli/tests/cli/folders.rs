@@ -114,12 +114,10 @@ fn refuses_adapters_that_cannot_be_merged() {
     merge("m", "a", "learn.toml", exists("learn.toml").into());
     for folder in ["m", "a"] {
         let to = format!("{folder}/new/deeper");
-        merge(
-            "m",
-            "a",
-            &to,
-            format!("{to} is inside {folder}, which is read; give -o another place").into(),
-        );
+        let inside = place.path(folder).canonicalize().unwrap();
+        let expected =
+            format!("{to} is inside the model folder {}; give -o another folder", inside.display());
+        merge("m", "a", &to, expected.into());
     }
     merge(
         "absent",

@@ -258,13 +258,13 @@ fn lines_that_are_no_records() {
     check(
         "{\"prompt_ids\": [1], ",
         str![[
-            r#"the line is not a JSON object: EOF while parsing a value at column 19; write one object a line, such as {"prompt": "2 + 2 ="}"#
+            r#"the line is not a JSON object: it ends too early, at column 19; write one object a line, such as {"prompt": "2 + 2 ="}"#
         ]].into(),
     );
     check(
         "[1]",
         str![[
-            r#"the line is not a JSON object: invalid type: sequence, expected an object at column 0; write one object a line, such as {"prompt": "2 + 2 ="}"#
+            r#"the line is not a JSON object: invalid type: list, expected an object at column 0; write one object a line, such as {"prompt": "2 + 2 ="}"#
         ]].into(),
     );
     check(

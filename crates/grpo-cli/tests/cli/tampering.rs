@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 
 use crate::audit::copy;
+use crate::endings::rolling_back;
 use crate::support::Place;
 use crate::tampering_kinds::{
     adapter, completions, configuration, edit_json, edit_lines, events, folders, inputs, ledger,
-    metrics,
+    metrics, roll_back,
 };
 use crate::training_texts;
 
@@ -130,6 +131,15 @@ fn every_change_that_the_threat_model_names_is_found() {
     folders(&mut table);
     let mut kinds = BTreeMap::new();
     let mut faults = check_all(&place, table, &mut kinds);
+
+    let back = Place::new();
+    back.write("train.toml", rolling_back(8));
+    back.succeed(&["train", "train.toml"]);
+    let (code, _, words) = found(&back, "run");
+    assert_eq!(code, Some(0), "{words}");
+    let mut table = Table::default();
+    roll_back(&mut table);
+    faults.extend(check_all(&back, table, &mut kinds));
 
     let texts = training_texts::place("llama");
     texts.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &every_step[..]].concat());

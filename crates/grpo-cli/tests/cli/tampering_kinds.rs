@@ -219,6 +219,39 @@ pub(crate) fn metrics(table: &mut Table) {
     }
 }
 
+/// Changes of a run that went back once and was evaluated.
+pub(crate) fn roll_back(table: &mut Table) {
+    const FOUND: &[&str] = &["saved folders"];
+    const KIND: &str = "changed or deleted steps in rolled-back/";
+    let aside = |run: &Path| run.join("rolled-back/1");
+    table.add(KIND, FOUND, |run| fs::remove_dir_all(run.join("rolled-back")).unwrap());
+    table.add(KIND, FOUND, move |run| {
+        fs::rename(aside(run), run.join("rolled-back/2")).unwrap();
+    });
+    for name in ["metrics.jsonl", "ledger.jsonl", "manifest.json"] {
+        table.add(KIND, FOUND, move |run| fs::remove_file(aside(run).join(name)).unwrap());
+    }
+    table.add(KIND, FOUND, move |run| fs::write(aside(run).join("added"), "").unwrap());
+    table.add(KIND, FOUND, move |run| {
+        edit_lines(&aside(run).join("metrics.jsonl"), |lines| lines[0]["reward"] = json!(0.5));
+        write_manifest(&aside(run)).unwrap();
+    });
+    const BEST: &str = "another best evaluation, linked again";
+    for (key, value) in [("best_step", json!(4)), ("best_step", json!(5)), ("reward", json!(0.99))]
+    {
+        table.add(BEST, &["metrics"], move |run| {
+            edit_lines(&run.join("events.jsonl"), |lines| {
+                let best = lines.iter_mut().find(|line| line["event"] == "best").unwrap();
+                best[key] = match &value {
+                    value if best[key] == *value => json!(8),
+                    value => value.clone(),
+                };
+            });
+            link(&run.join("events.jsonl"));
+        });
+    }
+}
+
 pub(crate) fn completions(table: &mut Table) {
     const FOUND: &[&str] = &["completion files"];
     fn falsify(run: &Path, step: u64, change: impl Fn(&mut CompletionRecord)) {

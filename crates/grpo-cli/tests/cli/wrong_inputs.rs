@@ -12,7 +12,7 @@ fn csv_that_is_ambiguous_is_refused() {
     place.write("twice.csv", "smiles,Smiles\nC,N\n");
     place.refuse(
         &["describe", "twice.csv"],
-        str!["`twice.csv` has the column `smiles` twice; rename or remove one"],
+        str!["`twice.csv` has a duplicate column `smiles`; rename or remove one"],
     );
     place.write("open.csv", "smiles,name\nC,methane\nN,\"ammonia\nO,water\n");
     let ended = place.run(&["describe", "open.csv", "-o", "out.csv"]);
@@ -147,6 +147,13 @@ fn a_run_inside_a_model_or_a_run_is_refused() {
     place.succeed(&begin);
     refused("run/two", "run");
     refused("run/checkpoints/two", "run");
+    place.write("pairs.jsonl", "{\"tweet\": \"a\", \"reply\": \"b\"}\n");
+    let ended = place.run(&["split-data", "--input", "pairs.jsonl", "--output-dir", "model/data"]);
+    assert!(ended.stderr.ends_with("; give --output-dir another folder\n"), "{}", ended.stderr);
+    let ended = place.run(&[&begin[..], &["--run", "train.toml/run"]].concat());
+    assert!(ended.stderr.contains("a part of the path is not a folder"), "{}", ended.stderr);
+    let ended = place.run(&["man", "train.toml"]);
+    assert!(ended.stderr.ends_with("train.toml: a file has this name\n"), "{}", ended.stderr);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The part of the shared acceptance list that this crate can test. Each test is named after its
-//! entry.
+//! Tests from the shared acceptance list that only require this crate. Each test is named after its
+//! entry in the list.
 
 use burn::tensor::{DType, Device, Tensor, activation::log_softmax};
 use grpo_core::{
@@ -14,7 +14,8 @@ use crate::strategies::{corrections, every_option, kl, penalties, presets};
 use crate::support::{Batch, Run, Uniform, close, largest, on_policy, tensor};
 use crate::toy::{PARAMETERS, Scene, flat};
 
-/// Parameters of a two-layer network, all the way through loss, entropies, exact KL and network.
+/// Checks the gradients of all parameters of a two-layer network, propagated through the loss, the
+/// entropies and the exact KL.
 #[test]
 fn d01_gradients_equal_finite_differences() {
     for config in every_option() {
@@ -22,7 +23,8 @@ fn d01_gradients_equal_finite_differences() {
         let scene = Scene::new().with_entropy_coef(adaptive);
         let batch = scene.batch();
         assert!(!oracle::near_a_kink(&batch, &config, 1e-4));
-        // What the loss makes of the outputs, and what the network makes of the parameters.
+        // Chain rule: `outer` is the gradient with respect to the outputs, which in turn depend on
+        // the parameters.
         let outer = oracle::gradient(&batch, &config, &batch.totals(config.high_entropy_share));
         let step = 1e-5;
         let derivative = |i: usize| -> f64 {
@@ -93,7 +95,7 @@ fn d03_the_first_step_starts_from_the_identity() {
                 assert!(!name.contains("clip") || value == 0.0, "{name} = {value}");
             }
             assert_eq!(statistics.kl(), Some(0.0), "{config:?}");
-            // The loss is the one without a penalty.
+            // Without a penalty, the loss must be the same.
             let without = LossConfig { kl: KlConfig { coef: 0.0, ..kl }, ..preset };
             let totals = batch.totals(None);
             for dtype in [DType::F32, DType::F64] {
@@ -135,7 +137,7 @@ fn d04_what_was_recorded_is_what_is_scored() {
     let hot: Vec<f64> = logits.iter().map(|logit| logit / temperature).collect();
     assert!(difference(&hot) > 0.01, "without the mask");
 
-    // What was recorded exactly needs no correction, in any mode.
+    // Recorded log-probabilities are exact, so no mode needs to correct them.
     let batch = on_policy(recorded.clone(), vec![1.0]);
     let batch = Batch { sampling: Some(recorded), ..batch };
     let plain = batch.run(&Preset::Grpo.config());
@@ -145,7 +147,8 @@ fn d04_what_was_recorded_is_what_is_scored() {
     }
 }
 
-/// Two prompt tokens, three action tokens, the last of which ends the completion, and padding.
+/// Uses two prompt tokens and three action tokens, the last of which ends the completion, followed
+/// by padding.
 #[test]
 fn d05_only_actions_have_gradients_by_logits() {
     let device = Device::flex().autodiff();
@@ -158,7 +161,7 @@ fn d05_only_actions_have_gradients_by_logits() {
         let leaf = tensor(&logits, [places, vocabulary], DType::F64, &device).require_grad();
         let reference = tensor(&reference, [places, vocabulary], DType::F64, &device);
         let (policy, reference) = (log_softmax(leaf.clone(), 1), log_softmax(reference, 1));
-        // Token 0 at each place that is an action.
+        // Logits of token 0 at each action position.
         let actions = |of: Tensor<2>| of.slice([first..end + 1, 0..1]).reshape([end - first + 1]);
         let mean = |of: Tensor<2>| actions((policy.clone().exp() * of).sum_dim(1));
         let entropies = mean(policy.clone().neg());
@@ -175,7 +178,7 @@ fn d05_only_actions_have_gradients_by_logits() {
         let batch = on_policy(vec![vec![0.0; end - first + 1]], vec![1.5]);
         let kept: Vec<f64> = entropies.into_data().iter().collect();
         let batch = Batch { entropies: vec![kept], ..batch };
-        // All kept, so that each action has a gradient.
+        // All tokens are kept, so that every action has a gradient.
         let totals = batch.totals(config.high_entropy_share.map(|_| 1.0));
         let gradients = grpo_loss(&inputs, &config, &totals).loss.backward();
         let gradient: Vec<f64> = leaf.grad(&gradients).unwrap().into_data().iter().collect();
@@ -186,8 +189,8 @@ fn d05_only_actions_have_gradients_by_logits() {
     }
 }
 
-/// With equal rewards only the penalty has a gradient. The expectation over tokens is exact: each
-/// arm weighted by its probability.
+/// If all rewards are equal, only the penalty has a gradient. The expectation over tokens is exact:
+/// every arm is weighted by its probability.
 #[test]
 fn d06_the_penalty_pulls_the_policy_back() {
     let displaced = [1.5, -0.5, 0.25, -2.0, 0.75];
@@ -202,7 +205,8 @@ fn d06_the_penalty_pulls_the_policy_back() {
             assert!(config.checked().is_err());
             continue;
         }
-        // ∂/∂z_j of what is descended: p_j (c_j − Σ p c), with x = log(p / q) and c = x for KL itself.
+        // Gradient of the objective, ∂/∂z_j: p_j (c_j − Σ p c), where x = log(p / q), and c = x for
+        // the KL itself.
         let (p, q) = (softmax(&displaced), softmax(&reference));
         let pulls = p.iter().zip(&q).map(|(p, q)| match (kl.estimator, kl.bias_correction) {
             (KlEstimator::K3, false) => 1.0 - q / p,
@@ -223,7 +227,7 @@ fn d06_the_penalty_pulls_the_policy_back() {
             let gradient = expected_gradient(&logits, &reference, &config);
             descend(&mut logits, &gradient, 1.0);
         }
-        // A corrected k2 descends the mean of x² / 2, which has valleys elsewhere too.
+        // A corrected k2 minimises the mean of x² / 2, which also has other minima.
         let home = (kl.estimator, kl.bias_correction) != (KlEstimator::K2, true);
         let after = divergence(&logits, &reference);
         assert_eq!(after < 1e-6 * before, home, "{kl:?}: {before} to {after}");

@@ -1,4 +1,4 @@
-//! The part of the shared acceptance list that needs whole runs.
+//! Tests from the shared acceptance list that require complete training runs.
 
 use burn::tensor::DType;
 use grpo_core::{
@@ -11,7 +11,8 @@ use crate::strategies::kl;
 use crate::support::{Batch, Run, largest};
 use crate::toy::{Scene, flat};
 
-/// Ten arms, one of which pays. Tests each preset and the losses of the three systems.
+/// Trains on a bandit with ten arms, only one of which pays. Tests every preset and three typical
+/// combinations of settings.
 #[test]
 fn d07_a_bandit_finds_the_arm_that_pays() {
     for preset in Preset::ALL {
@@ -20,21 +21,21 @@ fn d07_a_bandit_finds_the_arm_that_pays() {
         Bandit { loss: preset.config(), advantages, updates: 2 }.must_learn();
     }
     let group = AdvantageConfig::default();
-    // A: clipped token by token, old policy kept, k3 to the reference.
+    // A: clipping per token with a recorded old policy and a k3 penalty.
     let loss = LossConfig { kl: kl(0.01, KlEstimator::K3, true), ..Preset::Grpo.config() };
     Bandit { loss, advantages: group, updates: 4 }.must_learn();
-    // B: ratios of whole replies, or clipped weights, under a penalty.
+    // B: sequence-level ratios or clipped weights, with a penalty.
     for preset in [Preset::Gspo, Preset::Cispo] {
         let loss = LossConfig { kl: kl(0.01, KlEstimator::K2, false), ..preset.config() };
         Bandit { loss, advantages: group, updates: 2 }.must_learn();
     }
-    // C: one pass of REINFORCE, scaled over the batch, with the exact KL.
+    // C: a single REINFORCE update, scaled by the batch, with the exact KL.
     let loss = LossConfig { kl: kl(0.01, KlEstimator::Exact, false), ..Preset::Reinforce.config() };
     let batch = AdvantageConfig { scale: RewardScale::Batch, ..group };
     Bandit { loss, advantages: batch, updates: 1 }.must_learn();
 }
 
-/// A diversity term enters as another reward.
+/// Diversity can be added as another reward function.
 #[test]
 fn d09_a_reward_for_diversity_moves_the_gradient() {
     let gradient = |bonuses: [f64; 4], lambda: f64| {
@@ -53,7 +54,7 @@ fn d09_a_reward_for_diversity_moves_the_gradient() {
     assert_eq!(gradient([0.0; 4], 0.3), without, "identical replies have no diversity");
 }
 
-/// The coefficient of the entropy bonus is this crate's only state between updates.
+/// The entropy bonus coefficient is the only state that this crate keeps between updates.
 #[test]
 fn d14_an_interrupted_run_gives_the_same_weights() {
     let bonus =
@@ -79,7 +80,7 @@ fn d14_an_interrupted_run_gives_the_same_weights() {
     assert_eq!(run(true), run(false));
 }
 
-/// Invalid keys and values are errors, never replaced by defaults.
+/// Invalid keys and values are rejected and never replaced by defaults.
 #[test]
 fn d15_a_configuration_that_is_not_understood_is_an_error() {
     let whole = LossConfig {
@@ -122,6 +123,6 @@ fn d15_a_configuration_that_is_not_understood_is_an_error() {
     }
     assert!(serde_json::from_str::<AdvantageConfig>(r#"{"scala": "none"}"#).is_err());
     assert!(serde_json::from_str::<Preset>("\"ppo\"").is_err());
-    // What was never measured has no metric, instead of a 0.
+    // Metrics that were not measured are omitted instead of being 0.
     assert_eq!(TokenStatistics::default().metrics(), []);
 }

@@ -1,4 +1,4 @@
-//! The controller of the KL coefficient.
+//! Tests the adaptive KL coefficient.
 
 use grpo_core::{AdaptiveKl, KlController};
 use grpo_selftest::oracle;
@@ -10,7 +10,7 @@ fn controller() -> KlController {
     KlController { target: 0.1, horizon: 1000.0, min: 0.01, max: 1.0 }
 }
 
-/// After a step of 100 completions with this KL, from 0.5.
+/// Checks the coefficient after a step of 100 completions with the given KL, starting at 0.5.
 #[track_caller]
 fn check(kl: f64, expected: f64) {
     let mut adaptive = AdaptiveKl::new(controller(), 0.5);
@@ -24,7 +24,7 @@ fn one_step_by_hand() {
     // 10 % above and below the target.
     check(0.11, 0.5 * 1.01);
     check(0.09, 0.5 * 0.99);
-    // Whatever is further than 20 % counts as 20 %; an estimate may be negative.
+    // Deviations are limited to 20 %, even for a negative KL estimate.
     for far in [0.12, 0.3, 9.0, f64::INFINITY] {
         check(far, 0.5 * 1.02);
     }
@@ -45,7 +45,8 @@ fn it_stays_within_its_bounds() {
     assert_eq!(adaptive.coef(), 1.0);
 }
 
-/// The larger the coefficient, the smaller the KL of this plant: the controller finds the one that gives the target.
+/// In this simulation, the KL decreases as the coefficient increases. The controller must find the
+/// coefficient for the target KL.
 #[test]
 fn the_controller_reaches_its_target() {
     let mut adaptive = AdaptiveKl::new(controller(), 0.02);
@@ -94,7 +95,7 @@ proptest! {
         kls.iter().for_each(|&(kl, completions)| adaptive.observe(kl, completions));
         let expected = oracle::adaptive_kl(&controller, coef, &kls);
         close(adaptive.coef(), expected, 1e-12, "coefficient");
-        // Its state goes through a checkpoint.
+        // The state survives a round trip through a checkpoint.
         let text = serde_json::to_string(&adaptive).unwrap();
         prop_assert_eq!(serde_json::from_str::<AdaptiveKl>(&text).unwrap(), adaptive);
     }

@@ -1,4 +1,4 @@
-//! Properties of advantages.
+//! Property tests for advantages.
 
 use grpo_core::{
     AdvantageConfig, Advantages, Aggregation, Baseline, Deviation, RewardScale, group_advantages,
@@ -12,7 +12,7 @@ use crate::support::{cases, close, largest};
 
 pub(crate) type Rewards = Vec<Vec<Option<f64>>>;
 
-/// Every allowed baseline × scale × deviation.
+/// Returns all valid combinations of baseline, scale and deviation.
 pub(crate) fn settings() -> Vec<AdvantageConfig> {
     let baselines = [Baseline::Group, Baseline::Batch, Baseline::LeaveOneOut];
     let scales = [RewardScale::Group, RewardScale::Batch, RewardScale::None];
@@ -30,7 +30,7 @@ pub(crate) fn settings() -> Vec<AdvantageConfig> {
     all
 }
 
-/// 1 to 4 groups of 1 to 8 completions; about one in six abstains.
+/// Generates 1 to 4 groups with 1 to 8 completions each. About 15 % of the rewards are missing.
 fn rewards() -> impl Strategy<Value = Rewards> {
     let reward = prop::option::weighted(0.85, -10.0..10.0_f64);
     prop::collection::vec(prop::collection::vec(reward, 1..=8), 1..=4)
@@ -54,18 +54,18 @@ fn deviation(values: &[f64]) -> f64 {
     (squares / (values.len() as f64 - 1.0)).sqrt()
 }
 
-/// What rounding may do to the advantages of a group: that of the rewards, over the divisor; an error of the
-/// divisor itself counts for each advantage in proportion to it.
+/// Returns an upper bound for the rounding error of a group's advantages: the rounding error of the
+/// rewards divided by the divisor. An error in the divisor itself is proportional to the advantage.
 fn rounding(rewards: &Rewards, group: usize, config: &AdvantageConfig) -> f64 {
     let all = scored(&rewards.concat());
-    // The population's deviation is smaller by √2 at most.
+    // The population deviation is smaller by at most a factor of √2.
     let divisor = match config.scale {
         RewardScale::Group => deviation(&scored(&rewards[group])) / 1.5 + 1e-4,
         RewardScale::Batch => deviation(&all) / 1.5 + 1e-4,
         RewardScale::None => 1.0,
     };
     let rounding = 32.0 * f64::EPSILON * largest(&all);
-    // Fewer than two rewards: exactly 0.
+    // With fewer than two rewards, the advantages are exactly 0.
     if divisor.is_nan() { 0.0 } else { rounding * (1.0 + 2.0 * largest(&all) / divisor) / divisor }
 }
 
@@ -80,7 +80,8 @@ fn same(got: &[Vec<f64>], expected: &[Vec<f64>], tolerance: impl Fn(usize) -> f6
     }
 }
 
-/// Rewards of `k` functions for each completion, weights, and settings with a clip.
+/// Generates rewards from `k` functions for each completion, along with weights and settings that
+/// include a clip.
 fn several() -> impl Strategy<Value = (Vec<Rewards>, Vec<f64>, AdvantageConfig)> {
     let config = (select(settings()), any::<bool>(), prop::option::of(0.1..2.0_f64));
     let config = config.prop_map(|(config, parts, clip)| {
@@ -90,7 +91,7 @@ fn several() -> impl Strategy<Value = (Vec<Rewards>, Vec<f64>, AdvantageConfig)>
     });
     let config = config.prop_filter_map("allowed", |config| config.checked().ok());
     (1..=3_usize, config).prop_flat_map(|(k, config)| {
-        // Few values, so that some groups are constant.
+        // Few distinct values, so that some groups are constant.
         let values = prop_oneof![-5.0..5.0_f64, select(vec![0.0, 0.95])];
         let scores = prop::collection::vec(prop::option::weighted(0.8, values), k);
         let groups = prop::collection::vec(prop::collection::vec(scores, 1..=5), 1..=3);
@@ -105,7 +106,7 @@ proptest! {
     fn advantages_equal_the_loops((rewards, weights, config) in several()) {
         let got = weighted_group_advantages(&rewards, &weights, &config).unwrap();
         let expected = oracle::advantages(&rewards, &weights, &config);
-        // The rounding of rewards, over the least that they are divided by.
+        // Rounding error of the rewards divided by the smallest possible divisor.
         let tolerance = 64.0 * f64::EPSILON * 5.0 / 1e-4;
         same(&got.groups, &expected, |_| tolerance);
         if let Some(clip) = config.clip {
@@ -140,7 +141,7 @@ proptest! {
         }
     }
 
-    /// Powers of two multiply without rounding, so that no tolerance is needed.
+    /// Multiplication by a power of two is exact, so no tolerance is needed.
     #[test]
     fn a_positive_factor_changes_nothing_but_the_part_of_epsilon(
         rewards in rewards(),
@@ -161,7 +162,7 @@ proptest! {
         }
     }
 
-    /// `A(k r) / A(r) = (s + ε) / (s + ε / k)` with the same ε.
+    /// `A(k r) / A(r) = (s + ε) / (s + ε / k)` for constant ε.
     #[test]
     fn epsilon_damps_small_rewards(rewards in rewards(), factor in 1e-6..1.0_f64) {
         let config = AdvantageConfig::default();
@@ -229,7 +230,7 @@ proptest! {
                 continue;
             }
             for (rewards, advantages) in rewards.iter().zip(of(&rewards, &config).groups) {
-                // Nothing that was scored bounds as one does.
+                // A group without scored completions has the same bound as a group with one.
                 let n = scored(rewards).len().max(1) as f64;
                 let bound = match config.deviation {
                     Deviation::Sample => (n - 1.0) / n.sqrt(),
@@ -241,7 +242,8 @@ proptest! {
     }
 }
 
-/// One completion unlike all others comes as near to the bound as ε lets it.
+/// If a single completion differs from all others, its advantage reaches the bound, apart from the
+/// effect of ε.
 #[test]
 fn the_bound_is_reached() {
     for n in 2..=16_u32 {

@@ -1,4 +1,4 @@
-//! Advantages worked out by hand, and rewards that none can be made of.
+//! Compares advantages with values calculated by hand, and tests rewards that are rejected.
 
 use grpo_core::{
     AdvantageConfig, AdvantageError, Advantages, Aggregation, Baseline, Deviation, MeanAndStd,
@@ -8,7 +8,8 @@ use grpo_core::{
 use crate::advantages::{Rewards, settings};
 use crate::support::{all_close, close};
 
-/// Rounding makes the mean of 8 times 0.95 another number than 0.95, and a small deviation blows that up.
+/// Due to rounding, the mean of eight rewards of 0.95 is not exactly 0.95. A division by a tiny
+/// deviation would amplify this error.
 #[test]
 fn a_constant_group_gets_exactly_zero_and_a_flag() {
     for offset in [0.0, 1e-9, 1e3, 1e6, 1e12, -1e6] {
@@ -26,14 +27,14 @@ fn a_constant_group_gets_exactly_zero_and_a_flag() {
             assert_eq!((alone.zero_std, alone.zero_std_share), (vec![true; 2], 1.0));
             assert_eq!(alone.reward.std, 0.0);
         }
-        // Completions that abstained are among those that nothing can be learned from.
+        // Completions that abstained belong to the group and are included in the fraction.
         let abstaining = vec![vec![constant[0], None, constant[0]], rewards[1].clone()];
         let got = group_advantages(&abstaining, &AdvantageConfig::default()).unwrap();
         assert_eq!((&got.groups[0], got.zero_std_share), (&vec![0.0; 3], 3.0 / 5.0));
     }
 }
 
-/// What all rewards have in common, be it large, is not a difference.
+/// A large offset that is common to all rewards cancels out.
 #[test]
 fn an_offset_of_a_million_leaves_ten_digits() {
     let near = [[0.1, 0.9, 0.4, 0.3], [0.2, 0.2, 0.7, 0.5]];
@@ -95,7 +96,7 @@ fn by_hand() {
     assert_eq!(got.groups, [vec![-1.0, 1.0], vec![-2.0, 0.0, 2.0]]);
 }
 
-/// Each function abstains by itself.
+/// Reward functions abstain independently of each other.
 #[test]
 fn several_functions_by_hand() {
     let rewards = vec![
@@ -106,7 +107,7 @@ fn several_functions_by_hand() {
         weighted_group_advantages(&rewards, &[2.0, 0.5], config).unwrap()
     };
     let summed = AdvantageConfig { scale: RewardScale::None, ..Default::default() };
-    // Sums 4, 6, none | ½, 5½.
+    // Weighted sums: 4, 6, none | ½, 5½.
     let got = of(&summed);
     assert_eq!(got.groups, [vec![-1.0, 1.0, 0.0], vec![-2.5, 2.5]]);
     assert_eq!((got.reward.mean, got.objective.mean), (4.0, 4.0));
@@ -116,9 +117,9 @@ fn several_functions_by_hand() {
         epsilon: 0.0,
         ..Default::default()
     };
-    // z of the first function: −1, 1, – | –, 0; of the second: 0, –, – | −1, 1.
+    // z for the first function: −1, 1, – | –, 0. For the second function: 0, –, – | −1, 1.
     let got = of(&parts);
-    // Objectives −2, 2, – | −½, ½: mean 0, mean square 17/8.
+    // Objectives: −2, 2, – | −½, ½, with mean 0 and mean square 17/8.
     let divisor = (17.0_f64 / 8.0).sqrt();
     let expected = [vec![-2.0, 2.0, 0.0], vec![-0.5, 0.5]];
     let expected = expected.map(|group| group.iter().map(|a| a / divisor).collect()).to_vec();
@@ -126,7 +127,7 @@ fn several_functions_by_hand() {
     assert_eq!((got.reward.mean, got.objective.mean), (4.0, 0.0));
     close(got.objective.std, (8.5_f64 / 3.0).sqrt(), 1e-15, "sample deviation of the objective");
     assert_eq!((got.zero_std, got.zero_std_share), (vec![false; 2], 0.0));
-    // The clip is of the end result, and the scale of the settings is not asked.
+    // Clipping applies to the final result, and the configured scale is ignored.
     let clipped = AdvantageConfig { clip: Some(0.5), scale: RewardScale::None, ..parts };
     let got = of(&clipped).groups;
     let small = 0.5 / divisor;
@@ -148,13 +149,13 @@ fn constant_functions_of_gdpo_teach_nothing_and_flag_their_group() {
     assert_eq!((got.zero_std, got.zero_std_share), (vec![true; 2], 1.0));
     assert!(got.reward.std > 0.0);
     assert_eq!(got.objective, MeanAndStd { mean: 0.0, std: 0.0 });
-    // One group of two that differs leaves the flag of the other.
+    // The flag is set per group: a group with equal rewards has it even if another group varies.
     let two = |a: f64, b: f64| vec![vec![Some(a)], vec![Some(b)]];
     let got = weighted_group_advantages(&[two(1.0, 1.0), two(0.0, 1.0)], &[1.0], &parts).unwrap();
     assert_eq!((got.zero_std, got.zero_std_share), (vec![true, false], 0.5));
 }
 
-/// Nothing to compare with is neither an advantage nor a flag.
+/// A reward that cannot be compared with others results in neither an advantage nor a flag.
 #[test]
 fn fewer_than_two_rewards_give_zero() {
     #[track_caller]
@@ -179,7 +180,7 @@ fn fewer_than_two_rewards_give_zero() {
             nothing(&group_advantages(&rewards, &config).unwrap(), &rewards, mean);
         }
     }
-    // Over a batch one group of one is one of many.
+    // With a batch baseline, a group of one is compared with the entire batch.
     let rewards = vec![vec![Some(1.0)], vec![Some(2.0), Some(6.0)]];
     let config = AdvantageConfig {
         baseline: Baseline::Batch,
@@ -247,10 +248,10 @@ fn weights_are_as_many_as_functions_and_finite() {
         assert_eq!(of(vec![None; 2], &[1.0, weight]), Err(message));
     }
     assert!(of(vec![None; 2], &[1e100, -1e100]).is_ok());
-    // Groups may be of any size.
+    // Group sizes may differ.
     let rewards = vec![vec![vec![Some(1.0)]; 2], vec![vec![Some(2.0)]; 5], vec![]];
     assert!(weighted_group_advantages(&rewards, &[1.0], &AdvantageConfig::default()).is_ok());
-    // Without a function nothing is scored.
+    // Without reward functions, no completion is scored.
     let got = weighted_group_advantages(&[vec![vec![]; 2]], &[], &AdvantageConfig::default());
     assert_eq!(got.unwrap().groups, [[0.0; 2]]);
 }

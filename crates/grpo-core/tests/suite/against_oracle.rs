@@ -1,4 +1,4 @@
-//! Loss, gradients and metrics against the mathematics in plain loops.
+//! Compares loss, gradients and metrics with the f64 reference implementation.
 
 use burn::tensor::DType;
 use grpo_core::{EntropyBonus, LossConfig, RatioLevel, sequence_kl};
@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use crate::strategies::{batches, configs, every_option, penalties};
 use crate::support::{Batch, Rows, Run, all_close, cases, close, largest};
 
-/// Difference quotients are off by 1e-10 or so of the largest derivative; f32 by its own rounding.
+/// Difference quotients are accurate to about 1e-10 of the largest derivative. In f32, rounding
+/// dominates.
 fn tolerance(dtype: DType, values: &Rows) -> f64 {
     let relative = if dtype == DType::F64 { 1e-9 } else { 3e-6 };
     relative * largest(values.iter().flatten()).max(0.1)
@@ -69,7 +70,7 @@ proptest! {
         prop_assert_eq!(got.tokens(), batch.tokens() as u64);
     }
 
-    /// What is said of the sampler is of all tokens, whatever the loss makes of them.
+    /// Sampler metrics include all tokens, regardless of masks.
     #[test]
     fn metrics_of_the_sampler_are_before_every_mask(batch in batches(), config in configs()) {
         let got = batch.statistics(&config);
@@ -125,7 +126,8 @@ proptest! {
     }
 }
 
-/// Every preset with each option by itself, on one batch in which each of them does something.
+/// Tests every preset with each option on its own, using a batch in which every option has an
+/// effect.
 #[test]
 fn each_option_alone_equals_the_loops() {
     let batch = crate::toy::Scene::new().batch();

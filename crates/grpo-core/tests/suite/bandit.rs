@@ -1,4 +1,4 @@
-//! One choice among arms: the smallest problem that the whole algorithm can be seen at work on.
+//! Multi-armed bandit, the smallest problem that exercises the entire algorithm.
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation::log_softmax};
 use grpo_core::{
@@ -7,16 +7,18 @@ use grpo_core::{
 
 use crate::support::{Uniform, vector};
 
-/// Ten arms of which one pays, from nothing but the rewards of its own draws.
+/// A bandit with ten arms, only one of which pays. The policy learns from the rewards for its own
+/// samples.
 pub(crate) struct Bandit {
     pub(crate) loss: LossConfig,
     pub(crate) advantages: AdvantageConfig,
-    /// Updates a rollout: after the first one ratios are other than 1.
+    /// Number of updates per rollout. Ratios differ from 1 after the first update.
     pub(crate) updates: usize,
 }
 
 impl Bandit {
-    /// Within 100 rollouts of 16 draws. The policy begins as the reference, where all arms are equal.
+    /// Checks that the policy finds the paying arm within 100 rollouts of 16 samples each. The
+    /// reference policy is uniform, and training starts there.
     #[track_caller]
     pub(crate) fn must_learn(&self) {
         let device = Device::flex().autodiff();
@@ -47,7 +49,7 @@ impl Bandit {
                     ..LossInputs::on_policy(logprobs, &rows, &advantages.groups[0])
                 };
                 let gradients = grpo_loss(&inputs, &config, &totals).loss.backward();
-                // Also where nothing can be learned from a group.
+                // A gradient must exist even if a group provides no learning signal.
                 let gradient = leaf.grad(&gradients).unwrap().into_data();
                 descend(&mut logits, &gradient.iter().collect::<Vec<f64>>(), 1.0);
             }
@@ -57,7 +59,8 @@ impl Bandit {
     }
 }
 
-/// `Σ_a π(a) ∇ L(a)` by logits, with the policy at hand as the one that sampled, and A = 0.
+/// Computes `Σ_a π(a) ∇ L(a)` with respect to the logits, where the current policy is also the
+/// sampling policy and A = 0.
 pub(crate) fn expected_gradient(
     logits: &[f64],
     reference: &[f64],
@@ -82,7 +85,8 @@ pub(crate) fn expected_gradient(
     sum
 }
 
-/// The logits as a leaf, and of each drawn arm the log-probability and the exact KL, `[n]`.
+/// Returns the logits as a leaf tensor, along with the log-probability and the exact KL for each
+/// sampled arm, `[n]`.
 fn score(
     logits: &[f64],
     reference: &[f64],

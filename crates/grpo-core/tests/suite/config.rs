@@ -1,4 +1,4 @@
-//! What a configuration may hold, and the sentences about what it may not.
+//! Tests which configurations are valid, and the error messages for invalid ones.
 
 use grpo_core::{
     AdvantageConfig, Aggregation, Baseline, EntropyBonus, KlConfig, KlEstimator, KlPlacement,
@@ -26,7 +26,7 @@ fn allowed(config: LossConfig) {
     assert_eq!(config.checked(), Ok(config));
 }
 
-/// `make` of each value is refused with the range in words.
+/// Checks that all `values` are rejected with a message that contains the valid range.
 #[track_caller]
 fn out_of_range(make: impl Fn(f64) -> LossConfig, name: &str, values: &[f64], range: &str) {
     for &value in values {
@@ -154,7 +154,7 @@ fn bonuses_have_ranges() {
     for initial in [0.25, 0.5, 1.0] {
         allowed(one(0)(initial));
     }
-    // No value lies between bounds in the wrong order.
+    // If the bounds are in the wrong order, no value is valid.
     out_of_range(|min| adaptive([0.5, 1.0, 0.1, min, 0.4]), "entropy_bonus.initial", &[], between);
     assert!(adaptive([0.5, 1.0, 0.1, 0.6, 0.4]).checked().is_err());
 }
@@ -171,7 +171,7 @@ fn refuses_an_invalid_penalty() {
          penalty into the reward",
     );
     allowed(of(kl(0.1, KlEstimator::K1, true)));
-    // Without weight it is a metric.
+    // If the coefficient is 0, the KL is only reported as a metric.
     allowed(of(kl(0.0, KlEstimator::K1, false)));
     let in_reward = |estimator, bias_correction| {
         let placement = KlPlacement::Reward;

@@ -1,4 +1,4 @@
-//! The quantile of the high-entropy mask, the entropy bonus, and the controller of its coefficient.
+//! Tests the quantile in the high-entropy mask, the entropy bonus and its controller.
 
 use grpo_core::{BatchTotals, EntropyBonus, EntropyController, HighEntropy, Preset};
 use grpo_selftest::oracle;
@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use crate::support::{Batch, Run, cases, close, on_policy};
 
-/// `numpy.quantile(values, 1 - share)` lies between `threshold` and the entropy below it.
+/// Checks that `numpy.quantile(values, 1 - share)` is at most `threshold` but greater than the next
+/// smaller entropy.
 #[track_caller]
 fn check(values: &[f64], share: f64, threshold: f64, tokens: usize) {
     let got = HighEntropy::of(values.to_vec(), share);
@@ -17,24 +18,24 @@ fn check(values: &[f64], share: f64, threshold: f64, tokens: usize) {
 fn the_quantile_by_hand() {
     let values = [3.0, 0.0, 4.0, 1.0, 2.0];
     check(&values, 1.0, 0.0, 5);
-    // Quantile 0.4, between the values.
+    // Quantile 0.4, which lies between two values.
     check(&values, 0.9, 1.0, 4);
-    // Quantiles that are values.
+    // Quantiles that coincide with a value.
     check(&values, 0.75, 1.0, 4);
     check(&values, 0.5, 2.0, 3);
     check(&values, 0.25, 3.0, 2);
     check(&values, 0.2, 4.0, 1);
     check(&values, 1e-9, 4.0, 1);
-    // With ties more may be kept than the share.
+    // In case of ties, more tokens than requested may be kept.
     check(&[1.0, 2.0, 2.0, 2.0], 0.25, 2.0, 3);
     check(&[2.0; 4], 0.01, 2.0, 4);
-    // Quantile 2.5 of a step from 1 to 3: linear, not nearest.
+    // Quantile 2.5 between 1 and 3. Linear interpolation is used instead of the nearest value.
     check(&[1.0, 1.0, 3.0], 0.125, 3.0, 1);
     check(&[7.0], 0.3, 7.0, 1);
     check(&[], 0.3, 0.0, 0);
 }
 
-/// Between 1 and 3 the quantile at 1 − share = 0.6 is 1.4, at the rank 1.2 of three.
+/// The quantile at 1 − share = 0.6 is 1.4, since rank 1.2 lies between the values 1 and 3.
 #[test]
 fn the_quantile_is_linear_between_neighbours() {
     check(&[0.0, 1.0, 3.0, 1.4 - 1e-9], 0.4, 1.4 - 1e-9, 2);
@@ -57,7 +58,7 @@ proptest! {
     ) {
         let got = HighEntropy::of(values.clone(), share);
         prop_assert_eq!(got, oracle::high_entropy(&values, share));
-        // At least the share of them, but for the part of one that the quantile lies between.
+        // At least the requested share is kept, up to rounding to whole tokens.
         prop_assert!(got.tokens as f64 >= (share * (values.len() as f64 - 1.0)).floor());
     }
 }
@@ -65,7 +66,7 @@ proptest! {
 const ADAPTIVE: EntropyBonus =
     EntropyBonus::Adaptive { initial: 0.25, target: 1.0, delta: 0.25, min: 0.125, max: 0.75 };
 
-/// Coefficients before the first update and after each entropy.
+/// Checks the coefficient before the first update and after each observed entropy.
 #[track_caller]
 fn coefficients(bonus: EntropyBonus, entropies: &[f64], expected: &[f64]) {
     let mut controller = EntropyController::new(bonus);
@@ -81,9 +82,10 @@ fn coefficients(bonus: EntropyBonus, entropies: &[f64], expected: &[f64]) {
 fn the_controller_by_hand() {
     let fixed = EntropyBonus::Static { coef: 0.5 };
     coefficients(fixed, &[0.1, 9.0], &[0.5; 3]);
-    // Nothing until an entropy at or below the target was seen; then up by delta, to the upper bound.
+    // The coefficient is 0 until an entropy at or below the target was observed. It then increases
+    // by delta up to the upper bound.
     coefficients(ADAPTIVE, &[0.9, 1.0, 0.1], &[0.0, 0.5, 0.75, 0.75]);
-    // Above the target it falls, to the lower bound, and counts for nothing meanwhile.
+    // Above the target, it decreases to the lower bound and is not applied.
     coefficients(ADAPTIVE, &[0.9, 1.1, 0.9], &[0.0, 0.5, 0.0, 0.5]);
     coefficients(ADAPTIVE, &[2.0, 2.0, 2.0, 1.0], &[0.0, 0.0, 0.0, 0.0, 0.375]);
 }
@@ -98,7 +100,7 @@ fn the_state_of_the_controller_is_saved_whole() {
     assert_eq!(restored.coef(), 0.5);
 }
 
-/// `loss −= coef · mean entropy`: also a negative derivative for each token, in proportion to nothing else.
+/// `loss −= coef · mean entropy`, so all tokens have the same negative derivative.
 #[test]
 fn the_bonus_by_hand() {
     let batch = Batch {

@@ -1,4 +1,4 @@
-//! Log-ratios so large that their exponential leaves the range of f32.
+//! Tests log-ratios whose exponential exceeds the range of f32.
 
 use burn::tensor::DType;
 use grpo_core::{KlEstimator, LossConfig, Preset, RatioLevel, Surrogate};
@@ -6,7 +6,7 @@ use grpo_core::{KlEstimator, LossConfig, Preset, RatioLevel, Surrogate};
 use crate::strategies::{every_option, kl};
 use crate::support::{Batch, Outcome, Run, close, of_log_ratios};
 
-/// One token with this log-ratio and quotients to match, and one next to it, in f32.
+/// Evaluates a token with this log-ratio and matching quotients, next to an ordinary token, in f32.
 fn run(log_ratio: f64, advantage: f64, config: &LossConfig) -> Outcome {
     let batch = Batch {
         reference: Some(vec![vec![-1.0; 2]]),
@@ -38,7 +38,8 @@ fn everything_is_finite() {
     }
 }
 
-/// The loss of one token and its derivative: 0 beyond the range, whatever the clip.
+/// Checks the loss and its derivative for a single token. Beyond the range, the derivative is 0
+/// regardless of clipping.
 #[test]
 fn beyond_the_range_by_hand() {
     #[track_caller]
@@ -47,7 +48,7 @@ fn beyond_the_range_by_hand() {
             let config = LossConfig { surrogate, ratio_level, ..Preset::Grpo.config() };
             let batch = of_log_ratios(&[log_ratio], advantage);
             let got = batch.run_as(DType::F32, &config, &batch.totals(None));
-            // Below 1e-38 an f32 has ever fewer digits.
+            // Below 1e-38, f32 values are subnormal and lose precision.
             let near = |value: f64| 1e-5 * value.abs() + 1e-44;
             close(got.loss, loss, near(loss), "loss");
             close(got.gradient[0][0], derivative, near(derivative), "derivative");
@@ -63,13 +64,13 @@ fn beyond_the_range_by_hand() {
         check(clipped(None), -log_ratio, -2.0, 1.6, 0.0);
         check(clipped(None), -log_ratio, 2.0, -2.0 * (-log_ratio).exp(), -2.0 * (-log_ratio).exp());
     }
-    // Where nothing holds it, a ratio counts as it is up to the bound, and as the bound beyond it.
+    // Without clipping, ratios are used unchanged up to the bound and are limited to it beyond.
     check(clipped(None), 79.0, -2.0, 2.0 * 79_f64.exp(), 2.0 * 79_f64.exp());
     let bound = f64::from(f32::MAX).powf(0.9);
     check(clipped(None), 100.0, -2.0, 2.0 * bound, 0.0);
 }
 
-/// In f64 the bound lies beyond all that f32 can hold.
+/// In f64, the bound is greater than the largest f32 value.
 #[test]
 fn the_bound_is_that_of_the_numbers() {
     let batch = of_log_ratios(&[100.0], -2.0);

@@ -1,4 +1,4 @@
-//! Gradients of a whole module, added up.
+//! Tests gradient accumulation for an entire module.
 
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device};
@@ -8,7 +8,7 @@ use crate::strategies::every_option;
 use crate::support::{Uniform, close, largest, rounded, tensor};
 use crate::toy::{Scene, Toy, flat};
 
-/// Two tensors with gradients of our choice: 12 and 20 numbers.
+/// Creates a module with two tensors (12 and 20 elements) and chosen gradients.
 fn chosen() -> (Toy, GradientsParams, Vec<f64>) {
     let toy = Scene::new().toy(DType::F32);
     let mut uniform = Uniform(3);

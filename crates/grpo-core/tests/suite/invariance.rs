@@ -1,4 +1,4 @@
-//! What must not change a loss: the split into micro-batches, the order of rows.
+//! Tests that the loss does not depend on the split into micro-batches or the order of rows.
 
 use grpo_core::{LossConfig, Preset, Reduction};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::strategies::{REDUCTIONS, batches, configs};
 use crate::support::{Batch, Run, all_close, cases, close, largest, on_policy};
 
-/// What a sum in another order may differ by, where no term is above `largest`.
+/// Bounds the effect of a different order of summation.
 fn rounding(values: &[Vec<f64>]) -> f64 {
     1e-13 * largest(values.iter().flatten()).max(1.0)
 }
@@ -14,7 +14,7 @@ fn rounding(values: &[Vec<f64>]) -> f64 {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// Any split but of the reduction that is named after micro-batches.
+    /// Any split gives the same result, except for the reduction over micro-batches.
     #[test]
     fn micro_batches_add_up_to_the_batch(
         batch in batches(),
@@ -55,7 +55,7 @@ proptest! {
         };
         let mut merged = of(0..cut);
         merged.merge(&of(cut..batch.rows()));
-        // The same additions, but for means that are merged row by row.
+        // The sums are added in the same order, except for means that are merged row by row.
         let merged = merged.metrics();
         prop_assert_eq!(merged.len(), whole.metrics().len());
         for ((name, merged), (same, whole)) in merged.into_iter().zip(whole.metrics()) {
@@ -102,7 +102,7 @@ proptest! {
         let batch = Batch { mask, entropy_coef: 0.0, ..batch };
         let [mean, sum, rest @ ..] =
             REDUCTIONS.map(|reduction| batch.run(&LossConfig { reduction, ..config }));
-        // As wide as the longest completion that could be, Dr. GRPO is one more of them.
+        // Dr. GRPO is equivalent if the width equals the maximum completion length.
         for same in rest {
             close(same.loss, mean.loss, 1e-12 * mean.loss.abs().max(1.0), "loss");
             all_close(&same.gradient, &mean.gradient, rounding(&mean.gradient), "gradient");
@@ -113,7 +113,7 @@ proptest! {
         all_close(&sum.gradient, &longer.collect(), rounding(&sum.gradient), "gradient of a sum");
     }
 
-    /// Without `π_old` it is `π_θ`; given as such it is the same.
+    /// `None` for `π_old` is equivalent to passing `π_θ`.
     #[test]
     fn the_first_update_has_ratio_one(batch in batches(), config in configs()) {
         let first = Batch { old: None, ..batch.clone() };
@@ -131,7 +131,7 @@ proptest! {
     }
 }
 
-/// A mean over the tokens at hand is another one in other hands.
+/// A mean over the tokens in a micro-batch depends on how the batch is split.
 #[test]
 fn a_mean_over_micro_batches_depends_on_the_split() {
     let config = Preset::Bnpo.config();
@@ -143,7 +143,7 @@ fn a_mean_over_micro_batches_depends_on_the_split() {
         [[-0.25; 3], [-0.25, 0.0, 0.0]].map(|row| row.to_vec())
     );
     let [first, second] = [0..1, 1..2].map(|rows| batch.part(rows).run_in(&config, &totals));
-    // Each counts by its share of the sequences.
+    // Each micro-batch is weighted by its fraction of sequences.
     close(first.gradient[0][2], -1.0 / 6.0, 1e-16, "a third of a half");
     assert_eq!(second.gradient, [[-0.5, 0.0, 0.0]]);
 }

@@ -1,4 +1,4 @@
-//! Estimators of the KL divergence, by hand and at the edge.
+//! Compares KL estimators with values calculated by hand, and tests edge cases.
 
 use burn::tensor::DType;
 use grpo_core::{KlConfig, KlEstimator, KlPlacement, LossConfig, Preset, sequence_kl};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::strategies::{kl, penalties};
 use crate::support::{Batch, Run, cases, close, of_log_ratios, on_policy};
 
-/// One token without an advantage: the loss is the penalty.
+/// Creates a batch with one token and an advantage of 0, so that the loss equals the penalty.
 fn one_token(logprob: f64, reference: f64) -> Batch {
     Batch {
         reference: Some(vec![vec![reference]]),
@@ -16,7 +16,8 @@ fn one_token(logprob: f64, reference: f64) -> Batch {
     }
 }
 
-/// With ratio 3 and e = ln ½: value and derivative by `log π_θ` of loss and metric.
+/// Checks the value and the derivative with respect to `log π_θ`, of both loss and metric, for
+/// ratio 3 and e = ln ½.
 #[test]
 fn penalties_by_hand() {
     let ln2 = 2_f64.ln();
@@ -34,7 +35,7 @@ fn penalties_by_hand() {
         got.exact_gradient[0][0]
     };
     let half_square = ln2 * ln2 / 2.0;
-    // The derivative of x by log π_θ is −1 for x = e, and that of a ratio is the ratio.
+    // The derivative with respect to log π_θ is −1 for e, and the ratio itself for the ratio.
     check(KlEstimator::K1, true, 3.0 * ln2, 3.0 * ln2 + 3.0);
     check(KlEstimator::K2, false, half_square, ln2);
     check(KlEstimator::K2, true, 3.0 * half_square, 3.0 * half_square + 3.0 * ln2);
@@ -53,7 +54,7 @@ fn a_penalty_in_the_reward_is_not_in_the_loss() {
     assert_eq!(placed(kl(0.0, KlEstimator::K2, false)), (false, false));
     let loss = LossConfig { kl: config, ..Preset::Grpo.config() };
     assert_eq!(one_token(-1.0, -2.0).run(&loss.checked().unwrap()).loss, 0.0);
-    // It is a metric all the same.
+    // The metric is still reported.
     assert_eq!(one_token(-1.0, -2.0).statistics(&loss).kl(), Some(1.0));
 }
 
@@ -100,7 +101,8 @@ proptest! {
         }
     }
 
-    /// One token at a time, from far away to where `exp(e) − e − 1` cancels.
+    /// Tests single tokens, down to differences at which `exp(e) − e − 1` suffers from
+    /// cancellation.
     #[test]
     fn k2_and_k3_are_never_negative(
         size in -60.0..2.0_f64,
@@ -115,7 +117,7 @@ proptest! {
                 let config = LossConfig { kl, ..Preset::Grpo.config() };
                 let metric = batch.statistics(&config).kl().unwrap();
                 prop_assert!(metric >= 0.0, "{metric}");
-                // A tensor can be off by the rounding of exp(e).
+                // The loss may be off by the rounding error of exp(e).
                 let loss = batch.run(&config).loss;
                 prop_assert!(loss >= -2.0 * f64::EPSILON * e.exp().max(1.0), "{loss}");
             }

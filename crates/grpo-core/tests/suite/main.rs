@@ -1,4 +1,4 @@
-//! The whole of grpo-core's tests, in one binary so that it is linked once.
+//! All tests of grpo-core, in a single binary to reduce link time.
 
 mod acceptance;
 mod acceptance_runs;

@@ -1,4 +1,5 @@
-//! Masks and corrections: what they read, what they touch, and in which order.
+//! Tests which inputs masks and corrections depend on, what they affect, and the order in which
+//! they apply.
 
 use grpo_core::{
     BatchTotals, HighEntropy, KlEstimator, LossConfig, MismatchCorrection, MismatchMode, Preset,
@@ -8,8 +9,8 @@ use grpo_core::{
 use crate::strategies::{corrections, every_option, kl, presets};
 use crate::support::{Batch, Rows, Run, all_close, close, of_log_ratios, on_policy};
 
-/// A sequence that every mask drops: its advantage is negative, it lies far from its sampler, its quotients
-/// are out of bounds, and its entropies are low.
+/// Creates a sequence that every mask drops: the advantage is negative, the policy is far from the
+/// sampler, quotients are out of bounds, and entropies are low.
 fn dropped() -> Batch {
     Batch {
         sampling: Some(vec![vec![0.0; 2]]),
@@ -40,7 +41,7 @@ fn no_mask_touches_the_penalty() {
                 let got = dropped().run_in(&config, &totals).gradient;
                 all_close(&got, &alone, 1e-16, &format!("{config:?}"));
             }
-            // VESPO folds the correction into its weight, where a masked 0 counts as 1e-8.
+            // VESPO includes the correction in its weight, where a masked quotient counts as 1e-8.
             if preset != Preset::Vespo.config() {
                 let config = LossConfig { mismatch: Some(masking), ..penalised };
                 all_close(&dropped().run(&config).gradient, &alone, 1e-16, &format!("{config:?}"));
@@ -49,7 +50,8 @@ fn no_mask_touches_the_penalty() {
     }
 }
 
-/// Denominators, quantile and mean entropy are of all action tokens, also of those that a mask drops.
+/// Denominators, the quantile and the mean entropy include all action tokens, even those that a
+/// mask drops.
 #[test]
 fn a_dropped_sequence_still_counts() {
     let batch = Batch {
@@ -64,7 +66,7 @@ fn a_dropped_sequence_still_counts() {
         ..Preset::Dapo.config()
     };
     let got = batch.run(&config);
-    // The two of the highest entropy are those of the sequence that is dropped.
+    // The two tokens with the highest entropy belong to the sequence that is dropped.
     assert_eq!(got.gradient, [[0.0; 2]; 2]);
     assert_eq!(got.entropy_gradient, [[0.0; 2], [-0.25; 2]]);
     close(got.loss, -1.75, 1e-15, "−0.5 · 3.5");
@@ -73,7 +75,7 @@ fn a_dropped_sequence_still_counts() {
     assert_eq!(got.entropy_gradient, [[-0.125; 2]; 2]);
 }
 
-/// Whether a sequence with these quantities is dropped, by the loss and by the metric.
+/// Checks whether both the loss and the metric consider this sequence to be dropped.
 #[track_caller]
 fn drops(batch: &Batch, config: &LossConfig, expected: bool) {
     let gradient = batch.run(config).gradient.concat();
@@ -85,7 +87,7 @@ fn drops(batch: &Batch, config: &LossConfig, expected: bool) {
 #[test]
 fn the_off_policy_mask_by_hand() {
     let config = LossConfig { off_policy_threshold: Some(0.5), ..Preset::Reinforce.config() };
-    // Mean of −d over the tokens that are actions, above the threshold and not at it.
+    // The mean of −d over action tokens must exceed the threshold. Equality is not enough.
     drops(&of_log_ratios(&[-0.75, -0.5], -1.0), &config, true);
     drops(&of_log_ratios(&[-0.75, -0.25], -1.0), &config, false);
     drops(&of_log_ratios(&[-0.75, 0.5], -1.0), &config, false);
@@ -93,7 +95,7 @@ fn the_off_policy_mask_by_hand() {
     let mut masked = of_log_ratios(&[-0.75, 9.0], -1.0);
     masked.mask[0][1] = false;
     drops(&masked, &config, true);
-    // What is better than the others is never dropped.
+    // A sequence with a positive advantage is never dropped.
     drops(&of_log_ratios(&[-0.75], 1.0), &config, false);
     let metric = |batch: &Batch| batch.statistics(&config).metric("off_policy/dropped_ratio");
     assert_eq!(metric(&of_log_ratios(&[-0.75], 0.0)), Some(0.0));
@@ -101,7 +103,8 @@ fn the_off_policy_mask_by_hand() {
     assert_eq!(masked.statistics(&without).metric("off_policy/dropped_ratio"), None);
 }
 
-/// The sampler where there is a correction, else old, else the policy itself, from which it is at distance 0.
+/// The behaviour policy is the sampler if there is a correction, then π_old, then the policy
+/// itself, whose distance is 0.
 #[test]
 fn the_off_policy_mask_reads_what_behaved() {
     let plain = LossConfig { off_policy_threshold: Some(0.5), ..Preset::Reinforce.config() };
@@ -128,7 +131,7 @@ fn the_off_policy_mask_reads_what_behaved() {
     drops(&batch, &zero, false);
 }
 
-/// With A = −1 and REINFORCE the derivatives are the corrected quotients.
+/// With A = −1 and REINFORCE, the derivatives are equal to the corrected quotients.
 #[test]
 fn corrections_by_hand() {
     #[track_caller]
@@ -138,7 +141,7 @@ fn corrections_by_hand() {
         let config = LossConfig { mismatch, ..Preset::Luspo.config() };
         let config = LossConfig { surrogate: Preset::Reinforce.config().surrogate, ..config };
         let places = quotients.len();
-        // Padding, where nothing is corrected.
+        // Padding, which is not corrected.
         let mut batch = on_policy(vec![vec![-1.0; places + 1]], vec![-1.0]);
         batch.mask[0][places] = false;
         let mut sampling: Vec<f64> = quotients.iter().map(|q| -1.0 - q.ln()).collect();
@@ -152,7 +155,7 @@ fn corrections_by_hand() {
     use RatioLevel::{Sequence, Token};
     check(Truncate, Token, &[0.25, 2.0, 8.0], &[0.5, 2.0, 4.0]);
     check(Mask, Token, &[0.25, 2.0, 8.0], &[0.0, 2.0, 0.0]);
-    // The product of all, and not their mean.
+    // The product is used, not the mean.
     check(Truncate, Sequence, &[0.25, 2.0, 3.0], &[1.5; 3]);
     check(Mask, Sequence, &[0.25, 2.0, 3.0], &[1.5; 3]);
     check(Truncate, Sequence, &[2.0, 4.0], &[4.0; 2]);
@@ -161,7 +164,7 @@ fn corrections_by_hand() {
     check(Mask, Sequence, &[0.5, 0.25], &[0.0; 2]);
 }
 
-/// Metrics of the sampler: raw quotients whatever is made of them, and corrected ones next to them.
+/// Sampler metrics include both raw and corrected quotients.
 #[test]
 fn metrics_of_the_sampler_by_hand() {
     let ln2 = 2_f64.ln();
@@ -203,7 +206,7 @@ fn metrics_of_the_sampler_by_hand() {
     assert_eq!(unknown.metric("sampling/sampling_logp_difference/mean"), None);
 }
 
-/// A token at the threshold is kept, by the loss and by the metric.
+/// A token whose entropy equals the threshold is kept in both the loss and the metric.
 #[test]
 fn the_threshold_itself_is_kept() {
     let config = LossConfig { high_entropy_share: Some(0.5), ..Preset::Reinforce.config() };
@@ -220,7 +223,7 @@ fn the_threshold_itself_is_kept() {
     assert_eq!(TokenStatistics::default().kept_entropy(), None);
 }
 
-/// All of them, where nothing is masked, leave a loss as it is.
+/// If no token is masked, the loss is unchanged.
 #[test]
 fn masks_that_keep_everything_change_nothing() {
     let batch = crate::toy::Scene::new().batch();

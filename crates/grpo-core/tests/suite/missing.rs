@@ -1,4 +1,4 @@
-//! What a configuration needs, and the broken invariant where it is missing.
+//! Tests that a missing required input causes a panic.
 
 use burn::tensor::{DType, Device};
 use grpo_core::{
@@ -8,7 +8,7 @@ use grpo_core::{
 use crate::strategies::{corrections, penalties};
 use crate::support::{Batch, Run, on_policy, vector};
 
-/// The loss of one token, of which `change` takes or gives something.
+/// Computes the loss for a single token after `change` has added or removed inputs.
 fn one_token(config: &LossConfig, change: impl Fn(&mut LossInputs<'_>, &mut BatchTotals)) {
     let device = Device::flex();
     let one = |value: f64| vector(&[value], DType::F32, &device);

@@ -1,4 +1,4 @@
-//! What became of tokens, against the gradients of the loss that they went through.
+//! Compares token outcomes with the gradients of the corresponding loss.
 
 use burn::tensor::DType;
 use grpo_core::{
@@ -27,13 +27,14 @@ fn outcomes(
     rows
 }
 
-/// The surrogate of a loss alone.
+/// Removes the penalty and the entropy bonus from a loss, so that only the surrogate is left.
 fn surrogate(config: &LossConfig) -> LossConfig {
     let kl = KlConfig { coef: 0.0, ..config.kl };
     LossConfig { kl, entropy_bonus: None, ..*config }
 }
 
-/// A token has a gradient where it moved, and exactly 0 where not.
+/// Checks that a token has a gradient if and only if it moved. Otherwise, the gradient must be
+/// exactly 0.
 fn check(batch: &Batch, config: &LossConfig) -> Result<(), TestCaseError> {
     let batch = Batch { entropy_coef: 0.0, ..batch.clone() };
     let config = surrogate(config);
@@ -65,7 +66,7 @@ proptest! {
         check(&batch, &config)?;
     }
 
-    /// With groups of which some are worth nothing.
+    /// Also covers sequences whose advantage is 0.
     #[test]
     fn nor_without_an_advantage(mut batch in batches(), config in configs()) {
         batch.advantages.iter_mut().step_by(2).for_each(|advantage| *advantage = 0.0);
@@ -91,7 +92,7 @@ fn of_one(batch: &Batch, config: &LossConfig, expected: &[TokenOutcome]) {
     assert_eq!(found, expected);
 }
 
-/// Ratios ½, 1, 2 and 4.
+/// Creates a batch with the ratios ½, 1, 2 and 4.
 fn ratios(advantage: f64) -> Batch {
     of_log_ratios(&[0.5_f64.ln(), 0.0, 2_f64.ln(), 4_f64.ln()], advantage)
 }
@@ -106,11 +107,11 @@ fn clipping_by_hand() {
     of_one(&ratios(-1.0), &clip(0.2, 0.2, None), &[Clipped, Moved, Moved, Moved]);
     of_one(&ratios(-1.0), &clip(0.2, 0.2, Some(3.0)), &[Clipped, Moved, Moved, Clipped]);
     of_one(&ratios(1.0), &clip(0.2, 1.5, None), &[Moved, Moved, Moved, Clipped]);
-    // δ below 1 + ε_high takes its place.
+    // A δ below 1 + ε_high overrides it.
     of_one(&ratios(1.0), &clip(0.2, 5.0, Some(1.5)), &[Moved, Moved, Clipped, Clipped]);
-    // CISPO's clipped ratio keeps its gradient.
+    // With CISPO, clipped tokens keep their gradient.
     of_one(&ratios(1.0), &Preset::Cispo.config(), &[Moved; 4]);
-    // The one ratio of the sequence is √2.
+    // The sequence-level ratio is √2.
     let sequence = LossConfig { ratio_level: RatioLevel::Sequence, ..clip(0.2, 0.2, None) };
     of_one(&ratios(1.0), &sequence, &[Clipped; 4]);
     of_one(&ratios(-1.0), &sequence, &[Moved; 4]);
@@ -120,7 +121,7 @@ fn clipping_by_hand() {
 fn masks_by_hand_and_in_their_order() {
     let grpo = Preset::Grpo.config();
     let batch = |advantage| Batch {
-        // log π_old − log π_sampler of −2, 0, 0.
+        // log π_old − log π_sampler is −2, 0 and 0.
         sampling: Some(vec![vec![1.0, -1.0, -1.0]]),
         entropies: vec![vec![1.0, 3.0, 2.0]],
         ..on_policy(vec![vec![-1.0; 3]], vec![advantage])
@@ -139,11 +140,11 @@ fn masks_by_hand_and_in_their_order() {
     );
     let whole = LossConfig { mismatch: correction(RatioLevel::Sequence), ..grpo };
     of_one(&batch(1.0), &whole, &[Mismatch; 3]);
-    // Mean distance ⅔ of sampler and policy, with a correction.
+    // With a correction, the mean distance between sampler and policy is ⅔.
     let off = LossConfig { off_policy_threshold: Some(0.5), ..masked };
     of_one(&batch(-1.0), &off, &[OffPolicy; 3]);
     of_one(&batch(1.0), &off, &[Mismatch, Moved, Moved]);
-    // One ratio for all: the tokens that are left carry the others.
+    // The ratio is shared, so the remaining tokens pass a gradient to all others.
     let gspo = LossConfig { high_entropy_share: Some(0.5), ..Preset::Gspo.config() };
     of_one(&batch(1.0), &gspo, &[Moved; 3]);
 }

@@ -1,11 +1,12 @@
-//! The weight of each token, by hand.
+//! Compares token weights with values calculated by hand.
 
 use grpo_core::{BatchTotals, HighEntropy, LossConfig, Preset, Reduction};
 
 use crate::strategies::REDUCTIONS;
 use crate::support::{Batch, Run, all_close, of_log_ratios, on_policy};
 
-/// With A = −1 the loss is `Σ w log π_θ`: its derivatives are the weights.
+/// Returns the weights. With A = −1, the loss is `Σ w log π_θ`, so the derivatives are equal to the
+/// weights.
 fn weights(reduction: Reduction, mask: &[Vec<bool>], totals: &BatchTotals) -> Vec<Vec<f64>> {
     let logprobs = mask.iter().map(|row| vec![-1.0; row.len()]).collect();
     let batch = on_policy(logprobs, vec![-1.0; mask.len()]);
@@ -30,7 +31,7 @@ fn weights_by_hand() {
     check(Reduction::Constant, [1.0 / 128.0, 1.0 / 128.0]);
 }
 
-/// Also where not one token of the whole batch is an action, and totals are 0.
+/// This also holds if the batch contains no actions at all and the totals are 0.
 #[test]
 fn rows_without_an_action_have_no_gradient_and_make_no_nan() {
     let mut batch = of_log_ratios(&[0.5, -0.5], 1.5);

@@ -1,4 +1,4 @@
-//! Metrics by hand, with the comparisons at their edges.
+//! Compares metrics with values calculated by hand, including edge cases.
 
 use grpo_core::{KlEstimator, LossConfig, Preset, RatioLevel, Surrogate, TokenStatistics};
 
@@ -21,7 +21,8 @@ fn check(batch: &Batch, config: &LossConfig, names: &[&str], expected: &[f64]) {
     assert_eq!(got, expected, "{names:?}");
 }
 
-/// Ratios 2, 1 | ½, 2, 1 of sequences with A = 1 and A = −1; a sixth place is padding.
+/// Creates two sequences with ratios 2, 1 | ½, 2, 1 and advantages A = 1 and A = −1. The sixth
+/// position is padding.
 fn two_sequences() -> Batch {
     let ln = f64::ln;
     Batch {
@@ -61,12 +62,12 @@ fn token_metrics_by_hand() {
     close(of(KlEstimator::K3, true), ln2 / 5.0, 1e-15, "k3 corrected");
 }
 
-/// One ratio a sequence counts once for each sequence.
+/// A sequence-level ratio is counted once per sequence.
 #[test]
 fn sequence_metrics_by_hand() {
     let surrogate = Surrogate::Clipped { epsilon_low: 0.2, epsilon_high: 0.2, delta: None };
     let config = LossConfig { surrogate, ..Preset::Gspo.config() };
-    // √2 above with A = 1; 1 with A = −1.
+    // √2 exceeds the bound with A = 1; the other ratio is 1 with A = −1.
     check(&two_sequences(), &config, &CLIP_RATIOS, &[0.0, 0.0, 0.5, 1.0, 0.5]);
     let [lowest, highest] = two_sequences().statistics(&config).ratio_range().unwrap();
     close(lowest, 1.0, 1e-15, "smallest ratio");
@@ -76,7 +77,7 @@ fn sequence_metrics_by_hand() {
     check(&two_sequences(), &cispo, &["cispo_clip_ratio"], &[0.5]);
 }
 
-/// The lowest share of low clips is 0 only where a sequence has none.
+/// The minimum fraction of low clips is 0 only if some sequence has none.
 #[test]
 fn extremes_are_over_sequences() {
     let config = Preset::Grpo.config();
@@ -89,7 +90,7 @@ fn extremes_are_over_sequences() {
     check(&batch, &config, &CLIP_RATIOS, &[0.5, 0.0, 1.0 / 6.0, 0.5, 2.0 / 3.0]);
 }
 
-/// A ratio at the bound is not beyond it, and without an advantage nothing is clipped.
+/// A ratio that equals a bound is not clipped. Nothing is clipped if the advantage is 0.
 #[test]
 fn a_bound_is_inside() {
     let none = Surrogate::Clipped { epsilon_low: 0.0, epsilon_high: 0.0, delta: None };
@@ -116,7 +117,7 @@ fn a_bound_is_inside() {
     capped(0.1, -1.0, 0.0);
 }
 
-/// A weight that is not finite is 0 in the metric as it is in the loss.
+/// A non-finite weight is replaced by 0 in both the loss and the metric.
 #[test]
 fn each_surrogate_has_its_own_metrics() {
     let batch = of_log_ratios(&[0.1], 1.0);

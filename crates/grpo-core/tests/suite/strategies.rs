@@ -1,4 +1,4 @@
-//! What may come in: batches and configurations, drawn or listed.
+//! Generates batches and configurations for property tests.
 
 use grpo_core::{
     EntropyBonus, KlConfig, KlEstimator, KlPlacement, LossConfig, MismatchCorrection, MismatchMode,
@@ -19,31 +19,32 @@ pub(crate) const REDUCTIONS: [Reduction; 5] = [
     Reduction::Constant,
 ];
 
-/// A penalty in the loss.
+/// Creates a penalty that is part of the loss.
 pub(crate) fn kl(coef: f64, estimator: KlEstimator, bias_correction: bool) -> KlConfig {
     KlConfig { coef, estimator, placement: KlPlacement::Loss, bias_correction }
 }
 
-/// Every penalty that the loss can have, with weight.
+/// Returns all valid penalties in the loss with a positive coefficient.
 pub(crate) fn penalties() -> Vec<KlConfig> {
     use KlEstimator::{Exact, K1, K2, K3};
     let kinds = [(K1, true), (K2, false), (K2, true), (K3, false), (K3, true), (Exact, false)];
     kinds.map(|(estimator, bias_correction)| kl(0.3, estimator, bias_correction)).to_vec()
 }
 
-/// Every correction, with bounds that some quotients of [`batches`] cross.
+/// Returns all corrections, with bounds that some quotients in [`batches`] exceed.
 pub(crate) fn corrections() -> Vec<MismatchCorrection> {
     let modes = [MismatchMode::Truncate, MismatchMode::Mask];
     let both = LEVELS.into_iter().flat_map(|level| modes.map(|mode| (level, mode)));
     both.map(|(level, mode)| MismatchCorrection { level, mode, min: 0.8, max: 1.25 }).collect()
 }
 
-/// The presets as they are.
+/// Returns the unmodified presets.
 pub(crate) fn presets() -> Vec<LossConfig> {
     Preset::ALL.map(Preset::config).to_vec()
 }
 
-/// Every preset × ratio level, alone, with each option by itself, and with many at once.
+/// Returns every preset and ratio level: unmodified, with each option on its own, and with many
+/// options at once.
 pub(crate) fn every_option() -> Vec<LossConfig> {
     let mut all = Vec::new();
     for preset in presets() {
@@ -79,7 +80,7 @@ pub(crate) fn every_option() -> Vec<LossConfig> {
     all
 }
 
-/// Any allowed loss.
+/// Generates any valid loss configuration.
 pub(crate) fn configs() -> impl Strategy<Value = LossConfig> {
     let surrogates: Vec<Surrogate> = presets()
         .iter()
@@ -114,8 +115,8 @@ pub(crate) fn configs() -> impl Strategy<Value = LossConfig> {
     config.prop_filter_map("allowed", |config| config.checked().ok())
 }
 
-/// Batches of 1 to 5 rows of up to 6 tokens with holes, and ratios on both sides of all bounds. All values are
-/// those of f32.
+/// Generates batches of 1 to 5 rows with up to 6 tokens each and some gaps. Ratios occur on both
+/// sides of every bound, and all values can be represented in f32.
 pub(crate) fn batches() -> impl Strategy<Value = Batch> {
     let f32s = |range: std::ops::Range<f32>| range.prop_map(f64::from);
     (1..=5_usize, 1..=6_usize, prop_oneof![Just(0.0), f32s(0.01..1.0)]).prop_flat_map(

@@ -1,4 +1,4 @@
-//! Batches in plain numbers, and the way from them through the public functions and back.
+//! Batches of plain numbers, and functions that evaluate them with the public API.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use grpo_core::{
@@ -8,7 +8,7 @@ pub(crate) use grpo_selftest::oracle::{LossCase as Batch, Rows};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// All of them actions of a first update.
+/// Creates a batch for a first update in which all tokens are actions.
 pub(crate) fn on_policy(logprobs: Rows, advantages: Vec<f64>) -> Batch {
     let like = |value| logprobs.iter().map(|row| vec![value; row.len()]).collect();
     Batch {
@@ -24,7 +24,7 @@ pub(crate) fn on_policy(logprobs: Rows, advantages: Vec<f64>) -> Batch {
     }
 }
 
-/// One sequence of tokens with these `log π_θ − log π_old`.
+/// Creates a sequence of tokens with these values of `log π_θ − log π_old`.
 pub(crate) fn of_log_ratios(log_ratios: &[f64], advantage: f64) -> Batch {
     let old = Some(vec![vec![-1.0; log_ratios.len()]]);
     let logprobs = vec![log_ratios.iter().map(|d| d - 1.0).collect()];
@@ -34,31 +34,32 @@ pub(crate) fn of_log_ratios(log_ratios: &[f64], advantage: f64) -> Batch {
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) loss: f64,
-    /// By `logprobs`, by `exact_kl` and by `entropies`; 0 where the loss does not depend on them.
+    /// Gradients with respect to `logprobs`, `exact_kl` and `entropies`. 0 if the loss does not
+    /// depend on an input.
     pub(crate) gradient: Rows,
     pub(crate) exact_gradient: Rows,
     pub(crate) entropy_gradient: Rows,
 }
 
-/// What can be done with a batch.
+/// Operations on a batch.
 pub(crate) trait Run {
-    /// All places `(row, token)` that are actions, or all that are not.
+    /// Returns all positions `(row, token)` that are actions, or all that are not.
     fn places(&self, active: bool) -> Vec<(usize, usize)>;
 
-    /// As one optimizer batch, in f64.
+    /// Evaluates the batch as an optimizer batch in f64.
     fn run(&self, config: &LossConfig) -> Outcome;
 
-    /// As a part of an optimizer batch, in f64.
+    /// Evaluates the batch as part of an optimizer batch in f64.
     fn run_in(&self, config: &LossConfig, totals: &BatchTotals) -> Outcome;
 
-    /// Loss and gradients through the public function.
+    /// Computes the loss and gradients with the public function.
     fn run_as(&self, dtype: DType, config: &LossConfig, totals: &BatchTotals) -> Outcome;
 
     fn statistics(&self, config: &LossConfig) -> TokenStatistics;
 
     fn add_to(&self, sums: &mut TokenStatistics, config: &LossConfig, totals: &BatchTotals);
 
-    /// Terms and gradients of the packed action tokens, in f64 or f32.
+    /// Computes terms and gradients for the packed action tokens, in f64 or f32.
     fn evaluate(
         &self,
         dtype: DType,
@@ -66,16 +67,16 @@ pub(crate) trait Run {
         totals: &BatchTotals,
     ) -> (LossTerms, Outcome);
 
-    /// The numbers of the action tokens, row by row.
+    /// Returns the values for action tokens, row by row.
     fn packed(&self, rows: &Rows) -> Vec<f64>;
 
-    /// Packed numbers in their places; 0 elsewhere.
+    /// Inverse of [`Self::packed`]. All other positions are 0.
     fn unpacked(&self, values: &[f64]) -> Rows;
 
-    /// The row of each action token.
+    /// Returns the row index of each action token.
     fn row_index(&self) -> Vec<usize>;
 
-    /// The rows of `range` as a micro-batch.
+    /// Returns the rows in `range` as a micro-batch.
     fn part(&self, range: std::ops::Range<usize>) -> Self;
 }
 
@@ -146,7 +147,7 @@ impl Run for Batch {
     }
 
     fn add_to(&self, sums: &mut TokenStatistics, config: &LossConfig, totals: &BatchTotals) {
-        // What is measured does not depend on the weight of the penalty, which needs a reference.
+        // Metrics don't depend on the weight of the penalty, which would require a reference.
         let kl = KlConfig { coef: 0.0, ..config.kl };
         let config = LossConfig { kl, ..*config };
         sums.add(&self.evaluate(DType::F64, &config, totals).0);
@@ -197,12 +198,12 @@ pub(crate) fn vector(values: &[f64], dtype: DType, device: &Device) -> Tensor<1>
     Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), (device, dtype))
 }
 
-/// To the nearest f32.
+/// Rounds to the nearest f32.
 pub(crate) fn rounded(value: f64) -> f64 {
     f64::from(value as f32)
 }
 
-/// The same cases in every run: a failure is a failure of the code, and not of the day.
+/// Disables randomness, so that all runs test the same cases.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
@@ -212,7 +213,7 @@ pub(crate) fn cases(cases: u32) -> ProptestConfig {
     }
 }
 
-/// Uniform numbers in [0, 1) (Steele et al. 2014, SplitMix64).
+/// Generates uniform random numbers in [0, 1) (Steele et al. 2014, SplitMix64).
 pub(crate) struct Uniform(pub(crate) u64);
 
 impl Uniform {
@@ -225,19 +226,19 @@ impl Uniform {
     }
 }
 
-/// Largest absolute value; 0 of nothing.
+/// Returns the largest absolute value, or 0 if there are no values.
 pub(crate) fn largest<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
     values.into_iter().fold(0.0, |most, value| most.max(value.abs()))
 }
 
-/// Fails where `got` and `expected` differ by more than `tolerance`, or either is NaN and the other is not.
+/// Fails if `got` and `expected` differ by more than `tolerance` or if exactly one of them is NaN.
 #[track_caller]
 pub(crate) fn close(got: f64, expected: f64, tolerance: f64, what: &str) {
     let same = got.is_nan() && expected.is_nan() || (got - expected).abs() <= tolerance;
     assert!(same, "{what}: got {got}, expected {expected}, tolerance {tolerance:e}");
 }
 
-/// [`close`] of each number.
+/// Applies [`close`] to each pair of numbers.
 #[track_caller]
 pub(crate) fn all_close(got: &Rows, expected: &Rows, tolerance: f64, what: &str) {
     let lengths = |rows: &Rows| -> Vec<usize> { rows.iter().map(Vec::len).collect() };

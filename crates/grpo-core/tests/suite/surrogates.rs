@@ -1,4 +1,4 @@
-//! Surrogates token by token: values worked out by hand, and where there is exactly no gradient.
+//! Compares surrogates with values calculated by hand, and checks where the gradient is exactly 0.
 
 use grpo_core::{
     LossConfig, MismatchCorrection, MismatchMode, Preset, RatioLevel, Reduction, Surrogate,
@@ -13,7 +13,7 @@ fn clipped(delta: Option<f64>) -> LossConfig {
     LossConfig { surrogate, ..Preset::Grpo.config() }
 }
 
-/// Loss and derivative by `log π_θ` of one token with this ratio.
+/// Checks the loss and its derivative with respect to `log π_θ` for a single token with this ratio.
 #[track_caller]
 fn check(config: &LossConfig, ratio: f64, advantage: f64, loss: f64, derivative: f64) {
     let got = of_log_ratios(&[ratio.ln()], advantage).run(config);
@@ -35,11 +35,11 @@ fn clipped_by_hand() {
     }
     check(&clipped(None), 1.6, -2.0, 3.2, 3.2);
     check(&clipped(Some(1.5)), 1.6, -2.0, 3.0, 0.0);
-    // δ is above the upper bound, which holds first where A > 0.
+    // δ is larger than the upper bound, which takes effect first for A > 0.
     check(&clipped(Some(1.5)), 1.6, 2.0, -2.56, 0.0);
 }
 
-/// On the first update the ratio is 1, be it the bound itself.
+/// On the first update, the ratio is 1 and has a gradient even if it equals the bound.
 #[test]
 fn no_room_to_move_still_has_a_first_step() {
     let surrogate = Surrogate::Clipped { epsilon_low: 0.0, epsilon_high: 0.0, delta: None };
@@ -79,7 +79,7 @@ fn reinforce_knows_no_ratio() {
     check(&config, 0.1, -2.0, 2.0 * (0.1_f64.ln() - 1.0), 2.0);
 }
 
-/// The derivative is `−φ(W) A` for each token of the sequence.
+/// The derivative is `−φ(W) A` for each token in the sequence.
 #[test]
 fn vespo_by_hand() {
     #[track_caller]
@@ -104,12 +104,12 @@ fn vespo_by_hand() {
     let batch = |log_ratios: &[f64], advantage| of_log_ratios(log_ratios, advantage);
     phi(&config, &batch(&[0.3, -0.1], 1.5), of(2.0, 3.0, 0.2));
     phi(&config, &batch(&[0.3, -0.1], -1.5), of(0.25, 0.5, 0.2));
-    // Each token's log-ratio is bounded by ±20, and the sum by ln 1e-8 and 20.
+    // Log-ratios are clamped to ±20, and their sum to the range from ln 1e-8 to 20.
     phi(&config, &batch(&[-30.0, 21.0], -1.5), of(0.25, 0.5, 0.0));
     phi(&config, &batch(&[-25.0, 19.5], -1.5), of(0.25, 0.5, -0.5));
     phi(&config, &batch(&[-19.0, -19.0], -1.5), of(0.25, 0.5, 1e-8_f64.ln()));
 
-    // A weight so great that φ would not be finite is none: here λ is next to nothing.
+    // If φ is not finite, the weight is 0. λ is almost 0 here.
     let steep = Surrogate::Vespo {
         k_positive: 40.0,
         lambda_positive: 1e-9,
@@ -119,7 +119,7 @@ fn vespo_by_hand() {
     let steep = LossConfig { surrogate: steep, ..config };
     phi(&steep, &batch(&[17.0], 1.0), of(40.0, 1e-9, 17.0));
     phi(&steep, &batch(&[18.0], 1.0), 0.0);
-    // The upper bound of ln W is 20: φ(20) is finite, φ of more were not.
+    // ln W is limited to 20: φ(20) is finite, but φ would overflow for larger values.
     let bounded = Surrogate::Vespo {
         k_positive: 35.0,
         lambda_positive: 1e-9,
@@ -129,7 +129,7 @@ fn vespo_by_hand() {
     let bounded = LossConfig { surrogate: bounded, ..config };
     phi(&bounded, &batch(&[19.0, 19.0], 1.0), of(35.0, 1e-9, 20.0));
 
-    // ln of a mismatch of each token, a masked 0 as ln 1e-8.
+    // Each mismatch quotient contributes its logarithm. A masked 0 counts as ln 1e-8.
     let mismatch = |mode, max| {
         let level = RatioLevel::Token;
         Some(MismatchCorrection { level, mode, min: 0.5, max })
@@ -147,12 +147,12 @@ fn vespo_by_hand() {
     phi(&truncating, &outside, of(0.25, 0.5, 0.2 + 4_f64.ln() - 0.2));
     let outside = sampled(&[19.0, -0.1], &[2.0, -0.2]);
     phi(&masking, &outside, of(0.25, 0.5, 18.9 + 1e-8_f64.ln() - 0.2));
-    // A quotient counts as e²⁰ at most.
+    // A quotient is limited to e²⁰.
     let huge = LossConfig { mismatch: mismatch(MismatchMode::Truncate, 1e30), ..config };
     phi(&huge, &sampled(&[-19.0, -0.5], &[30.0, 0.0]), of(0.25, 0.5, 0.5));
 }
 
-/// A = 0 has the constants of a positive one, which only the metric shows.
+/// A = 0 uses the constants for positive advantages. Only the metric depends on this.
 #[test]
 fn vespo_counts_zero_as_positive() {
     let config = Preset::Vespo.config();
@@ -163,7 +163,7 @@ fn vespo_counts_zero_as_positive() {
     assert_ne!(phi(0.0), phi(-1.0));
 }
 
-/// The geometric mean of the tokens' ratios, where a long sequence counts as much as a short one.
+/// Uses the geometric mean of the token ratios, so long and short sequences count equally.
 #[test]
 fn a_ratio_of_a_sequence_by_hand() {
     let config = LossConfig {

@@ -1,4 +1,4 @@
-//! A network of two layers, once as a Burn module and once in f64 loops.
+//! A two-layer network, implemented both as a Burn module and in f64 loops.
 
 use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
@@ -7,13 +7,13 @@ use grpo_core::{LossConfig, LossInputs, grpo_loss};
 
 use crate::support::{Batch, Rows, Run, Uniform, rounded, tensor};
 
-/// Features, hidden width, tokens of the vocabulary.
+/// Number of features, hidden width and vocabulary size.
 const SIZES: [usize; 3] = [3, 4, 5];
 
-/// Parameters, first layer first.
+/// Total number of parameters. The first layer comes first.
 pub(crate) const PARAMETERS: usize = SIZES[0] * SIZES[1] + SIZES[1] * SIZES[2];
 
-/// Two layers from features to the log-probabilities of tokens; its f64 twin is [`Scene::at`].
+/// Two-layer network that maps features to log-probabilities. [`Scene::at`] is the f64 version.
 #[derive(Module, Debug)]
 pub(crate) struct Toy {
     pub(crate) first: Param<Tensor<2>>,
@@ -25,11 +25,11 @@ pub(crate) struct Toy {
 pub(crate) struct Scene {
     pub(crate) parameters: Vec<f64>,
     features: Vec<[f64; 3]>,
-    /// The token taken at each place, by rows.
+    /// Sampled token at each position, row by row.
     ids: Vec<usize>,
-    /// `log π_ref` of each token of the vocabulary, by places.
+    /// `log π_ref` for each vocabulary token at each position.
     reference: Rows,
-    /// What the policy does not move.
+    /// Inputs that don't depend on the policy.
     given: Batch,
 }
 
@@ -75,12 +75,12 @@ impl Scene {
         self
     }
 
-    /// Where the policy stands.
+    /// Evaluates the scene with the current parameters.
     pub(crate) fn batch(&self) -> Batch {
         self.at(&self.parameters)
     }
 
-    /// With other parameters.
+    /// Evaluates the scene with different parameters.
     pub(crate) fn at(&self, parameters: &[f64]) -> Batch {
         let width = self.given.width();
         let rows = |values: Vec<f64>| values.chunks(width).map(<[f64]>::to_vec).collect::<Rows>();
@@ -113,7 +113,8 @@ impl Scene {
         }
     }
 
-    /// Gradients of the loss of some rows, through Burn from the parameters on.
+    /// Computes the gradients of the loss for some of the rows, using Burn from the parameters
+    /// onwards.
     pub(crate) fn gradients(
         &self,
         toy: &Toy,
@@ -159,7 +160,7 @@ impl Scene {
     }
 }
 
-/// All gradients of a toy in one row, first layer first.
+/// Flattens all gradients into a vector. The first layer comes first.
 pub(crate) fn flat(toy: &Toy, gradients: &GradientsParams) -> Vec<f64> {
     let of = |param: &Param<Tensor<2>>| -> Vec<f64> {
         gradients.get::<2>(param.id).expect("a gradient").into_data().iter().collect()

@@ -1,11 +1,10 @@
 //! Objects of a JSON-lines file.
 
 use crate::DataError;
+use crate::json::{JsonEntries, json_line_reason};
 use crate::line_reader::LineReader;
 use crate::origin::{Bytes, FileOrigin};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
-use std::fmt;
 
 /// Largest line in bytes. Parsed as JSON, a line takes up to 36 times its size.
 const LONGEST: usize = 32 << 20;
@@ -62,7 +61,7 @@ pub enum LineFault {
         reason: String,
     },
     /// A key occurs twice.
-    #[error("the key `{key}` is there twice")]
+    #[error("duplicate key `{key}`")]
     DuplicateKey {
         /// The key.
         key: String,
@@ -71,48 +70,10 @@ pub enum LineFault {
 
 /// Returns the keys of a line that is an object.
 pub(super) fn object(text: &str) -> Result<Map<String, Value>, LineFault> {
-    let Keys { map, duplicate } = serde_json::from_str(text)
-        .map_err(|error| LineFault::NotAnObject { reason: reason(&error) })?;
+    let JsonEntries { entries, duplicate } = serde_json::from_str(text)
+        .map_err(|error| LineFault::NotAnObject { reason: json_line_reason(&error) })?;
     match duplicate {
         Some(key) => Err(LineFault::DuplicateKey { key }),
-        None => Ok(map),
-    }
-}
-
-/// Returns the message of the JSON parser with the column only, because the line is always 1.
-fn reason(error: &serde_json::Error) -> String {
-    error.to_string().replace(" at line 1 column ", " at column ")
-}
-
-/// The keys of an object, and the first duplicate, which serde_json would accept.
-struct Keys {
-    map: Map<String, Value>,
-    duplicate: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for Keys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(KeysVisitor)
-    }
-}
-
-struct KeysVisitor;
-
-impl<'de> Visitor<'de> for KeysVisitor {
-    type Value = Keys;
-
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Keys, A::Error> {
-        let mut keys = Keys { map: Map::new(), duplicate: None };
-        while let Some(key) = entries.next_key::<String>()? {
-            let value = entries.next_value()?;
-            if keys.map.insert(key.clone(), value).is_some() && keys.duplicate.is_none() {
-                keys.duplicate = Some(key);
-            }
-        }
-        Ok(keys)
+        None => Ok(entries.into_iter().collect()),
     }
 }

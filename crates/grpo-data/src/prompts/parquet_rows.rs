@@ -34,7 +34,7 @@ impl ParquetRows {
 fn refuse_same_columns(rows: ParquetFile) -> Result<ParquetFile, String> {
     let mut names = BTreeSet::new();
     match rows.columns().iter().find(|name| !names.insert(*name)) {
-        Some(name) => Err(format!("it has the column `{name}` twice")),
+        Some(name) => Err(format!("duplicate column `{name}`")),
         None => Ok(rows),
     }
 }

@@ -95,7 +95,7 @@ fn two_columns_of_one_name_are_refused() {
     writer.close().unwrap();
     assert_eq!(
         results("p.parquet", &bytes).pop().unwrap().unwrap_err(),
-        "`p.parquet` cannot be read as Parquet after row 0: it has the column `prompt` twice; write the file again"
+        "`p.parquet` cannot be read as Parquet after row 0: duplicate column `prompt`; write the file again"
     );
 }
 

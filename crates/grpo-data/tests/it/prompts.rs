@@ -151,12 +151,12 @@ fn wrong_lines_are_named_with_their_fault() {
     check(
         "[",
         &format!(
-            "the line is not a JSON object: invalid type: sequence, expected an object at column 0; {hint}"
+            "the line is not a JSON object: invalid type: list, expected an object at column 0; {hint}"
         ),
     );
     check(
         "{\"prompt\": \"q\"",
-        &format!("the line is not a JSON object: EOF while parsing an object at column 14; {hint}"),
+        &format!("the line is not a JSON object: it ends too early, at column 14; {hint}"),
     );
     check(
         "{\"prompt\": \"q\"} {}",
@@ -183,8 +183,8 @@ fn wrong_lines_are_named_with_their_fault() {
         r#"{"text": "", "completion_ids": []}"#,
         "there are both `completion_ids` and `text`; keep one of them",
     );
-    check(r#"{"prompt": "", "prompt": ""}"#, "the key `prompt` is there twice; keep one of them");
-    check(r#"{"prompt": "", "x": 1, "x": 1}"#, "the key `x` is there twice; keep one of them");
+    check(r#"{"prompt": "", "prompt": ""}"#, "duplicate key `prompt`; keep one of them");
+    check(r#"{"prompt": "", "x": 1, "x": 1}"#, "duplicate key `x`; keep one of them");
 }
 
 #[test]

@@ -124,6 +124,13 @@ fn files_that_are_no_tokenizer_are_refused_with_their_fault() {
         changed(|json| json["added_tokens"][4]["id"] = json!(1000)),
         "it gives `</think>` the id 1000, which would be read as 334",
     );
+    check(changed(|json| json["added_tokens"][4]["id"] = json!(-1)), "a whole number from 0 to");
+    check(changed(|json| json["model"]["merges"][0] = json!(3)), "unsupported value");
+    let shared = r#"{"type": "WordLevel", "vocab": {"a": 0, "b": 1, "c": 1}, "unk_token": "a"}"#;
+    check(
+        read(format!(r#"{{"version": "1.0", "model": {shared}}}"#).as_bytes()),
+        "its tokens `b` and `c` have the same id 1",
+    );
     let empty = r#"{"type": "WordLevel", "vocab": {}, "unk_token": "?"}"#;
     check(read(format!(r#"{{"version": "1.0", "model": {empty}}}"#).as_bytes()), "no tokens");
     assert!(changed(|json| json["model"]["dropout"] = json!(0.0)).is_ok());

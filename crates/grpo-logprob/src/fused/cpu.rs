@@ -1,4 +1,5 @@
-//! Elements of a tile on the CPU in `f32`: rows in parallel, each with vectorised loops.
+//! Element-wise tile operations for `f32` on the CPU. Rows are processed in parallel with
+//! vectorised loops.
 
 use burn::backend::flex::FlexTensor;
 use burn::backend::{Flex, TensorMetadata};
@@ -10,27 +11,27 @@ use rayon::prelude::*;
 use super::{Steps, TilePosition};
 use crate::tiles::RowSets;
 
-/// See [`Steps`].
+/// CPU implementation of [`Steps`].
 pub(crate) struct Fused;
 
-/// Running sums of a position over the ids seen so far; `x` is the scaled logit.
+/// Running sums for one position over all ids so far, where `x` is the scaled logit.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     /// `max x`.
     max: f32,
-    /// `Σ exp(x − max)`, in f64 because it spans many tiles.
+    /// `Σ exp(x − max)`. Stored in f64 because it accumulates over many tiles.
     sum: f64,
     /// `Σ exp(x − max) (x − max)`.
     weighted: f64,
-    /// `x` of the token.
+    /// `x` for the target token.
     chosen: f32,
-    /// `∂ x / ∂ logit · temperature` of the token.
+    /// `∂ x / ∂ logit · temperature` for the target token.
     chosen_factor: f32,
-    /// `exp(old max − max)` of the last tile.
+    /// `exp(old max − max)` for the last tile.
     rescale: f32,
 }
 
-/// The scaled logit of an excluded id.
+/// Scaled logit of excluded ids.
 const EXCLUDED: f32 = crate::tiles::EXCLUDED as f32;
 
 impl Steps<Flex> for Fused {
@@ -162,7 +163,7 @@ impl Steps<Flex> for Fused {
     }
 
     fn zeros(_like: &FlexTensor, shape: [usize; 2]) -> FlexTensor {
-        // `FlexTensor::zeros` may allocate unaligned bytes that would have to be copied.
+        // `FlexTensor::zeros` may allocate unaligned memory, which would require a copy.
         tensor(vec![0.0; shape[0] * shape[1]], shape)
     }
 
@@ -173,7 +174,7 @@ impl Steps<Flex> for Fused {
 }
 
 impl Row {
-    /// Adds a tile to the sums. With `weigh`, replaces `x` by `exp(x − max)`.
+    /// Adds a tile to the running sums. If `weigh` is true, `x` is replaced by `exp(x − max)`.
     fn absorb(&mut self, x: &mut [f32], weigh: bool) {
         let max = self.max.max(simd::max(x));
         let (sum, weighted) = if weigh { exponentiate(x, max) } else { sums(x, max) };
@@ -189,7 +190,7 @@ impl Row {
     }
 }
 
-/// Converts the logits of a tile to scaled logits.
+/// Converts the logits in a tile to scaled logits.
 struct Scale {
     inverse_temperature: f32,
     penalty: f32,
@@ -197,11 +198,11 @@ struct Scale {
     ids: std::ops::Range<usize>,
 }
 
-/// Excluded positions of a tile.
+/// Excluded indices in a tile.
 #[derive(Default)]
 struct Excluded {
     forbidden: Vec<usize>,
-    /// The only positions that are not excluded, if sampling was truncated.
+    /// If sampling was truncated, all indices except these are excluded.
     kept: Option<Vec<usize>>,
 }
 
@@ -224,7 +225,7 @@ impl Scale {
         self.apply_noting(x, sets, &mut Excluded::default())
     }
 
-    /// Scales in place and returns the factor of each penalised position.
+    /// Scales logits in place and returns the factor for each penalised index.
     fn apply_noting(
         &self,
         x: &mut [f32],
@@ -254,7 +255,7 @@ impl Scale {
 }
 
 impl Excluded {
-    /// Clears the gradient at excluded ids.
+    /// Sets the gradient to zero for excluded ids.
     fn clear(&self, gradient: &mut [f32]) {
         if let Some(kept) = &self.kept {
             let kept: Vec<(usize, f32)> =
@@ -270,8 +271,8 @@ fn factor_at(factors: &[(usize, f32)], place: usize) -> f32 {
     factors.binary_search_by_key(&place, |&(place, _)| place).map_or(1.0, |i| factors[i].1)
 }
 
-/// Below this exponent, `exp` and its product with the exponent are negligible. NaN is preserved,
-/// which `f32::max` would not do.
+/// Clamps very low exponents, for which `exp` and its product with the exponent are negligible.
+/// Unlike `f32::max`, this preserves NaN.
 #[inline(always)]
 fn at_least_lowest(exponent: f32) -> f32 {
     if exponent < -87.0 { -87.0 } else { exponent }
@@ -305,7 +306,7 @@ fn sums(x: &[f32], max: f32) -> (f32, f32) {
     (sum.iter().sum(), weighted.iter().sum())
 }
 
-/// As [`sums`], and replaces `x` by `exp(x − max)`.
+/// Like [`sums`], but also replaces `x` by `exp(x − max)`.
 #[multiversion(targets = "simd")]
 fn exponentiate(x: &mut [f32], max: f32) -> (f32, f32) {
     let (mut sum, mut weighted) = ([0.0_f32; simd::LANES], [0.0_f32; simd::LANES]);
@@ -327,7 +328,7 @@ fn exponentiate(x: &mut [f32], max: f32) -> (f32, f32) {
     (sum.iter().sum(), weighted.iter().sum())
 }
 
-/// Computes `−π (g + h (ln π + H))` with `ln π = x − log_normalizer`.
+/// Computes `−π (g + h (ln π + H))`, where `ln π = x − log_normalizer`.
 #[multiversion(targets = "simd")]
 fn gradient_row(
     x: &mut [f32],
@@ -356,8 +357,8 @@ fn rescale_and_add(sum: &mut [f32], term: &[f32], rescale: f32) {
     }
 }
 
-/// Limits a log-probability to 0, which rounding may exceed. NaN is preserved, which `f64::min`
-/// would not do.
+/// Clamps a log-probability to at most 0, which may be exceeded due to rounding. Unlike `f64::min`,
+/// this preserves NaN.
 fn at_most_zero(logprob: f64) -> f64 {
     if logprob > 0.0 { 0.0 } else { logprob }
 }

@@ -1,4 +1,4 @@
-//! Elements of a tile with Burn's operations, for every backend and precision.
+//! Element-wise tile operations based on Burn, for any backend and precision.
 
 use burn::backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_device_settings};
@@ -7,10 +7,10 @@ use burn::tensor::{DType, TensorData};
 use super::{Steps, TilePosition};
 use crate::tiles::EXCLUDED;
 
-/// See [`Steps`].
+/// Generic implementation of [`Steps`].
 pub(crate) struct Plain;
 
-/// Running sums, columns of `[positions, 1]`, over the ids seen so far; `x` is the scaled logit.
+/// Running sums over all ids so far, as `[positions, 1]` columns, where `x` is the scaled logit.
 pub(crate) struct Columns<B: Backend> {
     /// `max x`.
     max: FloatTensor<B>,
@@ -18,11 +18,11 @@ pub(crate) struct Columns<B: Backend> {
     sum: FloatTensor<B>,
     /// `Σ exp(x − max) (x − max)`.
     weighted: FloatTensor<B>,
-    /// `x` of the token.
+    /// `x` for the target token.
     chosen: FloatTensor<B>,
-    /// `∂ x / ∂ logit · temperature` of the token.
+    /// `∂ x / ∂ logit · temperature` for the target token.
     chosen_factor: FloatTensor<B>,
-    /// `exp(old max − max)` of the last tile.
+    /// `exp(old max − max)` for the last tile.
     rescale: FloatTensor<B>,
 }
 
@@ -154,10 +154,10 @@ impl<B: Backend> Steps<B> for Plain {
     }
 }
 
-/// Scaled logits of a tile.
+/// Scaled logits in a tile.
 struct Scaled<B: Backend> {
     x: FloatTensor<B>,
-    /// Factors of the repetition penalty; 0 for excluded ids.
+    /// Repetition penalty factors, or 0 for excluded ids.
     factors: Option<FloatTensor<B>>,
     excluded: Option<BoolTensor<B>>,
 }
@@ -186,7 +186,7 @@ impl<B: Backend> Scaled<B> {
         if inverse_temperature != 1.0 {
             x = B::float_mul_scalar(x, inverse_temperature.into());
         }
-        // Treats it as an excluded id, because 0 · ∞ is not 0. A comparison preserves NaN, clamping
+        // Treat −∞ as excluded, because 0 · ∞ is NaN. A comparison preserves NaN, but clamping
         // would not.
         let bool_type = get_device_settings::<B>(&device).bool_dtype;
         let infinite = B::float_lower_elem(x.clone(), EXCLUDED.into(), bool_type);
@@ -204,8 +204,8 @@ impl<B: Backend> Scaled<B> {
     }
 }
 
-/// Returns the index of each position's token in the tile, `[positions, 1]`, and whether the token
-/// is in another tile.
+/// Returns the index of each target token within the tile, `[positions, 1]`, and a mask that is
+/// true for tokens in other tiles.
 fn chosen_places<B: Backend>(
     at: &TilePosition<'_>,
     like: &FloatTensor<B>,

@@ -1,12 +1,12 @@
-//! Draws against the distribution's definition, in loops that share no code with it.
+//! Compares sampling with independent loops that follow the definition of the distribution.
 
 use grpo_data::TokenSet;
 use grpo_logprob::SamplingSettings;
 use grpo_logprob::{Draw, NotFinite, draw};
 use proptest::prelude::*;
 
-/// The probability of each id by the definition; `None` where a threshold is met but for rounding, so that
-/// either answer is right.
+/// Returns the probability of each id according to the definition. Returns `None` if a threshold is
+/// met up to rounding, in which case both results are acceptable.
 fn oracle(logits: &[f32], seen: &[u32], settings: &SamplingSettings) -> Option<Vec<f64>> {
     let ids = 0..logits.len();
     let mut z: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();
@@ -21,7 +21,7 @@ fn oracle(logits: &[f32], seen: &[u32], settings: &SamplingSettings) -> Option<V
         .clone()
         .map(|id| if forbidden(id) { 0.0 } else { (z[id] / f64::from(settings.temperature)).exp() })
         .collect();
-    // What an id comes behind, from the most probable down.
+    // Probabilities of the ids that rank before an id.
     let ahead = |p: &[f64], id: usize| -> Vec<f64> {
         let wins = |other: usize| p[other] > p[id] || (p[other] == p[id] && other < id);
         ids.clone().filter(|&other| p[other] > 0.0 && wins(other)).map(|other| p[other]).collect()
@@ -70,7 +70,8 @@ fn set(ids: &[u32], vocabulary: usize) -> TokenSet {
     TokenSet::from_sorted(ids, vocabulary).unwrap()
 }
 
-/// Each id owns a share of the unit interval as long as its probability; the kept set is those with one.
+/// Checks that each id covers an interval of [0, 1) as long as its probability, and that the kept
+/// set contains exactly the ids with nonzero probability.
 #[track_caller]
 fn check(logits: &[f32], seen: &[u32], settings: &SamplingSettings, probabilities: &[f64]) {
     let possible: Vec<u32> =
@@ -81,7 +82,7 @@ fn check(logits: &[f32], seen: &[u32], settings: &SamplingSettings, probabilitie
     for id in possible {
         let probability = probabilities[id as usize];
         for inside in [1e-3, 0.5, 1.0 - 1e-3] {
-            // Shares as small as the rounding of the sums cannot be hit.
+            // Intervals smaller than the rounding error cannot be tested.
             if probability > 1e-10 {
                 let uniform = cumulative + inside * probability;
                 let drawn = draw(logits, seen, &distribution, uniform).unwrap();
@@ -103,7 +104,7 @@ fn cold() -> SamplingSettings {
     SamplingSettings { temperature: 0.7, ..SamplingSettings::default() }
 }
 
-/// The ids that can be drawn from `logits`.
+/// Checks which ids can be sampled from `logits`.
 #[track_caller]
 fn check_kept(logits: &[f32], settings: SamplingSettings, expected: &[u32]) {
     let kept = drawn(logits, &[], &settings, 0.5).kept.unwrap();
@@ -136,7 +137,7 @@ fn top_k_keeps_the_lower_of_equal_ids() {
     check_kept(&[-0.0, 0.0, -1.0, 0.0], top_k(2), &[0, 1]);
     let forbidden = SamplingSettings { forbidden: vec![2], ..top_k(2) };
     check_kept(&LOGITS, forbidden, &[0, 4]);
-    // More than there are.
+    // k exceeds the number of ids.
     let three = SamplingSettings { forbidden: vec![2, 3], ..top_k(4) };
     check_kept(&LOGITS, three, &[0, 1, 4]);
 }
@@ -144,16 +145,16 @@ fn top_k_keeps_the_lower_of_equal_ids() {
 #[test]
 fn top_p_keeps_the_lower_of_equal_ids_and_as_few_as_reach_it() {
     let top_p = |p| SamplingSettings { top_p: Some(p), ..SamplingSettings::default() };
-    // Quarters, whose sums are exact: reaching p is enough.
+    // The probabilities are quarters, so all sums are exact. Reaching p is sufficient.
     check_kept(&[1.0; 4], top_p(0.5), &[0, 1]);
     check_kept(&[1.0; 4], top_p(0.500_001), &[0, 1, 2]);
     check_kept(&[1.0; 4], top_p(0.999_999), &[0, 1, 2, 3]);
-    // One stays, however small p is.
+    // At least one id is kept, no matter how small p is.
     check_kept(&[1.0; 4], top_p(1e-30), &[0]);
     check_kept(&[1.0, 1.0, 1.0, 60.0], top_p(0.999), &[3]);
-    // Of what top-k left: a half of two, not of four.
+    // The probabilities are relative to the two ids kept by top-k.
     check_kept(&[0.0, 1.0, 1.0, 0.0], SamplingSettings { top_k: Some(2), ..top_p(0.5) }, &[1]);
-    // Of what is not forbidden.
+    // Forbidden ids are excluded first.
     check_kept(&[9.0, 1.0, 1.0], SamplingSettings { forbidden: vec![0], ..top_p(0.5) }, &[1]);
 }
 
@@ -165,9 +166,9 @@ fn min_p_is_a_part_of_the_largest() {
     check_kept(&logits, min_p(0.59), &[0, 1]);
     check_kept(&logits, min_p(0.11), &[0, 1, 2]);
     check_kept(&logits, min_p(1e-6), &[0, 1, 2, 3]);
-    // Equal ones all stay.
+    // Ids with equal probability are all kept.
     check_kept(&[2.0, 2.0, 0.0], min_p(0.999_999), &[0, 1]);
-    // After the temperature.
+    // The threshold applies after the temperature.
     check_kept(&logits, SamplingSettings { temperature: 3.0, ..min_p(0.61) }, &[0, 1, 2]);
 }
 
@@ -178,9 +179,9 @@ fn a_seen_token_is_penalised_once_and_by_its_sign() {
     let alone = SamplingSettings::default();
     let expected = oracle(&[1.0, -4.0, 0.0, 2.0, -2.0], &[], &alone).unwrap();
     check(&logits, &seen, &settings, &expected);
-    // Without a penalty nobody looks at what was seen.
+    // Without a penalty, the previous tokens have no effect.
     assert_eq!(drawn(&logits, &seen, &alone, 0.4), drawn(&logits, &[], &alone, 0.4));
-    // The order of the most probable is that after the penalty.
+    // Ids are ranked after the penalty is applied.
     let first = SamplingSettings { top_k: Some(2), ..settings };
     let kept = drawn(&[2.0, -2.0, 0.0, 1.5, 1.2], &[0], &first, 0.5).kept;
     assert_eq!(kept, Some(set(&[3, 4], 5)));
@@ -192,7 +193,7 @@ fn the_end_of_the_interval_is_the_last_possible_token() {
     let logits = [0.0, 0.0, f32::NEG_INFINITY];
     let plain = SamplingSettings::default();
     assert_eq!(drawn(&logits, &[], &plain, below_one).id, 1);
-    // Nor is it a token whose weight is 0 in f64, where rounding leads past the last share.
+    // Rounding past the end of the distribution must never select a token whose weight is 0 in f64.
     for i in 0..1000 {
         let other = |factor: f32| (factor * i as f32).sin();
         let logits = [other(0.7), other(1.3), other(2.9), other(3.1), -800.0];
@@ -244,7 +245,7 @@ fn a_diverged_model_is_not_sampled() {
         let nothing = [f32::NEG_INFINITY; 5];
         assert_eq!(draw(&nothing, &[], &distribution, 0.5), Err(NotFinite));
     }
-    // What cannot be drawn is not looked at.
+    // Logits of forbidden ids are ignored.
     let without = SamplingSettings { forbidden: vec![1], ..cold() }.checked(3).unwrap();
     assert_eq!(draw(&[0.0, f32::NAN, f32::NEG_INFINITY], &[], &without, 0.5).unwrap().id, 0);
 }
@@ -255,7 +256,7 @@ fn a_row_of_another_vocabulary() {
     let _ = draw(&LOGITS, &[], &cold().checked(6).unwrap(), 0.5);
 }
 
-/// Logits of a few kinds: apart, equal to others, impossible.
+/// Generates logits that may be distinct, tied or −∞.
 fn logits(length: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<f32>> {
     let logit = prop_oneof![
         6 => -6.0_f32..6.0,
@@ -266,7 +267,7 @@ fn logits(length: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
 }
 
 prop_compose! {
-    /// Every combination of settings.
+    /// Generates arbitrary combinations of settings.
     fn settings()(
         temperature in prop_oneof![Just(1.0_f32), 0.3_f32..3.0],
         top_k in prop::option::of(1_usize..30),
@@ -297,7 +298,7 @@ proptest! {
         check(&logits, &seen, &settings, &probabilities.unwrap());
     }
 
-    /// The kept ids reach p, and without the least probable of them they do not.
+    /// The kept ids reach p, but would not without the least probable of them.
     #[test]
     fn a_nucleus_is_minimal(logits in logits(1..40), top_p in 0.01_f32..0.999) {
         prop_assume!(logits.iter().any(|logit| logit.is_finite()));
@@ -315,7 +316,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
-    /// So flat that a nucleus has hundreds of ids, more than one selection gives.
+    /// Uses a flat distribution, so that a nucleus consists of hundreds of ids and requires several
+    /// rounds of selection.
     #[test]
     fn wide_distributions_equal_the_definition(
         logits in prop::collection::vec(-0.5_f32..0.5, 500..700),

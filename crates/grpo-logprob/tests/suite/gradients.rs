@@ -1,5 +1,5 @@
-//! Derivatives of log-probabilities and entropies. Small cases are compared with difference quotients by
-//! `grpo selftest` too.
+//! Tests derivatives of log-probabilities and entropies. Small cases are also compared with
+//! difference quotients by `grpo selftest`.
 
 use burn::tensor::{DType, Device};
 use grpo_selftest::scores::{ScoreCase, Scored, Under, Way, scored};
@@ -21,7 +21,7 @@ fn run(case: &ScoreCase, way: Way, upstream: [&[f64]; 2], dtype: DType) -> Score
     scored(case, way, upstream, &Device::flex(), dtype)
 }
 
-/// Frozen head, frozen policy below the head, nothing frozen.
+/// Frozen head, frozen hidden states, or neither frozen.
 fn ways(fused: bool, tied: bool) -> [Way; 3] {
     [(true, false), (false, true), (true, true)].map(|(track_hidden, track_head)| Way {
         fused,
@@ -35,7 +35,7 @@ fn upstream(n: usize) -> [Vec<f64>; 2] {
     [1.0, 2.0].map(|k| (0..n).map(|i| ((i as f64 + 1.0) * k * 1.7).sin()).collect())
 }
 
-/// From hidden states in both precisions, against the path through logits in f64.
+/// Compares scores from hidden states in both precisions with scores from logits in f64.
 #[track_caller]
 fn check_both_paths(case: &ScoreCase, tied: bool, upstream: [&[f64]; 2]) {
     for (fused, logits) in ways(true, tied).into_iter().zip(ways(false, tied)) {
@@ -73,7 +73,7 @@ fn gradients_equal_difference_quotients() {
     }
 }
 
-/// More positions and more ids than a tile holds.
+/// Uses more positions and more ids than fit into a tile.
 #[test]
 fn tiles_make_no_difference_to_gradients() {
     let restricted =
@@ -95,7 +95,7 @@ fn tiles_make_no_difference_to_gradients() {
     }
 }
 
-/// Truncated to ids of the last tile: in all before it, nothing could be drawn.
+/// Only ids in the last tile can be sampled, so all other tiles are empty.
 #[test]
 fn tiles_without_a_possible_id_leave_no_gradient() {
     let mut case = ScoreCase::generated([3, 4, 4200], Under::default(), false);
@@ -107,7 +107,7 @@ fn tiles_without_a_possible_id_leave_no_gradient() {
     }
 }
 
-/// A column of the head whose id could not be drawn anywhere has a gradient of exactly 0.
+/// If an id cannot be sampled at any position, the gradient of its head column is exactly 0.
 #[test]
 fn forbidden_ids_have_no_gradient() {
     let under = Under { forbidding: true, truncated: true, ..Under::default() };

@@ -1,4 +1,4 @@
-//! Tests of the log-probability path. The f64 loops are those of grpo-selftest.
+//! Tests log-probabilities. The reference implementation in f64 loops is part of grpo-selftest.
 
 mod draw;
 mod gradients;

@@ -1,4 +1,4 @@
-//! What is no distribution, what changes nothing, and what the softmax is taken of.
+//! Tests invalid settings, settings without an effect, and scaled logits.
 
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ fn settings() -> SamplingSettings {
     SamplingSettings::default()
 }
 
-/// A change of the settings is refused with this message, which names this setting.
+/// Checks that the changed settings are rejected with this setting and message.
 #[track_caller]
 fn check(change: impl FnOnce(&mut SamplingSettings), setting: &str, message: &str) {
     let mut settings = settings();
@@ -71,7 +71,7 @@ fn what_changes_nothing_is_off() {
         ..settings()
     };
     assert_eq!(same.checked(10).unwrap(), own);
-    // Neither of these truncates.
+    // Neither of these settings truncates the distribution.
     let other = SamplingSettings {
         temperature: 2.0,
         repetition_penalty: Some(1.1),
@@ -120,7 +120,7 @@ fn settings_are_read_strictly() {
 }
 
 proptest! {
-    /// A penalty above 1 makes a seen token rarer, whatever the sign of its logit.
+    /// A penalty above 1 makes a repeated token less probable, regardless of the sign of its logit.
     #[test]
     fn scaled_logits(
         logit in prop_oneof![-1e3_f32..1e3, Just(0.0), Just(f32::MAX), Just(f32::MIN)],

@@ -1,4 +1,4 @@
-//! Log-probabilities, entropies and the exact KL.
+//! Tests log-probabilities, entropies and the exact KL.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use grpo_data::TokenSet;
@@ -26,7 +26,7 @@ fn run(case: &ScoreCase, fused: bool, tied: bool, dtype: DType) -> Scored {
     scored(case, way, [&[], &[]], &Device::flex(), dtype)
 }
 
-/// Both paths against the definition.
+/// Compares both implementations with the definition.
 #[track_caller]
 fn check(case: &ScoreCase, dtype: DType, tolerance: f64) {
     let expected: Vec<[f64; 2]> = (0..case.sizes[0]).map(|i| oracle::score(case, i)).collect();
@@ -49,7 +49,7 @@ fn both_paths_equal_the_definition() {
     }
 }
 
-/// More positions and more ids than a tile holds.
+/// Uses more positions and more ids than fit into a tile.
 #[test]
 fn tiles_make_no_difference() {
     let restricted =
@@ -61,7 +61,7 @@ fn tiles_make_no_difference() {
     }
 }
 
-/// Truncated to one id or two of the last tile: in all before it, nothing could be drawn.
+/// Only one or two ids in the last tile can be sampled, so all other tiles are empty.
 #[test]
 fn tiles_without_a_possible_id_leave_no_trace() {
     for dtype in [DType::F32, DType::F64] {
@@ -70,23 +70,24 @@ fn tiles_without_a_possible_id_leave_no_trace() {
         case.kept = Some(vec![vec![4199], vec![4150, 4199], vec![4100, 4101]]);
         check(&case, dtype, if dtype == DType::F32 { 2e-6 } else { 1e-13 });
         let got = run(&case, true, false, dtype);
-        // One possible id: certain. (On the CPU each impossible one leaves e⁻⁸⁷ in the sum.)
+        // With a single possible id, its probability is 1. (On the CPU, each impossible id adds
+        // e⁻⁸⁷ to the sum.)
         assert_eq!(got.logprobs[0], 0.0);
         assert!((0.0..1e-30).contains(&got.entropies[0]), "{}", got.entropies[0]);
     }
 }
 
-/// In f32 only differences to the largest logit may be exponentiated.
+/// In f32, logits must not be exponentiated directly, only their differences to the largest logit.
 #[test]
 fn large_logits_do_not_overflow() {
     let mut case = ScoreCase::generated([6, 4, 50], Under::default(), false);
     case.hidden.iter_mut().for_each(|h| *h *= 400.0);
     check(&case, DType::F64, 1e-12);
-    // A logit of 3,000 is known to 2e-4 in f32.
+    // The rounding error of a logit of 3,000 in f32 is 2e-4.
     check(&case, DType::F32, 1e-3);
 }
 
-/// A vocabulary that is padded with ids that the model gives −∞.
+/// A vocabulary may be padded with ids whose logits are −∞.
 #[test]
 fn an_infinitely_unlikely_id_changes_nothing() {
     let mut case = ScoreCase::generated([4, 4, 50], Under::default(), true);
@@ -148,7 +149,8 @@ fn exact_kl_equals_the_definition() {
         reference.hidden.iter_mut().for_each(|h| *h = *h * 0.5 + 0.1);
         let expected: Vec<f64> = (0..5)
             .map(|i| {
-                // Of all that could be drawn, also where sampling kept only some of it.
+                // The KL covers all ids that can be sampled, even if truncated sampling kept only
+                // some of them.
                 let all = |case: &ScoreCase| ScoreCase { kept: None, ..case.clone() };
                 let pairs = oracle::log_policy(&all(&case), i).into_iter();
                 let pairs = pairs.zip(oracle::log_policy(&all(&reference), i));
@@ -167,7 +169,7 @@ fn exact_kl_equals_the_definition() {
 }
 
 proptest! {
-    /// The kept set that truncated sampling records makes scoring a softmax over it.
+    /// With the kept set recorded by truncated sampling, scores are a softmax over this set.
     #[test]
     fn scoring_within_a_kept_set_is_a_renormalised_softmax(
         logits in prop::collection::vec(-8.0_f32..8.0, 12),

@@ -40,8 +40,9 @@ impl Fields<'_> {
     /// Returns `initializer_range`, the standard deviation of new weights.
     pub(super) fn initial_deviation(&self) -> Result<f64, Fault> {
         match self.positive("initializer_range", Some(0.02))? {
-            value if value <= 10.0 => Ok(value),
-            value => Err(Fault(format!("initializer_range = {value:e}; expected at most 10"))),
+            // Smaller values could make all weights zero.
+            value if (1e-9..=10.0).contains(&value) => Ok(value),
+            value => Err(Fault(format!("initializer_range = {value:e}; expected 1e-9 to 10"))),
         }
     }
 

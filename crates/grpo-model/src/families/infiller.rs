@@ -106,7 +106,8 @@ pub(crate) fn read(family: Family, json: &Map<String, Value>) -> Result<Infiller
     if family == Family::SequenceScorer && json.contains_key("critic") {
         return Err(Fault("a sequence_scorer has no critic; leave the key out".to_owned()));
     }
-    serde_json::from_value(Value::Object(json)).map_err(|error| Fault(error.to_string()))
+    serde_json::from_value(Value::Object(json))
+        .map_err(|error| Fault(grpo_data::json_reason(&error)))
 }
 
 pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Description, Fault> {

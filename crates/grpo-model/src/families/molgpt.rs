@@ -81,7 +81,7 @@ impl MolGptConfig {
 
 pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> {
     let config: MolGptConfig = serde_json::from_value(Value::Object(json.clone()))
-        .map_err(|error| Fault(error.to_string()))?;
+        .map_err(|error| Fault(grpo_data::json_reason(&error)))?;
     let sizes = [
         ("vocab_size", config.vocab_size),
         ("block_size", config.block_size),

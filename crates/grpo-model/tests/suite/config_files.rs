@@ -155,6 +155,10 @@ fn models_that_fill_blanks() {
             ),
             (json!({"n_head": 8}), "rotary positions turn pairs, and the width of a head is 3"),
             (json!({"n_layer": 0}), "n_layer is 0; it must be at least 1"),
+            (
+                json!({"n_layer": -4}),
+                "invalid value: integer `-4`, expected a whole number, 0 or more",
+            ),
             (json!({"block_size": 0}), "block_size is 0; it must be at least 1"),
             (json!({"rope_theta": 1.0}), "rope_theta = 1; expected more than 1"),
         ],
@@ -177,6 +181,7 @@ fn sizes_that_do_not_fit() {
                 json!({"num_attention_heads": 0}),
                 "hidden_size = 24 cannot be split into num_attention_heads = 0 heads",
             ),
+            (json!({"initializer_range": 1e-50}), "initializer_range = 1e-50; expected 1e-9 to 10"),
             (json!({"num_key_value_heads": 3}), "4 heads cannot share 3 key-value heads evenly"),
             (json!({"num_key_value_heads": 8}), "4 heads cannot share 8 key-value heads evenly"),
             (

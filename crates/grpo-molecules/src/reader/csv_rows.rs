@@ -70,7 +70,7 @@ impl CsvRows {
             let same = names.iter().filter(|other| other.eq_ignore_ascii_case(&names[column]));
             if same.count() > 1 {
                 return Err(DataError::Invalid(format!(
-                    "`{}` has the column `{}` twice; rename or remove one",
+                    "`{}` has a duplicate column `{}`; rename or remove one",
                     origin.path.display(),
                     names[column]
                 )));

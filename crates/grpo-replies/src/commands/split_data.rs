@@ -103,6 +103,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         "{} is the input; give --output-dir another folder",
         folder.display()
     );
+    grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
     refuse_earlier(arguments)?;
     let read = read_pairs(&arguments.input)?;
     report(&read);
@@ -151,6 +152,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     // Another split at the same time would leave files of both, and with them pairs in both phases.
     let _lock = lock_folder(folder)?;
+    grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
     refuse_earlier(arguments)?;
     clear_leftovers(folder)?;
     name_all(folder, complete(folder, &contents)?)?;

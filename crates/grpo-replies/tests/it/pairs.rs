@@ -96,7 +96,10 @@ fn reports_why_each_line_is_not_a_pair() {
     assert_eq!(found.texts, [good]);
     let file = found.pairs[0].file.display();
     let reasons = skipped(&found);
-    assert!(reasons[0].starts_with("2: the line is not a JSON object: EOF while"), "{reasons:?}");
+    assert!(
+        reasons[0].starts_with("2: the line is not a JSON object: it ends too early"),
+        "{reasons:?}"
+    );
     assert!(reasons[1].starts_with("3: the line is not a JSON object: invalid type"));
     let expected = [
         "4: the line is not UTF-8 text".to_owned(),
@@ -105,7 +108,7 @@ fn reports_why_each_line_is_not_a_pair() {
         "8: `reply` is empty".to_owned(),
         "9: `reply_likes` is the value -1; expected a whole number of 0 or more".to_owned(),
         "10: `tweet_likes` is the string \"many\"; expected a whole number of 0 or more".to_owned(),
-        "11: the key `reply` is there twice".to_owned(),
+        "11: duplicate key `reply`".to_owned(),
         "12: `tweet_id` is the value 1.5e+18; expected a text or a whole number".to_owned(),
         format!("13: the tweet a has another text on line 1 of {file}"),
     ];

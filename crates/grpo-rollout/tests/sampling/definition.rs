@@ -1,4 +1,4 @@
-//! What is drawn, against the definition.
+//! Compares samples with the definition of the distribution.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,15 @@ use crate::support::{
     prompt, prompts, sample, settings,
 };
 
-/// Logits after each token of `ids`, from one pass without a cache.
+/// Returns the logits after each token in `ids`, computed in a single pass without a cache.
 fn logits(model: &Frozen<Transformer>, ids: &[u32]) -> Vec<Vec<f64>> {
     let ids = TokenBatch::from_iter([ids]);
     let flat: Vec<f64> = model.logits(model.hidden(&ids, None)).into_data().iter().collect();
     flat.chunks(VOCABULARY).map(<[f64]>::to_vec).collect()
 }
 
-/// The probability of each id after `seen`, by the definition; 0 for what cannot be drawn.
+/// Returns the probability of each id after `seen` according to the definition, or 0 if it cannot
+/// be sampled.
 fn probabilities(logits: &[f64], seen: &[u32], settings: &SamplingSettings) -> Vec<f64> {
     let penalty = settings.repetition_penalty.map_or(1.0, f64::from);
     let weight = |id: u32| {
@@ -52,7 +53,7 @@ fn probabilities(logits: &[f64], seen: &[u32], settings: &SamplingSettings) -> V
     probabilities
 }
 
-/// Acceptance test 4: what the sampler recorded is what a pass without a cache says.
+/// Acceptance test 4: recorded log-probabilities agree with a pass without a cache.
 #[track_caller]
 fn check_recorded(sampling: &SamplingSettings) {
     let distribution = distribution(sampling);
@@ -81,7 +82,8 @@ fn check_recorded(sampling: &SamplingSettings) {
                 sizes.insert(possible.len());
             }
             let p = probabilities[ids[place] as usize];
-            // The random number is that of the position in the sequence, its prompt included.
+            // The random number depends on the position in the whole sequence, including the
+            // prompt.
             let uniform = completion.key().uniform(KEY.purpose, place as u32);
             let before: f64 = probabilities[..ids[place] as usize].iter().sum();
             let within = before - 1e-5..before + p + 1e-5;
@@ -121,7 +123,7 @@ fn groups_are_whole_and_in_order() {
             assert!(given.iter().all(|action| !action) && chosen.iter().all(|action| *action));
         }
     }
-    // A group is no copy of one completion.
+    // Completions in a group must differ.
     let distinct: BTreeSet<&[u32]> = all_ids(&groups[..1]).into_iter().collect();
     assert!(distinct.len() > 5, "{distinct:?}");
     assert!(sample_nothing().is_empty());
@@ -164,7 +166,7 @@ fn the_context_can_be_filled_to_its_last_place() {
         assert_eq!((completion.actions(), completion.finish()), (CONTEXT, Finish::Length));
     }
 }
-/// How often each id comes first after the prompt.
+/// Counts how often each id is the first token after the prompt.
 #[track_caller]
 fn check_frequencies(sampling: &SamplingSettings) {
     const SAMPLES: usize = 4000;
@@ -182,7 +184,7 @@ fn check_frequencies(sampling: &SamplingSettings) {
         let share = count as f64 / n;
         assert!((share - p).abs() <= 5.0 * standard_error, "id {id}: {share}, expected {p}");
     }
-    // Far enough from equal that a sampler of equal shares would be found out.
+    // The distribution must be far enough from uniform to detect a sampler that ignores the logits.
     let equal = 1.0 / VOCABULARY as f64;
     assert!(expected.iter().any(|p| (p - equal).abs() > 10.0 * (equal / n).sqrt()), "{expected:?}");
 }

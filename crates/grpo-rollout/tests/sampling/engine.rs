@@ -1,4 +1,4 @@
-//! What the policy is given to read, by a model that takes notes.
+//! Tests what the engine passes to the policy, using a model that records its inputs.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,18 +16,18 @@ use crate::support::{
     KEY, VOCABULARY, completions, distribution, forbidding, in_pool, prompt, shaken,
 };
 
-/// One pass of the policy.
+/// Input of one forward pass.
 #[derive(Clone, Debug, Default)]
 struct Pass {
-    /// Tokens of completions: those that continue something.
+    /// Number of tokens that continue a completion.
     completions: usize,
-    /// Tokens of each prompt.
+    /// Number of tokens in each prompt.
     prompts: Vec<usize>,
-    /// Pages of the cache behind it.
+    /// Number of cache pages after the pass.
     pages: usize,
 }
 
-/// A model that notes its passes.
+/// A model that records each pass.
 #[derive(Module, Debug)]
 struct Watched {
     model: Transformer,
@@ -86,7 +86,7 @@ impl LanguageModel for Watched {
     }
 }
 
-/// `count` prompts of `length` tokens, which differ.
+/// Creates `count` different prompts of `length` tokens.
 fn prompts_of(count: u32, length: u32) -> Vec<Prompt> {
     let id = |index: u32, t: u32| (index * 5 + t * t + 1) % VOCABULARY as u32;
     (0..count)
@@ -94,13 +94,13 @@ fn prompts_of(count: u32, length: u32) -> Vec<Prompt> {
         .collect()
 }
 
-/// Nothing ends but by the limit.
+/// Creates settings in which completions only end at the length limit.
 fn endless(group_size: usize, max_new_tokens: usize, batch_size: usize) -> RolloutSettings {
     let distribution = distribution(&forbidding(&[]));
     RolloutSettings { group_size, max_new_tokens, end_ids: vec![], distribution, batch_size }
 }
 
-/// Samples with one thread, that is one engine, and gives the passes too.
+/// Samples with one thread, and therefore one engine. Also returns the recorded passes.
 fn watch(settings: RolloutSettings, prompts: &[Prompt], context: usize) -> (Vec<Group>, Vec<Pass>) {
     watch_by(settings, prompts, context, |rollout| rollout)
 }
@@ -120,7 +120,8 @@ fn watch_by(
     (groups, passes)
 }
 
-/// "Shared prompts of 200 tokens with k = 8: prefill cost of one", in tokens that the model reads.
+/// "Shared prompts of 200 tokens with k = 8: prefill cost of one", measured in tokens passed to the
+/// model.
 #[test]
 fn a_prompt_is_read_once_for_its_group() {
     let prompts = prompts_of(4, 200);
@@ -128,17 +129,18 @@ fn a_prompt_is_read_once_for_its_group() {
         let (groups, passes) = watch(endless(8, 5, batch_size), &prompts, 256);
         let read: Vec<usize> = passes.iter().flat_map(|pass| pass.prompts.clone()).collect();
         assert_eq!(read, [200; 4], "batches of {batch_size}");
-        // The last token of a completion is drawn and not fed.
+        // The last token of a completion is sampled but never passed to the model.
         let tokens: usize = passes.iter().map(|pass| pass.completions).sum();
         assert_eq!(tokens, completions(&groups).count() * 4, "batches of {batch_size}");
     }
-    // One token each: nothing but the prompts is read.
+    // With one token per completion, only prompts are passed to the model.
     let (_, passes) = watch(endless(8, 1, 64), &prompts, 256);
     assert_eq!(passes.len(), 1);
     assert_eq!((passes[0].prompts.len(), passes[0].completions), (4, 0));
 }
 
-/// A completion that ends makes room at once: passes are as few as the tokens and the batch allow.
+/// When a completion ends, the next one starts immediately. The number of passes is therefore the
+/// minimum possible.
 #[test]
 fn passes_are_full_while_anything_waits() {
     struct Ragged;
@@ -161,19 +163,19 @@ fn passes_are_full_while_anything_waits() {
             assert_eq!(group.samples.len(), 9);
         }
         assert!(passes.iter().all(|pass| pass.completions <= batch_size));
-        // A prompt is read when there is room for one of its group at least, and not before.
+        // A prompt is prefilled only when at least one completion of its group can start.
         for pass in passes.iter().filter(|pass| !pass.prompts.is_empty()) {
             assert!(pass.completions + 9 * (pass.prompts.len() - 1) < batch_size, "{pass:?}");
         }
-        // From the first pass with completions to the one that reads the last prompt, each with all the room that there
-        // is; a pass with a prompt may lack those that begin behind it.
+        // Passes must be full from the first one with completions to the one that prefills the last
+        // prompt. A pass with a prompt may be smaller, because its completions start later.
         let last = passes.iter().rposition(|pass| !pass.prompts.is_empty()).unwrap();
         let short = |pass: &&Pass| pass.completions < batch_size && pass.prompts.is_empty();
         assert_eq!(passes[..last].iter().filter(short).count(), 0, "{passes:?}");
     }
 }
 
-/// The pass of a model that reads prompts is no larger than 4,096 of their tokens, and the longest come first.
+/// A pass contains at most 4,096 prompt tokens, and the longest prompts come first.
 #[test]
 fn prompts_are_read_in_passes_of_bounded_size() {
     let mut prompts = prompts_of(70, 100);
@@ -182,7 +184,7 @@ fn prompts_are_read_in_passes_of_bounded_size() {
     let (groups, passes) = watch(endless(1, 2, 128), &prompts, 256);
     let read: Vec<Vec<usize>> =
         passes.iter().map(|pass| pass.prompts.clone()).filter(|read| !read.is_empty()).collect();
-    // 150 + 39 · 100 ≤ 4096, and one prompt more is not.
+    // 150 + 39 · 100 ≤ 4096, but another prompt would exceed the limit.
     assert_eq!(read[0].len(), 40);
     assert_eq!(read[0][0], 150);
     assert_eq!(read[1].len(), 30);
@@ -209,7 +211,7 @@ fn a_pass_of_prompts_can_be_filled_to_its_last_token() {
     assert_eq!(of(&[2048, 2047, 2]), [[2048, 2047].as_slice(), &[2]]);
 }
 
-/// Several engines have the room of one between them.
+/// Multiple engines share the batch size.
 #[test]
 fn engines_share_the_capacity_of_a_batch() {
     for (threads, batch_size, most) in
@@ -227,7 +229,7 @@ fn engines_share_the_capacity_of_a_batch() {
     }
 }
 
-/// A batch with room for everything is no reason to leave everything to one engine.
+/// Work is distributed between engines even if a single batch can hold all completions.
 #[test]
 fn engines_share_what_there_is_to_sample() {
     for (count, group_size, most) in [(4, 8, 8), (2, 32, 32), (1, 32, 32)] {
@@ -255,7 +257,7 @@ fn a_prompt_of_more_than_a_pass_is_read_alone() {
     assert_eq!(together, alone);
 }
 
-/// Pages are those of what is remembered at the same time, whatever the number of completions.
+/// The number of pages depends on concurrent completions, not on the total number.
 #[test]
 fn memory_does_not_grow_with_what_was_sampled() {
     for (max_new_tokens, batch_size) in [(6, 2), (1, 2), (1, 1), (14, 3)] {
@@ -266,14 +268,15 @@ fn memory_does_not_grow_with_what_was_sampled() {
             passes.iter().map(|pass| pass.pages).max().unwrap()
         };
         let pages = most(60);
-        // Each completion and each prompt that waits has three pages at most; no more prompts wait than completions
-        // run, and one that is being read.
+        // Every completion and every waiting prompt has at most three pages. There are at most as
+        // many waiting prompts as running completions, plus the one being prefilled.
         assert!(pages <= 3 * (2 * batch_size + 1), "{max_new_tokens} in {batch_size}: {pages}");
         assert_eq!(pages, most(8), "{max_new_tokens} tokens in batches of {batch_size}");
     }
 }
 
-/// Prompts with the same index draw the same random numbers: equal ones become equal groups, others their own.
+/// Prompts with the same index use the same random numbers. If they are also equal, their groups
+/// are identical.
 #[test]
 fn the_index_of_a_prompt_is_no_place() {
     let ids: [&[u32]; 4] = [&[1, 2, 3, 4], &[5, 6], &[1, 2, 3, 4], &[5, 6]];

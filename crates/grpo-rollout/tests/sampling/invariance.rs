@@ -1,6 +1,7 @@
-//! The same completions, log-probabilities and kept sets in batches of 1, 7 and 64 and with 1, 2 and 3 threads, bit for
-//! bit: a little over 100,000 tokens of small models of all kinds, and some of models so wide that their products,
-//! their attention and their activations are cut among threads.
+//! Tests that completions, log-probabilities and kept sets are bit-for-bit identical for batch
+//! sizes of 1, 7 and 64 and for 1, 2 and 3 threads. Samples slightly over 100,000 tokens from
+//! various small models, and some from models that are wide enough for matrix products, attention
+//! and activations to be split between threads.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -15,10 +16,11 @@ use serde_json::{Value, json};
 
 use crate::support::{END, KEY, completions, in_pool, prompt, shaken, shakes};
 
-/// Lengths of prompts: one token, a page of the cache less one, a page, one more, and two pages and more.
+/// Prompt lengths around the cache page size: one token, just under a page, one page, just over a
+/// page, and more than two pages.
 const LENGTHS: [usize; 8] = [1, 1, 40, 15, 16, 3, 17, 33];
 
-/// What is sampled of a model.
+/// What to sample from a model.
 struct Sampled {
     group_size: usize,
     max_new_tokens: usize,
@@ -39,7 +41,7 @@ fn truncated(group_size: usize, max_new_tokens: usize) -> Sampled {
     Sampled { group_size, max_new_tokens, sampling }
 }
 
-/// A completion without its version, log-probabilities as bits.
+/// A completion without its policy version. Log-probabilities are compared as bits.
 #[derive(Debug, PartialEq)]
 struct Exactly {
     key: SampleKey,
@@ -61,7 +63,8 @@ impl From<&Completion> for Exactly {
     }
 }
 
-/// Samples in all layouts, and gives how many tokens each of them had.
+/// Samples with all batch sizes and numbers of threads. Returns the number of tokens sampled with
+/// each.
 #[track_caller]
 fn check(policy: &Policy, what: &Sampled) -> usize {
     let vocabulary = policy.vocabulary_size();
@@ -124,7 +127,7 @@ fn gpt2(width: usize, heads: usize, vocabulary: usize) -> Value {
     })
 }
 
-/// `model` with an adapter of which no matrix is 0.
+/// Adds an adapter to `model` in which no matrix is 0.
 fn adapted(model: &Transformer, rank: usize) -> Policy {
     struct Shake<I>(I);
     impl<I: Iterator<Item = f32>> ModuleMapper for Shake<I> {
@@ -162,8 +165,9 @@ fn a_hundred_thousand_tokens_of_small_models() {
     assert!(counts.iter().sum::<usize>() >= 100_000, "{counts:?}");
 }
 
-/// Products of 160 × 640 and 640 × 160 and a head of 300 columns are cut into panels and their sums into depths of 128
-/// terms, an activation of 64 · 640 numbers into chunks, attention of 64 · 4 heads into tasks.
+/// Wide enough that products of 160 × 640 and 640 × 160 and a head with 300 columns are split into
+/// panels, with partial sums of 128 terms. Activations of 64 · 640 numbers are split into chunks,
+/// and attention of 64 · 4 heads into tasks.
 #[test]
 fn models_so_wide_that_work_is_cut() {
     let wide = molgpt(300, 160, 4);
@@ -172,8 +176,8 @@ fn models_so_wide_that_work_is_cut() {
     check(&of_json(&llama(160, 4, 424, 300), WeightPrecision::Bf16), &truncated(9, 12));
 }
 
-/// More weights than an engine of its own for each thread is made for: all threads are at one pass, and the head is the
-/// transposed table of tokens.
+/// Too many weights for one engine per thread, so all threads work on the same pass. The head is
+/// the transposed token embedding.
 #[test]
 fn a_model_that_one_engine_samples_with_all_threads() {
     let policy = of_json(&gpt2(160, 4, 53_000), WeightPrecision::F32);

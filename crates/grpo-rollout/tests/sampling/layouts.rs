@@ -1,4 +1,4 @@
-//! What is sampled next to a completion, and how many at a time, decides nothing.
+//! Tests that a completion does not depend on the other completions in its batch or the batch size.
 
 use grpo_data::{Finish, Group, Purpose, SampleKey};
 use grpo_logprob::SamplingSettings;
@@ -23,7 +23,7 @@ fn batches_decide_nothing_of_a_bent_distribution() {
     }
 }
 
-/// The same completions and kept sets in batches of any size.
+/// Checks that completions and kept sets are the same for any batch size.
 #[track_caller]
 fn check_batches(sampling: &SamplingSettings) -> Vec<Group> {
     let of = |batch_size| {
@@ -67,16 +67,16 @@ fn the_same_key_gives_the_same_and_another_key_gives_others() {
     ] {
         let equal =
             all_ids(&first).iter().zip(all_ids(&of(other))).filter(|(a, b)| *a == b).count();
-        // Of 54 completions, a few are short enough to be drawn twice.
+        // A few of the 54 completions are short enough to occur more than once.
         assert!(equal < 27, "{equal} completions of {other:?} are those of {KEY:?}");
     }
-    // The version is a label: it is no coordinate of the random numbers.
+    // The policy version is only a label and does not affect the random numbers.
     let later = of(StepKey { policy_version: 6, ..KEY });
     assert_eq!(all_ids(&first), all_ids(&later));
     assert!(completions(&later).all(|completion| completion.policy_version() == 6));
 }
 
-/// Each completion alone, by its key, in the same bits.
+/// A completion can be reproduced on its own from its key, bit for bit.
 #[test]
 fn a_completion_can_be_drawn_again() {
     let model = model();
@@ -97,7 +97,7 @@ fn a_completion_can_be_drawn_again() {
     }
 }
 
-/// Ends completions with odd numbers after three tokens.
+/// Ends completions with an odd sample index after three tokens.
 struct OddSamples;
 
 impl StopRule for OddSamples {

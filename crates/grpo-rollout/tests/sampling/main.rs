@@ -1,4 +1,4 @@
-//! Sampling against the definition, against itself in other layouts, and against what it refuses.
+//! Compares sampling with its definition and between batch layouts, and tests invalid inputs.
 
 mod definition;
 mod engine;

@@ -1,4 +1,4 @@
-//! What cannot be sampled.
+//! Tests inputs that cannot be sampled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::support::{KEY, VOCABULARY, in_pool, model, prompt, scaled, settings};
 
 #[test]
 fn a_diverged_model_is_not_sampled() {
-    // Products of such weights are infinite.
+    // Matrix products overflow with weights this large.
     let model = scaled(1e30);
     let rollout = Autoregressive::new(settings(), &model, 1).unwrap();
     let error = rollout.sample(&Frozen::snapshot(&model), &[prompt(0, &[0])], KEY).unwrap_err();
@@ -100,7 +100,7 @@ fn prompts_that_cannot_be_read_are_refused() {
     assert_eq!(rollout.sample(&policy, &prompts, KEY).unwrap_err().to_string(), expected);
     assert_eq!(rollout.again(&policy, &prompts[1], 0, KEY).unwrap_err().to_string(), expected);
     assert!(rollout.again(&policy, &prompts[0], 0, KEY).is_ok());
-    // Of a prompt that `new` was not told of.
+    // This prompt was not known when the engine was created.
     let refusal = |ids: &[u32]| {
         let prompts = [prompt(0, &[1]), prompt(1, ids)];
         rollout.sample(&policy, &prompts, KEY).unwrap_err().to_string()
@@ -113,7 +113,8 @@ fn prompts_that_cannot_be_read_are_refused() {
     );
 }
 
-/// In a batch where only some rows diverge, with several engines: an error and no panic, and no half of a result.
+/// If only some rows in a batch diverge, sampling with multiple engines returns an error. It
+/// neither panics nor returns a partial result.
 #[test]
 fn reports_a_model_that_diverges_during_training() {
     let model = scaled(1e30);

@@ -1,4 +1,4 @@
-//! What ends a completion besides the end ids and the limit.
+//! Tests stop rules, which end completions in addition to end ids and the length limit.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use crate::support::{
     END, KEY, completions, distribution, forbidding, in_pool, model, prompts, sample, settings,
 };
 
-/// Ends completions after so many tokens as `of` says.
+/// Ends completions after the number of tokens returned by the function.
 struct Length<F>(F);
 
 impl<F: Fn(&SampleKey) -> usize + Send + Sync> StopRule for Length<F> {
@@ -20,7 +20,7 @@ impl<F: Fn(&SampleKey) -> usize + Send + Sync> StopRule for Length<F> {
     }
 }
 
-/// Ends completions with this id.
+/// Ends completions at this id.
 struct Id(u32);
 
 impl StopRule for Id {
@@ -35,7 +35,7 @@ fn stopped(settings: RolloutSettings, rule: impl StopRule + 'static) -> Vec<Grou
     rollout.sample(&Frozen::snapshot(&model), &prompts(), KEY).unwrap()
 }
 
-/// Without end ids, and END never drawn.
+/// Creates settings without end ids in which END is never sampled.
 fn endless() -> RolloutSettings {
     let distribution = distribution(&forbidding(&[END]));
     RolloutSettings { end_ids: vec![], distribution, ..settings() }
@@ -51,7 +51,7 @@ fn a_rule_by_sample_gives_ragged_lengths() {
         for (completion, full) in completions(&groups).zip(completions(&full)) {
             let n = length(&completion.key());
             assert_eq!((completion.actions(), completion.finish()), (n, Finish::Stop));
-            // It is the beginning of what it would have become.
+            // The completion must be a prefix of the one sampled without the rule.
             assert_eq!(completion.key(), full.key());
             assert!(full.ids().starts_with(completion.ids()));
             assert!(full.sampling_logprobs().starts_with(completion.sampling_logprobs()));
@@ -72,17 +72,17 @@ fn an_end_id_comes_before_a_rule_and_a_rule_before_the_limit() {
         let groups = stopped(settings, Boxed(rule));
         completions(&groups).map(|c| (c.finish(), c.actions(), c.ids().last().copied())).collect()
     };
-    // The rule and the end id at the same token.
+    // The rule and the end id apply to the same token.
     let both: Vec<_> = finishes(settings(), Box::new(Id(END)));
     assert!(both.iter().any(|(finish, ..)| *finish == Finish::EndToken));
     assert!(both.iter().all(|(finish, ..)| *finish != Finish::Stop));
-    // The rule and the limit at the same token.
+    // The rule and the limit apply to the same token.
     let last: Vec<_> = finishes(endless(), Box::new(Length(|_: &SampleKey| 12)));
     assert!(last.iter().all(|(finish, length, _)| (*finish, *length) == (Finish::Stop, 12)));
-    // A rule that never says so leaves the limit.
+    // If the rule never applies, the limit does.
     let never: Vec<_> = finishes(endless(), Box::new(Length(|_: &SampleKey| 13)));
     assert!(never.iter().all(|(finish, length, _)| (*finish, *length) == (Finish::Length, 12)));
-    // All three, each with what belongs to it.
+    // All three reasons occur, each with the expected last token or length.
     let all: Vec<_> = finishes(settings(), Box::new(Id(8)));
     for (finish, length, last) in &all {
         let expected = match *last {
@@ -97,10 +97,10 @@ fn an_end_id_comes_before_a_rule_and_a_rule_before_the_limit() {
     assert!([Finish::EndToken, Finish::Stop, Finish::Length].into_iter().all(|f| of(f) > 0));
 }
 
-/// What a rule was asked about.
+/// Arguments that a rule was called with.
 type Asked = (SampleKey, Vec<u32>);
 
-/// The ids in front of a completion are none of it, and the token that ends it is.
+/// A rule receives the completion without the prompt but including the latest token.
 #[test]
 fn a_rule_sees_the_completion_with_its_newest_token() {
     #[derive(Clone, Default)]
@@ -124,7 +124,7 @@ fn a_rule_sees_the_completion_with_its_newest_token() {
     assert_eq!(seen, expected);
 }
 
-/// A stopped completion is the beginning of the one that is not stopped, bit for bit.
+/// A stopped completion is a prefix of the original completion, bit for bit.
 #[test]
 fn stop_strings_end_completions_and_change_nothing_else() {
     let model = model();
@@ -132,7 +132,7 @@ fn stop_strings_end_completions_and_change_nothing_else() {
     let decode: Decode = Arc::new(move |ids| ids.iter().map(letter).collect());
     let plain = sample(settings(), &prompts(), KEY);
     let text = |completion: &Completion| decode(&completion.action_ids().collect::<Vec<u32>>());
-    // What stands inside of some completion.
+    // A substring of one of the completions.
     let long = completions(&plain).map(text).find(|text| text.len() > 8).unwrap();
     let strings = [long[4..6].to_owned(), "zz".to_owned(), "d".to_owned()];
     let rollout = Autoregressive::new(settings(), &model, 4).unwrap();

@@ -1,4 +1,4 @@
-//! A small model, settings and prompts that several tests need.
+//! Models, settings and prompts that are shared by several tests.
 
 use burn::tensor::Device;
 use grpo_data::{Codec, Codecs, Completion, Group, Prompt, Purpose};
@@ -15,18 +15,18 @@ pub(crate) const END: u32 = 0;
 pub(crate) const KEY: StepKey =
     StepKey { seed: 7, purpose: Purpose::Sampling, step: 3, policy_version: 5 };
 
-/// A small model whose probabilities are far from equal.
+/// Creates a small model whose probabilities are far from uniform.
 pub(crate) fn model() -> Transformer {
     scaled(2.0)
 }
 
-/// A model whose weights are `scale` times the first values and some more.
+/// Creates a model whose initial weights are scaled by `scale` and then perturbed.
 pub(crate) fn scaled(scale: f32) -> Transformer {
     let config = ModelConfig::molgpt(&MolGptConfig::new(VOCABULARY, CONTEXT, 2, 2, 16)).unwrap();
     shaken(config, scale, 0.4, WeightPrecision::F32)
 }
 
-/// A model whose weights are `scale` times the first values and up to `shake / 2` away from that.
+/// Creates a model whose initial weights are scaled by `scale` and perturbed by up to `shake / 2`.
 pub(crate) fn shaken(
     config: ModelConfig,
     scale: f32,
@@ -49,7 +49,7 @@ pub(crate) fn shaken(
     ModelFolder::load_in(folder.path(), &Codecs::default(), precision, &device).unwrap().model
 }
 
-/// Numbers in −½ to ½.
+/// Returns numbers between −½ and ½.
 pub(crate) fn shakes() -> impl Iterator<Item = f32> {
     (0_u32..).map(|i| (i.wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0 - 0.5)
 }
@@ -62,7 +62,7 @@ pub(crate) fn distribution(settings: &SamplingSettings) -> SamplingDistribution 
     settings.clone().checked(VOCABULARY).unwrap()
 }
 
-/// What cuts the distribution and what bends it.
+/// Settings that truncate or rescale the distribution.
 pub(crate) fn bent() -> [SamplingSettings; 4] {
     let plain = SamplingSettings::default;
     [
@@ -94,7 +94,7 @@ pub(crate) fn prompt(index: u32, ids: &[u32]) -> Prompt {
     Prompt::of_ids(index, ids.to_vec())
 }
 
-/// Prompts of different lengths, neighbours of equal length among them.
+/// Prompts of different lengths, some of which have the same length as their neighbour.
 pub(crate) fn prompts() -> Vec<Prompt> {
     let ids: [&[u32]; 6] = [&[0], &[0], &[0, 3], &[0, 5, 7, 2], &[0], &[0, 2, 1]];
     ids.iter().zip(0..).map(|(ids, index)| prompt(index, ids)).collect()
@@ -115,7 +115,7 @@ pub(crate) fn all_ids(groups: &[Group]) -> Vec<&[u32]> {
     completions(groups).map(Completion::ids).collect()
 }
 
-/// What `f` gives in a pool of so many threads.
+/// Runs `f` in a thread pool with this number of threads.
 pub(crate) fn in_pool<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(f)
 }

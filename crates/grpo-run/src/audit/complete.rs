@@ -22,7 +22,7 @@ pub(super) fn missing_hashes(events: &[EventLine], plan: &RecordPlan) -> Vec<Vio
                 ("manifest", manifest.is_some()),
                 ("kept", kept.is_some()),
             ],
-            EventKind::Saved {} => {
+            EventKind::Saved {} | EventKind::RolledBack { .. } => {
                 vec![("folder", folder.is_some()), ("manifest", manifest.is_some())]
             }
             EventKind::Finished {} => vec![("ledger", has_ledger)],

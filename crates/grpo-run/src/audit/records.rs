@@ -219,6 +219,7 @@ impl Records<'_> {
         let recorded: BTreeMap<u64, RecordedHashes> = self.recorded().collect();
         let mut violations = Vec::new();
         let mut checked = 0;
+        let mut best: Option<(u64, f64)> = None;
         for (number, text) in &lines {
             let line: serde_json::Map<String, serde_json::Value> =
                 serde_json::from_str(text).map_err(RunError::line(&path, *number))?;
@@ -227,6 +228,11 @@ impl Records<'_> {
                 violations.push(Violation { step: None, what });
                 continue;
             };
+            if let Some(reward) = line.get("eval_reward").and_then(serde_json::Value::as_f64)
+                && best.is_none_or(|(_, best)| reward > best && reward >= best + self.plan.min_gain)
+            {
+                best = Some((step, reward));
+            }
             let Some(hashes) = recorded.get(&step) else { continue };
             checked += 1;
             let now = RecordedHashes::of_metrics(text, self.plan.is_machine);
@@ -235,12 +241,31 @@ impl Records<'_> {
                 violations.push(Violation { step: Some(step), what: what.to_owned() });
             }
         }
+        violations.extend(self.other_best(best));
         violations.extend(bytes_after_end(&path, &self.events)?);
         if recorded.is_empty() && violations.is_empty() {
             return Ok(Finding::not_recorded(PROPERTY, OLDER));
         }
         let checked = format!("{}, without times and memory", count(checked, "line"));
         Ok(Finding::new(PROPERTY, checked, violations))
+    }
+
+    /// Returns a violation if the event `best` names another evaluation than the best of the metrics.
+    fn other_best(&self, best: Option<(u64, f64)>) -> Option<Violation> {
+        let named = self.events.iter().rev().find_map(|event| match event.what {
+            EventKind::Best { best_step, reward, .. } => Some((best_step, reward)),
+            _ => None,
+        })?;
+        (Some(named) != best).then(|| {
+            let found = best.map_or("no evaluation".to_owned(), |(step, reward)| {
+                format!("the best evaluation after step {step}, with the mean reward {reward}")
+            });
+            let (step, reward) = named;
+            let what = format!(
+                "events.jsonl names the evaluation after step {step} with the mean reward {reward} as the best; metrics.jsonl has {found}"
+            );
+            Violation { step: None, what }
+        })
     }
 
     /// Recorded completions are those that were written.

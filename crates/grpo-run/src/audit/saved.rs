@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::event_lines::{EventLine, after_roll_back};
 use super::finding::{Finding, Violation, count};
-use crate::{EventKind, RunError, RunFolder, sha256_of_manifest};
+use crate::{EventKind, RunError, RunFolder, sha256_of_manifest, verify};
 
 /// Checkpoints and final weights exist and have the recorded manifests.
 pub(super) fn saved_folders(
@@ -54,6 +54,17 @@ pub(super) fn saved_folders(
             ),
         }
     }
+    for event in events {
+        let (EventKind::RolledBack { number, .. }, Some(manifest)) =
+            (&event.what, &event.proof.manifest)
+        else {
+            continue;
+        };
+        match undone_steps(run, *number, manifest) {
+            Ok(()) => checked += 1,
+            Err(what) => violated(None, what),
+        }
+    }
     if let Some(folder) = trained {
         match saved_at_end(&run.path().join(folder), folder, events, is_chained) {
             Ok(is_checked) => checked += usize::from(is_checked),
@@ -68,6 +79,21 @@ pub(super) fn saved_folders(
         (0, true) => Finding::not_recorded(PROPERTY, "the run has written none"),
         _ => Finding::new(PROPERTY, count(checked, "folder"), violations),
     })
+}
+
+/// Checks the records of the steps that roll-back `number` undid.
+fn undone_steps(run: &RunFolder, number: u32, manifest: &str) -> Result<(), String> {
+    let folder = run.rolled_back_path(number);
+    let name = format!("rolled-back/{number}");
+    match sha256_of_manifest(&folder) {
+        Ok(now) if now == manifest => verify(&folder).map(drop).map_err(|fault| fault.to_string()),
+        Ok(_) => Err(format!(
+            "the manifest of `{name}` is not the one that the run wrote (events.jsonl has its SHA-256)"
+        )),
+        Err(_) => Err(format!(
+            "events.jsonl says that the run kept the undone steps in `{name}`, and its manifest is not there"
+        )),
+    }
 }
 
 /// Returns the steps of the checkpoints that must exist.

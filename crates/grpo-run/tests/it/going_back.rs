@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use grpo_run::{Event, EventKind, Existing, RunError, RunFolder};
+use grpo_run::{Event, EventKind, Existing, RunError, RunFolder, verify};
 use tempfile::{TempDir, tempdir};
 
 use crate::folder::create;
@@ -39,7 +39,10 @@ fn what_was_undone_is_set_aside_and_twice_is_once() {
         ("metrics.jsonl", &undone),
     ];
     let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
-    assert_eq!(listing(&aside), expected.into());
+    let mut found = listing(&aside);
+    found.remove("manifest.json").unwrap();
+    assert_eq!(found, expected.into());
+    verify(&aside).unwrap();
     assert_eq!(run.completion_steps().unwrap(), [1, 2]);
     assert!(run.path().join("completions/note.txt").exists());
     // The lines are not removed until the files are opened for the next step.
@@ -54,7 +57,7 @@ fn what_was_undone_is_set_aside_and_twice_is_once() {
 fn a_run_without_files_sets_nothing_aside() {
     let (_place, run) = run();
     fs::remove_dir(run.path().join("completions")).unwrap();
-    assert_eq!(names(&run.set_aside(0, 3).unwrap()), ["completions/"]);
+    assert_eq!(names(&run.set_aside(0, 3).unwrap()), ["completions/", "manifest.json"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `advantages.json`.
+//! Reads `advantages.json`.
 
 use grpo_core::{AdvantageConfig, Aggregation, RewardScale};
 use serde::Deserialize;
@@ -7,24 +7,24 @@ use serde_json::Value;
 use crate::SelftestError;
 use crate::golden::read::{Problem, cases, check_length, check_shape};
 
-/// Rewards and TRL's advantages.
+/// Rewards and the advantages computed by TRL.
 #[derive(Clone, Debug)]
 pub struct GoldenAdvantages {
     /// Description of the settings.
     pub label: String,
-    /// `rewards[g][i][k]`: function `k`, completion `i`, group `g`.
+    /// `rewards[g][i][k]` is the reward from function `k` for completion `i` in group `g`.
     pub rewards: Vec<Vec<Vec<Option<f64>>>>,
-    /// Weight of each function.
+    /// Weight for each reward function.
     pub weights: Vec<f64>,
-    /// Settings of TRL.
+    /// Settings used by TRL.
     pub config: AdvantageConfig,
-    /// The advantage of each completion, `[g · i]`.
+    /// Advantage for each completion, `[g · i]`.
     pub advantages: Vec<f64>,
-    /// For each completion, whether the relevant deviation is 0.
+    /// Whether the relevant standard deviation is 0, for each completion.
     pub is_std_zero: Vec<bool>,
-    /// Mean of the last centred values; NaN without any.
+    /// Mean of the values centred last, or NaN if there are none.
     pub reward_mean: f64,
-    /// Deviation of the last centred values; NaN for fewer than two.
+    /// Standard deviation of the values centred last, or NaN for fewer than two.
     pub reward_std: f64,
 }
 
@@ -48,10 +48,11 @@ struct RawExpected {
     reward_std: Option<f64>,
 }
 
-/// Parses `advantages.json`; errors name `file`.
+/// Parses `advantages.json`. `file` is used in error messages.
 ///
 /// # Errors
-/// Returns an error for invalid JSON, or a key that is missing or has an unexpected type or length.
+/// Returns an error if the JSON is invalid, or if a key is missing or has an unexpected type or
+/// length.
 pub fn read_advantages(text: &str, file: &str) -> Result<Vec<GoldenAdvantages>, SelftestError> {
     cases(text, file, check)
 }

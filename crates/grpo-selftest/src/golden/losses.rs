@@ -1,4 +1,4 @@
-//! `losses.json`.
+//! Reads `losses.json`.
 
 use std::collections::BTreeMap;
 
@@ -10,42 +10,42 @@ use crate::golden::read::{Problem, cases, check_length, check_shape, mask_of};
 use crate::golden::settings::Settings;
 use crate::oracle::{LossCase, Rows};
 
-/// A loss case with TRL's results.
+/// A loss case and the results computed by TRL.
 #[derive(Clone, Debug)]
 pub struct GoldenLoss {
     /// Description of the settings.
     pub label: String,
-    /// Inputs; `reference`, `old` and `sampling` only if TRL uses them.
+    /// Loss inputs. `reference`, `old` and `sampling` are only set if TRL uses them.
     pub case: LossCase,
-    /// Settings of TRL.
+    /// Settings used by TRL.
     pub config: LossConfig,
-    /// TRL's coefficient of the entropy bonus, before the division by accumulation steps.
+    /// Entropy bonus coefficient in TRL, before it is divided by the accumulation steps.
     pub entropy_coef: f64,
-    /// Factor from our loss without the bonus to TRL's metric `policy_loss`.
+    /// Factor that converts our loss without the bonus to TRL's `policy_loss` metric.
     pub policy_loss_factor: f64,
-    /// Sequences of the optimizer batch of which the case is a micro-batch.
+    /// Number of sequences in the optimizer batch that contains this micro-batch.
     pub sequences: usize,
-    /// Tokens of the optimizer batch.
+    /// Number of tokens in the optimizer batch.
     pub tokens: usize,
-    /// Largest length in tokens.
+    /// Maximum completion length in tokens.
     pub max_completion_length: usize,
-    /// TRL's results.
+    /// Results computed by TRL.
     pub expected: ExpectedLoss,
 }
 
-/// TRL's results.
+/// Results computed by TRL.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(expecting = "an object with named values")]
 pub struct ExpectedLoss {
-    /// The loss.
+    /// Loss.
     pub loss: f64,
-    /// `[b][t]`.
+    /// Gradient with respect to log-probabilities, `[b][t]`.
     pub grad_logprobs: Rows,
-    /// `[b][t]`; `None` if the loss does not depend on the entropy.
+    /// Gradient with respect to entropies, `[b][t]`. `None` if the loss does not depend on them.
     pub grad_entropy: Option<Rows>,
-    /// Metrics by TRL's names; null means NaN.
+    /// Metrics by TRL name. Null means NaN.
     pub metrics: BTreeMap<String, Option<f64>>,
-    /// The corrected `π_old / π_sampler`, `[b][t]` or `[b][1]`; `None` without a correction.
+    /// Corrected `π_old / π_sampler`, `[b][t]` or `[b][1]`. `None` without a correction.
     pub importance_sampling_ratio: Option<Rows>,
 }
 
@@ -71,8 +71,8 @@ struct RawInputs {
 }
 
 impl GoldenLoss {
-    /// Returns the totals of the optimizer batch; the high-entropy threshold is that of `case`,
-    /// which may be in another precision.
+    /// Returns the optimizer batch totals. The high-entropy threshold is computed from `case`,
+    /// which may have a different precision.
     pub fn totals(&self, case: &LossCase) -> BatchTotals {
         BatchTotals {
             sequences: self.sequences,
@@ -86,11 +86,11 @@ impl GoldenLoss {
     }
 }
 
-/// Parses `losses.json`; errors name `file`.
+/// Parses `losses.json`. `file` is used in error messages.
 ///
 /// # Errors
-/// Returns an error for invalid JSON, a key that is missing or has an unexpected type or shape, or
-/// settings that grpo-core rejects.
+/// Returns an error if the JSON is invalid, if a key is missing or has an unexpected type or shape,
+/// or if grpo-core rejects the settings.
 pub fn read_losses(text: &str, file: &str) -> Result<Vec<GoldenLoss>, SelftestError> {
     cases(text, file, |raw, _| check(raw))
 }
@@ -112,8 +112,8 @@ fn check(raw: Raw) -> Result<GoldenLoss, Problem> {
     };
     let steps = settings.gradient_accumulation_steps;
     let tokens = tokens_of_the_batch(&settings, case.tokens())?;
-    // TRL averages the bonus over this micro-batch and divides by the accumulation steps; here the
-    // mean is over the `bonus_tokens` of the optimizer batch.
+    // TRL averages the bonus over the micro-batch and divides it by the accumulation steps. Our
+    // mean is over all `bonus_tokens` in the optimizer batch.
     let of_micro_batch = case.tokens().max(1) as f64;
     let share = match config.high_entropy_share {
         Some(_) => 1.0,
@@ -133,7 +133,7 @@ fn check(raw: Raw) -> Result<GoldenLoss, Problem> {
     })
 }
 
-/// TRL counts all generated tokens and takes the share of one optimizer step.
+/// TRL counts all generated tokens and uses the fraction that belongs to one optimizer step.
 fn tokens_of_the_batch(settings: &Settings, tokens: usize) -> Result<usize, Problem> {
     let (accumulated, generated) =
         (settings.gradient_accumulation_steps, settings.steps_per_generation);
@@ -152,7 +152,7 @@ fn tokens_of_the_batch(settings: &Settings, tokens: usize) -> Result<usize, Prob
     Ok(tokens * accumulated / generated)
 }
 
-/// Checks the shape of all inputs and gradients.
+/// Checks the shapes of all inputs and gradients.
 fn check_shapes(inputs: &RawInputs, expected: &ExpectedLoss) -> Result<[usize; 2], Problem> {
     let shape = [inputs.mask.len(), inputs.mask.first().map_or(0, Vec::len)];
     if shape.contains(&0) {

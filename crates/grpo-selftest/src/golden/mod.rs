@@ -1,7 +1,7 @@
-//! Reference values: `advantages.json` and `losses.json` of TRL, and model folders with results of
-//! transformers, PEFT and TRL.
+//! Reference values: `advantages.json` and `losses.json` from TRL, and model folders with results
+//! from transformers, PEFT and TRL.
 //!
-//! Errors name the file, the case, the key and what was expected.
+//! Errors contain the file, the case, the key and the expected value.
 
 mod advantages;
 mod losses;

@@ -1,4 +1,4 @@
-//! Model and adapter folders with results of transformers, sentence-transformers, PEFT and TRL.
+//! Model and adapter folders with results from transformers, sentence-transformers, PEFT and TRL.
 
 use std::path::{Path, PathBuf};
 
@@ -9,32 +9,32 @@ use serde::de::DeserializeOwned;
 
 use crate::SelftestError;
 
-/// A folder with an `expected.json`.
+/// A folder that contains an `expected.json`.
 #[derive(Clone, Debug)]
 pub struct GoldenModel {
-    /// The folder.
+    /// Path to the folder.
     pub path: PathBuf,
-    /// Its name.
+    /// Name of the folder.
     pub name: String,
     /// Expected results.
     pub expected: Expected,
 }
 
 impl GoldenModel {
-    /// Returns the error of a key in `expected.json`.
+    /// Creates an error for a key in `expected.json`.
     pub(crate) fn fault(&self, key: &str, problem: String) -> SelftestError {
         SelftestError::key(&self.path.join(FILE).display().to_string(), key, &problem)
     }
 }
 
-/// Expected results of a folder; the keys of `expected.json` determine the kind.
+/// Expected results for a folder. The variant is inferred from the keys in `expected.json`.
 #[derive(Clone, Debug)]
 pub enum Expected {
     /// A causal language model.
     Policy(Vec<ExpectedSequence>),
     /// An encoder.
     Encoder(Vec<ExpectedSentence>),
-    /// A folder of sentence-transformers.
+    /// A sentence-transformers folder.
     Embedder(Vec<ExpectedVector>),
     /// An infiller.
     Infiller(Vec<ExpectedBlanks>),
@@ -42,11 +42,11 @@ pub enum Expected {
     Scorer(Vec<ExpectedScore>),
     /// A LoRA adapter.
     Adapter(ExpectedAdapter),
-    /// Optimizer steps from the model in `before` to the one in `after`.
+    /// Optimizer steps that turn the model in `before` into the one in `after`.
     Training(Box<ExpectedTraining>),
 }
 
-/// Expected results for a prompt and completion.
+/// Expected results for a prompt and its completion.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedSequence {
     /// Prompt ids.
@@ -55,13 +55,13 @@ pub struct ExpectedSequence {
     pub completion: Vec<u32>,
     /// Logits after the last token.
     pub last_logits: Vec<f64>,
-    /// Log-probabilities of the completion at temperature 1.
+    /// Log-probabilities of the completion tokens at temperature 1.
     #[serde(rename = "logprobs_t1.0")]
     pub logprobs: Vec<f64>,
     /// Entropies at temperature 1.
     #[serde(rename = "entropy_t1.0")]
     pub entropies: Vec<f64>,
-    /// Log-probabilities at temperature 0.8.
+    /// Log-probabilities of the completion tokens at temperature 0.8.
     #[serde(rename = "logprobs_t0.8")]
     pub cool_logprobs: Vec<f64>,
     /// Entropies at temperature 0.8.
@@ -71,125 +71,126 @@ pub struct ExpectedSequence {
     pub greedy: Vec<u32>,
 }
 
-/// Expected vectors of a sentence.
+/// Expected vectors for a sentence.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedSentence {
-    /// Its ids.
+    /// Token ids of the sentence.
     pub input_ids: Vec<u32>,
     /// Mean hidden state.
     pub mean_pooled: Vec<f64>,
-    /// The same, normalised.
+    /// Mean hidden state, normalised to unit length.
     pub unit: Vec<f64>,
 }
 
-/// The expected vector of a text.
+/// Expected vector for a text.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedVector {
     /// The text.
     pub text: String,
-    /// Its vector of length 1.
+    /// Embedding, normalised to unit length.
     pub vector: Vec<f64>,
 }
 
-/// Expected logits of a text with blanks.
+/// Expected logits for a text with blanks.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedBlanks {
-    /// Its ids.
+    /// Token ids of the text.
     pub text: Vec<u32>,
-    /// Logits at each position.
+    /// Logits for each position.
     pub logits: Vec<Vec<f64>>,
-    /// For each position, the logit that its character is wrong; empty without a critic.
+    /// Critic logit for each position: whether the character is wrong. Empty if the model has no
+    /// critic.
     #[serde(default)]
     pub critic: Vec<f64>,
 }
 
-/// The expected score of a text.
+/// Expected score for a text.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedScore {
-    /// Its ids, possibly with PAD or too long.
+    /// Token ids of the text, which may contain PAD or exceed the context length.
     pub text: Vec<u32>,
-    /// 0 (natural) to 1 (corrupted).
+    /// Score between 0 (natural) and 1 (corrupted).
     pub score: f64,
 }
 
-/// Expected logits of a model with an adapter.
+/// Expected logits for a model with an adapter.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedAdapter {
-    /// Folder of the base model, next to the adapter's.
+    /// Name of the base model folder, in the same directory as the adapter folder.
     pub base: String,
-    /// A sequence.
+    /// Input token ids.
     pub input_ids: Vec<u32>,
     /// Logits after each token.
     pub logits: Vec<Vec<f64>>,
 }
 
-/// Expected optimizer steps on the completions of a rollout.
+/// Expected results of optimizer steps on the completions from one rollout.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedTraining {
-    /// The loss.
+    /// Loss settings.
     pub config: TrainingSettings,
-    /// AdamW with weight decay on every parameter.
+    /// AdamW settings. Weight decay applies to all parameters.
     pub optimizer: AdamW,
-    /// Largest gradient norm.
+    /// Maximum gradient norm.
     pub max_grad_norm: f64,
-    /// Prompt of each completion.
+    /// Prompt for each completion.
     pub prompts: Vec<Vec<u32>>,
-    /// Completions, group by group.
+    /// Completions, ordered by group.
     pub completions: Vec<Vec<u32>>,
-    /// Advantage of each completion.
+    /// Advantage for each completion.
     pub advantages: Vec<f64>,
-    /// Log-probabilities when sampled; values after the end of a completion are meaningless.
+    /// Log-probabilities at sampling time. Values after the end of a completion are undefined.
     pub old_logprobs: Vec<Vec<f64>>,
-    /// Results of each optimizer step.
+    /// Expected results for each optimizer step.
     pub steps: Vec<ExpectedStep>,
 }
 
-/// Settings with TRL's names.
+/// Training settings, named as in TRL.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TrainingSettings {
-    /// The preset.
+    /// Loss preset.
     pub loss_type: String,
-    /// β
+    /// KL coefficient β.
     pub beta: f64,
-    /// k
+    /// Number of completions per group, k.
     pub num_generations: usize,
-    /// ε_low, by default 0.2.
+    /// ε_low. Defaults to 0.2.
     pub epsilon: Option<f64>,
-    /// ε_high, by default ε_low.
+    /// ε_high. Defaults to ε_low.
     pub epsilon_high: Option<f64>,
-    /// δ, by default none.
+    /// δ. Disabled by default.
     pub delta: Option<f64>,
-    /// Level of the importance ratio, by default tokens.
+    /// Level of the importance ratio. Defaults to tokens.
     #[serde(default)]
     pub importance_sampling_level: RatioLevel,
-    /// Divisor of rewards, by default the group's deviation.
+    /// Reward scale. Defaults to the standard deviation of the group.
     #[serde(default)]
     pub scale_rewards: RewardScale,
-    /// Divisor of the logits.
+    /// Softmax temperature.
     pub temperature: f64,
-    /// Reward of each completion.
+    /// Reward for each completion.
     pub rewards: Vec<f64>,
 }
 
-/// Settings with PyTorch's names.
+/// AdamW settings, named as in PyTorch.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AdamW {
     /// Learning rate.
     pub lr: f64,
-    /// β₁, β₂
+    /// Decay rates β₁ and β₂.
     pub betas: [f64; 2],
-    /// ε
+    /// Numerical stability constant ε.
     pub eps: f64,
-    /// λ
+    /// Weight decay coefficient λ.
     pub weight_decay: f64,
 }
 
 impl AdamW {
-    /// Returns the largest possible change of a weight in this many steps, apart from decay.
+    /// Returns an upper bound for the change of a weight in `steps` steps, excluding weight decay.
     ///
-    /// Step t moves it by `lr · m/√v` with `m = Σ aᵢgᵢ` and `v = Σ bᵢgᵢ²`, whose weights sum to 1.
-    /// By Cauchy-Schwarz, `|m|/√v ≤ √(Σ aᵢ²/bᵢ)` for any gradients, which is barely more than 1 for
-    /// usual β.
+    /// In step t, a weight changes by `lr · m/√v`, where `m = Σ aᵢgᵢ`, `v = Σ bᵢgᵢ²`, and both sets
+    /// of coefficients sum to 1. The Cauchy-Schwarz inequality gives `|m|/√v ≤ √(Σ aᵢ²/bᵢ)` for any
+    /// gradients. For common values of β, this is only slightly larger than 1.
     pub(crate) fn reach(&self, steps: usize) -> f64 {
         let weight = |beta: f64, age: i32, step: i32| {
             (1.0 - beta) * beta.powi(age) / (1.0 - beta.powi(step))
@@ -205,19 +206,20 @@ impl AdamW {
     }
 }
 
-/// Metrics of an optimizer step.
+/// Expected metrics for an optimizer step.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedStep {
     /// Loss.
     pub loss: f64,
-    /// Norm before clipping.
+    /// Gradient norm before clipping.
     pub grad_norm: f64,
-    /// Other metrics, by our names.
+    /// Additional metrics by the name used in this project.
     #[serde(flatten)]
     pub metrics: std::collections::BTreeMap<String, f64>,
 }
 
-/// Returns the model folders in `folder`, sorted by name, or `folder` itself if it is one.
+/// Returns all model folders in `folder`, sorted by name. If `folder` is itself a model folder,
+/// only that one is returned.
 ///
 /// # Errors
 /// Returns an error if a folder cannot be read or an `expected.json` is invalid.
@@ -277,7 +279,7 @@ fn parse<T: DeserializeOwned>(value: serde_json::Value, file: &str) -> Result<T,
     })
 }
 
-/// Checks the lengths of all lists.
+/// Checks that all lists have the expected length.
 fn checked(training: ExpectedTraining, file: &str) -> Result<ExpectedTraining, SelftestError> {
     let wrong = |key: &str, problem: String| Err(SelftestError::key(file, key, &problem));
     let n = training.completions.len();

@@ -1,4 +1,4 @@
-//! Parses and checks cases.
+//! Parses and validates test cases.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -6,11 +6,11 @@ use serde_json::Value;
 use crate::SelftestError;
 use crate::oracle::Rows;
 
-/// A problem of a case: the key and a message.
+/// A problem with a case: the key and a message.
 pub(super) type Problem = (&'static str, String);
 
-/// Reads the cases of a file: each is parsed as `Raw`, then checked by `check`, which also gets the
-/// whole file.
+/// Reads all cases in a file. Each case is parsed as `Raw` and then converted by `check`, which
+/// also receives the whole file.
 pub(super) fn cases<Raw: DeserializeOwned, Case>(
     text: &str,
     file: &str,
@@ -41,7 +41,7 @@ pub(super) fn cases<Raw: DeserializeOwned, Case>(
     found.iter().enumerate().map(one).collect()
 }
 
-/// Returns the key of a problem; a missing key is named with its parents.
+/// Returns the key that caused a problem. If a key is missing, its full path is returned.
 fn named(path: &str, problem: String) -> (String, String) {
     let missing = problem.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
     match (path, missing) {
@@ -78,7 +78,7 @@ pub(super) fn check_length<T>(
     Err((key, format!("{} values, expected {expected}", list.len())))
 }
 
-/// Converts 1 and 0 to booleans.
+/// Converts a mask of 0 and 1 to booleans.
 pub(super) fn mask_of(key: &'static str, rows: &Rows) -> Result<Vec<Vec<bool>>, Problem> {
     let truth = |value: &f64| match *value {
         0.0 => Ok(false),

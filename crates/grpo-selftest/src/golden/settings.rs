@@ -1,4 +1,4 @@
-//! Converts TRL's settings to those of grpo-core.
+//! Converts TRL settings to grpo-core settings.
 
 use grpo_core::{
     ConfigError, KlConfig, KlEstimator, KlPlacement, LossConfig, MismatchCorrection, MismatchMode,
@@ -6,8 +6,8 @@ use grpo_core::{
 };
 use serde::Deserialize;
 
-/// The key `config` of a case. Unknown keys are ignored, because later versions of TRL may add
-/// some.
+/// The `config` key of a case. Unknown keys are ignored, because future versions of TRL may add
+/// more of them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(expecting = "an object with named values")]
 pub(super) struct Settings {
@@ -33,7 +33,7 @@ pub(super) struct Settings {
     is_correction: Option<Correction>,
     is_clip_min: Option<f64>,
     is_clip_max: Option<f64>,
-    /// Whether TRL received `log π_old`.
+    /// Whether `log π_old` was passed to TRL.
     pub(super) old_logprobs: bool,
 }
 
@@ -74,23 +74,24 @@ impl Settings {
             off_policy_threshold: self.off_policy_mask_threshold,
             high_entropy_share: self.high_entropy_share(),
             mismatch: self.is_correction.map(|correction| self.mismatch(correction)),
-            // The coefficient of a case is an input: see `LossCase::entropy_coef`.
+            // The coefficient is an input of the case, see `LossCase::entropy_coef`.
             entropy_bonus: None,
         }
         .checked()
     }
 
-    /// For the whole batch; TRL's 1 means no mask.
+    /// Applies to the whole batch. In TRL, a value of 1 disables the mask.
     pub(super) fn high_entropy_share(&self) -> Option<f64> {
         (self.top_entropy_quantile != 1.0).then_some(self.top_entropy_quantile)
     }
 
-    /// Returns whether TRL divides the loss by the accumulation steps instead of by a token count.
+    /// Returns whether TRL divides the loss by the number of accumulation steps and not by a token
+    /// count.
     pub(super) fn divides_by_accumulation(&self) -> bool {
         !matches!(self.loss_type, LossType::Dapo | LossType::Cispo | LossType::Vespo)
     }
 
-    /// Describes a case in one line.
+    /// Returns a one-line description of a case.
     pub(super) fn label(&self, [rows, width]: [usize; 2]) -> String {
         let mut label =
             format!("{:?} {:?} {rows}×{width}", self.loss_type, self.importance_sampling_level)
@@ -127,7 +128,7 @@ impl Settings {
             | LossType::Luspo => {
                 Surrogate::Clipped { epsilon_low: self.epsilon, epsilon_high, delta: self.delta }
             }
-            // TRL's ε_high is an absolute bound here.
+            // For this loss, ε_high is an absolute bound in TRL.
             LossType::Cispo => Surrogate::Cispo { cap: epsilon_high },
             LossType::Sapo => Surrogate::Sapo {
                 temperature_positive: self.sapo_temperature_pos,

@@ -1,8 +1,9 @@
-//! The adaptive KL coefficient.
+//! Adaptive KL coefficient.
 
 use grpo_core::KlController;
 
-/// Returns `coef` after steps with these mean KLs and numbers of completions.
+/// Returns the coefficient after several steps. Each step is given as its mean KL and the number of
+/// completions.
 pub fn adaptive_kl(controller: &KlController, coef: f64, steps: &[(f64, usize)]) -> f64 {
     let mut coef = coef;
     for &(kl, completions) in steps {

@@ -2,14 +2,14 @@
 
 use grpo_core::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
 
-/// Rewards of a single function, `[group][completion]`, if given.
+/// Scores from a single function, `[group][completion]`. `None` if it abstained.
 type Scores = Vec<Vec<Option<f64>>>;
 
-/// Returns the advantage of each completion; `rewards[g][i][k]` is the reward of function `k` for
-/// completion `i` of group `g`, or `None` if it abstained.
+/// Returns the advantage for each completion. `rewards[g][i][k]` is the reward from function `k`
+/// for completion `i` in group `g`, or `None` if it abstained.
 ///
-/// The advantage is 0 if no function scored the completion, if all compared rewards are equal, or
-/// if the deviation does not exist.
+/// The advantage is 0 if no function scored the completion, if all rewards it is compared with are
+/// equal, or if the standard deviation is undefined.
 pub fn advantages(
     rewards: &[Vec<Vec<Option<f64>>>],
     weights: &[f64],
@@ -20,7 +20,7 @@ pub fn advantages(
             let sums = weighted(rewards, |g, i, k| Some(rewards[g][i][k]? * weights[k]));
             normalized(&sums, config.baseline, config.scale, config)
         }
-        // GDPO: z of each function within its group, and Σ w z over the batch.
+        // GDPO: compute z for each function within the group, then Σ w z over the batch.
         Aggregation::NormalizeThenSum => {
             let z: Vec<Vec<Vec<f64>>> = (0..weights.len())
                 .map(|k| {
@@ -39,7 +39,7 @@ pub fn advantages(
     }
 }
 
-/// Returns the sum of `term(g, i, k)` over the functions that have one.
+/// Sums `term(g, i, k)` over all functions k for which it is not `None`.
 fn weighted(
     rewards: &[Vec<Vec<Option<f64>>>],
     term: impl Fn(usize, usize, usize) -> Option<f64>,
@@ -61,7 +61,7 @@ fn weighted(
     sums
 }
 
-/// `(r − baseline) / (std + ε)`, clipped.
+/// Computes `(r − baseline) / (std + ε)` and clips the result.
 fn normalized(
     scores: &Scores,
     baseline: Baseline,
@@ -80,7 +80,8 @@ fn normalized(
         let compared = if baseline == Baseline::Batch { &batch } else { &own };
         let one = |i: usize| -> Option<f64> {
             let reward = group[i]?;
-            // Equal rewards give 0, regardless of the rounding of mean and deviation.
+            // Equal rewards give exactly 0, regardless of rounding in the mean and the standard
+            // deviation.
             if compared.iter().all(|other| *other == compared[0]) {
                 return None;
             }
@@ -111,7 +112,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// `None` for fewer than two values, 0 for equal ones.
+/// Returns `None` for fewer than two values, and exactly 0 if all values are equal.
 fn std(values: &[f64], deviation: Deviation) -> Option<f64> {
     if values.len() < 2 {
         return None;

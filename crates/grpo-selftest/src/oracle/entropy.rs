@@ -1,8 +1,9 @@
-//! The high-entropy mask.
+//! High-entropy mask.
 
 use grpo_core::HighEntropy;
 
-/// Keeps the tokens whose entropy is at least the `1 − share` quantile, with linear interpolation.
+/// Returns a mask that keeps tokens at or above the `1 − share` quantile, with linear
+/// interpolation.
 pub fn high_entropy(entropies: &[f64], share: f64) -> HighEntropy {
     let mut sorted = entropies.to_vec();
     sorted.sort_by(|a, b| a.partial_cmp(b).expect("an entropy is a number"));

@@ -1,23 +1,24 @@
-//! Everything behind a stop-gradient of a loss, evaluated at the current policy.
+//! Loss terms behind a stop-gradient, evaluated at the current policy.
 
 use grpo_core::{BatchTotals, LossConfig, MismatchCorrection, MismatchMode, RatioLevel, Surrogate};
 
 use crate::oracle::{LossCase, Rows};
 
-/// Quantities that stay constant when a log-probability or an entropy is perturbed.
+/// Values that stay constant when a log-probability or entropy is perturbed.
 #[derive(Clone, Debug)]
 pub(super) struct Frozen {
     /// `log π_old`, `[b][t]`.
     pub(super) old: Rows,
-    /// Factor of the surrogate behind a stop-gradient, `[b][t]`: CISPO's ratio, VESPO's φ, else 1.
+    /// Surrogate factor behind a stop-gradient, `[b][t]`: the CISPO ratio, the VESPO weight φ, or
+    /// 1.
     pub(super) weight: Rows,
-    /// The corrected `π_old / π_sampler`, `[b][t]`; 1 without a correction.
+    /// Corrected `π_old / π_sampler`, `[b][t]`. 1 if there is no correction.
     pub(super) mismatch: Rows,
-    /// `mean_t(log π_behaviour − log π_θ)` of each sequence, `[b]`.
+    /// `mean_t(log π_behaviour − log π_θ)` for each sequence, `[b]`.
     pub(super) distance: Vec<f64>,
-    /// Whether the off-policy mask drops a sequence, `[b]`.
+    /// Whether the off-policy mask drops each sequence, `[b]`.
     pub(super) dropped: Vec<bool>,
-    /// Whether the high-entropy mask keeps a token, `[b][t]`.
+    /// Whether the high-entropy mask keeps each token, `[b][t]`.
     pub(super) kept: Vec<Vec<bool>>,
 }
 
@@ -51,13 +52,13 @@ impl Frozen {
         frozen
     }
 
-    /// Returns `log π_old − log π_sampler` of the action tokens of sequence `b`.
+    /// Returns `log π_old − log π_sampler` for the action tokens in sequence `b`.
     pub(super) fn log_mismatch(&self, case: &LossCase, b: usize) -> Vec<f64> {
         let sampling = case.sampling.as_ref().expect("what the sampler recorded");
         case.active(b).into_iter().map(|t| self.old[b][t] - sampling[b][t]).collect()
     }
 
-    /// Returns a number for each position, 1 in padding.
+    /// Returns the corrected quotient for each position, or 1 for padding.
     fn corrected(&self, case: &LossCase, b: usize, correction: MismatchCorrection) -> Vec<f64> {
         let logs = self.log_mismatch(case, b);
         let mut row = vec![1.0; case.width()];
@@ -84,7 +85,7 @@ impl Frozen {
         row
     }
 
-    /// Returns `φ(W) = exp(λ + k ln W − λ W)` of a sequence, or 0 if it is not finite.
+    /// Returns `φ(W) = exp(λ + k ln W − λ W)` for a sequence. A non-finite result is replaced by 0.
     fn phi(&self, case: &LossCase, b: usize, config: &LossConfig) -> f64 {
         let Surrogate::Vespo { k_positive, lambda_positive, k_negative, lambda_negative } =
             config.surrogate
@@ -96,7 +97,7 @@ impl Frozen {
         for t in case.active(b) {
             log_weight += (case.logprobs[b][t] - self.old[b][t]).clamp(-20.0, 20.0);
             if config.mismatch.is_some() {
-                // ln 0 is −∞, which is limited by the lower bound.
+                // ln 0 is −∞, which is clamped to the lower bound.
                 log_weight += self.mismatch[b][t].ln().clamp(smallest, 20.0);
             }
         }
@@ -124,7 +125,7 @@ impl Frozen {
     }
 }
 
-/// Returns `c` for each position of sequence `b`, 1 in padding.
+/// Returns the ratio `c` for each position in sequence `b`, or 1 for padding.
 pub(super) fn ratios(case: &LossCase, old: &Rows, b: usize, level: RatioLevel) -> Vec<f64> {
     let active = case.active(b);
     let d = |t: usize| case.logprobs[b][t] - old[b][t];
@@ -139,7 +140,7 @@ pub(super) fn ratios(case: &LossCase, old: &Rows, b: usize, level: RatioLevel) -
     row
 }
 
-/// Returns a corrected quotient.
+/// Applies a mismatch correction to a quotient.
 pub(super) fn bounded(quotient: f64, correction: MismatchCorrection) -> f64 {
     let MismatchCorrection { min, max, mode, .. } = correction;
     match mode {

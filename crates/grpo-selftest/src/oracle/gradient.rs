@@ -1,4 +1,4 @@
-//! Derivatives of the loss by central differences.
+//! Computes the gradient of the loss by central differences.
 
 use grpo_core::{BatchTotals, LossConfig, Surrogate};
 
@@ -6,25 +6,26 @@ use crate::oracle::frozen::{Frozen, ratios};
 use crate::oracle::loss::value;
 use crate::oracle::{LossCase, Rows};
 
-/// Derivatives of a loss; 0 in padding.
+/// Gradient of a loss. Padding has a gradient of 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradient {
     /// With respect to `log π_θ`, `[b][t]`.
     pub logprobs: Rows,
     /// With respect to the entropies, `[b][t]`.
     pub entropies: Rows,
-    /// With respect to the exact KL, `[b][t]`, if the case has one.
+    /// With respect to the exact KL, `[b][t]`. `None` if the case has no exact KL.
     pub exact_kl: Option<Rows>,
 }
 
-/// Half the distance between the two points of a difference quotient.
+/// Step size h of the central difference.
 ///
-/// The truncation error is `h²/6 · |f‴|`, 2e-11 of a third derivative of the size of the first.
-/// Rounding of about 1e-16 of the loss becomes `1e-16/h`, 1e-11 of it. Their sum is nearly minimal.
+/// The truncation error is `h²/6 · |f‴|`, i.e. 2e-11 if the third derivative is about as large as
+/// the first. Rounding errors of about 1e-16 relative to the loss are amplified to `1e-16/h`, or
+/// 1e-11. This step size nearly minimises their sum.
 const STEP: f64 = 1e-5;
 
-/// Computes the derivative of [`crate::oracle::loss`]. Everything behind a stop-gradient stays
-/// constant: π_old if it is the policy, the weights of CISPO and VESPO, and masks.
+/// Computes the gradient of [`crate::oracle::loss`]. Values behind a stop-gradient stay constant:
+/// π_old on the first update, the CISPO and VESPO weights, and all masks.
 pub fn gradient(case: &LossCase, config: &LossConfig, totals: &BatchTotals) -> Gradient {
     let frozen = Frozen::at(case, config, totals);
     let quotient = |b: usize, t: usize, field: fn(&mut LossCase) -> &mut Rows| {
@@ -54,8 +55,8 @@ pub fn gradient(case: &LossCase, config: &LossConfig, totals: &BatchTotals) -> G
     }
 }
 
-/// Returns whether a ratio is within `margin` of a bound of the clipped surrogate, where the loss
-/// has a corner. Other surrogates have none.
+/// Returns whether any ratio is within `margin` of a clipping bound, where the loss is not
+/// differentiable. Always false for other surrogates.
 pub fn near_a_kink(case: &LossCase, config: &LossConfig, margin: f64) -> bool {
     let Surrogate::Clipped { epsilon_low, epsilon_high, delta } = config.surrogate else {
         return false;

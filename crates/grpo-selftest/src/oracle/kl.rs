@@ -1,13 +1,13 @@
-//! The KL penalty.
+//! KL penalty.
 
 use grpo_core::{KlEstimator, LossConfig};
 
 use crate::oracle::LossCase;
 
-/// Returns the estimate at a position, multiplied by the ratio `c` with bias correction.
+/// Returns the KL estimate at a position. With bias correction, it is multiplied by the ratio `c`.
 ///
 /// # Panics
-/// Panics if the case has no reference, or no exact KL and the estimator needs it.
+/// Panics if the case has no reference, or if the estimator requires an exact KL that is missing.
 pub(super) fn penalty(case: &LossCase, b: usize, t: usize, c: f64, config: &LossConfig) -> f64 {
     let reference = case.reference.as_ref().expect("a reference");
     let e = reference[b][t] - case.logprobs[b][t];
@@ -16,11 +16,10 @@ pub(super) fn penalty(case: &LossCase, b: usize, t: usize, c: f64, config: &Loss
     if config.kl.bias_correction { c * estimate } else { estimate }
 }
 
-/// Returns `Σ_t KL` of a completion; `logprobs`, `reference` and `exact` are those of its action
-/// tokens.
+/// Returns `Σ_t KL` for a completion. The slices contain one value per action token.
 ///
 /// # Panics
-/// Panics if the estimator is exact and `exact` is missing.
+/// Panics if the estimator is exact and `exact` is `None`.
 pub fn sequence_kl(
     estimator: KlEstimator,
     logprobs: &[f64],
@@ -34,7 +33,7 @@ pub fn sequence_kl(
     sum
 }
 
-/// `e = log π_ref − log π` (Schulman 2020).
+/// Computes the estimate from `e = log π_ref − log π` (Schulman 2020).
 fn estimate(estimator: KlEstimator, e: f64, exact: Option<f64>) -> f64 {
     match estimator {
         KlEstimator::K1 => -e,

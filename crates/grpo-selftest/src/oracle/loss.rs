@@ -1,4 +1,4 @@
-//! The loss.
+//! GRPO loss.
 
 use grpo_core::{BatchTotals, LossConfig, Reduction, Surrogate};
 
@@ -6,15 +6,15 @@ use crate::oracle::LossCase;
 use crate::oracle::frozen::{Frozen, ratios};
 use crate::oracle::kl::penalty;
 
-/// Returns the contribution of the case to the loss of the optimizer batch.
+/// Returns the contribution of a case to the loss of the optimizer batch.
 ///
 /// # Panics
-/// Panics if a required quantity is missing.
+/// Panics if a required input is missing.
 pub fn loss(case: &LossCase, config: &LossConfig, totals: &BatchTotals) -> f64 {
     value(case, &Frozen::at(case, config, totals), config, totals)
 }
 
-/// Returns the loss at `case` with the constants in `frozen`.
+/// Returns the loss for `case`, using the constants in `frozen`.
 pub(super) fn value(
     case: &LossCase,
     frozen: &Frozen,
@@ -71,7 +71,7 @@ fn surrogate(
     }
 }
 
-/// Returns the weight of each token of sequence `b`.
+/// Returns the weight of each token in sequence `b`.
 fn row_weight(case: &LossCase, b: usize, reduction: Reduction, totals: &BatchTotals) -> f64 {
     let length = case.active(b).len().max(1) as f64;
     let sequences = totals.sequences.max(1) as f64;
@@ -79,7 +79,7 @@ fn row_weight(case: &LossCase, b: usize, reduction: Reduction, totals: &BatchTot
         Reduction::SequenceMean => 1.0 / (length * sequences),
         Reduction::SequenceSum => 1.0 / sequences,
         Reduction::TokenMean => 1.0 / totals.tokens.max(1) as f64,
-        // The micro-batch's share of the sequences, divided among its tokens.
+        // The fraction of sequences in this micro-batch, divided equally between its tokens.
         Reduction::MicroBatchTokenMean => {
             case.rows() as f64 / sequences / case.tokens().max(1) as f64
         }
@@ -87,9 +87,10 @@ fn row_weight(case: &LossCase, b: usize, reduction: Reduction, totals: &BatchTot
     }
 }
 
-/// Returns the contribution to the mean entropy over the kept tokens of the optimizer batch.
+/// Returns the contribution of a case to the mean entropy over the tokens kept in the optimizer
+/// batch.
 fn mean_entropy(case: &LossCase, frozen: &Frozen, totals: &BatchTotals) -> f64 {
-    // A coefficient of 0 needs no entropies.
+    // Entropies may be missing if the coefficient is 0.
     if case.entropy_coef == 0.0 {
         return 0.0;
     }

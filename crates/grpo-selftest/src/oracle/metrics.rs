@@ -1,4 +1,4 @@
-//! Metrics of a loss with TRL's names.
+//! Loss metrics, named as in TRL.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::oracle::LossCase;
 use crate::oracle::frozen::{Frozen, bounded, ratios};
 use crate::oracle::kl::penalty;
 
-/// Returns the metrics of a case by name, without undefined ones.
+/// Returns the metrics for a case by name. Undefined metrics are omitted.
 ///
-/// Means are over tokens, or over sequences if these share one ratio; `clip_ratio/low_min` and
-/// `clip_ratio/high_max` are extremes over sequences.
+/// Means are taken over tokens, or over sequences if all tokens in a sequence share a ratio.
+/// `clip_ratio/low_min` and `clip_ratio/high_max` are extremes over sequences.
 pub fn metrics(
     case: &LossCase,
     config: &LossConfig,
@@ -80,7 +80,7 @@ fn clipping(seen: &mut Lists, case: &LossCase, b: usize, c: &[f64], config: &Los
     }
 }
 
-/// `logs`: `log π_old − log π_sampler` of the tokens of one sequence.
+/// Adds sampler metrics for one sequence, given `log π_old − log π_sampler` for each token.
 fn sampling(seen: &mut Lists, logs: &[f64], config: &LossConfig) {
     for log in logs {
         seen.push("sampling/sampling_logp_difference", log.abs());
@@ -99,7 +99,7 @@ fn sampling(seen: &mut Lists, logs: &[f64], config: &LossConfig) {
     }
 }
 
-/// `numpy.quantile(values, 0.99)`
+/// Equivalent to `numpy.quantile(values, 0.99)`.
 fn percentile_99(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(|a, b| a.partial_cmp(b).expect("a metric is a number"));
@@ -112,7 +112,7 @@ fn truth(value: bool) -> f64 {
     if value { 1.0 } else { 0.0 }
 }
 
-/// All values of each quantity.
+/// All observed values by metric name.
 #[derive(Default)]
 struct Lists(BTreeMap<&'static str, Vec<f64>>);
 

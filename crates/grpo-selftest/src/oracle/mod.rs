@@ -1,5 +1,6 @@
-//! Independent implementations in plain f64 loops written from the formulas: slow, and short enough
-//! to check by reading. They share the configuration types with `grpo-core`, but no computation.
+//! Independent reference implementations in plain f64 loops. They follow the formulas directly,
+//! which makes them slow but short enough to verify by reading. Configuration types are shared with
+//! `grpo-core`, but no computations are.
 
 mod adaptive_kl;
 mod advantages;
@@ -22,18 +23,18 @@ pub use score::{log_policy, score, score_gradients};
 
 use grpo_core::BatchTotals;
 
-/// Numbers by row and token, `[b][t]`.
+/// Values for each row and token, `[b][t]`.
 pub type Rows = Vec<Vec<f64>>;
 
-/// Inputs of a loss in plain numbers: `b` sequences of `t` positions. Values at positions with a
-/// false `mask` are never read.
+/// Loss inputs as plain numbers: `b` sequences with `t` positions each. Values at positions where
+/// `mask` is false are never read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossCase {
     /// `log π_θ`, `[b][t]`.
     pub logprobs: Rows,
-    /// `log π_old`, `[b][t]`; `None` if π_old is the constant π_θ.
+    /// `log π_old`, `[b][t]`. `None` if π_old equals π_θ and is held constant.
     pub old: Option<Rows>,
-    /// `log π_ref`, `[b][t]`; needed for the metric `kl`.
+    /// `log π_ref`, `[b][t]`. Required for the `kl` metric.
     pub reference: Option<Rows>,
     /// Log-probabilities recorded by the sampler, `[b][t]`.
     pub sampling: Option<Rows>,
@@ -41,37 +42,38 @@ pub struct LossCase {
     pub exact_kl: Option<Rows>,
     /// Entropy of π_θ in nats, `[b][t]`.
     pub entropies: Rows,
-    /// Advantage of each sequence, `[b]`.
+    /// Advantage for each sequence, `[b]`.
     pub advantages: Vec<f64>,
     /// True for action tokens, `[b][t]`.
     pub mask: Vec<Vec<bool>>,
-    /// Weight of the entropy bonus.
+    /// Entropy bonus coefficient.
     pub entropy_coef: f64,
 }
 
 impl LossCase {
-    /// Sequences.
+    /// Returns the number of sequences.
     pub fn rows(&self) -> usize {
         self.mask.len()
     }
 
-    /// Returns the number of positions of each sequence.
+    /// Returns the number of positions per sequence.
     pub fn width(&self) -> usize {
         self.mask.first().map_or(0, Vec::len)
     }
 
-    /// Action tokens.
+    /// Returns the number of action tokens.
     pub fn tokens(&self) -> usize {
         self.mask.iter().flatten().filter(|&&active| active).count()
     }
 
-    /// Returns the action positions of sequence `b`.
+    /// Returns the positions of action tokens in sequence `b`.
     pub fn active(&self, b: usize) -> Vec<usize> {
         (0..self.width()).filter(|&t| self.mask[b][t]).collect()
     }
 
-    /// Returns the totals of this case as a whole optimizer batch, with completions no longer than
-    /// its width; `share` selects the tokens with the highest entropy.
+    /// Returns the totals for an optimizer batch that consists of this case only. The maximum
+    /// completion length is the width of the case. If `share` is set, only this fraction of the
+    /// tokens is kept, selected by entropy.
     pub fn totals(&self, share: Option<f64>) -> BatchTotals {
         BatchTotals {
             sequences: self.rows(),

@@ -1,8 +1,8 @@
-//! Log-probabilities and entropies by definition.
+//! Log-probabilities and entropies, computed directly from their definitions.
 
 use crate::scores::ScoreCase;
 
-/// Returns `ln π(v)` of each possible id at position `i`.
+/// Returns `ln π(v)` for each id that can be sampled at position `i`.
 pub fn log_policy(case: &ScoreCase, i: usize) -> Vec<(u32, f64)> {
     let holds = |sets: &Option<Vec<Vec<u32>>>, v: u32| {
         sets.as_ref().map(|sets| sets[i].binary_search(&v).is_ok())
@@ -29,10 +29,10 @@ pub fn log_policy(case: &ScoreCase, i: usize) -> Vec<(u32, f64)> {
     scaled.into_iter().map(|(v, x)| (v, x - largest - total.ln())).collect()
 }
 
-/// Returns log-probability and entropy at position `i`.
+/// Returns the log-probability and the entropy at position `i`.
 ///
 /// # Panics
-/// Panics if the token is not possible.
+/// Panics if the token cannot be sampled at this position.
 pub fn score(case: &ScoreCase, i: usize) -> [f64; 2] {
     let log_policy = log_policy(case, i);
     let entropy = log_policy.iter().map(|&(_, l)| -l.exp() * l).sum();
@@ -40,8 +40,8 @@ pub fn score(case: &ScoreCase, i: usize) -> [f64; 2] {
     [chosen.expect("a token that could be drawn").1, entropy]
 }
 
-/// Returns gradients of `Σ_i upstream[0][i] · logprob_i + upstream[1][i] · entropy_i` by hidden
-/// states, weight and bias: central differences with step 1e-5.
+/// Computes gradients of `Σ_i upstream[0][i] · logprob_i + upstream[1][i] · entropy_i` with respect
+/// to hidden states, weight and bias. Uses central differences with a step of 1e-5.
 pub fn score_gradients(case: &ScoreCase, upstream: [&[f64]; 2]) -> [Option<Vec<f64>>; 3] {
     let value = |case: &ScoreCase| -> f64 {
         let terms = (0..case.sizes[0]).map(|i| {

@@ -1,4 +1,4 @@
-//! Compares advantages with the f64 loops.
+//! Compares advantages with plain f64 loops.
 
 use grpo_core::{
     AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale, weighted_group_advantages,
@@ -9,7 +9,7 @@ use crate::oracle;
 use crate::report::{Suite, Tolerance};
 use crate::tensors::Precision;
 
-/// Tests every allowed combination of settings, seven times.
+/// Tests all valid combinations of settings, seven times each.
 pub(super) fn suite() -> Suite {
     let mut suite = Suite::new("advantages", "f64 loops", Precision::F64);
     for config in configs() {
@@ -28,18 +28,18 @@ pub(super) fn suite() -> Suite {
     suite
 }
 
-/// Kinds of rewards.
+/// How rewards are generated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    /// Nothing.
+    /// Random rewards without special properties.
     Plain,
     /// Some rewards are missing.
     Abstaining,
-    /// 0 or 1, so that groups are often constant.
+    /// Rewards are 0 or 1, so that many groups are constant.
     Few,
-    /// Equal within a group; their f64 mean may differ from them.
+    /// Rewards are equal within a group, with a value whose f64 mean may be inexact.
     Equal,
-    /// Far from 0, compared with their differences.
+    /// Differences between rewards are small compared with their magnitude.
     Far,
 }
 
@@ -83,7 +83,7 @@ fn check(suite: &mut Suite, config: &AdvantageConfig, kind: Kind) {
         })
         .collect();
     let expected = oracle::advantages(&rewards, &weights, config).concat();
-    // Rewards of 1000 have errors of 1e-13 and are divided by about 1e-4.
+    // Rewards of about 1000 have rounding errors of 1e-13, which are divided by about 1e-4.
     let far = if kind == Kind::Far { 1e-7 } else { 0.0 };
     let tolerance = Tolerance::of_largest_or_1(1e-9).plus(far);
     let AdvantageConfig { aggregation, baseline, scale, deviation, clip, .. } = config;
@@ -95,8 +95,8 @@ fn check(suite: &mut Suite, config: &AdvantageConfig, kind: Kind) {
             let place = |i: usize| format!("advantages[{i}]");
             let got = got.groups.concat();
             compared.list(&place, &got, &expected, tolerance);
-            // Equal and missing rewards give 0. A sum of z over functions may also be 0 by chance,
-            // but not for equal rewards.
+            // Equal and missing rewards must give exactly 0. A sum of z values may also happen to
+            // be 0, so for that aggregation only equal rewards are checked.
             let is_nothing = |i: &usize| {
                 expected[*i] == 0.0
                     && (kind == Kind::Equal || config.aggregation == Aggregation::SumThenNormalize)

@@ -1,4 +1,4 @@
-//! Exact properties of the first update after sampling, where π_old is π_θ.
+//! Checks properties that hold exactly for the first update after sampling, where π_old equals π_θ.
 
 use burn::tensor::Device;
 use grpo_core::{KlConfig, KlEstimator, KlPlacement, LossConfig, Preset, RatioLevel, Surrogate};
@@ -8,7 +8,7 @@ use crate::report::{Suite, Tolerance};
 use crate::suites::generated_losses::cases;
 use crate::tensors::{Precision, evaluate, rounded};
 
-/// The suite before its first case.
+/// Creates an empty suite.
 pub(super) fn start(precision: Precision) -> Suite {
     Suite::new("first update", "what holds exactly", precision)
 }
@@ -47,7 +47,7 @@ fn check(
     for (name, value) in got.statistics().metrics() {
         let expected = match name {
             "ratio/min" | "ratio/max" => Some(1.0),
-            // Nothing exceeds its bound; CISPO's cap is above 1.
+            // No ratio exceeds its bound, because all ratios are 1 and the CISPO cap is larger.
             "kl" | "cispo_clip_ratio" => Some(0.0),
             name if name.starts_with("clip_ratio/") => Some(0.0),
             _ => None,
@@ -57,7 +57,7 @@ fn check(
         }
     }
 
-    // Every surrogate has the derivative of −A log π, because all weights are 1.
+    // All weights are 1, so every surrogate has the same derivative as −A log π.
     let plain = LossConfig { surrogate: Surrogate::Reinforce {}, ..*config };
     let expected = evaluate(&first, &plain, &totals, device, precision).gradient.logprobs;
     let tolerance = Tolerance::of_largest(match precision {
@@ -66,14 +66,14 @@ fn check(
     });
     compared.rows("gradient, as of −A log π", &got.gradient.logprobs, &expected, tolerance);
 
-    // The same with a recorded π_old.
+    // Recording π_old must not make a difference.
     let kept = LossCase { old: Some(first.logprobs.clone()), ..first.clone() };
     let kept = evaluate(&kept, config, &totals, device, precision);
     compared.number("loss with π_old kept", kept.loss, got.loss, Tolerance::EXACT);
     let gradient = &got.gradient.logprobs;
     compared.rows("gradient with π_old kept", &kept.gradient.logprobs, gradient, Tolerance::EXACT);
 
-    // The penalty of a reference that equals the policy is exactly 0.
+    // If the reference equals the policy, the penalty is exactly 0.
     for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3, KlEstimator::Exact] {
         let bias_correction = estimator != KlEstimator::Exact;
         let kl = KlConfig { coef: 0.5, estimator, placement: KlPlacement::Loss, bias_correction };

@@ -1,4 +1,4 @@
-//! Generated loss cases over all presets and options.
+//! Generates loss cases that cover all presets and options.
 
 use grpo_core::{
     BatchTotals, KlConfig, KlEstimator, KlPlacement, LossConfig, MismatchCorrection, MismatchMode,
@@ -8,7 +8,7 @@ use grpo_core::{
 use crate::generate::Draws;
 use crate::oracle::{LossCase, Rows};
 
-/// A case with its loss and batch totals.
+/// A generated case with its settings and batch totals.
 pub(super) struct Generated {
     pub(super) label: String,
     pub(super) case: LossCase,
@@ -16,7 +16,8 @@ pub(super) struct Generated {
     pub(super) totals: BatchTotals,
 }
 
-/// Generates every allowed preset × penalty × mismatch correction, with other options at random.
+/// Generates all valid combinations of preset, penalty and mismatch correction. Other options are
+/// chosen at random.
 pub(super) fn cases(suite: u64) -> Vec<Generated> {
     let mut all = Vec::new();
     for preset in Preset::ALL {
@@ -24,7 +25,7 @@ pub(super) fn cases(suite: u64) -> Vec<Generated> {
             for mismatch in corrections() {
                 let draws = &mut Draws::new(suite, all.len());
                 let config = chosen(draws, LossConfig { kl, mismatch, ..preset.config() });
-                // Combinations that grpo-core rejects are skipped.
+                // Skip combinations that grpo-core rejects.
                 let Ok(config) = config.checked() else { continue };
                 all.push(generated(draws, preset, config));
             }
@@ -54,7 +55,7 @@ fn corrections() -> Vec<Option<MismatchCorrection>> {
             all.push(Some(MismatchCorrection { level, mode, min: 0.8, max: 1.2 }));
         }
     }
-    // Bounds that exclude 1, which padding must not see.
+    // Bounds that exclude 1, which is the value used for padding.
     all.push(Some(MismatchCorrection {
         level: RatioLevel::Token,
         mode: MismatchMode::Truncate,
@@ -64,7 +65,7 @@ fn corrections() -> Vec<Option<MismatchCorrection>> {
     all
 }
 
-/// Options that [`cases`] does not loop over.
+/// Randomly selects the remaining options.
 fn chosen(draws: &mut Draws, config: LossConfig) -> LossConfig {
     let mut config = config;
     if draws.chance(0.3) {
@@ -84,7 +85,7 @@ fn chosen(draws: &mut Draws, config: LossConfig) -> LossConfig {
 fn generated(draws: &mut Draws, preset: Preset, config: LossConfig) -> Generated {
     let case = loss_case(draws, &config);
     let mut totals = case.totals(config.high_entropy_share);
-    // A batch larger than the micro-batch.
+    // The optimizer batch may be larger than the micro-batch.
     let times = draws.whole(1, 3);
     totals.sequences *= times;
     totals.tokens *= times;
@@ -95,11 +96,12 @@ fn generated(draws: &mut Draws, preset: Preset, config: LossConfig) -> Generated
     Generated { label: label(preset, &case, &config), case, config, totals }
 }
 
-/// Generates one to four rows of up to six tokens, with ratios on both sides of every bound.
+/// Generates one to four rows of up to six tokens. Ratios occur on both sides of every clipping
+/// bound.
 fn loss_case(draws: &mut Draws, config: &LossConfig) -> LossCase {
     let (rows, width) = (draws.whole(1, 4), draws.whole(1, 6));
     let logprobs = numbers(draws, rows, width, -4.0, -0.05);
-    // Bounds of sequence ratios are a thousand times narrower.
+    // Clipping bounds for sequence ratios are a thousand times smaller.
     let spread = draws.one_of(&[0.5, 1e-3]);
     let old = moved(draws, &logprobs, spread);
     let is_first = draws.chance(0.2);
@@ -134,7 +136,7 @@ fn numbers(draws: &mut Draws, rows: usize, width: usize, low: f64, high: f64) ->
     (0..rows).map(|_| (0..width).map(|_| draws.between(low, high)).collect()).collect()
 }
 
-/// Changes each number by up to `spread`.
+/// Perturbs each number by up to `spread`.
 fn moved(draws: &mut Draws, rows: &Rows, spread: f64) -> Rows {
     let row = |row: &Vec<f64>, draws: &mut Draws| {
         row.iter().map(|number| number + draws.between(-spread, spread)).collect()

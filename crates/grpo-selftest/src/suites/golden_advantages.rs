@@ -1,4 +1,4 @@
-//! Compares advantages with TRL's.
+//! Compares advantages with results from TRL.
 
 use grpo_core::{Advantages, Aggregation, RewardScale, weighted_group_advantages};
 
@@ -31,7 +31,7 @@ fn check(suite: &mut Suite, golden: &GoldenAdvantages) {
         return;
     };
     if golden.config.scale == RewardScale::Group && !is_gdpo(golden) {
-        // Each group is divided by its own deviation.
+        // Each group is divided by its own standard deviation.
         let unit = 1e-9 * largest(expected).max(1.0);
         let mut start = 0;
         for (got, rewards) in got.groups.iter().zip(&golden.rewards) {
@@ -53,8 +53,9 @@ fn check(suite: &mut Suite, golden: &GoldenAdvantages) {
     case.number("reward_std", got.objective.std, golden.reward_std, bound);
 }
 
-/// TRL flags the whole batch if it scales by the batch, which hides constant groups. Those are
-/// computed from the rewards, and TRL's flag must imply all of them.
+/// If TRL scales by the batch, its flag is for the whole batch and does not identify constant
+/// groups. These are therefore determined from the rewards. If TRL sets the flag, all groups must
+/// be constant.
 fn check_constant_groups(case: &mut Comparison<'_>, golden: &GoldenAdvantages, got: &Advantages) {
     let is_of_batch = golden.config.scale == RewardScale::Batch || is_gdpo(golden);
     let is_constant = |group: &Vec<Vec<Option<f64>>>| {
@@ -77,8 +78,8 @@ fn check_constant_groups(case: &mut Comparison<'_>, golden: &GoldenAdvantages, g
     case.number("frac_reward_zero_std", got.zero_std_share, share, rounding_of_1);
 }
 
-/// Returns the effect of rounded rewards on advantages: `16 · 2⁻⁵² · max|R| / (std + ε)`, with the
-/// smallest divisor.
+/// Estimates how rounding errors in the rewards affect the advantages:
+/// `16 · 2⁻⁵² · max|R| / (std + ε)`, with the smallest divisor.
 fn of_scaled(golden: &GoldenAdvantages) -> f64 {
     let groups: Vec<Vec<Vec<f64>>> =
         golden.rewards.iter().map(|group| columns(golden, group)).collect();
@@ -89,7 +90,7 @@ fn of_scaled(golden: &GoldenAdvantages) -> f64 {
         RewardScale::Batch => std(&groups.concat().concat()),
         RewardScale::None => 1.0,
     };
-    // A group without a deviation has advantages of 0.
+    // If a group has no standard deviation, its advantages are 0.
     of_rewards(golden) / (smallest.min(f64::MAX) + golden.config.epsilon)
 }
 
@@ -97,14 +98,14 @@ fn is_gdpo(golden: &GoldenAdvantages) -> bool {
     golden.config.aggregation == Aggregation::NormalizeThenSum
 }
 
-/// `16 · 2⁻⁵² · max|R|`.
+/// Returns `16 · 2⁻⁵² · max|R|`.
 fn of_rewards(golden: &GoldenAdvantages) -> f64 {
     let rewards = golden.rewards.iter().flatten().flatten().flatten();
     16.0 * f64::EPSILON * largest(rewards)
 }
 
-/// Returns the values that are centred in a group: the rewards of each function, or their weighted
-/// sum.
+/// Returns the values that are centred within a group: either the rewards from each function or
+/// their weighted sum.
 fn columns(golden: &GoldenAdvantages, group: &[Vec<Option<f64>>]) -> Vec<Vec<f64>> {
     let functions = 0..golden.weights.len();
     if is_gdpo(golden) {
@@ -118,7 +119,7 @@ fn columns(golden: &GoldenAdvantages, group: &[Vec<Option<f64>>]) -> Vec<Vec<f64
     vec![group.iter().filter_map(sum).collect()]
 }
 
-/// Infinite for fewer than two values.
+/// Returns infinity for fewer than two values.
 fn std(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return f64::INFINITY;

@@ -1,4 +1,4 @@
-//! Compares sentence-transformers folders with sentence-transformers, from text to cosine.
+//! Compares embeddings and cosines with results from sentence-transformers, starting from text.
 
 use burn::tensor::Device;
 use grpo_rewards::EmbedderConfig;
@@ -8,7 +8,7 @@ use crate::SelftestError;
 use crate::golden::{ExpectedVector, GoldenModel};
 use crate::report::{Suite, Tolerance};
 
-/// Tolerance of cosines and vectors of two f32 programs.
+/// Tolerance for cosines and vectors from two f32 implementations.
 const VECTORS: f64 = 1e-4;
 
 pub(super) fn suite(
@@ -31,7 +31,7 @@ pub(super) fn suite(
         let alone = embed(&texts[number..=number])?.remove(0);
         let mut case = suite.case(format!("text {number}, alone"));
         case.list(&|i| format!("vector[{i}]"), &alone, &own.vector, bound);
-        // Vectors must not depend on other texts.
+        // An embedding must not depend on the other texts in the batch.
         let mut case = suite.case(format!("text {number}, among others"));
         case.list(&|i| format!("vector[{i}]"), &together[number], &alone, Tolerance::EXACT);
         let mut case = suite.case(format!("text {number}, cosines"));

@@ -1,4 +1,4 @@
-//! Compares losses, gradients and metrics with TRL's.
+//! Compares losses, gradients and metrics with results from TRL.
 
 use burn::tensor::Device;
 use grpo_core::{LossTerms, RatioLevel, SequenceTerms};
@@ -8,7 +8,7 @@ use crate::oracle::{self, LossCase, Rows};
 use crate::report::{Comparison, Suite, Tolerance};
 use crate::tensors::{Precision, evaluate, rounded};
 
-/// The suite before its first case.
+/// Creates an empty suite.
 pub(super) fn start(source: &str, precision: Precision) -> Suite {
     Suite::new("losses, gradients, metrics", source, precision)
 }
@@ -41,7 +41,8 @@ pub(super) fn of_oracle(cases: &[GoldenLoss], source: &str) -> Suite {
     suite
 }
 
-/// 1e-9 of the largest expected value, or of 1; in f32, 2e-5 of the largest expected value.
+/// 1e-9 relative to the largest expected value or 1 in f64, and 2e-5 relative to the largest
+/// expected value in f32.
 fn tolerance(precision: Precision) -> Tolerance {
     match precision {
         Precision::F64 => Tolerance::of_largest_or_1(1e-9),
@@ -94,17 +95,18 @@ fn without_bonus(case: &LossCase) -> LossCase {
     LossCase { entropy_coef: 0.0, ..case.clone() }
 }
 
-// TRL used the inputs before rounding to f32. Where terms cancel, rounding alone exceeds 2e-5 of
-// the value (an e of 4e-3 between two log-probabilities of 2.4 keeps 14 bits). Its effect in f64 is
-// added to the tolerance, and only there.
+// TRL computed its results from inputs that were not rounded to f32. If terms cancel, rounding
+// alone can change a value by more than a fraction of 2e-5. For example, e = 4e-3 as the difference
+// of two log-probabilities of about 2.4 only has 14 accurate bits. In these cases, the effect of
+// rounding is computed in f64 and added to the tolerance.
 
-/// Returns the effect of rounded inputs on a loss, by the f64 loops.
+/// Computes the effect of rounded inputs on the loss, using f64 loops.
 fn rounding_of_loss(golden: &GoldenLoss, rounded: &LossCase) -> f64 {
     let at = |case: &LossCase| oracle::loss(case, &golden.config, &golden.totals(case));
     (at(rounded) - at(&golden.case)).abs()
 }
 
-/// Returns the largest effect of rounded inputs on a gradient, by the f64 loops.
+/// Computes the largest effect of rounded inputs on the gradient, using f64 loops.
 fn rounding_of_gradient(golden: &GoldenLoss, rounded: &LossCase) -> f64 {
     let at = |case: &LossCase| {
         oracle::gradient(case, &golden.config, &golden.totals(case)).logprobs.concat()
@@ -113,7 +115,7 @@ fn rounding_of_gradient(golden: &GoldenLoss, rounded: &LossCase) -> f64 {
     pairs.fold(0.0, |most, (rounded, exact)| most.max((rounded - exact).abs()))
 }
 
-/// Returns the effect of rounded inputs on a metric, by the f64 loops.
+/// Computes the effect of rounded inputs on a metric, using f64 loops.
 fn rounding_of_metric(golden: &GoldenLoss, rounded: &LossCase, name: &str) -> f64 {
     let at = |case: &LossCase| {
         let metrics = oracle::metrics(case, &golden.config, &golden.totals(case));
@@ -122,7 +124,8 @@ fn rounding_of_metric(golden: &GoldenLoss, rounded: &LossCase, name: &str) -> f6
     (at(rounded) - at(&golden.case)).abs()
 }
 
-/// Compares the metrics that TRL has; metric families that TRL lacks must be absent.
+/// Compares all metrics that TRL reports. Groups of metrics that TRL does not report must be
+/// absent.
 fn check_metrics(
     case: &mut Comparison<'_>,
     golden: &GoldenLoss,
@@ -133,7 +136,7 @@ fn check_metrics(
     for (name, expected) in &golden.expected.metrics {
         let expected = expected.unwrap_or(f64::NAN);
         let got = match name.as_str() {
-            // TRL's coefficient is a setting, and here an input.
+            // The coefficient is a setting in TRL but an input here.
             "entropy_coef" => Some(golden.entropy_coef),
             name => named(name),
         };
@@ -147,8 +150,8 @@ fn check_metrics(
     }
 }
 
-/// Returns the corrected `π_old / π_sampler` of each sequence's action tokens, or the first if they
-/// share one.
+/// Returns the corrected `π_old / π_sampler` for the action tokens in each sequence. If they share
+/// a quotient, only the first is returned.
 fn mismatch_weights(terms: &LossTerms, level: RatioLevel) -> Rows {
     let weights = |sequence: &SequenceTerms| {
         let tokens = sequence.tokens.iter().filter_map(|token| token.sampling?.weight);
@@ -160,7 +163,7 @@ fn mismatch_weights(terms: &LossTerms, level: RatioLevel) -> Rows {
     terms.sequences.iter().map(weights).collect()
 }
 
-/// Selects the action tokens of TRL's rows: `[b][t]`, or `[b][1]` for sequences.
+/// Selects the action tokens from TRL results of shape `[b][t]`, or `[b][1]` at sequence level.
 fn of_actions(inputs: &LossCase, rows: &Rows, level: RatioLevel) -> Rows {
     let row = |b: usize| match level {
         RatioLevel::Token => inputs.active(b).into_iter().map(|t| rows[b][t]).collect(),

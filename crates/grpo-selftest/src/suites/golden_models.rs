@@ -1,4 +1,4 @@
-//! Compares model folders with transformers and PEFT.
+//! Compares models and adapters with results from transformers and PEFT.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use crate::golden::{ExpectedAdapter, ExpectedSentence, ExpectedSequence, GoldenM
 use crate::report::{Suite, Tolerance};
 use crate::tensors::{Precision, host};
 
-/// Tolerance of logits of two f32 programs.
+/// Tolerance for logits from two f32 implementations.
 pub(super) const LOGITS: f64 = 2e-4;
-/// Tolerance of log-probabilities and entropies of two f32 programs.
+/// Tolerance for log-probabilities and entropies from two f32 implementations.
 pub(super) const SCORES: f64 = 1e-4;
-/// Tolerance between batch layouts of one program.
+/// Tolerance for results from different batch layouts in the same implementation.
 const LAYOUTS: f64 = 1e-5;
 
 pub(super) fn policy(
@@ -68,7 +68,7 @@ pub(super) fn policy(
     Ok(suite)
 }
 
-/// Compares batched sequences with separate ones.
+/// Compares batched sequences with sequences that are processed separately.
 fn layouts(suite: &mut Suite, model: &Frozen<Transformer>, sequences: &[ExpectedSequence]) {
     let order: Vec<usize> = (0..sequences.len()).collect();
     let reversed: Vec<usize> = order.iter().rev().copied().collect();
@@ -95,7 +95,7 @@ fn layouts(suite: &mut Suite, model: &Frozen<Transformer>, sequences: &[Expected
     }
 }
 
-/// Batch layouts.
+/// How sequences are passed to the model.
 #[derive(Clone, Copy)]
 enum Layout {
     Packed,
@@ -104,7 +104,7 @@ enum Layout {
 }
 
 impl Layout {
-    /// Returns the hidden states that predict each sequence's completion.
+    /// Returns the hidden states that predict the completion of each sequence.
     fn hidden(
         self,
         model: &Frozen<Transformer>,
@@ -219,7 +219,7 @@ pub(super) fn load(folder: &Path, device: &Device) -> Result<Transformer, Selfte
     Ok(ModelFolder::load_model(folder, device)?)
 }
 
-/// Checks the number of ids and their range.
+/// Checks that there are enough ids and that they are within the vocabulary.
 pub(super) fn check_ids(
     golden: &GoldenModel,
     key: &str,
@@ -240,7 +240,7 @@ pub(super) fn check_ids(
     }
 }
 
-/// Checks the context length.
+/// Checks that the tokens fit into the context length.
 pub(super) fn check_length(
     golden: &GoldenModel,
     key: &str,
@@ -256,7 +256,7 @@ pub(super) fn check_length(
     Ok(())
 }
 
-/// Returns the scores of a sequence's completion, row `row` of the batch.
+/// Scores the completion of a sequence, which is in row `row` of the batch.
 fn scores(
     model: &Frozen<Transformer>,
     batch: &TokenBatch,
@@ -266,12 +266,12 @@ fn scores(
 ) -> Scores {
     let end = batch.rows(row).end;
     let n = sequence.completion.len();
-    // Each token is predicted by its predecessor.
+    // Each token is predicted from the previous one.
     let hidden = model.hidden(batch, None).narrow(0, end - n - 1, n);
     scores_of(model, hidden, sequence, temperature)
 }
 
-/// Scores of a completion from the hidden states that predict it.
+/// Scores a completion, given the hidden states that predict it.
 fn scores_of(
     model: &Frozen<Transformer>,
     hidden: Tensor<2>,
@@ -288,7 +288,7 @@ pub(super) fn logits<M: LanguageModel>(model: &Frozen<M>, ids: &[u32]) -> Vec<f6
     host(model.logits(hidden))
 }
 
-/// Returns the greedy continuation with the KV cache of sampling.
+/// Generates a greedy continuation using the same KV cache as sampling.
 fn greedy(model: &Frozen<Transformer>, prompt: &[u32], count: usize) -> Vec<u32> {
     let mut cache = KvCache::new();
     let slot = cache.open();

@@ -1,4 +1,4 @@
-//! Compares infillers and judges with PyTorch.
+//! Compares infillers and sequence scorers with results from PyTorch.
 
 use burn::tensor::Device;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, TokenBatch};

@@ -1,4 +1,4 @@
-//! Compares whole optimizer steps with TRL's loss and PyTorch's AdamW.
+//! Compares entire optimizer steps with results from TRL (loss) and PyTorch (AdamW).
 
 use std::path::Path;
 
@@ -17,9 +17,10 @@ use crate::SelftestError;
 use crate::golden::{ExpectedTraining, GoldenModel};
 use crate::report::{Suite, Tolerance};
 
-/// Relative tolerance of the loss (at least 0.01) and of the gradient norm.
+/// Relative tolerance for the gradient norm and for the loss, which counts as at least 0.01.
 const OF_STEP: f64 = 1e-3;
-/// Distance of a tensor from its expected value, relative to its change by training.
+/// Maximum distance between a tensor and its expected value, relative to how much training changes
+/// it.
 const OF_DISTANCE: f64 = 3e-3;
 
 pub(super) fn suite(
@@ -88,13 +89,14 @@ fn steps(suite: &mut Suite, expected: &ExpectedTraining, learned: &LearnResult) 
     }
 }
 
-/// Checks `‖ours − after‖ ≤ 3e-3 · ‖after − before‖` for each tensor, and that no weight is further
-/// off than AdamW can move it.
+/// Checks that `‖ours − after‖ ≤ 3e-3 · ‖after − before‖` for each tensor. Also checks that no
+/// weight differs by more than AdamW can move it.
 ///
-/// GPT-2's key biases have the second bound only. A bias added to all keys shifts all scores of a
-/// query equally, which softmax ignores: the exact gradient is 0, and each program computes
-/// rounding. AdamW normalises that, so each program moves them by up to a whole step in a random
-/// direction. [`key_biases`] proves that they have no effect.
+/// Only the second check applies to GPT-2 key biases. A bias that is added to all keys shifts all
+/// attention scores of a query by the same amount, which has no effect after the softmax. The exact
+/// gradient is therefore 0, and the computed gradient consists of rounding errors only. AdamW
+/// normalises these errors, so both implementations move the biases by up to a full step in a
+/// random direction. [`key_biases`] verifies that they have no effect.
 fn weights(
     suite: &mut Suite,
     expected: &ExpectedTraining,
@@ -131,15 +133,15 @@ fn weights(
     }
 }
 
-/// Returns whether keys have biases and no rotary positions, which would rotate each bias by an
-/// angle of the key.
+/// Returns whether keys have biases but no rotary positions. With rotary positions, each bias would
+/// be rotated by an angle that depends on the key.
 fn has_idle_key_biases(model: &Transformer) -> bool {
     let of = model.description();
     let are_compared_as_they_are = of.positions == Positions::Learned && !of.query_key_norm;
     of.joint_inputs && of.biases.attention_inputs && are_compared_as_they_are
 }
 
-/// Adding 1 to each key bias leaves the logits unchanged up to rounding.
+/// Adding 1 to all key biases must not change the logits beyond rounding errors.
 fn key_biases(suite: &mut Suite, model: &Transformer, ids: &[u32]) {
     let mut case = suite.case("key biases without effect");
     let moved = |parameter: Parameter| {
@@ -181,7 +183,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             prompts_per_step: (expected.completions.len() / k) as u32,
             group_size: k,
             updates_per_rollout: expected.steps.len() as u32,
-            // Several micro-batches.
+            // Small enough to produce several micro-batches.
             micro_batch_tokens: 3,
             activation_checkpointing: true,
             reward_time_limit: 60.0,
@@ -206,7 +208,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             kl_coef: Some(settings.beta),
             ..LossSettings::default()
         },
-        // Another program sampled; only losses and weights are compared.
+        // The completions were sampled by TRL. Only losses and weights are compared.
         kl_controller: None,
         reference: ReferenceSettings::default(),
         guards: None,

@@ -1,4 +1,4 @@
-//! Compares losses and metrics with the f64 loops.
+//! Compares losses and metrics with plain f64 loops.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::report::{Comparison, Suite, Tolerance};
 use crate::suites::generated_losses::{Generated, cases};
 use crate::tensors::{Precision, evaluate};
 
-/// Two orders of summation of about twenty numbers differ by less.
+/// Upper bound for the error from summing about twenty numbers in a different order.
 const ROUNDING: f64 = 1e-12;
 
-/// The suite before its first case.
+/// Creates an empty suite.
 pub(super) fn start() -> Suite {
     Suite::new("losses, metrics", "f64 loops", Precision::F64)
 }

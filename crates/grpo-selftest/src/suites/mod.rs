@@ -1,4 +1,4 @@
-//! Suites: each evaluates cases and compares the results.
+//! Test suites. Each suite evaluates a number of cases and compares the results with a reference.
 
 mod advantages;
 mod first_update;
@@ -24,20 +24,20 @@ use crate::golden::{
 use crate::tensors::Precision;
 use crate::{Report, SelftestError, Suite};
 
-/// Options of a run.
+/// Self-test options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A folder with `advantages.json` or `losses.json` to use instead of the built-in files, or
-    /// with model folders that have an `expected.json`.
+    /// Optional folder to test with. It may contain `advantages.json` or `losses.json`, which
+    /// replace the built-in files, or model folders with an `expected.json`.
     pub golden: Option<PathBuf>,
-    /// The device to test.
+    /// Device to test.
     pub device: Device,
 }
 
-/// Runs every suite.
+/// Runs all suites.
 ///
 /// # Errors
-/// Returns an error for an invalid golden folder or file. A wrong value is not an error; see
+/// Returns an error if a golden folder or file is invalid. A wrong result is not an error, see
 /// [`Report::passed`].
 pub fn run(options: &Options) -> Result<Report, SelftestError> {
     let models = match &options.golden {
@@ -110,7 +110,7 @@ fn of_model(golden: &GoldenModel, device: &Device) -> Result<Suite, SelftestErro
     }
 }
 
-/// Runs a suite, or skips it if the device does not support its precision.
+/// Runs a suite, or skips it if the device does not support the precision.
 fn on(device: &Device, precision: Precision, suite: Suite, fill: impl Fn(&mut Suite)) -> Suite {
     if !device.supports_dtype(precision.dtype()) {
         return suite.left_out("the device has no such numbers");
@@ -123,7 +123,7 @@ fn on(device: &Device, precision: Precision, suite: Suite, fill: impl Fn(&mut Su
 const BUILT_IN_ADVANTAGES: &str = include_str!("../../fixtures/advantages.json");
 const BUILT_IN_LOSSES: &str = include_str!("../../fixtures/losses.json");
 
-/// Returns the cases of the file `name` and their source.
+/// Reads the cases in the file `name`. Also returns a description of their source.
 fn load<Case>(
     options: &Options,
     name: &str,

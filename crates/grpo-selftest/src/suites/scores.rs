@@ -1,4 +1,4 @@
-//! Tests log-probabilities and entropies, from hidden states and from logits.
+//! Tests log-probabilities and entropies, computed from hidden states and from logits.
 
 use burn::tensor::Device;
 
@@ -8,16 +8,16 @@ use crate::scores::{ScoreCase, Under, Way, scored};
 use crate::tensors::Precision;
 
 const SIZES: [usize; 3] = [6, 5, 37];
-/// Small, so that difference quotients are fast.
+/// Small sizes, because difference quotients require many evaluations.
 const SMALL: [usize; 3] = [3, 3, 11];
 
-/// The suite of values before its first case.
+/// Creates an empty suite for log-probabilities and entropies.
 pub(super) fn start(fused: bool, precision: Precision) -> Suite {
     let name = if fused { "scores from hidden states" } else { "scores from logits" };
     Suite::new(name, "f64 loops", precision)
 }
 
-/// Tests every distribution with both layouts of the head.
+/// Tests all distributions with both layouts of the head weight.
 pub(super) fn fill(suite: &mut Suite, fused: bool, device: &Device) {
     let tolerance = Tolerance::of_largest_or_1(match suite.precision {
         Precision::F64 => 1e-13,
@@ -37,13 +37,13 @@ pub(super) fn fill(suite: &mut Suite, fused: bool, device: &Device) {
     }
 }
 
-/// The suite of gradients before its first case.
+/// Creates an empty suite for gradients.
 pub(super) fn start_gradients(precision: Precision) -> Suite {
     let against = "difference quotients of the f64 loops";
     Suite::new("gradients of scores", against, precision)
 }
 
-/// Tests frozen and trained heads, with and without a gradient of entropies.
+/// Tests frozen and trainable heads, with and without a gradient for entropies.
 pub(super) fn fill_gradients(suite: &mut Suite, device: &Device) {
     let of_logprobs = [0.7, -0.4, 0.9];
     let suite_precision = suite.precision;
@@ -60,8 +60,8 @@ pub(super) fn fill_gradients(suite: &mut Suite, device: &Device) {
                 for ((name, got), expected) in names.into_iter().zip(got.gradients).zip(&expected) {
                     if let (Some(got), Some(expected)) = (got, expected) {
                         let tolerance = Tolerance::of_largest_or_1(match suite_precision {
-                            // The step 1e-5 leaves 1e-10 of the third derivative and 1e-11 of
-                            // rounding.
+                            // With a step of 1e-5, truncation contributes 1e-10 of the third
+                            // derivative and rounding 1e-11.
                             Precision::F64 => 1e-9,
                             Precision::F32 => 2e-6,
                         });

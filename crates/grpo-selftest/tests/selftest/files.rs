@@ -1,4 +1,4 @@
-//! Files that are no use.
+//! Tests invalid golden files.
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +13,8 @@ fn built_in(name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// A file of three small cases, with something else in the last one under a key; removed where `key` begins with
-/// `-`.
+/// Returns a file with three small cases in which the value at `key` is replaced in the last case.
+/// If `key` starts with `-`, the key is removed.
 fn changed(name: &str, key: &str, value: Value) -> String {
     let mut file = built_in(name);
     let is_small = |case: &Value| {
@@ -28,7 +28,7 @@ fn changed(name: &str, key: &str, value: Value) -> String {
     match key.strip_prefix('-') {
         Some(key) => {
             let (parent, key) = key.rsplit_once('/').unwrap();
-            // Of the case itself the pointer is empty.
+            // An empty pointer refers to the case itself.
             case.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(key).unwrap();
         }
         None => *case.pointer_mut(key).unwrap() = value,
@@ -201,7 +201,7 @@ fn folders() {
     check(folder.path(), "`G/losses.json` is not JSON: it ends too early, at line 1 column 1");
 }
 
-/// However a file is cut off, there is a sentence and no panic.
+/// A file that is truncated at any position results in an error and never in a panic.
 #[test]
 fn cut_anywhere() {
     let text = changed("losses.json", "/config/beta", json!(0.1));

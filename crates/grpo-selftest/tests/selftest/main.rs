@@ -1,4 +1,4 @@
-//! The self-test: that it is clean, that it finds what is wrong, and what it says of files that are no use.
+//! Tests that the self-test passes, detects wrong values, and reports invalid files.
 
 mod files;
 mod models;

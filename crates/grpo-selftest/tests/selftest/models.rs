@@ -1,4 +1,4 @@
-//! Models against what transformers, PEFT and torch computed of them.
+//! Compares models with results from transformers, PEFT and torch.
 
 use std::fs;
 use std::path::Path;
@@ -48,8 +48,8 @@ fn one_model_folder_will_do() {
     assert_eq!((last.against.as_str(), last.cases, report.passed()), ("PEFT, lora-gpt2", 2, true));
 }
 
-/// The first number that the training folder's suite finds wrong where the weight at `index` of the tensor `name`
-/// is expected to be larger by `more`.
+/// Returns the first mismatch reported for the training folder if the expected weight at `index` in
+/// the tensor `name` is increased by `more`.
 fn miss_of_changed_weight(name: &str, index: usize, more: f32) -> Option<String> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models/train-gpt2-tiny");
     let changed = TempDir::new().unwrap();
@@ -76,12 +76,13 @@ fn miss_of_changed_weight(name: &str, index: usize, more: f32) -> Option<String>
     Some(miss.what)
 }
 
-/// The folder's AdamW has five steps of 2e-4: it moves a weight by 1e-3, and two programs apart by 2e-3.
+/// AdamW performs five steps of 2e-4 here, so a weight changes by at most 1e-3. Two implementations
+/// differ by at most 2e-3.
 #[test]
 fn a_wrong_weight_is_found_and_the_rounding_of_a_key_bias_is_not_one() {
     let bias = "transformer.h.0.attn.c_attn.bias";
     let wrong = |name, index, more| miss_of_changed_weight(name, index, more);
-    // 96 numbers: queries, keys, values. Only those of keys have a gradient of 0.
+    // 96 values for queries, keys and values. Only those for keys have a gradient of 0.
     let distance = Some("distance from its expected value, relative to its movement".to_owned());
     assert_eq!(wrong(bias, 40, 1e-3), None);
     assert_eq!(wrong(bias, 40, 2.5e-3), Some(format!("{bias}[40]")));

@@ -1,9 +1,10 @@
-//! The oracle against numbers worked out by hand.
+//! Compares the reference implementation with values calculated by hand.
 
 use grpo_core::{AdvantageConfig, BatchTotals, KlEstimator, Preset, RewardScale};
 use grpo_selftest::oracle::{self, LossCase};
 
-/// Two sequences: ratios 2 and ½, and one ratio of 1 next to a padded place.
+/// Creates two sequences: one with the ratios 2 and ½, and one with a ratio of 1 and a padded
+/// position.
 fn case() -> LossCase {
     let ln2 = 2.0_f64.ln();
     LossCase {
@@ -30,22 +31,22 @@ fn losses() {
     let totals = case.totals(None);
     assert_eq!((totals.sequences, totals.tokens, totals.max_completion_length), (2, 3, 2));
     let of = |preset: Preset| oracle::loss(&case, &preset.config(), &totals);
-    // Tokens: −min(2, 1.2), −min(½, 0.8) and +1.
+    // Token losses: −min(2, 1.2), −min(½, 0.8) and +1.
     close(of(Preset::Grpo), ((-1.2 - 0.5) / 2.0 + 1.0) / 2.0);
     close(of(Preset::DrGrpo), (-1.2 - 0.5 + 1.0) / 4.0);
     close(of(Preset::Dapo), (-1.28 - 0.5 + 1.0) / 3.0);
     // −A log π: 1, 2, −3.
     close(of(Preset::Reinforce), ((1.0 + 2.0) / 2.0 - 3.0) / 2.0);
     close(of(Preset::Cispo), (2.0 * 1.0 + 0.5 * 2.0 - 3.0) / 3.0);
-    // One ratio of 1 for each sequence.
+    // The ratio of each sequence is 1.
     close(of(Preset::Gspo), (-1.0 + 1.0) / 2.0);
     close(of(Preset::Luspo), (-2.0 + 1.0) / 2.0);
-    // W = 1 for each, so φ = 1.
+    // W = 1 for each sequence, so φ = 1.
     close(of(Preset::Vespo), (1.0 + 2.0 - 3.0) / 3.0);
     let gate = |c: f64, tau: f64| 4.0 / tau / (1.0 + (-tau * (c - 1.0)).exp());
     let row = (-gate(2.0, 1.0) - gate(0.5, 1.0)) / 2.0;
     close(of(Preset::Sapo), (row + gate(1.0, 1.05)) / 2.0);
-    // The bonus: a mean over three tokens.
+    // The entropy bonus is a mean over three tokens.
     let bonus = LossCase { entropy_coef: 0.3, ..case.clone() };
     let with = oracle::loss(&bonus, &Preset::Reinforce.config(), &totals);
     close(with, of(Preset::Reinforce) - 0.3 * 1.6 / 3.0);
@@ -56,15 +57,15 @@ fn gradients() {
     let case = case();
     let totals = case.totals(None);
     let of = |preset: Preset| oracle::gradient(&case, &preset.config(), &totals).logprobs;
-    // The first token is clipped; the derivative of −c A is −c A.
+    // The first token is clipped. For the others, the derivative of −c A is −c A.
     let [first, second] = [of(Preset::Grpo)[0].clone(), of(Preset::Grpo)[1].clone()];
     close(first[0], 0.0);
     close(first[1], -0.5 / 4.0);
     close(second[0], 1.0 / 2.0);
     assert_eq!(second[1], 0.0);
-    // CISPO's ratios are held fast.
+    // CISPO ratios are constants.
     close(of(Preset::Cispo)[0][0], -2.0 / 3.0);
-    // So is π_old where it is the policy.
+    // π_old is also a constant if it equals the policy.
     let first = LossCase { old: None, ..case.clone() };
     let first = oracle::gradient(&first, &Preset::Grpo.config(), &totals).logprobs;
     close(first[0][0], -1.0 / 4.0);
@@ -82,7 +83,7 @@ fn advantages() {
 
 #[test]
 fn the_rest() {
-    // 0.4 of the way from rank 1 to rank 2, which the threshold is rounded up to.
+    // The quantile is 0.4 of the way from rank 1 to rank 2. The threshold is the next larger value.
     let kept = oracle::high_entropy(&[0.3, 0.1, 0.4, 0.2], 0.5);
     assert_eq!((kept.threshold, kept.tokens), (0.3, 2));
     close(oracle::sequence_kl(KlEstimator::K1, &[-1.0, -2.0], &[-1.5, -1.0], None), -0.5);

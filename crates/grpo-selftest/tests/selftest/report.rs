@@ -1,4 +1,4 @@
-//! A run of all suites.
+//! Runs all suites.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn everything_passes_and_nothing_is_left_out() {
         assert!(suite.misses.is_empty(), "{suite:#?}");
         assert_eq!((suite.missed_cases, suite.left_out), (0, None), "{}", suite.name);
         assert!(suite.cases > 0, "{} has no cases", suite.name);
-        // Far below the tolerances, where nothing cancels.
+        // Differences should be well below the tolerances unless terms cancel.
         if suite.precision == Precision::F64 {
             assert!(suite.worst_absolute < 1e-9, "{}: {}", suite.name, suite.worst_absolute);
         }
@@ -34,7 +34,8 @@ fn everything_passes_and_nothing_is_left_out() {
     assert_eq!(cases, [30, 392, 88, 88, 88, 638, 621, 140, 140, 72, 72, 72, 72, 144, 144]);
 }
 
-/// Changes values of a file, each in a case of its own, and gives the misses of suites by their places.
+/// Changes several values in a file, each in a different case, and checks that the suites at these
+/// indices report them.
 #[track_caller]
 fn planted<const N: usize>(
     file: &str,
@@ -57,7 +58,7 @@ fn planted<const N: usize>(
     })
 }
 
-/// In `losses.json`: the suites after those of advantages and of the loops.
+/// Index of the suites that use `losses.json`, after those for advantages and for the f64 loops.
 const IN_F64: usize = 3;
 const IN_F32: usize = 4;
 
@@ -81,7 +82,7 @@ fn each_kind_of_wrong_loss_is_found() {
         ("metrics/clip_ratio~1high_max", "clip_ratio/high_max"),
         ("metrics/clip_ratio~1region_mean", "clip_ratio/region_mean"),
     ];
-    // As many as a suite shows misses.
+    // Five is the number of mismatches that a suite reports.
     for keys in keys.chunks(5) {
         let mut used = Vec::new();
         let mut expected = Vec::new();
@@ -128,7 +129,7 @@ fn each_kind_of_wrong_advantage_is_found() {
     assert_eq!(found, expected);
 }
 
-/// A metric that TRL has not, we have not.
+/// Metrics that TRL does not report must not be reported here either.
 #[test]
 fn a_metric_too_many_is_found() {
     let losses = built_in("losses.json");

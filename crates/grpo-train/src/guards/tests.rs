@@ -1,4 +1,4 @@
-//! Guards on sequences of metrics.
+//! Tests guards on sequences of metric values.
 
 use super::*;
 use crate::default_guards;
@@ -19,7 +19,7 @@ fn guard(watch: &str, action: GuardAction) -> GuardConfig {
     }
 }
 
-/// Checks in which steps a guard triggers on these values, and with which streak.
+/// Checks in which steps a guard is triggered, along with the streak lengths.
 #[track_caller]
 fn check(guard: &GuardConfig, values: &[f64], expected: &[(u64, u32)]) {
     let mut guards = Guards::new(std::slice::from_ref(guard));
@@ -78,7 +78,7 @@ fn a_trigger_carries_its_values_and_message() {
     assert_eq!(guards.observe(8, &of(0.25)).unwrap(), [trigger]);
 }
 
-/// A factor of 1 would say nothing.
+/// Small bounds are described in percent, because a factor close to 1 is not informative.
 #[test]
 fn a_small_bound_of_the_kl_is_said_in_percent() {
     let said = |bound: f64| super::meaning("kl", "above", bound);
@@ -134,7 +134,7 @@ fn what_is_not_finite() {
     let mut guards = Guards::new(&[guard(NOT_FINITE, GuardAction::Stop)]);
     let fine = Metrics::of_pairs(&[("kl", 1.0), ("reward", f64::NAN), ("reward_std", f64::NAN)]);
     assert_eq!(guards.observe(1, &fine).unwrap(), []);
-    // A clock that was set back gives an infinite speed.
+    // If the clock is set back, the measured speed can be infinite.
     let clock = Metrics::of_pairs(&[("tokens_per_second", f64::INFINITY), ("time/eval", f64::NAN)]);
     assert_eq!(guards.observe(1, &clock).unwrap(), []);
     let triggers = guards.observe(2, &Metrics::of_pairs(&[("kl", f64::INFINITY)])).unwrap();
@@ -169,8 +169,8 @@ fn a_metric_that_the_run_does_not_have() {
         guards.observe(1, &metrics).unwrap_err().to_string(),
         "guards[0]: watch = \"clip_ratio/low_mean\": the first step of this run has no such metric; the one most like it is 'cispo_clip_ratio'"
     );
-    // Once the metric was seen, steps without it are ignored; evaluation metrics exist in some
-    // steps only.
+    // After the metric has been seen once, steps without it are ignored. Evaluation metrics are
+    // only present in some steps.
     let mut guards =
         Guards::new(&[guard("kl", GuardAction::Stop), guard("eval_reward", GuardAction::Stop)]);
     let of = |pairs: &[(&str, f64)], step| guards.clone().observe(step, &Metrics::of_pairs(pairs));
@@ -226,7 +226,7 @@ fn steps_without_the_metric_are_passed_over() {
     assert_eq!((triggers[0].steps, triggers[0].since), (2, 1));
     let triggers = guards.observe(5, &high).unwrap();
     assert_eq!((triggers[0].steps, triggers[0].since), (3, 1));
-    // A non-finite number does not end a streak.
+    // A streak of non-finite values continues even if other metrics are present.
     let mut guards =
         Guards::new(&[GuardConfig { steps: 2, ..guard(NOT_FINITE, GuardAction::Stop) }]);
     let infinite = Metrics::of_pairs(&[("kl", f64::INFINITY)]);
@@ -289,7 +289,7 @@ fn the_state_goes_through_a_checkpoint() {
     second.restore(serde_json::from_str(&saved).unwrap()).unwrap();
     assert_eq!(second, first);
     assert_eq!(second.observe(2, &high).unwrap()[0].since, 1);
-    // Older versions did not save where a streak started.
+    // Older versions did not save the start of a streak.
     let mut older: serde_json::Value = serde_json::from_str(&saved).unwrap();
     older.as_object_mut().unwrap().remove("first").unwrap();
     let mut second = Guards::new(&configs);

@@ -1,4 +1,4 @@
-//! The result of learning from the samples of a step.
+//! Result of learning from the samples in one step.
 
 use grpo_core::TokenStatistics;
 use grpo_model::WeightsDigest;
@@ -7,54 +7,54 @@ use grpo_run::LedgerUpdate;
 use crate::CombinedTerms;
 use crate::probe::LearnTimes;
 
-/// The result of learning from the samples of a step.
+/// Result of learning from the samples in one step.
 #[derive(Clone, Debug)]
 pub struct LearnResult {
     /// See [`grpo_core::Advantages::zero_std_share`].
     pub zero_std_share: f64,
-    /// Mean KL penalty per completion; `None` unless it is part of the reward.
+    /// Mean KL penalty per completion, or `None` if the penalty is not part of the reward.
     pub reward_kl: Option<f64>,
-    /// Coefficient of the KL penalty.
+    /// KL coefficient.
     pub kl_coef: f64,
-    /// Steps since the reference last changed.
+    /// Number of steps since the last reference update.
     pub reference_age: u64,
-    /// Hash of the reference.
+    /// Hash of the reference weights.
     pub reference: WeightsDigest,
-    /// Whether a sampler mismatch was corrected; `None` if a mismatch ends the run.
+    /// Whether a sampler mismatch was corrected, or `None` if mismatches are treated as errors.
     pub corrected: Option<bool>,
-    /// The μ optimizer steps on the completions.
+    /// The μ optimizer steps that used the completions.
     pub updates: Vec<Update>,
-    /// Optimizer steps on examples alone.
+    /// Optimizer steps that only used supervised examples.
     pub supervised: Vec<SupervisedUpdate>,
-    /// Terms of the combined loss, if configured.
+    /// Loss terms, if auxiliary losses are configured.
     pub combined: Option<CombinedTerms>,
-    /// Durations.
+    /// Time spent in each part of the update.
     pub times: LearnTimes,
 }
 
-/// The result of one optimizer step.
+/// Result of one optimizer step.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// The minimised loss over all micro-batches.
+    /// Minimised loss, summed over all micro-batches.
     pub loss: f64,
-    /// The unweighted GRPO loss; equal to `loss` without auxiliary losses.
+    /// GRPO loss before weighting. Equal to `loss` if there are no auxiliary losses.
     pub grpo_loss: f64,
     /// Gradient norm before clipping.
     pub grad_norm: f64,
-    /// Coefficient of the entropy bonus, if there is one.
+    /// Entropy bonus coefficient, if enabled.
     pub entropy_coef: Option<f64>,
-    /// Mean entropy of the tokens in the entropy bonus.
+    /// Mean entropy of the tokens that the entropy bonus applies to.
     pub entropy: f64,
-    /// Sums over tokens.
+    /// Token statistics.
     pub tokens: TokenStatistics,
     /// Ledger entry.
     pub ledger: LedgerUpdate,
 }
 
-/// An optimizer step on examples alone.
+/// An optimizer step that only uses supervised examples.
 #[derive(Clone, Debug)]
 pub struct SupervisedUpdate {
-    /// Mean cross-entropy of its examples.
+    /// Mean cross-entropy.
     pub loss: f64,
     /// Gradient norm before clipping.
     pub grad_norm: f64,
@@ -63,19 +63,19 @@ pub struct SupervisedUpdate {
 }
 
 impl LearnResult {
-    /// Returns the sums over tokens of all updates.
+    /// Returns token statistics aggregated over all updates.
     pub fn tokens(&self) -> TokenStatistics {
         let mut tokens = TokenStatistics::default();
         self.updates.iter().for_each(|update| tokens.merge(&update.tokens));
         tokens
     }
 
-    /// Returns the mean loss of the updates on completions.
+    /// Returns the mean loss over updates that used completions.
     pub fn loss(&self) -> f64 {
         self.mean(|update| update.loss)
     }
 
-    /// Returns the mean gradient norm before clipping over all optimizer steps.
+    /// Returns the gradient norm before clipping, averaged over all optimizer steps.
     pub fn grad_norm(&self) -> f64 {
         let on_completions = self.updates.iter().map(|update| update.grad_norm);
         let supervised = self.supervised.iter().map(|update| update.grad_norm);
@@ -83,8 +83,8 @@ impl LearnResult {
         on_completions.chain(supervised).sum::<f64>() / count as f64
     }
 
-    /// Returns the entropy coefficient of the last update and the mean GRPO loss without the bonus,
-    /// or `None` without a bonus.
+    /// Returns the entropy coefficient of the last update, and the mean GRPO loss excluding the
+    /// bonus. Returns `None` if there is no entropy bonus.
     pub fn entropy_bonus(&self) -> Option<(f64, f64)> {
         let coef = self.updates.last()?.entropy_coef?;
         let without = |update: &Update| {

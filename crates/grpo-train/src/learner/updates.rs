@@ -1,4 +1,4 @@
-//! Optimizer steps of a learner.
+//! Optimizer steps.
 
 use std::time::Instant;
 
@@ -15,24 +15,24 @@ use crate::sampler_check::TRUNCATED;
 use crate::supervised::{Cut, GradientSum};
 use crate::{CombinedTerms, Optimizer, TrainError};
 
-/// Loss and gradients of all micro-batches.
+/// Loss and gradients, accumulated over all micro-batches.
 pub(crate) struct Pass {
-    /// The minimised loss.
+    /// Minimised loss.
     loss: f64,
-    /// The unweighted GRPO loss.
+    /// GRPO loss before weighting.
     grpo_loss: f64,
     gradients: GradientSum,
     entropy_coef: Option<f64>,
     tokens: TokenStatistics,
     /// Whether the sampler mismatch exceeds the tolerance.
     pub(crate) is_above: bool,
-    /// Terms of each micro-batch, if recorded.
+    /// Loss terms for each micro-batch, if recording is enabled.
     recorded: Vec<LossTerms>,
 }
 
 impl<M: LanguageModel> Learner<M> {
-    /// Computes loss and gradients of all micro-batches. If the first update finds a sampler
-    /// mismatch, `loss` becomes a corrected one for the whole step.
+    /// Computes the loss and gradients of all micro-batches. If a sampler mismatch is found in the
+    /// first update, `loss` is replaced by a corrected loss for the rest of the step.
     pub(crate) fn gradients(
         &self,
         groups: &[Group],
@@ -42,7 +42,7 @@ impl<M: LanguageModel> Learner<M> {
     ) -> Result<Pass, TrainError> {
         let started = Instant::now();
         let completions = completions(groups);
-        // Denominators of the whole batch.
+        // Denominators must be computed over the whole batch.
         let totals = BatchTotals {
             sequences: completions.len(),
             tokens: completions.iter().map(|completion| completion.actions()).sum(),
@@ -51,7 +51,7 @@ impl<M: LanguageModel> Learner<M> {
         };
         let mut pass = self.pass(&completions, batches, loss, &totals)?;
         if pass.is_above && loss.mismatch.is_none() {
-            // The policy has not moved yet, so using a recorded π_old changes nothing.
+            // The policy hasn't changed yet, so the recorded π_old is still valid.
             loss.mismatch = Some(TRUNCATED);
             pass = self.pass(&completions, batches, loss, &totals)?;
         }
@@ -94,7 +94,7 @@ impl<M: LanguageModel> Learner<M> {
         Ok(pass)
     }
 
-    /// Performs an optimizer step on these completions.
+    /// Performs an optimizer step that uses the completions.
     pub(crate) fn update(
         &mut self,
         pass: Pass,
@@ -110,7 +110,7 @@ impl<M: LanguageModel> Learner<M> {
         Ok(Update { loss, grpo_loss, grad_norm, entropy_coef, entropy, tokens, ledger })
     }
 
-    /// Adds the gradients of auxiliary losses to the weighted gradients of the completions.
+    /// Scales the GRPO gradients and adds the gradients of the auxiliary losses.
     pub(crate) fn add_combined(
         &self,
         groups: &[Group],
@@ -134,7 +134,7 @@ impl<M: LanguageModel> Learner<M> {
         Ok(Some(terms))
     }
 
-    /// Performs the optimizer steps on examples alone and completes the terms of a combined loss.
+    /// Performs the optimizer steps that only use supervised examples, and completes `terms`.
     pub(crate) fn supervised_updates(
         &mut self,
         learning_rate: f64,
@@ -187,8 +187,8 @@ impl<M: LanguageModel> Learner<M> {
         Cut { tokens, checkpointing: train.activation_checkpointing }
     }
 
-    /// Returns the threshold of the high-entropy mask over all micro-batches, which costs a forward
-    /// pass.
+    /// Returns the high-entropy mask, whose threshold is computed over all micro-batches. This
+    /// requires an additional forward pass.
     fn high_entropy(&self, batches: &[MicroBatchState]) -> Result<Option<HighEntropy>, TrainError> {
         let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
         let policy = Frozen::snapshot(self.policy());

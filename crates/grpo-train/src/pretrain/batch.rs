@@ -1,4 +1,4 @@
-//! Packed examples and their cross-entropy.
+//! Packed batches of examples and their cross-entropy.
 
 use burn::tensor::{Int, Tensor};
 use grpo_data::Example;
@@ -10,25 +10,25 @@ use crate::error::finite_loss;
 use crate::supervised::{Cut, GradientSum, by_tokens};
 use crate::{PretrainConfig, TrainError};
 
-/// The cross-entropy of a step.
+/// Cross-entropy of one step.
 pub(crate) struct CrossEntropy {
-    /// Mean cross-entropy over the targets.
+    /// Mean cross-entropy over target tokens.
     pub(crate) loss: f64,
-    /// Mean entropy of the next token over the targets, if it is part of the loss.
+    /// Mean entropy of the next-token distribution over target tokens, if it is part of the loss.
     pub(crate) entropy: Option<f64>,
 }
 
-/// Weights of the loss.
+/// Loss weights.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weights {
     /// Weight of the cross-entropy.
     pub(crate) loss: f64,
-    /// Weight of the subtracted mean entropy; `None` without that term.
+    /// Weight of the entropy, which is subtracted. `None` disables the term.
     pub(crate) entropy: Option<f64>,
 }
 
-/// Returns the mean cross-entropy of a step, and its mean entropy if weighted, and adds their
-/// weighted gradients.
+/// Returns the mean cross-entropy and, if it has a weight, the mean entropy of a batch. Adds their
+/// weighted gradients to `gradients`.
 pub(crate) fn cross_entropy<M: LanguageModel>(
     model: &M,
     batch: &[&Example],
@@ -45,12 +45,12 @@ pub(crate) fn cross_entropy<M: LanguageModel>(
         let scores = micro.scores(model, &forward.hidden);
         let mut part = mean_loss(scores.logprobs, targets);
         loss += finite_loss(part.clone())?;
-        // Multiplying by 1 is exact.
+        // This is exact if the weight is 1.
         part = part * weights.loss;
         if let Some(weight) = weights.entropy {
             let of_part = scores.entropies.sum() * (1.0 / targets as f64);
             entropy += finite_loss(of_part.clone())?;
-            // A weight of 0 gives plain training, bit for bit.
+            // Skip a weight of 0, so that the result is bit-for-bit the same as without the term.
             if weight != 0.0 {
                 part = part - of_part * weight;
             }
@@ -60,7 +60,7 @@ pub(crate) fn cross_entropy<M: LanguageModel>(
     Ok(CrossEntropy { loss, entropy: weights.entropy.map(|_| entropy) })
 }
 
-/// Returns the mean cross-entropy over the targets of `examples`, without dropout.
+/// Returns the mean cross-entropy over target tokens in `examples`, without dropout.
 pub(super) fn validation_loss<M: LanguageModel>(
     model: &M,
     examples: &[Example],
@@ -81,20 +81,20 @@ pub(super) fn validation_loss<M: LanguageModel>(
     Ok(sum / tokens as f64)
 }
 
-/// Returns `−Σ log p(next token) / tokens`, `[1]`.
+/// Computes `−Σ log p(next token) / tokens`, `[1]`.
 fn mean_loss(logprobs: Tensor<1>, tokens: usize) -> Tensor<1> {
     logprobs.sum() * (-1.0 / tokens as f64)
 }
 
-/// Returns the number of input tokens of an example.
+/// Returns the number of input tokens in an example.
 fn inputs(example: &&Example) -> usize {
     example.ids.len() - 1
 }
 
-/// Concatenated examples and their next tokens.
+/// Concatenated examples and the tokens to predict.
 struct MicroBatch {
     inputs: TokenBatch,
-    /// Positions with a next token to learn, `[n]`, and that token.
+    /// Positions that predict a target token, `[n]`, and the target tokens themselves.
     places: Vec<i32>,
     next: Vec<u32>,
 }
@@ -112,7 +112,7 @@ impl MicroBatch {
         Self { inputs, places, next }
     }
 
-    /// Computes the scores of the next tokens, `[n]`.
+    /// Computes scores for the target tokens, `[n]`.
     fn scores<M: LanguageModel>(&self, model: &M, hidden: &Tensor<2>) -> Scores {
         let places: Tensor<1, Int> = Tensor::from_data(self.places.as_slice(), &hidden.device());
         let targets = Targets::new(self.next.clone(), model.vocabulary_size());

@@ -1,4 +1,4 @@
-//! Settings of supervised training.
+//! Configuration of supervised training.
 
 use grpo_data::ConfigFault;
 use grpo_eval::DiversityMeasure;
@@ -11,91 +11,96 @@ use crate::diversity_measure;
 use crate::error::in_range;
 use crate::supervised::{Cut, EarlyStopping};
 
-/// Settings of supervised training.
+/// Supervised training settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PretrainConfig {
-    /// Epochs.
+    /// Number of epochs.
     pub epochs: u32,
-    /// Examples per optimizer step.
+    /// Number of examples per optimizer step.
     pub batch_size: usize,
-    /// Tokens of a micro-batch; default: the whole step. Affects memory, and the result only
-    /// through the rounding of a sum and the masks of dropout. A longer example is computed alone.
+    /// Maximum number of tokens per micro-batch. By default, a batch is not split. This setting
+    /// affects memory usage, and the result only through rounding and dropout masks. An example
+    /// that exceeds the limit is processed alone.
     pub micro_batch_tokens: Option<usize>,
-    /// Recomputes the blocks of the model in the backward pass: less memory, a third more time.
+    /// Recomputes transformer blocks in the backward pass. Uses less memory but takes about a third
+    /// longer.
     #[serde(default)]
     pub activation_checkpointing: bool,
-    /// Length of the warm-up as a fraction of the tokens of an epoch.
+    /// Warm-up length as a fraction of the tokens in one epoch.
     #[serde(default = "default_warmup")]
     pub warmup_epochs: f64,
-    /// Lowest learning rate after the warm-up as a fraction of the highest.
+    /// Lowest learning rate after warm-up, as a fraction of the maximum.
     #[serde(default = "default_floor")]
     pub learning_rate_floor: f64,
-    /// Dropout probability in embeddings, attention and residual branches.
+    /// Dropout probability for embeddings, attention and residual branches.
     #[serde(default)]
     pub dropout: f32,
-    /// Optimizer steps between evaluations, with one after the last step; 0 for one per epoch.
+    /// Number of optimizer steps between evaluations. 0 evaluates once per epoch. The last step is
+    /// always followed by an evaluation.
     #[serde(default)]
     pub eval_every: u64,
-    /// Training ends after this many consecutive evaluations that gained less than `min_gain`; 0
-    /// for never.
+    /// Number of consecutive evaluations with an improvement below `min_gain` after which training
+    /// stops. 0 disables early stopping.
     #[serde(default)]
     pub patience: u32,
-    /// Smallest decrease of the validation loss that counts as a gain.
+    /// Minimum decrease in validation loss that counts as an improvement.
     #[serde(default)]
     pub min_gain: f64,
-    /// AdamW.
+    /// AdamW settings.
     pub optimizer: OptimizerConfig,
-    /// Limits of the losses.
+    /// Limits for the training and validation losses.
     pub limits: Option<LossLimits>,
-    /// Sampling in evaluations.
+    /// Sampling during evaluations.
     pub eval: Option<SampledEvalConfig>,
-    /// The diversity term of the loss.
+    /// Diversity term in the loss.
     pub diversity: Option<DiversityConfig>,
 }
 
-/// Limits of the losses in an evaluation, in nats per token.
+/// Loss limits in nats per token, checked in each evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossLimits {
-    /// Largest difference of the validation loss to the training loss since the last evaluation,
-    /// against overfitting.
+    /// Maximum difference between the validation loss and the training loss since the last
+    /// evaluation. Guards against overfitting.
     pub max_gap: Option<f64>,
-    /// Lowest validation loss, against memorised or leaked validation examples.
+    /// Lower limit for the validation loss. A smaller loss suggests that validation examples were
+    /// memorised or leaked into the training data.
     pub min_valid_loss: Option<f64>,
-    /// The highest validation loss.
+    /// Upper limit for the validation loss.
     pub max_valid_loss: Option<f64>,
-    /// Action beyond a limit.
+    /// What to do if a limit is exceeded.
     pub action: LimitAction,
 }
 
-/// Action beyond a limit.
+/// What to do if a limit is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitAction {
     /// Prints a warning once per limit.
     Warn,
-    /// Ends the training.
+    /// Stops training.
     Stop,
 }
 
-/// Sampling in evaluations.
+/// Settings for sampling during evaluations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SampledEvalConfig {
-    /// Number of validation prompts to continue: distinct ones, evenly spaced.
+    /// Number of validation prompts. They are distinct and spread evenly over the validation set.
     pub prompts: usize,
-    /// Completions per prompt.
+    /// Number of completions per prompt.
     pub generations: usize,
-    /// Rows of the table of completions: the first completion of each of the first prompts.
+    /// Number of completions to show. One completion is shown for each of the first prompts.
     pub rows: usize,
-    /// Divisor of the logits.
+    /// Softmax temperature.
     pub temperature: f32,
-    /// Samples from the fewest most probable tokens with this total probability.
+    /// Only samples from the smallest set of most probable tokens whose total probability reaches
+    /// this value.
     pub top_p: f32,
-    /// Largest length of a completion in tokens.
+    /// Maximum completion length in tokens.
     pub max_new_tokens: usize,
-    /// Embedder for semantic diversity, which is not measured without it.
+    /// Text embedder. If omitted, semantic diversity is not measured.
     pub embedder: Option<EmbedderConfig>,
 }
 
@@ -113,46 +118,47 @@ impl Default for SampledEvalConfig {
     }
 }
 
-/// The section `[pretrain.diversity]`: the loss is the cross-entropy − `weight` · D.
+/// The `[pretrain.diversity]` section. The loss becomes cross-entropy − `weight` · D.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "term", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DiversityConfig {
-    /// D is the expected diversity of sampled completions; its gradient is estimated from them.
+    /// D is the expected diversity of sampled completions, with a score-function gradient estimate.
     ScoreFunction(ScoreFunctionConfig),
-    /// D is the mean entropy of the next token over the learned tokens of the step, in nats.
+    /// D is the mean entropy of the next-token distribution in nats, over target tokens.
     Entropy {
-        /// λ.
+        /// Weight λ.
         weight: f64,
     },
 }
 
-/// The term [`DiversityConfig::ScoreFunction`].
+/// Settings for [`DiversityConfig::ScoreFunction`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreFunctionConfig {
-    /// λ; with 0 the diversity is only measured.
+    /// Weight λ. If it is 0, diversity is measured but not optimised.
     pub weight: f64,
-    /// The measure of diversity.
+    /// Diversity measure.
     #[serde(default)]
     pub measure: DiversityMeasure,
-    /// Embedder for the measure `semantic`.
+    /// Text embedder, required by the `semantic` measure.
     pub embedder: Option<EmbedderConfig>,
-    /// Completions per prompt (N).
+    /// Number of completions per prompt (N).
     #[serde(default = "default_generations")]
     pub generations: usize,
-    /// Prompts per step.
+    /// Number of prompts per step.
     #[serde(default = "default_max_examples")]
     pub max_examples: usize,
-    /// Optimizer steps between steps with the term, starting at the first.
+    /// Interval between optimizer steps that include the term, starting with the first step.
     #[serde(default = "default_every")]
     pub every: u64,
-    /// Divisor of the logits.
+    /// Softmax temperature.
     #[serde(default = "default_temperature")]
     pub temperature: f32,
-    /// Samples from the fewest most probable tokens with this total probability.
+    /// Only samples from the smallest set of most probable tokens whose total probability reaches
+    /// this value.
     #[serde(default = "default_top_p")]
     pub top_p: f32,
-    /// Largest length of a completion in tokens.
+    /// Maximum completion length in tokens.
     #[serde(default = "default_max_new_tokens")]
     pub max_new_tokens: usize,
 }
@@ -183,7 +189,7 @@ fn default_temperature() -> f32 {
 }
 
 impl PretrainConfig {
-    /// Returns how batches are split.
+    /// Returns how to split a batch into micro-batches.
     pub(super) fn cut(&self) -> Cut {
         Cut { tokens: self.micro_batch_tokens, checkpointing: self.activation_checkpointing }
     }
@@ -192,10 +198,10 @@ impl PretrainConfig {
         EarlyStopping { patience: self.patience, min_gain: self.min_gain }
     }
 
-    /// Checks ranges, without reading files.
+    /// Validates the settings without reading any files.
     ///
     /// # Errors
-    /// Returns the first key that is out of range.
+    /// Returns an error for the first key that is out of range.
     pub fn check(&self) -> Result<(), ConfigFault> {
         in_range("pretrain.epochs", f64::from(self.epochs), 1.0..=1e6)?;
         in_range("pretrain.batch_size", self.batch_size as f64, 1.0..=1e6)?;
@@ -213,7 +219,7 @@ impl PretrainConfig {
 }
 
 impl PretrainConfig {
-    /// Returns the distinct embedders.
+    /// Returns all embedders without duplicates.
     pub fn embedders(&self) -> Vec<&EmbedderConfig> {
         let of_diversity = self.diversity.as_ref().and_then(|diversity| match diversity {
             DiversityConfig::ScoreFunction(term) => term.embedder.as_ref(),
@@ -260,7 +266,7 @@ impl SampledEvalConfig {
 }
 
 impl DiversityConfig {
-    /// λ.
+    /// Returns the weight λ.
     pub fn weight(&self) -> f64 {
         match self {
             Self::ScoreFunction(term) => term.weight,
@@ -272,7 +278,7 @@ impl DiversityConfig {
         let key = |name: &str| format!("pretrain.diversity.{name}");
         in_range(&key("weight"), self.weight(), 0.0..=1e3)?;
         let Self::ScoreFunction(term) = self else { return Ok(()) };
-        // A single text has no diversity.
+        // Diversity is undefined for a single text.
         in_range(&key("generations"), term.generations as f64, 2.0..=1e4)?;
         in_range(&key("max_examples"), term.max_examples as f64, 1.0..=1e6)?;
         in_range(&key("every"), term.every as f64, 1.0..=1e9)?;

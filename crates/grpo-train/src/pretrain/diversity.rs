@@ -1,4 +1,4 @@
-//! Polychromic training: a loss term that keeps sampled completions diverse.
+//! Polychromic training: a loss term that increases the diversity of sampled completions.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::supervised::{Cut, GradientSum};
 
 const SECTION: &str = "pretrain.diversity";
 
-/// The term during a training run.
+/// Diversity term during training.
 pub(super) enum DiversityTerm {
     ScoreFunction(Box<ScoreFunction>),
     Entropy { weight: f64 },
@@ -62,7 +62,7 @@ impl DiversityTerm {
         })))
     }
 
-    /// Returns the weight of the subtracted mean entropy; `None` without that term.
+    /// Returns the weight of the entropy in the loss, or `None` if D is not an entropy.
     pub(super) fn entropy_coef(&self) -> Option<f64> {
         match self {
             Self::Entropy { weight } => Some(*weight),
@@ -70,8 +70,8 @@ impl DiversityTerm {
         }
     }
 
-    /// Adds the gradient of −λ·D in step `step`, from 0. Returns D and its loss by name; empty in
-    /// steps without the term.
+    /// Adds the gradient of −λ·D in `step`, counted from 0. Returns the metrics of the term. The
+    /// result is empty if this step does not include the term.
     pub(super) fn add<M: LanguageModel>(
         &self,
         model: &M,
@@ -89,7 +89,8 @@ impl DiversityTerm {
             ])
         };
         match (self, cross_entropy.entropy) {
-            // The pass of the cross-entropy has computed its gradient; no sampling is needed.
+            // The gradient was already computed along with the cross-entropy, so no sampling is
+            // needed.
             (Self::Entropy { weight }, Some(entropy)) => Ok(numbers(entropy, *weight, 0.0)),
             (Self::ScoreFunction(term), _) if step.is_multiple_of(term.settings.every) => {
                 let started = Instant::now();
@@ -105,15 +106,14 @@ impl DiversityTerm {
     }
 }
 
-/// D is the expected diversity of N completions of a prompt. Because they are drawn from the model,
-/// its gradient is
-///
+/// D is the expected diversity of N completions for a prompt. The completions are sampled from the
+/// model itself, so the gradient is
 /// ```text
 /// ∇E[D(Y)] = E[Σ_i (D(Y) − D(Y without y_i)) ∇ log π(y_i | x)]
 /// ```
 ///
-/// (Williams 1992, with the baseline of Kool et al. 2019: D without y_i does not depend on y_i, so
-/// its factor has mean 0). One draw of Y per prompt is an unbiased estimate.
+/// (Williams 1992, with the baseline from Kool et al. 2019: D without y_i is independent of y_i, so
+/// it does not change the expectation). One sample of Y per prompt gives an unbiased estimate.
 pub(super) struct ScoreFunction {
     settings: ScoreFunctionConfig,
     diversity: Diversity,
@@ -123,7 +123,7 @@ pub(super) struct ScoreFunction {
     cut: Cut,
 }
 
-/// Completions of some prompts and their contributions to diversity.
+/// Completions for several prompts and their contributions to diversity.
 struct Sampled {
     groups: Vec<Group>,
     contributions: Contributions,
@@ -141,7 +141,7 @@ impl Sampled {
 }
 
 impl ScoreFunction {
-    /// Samples completions of prompts of the batch, without dropout.
+    /// Samples completions for prompts in the batch, without dropout.
     fn sample<M: LanguageModel>(
         &self,
         model: &M,
@@ -165,7 +165,7 @@ impl ScoreFunction {
         self.judged(self.rollout.sample(&Frozen::snapshot(model), &prompts, key)?)
     }
 
-    /// Computes the contribution of each completion to the diversity of its group.
+    /// Decodes the completions and computes their contributions to diversity.
     fn judged(&self, mut groups: Vec<Group>) -> Result<Sampled, TrainError> {
         for sample in groups.iter_mut().flat_map(|group| &mut group.samples) {
             sample.text = self.codec.decode(&sample.completion.text_ids());
@@ -174,14 +174,15 @@ impl ScoreFunction {
         Ok(Sampled { groups, contributions })
     }
 
-    /// Draws the examples to sample for, because a batch may be sorted by length.
+    /// Selects random examples to sample completions for. The first ones would be biased, because a
+    /// batch may be sorted by length.
     fn places(&self, batch: usize, step: u64) -> Vec<usize> {
         let mut places: Vec<usize> = (0..batch).collect();
         let rng = CounterRng::new(self.seed, Purpose::Diversity);
         let count = self.settings.max_examples.min(batch);
         for next in 0..count {
-            // The first word separates these numbers from those of tokens, which have their
-            // position there.
+            // The first word separates this random stream from token sampling, where it contains
+            // the token position.
             let counter = [u32::MAX, next as u32, 0, step as u32];
             let other = next + rng.below(counter, (batch - next) as u64) as usize;
             places.swap(next, other);

@@ -1,11 +1,11 @@
-//! Limits of the validation losses.
+//! Validation loss limits.
 
 use super::{LimitAction, LossLimits};
 use crate::supervised::Review;
 
 impl LossLimits {
-    /// Checks the losses after `step` optimizer steps. A limit warns once; `told` records which
-    /// limits have.
+    /// Checks the losses after `step` optimizer steps. `told` records the limits for which a
+    /// warning was already shown, so that each warning is shown only once.
     pub(super) fn review(
         &self,
         step: u64,
@@ -31,7 +31,7 @@ impl LossLimits {
         }
     }
 
-    /// Returns the exceeded limits by index, with a message for each.
+    /// Returns the index of each limit that is exceeded, along with a message.
     fn exceeded(&self, step: u64, train_loss: f64, eval_loss: f64) -> Vec<(usize, String)> {
         let gap = eval_loss - train_loss;
         let mut exceeded = Vec::new();

@@ -1,4 +1,4 @@
-//! Completions of validation prompts, sampled in an evaluation.
+//! Sampled completions of validation prompts.
 
 use std::collections::BTreeSet;
 
@@ -15,47 +15,48 @@ use crate::error::{distribution_fault, length_fault};
 
 const SECTION: &str = "pretrain.eval";
 
-/// Measures of completions of validation prompts: means over prompts of means over completions.
+/// Metrics for sampled completions. They are averaged over the completions of each prompt, then
+/// over prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SampledMeasures {
-    /// Mean self-BLEU (4-grams) of the completions of a prompt; 1 if all are equal.
+    /// Mean 4-gram self-BLEU per prompt. It is 1 if all completions are equal.
     pub eval_self_bleu: f64,
-    /// Mean fraction of distinct words in a prompt's completions.
+    /// Mean fraction of distinct words per prompt.
     pub eval_distinct_1: f64,
-    /// Mean fraction of distinct pairs of words.
+    /// Mean fraction of distinct word bigrams per prompt.
     pub eval_distinct_2: f64,
-    /// Mean distance, 1 − cosine, of two completions of a prompt, with an embedder.
+    /// Mean distance (1 − cosine) between two completions of the same prompt. Requires an embedder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_diversity: Option<f64>,
-    /// Mean number of characters of a completion.
+    /// Mean completion length in characters.
     pub eval_reply_length: f64,
-    /// Mean number of distinct words of a completion.
+    /// Mean number of distinct words per completion.
     pub eval_unique_words: f64,
     /// Fraction of empty completions.
     pub eval_empty: f64,
 }
 
-/// A completion next to the reference text.
+/// A completion and the corresponding reference text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SampleRow {
-    /// Optimizer steps done.
+    /// Number of optimizer steps so far.
     pub train_step: u64,
     /// Last 200 characters of the prompt.
     pub prompt: String,
-    /// The completion.
+    /// Sampled completion.
     pub generated: String,
-    /// Completion of the first validation example with this prompt.
+    /// Completion from the first validation example that has this prompt.
     pub ground_truth: String,
 }
 
-/// Characters of a prompt that are shown. The last ones, because templates start with the same
-/// words.
+/// Number of prompt characters to show. The last characters are shown, because templates often have
+/// the same beginning.
 const SHOWN: usize = 200;
 
-/// Prompts and how they are continued. Equal models give equal completions.
+/// Validation prompts and sampling settings. Identical models produce identical completions.
 pub(super) struct SampledEvaluation {
     prompts: Vec<Prompt>,
-    /// Reference completion of each prompt.
+    /// Reference completion for each prompt.
     truths: Vec<String>,
     rollout: Autoregressive,
     semantic: Option<Diversity>,
@@ -110,13 +111,14 @@ impl SampledEvaluation {
         })
     }
 
-    /// Samples from `model` after `step` optimizer steps.
+    /// Samples completions from `model` after `step` optimizer steps.
     pub(super) fn of<M: LanguageModel>(
         &self,
         model: &M,
         step: u64,
     ) -> Result<(SampledMeasures, Vec<SampleRow>), TrainError> {
-        // The same random numbers in each evaluation, so that only the model differs.
+        // All evaluations use the same random numbers, so that differences are only due to the
+        // model.
         let key = StepKey {
             seed: self.seed,
             purpose: Purpose::Evaluation,
@@ -142,7 +144,7 @@ impl SampledEvaluation {
     }
 }
 
-/// Computes the measures of completions, prompt by prompt.
+/// Computes metrics for completions, which are grouped by prompt.
 fn measures(
     groups: &[Vec<String>],
     semantic: Option<&Diversity>,
@@ -199,8 +201,8 @@ mod tests {
         let embedder = std::sync::Arc::new(grpo_eval::HashedNgrams::new(64));
         let semantic = Diversity::new(DiversityMeasure::Semantic, Some(embedder)).unwrap();
         let found = measures(&groups, Some(&semantic)).unwrap();
-        // For two equal texts without 3-grams, NLTK's smoothing gives (1 · 1 · 0.1 · 0.1)^¼; the
-        // others share nothing.
+        // NLTK smoothing gives (1 · 1 · 0.1 · 0.1)^¼ for two equal texts without 3-grams. The other
+        // texts have nothing in common.
         assert!((found.eval_self_bleu - 0.5 * 0.1_f64.sqrt()).abs() < 1e-12, "{found:?}");
         assert_eq!([found.eval_distinct_1, found.eval_distinct_2], [0.75, 0.75]);
         assert_eq!(found.eval_diversity, Some(0.0));

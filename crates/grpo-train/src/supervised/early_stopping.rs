@@ -5,21 +5,21 @@ use serde::{Deserialize, Serialize};
 use crate::error::in_range;
 use grpo_data::ConfigFault;
 
-/// Settings of early stopping.
+/// Early stopping settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EarlyStopping {
-    /// Consecutive validations without a gain of at least `min_gain` after which the run ends; 0
-    /// for never.
+    /// Number of consecutive validations with an improvement below `min_gain` after which the run
+    /// stops. 0 disables early stopping.
     pub patience: u32,
-    /// Smallest decrease of the loss that counts as a gain.
+    /// Minimum decrease in loss that counts as an improvement.
     pub min_gain: f64,
 }
 
 impl EarlyStopping {
-    /// Checks ranges; `section` is the name in the configuration.
+    /// Validates the settings. `section` is the name of the configuration section.
     ///
     /// # Errors
-    /// Returns an error if the gain is out of range or has no effect.
+    /// Returns an error if `min_gain` is out of range or has no effect.
     pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         in_range(&format!("{section}.min_gain"), self.min_gain, 0.0..=f64::MAX)?;
         match self.min_gain > 0.0 && self.patience == 0 {
@@ -35,26 +35,27 @@ impl EarlyStopping {
     }
 }
 
-/// The validations so far.
+/// Validation history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Validations {
-    /// Steps done at the lowest loss, and that loss.
+    /// Number of steps at the lowest loss, and the loss itself.
     pub(super) best: Option<(u64, f64)>,
-    /// The last loss that counted as a gain.
+    /// Loss at the last validation that counted as an improvement.
     counted: Option<f64>,
-    /// Validations since then.
+    /// Number of validations since the last improvement.
     since: u32,
 }
 
 impl Validations {
-    /// Observes the loss after `steps` optimizer steps and returns whether it is the lowest so far.
+    /// Records a validation after `steps` optimizer steps. Returns whether its loss is the lowest
+    /// so far.
     pub(super) fn observe(&mut self, steps: u64, loss: f64, stopping: &EarlyStopping) -> bool {
         let is_best = self.best.is_none_or(|(_, best)| loss < best);
         if is_best {
             self.best = Some((steps, loss));
         }
-        // Compared with the last gain, so that several small improvements add up.
+        // Compare with the last improvement, not the last validation, so that small gains add up.
         let gains = |counted: f64| loss < counted && loss <= counted - stopping.min_gain;
         if self.counted.is_none_or(gains) {
             (self.counted, self.since) = (Some(loss), 0);
@@ -64,7 +65,7 @@ impl Validations {
         is_best
     }
 
-    /// Returns the best validation if the run has waited long enough.
+    /// Returns the best validation if the patience is exhausted.
     pub(super) fn exhausted(&self, stopping: &EarlyStopping) -> Option<(u64, f64)> {
         self.best.filter(|_| stopping.patience > 0 && self.since >= stopping.patience)
     }
@@ -74,11 +75,10 @@ impl Validations {
 mod tests {
     use super::*;
 
-    /// The step at which training ended, with the best validation and its loss.
+    /// The step in which training ended, followed by the step and loss of the best validation.
     type Ending = (u64, (u64, f64));
 
-    /// Returns which losses were the best so far, and the step and best validation at the end of
-    /// the run.
+    /// Returns which validations were the best so far, and how the run ended.
     fn course(patience: u32, min_gain: f64, losses: &[f64]) -> (Vec<bool>, Option<Ending>) {
         let stopping = EarlyStopping { patience, min_gain };
         stopping.check("pretrain").unwrap();
@@ -94,15 +94,15 @@ mod tests {
 
     #[test]
     fn patience_ends_a_training_that_gains_nothing() {
-        // The fourth loss is the lowest, but not by enough.
+        // The fourth loss is the lowest, but the improvement is too small to count.
         let losses = [2.0, 2.1, 2.05, 1.995, 1.9, 1.0];
         let (best, ended) = course(3, 0.01, &losses);
         assert_eq!(best, [true, false, false, true]);
         assert_eq!(ended, Some((40, (40, 1.995))));
-        // Without patience the run never ends early.
+        // Without patience, a run never ends early.
         let (best, ended) = course(0, 0.0, &losses);
         assert_eq!((best, ended), (vec![true, false, false, true, true, true], None));
-        // An equal loss is no improvement.
+        // An equal loss does not count as an improvement.
         let (best, ended) = course(2, 0.0, &[1.0; 5]);
         assert_eq!((best, ended), (vec![true, false, false], Some((30, (10, 1.0)))));
     }

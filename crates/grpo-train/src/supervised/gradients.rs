@@ -1,4 +1,4 @@
-//! Gradients of a batch, accumulated over micro-batches.
+//! Gradient accumulation over micro-batches.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use burn::tensor::Tensor;
 use grpo_core::accumulate;
 use grpo_model::{Forward, LanguageModel};
 
-/// How a batch is split into micro-batches.
+/// How to split a batch into micro-batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// Largest number of tokens of a micro-batch; `None` for no limit.
+    /// Maximum number of tokens per micro-batch, or `None` for no limit.
     pub tokens: Option<usize>,
-    /// Whether the blocks of the model are recomputed in the backward pass.
+    /// Whether transformer blocks are recomputed during the backward pass.
     pub checkpointing: bool,
 }
 
-/// The sum of the gradients of micro-batches.
+/// Accumulated gradients.
 #[derive(Default)]
 pub struct GradientSum {
     sum: Option<GradientsParams>,
-    /// Total duration of [`Self::add_of`].
+    /// Total time spent in [`Self::add_of`].
     backward: Duration,
 }
 
@@ -31,7 +31,7 @@ impl GradientSum {
         self.sum = Some(accumulate(model, self.sum.take(), part));
     }
 
-    /// Adds the gradients of a loss computed from `forward`.
+    /// Computes the gradients of a loss and adds them.
     pub fn add_of<M: LanguageModel>(&mut self, forward: Forward<M>, loss: Tensor<1>, model: &M) {
         let started = Instant::now();
         for part in forward.backward(loss, model) {
@@ -40,18 +40,19 @@ impl GradientSum {
         self.backward += started.elapsed();
     }
 
-    /// Returns the total duration of [`Self::add_of`].
+    /// Returns the total time spent in [`Self::add_of`].
     pub fn backward(&self) -> Duration {
         self.backward
     }
 
-    /// Returns the sum; empty if nothing was added.
+    /// Returns the accumulated gradients, which are empty if none were added.
     pub fn finish(self) -> GradientsParams {
         self.sum.unwrap_or_default()
     }
 }
 
-/// Splits a batch into micro-batches of at most `tokens` tokens; a longer item is alone.
+/// Splits a batch into micro-batches of at most `tokens` tokens. An item that exceeds the limit
+/// gets a micro-batch to itself.
 pub fn by_tokens<T>(batch: &[T], tokens: Option<usize>, length: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let most = tokens.unwrap_or(usize::MAX);
     let (mut parts, mut first, mut sum) = (Vec::new(), 0, 0);

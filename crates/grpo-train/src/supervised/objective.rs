@@ -1,4 +1,4 @@
-//! Objectives of supervised training.
+//! Objectives for supervised training.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use serde::de::DeserializeOwned;
 
 use crate::TrainError;
 
-/// The data, the loss and the validation of a supervised run.
+/// Defines the data, the loss and the validation for a supervised training run.
 ///
-/// All methods are functions of their arguments. An objective has no state between steps except its
+/// Methods must only depend on their arguments. The only state between steps is
 /// [`Progress`](Self::Progress), which the trainer saves with the run.
 pub trait Objective {
-    /// What is trained.
+    /// The module that is trained.
     type Model: Module;
-    /// The result of a validation, as it is written to `metrics.jsonl`.
+    /// Validation result, written to `metrics.jsonl`.
     type Measures: Clone + Serialize;
-    /// State between steps; `()` for none.
+    /// State between steps. Use `()` if there is none.
     type Progress: Clone + Default + Serialize + DeserializeOwned;
 
-    /// Returns the metrics that guards can watch: names of [`StepGradients::parts`] and of
-    /// [`Self::Measures`], without times.
+    /// Returns the metrics that guards can watch: names in [`StepGradients::parts`] and
+    /// [`Self::Measures`], except for times.
     fn metric_names(&self) -> &'static [&'static str];
 
-    /// Computes loss and gradients of step `step`, counted from 0.
+    /// Computes the loss and gradients for `step`, counted from 0.
     ///
     /// # Errors
     /// Returns an error if the loss is not finite or the data cannot be used.
@@ -38,10 +38,10 @@ pub trait Objective {
         progress: &mut Self::Progress,
     ) -> Result<StepGradients, TrainError>;
 
-    /// Measures `model` on held-out data after `steps` optimizer steps.
+    /// Evaluates `model` on held-out data after `steps` optimizer steps.
     ///
     /// # Errors
-    /// Returns an error if a measure is not finite.
+    /// Returns an error if a metric is not finite.
     fn validate(
         &self,
         model: &Self::Model,
@@ -49,10 +49,11 @@ pub trait Objective {
         progress: &mut Self::Progress,
     ) -> Result<Self::Measures, TrainError>;
 
-    /// Returns the number that selects the best validation; lower is better.
+    /// Returns the value that is minimised when the best validation is selected.
     fn selection_loss(&self, measures: &Self::Measures) -> f64;
 
-    /// Checks a validation after `steps` optimizer steps against the objective's limits.
+    /// Checks a validation after `steps` optimizer steps against limits that are specific to this
+    /// objective.
     fn review(
         &self,
         _steps: u64,
@@ -62,30 +63,30 @@ pub trait Objective {
         Review::default()
     }
 
-    /// Returns whether the parameter at `path` belongs to the pre-trained trunk rather than to a
-    /// new head.
+    /// Returns whether the parameter at `path` belongs to the pre-trained trunk and not to a new
+    /// head.
     fn is_of_trunk(&self, _path: &str) -> bool {
         false
     }
 }
 
-/// The loss of one step.
+/// Loss and gradients for one step.
 pub struct StepGradients {
-    /// The minimised loss.
+    /// Minimised loss.
     pub loss: f64,
-    /// Its gradients.
+    /// Gradients of the loss.
     pub gradients: GradientsParams,
-    /// Number of tokens, for schedules that count tokens.
+    /// Number of tokens, used by schedules that count tokens.
     pub tokens: usize,
-    /// Additional numbers by metric name.
+    /// Additional values by metric name.
     pub parts: BTreeMap<&'static str, f64>,
 }
 
-/// Problems that an objective finds in a validation.
+/// Problems found by [`Objective::review`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Review {
-    /// Messages to show.
+    /// Warnings to show.
     pub warnings: Vec<String>,
-    /// Reason to end the run, if any.
+    /// Reason to stop the run.
     pub stop: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Length and learning rates of a supervised run.
+//! Duration and learning rates of a supervised run.
 
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
@@ -7,30 +7,30 @@ use crate::error::in_range;
 use crate::supervised::EarlyStopping;
 use crate::{OptimizerConfig, TransferConfig, WarmupCosine};
 
-/// Checked settings of a supervised run that do not depend on the objective.
+/// Validated settings that don't depend on the objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SupervisedPlan {
-    /// Seed of dropout.
+    /// Seed for dropout.
     pub seed: u64,
-    /// Optimizer steps.
+    /// Number of optimizer steps.
     pub steps: u64,
-    /// Steps between validations; the last step is always validated.
+    /// Number of steps between validations. The last step is always validated.
     pub eval_every: u64,
     /// Dropout probability.
     pub dropout: f32,
-    /// AdamW.
+    /// AdamW settings.
     pub optimizer: OptimizerConfig,
     /// Learning-rate schedule.
     pub schedule: WarmupCosine,
-    /// Unit of the schedule.
+    /// Time unit of the schedule.
     pub schedule_unit: ScheduleUnit,
-    /// When the run ends early.
+    /// When to stop early.
     pub early_stopping: EarlyStopping,
-    /// Treatment of a pre-trained trunk.
+    /// How a pre-trained trunk is treated.
     pub transfer: TransferConfig,
 }
 
-/// Unit of a learning-rate schedule.
+/// Time unit of a learning-rate schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleUnit {
     /// Optimizer steps.
@@ -39,27 +39,28 @@ pub enum ScheduleUnit {
     Tokens,
 }
 
-/// The settings of a supervised training run in steps.
+/// Settings for a supervised run whose duration is given in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepsConfig {
-    /// Optimizer steps.
+    /// Number of optimizer steps.
     pub steps: u64,
-    /// Passages per step.
+    /// Number of passages per step.
     pub batch_size: usize,
-    /// Tokens of a micro-batch; default: the whole step. Affects memory, and the result only
-    /// through the rounding of a sum and the masks of dropout. A longer passage is computed alone.
+    /// Maximum number of tokens per micro-batch. By default, a batch is not split. This setting
+    /// affects memory usage, and the result only through rounding and dropout masks. A passage that
+    /// exceeds the limit is processed alone.
     pub micro_batch_tokens: Option<usize>,
-    /// Steps of warm-up.
+    /// Number of warm-up steps.
     #[serde(default)]
     pub warmup_steps: u64,
-    /// Lowest learning rate after the warm-up as a fraction of the highest.
+    /// Lowest learning rate after warm-up, as a fraction of the maximum.
     #[serde(default = "default_floor")]
     pub learning_rate_floor: f64,
-    /// Dropout probability in embeddings, attention and residual branches.
+    /// Dropout probability for embeddings, attention and residual branches.
     #[serde(default)]
     pub dropout: f32,
-    /// Steps between validations; the last step is always validated.
+    /// Number of steps between validations. The last step is always validated.
     pub eval_every: u64,
     /// See [`EarlyStopping::patience`].
     #[serde(default)]
@@ -67,7 +68,7 @@ pub struct StepsConfig {
     /// See [`EarlyStopping::min_gain`].
     #[serde(default)]
     pub min_gain: f64,
-    /// AdamW.
+    /// AdamW settings.
     pub optimizer: OptimizerConfig,
 }
 
@@ -76,10 +77,10 @@ fn default_floor() -> f64 {
 }
 
 impl StepsConfig {
-    /// Checks ranges; `section` is the name in the configuration.
+    /// Validates the settings. `section` is the name of the configuration section.
     ///
     /// # Errors
-    /// Returns the first key that is out of range.
+    /// Returns an error for the first key that is out of range.
     pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("steps"), self.steps as f64, 1.0..=1e9)?;
@@ -102,7 +103,7 @@ impl StepsConfig {
         EarlyStopping { patience: self.patience, min_gain: self.min_gain }
     }
 
-    /// Returns the plan of a run.
+    /// Creates the plan for a run.
     pub fn plan(&self, transfer: &TransferConfig, seed: u64) -> SupervisedPlan {
         SupervisedPlan {
             seed,

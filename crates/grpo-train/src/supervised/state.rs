@@ -1,4 +1,4 @@
-//! Saved state of a supervised run between two steps.
+//! State of a supervised run that is saved between steps.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,16 @@ use serde::{Deserialize, Serialize};
 use super::early_stopping::Validations;
 use crate::GuardsState;
 
-/// The state on which the next step depends, except configuration, input files and model weights.
+/// All state that the next step depends on, except for the configuration, input files and model
+/// weights.
 pub struct SupervisedState<P> {
-    /// Numeric state.
+    /// All state except tensors.
     pub progress: SupervisedProgress<P>,
-    /// The optimizer's moving averages.
+    /// Moving averages of the optimizer.
     pub moments: StoredTensors,
 }
 
-/// Numeric state of a [`SupervisedState`].
+/// The part of [`SupervisedState`] that contains no tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SupervisedProgress<P> {
@@ -24,19 +25,19 @@ pub struct SupervisedProgress<P> {
     pub(super) num_tokens: u64,
     pub(super) validations: Validations,
     pub(super) guards: GuardsState,
-    /// What ended the run before its last step.
+    /// Why the run was stopped before its last step.
     pub(super) stopped: Option<(StopCause, String)>,
     /// State of the objective.
     pub(super) objective: P,
-    /// Steps in which each parameter had a gradient.
+    /// Number of steps in which each parameter had a gradient.
     pub(super) optimizer_steps: BTreeMap<String, u32>,
 }
 
-/// What can end a run before its last step.
+/// Reasons for stopping a run before its last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
-    /// A limit of the objective.
+    /// A limit set by the objective.
     Limit,
     /// A guard.
     Guard,

@@ -1,4 +1,4 @@
-//! The trainer: steps, validations and the end of a run.
+//! Supervised trainer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,59 +16,59 @@ use crate::supervised::{Objective, ScheduleUnit, StepGradients, SupervisedPlan};
 use crate::transfer::Trunk;
 use crate::{Action, GuardConfig, GuardTrigger, Guards, Metrics, Optimizer, TrainError};
 
-/// One optimizer step, as it is written to `metrics.jsonl`.
+/// Metrics of one optimizer step, written to `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SupervisedStep {
-    /// Optimizer steps done, including this one.
+    /// Number of optimizer steps so far, including this one.
     pub train_step: u64,
-    /// The minimised loss.
+    /// Minimised loss.
     pub step_train_loss: f64,
     /// Gradient norm before clipping.
     pub grad_norm: f64,
-    /// The learning rate of this step.
+    /// Learning rate used in this step.
     pub learning_rate: f64,
-    /// Tokens so far.
+    /// Total number of tokens so far.
     pub num_tokens: u64,
     /// Duration in seconds.
     pub step_time: f64,
-    /// Additional numbers of the objective.
+    /// Additional values from the objective.
     #[serde(flatten)]
     pub parts: BTreeMap<&'static str, f64>,
 }
 
-/// One validation, as it is written to `metrics.jsonl`.
+/// Validation result, written to `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Validation<E> {
-    /// Optimizer steps done.
+    /// Number of optimizer steps so far.
     pub train_step: u64,
-    /// The measures.
+    /// Metrics computed by the objective.
     #[serde(flatten)]
     pub measures: E,
-    /// Whether it is the best so far.
+    /// Whether this is the best validation so far.
     pub best: bool,
 }
 
-/// A completed step with its validation.
+/// A completed step, including its validation.
 #[derive(Clone, Copy, Debug)]
 pub struct CompletedStep<'a, E> {
-    /// The step.
+    /// Metrics of the step.
     pub step: &'a SupervisedStep,
-    /// The validation, if one was due.
+    /// Validation result, if a validation was due.
     pub validation: Option<&'a Validation<E>>,
-    /// Problems that the objective found in the validation.
+    /// Warnings about the validation from the objective.
     pub warnings: &'a [String],
-    /// The guards that were triggered.
+    /// Guards triggered in this step.
     pub triggers: &'a [GuardTrigger],
-    /// Why the run ends here, if it does.
+    /// How the run ended, if this was the last step.
     pub ending: Option<&'a SupervisedEnding>,
 }
 
-/// The receiver of a run's progress.
+/// Receives progress updates during a run.
 pub trait SupervisedObserver<O: Objective> {
-    /// Called after each step with the trainer.
+    /// Called after each step.
     ///
     /// # Errors
-    /// An error ends the run.
+    /// If an error is returned, the run ends.
     fn step(
         &mut self,
         done: &CompletedStep<'_, O::Measures>,
@@ -76,23 +76,23 @@ pub trait SupervisedObserver<O: Objective> {
     ) -> Result<(), TrainError>;
 }
 
-/// Why a supervised run ended.
+/// How a supervised run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SupervisedEnding {
-    /// All steps are done.
+    /// All steps were completed.
     Finished,
-    /// Validations stopped improving.
+    /// The validation loss stopped improving.
     NoGain {
-        /// Optimizer steps done.
+        /// Number of optimizer steps so far.
         step: u64,
-        /// Steps done at the best validation, and its selection loss.
+        /// Number of steps and selection loss at the best validation.
         best: (u64, f64),
     },
-    /// A limit or a guard ended the run.
+    /// A limit or a guard stopped the run.
     Stopped {
-        /// The cause.
+        /// What stopped the run.
         cause: StopCause,
-        /// What happened.
+        /// Human-readable explanation.
         message: String,
     },
     /// The run was interrupted.
@@ -103,7 +103,7 @@ pub enum SupervisedEnding {
 pub struct SupervisedTrainer<O: Objective> {
     objective: O,
     plan: SupervisedPlan,
-    /// `None` only during a step.
+    /// `None` only while a step is in progress.
     model: Option<O::Model>,
     optimizer: Optimizer,
     trunk: Trunk,
@@ -112,11 +112,11 @@ pub struct SupervisedTrainer<O: Objective> {
     progress: SupervisedProgress<O::Progress>,
 }
 
-/// Metrics of every objective that guards can watch.
+/// Metrics that guards can watch for any objective.
 const METRICS: [&str; 4] = ["step_train_loss", "grad_norm", "learning_rate", "num_tokens"];
 
 impl<O: Objective> SupervisedTrainer<O> {
-    /// Creates a run before its first step.
+    /// Creates a new run.
     pub fn new(model: O::Model, objective: O, plan: SupervisedPlan) -> Self {
         let (optimizer, trunk) = optimizer(&model, &objective, &plan);
         let guards = Guards::new(&[]);
@@ -133,11 +133,11 @@ impl<O: Objective> SupervisedTrainer<O> {
         Self { objective, plan, model, optimizer, trunk, guards, interrupt, progress }
     }
 
-    /// Adds guards.
+    /// Adds guards to the run.
     ///
     /// # Errors
-    /// Returns an error if a guard watches an unknown metric or has an action that supervised runs
-    /// do not support.
+    /// Returns an error if a guard watches an unknown metric or uses an action that is not
+    /// supported in supervised runs.
     pub fn with_guards(mut self, guards: &[GuardConfig]) -> Result<Self, TrainError> {
         let metrics = self.metric_names();
         for (place, guard) in guards.iter().enumerate() {
@@ -147,8 +147,8 @@ impl<O: Objective> SupervisedTrainer<O> {
         Ok(self)
     }
 
-    /// Makes the run end between two steps with [`SupervisedEnding::Interrupted`] once `flag` is
-    /// true.
+    /// After `flag` is set, the run stops before the next step and returns
+    /// [`SupervisedEnding::Interrupted`].
     pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
         self.interrupt = flag;
     }
@@ -156,35 +156,35 @@ impl<O: Objective> SupervisedTrainer<O> {
     /// Returns the current model.
     ///
     /// # Panics
-    /// Panics if a step has panicked.
+    /// Panics if a previous step panicked.
     pub fn model(&self) -> &O::Model {
         self.model.as_ref().expect("a model between two steps")
     }
 
-    /// Returns the current model and drops the run.
+    /// Consumes the trainer and returns the model.
     ///
     /// # Panics
-    /// Panics if a step has panicked.
+    /// Panics if a previous step panicked.
     pub fn into_model(self) -> O::Model {
         self.model.expect("a model between two steps")
     }
 
-    /// Returns the number of steps done.
+    /// Returns the number of completed steps.
     pub fn steps(&self) -> u64 {
         self.progress.steps
     }
 
-    /// Returns the settings of the run.
+    /// Returns the plan for this run.
     pub fn plan(&self) -> &SupervisedPlan {
         &self.plan
     }
 
-    /// Returns the steps done at the best validation so far, and its selection loss.
+    /// Returns the step and selection loss of the best validation so far.
     pub fn best(&self) -> Option<(u64, f64)> {
         self.progress.validations.best
     }
 
-    /// Returns the state to save.
+    /// Returns the state to be saved.
     pub fn state(&self) -> SupervisedState<O::Progress> {
         let Remembered { steps, means } = self.optimizer.remembered(self.model());
         let mut progress = self.progress.clone();
@@ -193,11 +193,11 @@ impl<O: Objective> SupervisedTrainer<O> {
         SupervisedState { progress, moments: means }
     }
 
-    /// Restores a saved state with the optimizer's moving averages by name, and `model`, which has
-    /// the saved weights.
+    /// Restores a saved state. `moments` contains the moving averages of the optimizer by name, and
+    /// `model` must already contain the saved weights.
     ///
     /// # Errors
-    /// Returns an error if the state belongs to another model or other settings.
+    /// Returns an error if the state was saved with a different model or different settings.
     pub fn restore(
         &mut self,
         model: O::Model,
@@ -214,7 +214,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         Ok(())
     }
 
-    /// Runs the remaining steps.
+    /// Runs all remaining steps.
     ///
     /// # Errors
     /// Returns an error if a loss or gradient is not finite, or if the objective or the observer
@@ -224,7 +224,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         observer: &mut dyn SupervisedObserver<O>,
     ) -> Result<SupervisedEnding, TrainError> {
         loop {
-            // A resumed run that had ended does not continue.
+            // A run that had already ended does not continue after it is resumed.
             if let Some(ending) = self.ending() {
                 return Ok(ending);
             }
@@ -235,7 +235,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         }
     }
 
-    /// Performs a step and its validation.
+    /// Performs one step and validates the model if necessary.
     fn advance(&mut self, observer: &mut dyn SupervisedObserver<O>) -> Result<(), TrainError> {
         let step = self.take_step()?;
         let is_due = self.progress.steps.is_multiple_of(self.plan.eval_every);
@@ -256,7 +256,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         observer.step(&done, self)
     }
 
-    /// Computes gradients and applies them. Nothing has changed on an error.
+    /// Computes and applies gradients. If an error is returned, nothing has changed.
     fn take_step(&mut self) -> Result<SupervisedStep, TrainError> {
         let started = Instant::now();
         let Self { objective, plan, trunk, progress, .. } = self;
@@ -276,7 +276,7 @@ impl<O: Objective> SupervisedTrainer<O> {
             ScheduleUnit::Tokens => progress.num_tokens,
         };
         let learning_rate = plan.optimizer.learning_rate * plan.schedule.multiplier(time as f64);
-        // Without another owner, weights are changed in place.
+        // The model is uniquely owned here, so its weights are updated in place.
         let model = self.model.take().expect("a model between two steps");
         self.model = Some(self.optimizer.apply(model, admitted, learning_rate));
         Ok(SupervisedStep {
@@ -290,7 +290,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         })
     }
 
-    /// Validates the model and returns the problems that the objective finds.
+    /// Validates the model. Also returns the warnings from the objective.
     fn validate(&mut self) -> Result<(Validation<O::Measures>, Vec<String>), TrainError> {
         let model = self.model.as_ref().expect("a model between two steps");
         let Self { objective, plan, progress, .. } = self;
@@ -303,7 +303,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         Ok((Validation { train_step: steps, measures, best }, review.warnings))
     }
 
-    /// Passes the numbers of a step to the guards.
+    /// Checks the metrics of a step with the guards.
     fn watch(
         &mut self,
         step: &SupervisedStep,
@@ -350,7 +350,7 @@ fn optimizer<O: Objective>(
     (optimizer.with_factor(trunk.learning_rate_factor()), trunk)
 }
 
-/// Returns the numbers of a record by name.
+/// Returns all numeric fields of a record by name.
 fn numbers(record: &impl Serialize) -> Vec<(String, f64)> {
     let record = serde_json::to_value(record).expect("a record can be written as JSON");
     let serde_json::Value::Object(record) = record else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! A step of a policy of which only an adapter is trained, and of one whose blocks are computed twice.
+//! Tests steps in which only an adapter is trained, and steps with activation checkpointing.
 
 use grpo_core::KlEstimator;
 use grpo_model::{Adapted, Adapter, LanguageModel, LoraConfig, Policy, StoredTensors};
@@ -33,10 +33,10 @@ fn steps_move_the_adapter_and_no_bit_of_its_base() {
         let now = parameters(grpo.policy());
         assert!(distance(&now, &last) > 1e-4, "step {step} moved nothing");
         last = now;
-        // Its reference is the base: B was 0.
+        // The reference is the base model. B is initially 0, so both are equal in the first step.
         let kl = report.learned.tokens().kl().unwrap();
         assert_eq!(kl.abs() < 1e-10, step == 0, "step {step}: {kl}");
-        // It samples with the adapter that is trained.
+        // Samples come from the model including the adapter.
         let name = "sampling/sampling_logp_difference/max";
         let difference = report.learned.tokens().metric(name).unwrap();
         assert!(difference < 1e-5, "step {step}: {difference}");
@@ -61,7 +61,8 @@ fn an_adapted_policy_learns() {
     assert!(last - first > 0.1, "the reward went from {first} to {last}");
 }
 
-/// Two updates, in micro-batches, so that gradients are added up and ratios move.
+/// Uses two updates and several micro-batches, so that gradients are accumulated and ratios differ
+/// from 1.
 #[test]
 fn blocks_computed_twice_give_the_same_step() {
     for is_adapted in [false, true] {
@@ -77,7 +78,7 @@ fn blocks_computed_twice_give_the_same_step() {
                 let report = take_step(&mut grpo, 1);
                 (timeless(&Metrics::of(&report, 0)), parameters(grpo.policy()))
             };
-            // Bit for bit: each gradient is made by the same operations.
+            // Recomputation uses the same operations, so gradients are bit-identical.
             assert_eq!(of(false), of(true), "adapted: {is_adapted}, {estimator:?}");
         }
     }

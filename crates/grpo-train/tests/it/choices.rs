@@ -1,4 +1,4 @@
-//! Each choice of a loss, through whole steps.
+//! Tests each loss option in complete steps.
 
 use grpo_core::{
     AdvantageConfig, EntropyBonus, KlEstimator, KlPlacement, MismatchCorrection, MismatchMode,
@@ -11,7 +11,8 @@ use crate::support::{
     begin, chains, config, distance, fresh_model, grpo, model, parameters, take_step, vocabulary,
 };
 
-/// With AdamW's ε at 1, a step is a smooth function of the gradient. Two updates, so that ratios move, where the loss has one.
+/// Sets ε of AdamW to 1, so that a step is a smooth function of the gradient. Two updates are used
+/// so that ratios differ from 1 where the loss has them.
 pub(crate) fn smooth(loss: LossSettings) -> GrpoConfig {
     let mut config = GrpoConfig { loss, ..config() };
     config.optimizer.epsilon = 1.0;
@@ -21,7 +22,7 @@ pub(crate) fn smooth(loss: LossSettings) -> GrpoConfig {
     config
 }
 
-/// Two steps, and the parameters after them.
+/// Performs two steps and returns the last report along with the parameters.
 fn run(config: GrpoConfig) -> (StepReport, Vec<f32>) {
     let mut grpo = grpo(config, chains());
     take_step(&mut grpo, 0);
@@ -91,7 +92,7 @@ fn every_choice_moves_the_policy_alike_however_the_step_is_cut() {
     }
 }
 
-/// What a run writes down does not hang on what a preset will be.
+/// The settings recorded for a run must not depend on later changes to a preset.
 #[test]
 fn a_resolved_loss_is_the_same_loss() {
     for loss in choices() {
@@ -173,7 +174,7 @@ fn the_exact_kl_begins_at_zero_and_is_never_negative() {
 
 #[test]
 fn an_adaptive_entropy_bonus_follows_the_entropy() {
-    // An untrained model is nearly uniform over its tokens.
+    // The output of an untrained model is nearly uniform.
     let uniform = (vocabulary().len() as f64).ln();
     let coefs = |target: f64| -> Vec<(f64, bool)> {
         let mut config = config();
@@ -196,7 +197,8 @@ fn an_adaptive_entropy_bonus_follows_the_entropy() {
             })
             .collect()
     };
-    // Nothing is known of the entropy before the first update; then the coefficient rises to its bound.
+    // The entropy is unknown before the first update. Afterwards the coefficient rises to its upper
+    // bound.
     let below = coefs(2.0 * uniform);
     let got: Vec<f64> = below.iter().map(|(coef, _)| (coef * 100.0).round() / 100.0).collect();
     assert_eq!(got, [0.0, 0.12, 0.13, 0.13]);

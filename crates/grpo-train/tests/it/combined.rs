@@ -1,4 +1,4 @@
-//! A GRPO step that also learns from examples, and to keep completions diverse.
+//! Tests GRPO steps with auxiliary losses: supervised examples and completion diversity.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use grpo_train::{
 use crate::oracle::advantages;
 use crate::support::{SEED, config, model, parameters, pattern, take_step, vocabulary};
 
-/// Each id is a word.
+/// Decodes each id to a word.
 fn words() -> Decode {
     Arc::new(|ids| ids.iter().map(|id| format!("w{id} ")).collect())
 }
@@ -61,15 +61,15 @@ fn begin(config: GrpoConfig) -> Grpo<Transformer> {
     Grpo::new(parts, config, SEED).unwrap()
 }
 
-/// The reports of so many steps, and the weights after them.
+/// Performs several steps and returns their reports and the final weights.
 fn run(config: GrpoConfig, steps: u32) -> (Vec<StepReport>, Vec<f32>) {
     let mut grpo = begin(config);
     let reports = (0..steps).map(|step| take_step(&mut grpo, step)).collect();
     (reports, parameters(grpo.policy()))
 }
 
-/// The norm of a step's gradients is the part of them that can be seen from outside before AdamW scales it away.
-/// GRPO has a weight, if only one that does not show.
+/// Returns the gradient norm of a step, which is the only observable that AdamW does not rescale.
+/// The GRPO weight must be positive, but is chosen too small to have an effect.
 fn norm([supervised, grpo, diversity]: [f64; 3]) -> f64 {
     let weights = [supervised, grpo.max(1e-6), diversity];
     run(settings(weights, 1), 1).0[0].learned.grad_norm()
@@ -94,8 +94,8 @@ fn every_term_has_its_weight_and_moves_the_policy() {
         let scaled = norm(weights);
         assert!((scaled - 0.25 * alone[term]).abs() < 1e-5 * alone[term], "{term}: {scaled}");
     }
-    // Gradients are added: |a + b|² + |a − b|² = 2 |a|² + 2 |b|², and a weight cannot be negative, but two sums can be
-    // held against one another. With |a + b| and |2a + b| known, |a|² follows.
+    // Gradients are summed. Weights cannot be negative, so |a − b|² is not available. However, |a|²
+    // can be derived from |a + b| and |2a + b|.
     let squares = |weights| norm(weights) * norm(weights);
     for (one, other) in [(0, 1), (0, 2), (1, 2)] {
         let of = |first: f64, second: f64| {
@@ -126,7 +126,8 @@ fn the_loss_is_the_weighted_sum_of_its_terms() {
         let mean = Some(terms.mean_supervised_loss);
         assert_eq!(metrics.get("combined/mean_supervised_loss"), mean);
     }
-    // The steps behind the first one have other examples, and a policy that has learned from those before.
+    // Later optimizer steps use different examples and a policy that was trained on the previous
+    // ones.
     let means = reports.each_ref().map(|reports| {
         let terms = reports[0].learned.combined.unwrap();
         (terms.supervised_loss, terms.mean_supervised_loss)
@@ -152,7 +153,7 @@ fn what_is_recorded_of_tokens_has_the_weight_of_grpo() {
     assert!(plain.iter().zip(&combined).all(|(plain, half)| *half == 0.5 * plain));
 }
 
-/// Two of three optimizer steps cost no completions, and learn from the next examples.
+/// Two out of three optimizer steps don't need completions and use the next examples.
 #[test]
 fn steps_of_examples_alone_follow_each_rollout() {
     let (reports, _) = run(settings([0.5, 0.5, 0.0], 3), 12);
@@ -170,7 +171,7 @@ fn steps_of_examples_alone_follow_each_rollout() {
     assert!(last < 0.7 * first, "{last} of {first}");
 }
 
-/// The bonus is a part of GRPO's loss, and of nothing else.
+/// The entropy bonus is only part of the GRPO loss.
 #[test]
 fn the_loss_without_the_entropy_bonus_is_that_of_grpo() {
     let coef = 0.05;
@@ -179,7 +180,7 @@ fn the_loss_without_the_entropy_bonus_is_that_of_grpo() {
         run(config, 1).0.remove(0)
     };
     let (alone, combined) = (with_bonus(config()), with_bonus(settings([0.3, 0.5, 0.2], 1)));
-    // The same policy has sampled the same completions.
+    // The policy is the same, so the completions are too.
     let without = |report: &StepReport| report.learned.entropy_bonus().unwrap().1;
     assert_eq!(without(&alone), without(&combined));
     let entropy = combined.learned.tokens().kept_entropy().unwrap();
@@ -188,12 +189,12 @@ fn the_loss_without_the_entropy_bonus_is_that_of_grpo() {
     assert!((without(&combined) - coef * entropy - grpo_loss).abs() < 1e-12);
 }
 
-/// A guard that watches the norm of the gradients sees those of examples too.
+/// A guard on the gradient norm also covers optimizer steps that only use examples.
 #[test]
 fn every_optimizer_step_is_in_the_norm_of_the_gradients() {
     let every = |every| run(settings([1.0, 1e-6, 0.0], every), 1).0[0].learned.grad_norm();
-    // With next to nothing but cross-entropy, an optimizer step is one of supervised training whatever comes with it: the second step of
-    // two is the first of the next rollout.
+    // With almost no weight on GRPO, every optimizer step is a step of supervised training. The
+    // second of two steps per rollout must be the same as the first step of the next rollout.
     let (reports, _) = run(settings([1.0, 1e-6, 0.0], 1), 3);
     let norms: Vec<f64> = reports.iter().map(|report| report.learned.grad_norm()).collect();
     assert!((norms[0] - norms[1]).abs() > 1e-4, "{norms:?}");
@@ -223,7 +224,7 @@ fn the_bonus_affects_advantages_but_not_rewards() {
     assert!(!names.parts.contains(&"diversity_bonus".into()));
     let report = take_step(&mut grpo, 0);
     let metrics = Metrics::of(&report, 0);
-    // The reward is what it is without the bonus, and the advantages are of both.
+    // The reward excludes the bonus, but advantages include it.
     let mean = metrics.get("diversity_bonus/mean").unwrap();
     assert!(mean > 0.005, "{mean}");
     let correct = metrics.get("rewards/correct/mean").unwrap();

@@ -1,4 +1,4 @@
-//! Each key out of its range, with its message.
+//! Tests the error message for each key that is out of range.
 
 use grpo_core::{Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_model::WeightPrecision;
@@ -169,7 +169,7 @@ fn rounded_weights_without_a_correction() {
         min: 0.0,
         max: 2.0,
     };
-    // Where both are said, too.
+    // Also if both are set.
     let both = |c: &mut GrpoConfig| {
         refused(c);
         c.loss.mismatch = Some(mismatch);

@@ -1,5 +1,5 @@
-//! However the completions of a step are cut into micro-batches, and whatever they share, the gradient is the one that
-//! each of them has alone.
+//! Tests that the gradient does not depend on how completions are split into micro-batches or which
+//! prompts they share. It must be equal to the sum over completions that are processed separately.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::activation::log_softmax;
@@ -21,7 +21,7 @@ fn policy(scale: f32) -> Transformer {
     shaken(ModelConfig::molgpt(&MolGptConfig::new(VOCABULARY, 32, 1, 2, 16)).unwrap(), scale)
 }
 
-/// A group whose completions have these lengths.
+/// Creates a group whose completions have the given lengths.
 fn group(index: u32, prompt: &[u32], lengths: [usize; GROUP], policy: &Transformer) -> Group {
     let completion = |(sample, length): (u32, usize)| {
         let id = |t: usize| (t * t * 3 + t + 5 * sample as usize + 2 * index as usize) % VOCABULARY;
@@ -42,7 +42,8 @@ fn group(index: u32, prompt: &[u32], lengths: [usize; GROUP], policy: &Transform
     Group::new(Prompt::of_ids(index, prompt.to_vec()), completions)
 }
 
-/// Prompts of 1, 3, 4 and 10 tokens, neighbours that are equal or begin alike, and completions of one token.
+/// Creates prompts of 1, 3, 4 and 10 tokens. Some neighbours are equal or share a prefix, and some
+/// completions consist of a single token.
 fn groups(policy: &Transformer) -> Vec<Group> {
     let long: &[u32] = &[3, 1, 4, 1, 5, 9, 2, 6, 5, 3];
     let prompts: [(&[u32], [usize; GROUP]); 8] = [
@@ -50,7 +51,7 @@ fn groups(policy: &Transformer) -> Vec<Group> {
         (&[2, 7, 1], [3, 1, 1, 6]),
         (&long[..4], [1, 8, 2, 5]),
         (long, [1, 1, 7, 3]),
-        // The next one has the same prompt, in another group.
+        // The same prompt again, but in a different group.
         (long, [4, 2, 1, 11]),
         (&[3, 1, 4, 8], [1, 1, 1, 1]),
         (&[3, 1, 4, 1], [2, 6, 1, 3]),
@@ -62,7 +63,8 @@ fn groups(policy: &Transformer) -> Vec<Group> {
         .collect()
 }
 
-/// Log-probabilities of `ids` from place `first` on, on the tape where the policy is: one sequence alone.
+/// Returns log-probabilities of `ids`, starting at index `first`, for a single sequence.
+/// Differentiable if the policy is.
 fn logprobs(policy: &Transformer, ids: &[u32], first: usize) -> Tensor<1> {
     let input = TokenBatch::from_iter([&ids[..ids.len() - 1]]);
     let logits = policy.logits(policy.hidden(&input, None, &mut Dropout::off()));
@@ -73,14 +75,15 @@ fn logprobs(policy: &Transformer, ids: &[u32], first: usize) -> Tensor<1> {
     log_softmax(logits, 1).gather(1, targets.reshape([actions, 1])).reshape([actions])
 }
 
-/// Rewards of a group; their mean is 1 and their deviation (of the sample) is [`DEVIATION`].
+/// Rewards in a group, with a mean of 1 and a sample standard deviation of [`DEVIATION`].
 const REWARDS: [f64; GROUP] = [0.0, 3.0, 1.0, 0.0];
 const DEVIATION: f64 = std::f64::consts::SQRT_2;
-/// What is added to the deviation.
+/// Added to the standard deviation.
 const EPSILON: f64 = 1e-4;
 
-/// The gradient of GRPO's loss at the policy that sampled, where `∇ratio = ∇log π`, by the definition:
-/// `−1/G Σ_i 1/|o_i| Σ_t Â_i ∇log π(o_{i,t})` for [`Preset::Grpo`] and one mean over all tokens for [`Preset::Dapo`].
+/// Computes the gradient of the GRPO loss at the sampling policy from its definition, using
+/// `∇ratio = ∇log π`: `−1/G Σ_i 1/|o_i| Σ_t Â_i ∇log π(o_{i,t})` for [`Preset::Grpo`], and a single
+/// mean over all tokens for [`Preset::Dapo`].
 fn gradient(policy: &Transformer, groups: &[Group], preset: Preset) -> Vec<f32> {
     struct OfParameters<'a>(&'a Gradients, Vec<f32>);
     impl ModuleVisitor for OfParameters<'_> {
@@ -115,7 +118,7 @@ fn gradient(policy: &Transformer, groups: &[Group], preset: Preset) -> Vec<f32> 
     sum.into_iter().map(|gradient| gradient as f32).collect()
 }
 
-/// What was learned: the parameters, and every number that was told.
+/// Result of a step: the parameters and all reported numbers.
 #[derive(Debug)]
 struct Learned {
     parameters: Vec<f32>,
@@ -158,7 +161,8 @@ fn learn(
     Learned { parameters: parameters(learner.policy()), numbers }
 }
 
-/// Tokens of a micro-batch: each completion alone, some together, all.
+/// Micro-batch sizes in tokens: completions are processed separately, several at a time, or all
+/// together.
 const BUDGETS: [usize; 5] = [1, 7, 20, 64, 4096];
 
 #[test]
@@ -185,7 +189,7 @@ fn the_gradient_is_that_of_each_completion_alone() {
     }
 }
 
-/// With a penalty to a reference and a second update, in which ratios are not 1.
+/// Includes a KL penalty and a second update, in which ratios differ from 1.
 #[test]
 fn every_number_of_a_step_is_the_same_in_any_cut() {
     let policy = policy(2.0);

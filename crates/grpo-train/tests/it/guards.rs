@@ -1,4 +1,4 @@
-//! Each guard, tripped by the cause that it is for, and quiet in a training without it.
+//! Tests that each guard is triggered by the problem it detects, and not in a healthy run.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn guard(watch: &str, above: Option<f64>, below: Option<f64>) -> GuardConfig {
     }
 }
 
-/// The first trigger within `steps` steps, with the step.
+/// Returns the first trigger within `steps` steps, along with the step number.
 fn watch(
     grpo: &mut Grpo<Transformer>,
     guard: GuardConfig,
@@ -74,13 +74,13 @@ fn letters() -> Decode {
     Arc::new(|ids| ids.iter().map(|id| char::from(b'a' + *id as u8)).collect())
 }
 
-/// Rewards completions in which the end mark comes at once or after one token.
+/// Rewards completions with at most one token before the end token.
 fn short_ones() -> Arc<dyn Reward> {
     let end = char::from(b'a' + vocabulary().boundary() as u8);
     pattern(&format!("^.?{end}$"))
 }
 
-/// Weights so large that their products are infinite.
+/// Matrix products overflow with weights this large.
 #[test]
 fn a_number_that_is_not_finite() {
     let broken = model(vocabulary().len(), 1e38);
@@ -96,14 +96,14 @@ fn a_number_that_is_not_finite() {
 fn a_leap_away_from_the_reference() {
     for name in ["kl", "kl_sequence", "kl_p99"] {
         let spike = || guard(name, Some(1.0), None);
-        // Adam moves each weight by the learning rate.
+        // Adam changes each weight by the learning rate.
         let (step, trigger) = trained(with_rate(0.5), chains(), spike()).unwrap();
         assert!((2..=5).contains(&step) && trigger.value > Some(1.0), "{trigger:?}");
         assert_eq!(trained(with_rate(1e-4), chains(), spike()), None);
     }
 }
 
-/// One kind of completion is rewarded, and little else remains.
+/// Only one kind of completion is rewarded, so there is soon little else.
 #[test]
 fn entropy_collapses_and_duplicates_fill_the_step() {
     for (name, floor) in [("entropy", 0.5), ("completions/unique_ratio", 0.4)] {
@@ -119,7 +119,7 @@ fn entropy_collapses_and_duplicates_fill_the_step() {
     }
 }
 
-/// A model that has not learned SMILES writes hardly a molecule, and its reward is low.
+/// An untrained model rarely produces a valid molecule, so its reward is low.
 #[test]
 fn validity_and_reward_below_their_floors() {
     let smiles: Decode = Arc::new(|ids| format!("C({}", ids.len()));
@@ -131,7 +131,7 @@ fn validity_and_reward_below_their_floors() {
     }
 }
 
-/// Several updates on one rollout, each too far.
+/// Performs several updates per rollout with a learning rate that is too high.
 #[test]
 fn ratios_with_a_heavy_tail() {
     let four = |learning_rate| {
@@ -153,7 +153,7 @@ fn rewards_that_are_all_equal() {
     assert_eq!(trained(with_rate(1e-3), chains(), equal()), None);
 }
 
-/// Nearly all of the weight is on one part.
+/// Almost all of the weight is on a single reward component.
 #[test]
 fn one_part_of_the_reward_decides() {
     let dominant = || guard("reward_dominance", Some(0.9), None);
@@ -164,7 +164,7 @@ fn one_part_of_the_reward_decides() {
     assert_eq!(weighing(0.6), None);
 }
 
-/// Every metric of a step can be watched, but for those of the machine.
+/// Guards can watch all metrics of a step except time and memory measurements.
 #[test]
 fn every_metric_has_a_name_that_is_known() {
     let mut grpo = crate::support::grpo(config(), chains());

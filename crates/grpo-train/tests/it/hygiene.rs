@@ -1,4 +1,4 @@
-//! Which positions a gradient reaches, on a model whose parameters are its logits.
+//! Tests which positions receive a gradient, using a model whose parameters are its logits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::recorder;
 use crate::support::{SEED, config, molecules, vocabulary};
 
 const TOKENS: usize = 8;
-/// The end mark, which is never fed.
+/// End token, which is never passed to the model.
 const END: u32 = 0;
-/// Tokens that only prompts have.
+/// Tokens that only occur in prompts.
 const PROMPT: [u32; 2] = [5, 6];
-/// The last token of every prompt.
+/// Last token of every prompt.
 const BEGIN: u32 = 7;
 
-/// Passes that were asked for with checkpointing.
+/// Number of forward passes with activation checkpointing.
 static CHECKPOINTED: AtomicUsize = AtomicUsize::new(0);
 
-/// The next token depends on the last one alone: row `a` of the table holds the logits after token `a`.
+/// Bigram model: row `a` of the table contains the logits after token `a`.
 #[derive(Module, Debug)]
 struct Bigram {
     table: Param<Tensor<2>>,
@@ -114,8 +114,8 @@ fn grpo_of(actions: Arc<dyn Actions<Bigram>>, decode: Decode, config: GrpoConfig
     Grpo::new(parts, config, SEED).unwrap()
 }
 
-/// Acceptance test 5: the gradient at prompts and behind the end is exactly 0; the first token
-/// and the end mark have one.
+/// Acceptance test 5: the gradient is exactly 0 in prompts and after the end. The first token and
+/// the end token have a gradient.
 #[test]
 fn only_actions_have_a_gradient() {
     let mut grpo = grpo(config());
@@ -126,11 +126,11 @@ fn only_actions_have_a_gradient() {
     assert!(lengths.len() > 1, "all have one length");
 
     let after = grpo.policy().rows();
-    // The end mark is fed nowhere, and 5 and 6 only inside of prompts.
+    // The end token is never an input, and 5 and 6 only occur inside prompts.
     for token in [END, PROMPT[0], PROMPT[1]] {
         assert_eq!(after[token as usize], before[token as usize], "after token {token}");
     }
-    // First tokens follow BEGIN; the end mark is among what may follow any action.
+    // The first token follows BEGIN. The end token can follow any action.
     let moved = |row: u32, column: u32| {
         after[row as usize][column as usize] != before[row as usize][column as usize]
     };
@@ -138,7 +138,8 @@ fn only_actions_have_a_gradient() {
     assert!((1..5).all(|last| moved(last, END)));
 }
 
-/// The same of supervised training: prompts are seen, and nothing is learned of them, however examples are packed.
+/// In supervised training, prompts are part of the context but not of the loss, regardless of
+/// packing.
 #[test]
 fn only_what_follows_a_prompt_is_learned_from_examples() {
     let example = |prompt: &[u32], reply: &[u32]| Example {
@@ -172,8 +173,8 @@ fn only_what_follows_a_prompt_is_learned_from_examples() {
     }
 }
 
-/// The same of blanks, all of which have the logits after MASK: a text is read with its blanks, so that the gradient at
-/// every place that is none, and at what was filled in, is exactly 0.
+/// All blanks have the logits that follow MASK. Because blanks are read as MASK, the gradient is
+/// exactly 0 at all other positions and for the filled-in characters.
 #[test]
 fn only_blanks_have_a_gradient() {
     const MASK: u32 = PROMPT[0];
@@ -203,7 +204,7 @@ fn only_blanks_have_a_gradient() {
         }
         let (after, before) = (&after[MASK as usize], &before[MASK as usize]);
         assert!((0..5).all(|id| after[id] != before[id]), "{after:?}");
-        // What may not be drawn has no part in any probability.
+        // Tokens that cannot be sampled are not part of any softmax.
         assert_eq!(after[5..], before[5..]);
     }
 }
@@ -231,7 +232,8 @@ fn how_completions_are_packed_changes_no_number() {
     assert!(crate::support::distance(&packed_table, &bare_table) < 1e-5);
 }
 
-/// Its results are those of a kept tape, so that a setting that did nothing would not be seen by them.
+/// The results are the same with and without checkpointing, so passes are counted to verify that
+/// the setting has an effect.
 #[test]
 fn blocks_are_computed_twice_where_that_is_asked_for() {
     let passes = |activation_checkpointing| {
@@ -242,6 +244,6 @@ fn blocks_are_computed_twice_where_that_is_asked_for() {
         grpo(config).step(&prompts(), 0).unwrap();
         CHECKPOINTED.load(Ordering::Relaxed) - before
     };
-    // All completions are one micro-batch.
+    // All completions fit into a single micro-batch.
     assert_eq!([passes(false), passes(true)], [0, 1]);
 }

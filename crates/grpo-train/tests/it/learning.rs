@@ -1,4 +1,4 @@
-//! That rewards are learned, and that equal seeds learn the same.
+//! Tests that rewards increase during training, and that training is reproducible.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::{
     begin, chains, config, fresh_model, grpo, model, parameters, timeless, vocabulary,
 };
 
-/// Keeps the metrics of each step.
+/// Observer that stores the metrics of each step.
 #[derive(Default)]
 struct Kept(RefCell<Vec<Metrics>>);
 
@@ -25,7 +25,7 @@ impl TrainObserver<Transformer> for Kept {
     }
 }
 
-/// Runs all steps; gives the training and the metrics of each step.
+/// Runs all steps. Returns the trained run and the metrics of each step.
 fn train(
     grpo: Grpo<Transformer>,
     mut prompts: impl FnMut(u32) -> Vec<Prompt>,
@@ -35,7 +35,7 @@ fn train(
     (training, kept.0.into_inner())
 }
 
-/// Acceptance test 7: ten arms, one of which is rewarded.
+/// Acceptance test 7: a bandit with ten arms, one of which is rewarded.
 #[test]
 fn the_best_of_ten_arms_is_found() {
     const ARMS: usize = 10;
@@ -50,7 +50,7 @@ fn the_best_of_ten_arms_is_found() {
                 if ids == [BEST] { "CC(=O)Oc1ccccc1C(=O)O".to_owned() } else { String::new() }
             },
         );
-    // The mark that ends is outside of the arms.
+    // The end token is not one of the arms.
     let mut grpo = begin(fresh_model(ARMS + 1), config, 1, ARMS as u32, decode).unwrap();
     let prompts = |_| unconditional_prompts(3, ARMS as u32);
     let share = |grpo: &mut Grpo<Transformer>| {
@@ -65,7 +65,7 @@ fn the_best_of_ten_arms_is_found() {
     assert!(share > 0.9, "{share}");
 }
 
-/// From random letters to molecules.
+/// An untrained model learns to produce molecules.
 #[test]
 fn a_small_model_learns_to_write_molecules() {
     let vocabulary = vocabulary();
@@ -89,7 +89,7 @@ fn a_small_model_learns_to_write_molecules() {
     }
 }
 
-/// Three steps; metrics without times, and the weights.
+/// Runs three steps. Returns the metrics without times, and the weights.
 fn short_run(seed: u64) -> (Vec<Vec<(String, f64)>>, Vec<f32>) {
     let vocabulary = vocabulary();
     let mut config = config();

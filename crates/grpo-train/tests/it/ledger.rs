@@ -1,4 +1,4 @@
-//! What a step writes down of itself.
+//! Tests the ledger entry of a step.
 
 use grpo_data::Group;
 use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy, weights_digest};
@@ -7,7 +7,7 @@ use grpo_train::{Grpo, StepReport};
 
 use crate::support::{SEED, begin, chains, config, fresh_model, grpo, take_step, vocabulary};
 
-/// The entries of what a step sampled, group by group, made of the report and not of the ledger.
+/// Builds the expected ledger entries for the samples in a report, ordered by group.
 fn entries(report: &StepReport, version: u64) -> Vec<LedgerCompletion> {
     let entry = |completion: &grpo_data::Completion| {
         let (ids, mask) = (completion.ids(), completion.action_mask());
@@ -19,7 +19,7 @@ fn entries(report: &StepReport, version: u64) -> Vec<LedgerCompletion> {
     report.groups.iter().flat_map(Group::completions).map(entry).collect()
 }
 
-/// Steps of a training run, with the hash of the policy after each.
+/// Performs several steps and returns each report along with the policy hash after the step.
 fn steps<M: LanguageModel>(grpo: &mut Grpo<M>, steps: u32) -> Vec<(StepReport, String)> {
     let step = |step| (take_step(grpo, step), weights_digest(grpo.policy()).to_string());
     (0..steps).map(step).collect()

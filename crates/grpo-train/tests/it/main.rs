@@ -1,4 +1,4 @@
-//! Tests through the public interface, in one binary.
+//! Integration tests, in a single binary.
 
 mod adapted;
 mod choices;

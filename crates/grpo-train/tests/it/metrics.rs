@@ -1,4 +1,4 @@
-//! Names and values of the metrics of a real step.
+//! Tests names and values of the metrics in an actual step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn report() -> StepReport {
 
 #[test]
 fn names_are_stable_and_values_finite() {
-    // Not every system says how much memory there is.
+    // Memory usage is not available on every system.
     let mut without = report();
     (without.observed.memory, without.observed.phase_memory) = (None, None);
     for report in [report(), without] {
@@ -158,14 +158,14 @@ fn values_are_those_of_the_completions() {
     assert!((speed - lengths.iter().sum::<f64>()).abs() < 1e-6);
 }
 
-/// A completion that a stop string ended is as good as one with an end mark: it counts among the whole ones.
+/// A completion that ends at a stop string counts as terminated, just like one with an end token.
 #[test]
 fn a_stop_string_is_an_end_of_the_policys_own() {
     let letter = |id: &u32| char::from(b'a' + *id as u8);
     let letters: Decode = Arc::new(move |ids| ids.iter().map(letter).collect());
     let mut config = config();
     config.sampling.max_new_tokens = 6;
-    // The end mark is the letter d.
+    // d is the letter for the end token.
     config.sampling.stop = vec!["b".to_owned(), "ef".to_owned()];
     let report = take_step(&mut grpo(config, letters), 0);
     let metrics = Metrics::of(&report, 1234);

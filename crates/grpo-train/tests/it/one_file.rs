@@ -1,4 +1,4 @@
-//! The example in one file against the trainer.
+//! Compares the single-file example with the trainer.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! AdamW against its definition in f64, a parameter at a time.
+//! Compares AdamW with its definition in f64, one parameter at a time.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use grpo_train::{Decayed, Optimizer, OptimizerConfig, TrainError};
 
 use crate::support::{self, model, optimizer};
 
-/// What each step's gradient is multiplied by: the moments have something to forget.
+/// Factor for the gradient in each step. The values differ so that the moving averages matter.
 const STEPS: [f32; 4] = [1.0, -0.5, 2.0, 0.25];
 const RATE: f64 = 3e-2;
 
-/// Numbers by their parameter.
+/// Values by parameter.
 type Numbers = BTreeMap<ParamId, Vec<f32>>;
 
-/// A gradient for each parameter, and the numbers of the parameters.
+/// Visitor that creates a gradient for each parameter and collects the parameter values.
 struct Gradients {
     factor: f32,
     of_step: GradientsParams,
@@ -49,7 +49,7 @@ fn gradients<M: Module>(model: &M, factor: f32) -> Gradients {
     gradients
 }
 
-/// θ after all steps, by Loshchilov & Hutter's algorithm 2.
+/// Returns θ after all steps, according to algorithm 2 in Loshchilov & Hutter.
 fn adamw(first: f32, gradients: &[f32], decay: f64, config: &OptimizerConfig) -> f64 {
     let [beta_1, beta_2] = config.betas;
     let (mut value, mut m, mut v) = (f64::from(first), 0.0, 0.0);
@@ -63,7 +63,8 @@ fn adamw(first: f32, gradients: &[f32], decay: f64, config: &OptimizerConfig) ->
     value
 }
 
-/// Runs the steps, and compares each parameter with the definition; gives how many have decayed.
+/// Performs the steps and compares each parameter with the definition. Returns the number of
+/// parameters with weight decay.
 fn check<M: Module>(model: M, weight_decay_on: Decayed) -> usize {
     let config = OptimizerConfig {
         weight_decay: 0.5,
@@ -96,11 +97,13 @@ fn check<M: Module>(model: M, weight_decay_on: Decayed) -> usize {
     decayed
 }
 
-/// The two settings differ by the decay of what is no matrix of a linear layer, and by nothing else.
+/// The two settings only differ in whether weight decay applies to parameters other than linear
+/// weights.
 #[test]
 fn all_parameters_decay_or_the_matrices_of_linear_layers() {
     let model = model(12, 2.0);
-    // Per block 2 norms and 6 linear layers with biases; 3 tables, the last norm and the head.
+    // Each block has 2 norms and 6 linear layers with biases. In addition, there are 3 embeddings,
+    // the final norm and the head.
     assert_eq!(check(model.clone(), Decayed::Linear), 6 + 1);
     assert_eq!(check(model.clone(), Decayed::All), 16 + 3 + 2 + 1);
     let config = LoraConfig { rank: 2, alpha: 2.0, dropout: 0.0, targets: vec![], rslora: false };
@@ -112,7 +115,7 @@ fn all_parameters_decay_or_the_matrices_of_linear_layers() {
     }
 }
 
-/// One step of a fresh optimizer without decay: the numbers of each parameter, or the error.
+/// Performs a single step without weight decay. Returns the parameter values or an error.
 fn one_step<M: Module>(
     model: M,
     gradients: GradientsParams,
@@ -134,7 +137,7 @@ fn the_norm_is_of_all_gradients_together_and_the_direction_stays() {
 
     let at_the_limit = one_step(model.clone(), gradients(&model, 1.0).of_step, norm).unwrap();
     assert_eq!(at_the_limit, (unclipped.clone(), norm));
-    // A power of two, so that gradients that were a quarter from the beginning are the same numbers.
+    // A power of two, so that clipping is exactly equivalent to using smaller gradients.
     let clipped = one_step(model.clone(), gradients(&model, 1.0).of_step, 0.25 * norm).unwrap();
     assert_eq!(clipped.1, norm);
     let quarter = one_step(model.clone(), gradients(&model, 0.25).of_step, f64::MAX).unwrap();
@@ -163,7 +166,8 @@ fn a_non_finite_norm_changes_no_weights_or_moments() {
     assert_eq!(after, expected);
 }
 
-/// It neither decays nor counts the step: the next gradient is corrected as the first one.
+/// Without a gradient, there is no weight decay and the step is not counted. The bias correction
+/// starts with the first gradient.
 #[test]
 fn a_parameter_without_a_gradient_does_not_change() {
     let model = model(12, 2.0);
@@ -180,12 +184,12 @@ fn a_parameter_without_a_gradient_does_not_change() {
     let mut fresh = Optimizer::new(&model, &config);
     let (expected, _) = fresh.step(model.clone(), gradients(&model, 1.0).of_step, RATE).unwrap();
     let [after, expected] = [after, expected].map(|model| gradients(&model, 1.0).values);
-    // The norm is of one gradient more.
+    // The norm includes an additional gradient.
     assert_eq!(after[&left_out], expected[&left_out]);
     assert_ne!(after, expected);
 }
 
-/// Where the numbers of each parameter stand.
+/// Memory address of each parameter's data.
 #[derive(Default)]
 struct Storages(BTreeMap<ParamId, usize>);
 

@@ -1,10 +1,12 @@
-//! Log-probabilities and metrics of a step by their definitions, one completion at a time, in f64.
+//! Computes log-probabilities and metrics of a step from their definitions, one completion at a
+//! time, in f64.
 
 use grpo_data::{Completion, Group};
 use grpo_model::{Frozen, LanguageModel, TokenBatch};
 use grpo_train::StepReport;
 
-/// Log-probabilities of all tokens at each action, `[action][vocabulary]`, at temperature 1.
+/// Returns log-probabilities of all tokens at each action, `[action][vocabulary]`, at temperature
+/// 1.
 pub(crate) fn log_softmax<M: LanguageModel>(model: &M, completion: &Completion) -> Vec<Vec<f64>> {
     let model = Frozen::snapshot(model);
     let ids = &completion.ids()[..completion.ids().len() - 1];
@@ -19,7 +21,7 @@ pub(crate) fn log_softmax<M: LanguageModel>(model: &M, completion: &Completion) 
         .collect()
 }
 
-/// Log-probability of each action.
+/// Returns the log-probability of each action.
 pub(crate) fn logprobs<M: LanguageModel>(model: &M, completion: &Completion) -> Vec<f64> {
     let all = log_softmax(model, completion);
     all.iter().zip(completion.action_ids()).map(|(all, id)| all[id as usize]).collect()
@@ -29,12 +31,12 @@ pub(crate) fn completions(report: &StepReport) -> impl Iterator<Item = &Completi
     report.groups.iter().flat_map(Group::completions)
 }
 
-/// The advantages of all samples.
+/// Returns the advantages of all samples.
 pub(crate) fn advantages(report: &StepReport) -> Vec<f64> {
     report.samples().map(|sample| sample.advantage).collect()
 }
 
-/// `f` of each completion's actions, one after the other.
+/// Applies `f` to each completion and concatenates the results.
 pub(crate) fn over_actions(report: &StepReport, f: impl Fn(&Completion) -> Vec<f64>) -> Vec<f64> {
     completions(report).flat_map(f).collect()
 }

@@ -1,4 +1,4 @@
-//! Supervised training with a term for diversity, and evaluations that sample.
+//! Tests supervised training with a diversity term, and evaluations that sample completions.
 
 use grpo_data::{Codec, Example, Examples, SpecialIds};
 use grpo_eval::{DiversityMeasure, distinct, self_bleu};
@@ -14,7 +14,8 @@ use crate::support::{distance, model, optimizer, parameters};
 
 const VOCABULARY: usize = 12;
 
-/// Replies to four prompts; the validation half has one of the prompts twice.
+/// Creates examples with replies to four prompts. One of the prompts occurs twice in the validation
+/// split.
 fn examples() -> Examples {
     let of = |prompt: u32, reply: &[u32]| Example {
         ids: [&[1, prompt], reply, &[0]].concat(),
@@ -77,7 +78,8 @@ fn run(config: &PretrainConfig) -> (Recorder<PretrainMeasures>, Vec<f32>, Superv
     (recorder, parameters(&trained), ending)
 }
 
-/// Section D, item 9, and what the original did not do: its λ changed the loss that it wrote and no gradient.
+/// Section D, item 9. In the original implementation, λ changed the reported loss but not the
+/// gradient.
 #[test]
 fn the_weight_changes_the_training_and_0_does_not() {
     let plain = run(&config()).1;
@@ -100,7 +102,7 @@ fn the_weight_changes_the_training_and_0_does_not() {
 
 #[test]
 fn equal_seeds_give_equal_trainings_however_they_are_cut() {
-    // AdamW's ε at 1 makes a step a smooth function of the gradient.
+    // With ε = 1 in AdamW, a step is a smooth function of the gradient.
     let mut plain =
         PretrainConfig { dropout: 0.0, diversity: Some(score_function(0.5)), ..config() };
     plain.optimizer.epsilon = 1.0;
@@ -127,7 +129,8 @@ fn sampled(generations: usize) -> SampledEvalConfig {
     }
 }
 
-/// The prompts of the table are those of examples that are held out; the original looked at its training rows.
+/// The sample table contains prompts from the validation split. The original implementation used
+/// training prompts.
 #[test]
 fn evaluations_continue_validation_prompts() {
     let config = PretrainConfig { eval: Some(sampled(3)), eval_every: 3, ..config() };
@@ -144,9 +147,9 @@ fn evaluations_continue_validation_prompts() {
         assert!(measures.eval_distinct_1 > 0.0 && measures.eval_distinct_1 <= 1.0);
         assert!(measures.eval_diversity.is_none());
     }
-    // Looking changes nothing.
+    // Sampling must not affect training.
     assert_eq!(weights, run(&PretrainConfig { eval: None, ..config.clone() }).1);
-    // Where all of a group is shown, its measures can be taken again.
+    // If the table contains the entire group, its metrics can be recomputed.
     let one = SampledEvalConfig { prompts: 1, ..sampled(1) };
     let (recorder, ..) = run(&PretrainConfig { eval: Some(one), ..config });
     let seen = &recorder.validations[0].measures;
@@ -160,7 +163,7 @@ fn evaluations_continue_validation_prompts() {
 #[test]
 fn a_training_without_gain_ends_early() {
     let mut config = PretrainConfig { epochs: 20, eval_every: 1, patience: 3, ..config() };
-    // So high that it only becomes worse.
+    // The learning rate is so high that the loss only increases.
     config.optimizer.learning_rate = 0.5;
     let (recorder, _, ending) = run(&config);
     let SupervisedEnding::NoGain { step, best: (best, loss) } = ending else {
@@ -170,7 +173,7 @@ fn a_training_without_gain_ends_early() {
     let lowest = recorder.validations.iter().rfind(|e| e.best).unwrap();
     assert_eq!((lowest.train_step, lowest.measures.eval_loss), (best, loss));
     assert!(recorder.validations.iter().rev().take(3).all(|evaluation| !evaluation.best));
-    // With more patience it continues.
+    // With early stopping disabled, training continues.
     let patient = run(&PretrainConfig { patience: 0, ..config }).0;
     assert_eq!(patient.steps.len(), 40);
 }
@@ -198,8 +201,8 @@ fn prompts_too_long_to_sample_behind_are_refused_at_the_beginning() {
     assert_eq!(refused(&eval), format!("pretrain.eval: {expected}"));
 }
 
-/// With dropout, in the model and in an adapter, terms for diversity, samples, early stopping and limits: wherever it is
-/// interrupted.
+/// Interrupts runs at various steps, with dropout in the model and the adapter, diversity terms,
+/// sampling, early stopping and limits.
 #[test]
 fn an_interrupted_training_ends_as_one_that_was_not() {
     let (examples, codec) = (examples(), codec());
@@ -233,7 +236,7 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
         };
         recorder::check_resumed(trainer, &[1, 2, 6], Policy::clone, parameters);
     }
-    // One that gained nothing has ended, and stays ended.
+    // A run that ended due to early stopping does not continue when it is resumed.
     let stopping = PretrainConfig { patience: 1, min_gain: 5.0, eval_every: 1, ..plain };
     let trainer =
         || NextTokenObjective::trainer(whole.clone(), &codec, &examples, &stopping, 1).unwrap();
@@ -243,7 +246,7 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
     recorder::check_resumed(trainer, &[1], Transformer::clone, parameters);
 }
 
-/// Guards see the numbers of steps and of validations.
+/// Guards can watch metrics of both steps and validations.
 #[test]
 fn guards_warn_and_stop_a_supervised_run() {
     let (examples, codec, config) = (examples(), codec(), config());

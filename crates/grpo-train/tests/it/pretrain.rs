@@ -1,4 +1,4 @@
-//! Supervised pre-training on a corpus of a few molecules.
+//! Tests supervised pre-training on a few molecules.
 
 use grpo_data::Examples;
 use grpo_molecules::MoleculeRecord;
@@ -76,7 +76,7 @@ fn the_loss_falls_from_that_of_equal_shares() {
     let last = recorder.last();
     assert!(last.train_loss < 0.6 * first, "{last:?}");
     assert!(last.eval_loss < 0.7 * first, "{last:?}");
-    // Each molecule and its end mark, in each epoch.
+    // Each molecule plus its end token, once per epoch.
     let tokens: usize = corpus.train.iter().map(|example| example.targets().len()).sum();
     assert_eq!(recorder.steps[steps - 1].num_tokens, 6 * tokens as u64);
 }
@@ -84,7 +84,7 @@ fn the_loss_falls_from_that_of_equal_shares() {
 #[test]
 fn the_best_epoch_is_that_of_the_lowest_validation_loss() {
     let mut config = PretrainConfig { epochs: 12, learning_rate_floor: 1.0, ..CONFIG() };
-    // So high that the loss goes up and down.
+    // The learning rate is high enough for the loss to oscillate.
     config.optimizer.learning_rate = 0.1;
     let (recorder, _) = run(&config, 1);
     let mut lowest = f64::INFINITY;
@@ -124,7 +124,7 @@ fn equal_seeds_give_equal_models_with_and_without_dropout() {
 #[test]
 fn numbers_that_are_not_finite_end_the_training() {
     let (vocabulary, corpus) = corpus();
-    // Products of such weights are infinite.
+    // Matrix products overflow with weights this large.
     let model = model(vocabulary.len(), 1e30);
     let (mut recorder, config) = (Recorder::default(), CONFIG());
     let mut trainer = NextTokenObjective::trainer(model, &ids(), &corpus, &config, 1).unwrap();

@@ -1,4 +1,4 @@
-//! A witness of supervised training, and runs that are interrupted.
+//! Observers for supervised training, and a test for interrupted runs.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use grpo_train::{
     SupervisedState, SupervisedStep, SupervisedTrainer, TrainError, Validation,
 };
 
-/// What a run told, without times.
+/// Records everything that a run reports, except times.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Recorder<E> {
     pub(crate) steps: Vec<SupervisedStep>,
@@ -50,7 +50,7 @@ impl<O: Objective> SupervisedObserver<O> for Recorder<O::Measures> {
     }
 }
 
-/// Runs to the end.
+/// Runs a trainer to the end.
 pub(crate) fn run<O: Objective>(
     trainer: Result<SupervisedTrainer<O>, TrainError>,
 ) -> (Recorder<O::Measures>, O::Model, SupervisedEnding) {
@@ -59,7 +59,7 @@ pub(crate) fn run<O: Objective>(
     (recorder, trainer.into_model(), ending)
 }
 
-/// Tells `told`, and interrupts the run after a step.
+/// Forwards progress to `recorder`, and interrupts the run after a given step.
 struct Interrupting<'a, E> {
     recorder: &'a mut Recorder<E>,
     after: u64,
@@ -77,8 +77,8 @@ impl<O: Objective> SupervisedObserver<O> for Interrupting<'_, O::Measures> {
     }
 }
 
-/// Interrupts a run after each of the steps `after`, saves it as text and tensors, and resumes it in a new trainer: numbers and
-/// weights must be those of a run that was never interrupted.
+/// Interrupts a run after each of the steps in `after`, saves its state and resumes it with a new
+/// trainer. The results and weights must be identical to those of an uninterrupted run.
 pub(crate) fn check_resumed<O: Objective>(
     trainer: impl Fn() -> SupervisedTrainer<O>,
     after: &[u64],

@@ -1,4 +1,4 @@
-//! References that follow the policy, and a KL coefficient that follows the KL.
+//! Tests reference updates and the adaptive KL coefficient.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ fn value(metrics: &Metrics, name: &str) -> f64 {
     metrics.get(name).unwrap()
 }
 
-/// After each second step the reference is the policy, so that the step behind it begins with no KL.
+/// The reference is replaced by the policy after every second step, so the KL is 0 at the start of
+/// the next step.
 #[test]
 fn a_reference_that_copies_the_policy() {
     let every = ReferenceSettings { every_steps: Some(2), ..ReferenceSettings::default() };
@@ -31,14 +32,14 @@ fn a_reference_that_copies_the_policy() {
         assert_eq!(value(&metrics, "reference_age"), f64::from(step % 2));
         let largest = value(&metrics, "kl_max");
         assert_eq!(largest == 0.0, step % 2 == 0, "step {step}: {largest}");
-        // The policy continues training, and what it became does not follow it.
+        // The reference must not change along with the policy.
         let now = parameters(grpo.policy());
         assert!(distance(&now, &last) > 1e-4);
         last = now;
     }
 }
 
-/// The KL to a reference that comes half of the way is less than that to one that stays.
+/// A reference that moves halfway towards the policy results in a smaller KL than a constant one.
 #[test]
 fn a_reference_that_moves_towards_the_policy() {
     let kls = |mix: Option<f64>| -> Vec<f64> {
@@ -50,14 +51,14 @@ fn a_reference_that_moves_towards_the_policy() {
         (0..4).map(|step| value(&Metrics::of(&take_step(&mut grpo, step), 0), "kl")).collect()
     };
     let [fixed, half, whole] = [None, Some(0.5), Some(1.0)].map(kls);
-    // Without a penalty all three train the same policy.
+    // There is no penalty, so the policy is the same in all three runs.
     for step in 1..4 {
         assert!(whole[step] == 0.0 && whole[step] < half[step], "{whole:?} {half:?}");
         assert!(half[step] < 0.5 * fixed[step], "{half:?} {fixed:?}");
     }
 }
 
-/// A base without an adapter follows the policy's adapter.
+/// A reference without an adapter is updated from a policy with an adapter.
 #[test]
 fn a_base_that_follows_an_adapter() {
     let base = model(vocabulary().len(), 2.0);
@@ -86,8 +87,8 @@ fn a_base_that_follows_an_adapter() {
     assert_eq!(grpo.learner().reference().parameters_on_tape(), 0);
 }
 
-/// The coefficient of each step is what Ziegler's rule makes of the metrics of the steps before, wherever the penalty
-/// enters.
+/// The coefficient in each step follows Ziegler's rule, applied to the metrics of the previous
+/// steps. This holds for a penalty in the loss and for one in the reward.
 #[test]
 fn the_coefficient_follows_the_kl() {
     for placement in [KlPlacement::Loss, KlPlacement::Reward] {
@@ -114,7 +115,7 @@ fn the_coefficient_follows_the_kl() {
     }
 }
 
-/// A coefficient that is changed counts in the next step.
+/// A new coefficient takes effect in the next step.
 #[test]
 fn the_coefficient_can_be_set() {
     let norm = |coef: Option<f64>| {

@@ -1,4 +1,4 @@
-//! A sampler that is not the trainer: completions whose recorded log-probabilities were changed.
+//! Tests sampler mismatches by changing recorded log-probabilities.
 
 use burn::module::Module;
 use grpo_core::{MismatchCorrection, MismatchMode, Preset, RatioLevel};
@@ -11,7 +11,7 @@ use grpo_train::{
 use crate::oracle::logprobs;
 use crate::support::{chains, config, grpo, model, parameters, take_step, vocabulary};
 
-/// Micro-batches of few completions, and two updates.
+/// Creates settings with small micro-batches and two updates.
 fn cut() -> GrpoConfig {
     let mut config = config();
     config.train.micro_batch_tokens = 60;
@@ -23,12 +23,12 @@ fn with(above: AboveTolerance, tolerance: f64) -> GrpoConfig {
     GrpoConfig { sampler_check: SamplerCheck { tolerance, above: Some(above) }, ..cut() }
 }
 
-/// What the first policy sampled, and what it got for it.
+/// Returns samples from the initial policy with their rewards.
 fn sampled() -> Vec<Group> {
     take_step(&mut grpo(config(), chains()), 0).groups
 }
 
-/// The same completions, with `change` made to the log-probabilities that were recorded.
+/// Returns the same completions after applying `change` to the recorded log-probabilities.
 pub(crate) fn recorded(groups: &[Group], change: impl Fn(u32, u32, &mut [f32])) -> Vec<Group> {
     let mut groups = groups.to_vec();
     for sample in groups.iter_mut().flat_map(|group| &mut group.samples) {
@@ -39,7 +39,7 @@ pub(crate) fn recorded(groups: &[Group], change: impl Fn(u32, u32, &mut [f32])) 
     groups
 }
 
-/// A step of learning from `groups`, and the parameters after it.
+/// Learns from `groups` and returns the result along with the parameters.
 fn learn(config: &GrpoConfig, groups: &[Group]) -> (Result<LearnResult, TrainError>, Vec<f32>) {
     let policy = model(vocabulary().len(), 2.0);
     let reference = Frozen::snapshot(&policy);
@@ -48,7 +48,7 @@ fn learn(config: &GrpoConfig, groups: &[Group]) -> (Result<LearnResult, TrainErr
     (learned, parameters(learner.policy()))
 }
 
-/// Losses, gradient norms and metrics of the updates.
+/// Returns the loss, gradient norm and metrics of each update.
 fn numbers(learned: &LearnResult) -> Vec<(&'static str, f64)> {
     let of = |update: &Update| {
         let own = [("loss", update.loss), ("grad_norm", update.grad_norm)];
@@ -61,7 +61,7 @@ fn numbers(learned: &LearnResult) -> Vec<(&'static str, f64)> {
 fn a_wrong_sampler_ends_the_run_before_the_policy_moves() {
     let groups = sampled();
     let before = parameters(&model(vocabulary().len(), 2.0));
-    // One token, wherever its completion falls among the micro-batches.
+    // A single token is sufficient, no matter which micro-batch contains its completion.
     for (prompt, sample) in [(0, 0), (1, 3), (2, 7)] {
         let completion = &groups[prompt as usize].samples[sample as usize].completion;
         let last = completion.actions() - 1;
@@ -87,7 +87,7 @@ fn a_wrong_sampler_ends_the_run_before_the_policy_moves() {
     }
 }
 
-/// Half of the tokens more probable than for the trainer, half less, by up to a factor of 2.7.
+/// Increases or decreases the probability of each token by up to a factor of 2.7.
 fn shaken(groups: &[Group]) -> Vec<Group> {
     recorded(groups, |prompt, sample, logprobs| {
         for (t, logprob) in logprobs.iter_mut().enumerate() {
@@ -102,7 +102,7 @@ fn a_corrected_step_is_one_of_truncated_importance_sampling() {
     let groups = sampled();
     let (level, mode) = (RatioLevel::Token, MismatchMode::Truncate);
     let by_hand = Some(MismatchCorrection { level, mode, min: 0.0, max: 2.0 });
-    // In the last micro-batch alone, and everywhere.
+    // Test a mismatch in the last micro-batch only, and one in all of them.
     let only_last = recorded(&groups, |prompt, sample, logprobs| {
         if (prompt, sample) == (2, 7) {
             logprobs[0] -= 1.5;
@@ -128,7 +128,7 @@ fn a_corrected_step_is_one_of_truncated_importance_sampling() {
             assert_eq!(numbers(&learned), numbers(&expected), "{preset:?}");
             assert_eq!(after, expected_after, "{preset:?}");
 
-            // Which is not what it would be without.
+            // The result must differ from the one without a correction.
             let mut blind = with(AboveTolerance::Stop, 1e9);
             blind.loss.preset = preset;
             let (blind, blind_after) = learn(&blind, &wrong);
@@ -182,7 +182,7 @@ fn within_the_tolerance_nothing_changes() {
             assert_eq!(after, expected);
         }
     }
-    // What they say of the sampler is true all the same.
+    // Sampler metrics are still reported.
     let (learned, _) = learn(&with(AboveTolerance::Stop, 1e-3), &near);
     let learned = learned.unwrap();
     let metric = |name: &str| learned.updates[1].tokens.metric(name).unwrap();
@@ -192,8 +192,8 @@ fn within_the_tolerance_nothing_changes() {
     assert!((quotient - 9e-4_f64.exp()).abs() < 1e-5, "{quotient}");
 }
 
-/// A policy that samples with rounded weights: what it recorded is what they give, the trainer is elsewhere, and the
-/// correction weighs the tokens.
+/// If the policy samples with rounded weights, recorded log-probabilities are those of the rounded
+/// weights. They differ from the trainer's, and the correction weights the tokens accordingly.
 #[test]
 fn rounded_weights_are_corrected() {
     for (weights, nearest, furthest) in
@@ -218,7 +218,7 @@ fn rounded_weights_are_corrected() {
             assert!(apart < 2e-5, "{weights}: {apart}");
         }
 
-        // What a loss learns from them that corrects by itself.
+        // Must be equivalent to a loss that always applies the correction.
         let mut hand = cut();
         let (level, mode) = (RatioLevel::Token, MismatchMode::Truncate);
         hand.loss.mismatch = Some(MismatchCorrection { level, mode, min: 0.0, max: 2.0 });

@@ -1,4 +1,4 @@
-//! One step of GRPO against its definition.
+//! Compares a GRPO step with its definition.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,8 @@ use crate::support::{
     vocabulary,
 };
 
-/// Acceptance test 3: before anything has moved, ratios are 1, nothing is clipped, and the policy is its
-/// reference.
+/// Acceptance test 3: in the first update, ratios are 1, nothing is clipped, and the policy is
+/// equal to the reference.
 #[test]
 fn the_first_update_begins_at_the_reference() {
     let report = take_step(&mut grpo(config(), chains()), 0);
@@ -32,8 +32,8 @@ fn the_first_update_begins_at_the_reference() {
     assert!(report.learned.grad_norm() > 1e-3, "{}", report.learned.grad_norm());
 }
 
-/// What the sampler recorded is what the trainer scores (acceptance test 4), also under a temperature and a
-/// cut distribution.
+/// Acceptance test 4: recorded log-probabilities agree with the trainer, even with a temperature or
+/// a truncated distribution.
 #[test]
 fn sampler_and_trainer_agree() {
     let plain = || config().sampling;
@@ -62,8 +62,8 @@ fn sampler_and_trainer_agree() {
     }
 }
 
-/// With AdamW's ε at 1, a step is a smooth function of the gradient; with a small one, rounding in a gradient
-/// that ought to be 0 would move a weight by the whole learning rate.
+/// With ε = 1 in AdamW, a step is a smooth function of the gradient. With a small ε, rounding
+/// errors in a gradient that should be 0 would change a weight by the full learning rate.
 fn smooth(mut config: GrpoConfig) -> GrpoConfig {
     config.optimizer.epsilon = 1.0;
     config.optimizer.learning_rate = 1.0;
@@ -87,7 +87,7 @@ fn micro_batches_decide_nothing() {
         let (whole, whole_report) = of(64);
         let moved = distance(&whole, &before);
         assert!(moved > 1e-2, "{preset:?} moved by {moved} only");
-        // With one token or three each completion is computed alone.
+        // With one or three tokens, each completion is processed separately.
         for micro_batch_tokens in [1, 3] {
             let (parts, report) = of(micro_batch_tokens);
             let apart = distance(&whole, &parts);
@@ -123,7 +123,7 @@ fn presets_are_different_losses() {
     }
 }
 
-/// Acceptance test 2: where all rewards are equal, nothing is learned.
+/// Acceptance test 2: if all rewards are equal, the policy does not change.
 #[test]
 fn equal_rewards_leave_the_policy_as_it_is() {
     for text in ["", "CCO"] {
@@ -144,7 +144,8 @@ fn equal_rewards_leave_the_policy_as_it_is() {
     }
 }
 
-/// Acceptance test 6: where rewards say nothing, the penalty leads back to the reference.
+/// Acceptance test 6: if rewards provide no signal, the penalty moves the policy back to the
+/// reference.
 #[test]
 fn the_penalty_leads_back_to_the_reference() {
     let equal = Arc::new(AtomicBool::new(false));
@@ -166,7 +167,7 @@ fn the_penalty_leads_back_to_the_reference() {
     assert!(returned.unwrap() < 0.25 * displaced, "{displaced} came to {returned:?}");
 }
 
-/// The reference is the first policy at every step, by what `kl` and `entropy` say of it.
+/// The `kl` and `entropy` metrics show that the reference is the initial policy in every step.
 #[test]
 fn the_reference_stays_where_the_policy_was() {
     let mut grpo = grpo(config(), chains());
@@ -196,7 +197,7 @@ fn the_reference_stays_where_the_policy_was() {
     assert!(last_kl > 1e-3, "the policy never left: {last_kl}");
 }
 
-/// The second update on a rollout is judged against the log-probabilities of the first.
+/// The second update on a rollout uses the log-probabilities from the first update as π_old.
 #[test]
 fn later_updates_use_the_first_logprobs_as_old_ones() {
     let twice = |updates| {
@@ -216,7 +217,7 @@ fn later_updates_use_the_first_logprobs_as_old_ones() {
         let pairs = logprobs(&between, completion).into_iter().zip(logprobs(&old, completion));
         pairs.map(|(new, old)| (new - old).exp()).collect()
     });
-    // The ratios of the first update are 1.
+    // In the first update, ratios are 1.
     let least = ratios.iter().copied().fold(1.0, f64::min);
     let most = ratios.iter().copied().fold(1.0, f64::max);
     let [found_least, found_most] = report.learned.tokens().ratio_range().unwrap();
@@ -224,7 +225,7 @@ fn later_updates_use_the_first_logprobs_as_old_ones() {
     assert!(least < 0.99 && most > 1.01, "the first update moved nothing: {least} {most}");
     assert_eq!(report.learned.tokens().tokens(), 2 * ratios.len() as u64);
 
-    // And the next rollout is of the policy after both.
+    // The next rollout uses the policy after both updates.
     let report = take_step(&mut twice, 1);
     assert!(completions(&report).all(|completion| completion.policy_version() == 2));
     assert!(sampling_difference(&report)[1] < 1e-5);
@@ -234,7 +235,7 @@ fn later_updates_use_the_first_logprobs_as_old_ones() {
 fn a_reward_that_fails_stops_the_step_and_moves_nothing() {
     let mut config = config();
     config.train.reward_time_limit = 1e-3;
-    // Three hundred rings for each completion: far more than a millisecond.
+    // Three hundred rings per completion take much longer than a millisecond.
     let mut grpo = grpo(config, Arc::new(|_| "C1CCCCC1".repeat(100)));
     let before = parameters(grpo.policy());
     let error = grpo.step(&unconditional_prompts(3, vocabulary().boundary()), 4).unwrap_err();
@@ -249,7 +250,7 @@ fn a_reward_that_fails_stops_the_step_and_moves_nothing() {
 fn reports_a_diverged_policy() {
     let vocabulary = vocabulary();
     let boundary = vocabulary.boundary();
-    // Products of such weights are infinite.
+    // Matrix products overflow with weights this large.
     let model = model(vocabulary.len(), 1e30);
     let mut grpo = begin(model, config(), SEED, boundary, chains()).unwrap();
     let error = grpo.step(&unconditional_prompts(3, boundary), 0).unwrap_err();
@@ -288,7 +289,7 @@ fn settings_that_do_not_fit_the_model_are_refused() {
     );
 }
 
-/// What only the model and the data can say of a configuration that is in its ranges.
+/// Tests errors that depend on the model and the data, for settings that are in range.
 #[test]
 fn what_cannot_be_sampled_is_named_through_the_configuration() {
     let vocabulary = vocabulary().len() as u32;
@@ -319,7 +320,7 @@ fn what_cannot_be_sampled_is_named_through_the_configuration() {
             .sampler(&model, &NextTokens { end_ids: vec![vocabulary - 1] }, 2, 5, &decode)
             .is_ok()
     );
-    // A prompt that nobody spoke of when the training began.
+    // This prompt was not known when the run was created.
     let mut grpo = grpo(config(), chains());
     let before = parameters(grpo.policy());
     for (ids, expected) in [
@@ -333,7 +334,7 @@ fn what_cannot_be_sampled_is_named_through_the_configuration() {
     assert_eq!(parameters(grpo.policy()), before);
 }
 
-/// Mean and largest distance of the sampler's log-probabilities from the trainer's.
+/// Returns the mean and maximum difference between sampler and trainer log-probabilities.
 fn sampling_difference(report: &StepReport) -> [f64; 2] {
     ["mean", "max"].map(|what| {
         let name = format!("sampling/sampling_logp_difference/{what}");

@@ -1,4 +1,4 @@
-//! Prompts that are seen and not learned, against the definition of the loss.
+//! Compares supervised training with the definition of the loss, where prompts are context only.
 
 use grpo_data::{Example, Examples};
 use grpo_model::{
@@ -22,7 +22,7 @@ fn examples() -> Examples {
     }
 }
 
-/// All examples in one step.
+/// Creates settings that use all examples in one step.
 fn config() -> PretrainConfig {
     PretrainConfig {
         epochs: 1,
@@ -61,7 +61,7 @@ impl recorder::Recorder<PretrainMeasures> {
     }
 }
 
-/// `−Σ log p / n` over the tokens that are to be predicted, one sequence at a time.
+/// Computes `−Σ log p / n` over the target tokens, one sequence at a time.
 fn loss(model: &Transformer, examples: &[Example]) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for example in examples {
@@ -104,7 +104,7 @@ fn the_loss_is_that_of_the_tokens_behind_the_prompt() {
     }
 }
 
-/// With AdamW's ε at 1, a step is a smooth function of the gradient.
+/// With ε = 1 in AdamW, a step is a smooth function of the gradient.
 fn smooth() -> PretrainConfig {
     let mut config = PretrainConfig { epochs: 3, batch_size: 3, ..config() };
     config.optimizer.epsilon = 1.0;
@@ -131,7 +131,7 @@ fn micro_batches_decide_nothing() {
     }
 }
 
-/// With dropout, in the model and in the adapter.
+/// Uses dropout in both the model and the adapter.
 #[test]
 fn blocks_computed_twice_train_the_same() {
     let model = model(VOCABULARY, 2.0);

@@ -1,4 +1,4 @@
-//! Small models, settings and comparisons that several tests need.
+//! Models, settings and comparisons that are shared by several tests.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use grpo_train::{
     ScheduleConfig, StepReport, TrainConfig, TrainError, unconditional_prompts,
 };
 
-/// Tokens of small molecules.
+/// Returns a vocabulary for small molecules.
 pub(crate) fn vocabulary() -> Vocabulary {
     Vocabulary::from_smiles(["CC(=O)N", "c1ccccc1", "OCl"]).unwrap()
 }
@@ -25,23 +25,23 @@ pub(crate) fn sizes(vocab_size: usize) -> ModelConfig {
     ModelConfig::molgpt(&MolGptConfig::new(vocab_size, 16, 1, 2, 16)).unwrap()
 }
 
-/// A model for training, with first values.
+/// Creates a randomly initialised model for training.
 pub(crate) fn fresh_model(vocab_size: usize) -> Transformer {
     Transformer::random(&sizes(vocab_size), 1, &Device::flex().autodiff()).unwrap()
 }
 
-/// A model for training whose probabilities are far from equal; its weights are `scale` times the first
-/// values and some more.
+/// Creates a model for training whose probabilities are far from uniform. Initial weights are
+/// scaled by `scale` and perturbed.
 pub(crate) fn model(vocab_size: usize, scale: f32) -> Transformer {
     shaken(sizes(vocab_size), scale)
 }
 
-/// As [`model`], of other sizes.
+/// Like [`model`], but with a different configuration.
 pub(crate) fn shaken(config: ModelConfig, scale: f32) -> Transformer {
     shaken_with(Codec::of_ids(Default::default()), config, scale)
 }
 
-/// As [`shaken`], of a family that comes with a vocabulary.
+/// Like [`shaken`], but for models that require a vocabulary.
 pub(crate) fn shaken_with(codec: Codec, config: ModelConfig, scale: f32) -> Transformer {
     let device = Device::flex().autodiff();
     let folder = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ pub(crate) fn shaken_with(codec: Codec, config: ModelConfig, scale: f32) -> Tran
     ModelFolder::load_model(folder.path(), &device).unwrap()
 }
 
-/// Settings that are in range.
+/// Returns valid settings.
 pub(crate) fn config() -> GrpoConfig {
     GrpoConfig {
         train: TrainConfig {
@@ -89,7 +89,7 @@ pub(crate) fn config() -> GrpoConfig {
     }
 }
 
-/// What no file says is text.
+/// Returns a codec for ids without a text representation.
 pub(crate) fn ids() -> Codec {
     Codec::of_ids(Default::default())
 }
@@ -105,8 +105,9 @@ pub(crate) fn optimizer() -> OptimizerConfig {
     }
 }
 
-/// Rewards that differ, though an untrained model hardly ever writes a molecule: a completion becomes a chain
-/// of its length, or nothing where its ids have an odd sum.
+/// Decodes completions so that rewards vary, although an untrained model rarely produces a valid
+/// molecule. A completion is decoded to a carbon chain of its length, or to an empty string if the
+/// sum of its ids is odd.
 pub(crate) fn chains() -> Decode {
     Arc::new(|ids| {
         let odd = ids.iter().sum::<u32>() % 2 == 1;
@@ -116,25 +117,26 @@ pub(crate) fn chains() -> Decode {
 
 pub(crate) const SEED: u64 = 11;
 
-/// A training run of a model with probabilities far from equal.
+/// Creates a run for a model whose probabilities are far from uniform.
 pub(crate) fn grpo(config: GrpoConfig, decode: Decode) -> Grpo<Transformer> {
     let vocabulary = vocabulary();
     let model = model(vocabulary.len(), 2.0);
     begin(model, config, SEED, vocabulary.boundary(), decode).unwrap()
 }
 
-/// The reward of molecules, QED with this weight and SA with the rest.
+/// Returns a molecule reward that combines QED and SA, where `qed` is the weight of the former.
 pub(crate) fn molecules(qed: f64) -> Arc<dyn Reward> {
     let window = LogpWindow { centre: 2.5, half_width: 2.0 };
     Arc::new(MoleculeReward { qed, sa: 1.0 - qed, logp: 0.0, window })
 }
 
-/// 1 where a completion has a match of `pattern`.
+/// Returns a reward of 1 for completions that match `pattern`.
 pub(crate) fn pattern(pattern: &str) -> Arc<dyn Reward> {
     Arc::new(PatternReward { pattern: regex::Regex::new(pattern).unwrap() })
 }
 
-/// A training whose reference is the policy that it begins with; prompts hold only the beginning mark.
+/// Creates a run whose reference is the initial policy. Prompts consist of the beginning token
+/// only.
 pub(crate) fn begin<M: LanguageModel>(
     policy: M,
     config: GrpoConfig,
@@ -145,7 +147,7 @@ pub(crate) fn begin<M: LanguageModel>(
     rewarded(molecules(0.7), policy, config, seed, boundary, decode)
 }
 
-/// As [`begin`], with another reward.
+/// Like [`begin`], but with a different reward.
 pub(crate) fn rewarded<M: LanguageModel>(
     reward: Arc<dyn Reward>,
     policy: M,
@@ -169,12 +171,12 @@ pub(crate) fn rewarded<M: LanguageModel>(
     Grpo::new(parts, config, seed)
 }
 
-/// Step `step` of a training run.
+/// Performs step number `step`.
 pub(crate) fn take_step<M: LanguageModel>(grpo: &mut Grpo<M>, step: u32) -> StepReport {
     grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step).unwrap()
 }
 
-/// The numbers of all parameters, in the order in which the module shows them.
+/// Returns the values of all parameters in module order.
 pub(crate) fn parameters<M: Module>(model: &M) -> Vec<f32> {
     struct Numbers(Vec<f32>);
     impl ModuleVisitor for Numbers {
@@ -187,7 +189,7 @@ pub(crate) fn parameters<M: Module>(model: &M) -> Vec<f32> {
     numbers.0
 }
 
-/// Metrics without those that measure time.
+/// Returns the metrics without time measurements.
 pub(crate) fn timeless(metrics: &Metrics) -> Vec<(String, f64)> {
     metrics
         .iter()
@@ -196,7 +198,7 @@ pub(crate) fn timeless(metrics: &Metrics) -> Vec<(String, f64)> {
         .collect()
 }
 
-/// Largest |a − b|.
+/// Returns the largest value of |a − b|.
 pub(crate) fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)

@@ -1,5 +1,6 @@
-//! Threads change nothing, at sizes where Burn does cut a matrix product among them (from 192³ multiplications
-//! on; the small models of the other tests never come near).
+//! Tests that results don't depend on the number of threads. Burn only splits matrix products with
+//! at least 192³ multiplications between threads, so this requires a larger model than the other
+//! tests.
 
 use burn::tensor::Device;
 use grpo_model::{ModelConfig, MolGptConfig, Transformer};
@@ -13,7 +14,7 @@ fn a_step_of_a_wide_model_is_the_same_with_any_number_of_threads() {
         let vocabulary = vocabulary();
         let wide =
             ModelConfig::molgpt(&MolGptConfig::new(vocabulary.len(), 48, 2, 4, 128)).unwrap();
-        // Batches of 64 × 40 tokens: products of 2,560 × 128 × 512.
+        // Batches of 64 × 40 tokens result in products of size 2,560 × 128 × 512.
         let model = Transformer::random(&wide, 1, &Device::flex().autodiff()).unwrap();
         let mut config = config();
         config.train.group_size = 64;

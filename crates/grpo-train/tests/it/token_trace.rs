@@ -1,4 +1,4 @@
-//! What steps say of each token: against definitions, and without any effect on what is learned.
+//! Compares token traces with their definition, and checks that recording does not affect training.
 
 use grpo_core::{Preset, TokenOutcome};
 use grpo_data::{Completion, Group, Outcome, TokenTrace};
@@ -15,7 +15,7 @@ use crate::support::{
     SEED, begin, chains, config, grpo, model, parameters, take_step, timeless, vocabulary,
 };
 
-/// Two steps, recorded or not, and the parameters after them.
+/// Performs two steps with or without recording. Returns the last report and the parameters.
 fn two_steps(config: &GrpoConfig, is_recording: bool) -> (StepReport, Vec<f32>) {
     let mut grpo = grpo(config.clone(), chains());
     grpo.set_recording(is_recording);
@@ -62,7 +62,8 @@ fn close(got: f64, expected: f64, tolerance: f64) {
     assert!((got - expected).abs() <= tolerance, "got {got}, expected {expected}");
 }
 
-/// The second step of a training run with one update a step, by the formulas: ρ is 1, and the reference is not the policy.
+/// Tests the second step of a run with one update per step. ρ is 1, but the policy differs from the
+/// reference.
 #[test]
 fn numbers_are_those_of_the_definitions() {
     for bias_correction in [false, true] {
@@ -94,7 +95,8 @@ fn numbers_are_those_of_the_definitions() {
                 close(record.entropies[t], entropy, 1e-5);
                 let surrogate = -advantage * weight;
                 close(record.surrogate_gradients[t], surrogate, 1e-6 * weight);
-                // k3 = exp(e) − e − 1 with e = log π_ref − log π_θ, multiplied by ρ where corrected.
+                // k3 = exp(e) − e − 1, where e = log π_ref − log π_θ, multiplied by ρ if bias
+                // correction is enabled.
                 let e = of_reference[t] - of_policy[t];
                 let k3 = if bias_correction { e.exp() - e - 1.0 } else { 0.0 };
                 let kl = 0.3 * (k3 + 1.0 - e.exp()) * weight;
@@ -111,7 +113,7 @@ fn numbers_are_those_of_the_definitions() {
     }
 }
 
-/// What the first policy sampled, with its rewards.
+/// Returns samples from the initial policy with their rewards.
 fn sampled() -> Vec<Group> {
     take_step(&mut grpo(plain(), chains()), 0).groups
 }
@@ -121,7 +123,7 @@ fn plain() -> GrpoConfig {
     GrpoConfig { loss, ..config() }
 }
 
-/// The samples after the first policy has learned from them.
+/// Returns the samples after the initial policy has learned from them.
 fn learned(mut groups: Vec<Group>, config: &GrpoConfig, rate: f64) -> (LearnResult, Vec<Group>) {
     let policy = model(vocabulary().len(), 2.0);
     let reference = Frozen::snapshot(&policy);
@@ -130,7 +132,7 @@ fn learned(mut groups: Vec<Group>, config: &GrpoConfig, rate: f64) -> (LearnResu
     (learner.learn(&mut groups, rate).unwrap(), groups)
 }
 
-/// With `updates` of a rate.
+/// Performs `updates` updates with a learning rate of `rate`.
 fn updated(updates: u32, rate: f64) -> Vec<Group> {
     let mut config = plain();
     config.train.updates_per_rollout = updates;
@@ -140,7 +142,7 @@ fn updated(updates: u32, rate: f64) -> Vec<Group> {
 #[test]
 fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
     let once = updated(1, 0.0);
-    // The same twice, as the policy stays where it is.
+    // The policy doesn't change, so both updates must be the same.
     let twice = updated(2, 0.0);
     for (once, twice) in traces(&once).into_iter().zip(traces(&twice)) {
         for (once, twice) in once.gradients.iter().zip(&twice.gradients) {
@@ -149,7 +151,7 @@ fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
         assert!(twice.outcomes.iter().all(|words| !words.contains('+')));
         assert_eq!(once.logprobs, twice.logprobs);
     }
-    // Far away, many are clipped.
+    // After a large update, many tokens are clipped.
     let far = updated(2, 0.03);
     let mut clipped = 0;
     for (once, far) in traces(&once).into_iter().zip(traces(&far)) {
@@ -180,7 +182,7 @@ fn what_nothing_scored_is_said_to_be_so() {
     }
 }
 
-/// The first pass of a corrected step is thrown away, and so is what it says.
+/// If a step is corrected, the first pass is discarded along with its traces.
 #[test]
 fn a_corrected_step_tells_of_the_loss_that_was_used() {
     let (_, plain_groups) = learned(sampled(), &plain(), 0.0);
@@ -220,7 +222,8 @@ fn parts_of_the_update_and_memory_are_measured() {
         assert!(now > 1e6 && peak >= now, "{now} {peak}");
         for phase in ["memory/rollout", "memory/reward", "memory/update"] {
             let after = metrics.get(phase).unwrap();
-            // Linux counts pages in each thread and adds them up now and then: what it says may fall by a few of them.
+            // Linux counts pages per thread and adds the counts up occasionally, so reported values
+            // may decrease slightly.
             assert!(after > 1e6 && peak + 1e6 >= after, "{phase} {after} {peak}");
         }
     }

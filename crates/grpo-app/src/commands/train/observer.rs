@@ -165,10 +165,9 @@ impl Observer {
         checkpoint::restore(training, &good)?;
         training.soften(number, learning_rate_factor, kl_coef);
         let kl_coef = training.kl_coef();
-        self.event(
-            training.steps(),
-            EventKind::RolledBack { number, from_step, learning_rate_factor, kl_coef },
-        )?;
+        self.anchor()?;
+        let event = EventKind::RolledBack { number, from_step, learning_rate_factor, kl_coef };
+        self.log.rolled_back(step, event, &aside)?;
         // If the run is killed before this checkpoint is written, resuming triggers the same
         // roll-back again. Afterwards, resuming starts from this checkpoint, because it counts more
         // roll-backs than the later ones.

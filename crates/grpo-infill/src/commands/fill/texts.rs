@@ -26,6 +26,8 @@ const BLANKS: [char; 8] = ['_', '~', '^', '?', '*', '#', '|', BLANK];
 
 /// Default of `--validation-fraction`.
 const HELD_OUT: f64 = 0.1;
+/// Largest number of completions of held-out passages, so that a typo does not run for days.
+const MOST_COMPLETIONS: u64 = 1_000_000;
 /// Default of `--passages`.
 const PASSAGES: u32 = 5;
 
@@ -129,6 +131,12 @@ fn held_out(
     anyhow::ensure!(
         (1..=100_000).contains(&count),
         "--passages {count} is out of range; expected 1 to 100000"
+    );
+    let completions = u64::from(count) * u64::from(arguments.number);
+    anyhow::ensure!(
+        completions <= MOST_COMPLETIONS,
+        "--passages {count} with -n {} is {completions} completions; expected at most {MOST_COMPLETIONS}",
+        arguments.number
     );
     let length = arguments.length.unwrap_or(blanks.longest);
     anyhow::ensure!(

@@ -1,5 +1,5 @@
-//! Gradients of the diversity terms, compared with expectations over all completions and with
-//! difference quotients in plain f64 loops.
+//! Compares gradients of the diversity terms with exact expectations over all completions, and with
+//! difference quotients computed in plain f64 loops.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -21,12 +21,12 @@ const END: u32 = 2;
 const LONGEST: usize = 2;
 const PROMPT: [u32; 2] = [1, 0];
 
-/// A model whose probabilities are far from uniform.
+/// Creates a model whose probabilities are far from uniform.
 fn model(seed: u64) -> Transformer {
     struct Larger;
     impl ModuleMapper for Larger {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            // The scales of norms remain 1.
+            // Norm scales stay at 1.
             let factor = if D == 2 { 12.0 } else { 1.0 };
             param.map(|value| Tensor::from_inner(value.inner() * factor).require_grad())
         }
@@ -102,7 +102,7 @@ struct Outcome {
     probability: f64,
 }
 
-/// All possible completions, in plain loops.
+/// Enumerates all possible completions in plain loops.
 fn outcomes(model: &Transformer, [temperature, top_p]: [f32; 2]) -> Vec<Outcome> {
     let mut found = Vec::new();
     let mut open = vec![Outcome { ids: vec![], kept: vec![], probability: 1.0 }];
@@ -167,7 +167,7 @@ fn texts(outcomes: [&Outcome; 3]) -> [String; 3] {
     outcomes.map(|outcome| codec().decode(&outcome.ids))
 }
 
-/// Calls `with` for each possible group of three.
+/// Calls `with` for each possible group of three completions.
 fn each_group<'a>(outcomes: &'a [Outcome], mut with: impl FnMut([&'a Outcome; 3], f64)) {
     for a in outcomes {
         for b in outcomes {
@@ -178,7 +178,8 @@ fn each_group<'a>(outcomes: &'a [Outcome], mut with: impl FnMut([&'a Outcome; 3]
     }
 }
 
-/// Returns the most diverse group, with or without two equal completions.
+/// Returns the group with the highest diversity, optionally among groups that contain two equal
+/// completions.
 fn most_diverse<'a>(
     outcomes: &'a [Outcome],
     diversity: &Diversity,
@@ -196,7 +197,7 @@ fn most_diverse<'a>(
     found.expect("some groups are diverse")
 }
 
-/// Returns `E[D(Y)]`, in plain loops.
+/// Computes `E[D(Y)]` in plain loops.
 fn expected_diversity(model: &Transformer, diversity: &Diversity, sampling: [f32; 2]) -> f64 {
     let outcomes = outcomes(model, sampling);
     let mut sum = 0.0;
@@ -207,7 +208,7 @@ fn expected_diversity(model: &Transformer, diversity: &Diversity, sampling: [f32
     sum
 }
 
-/// Returns all numbers of a gradient in the order of the module's parameters.
+/// Flattens the gradients in the order of the module's parameters.
 fn numbers(model: &Transformer, gradients: &GradientsParams) -> Vec<f64> {
     struct Numbers<'a>(&'a GradientsParams, Vec<f64>);
     impl ModuleVisitor for Numbers<'_> {
@@ -224,7 +225,7 @@ fn numbers(model: &Transformer, gradients: &GradientsParams) -> Vec<f64> {
     numbers.1
 }
 
-/// Returns the model moved along a direction.
+/// Returns a copy of the model with its parameters moved by `by` along a direction.
 fn moved(model: &Transformer, direction: &[f64], by: f64) -> Transformer {
     struct Move<'a>(&'a [f64], f64);
     impl ModuleMapper for Move<'_> {
@@ -250,8 +251,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Compares difference quotients of `value`, along the gradient and along random directions, with
-/// the gradient.
+/// Compares the gradient with difference quotients of `value`, both along the gradient and along
+/// random directions.
 #[track_caller]
 fn check_gradient(model: &Transformer, gradient: &[f64], value: impl Fn(&Transformer) -> f64) {
     let norm = dot(gradient, gradient).sqrt();
@@ -276,7 +277,7 @@ fn check_gradient(model: &Transformer, gradient: &[f64], value: impl Fn(&Transfo
     }
 }
 
-/// The expected gradient over all groups is that of −λ·E[D].
+/// The expected gradient over all groups must equal the gradient of −λ·E[D].
 fn check_expectation(measure: DiversityMeasure, sampling: [f32; 2], seed: u64) {
     let model = model(seed);
     let weight = 0.7;
@@ -307,14 +308,14 @@ fn the_score_function_is_the_gradient_of_the_expected_diversity() {
     check_expectation(DiversityMeasure::Distinct, [0.9, 1.0], 4);
 }
 
-/// With truncated sampling, the kept ids are those of the draw; a small step changes only their
-/// probabilities.
+/// With truncated sampling, the ids that were kept at sampling time are used. A small step only
+/// changes their probabilities.
 #[test]
 fn of_cut_draws_as_well() {
     check_expectation(DiversityMeasure::Semantic, [0.9, 0.9], 2);
 }
 
-/// The expectation in one pass, with every probability on the autodiff graph.
+/// Computes the expectation in a single pass, with all probabilities on the autodiff graph.
 #[test]
 fn the_estimator_has_no_bias_to_rounding() {
     let (model, sampling) = (model(2), [0.8, 1.0]);
@@ -359,7 +360,7 @@ fn the_estimator_has_no_bias_to_rounding() {
     );
 }
 
-/// Acceptance test 9: equal completions and a weight of 0 have no gradient.
+/// Acceptance test 9: the gradient is zero for equal completions and for a weight of 0.
 #[test]
 fn equal_completions_and_no_weight_add_no_gradient() {
     let (model, sampling) = (model(2), [0.9, 0.9]);
@@ -381,7 +382,7 @@ fn equal_completions_and_no_weight_add_no_gradient() {
     assert_eq!(count(0.0, &different), (score, 0));
 }
 
-/// Two groups have equal weight, regardless of the split into micro-batches.
+/// Each group has the same weight, no matter how completions are split into micro-batches.
 #[test]
 fn the_gradient_is_a_mean_over_prompts() {
     let (model, sampling) = (model(2), [0.9, 1.0]);
@@ -427,7 +428,7 @@ fn examples_are_drawn_each_once_and_in_every_place() {
         places.dedup();
         assert_eq!(places.len(), 2);
     }
-    // 80 each, within five standard deviations.
+    // The expected count is 80. The bounds allow for five standard deviations.
     assert!(seen.iter().all(|&count| (45..=115).contains(&count)), "{seen:?}");
     assert_eq!(term.places(1, 0), [0]);
 }

@@ -1,4 +1,4 @@
-//! The diversity term in the steps of a training run.
+//! Tests the diversity term in optimizer steps.
 
 use super::super::super::batch::{Weights, cross_entropy};
 use super::*;
@@ -19,7 +19,7 @@ fn plain_step(
 #[test]
 fn every_second_step_has_the_term() {
     let model = model(2);
-    // A high temperature makes equal completions unlikely.
+    // At a high temperature, completions are unlikely to be equal.
     let config = config(score_function(0.3, DiversityMeasure::Semantic, [3.0, 1.0]));
     let term = DiversityTerm::ScoreFunction(Box::new(term(&config, &model)));
     let examples = examples();
@@ -42,7 +42,7 @@ fn every_second_step_has_the_term() {
     assert_ne!(gradient, of(6).2);
 }
 
-/// Returns mean cross-entropy and mean entropy over the targets, one sequence at a time.
+/// Computes the mean cross-entropy and the mean entropy over target tokens, one sequence at a time.
 fn plain_losses(model: &Transformer, examples: &[Example]) -> [f64; 2] {
     let (mut sums, mut count) = ([0.0; 2], 0.0);
     for example in examples {
