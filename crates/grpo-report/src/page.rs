@@ -66,8 +66,8 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
     page.chars().map(printable).collect()
 }
 
-/// Returns the picture of a control character of a prompt or completion (`␛`), and any other
-/// character unchanged.
+/// Replaces control characters with their Unicode symbols, e.g. `␛`. Returns all other characters
+/// unchanged.
 fn printable(c: char) -> char {
     match c {
         '\n' | '\t' => c,

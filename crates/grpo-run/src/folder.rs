@@ -283,7 +283,7 @@ fn is_taken(path: &Path) -> Result<bool, RunError> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) if error.kind() == ErrorKind::NotADirectory => match path.exists() {
             true => Ok(true),
-            // One of its parents is a file.
+            // A parent of the path is a file.
             false => Err(RunError::write(path)(error)),
         },
         Err(error) => Err(RunError::read(path)(error)),

@@ -219,7 +219,7 @@ pub(crate) fn metrics(table: &mut Table) {
     }
 }
 
-/// Changes of a run that went back once and was evaluated.
+/// Changes to a run that was rolled back once and has evaluations.
 pub(crate) fn roll_back(table: &mut Table) {
     const FOUND: &[&str] = &["saved folders"];
     const KIND: &str = "changed or deleted steps in rolled-back/";
