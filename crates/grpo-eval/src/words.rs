@@ -5,7 +5,6 @@
 /// Typographic apostrophes are replaced by straight ones.
 ///
 /// All measures in this crate use these words.
-/// Every measure of this crate uses these words.
 pub fn words(text: &str) -> impl Iterator<Item = String> {
     let is_apart = |c: char| !(c.is_alphanumeric() || is_apostrophe(c));
     text.split(is_apart)

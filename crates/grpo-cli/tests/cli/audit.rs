@@ -72,8 +72,7 @@ pub(crate) fn text(lines: &[Value]) -> String {
 const OF_RECORDS: [&str; 6] =
     ["configuration", "inputs", "chain of records", "metrics", "completion files", "saved folders"];
 
-/// Runs `grpo audit --json`, checks the exit code and returns the other violations as `property:
-/// sentence`.
+/// Runs `grpo audit --json`, checks its exit code and returns the other violations.
 #[track_caller]
 pub(crate) fn violations(place: &Place) -> Vec<String> {
     let ended = place.run(&["audit", "run", "--json"]);

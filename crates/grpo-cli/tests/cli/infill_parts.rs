@@ -222,8 +222,8 @@ fn a_judge_can_begin_with_nothing() {
     );
 }
 
-/// With the same seed, sizes, text and masking, the trunk is identical to a model of `grpo
-/// pretrain`. If it is frozen, the judge contains it unchanged.
+/// With the same seed, sizes, text and masking, `grpo pretrain` creates an identical trunk. If the
+/// trunk is frozen, the judge contains it unchanged.
 #[test]
 fn a_judge_trains_its_own_trunk() {
     let place = with_infiller();

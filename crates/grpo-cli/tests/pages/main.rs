@@ -2,12 +2,14 @@
 //!
 //! A block is fenced with ```` ```console ````. Lines that start with `$ ` are commands, followed
 //! by their standard output and standard error. A line `...` stands for omitted lines, and `[..]`
-//! stands for omitted text. All blocks of a page run in order in a folder created by `grpo
-//! init-project`.
+//! stands for omitted text. All blocks of a page run in order in a folder created by
+//! `grpo init-project`.
 //!
-//! Tags after `console` mark special blocks. `long` blocks only run with `GRPO_LONG_PAGES=1 cargo
-//! xtask test --test pages`, `numbers-vary` blocks print numbers that depend on the machine, and
-//! `ignore` blocks cannot be tested, e.g. because they download files.
+//! Tags after `console` mark special blocks:
+//!
+//! - `long` blocks only run with `GRPO_LONG_PAGES=1 cargo xtask test --test pages`.
+//! - `numbers-vary` blocks print numbers that depend on the machine.
+//! - `ignore` blocks cannot be tested, e.g. because they download files.
 
 use std::ffi::OsString;
 use std::fs;
