@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// Number of compute threads; does not affect results [default: one per core]
     #[arg(long, global = true, value_name = "N", help_heading = GLOBAL)]
     pub(crate) threads: Option<usize>,
-    /// Print errors only: no progress, tables or summaries
+    /// Errors only: no progress, tables or summaries
     #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) quiet: bool,
     #[command(subcommand)]
