@@ -71,7 +71,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
 /// pool. Invalid arguments, `--help` and `--version` exit the process.
 ///
 /// # Errors
-/// Returns the error of the command. `--threads` is an error here because it requires [`main`].
+/// Returns an error if the command fails or if `--threads` is given, which requires [`main`].
 pub fn run(
     tasks: &'static [&'static dyn Task],
     command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,

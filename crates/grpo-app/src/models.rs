@@ -74,7 +74,7 @@ impl<'a> Trained<'a> {
 /// Like [`read`], but only for models that continue texts.
 ///
 /// # Errors
-/// Like [`read`]. Also returns an error for other kinds of models.
+/// Returns an error if [`read`] fails or if the model does not continue texts.
 pub fn load(
     model: &Path,
     codecs: &Codecs,
@@ -144,7 +144,7 @@ pub fn check_causal(model: &Path) -> anyhow::Result<()> {
 /// the model reports it.
 ///
 /// # Errors
-/// Returns `message` for the family if it is not accepted.
+/// Returns an error with the text from `message` if the family is not accepted.
 pub fn refuse_unless(
     model: &Path,
     is_wanted: impl Fn(Family) -> bool,

@@ -71,7 +71,7 @@ pub(crate) fn say_data(line: fmt::Arguments<'_>) {
 /// Checks that all lines passed to [`say`] since the last call were written.
 ///
 /// # Errors
-/// Returns the first error of standard output, e.g. if the disk is full.
+/// Returns an error if standard output cannot be written, e.g. because the disk is full.
 pub(crate) fn check_written() -> anyhow::Result<()> {
     let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).take();
     match lost {

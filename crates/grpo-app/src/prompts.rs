@@ -189,7 +189,7 @@ impl Prompts {
     /// tokens or prompts of the task that no step uses.
     ///
     /// # Errors
-    /// Same as [`Self::of_step`].
+    /// Returns an error if the task cannot create a prompt.
     pub(crate) fn first(&self, count: u32) -> Result<Vec<Prompt>, TrainError> {
         Ok(match &self.origin {
             PromptOrigin::Unconditional(begin) => unconditional_prompts(count, *begin),
@@ -204,7 +204,7 @@ impl Prompts {
     /// task.
     ///
     /// # Errors
-    /// Same as [`Self::of_step`].
+    /// Returns an error if the task cannot create a prompt.
     pub(crate) fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, TrainError> {
         match &self.origin {
             PromptOrigin::Stream(stream) => stream.of_evaluation(count),

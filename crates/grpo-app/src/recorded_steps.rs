@@ -43,7 +43,7 @@ impl RecordedSteps {
     /// hashes. Returns false if the step was not recorded.
     ///
     /// # Errors
-    /// Returns a description of the first difference.
+    /// Returns an error that describes the first difference.
     pub(crate) fn check(&self, metrics: &Metrics, ledger: &LedgerStep) -> Result<bool, String> {
         let step = ledger.step;
         let (Some(line), Some(recorded)) = (self.metrics.get(&step), self.ledger.get(&step)) else {

@@ -82,13 +82,13 @@ pub trait PromptStream: Send + Sync {
     /// Returns prompts that are not used in any step.
     ///
     /// # Errors
-    /// Same as [`Self::of_step`].
+    /// Returns an error if a prompt cannot be created.
     fn of_no_step(&self, count: u32) -> Result<Vec<Prompt>, TrainError>;
 
     /// Returns held-out prompts.
     ///
     /// # Errors
-    /// Same as [`Self::of_step`].
+    /// Returns an error if a prompt cannot be created.
     fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, TrainError>;
 
     /// Returns the maximum prompt length in tokens.

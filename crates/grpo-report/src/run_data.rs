@@ -116,7 +116,7 @@ impl RunData {
     /// Reads several runs. Runs with the same name are displayed with their paths instead.
     ///
     /// # Errors
-    /// Same as [`read`](Self::read). Also returns an error if a run is listed twice.
+    /// Returns an error if [`read`](Self::read) fails or if a run is listed twice.
     pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, ReportError> {
         let mut places = Vec::new();
         for path in paths {

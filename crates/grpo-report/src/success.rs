@@ -59,7 +59,7 @@ impl SuccessCriteria {
     /// Rejects values that would make a criterion always pass or always fail.
     ///
     /// # Errors
-    /// Returns a fault with the key, its value and the expected range.
+    /// Returns an error with the key, its value and the expected range.
     pub fn check(&self) -> Result<(), ConfigFault> {
         let of_sequence = self.max_kl_sequence.unwrap_or(1.0);
         let any = f64::NEG_INFINITY..=f64::INFINITY;
@@ -165,7 +165,7 @@ impl Ends {
     /// Collects the values. Steps without any reward have no value, but are counted as steps.
     ///
     /// # Errors
-    /// Returns a message if there are too few steps or values.
+    /// Returns an error message if there are too few steps or values.
     fn of(metrics: &[Map<String, Value>], name: &str) -> Result<Self, String> {
         let value = |line: &Map<String, Value>| {
             line.get(name).and_then(Value::as_f64).filter(|value| value.is_finite())
@@ -207,7 +207,7 @@ impl Rise {
     /// Computes the means at both ends.
     ///
     /// # Errors
-    /// Returns a message if there are too few steps or values.
+    /// Returns an error message if there are too few steps or values.
     pub(crate) fn of(metrics: &[Map<String, Value>], name: &str) -> Result<Self, String> {
         let Ends { steps, first, last } = Ends::of(metrics, name)?;
         // Welch's standard error for two means with different variances.

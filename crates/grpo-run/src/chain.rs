@@ -38,8 +38,8 @@ impl ChainWriter {
     /// Appends a record.
     ///
     /// # Errors
-    /// See [`JsonLinesWriter::append`]. After an error, the chain continues from the last line that
-    /// was written.
+    /// Returns an error if [`JsonLinesWriter::append`] fails. The chain then continues from the
+    /// last line that was written.
     ///
     /// # Panics
     /// Panics if the record does not serialize to a JSON object or has non-string keys.

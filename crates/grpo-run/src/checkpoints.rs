@@ -25,7 +25,7 @@ impl Checkpoint {
     /// Verifies all files against the manifest.
     ///
     /// # Errors
-    /// See [`verify`].
+    /// Returns an error if the manifest is missing or a file does not match it. See [`verify`].
     pub fn verify(&self) -> Result<VerifiedFolder, RunError> {
         verify(&self.path)
     }

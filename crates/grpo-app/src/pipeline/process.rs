@@ -44,7 +44,7 @@ impl Program {
     /// Runs a command attached to this terminal.
     ///
     /// # Errors
-    /// Returns [`StageFailed`] for a nonzero exit code and [`Interrupted`] after a signal.
+    /// Returns [`StageFailed`] if the exit code is not 0, and [`Interrupted`] after a signal.
     pub(super) fn run(&self, words: &[String]) -> anyhow::Result<()> {
         say_aside(format_args!("\n$ grpo {}", words.join(" ")));
         self.wait(&mut self.command(words), words)
@@ -53,7 +53,7 @@ impl Program {
     /// Runs a command with its standard output discarded.
     ///
     /// # Errors
-    /// Same as [`Self::run`].
+    /// Returns an error if the command fails or is interrupted. See [`Self::run`].
     pub(super) fn check(&self, words: &[String]) -> anyhow::Result<()> {
         self.wait(self.command(words).stdout(Stdio::null()), words)
     }
