@@ -1,14 +1,15 @@
-//! Lists the example files as constants of this crate.
+//! Generates a list of the example files that are embedded in this crate.
 //!
-//! `files/` holds symbolic links to the folders of the repository, which `cargo package` replaces with what they lead to. A
-//! checkout without symbolic links, as on Windows, has the folders two levels up.
+//! `files/` contains symbolic links to folders of the repository. `cargo package` replaces them
+//! with copies. If symbolic links are not available, e.g. on Windows, the folders are found two
+//! levels up.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 const FOLDERS: [&str; 2] = ["configs", "data"];
 
-/// Output of commands, which git ignores too.
+/// Output files of example commands, which git also ignores.
 const IGNORED: &str = "data/processed";
 
 fn main() {
@@ -33,7 +34,7 @@ fn main() {
     std::fs::write(out.join("files.rs"), list).expect("OUT_DIR can be written");
 }
 
-/// Adds the files below a folder, each with its name relative to the project.
+/// Adds all files below a folder. Names are relative to the project.
 fn add(folder: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) {
     let entries = std::fs::read_dir(folder).expect("the examples can be read");
     for entry in entries.map(|entry| entry.expect("the examples can be read")) {

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`.
+//! The `cargo xtask bench` command.
 
 mod cases;
 mod peer;
@@ -11,10 +11,11 @@ use std::path::PathBuf;
 
 pub(crate) use cases::run as bench;
 
-/// Measure the whole system
+/// Run the system benchmarks
 ///
-/// Each case runs in a process of its own: sampling, training, whole GRPO steps, on models of several sizes.
-/// What the cases are, and what the ratios mean: docs/benchmarks.md. Results lie under target/bench/ as JSON.
+/// Each case runs in a separate process and measures sampling, training or full GRPO steps on
+/// models of different sizes. See docs/benchmarks.md for the cases and for how to interpret the
+/// ratios. Results are written to target/bench/ as JSON.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   cargo xtask bench                                  all cases
@@ -24,31 +25,32 @@ pub(crate) use cases::run as bench;
   cargo xtask bench --against --case step-small --python venv/bin/python
   cargo bench --workspace --bench functions          Criterion's benchmarks of single functions")]
 pub(crate) struct Bench {
-    /// Only cases with this in their names (may be given more than once)
+    /// Run only cases whose name contains TEXT; repeatable
     #[arg(long, value_name = "TEXT")]
     case: Vec<String>,
-    /// Only cases that take seconds, and two repetitions where --repeat says nothing else
+    /// Run only cases that take seconds, and lower the default of --repeat to 2
     #[arg(long)]
     quick: bool,
-    /// Repetitions of each case; 5 where nothing is said
+    /// Number of repetitions of each case [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: Option<u32>,
-    /// Threads of each program [default: all of the machine]
+    /// Number of threads per program [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Threads of the other side, where it is faster with fewer
+    /// Number of threads for the peer, in case it is faster with fewer
     #[arg(long, value_name = "N", requires = "against", value_parser = clap::value_parser!(u16).range(1..=1024))]
     peer_threads: Option<u16>,
-    /// Measure PyTorch, transformers and TRL too, a repetition of ours and one of theirs in turn
+    /// Also measure PyTorch, transformers and TRL, alternating between both sides
     #[arg(long)]
     against: bool,
-    /// The interpreter that has them; without it they are installed into target/peers/venv
+    /// Python interpreter with these packages; without it, they are installed into
+    /// target/peers/venv
     #[arg(long, value_name = "PATH", requires = "against")]
     python: Option<PathBuf>,
-    /// Write the results to this file
+    /// Write the results to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Name the cases and measure nothing
+    /// List the cases without running them
     #[arg(long)]
     list: bool,
 }

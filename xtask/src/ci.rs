@@ -1,8 +1,9 @@
-//! `cargo xtask ci`.
+//! The `cargo xtask ci` command.
 //!
-//! Clippy and rustdoc usually use their own dependency artefacts, as `cargo check` makes them. Here
-//! both use those of the tests, so each dependency is compiled once: clippy's driver compiles our
-//! crates for the tests, and rustdoc checks a crate's documentation when it runs its doc tests.
+//! By default, clippy and rustdoc use separate artefacts of the dependencies, like `cargo check`.
+//! To compile each dependency only once, both reuse those of the tests instead: clippy's driver
+//! compiles the workspace crates for the tests, and rustdoc checks a crate's documentation when it
+//! runs the doc tests.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,10 @@ use anyhow::{Context, Result};
 use crate::test::{Test, test};
 use crate::{process, tidy};
 
-/// The name of a step and its function.
+/// A step's name and function.
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
-/// Cheapest first.
+/// The steps, cheapest first.
 const STEPS: &[Step] = &[
     ("format", format),
     ("tidy", tidy::tidy),
@@ -27,7 +28,7 @@ const STEPS: &[Step] = &[
     ("tests", tests),
 ];
 
-/// Runs every step up to the first failure and prints a table.
+/// Runs all steps until one fails, then prints a summary.
 pub(crate) fn ci(root: &Path) -> Result<()> {
     let mut times = Vec::new();
     let mut done = Ok(());
@@ -51,7 +52,7 @@ fn format(root: &Path) -> Result<()> {
         .context("mend it with `cargo fmt --all`")
 }
 
-/// Checks that need no network; the server also checks advisories.
+/// Runs the checks that work offline. The CI server also checks advisories.
 fn deny(root: &Path) -> Result<()> {
     if !is_installed(process::cargo(root).arg("deny")) {
         println!("skipped: cargo-deny is not installed (`cargo install --locked cargo-deny`)");
@@ -60,7 +61,7 @@ fn deny(root: &Path) -> Result<()> {
     process::run(process::cargo(root).args(["deny", "check", "licenses", "bans", "sources"]))
 }
 
-/// Builds the documentation as a book. [`tidy::tidy`] checks its links.
+/// Builds the documentation with mdBook. Links are checked by [`tidy::tidy`].
 fn book(root: &Path) -> Result<()> {
     if !is_installed(&mut Command::new("mdbook")) {
         println!("skipped: mdBook is not installed (`cargo install --locked mdbook`)");
@@ -74,7 +75,7 @@ fn is_installed(program: &mut Command) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Compiles tests and benches with clippy's driver.
+/// Compiles tests and benchmarks with clippy's driver.
 fn lints(root: &Path) -> Result<()> {
     let mut cargo = process::cargo(root);
     process::run(cargo.envs(with_lints()).args([
@@ -86,7 +87,7 @@ fn lints(root: &Path) -> Result<()> {
     ]))
 }
 
-/// Runs the tests that [`lints`] compiled and the doc tests, and checks the documentation.
+/// Runs the tests compiled by [`lints`] and the doc tests, and checks the documentation.
 fn tests(root: &Path) -> Result<()> {
     let rustdoc = std::env::var_os("RUSTDOC").unwrap_or_else(|| "rustdoc".into());
     let us = std::env::current_exe().context("the path of this program is unknown")?;
@@ -98,15 +99,16 @@ fn with_lints() -> [(&'static str, OsString); 2] {
     let beside =
         std::env::var_os("CARGO").map(|cargo| PathBuf::from(cargo).with_file_name("clippy-driver"));
     let driver = beside.filter(|path| path.is_file()).unwrap_or_else(|| "clippy-driver".into());
-    // As `cargo clippy -- -D warnings` passes it.
+    // Same as `cargo clippy -- -D warnings`.
     let arguments = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__".into();
     [("RUSTC_WORKSPACE_WRAPPER", driver.into_os_string()), ("CLIPPY_ARGS", arguments)]
 }
 
-/// Names the real rustdoc when cargo runs this program in its place.
+/// Environment variable with the path of the real rustdoc. It is set when cargo runs this program
+/// in place of rustdoc.
 pub(crate) const RUSTDOC: &str = "XTASK_RUSTDOC";
 
-/// Runs rustdoc, after a check of the documentation for doc tests.
+/// Runs rustdoc. If it is invoked for doc tests, checks the documentation first.
 pub(crate) fn rustdoc(program: &OsString) -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let run = |arguments: &[OsString]| {
@@ -118,7 +120,8 @@ pub(crate) fn rustdoc(program: &OsString) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Derives the arguments of a documentation build from those of doc tests.
+/// Converts the arguments for doc tests to those for a documentation build. Returns `None` if they
+/// are not for doc tests.
 fn documentation(doc_tests: &[OsString]) -> Option<Vec<OsString>> {
     let mut words = doc_tests.iter();
     let mut arguments = Vec::new();
@@ -136,7 +139,7 @@ fn documentation(doc_tests: &[OsString]) -> Option<Vec<OsString>> {
     are_tests.then_some(arguments)
 }
 
-/// Formats a line per step; steps after the first failure were not run.
+/// Formats a summary with one line per step. Steps after the first failure are marked as not run.
 fn table(times: &[Duration], all_passed: bool) -> String {
     let mut lines = vec![format!("{:<8} {:>10}  outcome", "step", "time")];
     for (i, (name, _)) in STEPS.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What one does in this repository. `cargo xtask --help` lists it.
+//! Development tasks for this repository. Run `cargo xtask --help` for a list.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
 
 mod bench;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What one does in this repository.
+/// Development tasks for this repository.
 #[derive(Parser)]
 #[command(name = "xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
 struct Arguments {
@@ -28,9 +28,11 @@ enum Command {
     Train(train::Train),
     SplitData(split_data::SplitData),
     Test(test::Test),
-    /// Every check that a change must pass: format, tidy, dependencies, lints, tests, docs; stops at the first failure
+    /// Run all checks that a change must pass: format, tidy, dependencies, lints, tests and docs;
+    /// stops at the first failure
     Ci,
-    /// Check the rules that neither the compiler nor clippy knows: one line per violation
+    /// Check project rules that neither the compiler nor clippy covers; prints one line per
+    /// violation
     Tidy,
     Bench(bench::Bench),
     MakeReplies(replies::MakeReplies),

@@ -1,4 +1,4 @@
-//! Child processes.
+//! Helpers for running child processes.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -7,11 +7,11 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Returns the cargo that started this program, in the root of the repository.
+/// Returns a command for the cargo that started this program, run in the repository root.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
-    // Variables that cargo sets for xtask would cause build scripts to run again.
+    // Remove the variables that cargo sets for xtask. They would cause build scripts to run again.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -21,10 +21,10 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Runs a command with inherited output.
+/// Runs a command and lets it inherit standard output and standard error.
 ///
 /// # Errors
-/// [`Failed`] for an exit status other than 0.
+/// Returns [`Failed`] if the exit status is not 0.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     eprintln!("$ {shown}");
@@ -36,7 +36,7 @@ fn succeeded(shown: String, status: ExitStatus) -> Result<()> {
     if status.success() { Ok(()) } else { Err(Failed { shown, status }.into()) }
 }
 
-/// Runs a command like [`run`], and passes each line of its standard output to `read`.
+/// Like [`run`], but also passes each line of standard output to `read`.
 pub(crate) fn run_reading(command: &mut Command, mut read: impl FnMut(&str)) -> Result<()> {
     let shown = shown(command);
     eprintln!("$ {shown}");
@@ -66,7 +66,8 @@ pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Replaces this process by the command. Returns only if it cannot start.
+/// Replaces the current process with the command. On Unix, returns only if the command cannot be
+/// started.
 pub(crate) fn become_program(command: &mut Command) -> Result<()> {
     #[cfg(unix)]
     {
@@ -79,13 +80,13 @@ pub(crate) fn become_program(command: &mut Command) -> Result<()> {
     run(command)
 }
 
-/// Returns the exit status of the failed program, if one failed.
+/// Returns the exit code of the program that failed, or 1 if the error has another cause.
 pub(crate) fn exit_code_of(error: &anyhow::Error) -> ExitCode {
     let code = error.downcast_ref::<Failed>().and_then(|failed| failed.status.code());
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// A program exited with a status other than 0.
+/// A program exited with a nonzero status.
 #[derive(Debug)]
 pub(crate) struct Failed {
     shown: String,
@@ -100,7 +101,7 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// Returns the command as typed.
+/// Formats a command the way a user would type it.
 fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_stem().unwrap_or(command.get_program());
     let words = std::iter::once(program).chain(command.get_args());
@@ -144,7 +145,7 @@ mod tests {
     fn the_exit_status_is_passed_on() {
         let check = |script: &str, expect: Option<ExitCode>| {
             let done = run(Command::new("sh").args(["-c", script]));
-            // `ExitCode` has no equality.
+            // `ExitCode` does not implement `PartialEq`.
             let found = done.err().map(|error| format!("{:?}", exit_code_of(&error)));
             assert_eq!(found, expect.map(|code| format!("{code:?}")), "{script}");
         };

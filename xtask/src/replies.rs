@@ -1,4 +1,4 @@
-//! `cargo xtask make-replies`.
+//! The `cargo xtask make-replies` command.
 
 mod grammar;
 mod random;
@@ -13,11 +13,12 @@ use serde::Serialize;
 use grammar::Grammar;
 use records::Record;
 
-/// Makes the bundled pairs of tweets and replies, or a corpus of pairs from a grammar
+/// Generate the bundled tweets and replies, or a corpus of pairs from a grammar
 ///
-/// With --source: a record for each reply that a person wrote, with made-up likes, authors and times; better replies have more
-/// likes, on the average. With --corpus: pairs {tweet_id, tweet, reply} of data/replies/grammar.toml, all different, to
-/// pre-train a tiny model on. The same files and seed give the same records.
+/// With --source, writes a record for each human-written reply and adds made-up likes, authors and
+/// times; better replies get more likes on average. With --corpus, writes distinct pairs {tweet_id,
+/// tweet, reply} generated from data/replies/grammar.toml, for pretraining a tiny model. The same
+/// files and seed always give the same records.
 #[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -26,25 +27,26 @@ use records::Record;
   cargo xtask make-replies --corpus pairs.jsonl --pairs 60000"
 )]
 pub(crate) struct MakeReplies {
-    /// Written tweets, a line each: {topic, tone, tweet, replies: [{quality, reply}]}
+    /// File of human-written tweets, one per line: {topic, tone, tweet, replies: [{quality,
+    /// reply}]}
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "output", required_unless_present = "corpus")]
     source: Vec<PathBuf>,
-    /// Write their records to this file
+    /// Write the records to FILE
     #[arg(short, long, value_name = "FILE", requires = "source")]
     output: Option<PathBuf>,
-    /// Write those of every seventh tweet to this file instead, which nothing is to be trained on
+    /// Write the records of every seventh tweet to FILE instead, to be held out from training
     #[arg(long, value_name = "FILE", requires = "source")]
     held_out: Option<PathBuf>,
-    /// Write pairs from the grammar to this file
+    /// Write pairs generated from the grammar to FILE
     #[arg(long, value_name = "FILE", conflicts_with = "source")]
     corpus: Option<PathBuf>,
-    /// How many
+    /// Number of pairs to generate
     #[arg(long, value_name = "N", default_value_t = 60_000, conflicts_with = "source", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pairs: u32,
-    /// Another grammar than data/replies/grammar.toml
+    /// Grammar to use instead of data/replies/grammar.toml
     #[arg(long, value_name = "FILE", conflicts_with = "source")]
     grammar: Option<PathBuf>,
-    /// Other numbers, other pairs
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = 42)]
     seed: u64,
 }
@@ -89,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// What is in data/replies is what the maker makes of what was written.
+    /// The files in data/replies match the output for the written sources.
     #[test]
     fn the_bundled_pairs_are_made_byte_for_byte() {
         let data = crate::workspace::root().join("data/replies");
@@ -104,7 +106,7 @@ mod tests {
         }
     }
 
-    /// The pairs that the bundled model was trained on first.
+    /// The corpus on which the bundled model was pretrained.
     #[test]
     fn the_corpus_of_the_grammar_is_made_byte_for_byte() {
         let grammar = grammar(&crate::workspace::root().join("data/replies/grammar.toml")).unwrap();

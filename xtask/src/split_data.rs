@@ -1,4 +1,4 @@
-//! `cargo xtask split-data`.
+//! The `cargo xtask split-data` command.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,9 +9,9 @@ use anyhow::Result;
 use crate::process;
 use crate::train::built;
 
-/// Builds `grpo` in release mode and splits tweets and replies between the two phases
+/// Build `grpo` in release mode and split tweets and replies between the two phases
 ///
-/// What follows goes to `grpo split-data` unchanged. Paths are as seen from where you stand.
+/// All arguments are passed to `grpo split-data`. Paths are relative to the current directory.
 #[derive(clap::Args)]
 #[command(
     override_usage = "cargo xtask split-data --input <FILE> [ARGUMENTS]...",
@@ -20,12 +20,12 @@ use crate::train::built;
   cargo xtask split-data --input my.jsonl --output-dir data/mine --split-ratio 0.5 --seed 42"
 )]
 pub(crate) struct SplitData {
-    /// What is passed on to `grpo split-data`
+    /// Arguments for `grpo split-data`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
-/// Builds, then becomes `grpo split-data ARGUMENTS…`.
+/// Builds `grpo` and replaces the current process with `grpo split-data ARGUMENTS…`.
 pub(crate) fn split_data(root: &Path, split: SplitData) -> Result<()> {
     let mut grpo = Command::new(built(root, None)?);
     grpo.arg("split-data").args(split.arguments);

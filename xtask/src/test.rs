@@ -1,4 +1,4 @@
-//! `cargo xtask test`.
+//! The `cargo xtask test` command.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,9 +8,10 @@ use anyhow::Result;
 
 use crate::process;
 
-/// Runs all tests of the workspace, doc tests too
+/// Run all tests of the workspace, including doc tests
 ///
-/// Plain `cargo test` underneath: nothing has to be installed. The last line counts the tests of all packages.
+/// This uses plain `cargo test`, so nothing needs to be installed. The last line shows the number
+/// of tests in all packages.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   cargo xtask test                        all tests
@@ -18,24 +19,24 @@ use crate::process;
   cargo xtask test advantage              those with `advantage` in their name
   cargo xtask test -- --nocapture         with what they print")]
 pub(crate) struct Test {
-    /// Only this package (may be given more than once)
+    /// Test only this package; repeatable
     #[arg(short, long, value_name = "NAME")]
     package: Vec<OsString>,
-    /// Passed on to `cargo test`
+    /// Arguments for `cargo test`
     #[arg(allow_hyphen_values = true)]
     arguments: Vec<OsString>,
-    /// Passed on to the test programs
+    /// Arguments for the test binaries
     #[arg(last = true)]
     harness: Vec<OsString>,
 }
 
 impl Test {
-    /// All tests of all packages.
+    /// Runs all tests in all packages.
     pub(crate) const ALL: Self =
         Self { package: Vec::new(), arguments: Vec::new(), harness: Vec::new() };
 }
 
-/// Runs `cargo test`, for the whole workspace if no package is named.
+/// Runs `cargo test`. If no package is given, tests the entire workspace.
 pub(crate) fn test(
     root: &Path,
     test: &Test,
@@ -59,7 +60,7 @@ pub(crate) fn test(
     done
 }
 
-/// Totals of all test programs.
+/// Test counts across all test binaries.
 #[derive(Debug, Default)]
 struct Total {
     passed: u64,
@@ -68,7 +69,8 @@ struct Total {
 }
 
 impl Total {
-    /// Adds the last line of a test program: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    /// Adds the counts if this is the summary line of a test binary:
+    /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
     fn add(&mut self, line: &str) {
         let Some((_, counts)) =
             line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))

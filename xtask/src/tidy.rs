@@ -1,6 +1,8 @@
-//! `cargo xtask tidy`: rules that compiler, linter and cargo do not check.
+//! The `cargo xtask tidy` command, which checks rules that the compiler, clippy and cargo don't
+//! cover.
 //!
-//! A rule is a function from the [`tree::Tree`] to its violations, in its own file under `rules`.
+//! A rule is a function that maps the [`tree::Tree`] to a list of violations. Each rule has its own
+//! file in `rules`.
 
 mod rules;
 #[cfg(test)]
@@ -14,10 +16,10 @@ use anyhow::{Result, bail};
 
 use tree::Tree;
 
-/// Prints each violation on a line.
+/// Prints each violation on a separate line.
 ///
 /// # Errors
-/// Returns an error if there is one.
+/// Returns an error if there are any violations.
 pub(crate) fn tidy(root: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
     let violations: Vec<_> = rules::ALL.iter().flat_map(|rule| rule(&tree)).collect();

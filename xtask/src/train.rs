@@ -1,4 +1,4 @@
-//! `cargo xtask train`.
+//! The `cargo xtask train` command.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,12 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 use crate::workspace::Workspace;
 
-/// Builds `grpo` in release mode and trains
+/// Build `grpo` in release mode and start training
 ///
-/// A name stands for a folder of configs/: its pipeline.toml, which `grpo run` gets, or else its grpo.toml, which `grpo train`
-/// gets. `molecules` is the default. Everything behind it goes to that command unchanged. Paths in configurations are relative
-/// to the root of the repository, which is also where run folders appear.
+/// NAME refers to a directory in configs/ and defaults to `molecules`. If the directory contains a
+/// pipeline.toml, it is passed to `grpo run`; otherwise its grpo.toml is passed to `grpo train`.
+/// Any further arguments are passed to the same command. Paths in configuration files are relative
+/// to the repository root, and run directories are created there.
 #[derive(clap::Args)]
 #[command(
     override_usage = "cargo xtask train [--features <BACKEND>] [NAME|FILE.toml|--resume RUN] [ARGUMENTS]...",
@@ -28,15 +29,15 @@ use crate::workspace::Workspace;
   cargo xtask train molecules --help                 the options of `grpo train`"
 )]
 pub(crate) struct Train {
-    /// Build for this backend instead of the CPU's
+    /// Build for this backend instead of the CPU
     #[arg(long, value_name = "BACKEND", value_parser = ["cuda", "wgpu"])]
     features: Option<String>,
-    /// A configuration, then arguments of `grpo train` or `grpo run`
+    /// Configuration, followed by arguments for `grpo train` or `grpo run`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
-/// Builds, then becomes `grpo`.
+/// Builds `grpo` and replaces the current process with it.
 pub(crate) fn train(root: &Path, train: Train) -> Result<()> {
     let here = std::env::current_dir().context("the current folder cannot be read")?;
     let arguments = arguments(root, &here, train.arguments)?;
@@ -44,7 +45,7 @@ pub(crate) fn train(root: &Path, train: Train) -> Result<()> {
     process::become_program(grpo.args(arguments).current_dir(root))
 }
 
-/// `grpo` in release mode, built if it is not.
+/// Builds `grpo` in release mode and returns the path of the binary.
 pub(crate) fn built(root: &Path, backend: Option<&str>) -> Result<PathBuf> {
     let mut cargo = process::cargo(root);
     cargo.args(["build", "--release", "--package", "grpo-cli", "--bin", "grpo"]);
@@ -56,7 +57,7 @@ pub(crate) fn built(root: &Path, backend: Option<&str>) -> Result<PathBuf> {
     Ok(folder.join(format!("grpo{}", std::env::consts::EXE_SUFFIX)))
 }
 
-/// The arguments of `grpo`, with paths as seen from the root.
+/// Returns the arguments for `grpo`, with paths relative to the repository root.
 fn arguments(root: &Path, here: &Path, mut words: Vec<OsString>) -> Result<Vec<OsString>> {
     let is_resumed = resume_from_root(root, here, &mut words);
     let is_named = words.first().is_some_and(|word| !word.to_string_lossy().starts_with('-'));
@@ -87,7 +88,7 @@ fn arguments(root: &Path, here: &Path, mut words: Vec<OsString>) -> Result<Vec<O
     Ok(words)
 }
 
-/// Rewrites the path behind `--resume`; whether there is one.
+/// Rewrites the path given with `--resume`. Returns whether there is one.
 fn resume_from_root(root: &Path, here: &Path, words: &mut [OsString]) -> bool {
     let Some(index) = words.iter().position(|word| word.to_string_lossy().starts_with("--resume"))
     else {
@@ -103,7 +104,8 @@ fn resume_from_root(root: &Path, here: &Path, words: &mut [OsString]) -> bool {
     true
 }
 
-/// `path`, as seen from `here`, as it is seen from the root if it is below that.
+/// Converts a path relative to `here` to one relative to `root`. Paths outside `root` become
+/// absolute.
 fn from_root(root: &Path, here: &Path, path: &Path) -> PathBuf {
     let path = here.join(path);
     path.strip_prefix(root).map(Path::to_owned).unwrap_or(path)
@@ -113,7 +115,8 @@ fn from_root(root: &Path, here: &Path, path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// `typed` in `here`, in a folder with two shipped configurations, and a file, a pipeline and a run of the user's.
+    /// Checks the command for `typed` in the directory `here`. The repository has two bundled
+    /// configurations, and a configuration and a pipeline of the user.
     #[track_caller]
     fn check(here: &str, typed: &[&str], expect: &str) {
         let root = tempfile::tempdir().unwrap();
@@ -160,7 +163,7 @@ mod tests {
         check("", &["--resume", "mine/run"], "train --resume mine/run");
         check("mine", &["--resume", "run", "--verify"], "train --resume mine/run --verify");
         check("mine", &["--plain", "--resume=run"], "train --plain --resume=mine/run");
-        // `grpo train` says what is wrong with these two.
+        // `grpo train` reports what is wrong with these two.
         check("", &["--resume"], "train --resume");
         check("", &["molecules", "--resume", "x"], "train configs/molecules/grpo.toml --resume x");
     }

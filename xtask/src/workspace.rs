@@ -1,4 +1,4 @@
-//! The packages of the workspace, as `cargo metadata` tells them.
+//! Workspace packages, as reported by `cargo metadata`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,52 +7,53 @@ use serde::Deserialize;
 
 use crate::process;
 
-/// The repository's root.
+/// Returns the repository root.
 pub(crate) fn root() -> PathBuf {
-    // Cargo says it at run time; where the built program is called by hand, what was true at build time.
+    // Cargo sets this variable at run time. If the binary is run directly, fall back to the value
+    // at build time.
     let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     xtask.parent().expect("xtask lies in the root").to_owned()
 }
 
-/// The workspace.
+/// The cargo workspace.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Workspace {
-    /// Our packages, sorted by name.
+    /// Packages in the workspace, sorted by name.
     pub(crate) packages: Vec<Package>,
-    /// Where cargo builds.
+    /// Build output directory.
     pub(crate) target_directory: PathBuf,
 }
 
-/// A package of ours.
+/// A package in the workspace.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Package {
-    /// Its name.
+    /// Name of the package.
     pub(crate) name: String,
-    /// Its `Cargo.toml`.
+    /// Path of its `Cargo.toml`.
     pub(crate) manifest_path: PathBuf,
-    /// What it depends on, ours and others'.
+    /// Direct dependencies, both internal and external.
     pub(crate) dependencies: Vec<Dependency>,
 }
 
 /// A dependency of a package.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
-    /// The name of the package.
+    /// Name of the package it refers to.
     pub(crate) name: String,
-    /// `dev`, `build`, or none for what the code itself uses.
+    /// `dev` or `build`, or `None` for a normal dependency.
     pub(crate) kind: Option<String>,
 }
 
 impl Dependency {
-    /// Whether only tests, benches and examples see it.
+    /// Returns whether this is a dev-dependency.
     pub(crate) fn is_dev(&self) -> bool {
         self.kind.as_deref() == Some("dev")
     }
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Reads the workspace by running `cargo metadata`.
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let arguments = ["metadata", "--no-deps", "--format-version", "1"];
         let json = process::output_of(process::cargo(root).args(arguments))?;

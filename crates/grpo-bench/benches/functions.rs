@@ -1,7 +1,7 @@
-//! Criterion benchmarks of parts of a step: rewards, an encoder, shared prompts, completions of
-//! different lengths, and the cost per token by batch size and length.
+//! Criterion benchmarks for the parts of a training step: rewards, a text encoder, shared prompts,
+//! completions of different lengths, and the cost per token as a function of batch size and length.
 //!
-//! The larger benchmarks take minutes; select some with `-- FILTER`.
+//! Some of these take minutes. Use `-- FILTER` to select a subset.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use grpo_train::Learner;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-/// The allocator of `grpo`.
+/// The same allocator as in `grpo`.
 #[global_allocator]
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
@@ -34,7 +34,7 @@ const fn small(context: usize) -> Model {
     Model { size: Size::Small, context }
 }
 
-/// Measures self-timing work per unit.
+/// Measures work that reports its own duration, per unit of work.
 fn bench(
     criterion: &mut Criterion,
     group: &str,
@@ -43,7 +43,7 @@ fn bench(
 ) {
     let mut group = criterion.benchmark_group(group);
     group.sample_size(10).throughput(Throughput::Elements(1));
-    // Built only if a filter selects it.
+    // Only create the work if it is selected by the filter.
     let mut built: Option<Work> = None;
     group.bench_function(name, |bencher| {
         let work = built.get_or_insert_with(|| prepare().expect("it can be built"));
@@ -61,7 +61,7 @@ fn functions(c: &mut Criterion) {
     bench(c, "rewards", "replies", replies);
     bench(c, "encoder", "texts", || encoder(256, 24));
     for (name, group) in [("alone", 1), ("shared", 8)] {
-        // Samples one token per prompt, which measures a prompt of 200 tokens.
+        // Sampling a single token measures the prefill of a prompt with 200 tokens.
         let shape = Shape { prompts: 4, prompt_tokens: 200, group, tokens: 1 };
         bench(c, "prefill", name, move || sampling(small(256), shape));
     }
@@ -83,7 +83,7 @@ fn functions(c: &mut Criterion) {
     }
 }
 
-/// Molecules from the bundled data.
+/// Scores molecules from the bundled data set.
 fn molecules() -> anyhow::Result<Work> {
     let reader =
         MoleculeReader::open(&data("molecules/molecules.smi.gz"), &ReadOptions::default())?;
@@ -92,7 +92,7 @@ fn molecules() -> anyhow::Result<Work> {
     rewards(samples, json!({"type": "molecule", "qed": 0.7, "sa": 0.3}))
 }
 
-/// The heuristic reward without a model, on the bundled replies.
+/// Scores bundled replies with the heuristic reward, without an embedding model.
 fn replies() -> anyhow::Result<Work> {
     let pairs = read_pairs(&data("replies/replies.jsonl"))?.pairs.into_iter();
     let samples = pairs.map(|pair| RewardInput {
@@ -103,7 +103,7 @@ fn replies() -> anyhow::Result<Work> {
     rewards(samples.collect(), json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams"}}))
 }
 
-/// Scores eight batches of 256 on the runner's thread, as in training.
+/// Scores eight batches of 256 completions on a separate thread, as in training.
 fn rewards(samples: Vec<RewardInput>, reward: Value) -> anyhow::Result<Work> {
     const BATCH: usize = 256;
     const BATCHES: usize = 8;
@@ -129,13 +129,13 @@ fn rewards(samples: Vec<RewardInput>, reward: Value) -> anyhow::Result<Work> {
     }))
 }
 
-/// Returns the path of a bundled file.
+/// Returns the path of a bundled data file.
 fn data(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
 }
 
-/// Embeds texts with a random encoder of the size of all-MiniLM-L6-v2, each text separately on all
-/// threads, as the embedder of a reward does.
+/// Embeds texts with a random encoder that has the size of all-MiniLM-L6-v2. Texts are encoded
+/// individually on all threads, as they are for a reward.
 fn encoder(texts: usize, tokens: usize) -> anyhow::Result<Work> {
     const VOCABULARY: usize = 30_522;
     let config = json!({
@@ -157,12 +157,12 @@ fn encoder(texts: usize, tokens: usize) -> anyhow::Result<Work> {
     }))
 }
 
-/// Lengths of completions.
+/// Distribution of completion lengths.
 #[derive(Clone, Copy, Debug)]
 enum Lengths {
-    /// Uniform from 8 to 256.
+    /// Uniformly distributed between 8 and 256.
     Ragged,
-    /// The same total, divided equally.
+    /// The same total length, distributed equally.
     Equal,
 }
 
@@ -182,7 +182,7 @@ impl Lengths {
     }
 }
 
-/// Ends each completion at a given length.
+/// Ends each completion at a fixed length.
 struct OfLengths(Vec<usize>);
 
 impl StopRule for OfLengths {
@@ -191,7 +191,7 @@ impl StopRule for OfLengths {
     }
 }
 
-/// Samples 128 completions in groups of 8, 64 at a time.
+/// Samples 128 completions in groups of 8, with a batch size of 64.
 fn sampling_of(lengths: Lengths) -> anyhow::Result<Work> {
     let (lengths, shape) = (lengths.of(128), Shape::groups(16, LONGEST));
     let (policy, tokens) = (small(LONGEST).build()?, lengths.iter().sum());
@@ -199,13 +199,13 @@ fn sampling_of(lengths: Lengths) -> anyhow::Result<Work> {
     Ok(timed_sampling(&policy, rollout, shape.prompts(small(LONGEST)), tokens, 0.0))
 }
 
-/// Runs `Learner::learn` on 8 groups of 8 random completions, with alternating rewards of 0 and 1.
+/// Runs `Learner::learn` on 8 groups of 8 random completions. Rewards alternate between 0 and 1.
 fn learning_of(lengths: Lengths) -> anyhow::Result<Work> {
     let (model, shape) = (small(LONGEST), Shape::groups(8, LONGEST));
     let policy = model.build()?;
     let reference = Frozen::snapshot(&policy);
     let mut config = grpo_config(shape)?;
-    // No sampler recorded these log-probabilities.
+    // The log-probabilities were not computed by a sampler, so disable this check.
     config.sampler_check.tolerance = f64::MAX;
     let lengths = lengths.of(shape.completions());
     let groups = shape.prompts(model).into_iter().zip(lengths.chunks(shape.group));

@@ -1,4 +1,4 @@
-//! Benchmark cases by name. docs/benchmarks.md describes them.
+//! The list of benchmark cases. See docs/benchmarks.md for a description.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -6,26 +6,26 @@ use serde::Serialize;
 use crate::models::{Model, Size};
 use crate::work::{Shape, Work, matmul, resident, sampling, step, training};
 
-/// A benchmark case, written as JSON for `cargo xtask bench`.
+/// A benchmark case. It is serialized to JSON for `cargo xtask bench`.
 #[derive(Debug, Serialize)]
 pub struct Case {
-    /// Its name.
+    /// Name of the case.
     pub name: &'static str,
-    /// Unit of the work of a repetition.
+    /// Unit for the amount of work.
     pub unit: &'static str,
-    /// Whether tests/peers/trl/bench.py has the same case.
+    /// Whether tests/peers/trl/bench.py implements the same case.
     pub peer: bool,
-    /// The case whose rate is an upper bound.
+    /// Name of the case whose rate is an upper bound for this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<&'static str>,
-    /// Whether it takes seconds instead of minutes.
+    /// Whether the case takes seconds rather than minutes.
     pub quick: bool,
-    /// Prepares everything that a repetition needs.
+    /// Creates the work to be measured.
     #[serde(skip)]
     pub prepare: fn() -> anyhow::Result<Work>,
 }
 
-/// The sizes of the acceptance tests: 64 × 48 tokens in groups of 8, and 16 × 256.
+/// The sizes used in the acceptance tests: 64 × 48 tokens in groups of 8, and 16 × 256 tokens.
 const SMALL: (Model, Shape) = (Model { size: Size::Small, context: 64 }, Shape::groups(8, 48));
 const MEDIUM: (Model, Shape) = (Model { size: Size::Medium, context: 256 }, Shape::groups(2, 256));
 
@@ -42,7 +42,7 @@ const fn with_peer(
 const OF_SMALL: Option<&str> = Some("matmul-small");
 const OF_MEDIUM: Option<&str> = Some("matmul-medium");
 
-/// In measuring order.
+/// All cases, in the order in which they are run.
 pub const CASES: &[Case] = &[
     with_peer("matmul-small", "FLOP", None, true, || Ok(matmul(Size::Small, 64 * 48))),
     with_peer("matmul-medium", "FLOP", None, true, || Ok(matmul(Size::Medium, 8 * 256))),
@@ -72,17 +72,17 @@ pub const CASES: &[Case] = &[
 const RESIDENT: &str = "resident";
 
 impl Case {
-    /// Returns the case of this name.
+    /// Returns the case with this name.
     ///
     /// # Errors
-    /// Returns an error for an unknown name.
+    /// Returns an error if the name is unknown.
     pub fn named(name: &str) -> anyhow::Result<&'static Self> {
         let found = CASES.iter().find(|case| case.name == name);
         found.with_context(|| format!("there is no case `{name}`; --list shows all"))
     }
 
-    /// Returns whether the first repetition is discarded. Cases over hundreds of steps include
-    /// their own start.
+    /// Returns whether the first repetition is discarded. Cases with hundreds of steps measure
+    /// their own start-up.
     pub fn warms_up(&self) -> bool {
         self.name != RESIDENT
     }
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(error.to_string(), "there is no case `sampling`; --list shows all");
     }
 
-    /// The other side's program has these cases and no others.
+    /// The TRL program must implement exactly the cases that are marked with `peer`.
     #[test]
     fn the_peer_has_the_same_cases() {
         let program = include_str!("../../../tests/peers/trl/bench.py");

@@ -1,7 +1,8 @@
-//! Benchmarks: models of several sizes, and repeatable work on them.
+//! Benchmarks that require models.
 //!
-//! The program `grpo-bench` runs the [`cases`] that Criterion cannot measure, each in a separate
-//! process; the others are in `benches/functions.rs`. docs/benchmarks.md describes both.
+//! The `grpo-bench` program runs the [`cases`] that cannot be measured with Criterion, each in a
+//! separate process. The Criterion benchmarks are in `benches/functions.rs`. Both are described in
+//! docs/benchmarks.md.
 
 pub mod cases;
 pub mod models;

@@ -1,7 +1,8 @@
-//! `grpo-bench`: measures one case of the benchmark, in a process of its own, so that the peak of its memory is its own.
+//! `grpo-bench`: runs a single benchmark case. A separate process per case allows peak memory to be
+//! measured.
 //!
-//! `cargo xtask bench` starts it, together with the other programs that it is compared with; docs/benchmarks.md
-//! describes the cases and the lines that are exchanged.
+//! `cargo xtask bench` starts this program and the programs that it is compared with. The cases and
+//! the communication protocol are described in docs/benchmarks.md.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
 
@@ -16,30 +17,30 @@ use grpo_process::ResidentMemory;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The allocator of `grpo`.
+/// The same allocator as in `grpo`.
 #[global_allocator]
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
-/// Measures one case of the benchmark and prints a JSON line a repetition
+/// Run a benchmark case and print a JSON line for each repetition
 #[derive(Parser)]
 #[command(after_help = "Examples:
   grpo-bench --list                               the cases, a JSON line each
   grpo-bench --case sampling-small --repeat 5     five repetitions
   grpo-bench --case training-medium --serve       one for each line `run` on standard input")]
 struct Arguments {
-    /// Print the cases, a JSON line each
+    /// List all cases as JSON lines
     #[arg(long)]
     list: bool,
-    /// The case to measure
+    /// Benchmark case to run
     #[arg(long, value_name = "NAME", required_unless_present = "list")]
     case: Option<String>,
-    /// Repetitions, after one that warms up and is not printed
+    /// Number of repetitions, not counting the warm-up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
-    /// Wait for a line `run` before each repetition, until standard input ends
+    /// Run a repetition for each line `run` on standard input
     #[arg(long, conflicts_with = "repeat")]
     serve: bool,
-    /// Threads to compute with [default: all of the machine]
+    /// Number of threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
@@ -65,7 +66,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let case = Case::named(arguments.case.as_deref().expect("clap asks for it"))?;
     let mut work = (case.prepare)()?;
-    // The first repetition allocates threads, pages and optimizer state.
+    // Warm up. The first repetition starts threads and allocates memory and the optimizer state.
     if case.warms_up() {
         work()?;
     }
@@ -79,7 +80,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a repetition for each line `run`.
+/// Runs a repetition each time the line `run` is received.
 fn serve(work: &mut Work) -> anyhow::Result<()> {
     for line in stdin().lock().lines() {
         let line = line.context("standard input could not be read")?;
@@ -96,21 +97,21 @@ fn answer(work: &mut Work) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first line, after warm-up.
+/// The first line of the output, printed after the warm-up.
 #[derive(Serialize)]
 struct Ready {
     case: &'static str,
     threads: usize,
 }
 
-/// The line of a repetition.
+/// The line printed for each repetition.
 #[derive(Serialize)]
 struct Answer {
     seconds: f64,
     work: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     flops: Option<f64>,
-    /// Peak resident memory so far, if the system reports it.
+    /// Peak resident memory since the start of the process, if it is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,10 +1,10 @@
-//! Models with random weights in the sizes of the acceptance tests.
+//! Models with random weights in the sizes used by the acceptance tests.
 
 use burn::tensor::Device;
 use grpo_model::{ModelConfig, MolGptConfig, Policy, Transformer};
 use serde_json::json;
 
-/// A model with a context length.
+/// A model size with a context length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
     /// Size of the model.
@@ -13,19 +13,20 @@ pub struct Model {
     pub context: usize,
 }
 
-/// Sizes of models.
+/// Available model sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// A MolGPT with 40,000 parameters, for measurements over hundreds of steps.
+    /// A MolGPT with 40,000 parameters, used for measurements over hundreds of steps.
     Tiny,
-    /// A MolGPT with 6.4 million parameters: 8 × 256, vocabulary 100.
+    /// A MolGPT with 6.4 million parameters: 8 layers, width 256, vocabulary 100.
     Small,
-    /// A GPT-2 with 54 million parameters: 12 × 512, vocabulary 32,000, tied head.
+    /// A GPT-2 with 54 million parameters: 12 layers, width 512, vocabulary 32,000, tied
+    /// embeddings.
     Medium,
 }
 
 impl Size {
-    /// Returns layers, width, heads and vocabulary size.
+    /// Returns the number of layers, the width, the number of heads and the vocabulary size.
     fn numbers(self) -> [usize; 4] {
         match self {
             Self::Tiny => [2, 32, 2, 32],
@@ -34,7 +35,7 @@ impl Size {
         }
     }
 
-    /// Returns the width.
+    /// Returns the width of the hidden states.
     pub fn width(self) -> usize {
         self.numbers()[1]
     }
@@ -46,10 +47,10 @@ impl Size {
 }
 
 impl Model {
-    /// Builds the model with random weights for training.
+    /// Creates a trainable model with random weights.
     ///
     /// # Errors
-    /// Returns an error if the sizes are inconsistent.
+    /// Returns an error if the model configuration is invalid.
     pub fn build(self) -> anyhow::Result<Policy> {
         let config = self.config().map_err(anyhow::Error::msg)?;
         let model = Transformer::random(&config, 1, &Device::flex().autodiff())?;
@@ -74,18 +75,19 @@ impl Model {
         }
     }
 
-    /// Returns the operations of the matrix products in a forward pass over tokens `from..to` of a
-    /// sequence, with logits for the last `scored` of them. Attention is causal.
+    /// Returns the FLOPs of all matrix products in a forward pass with causal attention. The pass
+    /// processes the tokens `from..to` and computes logits for the last `scored` tokens.
     pub fn forward_flops(self, from: usize, to: usize, scored: usize) -> f64 {
         let [layers, width, _, vocabulary] = self.size.numbers().map(|number| number as f64);
-        // Queries, keys, values and output; up and down, 4 times as wide.
+        // Attention has four projections. The MLP has two, each 4 times as large.
         let linear = 2.0 * layers * 12.0 * width * width;
         let seen = (to * (to + 1) - from * (from + 1)) as f64 / 2.0;
         let attention = 2.0 * layers * 2.0 * width * seen;
         (to - from) as f64 * linear + attention + scored as f64 * 2.0 * width * vocabulary
     }
 
-    /// Returns the operations of forward and backward pass; the backward pass needs twice as many.
+    /// Returns the FLOPs of a forward and backward pass. The backward pass needs twice as many as
+    /// the forward pass.
     pub fn training_flops(self, tokens: usize, scored: usize) -> f64 {
         3.0 * self.forward_flops(0, tokens, scored)
     }
@@ -96,13 +98,14 @@ mod tests {
     use super::*;
     use burn::module::Module;
 
-    /// docs/benchmarks.md and tests/peers/trl/bench.py name these sizes.
+    /// The parameter counts must match docs/benchmarks.md and tests/peers/trl/bench.py.
     #[test]
     fn parameters_are_as_named() {
         let check = |size, context, expect| {
             assert_eq!(Model { size, context }.build().unwrap().num_params(), expect, "{size:?}");
         };
-        // Blocks: 12 d² and 13 d of biases and norms; tables of tokens, types and positions, head, last norm.
+        // Each block has 12 d² weights and 13 d biases and norm parameters. The rest are the
+        // embedding tables (tokens, types, positions), the head and the final norm.
         check(Size::Tiny, 32, 2 * (12 * 32 * 32 + 13 * 32) + (32 + 2 + 32 + 32 + 2) * 32);
         check(Size::Small, 64, 8 * (12 * 256 * 256 + 13 * 256) + (100 + 2 + 64 + 100 + 2) * 256);
         check(Size::Medium, 256, 12 * (12 * 512 * 512 + 13 * 512) + (32_000 + 256 + 2) * 512);
@@ -112,11 +115,11 @@ mod tests {
     fn operations_by_hand() {
         let model = Model { size: Size::Tiny, context: 32 };
         let linear = 2.0 * 2.0 * 12.0 * 32.0 * 32.0;
-        // Tokens 2 and 3 see 3 and 4; scores and weighted values of both layers.
+        // Tokens 2 and 3 attend to 3 and 4 tokens. Both layers compute scores and weighted values.
         let attention = 2.0 * 2.0 * 2.0 * 32.0 * 7.0;
         let head = 2.0 * 32.0 * 32.0;
         assert_eq!(model.forward_flops(2, 4, 1), 2.0 * linear + attention + head);
-        // A cache distributes the work over several passes.
+        // With a KV cache, the work can be split into several passes.
         let apart = model.forward_flops(0, 5, 0) + model.forward_flops(5, 9, 4);
         assert_eq!(model.forward_flops(0, 9, 4), apart);
         assert_eq!(model.training_flops(9, 4), 3.0 * apart);

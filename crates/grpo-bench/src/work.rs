@@ -1,4 +1,4 @@
-//! Repeatable work.
+//! The work that is measured by the benchmarks.
 
 mod sampling;
 mod step;
@@ -14,32 +14,33 @@ pub use self::step::{grpo_config, resident, step};
 pub use self::training::training;
 use crate::models::Size;
 
-/// Performs a repetition.
+/// A function that runs a single repetition.
 pub type Work = Box<dyn FnMut() -> anyhow::Result<Repetition>>;
 
-/// Result of a repetition.
+/// The result of a repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Repetition {
-    /// Wall-clock time of the work.
+    /// Wall-clock time in seconds.
     pub seconds: f64,
-    /// Amount of work in the case's unit.
+    /// Amount of work in the unit of the case.
     pub work: f64,
-    /// Floating-point operations of the model's matrix products that the work requires, without
-    /// additional or repeated computation.
+    /// Minimum number of floating-point operations for the matrix products of the model. Additional
+    /// or repeated computations are not included.
     pub flops: Option<f64>,
-    /// Other measurements.
+    /// Additional measurements.
     pub details: Option<Value>,
 }
 
 impl Repetition {
-    /// Returns the result of `work` that started at `started`.
+    /// Creates the result for `work` that began at `started`.
     pub fn since(started: Instant, work: f64, flops: Option<f64>) -> Self {
         Self { seconds: started.elapsed().as_secs_f64(), work, flops, details: None }
     }
 }
 
-/// Burn's f32 matrix product, an upper bound of the rate of models: half a second of the two
-/// products of a block's MLP, two thirds of a model's, on `rows` tokens.
+/// Measures Burn's f32 matrix product, which is an upper bound for the throughput of models. It
+/// runs the two products in the MLP of a block for half a second. They account for two thirds of
+/// the FLOPs of a model. `rows` is the number of tokens.
 pub fn matmul(size: Size, rows: usize) -> Work {
     const LEAST: Duration = Duration::from_millis(500);
     let width = size.width();
@@ -53,7 +54,7 @@ pub fn matmul(size: Size, rows: usize) -> Work {
         let mut flops = 0.0;
         while started.elapsed() < LEAST {
             let y = x.clone().matmul(up.clone()).matmul(down.clone());
-            // Reading a number forces lazy backends to compute.
+            // Read a number to force lazy backends to perform the computation.
             let _one: Vec<f32> = y.slice([0..1, 0..1]).into_data().iter::<f32>().collect();
             flops += 2.0 * (2 * rows * width * 4 * width) as f64;
         }

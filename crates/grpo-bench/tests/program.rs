@@ -1,4 +1,4 @@
-//! The built program: what it prints, and how it ends.
+//! Tests for the output and exit status of the `grpo-bench` program.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -13,7 +13,7 @@ fn grpo_bench(arguments: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may have ended already, with an error.
+    // The program may already have exited with an error.
     let _broken = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }

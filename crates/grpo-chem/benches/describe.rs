@@ -1,4 +1,4 @@
-//! Molecules per second on one core: `cargo bench -p grpo-chem`.
+//! Measures molecules per second on a single core: `cargo bench -p grpo-chem`.
 
 use std::hint::black_box;
 

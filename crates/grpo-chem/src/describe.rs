@@ -1,39 +1,39 @@
-//! All descriptors of a molecule.
+//! Computes the descriptors of a molecule.
 
 use crate::error::InvalidSmiles;
 use crate::molecule::Molecule;
 use crate::qed::Properties;
 
-/// Descriptors of a valid molecule: a row of `grpo describe`.
+/// Descriptors of a valid molecule. These are the columns of `grpo describe`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
-    /// Canonical isomeric SMILES, as RDKit writes it.
+    /// Canonical isomeric SMILES, identical to that of RDKit.
     pub canonical: String,
-    /// The properties behind QED.
+    /// The molecular properties used for QED.
     pub properties: Properties,
-    /// Quantitative estimate of drug-likeness, 0 to 1.
+    /// Quantitative estimate of drug-likeness, from 0 to 1.
     pub qed: f64,
-    /// Synthetic accessibility, 1 (easy) to 10 (hard).
+    /// Synthetic accessibility, from 1 (easy) to 10 (hard).
     pub sa: f64,
-    /// Bemis–Murcko scaffold without stereo; empty without rings.
+    /// Bemis–Murcko scaffold without stereochemistry. Empty if the molecule has no rings.
     pub scaffold: String,
 }
 
-/// Scores of a valid molecule for a reward.
+/// The scores of a valid molecule that are used for rewards.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {
-    /// Canonical isomeric SMILES, used as a key.
+    /// Canonical isomeric SMILES, which identifies the molecule.
     pub canonical: String,
-    /// Quantitative estimate of drug-likeness, 0 to 1.
+    /// Quantitative estimate of drug-likeness, from 0 to 1.
     pub qed: f64,
-    /// Synthetic accessibility, 1 (easy) to 10 (hard).
+    /// Synthetic accessibility, from 1 (easy) to 10 (hard).
     pub sa: f64,
 }
 
-/// Computes all descriptors of a SMILES.
+/// Computes all descriptors of a molecule given as SMILES.
 ///
 /// # Errors
-/// Returns why the string is not a molecule, or the failure of the toolkit.
+/// Returns the reason why the string is not a valid molecule, or an error of the toolkit.
 pub fn describe(smiles: &str) -> Result<Description, InvalidSmiles> {
     let molecule = Molecule::parse(smiles)?;
     Ok(Description {
@@ -45,10 +45,10 @@ pub fn describe(smiles: &str) -> Result<Description, InvalidSmiles> {
     })
 }
 
-/// Computes QED, SA and the canonical form of a SMILES.
+/// Computes QED, the SA score and the canonical form of a molecule given as SMILES.
 ///
 /// # Errors
-/// Returns why the string is not a molecule, or the failure of the toolkit.
+/// Returns the reason why the string is not a valid molecule, or an error of the toolkit.
 pub fn qed_and_sa(smiles: &str) -> Result<Scores, InvalidSmiles> {
     let molecule = Molecule::parse(smiles)?;
     Ok(Scores { qed: molecule.qed(), sa: molecule.sa()?, canonical: molecule.into_canonical() })

@@ -1,16 +1,17 @@
-//! Rewrites well-formed SMILES that the toolkit's parser does not support.
+//! Rewrites valid SMILES strings that the toolkit's parser does not support.
 //!
-//! RDKit reads `C(C.O)N` (a `.` inside a branch), ring closures with different bonds at both ends,
-//! `\\` for `\`, `%(7)` for `7` and `[#6]` for `[C]`. Such strings are rare, so they are rewritten
-//! instead of parsed here.
+//! RDKit accepts `C(C.O)N` (a `.` inside a branch), ring closures with different bond symbols at
+//! both ends, `\\` instead of `\`, `%(7)` instead of `7`, and `[#6]` instead of `[C]`. These
+//! constructs are rare, so it is sufficient to rewrite them in terms of supported syntax.
 
 use chematic::core::Element;
 
 use crate::grammar::Dialect;
 
-/// Returns the same molecule without the constructs in [`Dialect`], or `None` if there are none.
+/// Rewrites the constructs listed in `dialect`. Returns `None` if there are none.
 ///
-/// `smiles` has passed [`grammar::check`](crate::grammar), which returned `dialect`.
+/// `smiles` must have been validated by [`grammar::check`](crate::grammar), which returns
+/// `dialect`.
 pub(crate) fn rewrite(smiles: &str, dialect: &Dialect) -> Option<String> {
     if *dialect == Dialect::default() {
         return None;
@@ -33,7 +34,7 @@ pub(crate) fn rewrite(smiles: &str, dialect: &Dialect) -> Option<String> {
     Some(writer.finish())
 }
 
-/// Replaces `#` and an atomic number in a bracket atom by the symbol.
+/// Replaces an atomic number (`#6`) in a bracket atom with the element symbol.
 fn with_symbol(atom: &str) -> String {
     let Some((before, number)) = atom.split_once('#') else { return atom.to_owned() };
     let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
@@ -43,10 +44,10 @@ fn with_symbol(atom: &str) -> String {
     format!("{before}{symbol}{after}")
 }
 
-/// Returns the molecule without stereo and isotopes (except of hydrogen), or `None` if it has
+/// Removes stereochemistry and isotopes, except hydrogen isotopes. Returns `None` if the SMILES has
 /// neither.
 ///
-/// `smiles` has passed [`grammar::check`](crate::grammar).
+/// `smiles` must have been validated by [`grammar::check`](crate::grammar).
 pub(crate) fn without_stereo(smiles: &str) -> Option<String> {
     let mut plain = String::with_capacity(smiles.len());
     let mut rest = smiles;
@@ -61,11 +62,11 @@ pub(crate) fn without_stereo(smiles: &str) -> Option<String> {
     (plain != smiles).then_some(plain)
 }
 
-/// Appends a bracket atom without chirality and isotope: `[13C@@H]` becomes `[CH]`.
+/// Appends a bracket atom without chirality and isotope, e.g. `[CH]` for `[13C@@H]`.
 fn push_plain_atom(plain: &mut String, atom: &str) {
     let inside = &atom[1..];
     let symbol = inside.trim_start_matches(|c: char| c.is_ascii_digit());
-    // Deuterium is a separate atom, an unlabelled hydrogen is not.
+    // Hydrogen isotopes such as deuterium are kept as explicit atoms, so their labels must remain.
     let is_hydrogen =
         symbol.starts_with('H') && !symbol[1..].starts_with(|c: char| c.is_ascii_lowercase());
     let kept = if is_hydrogen { inside } else { symbol };
@@ -84,7 +85,7 @@ fn push_plain_atom(plain: &mut String, atom: &str) {
     }
 }
 
-/// A level of branches: the text before its first `.`, and the fragments after it.
+/// A nesting level of branches: completed fragments and the text of the current fragment.
 #[derive(Default)]
 struct Level {
     fragments: Vec<String>,
@@ -93,9 +94,10 @@ struct Level {
 
 struct Writer {
     levels: Vec<Level>,
-    /// Fragments after a `.` in a branch, which are moved to the end.
+    /// Fragments that follow a `.` inside a branch. They are appended at the end.
     detached: Vec<String>,
-    /// Old and new label of each open ring. New labels are never reused, so fragments may move.
+    /// Old and new label of each open ring. Every ring has a unique new label, so fragments can be
+    /// moved.
     open_rings: Vec<(String, u32)>,
     labels: u32,
 }
@@ -135,7 +137,7 @@ impl Writer {
 
     fn push_ring(&mut self, label: &str) {
         let label = label.trim_matches(['%', '(', ')']);
-        // `%01` is invalid, but `%(01)` is the same ring as `1`.
+        // `%01` is invalid, but `%(01)` is equivalent to `1`.
         let label = match label.trim_start_matches('0') {
             "" => "0",
             trimmed => trimmed,
@@ -164,7 +166,7 @@ impl Writer {
     }
 }
 
-/// Splits off a bracket atom, a `%` label, a doubled backslash, or one character.
+/// Splits off the first token: a bracket atom, a `%` label, a double backslash, or one character.
 fn split_token(text: &str) -> Option<(&str, &str)> {
     let length = match text.as_bytes() {
         [] => return None,

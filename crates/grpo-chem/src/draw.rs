@@ -1,25 +1,26 @@
 //! Draws molecules as skeletal formulas in SVG.
 //!
-//! The toolkit computes atom positions and the double bonds of aromatic rings. Lines and letters
-//! are drawn here: the second line of a double bond lies inside its ring, lines end before letters,
-//! and colours adapt to the page (`currentColor`). Stereo is not drawn, because the toolkit's
-//! layout has no wedges for ring atoms; the text next to a drawing has it.
+//! The toolkit computes the layout and the positions of double bonds in aromatic rings. This module
+//! draws lines and labels. The second line of a double bond is inside its ring, lines end before a
+//! label, and colors adapt to the page (`currentColor`). Stereochemistry is not drawn, because the
+//! toolkit's layout does not include wedges for ring atoms. It is included in the SMILES next to a
+//! drawing.
 
 use std::fmt::Write as _;
 
 use chematic::core::{AtomIdx, BondOrder, Molecule, apply_kekule, implicit_hcount, kekulize};
 use chematic::depict::{BOND_LEN, compute_layout};
 
-/// Space around the outermost atoms, in layout units (a bond is 40).
+/// Margin around the outermost atoms, in layout units. A bond has a length of 40.
 const MARGIN: f64 = 22.0;
-/// Font size.
+/// Font size of atom labels.
 const FONT: f64 = 17.0;
-/// Distance from a labelled atom to its bonds.
+/// Distance between a labelled atom and the end of its bonds.
 const GAP: f64 = 11.0;
-/// Distance of the two lines of a double bond.
+/// Distance between the two lines of a double bond.
 const SECOND: f64 = 6.0;
 
-/// A point of the drawing, `x` to the right and `y` down.
+/// A point in the drawing. The `y` axis points down.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     x: f64,
@@ -36,9 +37,9 @@ impl Point {
     }
 }
 
-/// Draws a sanitised molecule with `rings`.
+/// Draws a sanitized molecule. `rings` contains the atoms of each ring.
 pub(crate) fn draw(model: &Molecule, rings: &[Vec<usize>]) -> String {
-    // Without an assignment of double bonds, the lines of aromatic bonds are dashed.
+    // If there is no Kekulé structure, aromatic bonds are drawn with a dashed second line.
     let kekule = kekulize(model).ok().map(|bonds| apply_kekule(model, &bonds));
     let model = kekule.as_ref().unwrap_or(model);
     let places = upright(places(model));
@@ -47,7 +48,7 @@ pub(crate) fn draw(model: &Molecule, rings: &[Vec<usize>]) -> String {
     let top = least(places.iter().map(|place| place.y)) - MARGIN;
     let width = -least(places.iter().map(|place| -place.x)) + MARGIN - left;
     let height = -least(places.iter().map(|place| -place.y)) + MARGIN - top;
-    // Letters of outermost atoms need space too.
+    // Reserve space for the labels of the outermost atoms.
     let beside = labels.iter().flatten().map(|label| label.width()).fold(0.0, f64::max);
     let mut svg = format!(
         "<svg class=\"molecule\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{:.1} {top:.1} {:.1} {height:.1}\" \
@@ -85,7 +86,7 @@ fn places(model: &Molecule) -> Vec<Point> {
     (0..model.atom_count()).map(place).collect()
 }
 
-/// Rotates the drawing by a quarter if it is taller than wide.
+/// Rotates a drawing by 90° if it is significantly taller than wide.
 fn upright(places: Vec<Point>) -> Vec<Point> {
     let span = |of: fn(&Point) -> f64| {
         -least(places.iter().map(|place| -of(place))) - least(places.iter().map(of))
@@ -100,7 +101,8 @@ fn least(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the centre of the smallest ring of a bond; the second line is drawn on that side.
+/// Returns the center of the smallest ring that contains a bond. The second line of a double bond
+/// is drawn on this side.
 fn inside(ends: [usize; 2], rings: &[Vec<usize>], places: &[Point]) -> Option<Point> {
     let ring = rings
         .iter()
@@ -119,7 +121,7 @@ fn bond_lines(
     inside: Option<Point>,
 ) {
     let length = a.distance(b).max(1.0);
-    // A unit vector perpendicular to the bond.
+    // The unit vector perpendicular to the bond.
     let across = Point { x: -(b.y - a.y) / length, y: (b.x - a.x) / length };
     let beside =
         |place: Point, by: f64| Point { x: place.x + by * across.x, y: place.y + by * across.y };
@@ -160,7 +162,7 @@ fn line(svg: &mut String, from: Point, to: Point, dashed: bool) {
     );
 }
 
-/// The label of an atom.
+/// The label of an atom: an element symbol with isotope, hydrogens and charge.
 struct Label {
     isotope: Option<u16>,
     symbol: &'static str,
@@ -168,7 +170,7 @@ struct Label {
     charge: i8,
 }
 
-/// Returns `None` for a carbon of the skeleton.
+/// Returns the label of an atom, or `None` for carbon atoms without a label.
 fn label(model: &Molecule, atom: usize) -> Option<Label> {
     let index = AtomIdx(atom as u32);
     let found = model.atom(index);
@@ -182,7 +184,7 @@ fn label(model: &Molecule, atom: usize) -> Option<Label> {
 }
 
 impl Label {
-    /// Returns the approximate width of the letters next to the atom.
+    /// Returns the approximate width of the characters after the first one.
     fn width(&self) -> f64 {
         let letters = self.symbol.len() + usize::from(self.hydrogens > 0);
         FONT * 0.6 * (letters as f64 - 1.0)
@@ -198,7 +200,7 @@ impl Label {
         }
     }
 
-    /// Writes the symbol at the atom and the hydrogens on the free side.
+    /// Draws the symbol at the position of the atom and the hydrogens on the free side.
     fn write(&self, svg: &mut String, at: Point, free: Side) {
         let symbol = self.symbol;
         let isotope = raised(&self.isotope.map(|mass| mass.to_string()).unwrap_or_default());
@@ -221,7 +223,7 @@ impl Label {
         let is_alone = self.hydrogens == 0 || self.isotope.is_some();
         match free {
             Side::Left if !is_alone => {
-                // The charge follows the symbol.
+                // Leave space for the charge, which follows the symbol.
                 let beyond = if self.charge == 0 { 0.0 } else { 0.5 * FONT };
                 text("end", at.x + half + beyond, at.y, &format!("{hydrogens}{symbol}{charge}"));
             }
@@ -240,7 +242,7 @@ impl Label {
     }
 }
 
-/// Distance from a symbol to hydrogens above or below.
+/// Vertical distance between a symbol and hydrogens above or below it.
 const LINE: f64 = 0.9 * FONT;
 /// Font size of subscripts and superscripts.
 const SMALL: f64 = 0.72 * FONT;
@@ -260,7 +262,7 @@ fn lowered(count: u8) -> String {
     )
 }
 
-/// A side of an atom without bonds.
+/// A side of an atom that has no bonds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Right,
@@ -269,7 +271,7 @@ enum Side {
     Below,
 }
 
-/// Prefers the right side, in reading direction.
+/// Returns a free side of the atom, preferably the right one.
 fn free_side(at: Point, neighbors: &[Point]) -> Side {
     let is_free = |toward: fn(Point, Point) -> f64| {
         neighbors.iter().all(|neighbor| toward(at, *neighbor) < 0.3 * BOND_LEN)
@@ -284,7 +286,7 @@ fn free_side(at: Point, neighbors: &[Point]) -> Side {
     if down > 0.0 { Side::Above } else { Side::Below }
 }
 
-/// Returns a colour that is legible on white and near-black.
+/// Returns a color that is readable on both light and dark backgrounds.
 fn color(symbol: &str) -> &'static str {
     match symbol {
         "N" => "#3b78e7",

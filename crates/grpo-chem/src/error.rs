@@ -1,95 +1,97 @@
-//! Reasons why a string is not a molecule.
+//! Errors for strings that are not valid molecules.
 
-/// The reason why a SMILES was rejected, a sentence that fits into a CSV cell.
+/// The reason why a SMILES string was rejected. The message is a single line and can be used in a
+/// CSV cell.
 ///
-/// Positions count bytes from 1; atoms count from 0 in the order of the string, as in RDKit.
+/// Positions are in bytes and start at 1. Atom indices start at 0 and follow the order of the
+/// string, like in RDKit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSmiles {
-    /// The string is empty or blank. (RDKit reads it as a molecule without atoms and properties.)
+    /// The string is empty or blank. RDKit would return a molecule without atoms.
     #[error("the string is empty")]
     Empty,
 
     /// The string has more than [`MAX_LENGTH`](crate::grammar::MAX_LENGTH) bytes.
     #[error("{length} bytes are more than the {limit} that are read")]
     TooLong {
-        /// Bytes of the string, without surrounding blanks.
+        /// Length in bytes, excluding leading and trailing whitespace.
         length: usize,
-        /// The limit.
+        /// The maximum length.
         limit: usize,
     },
 
-    /// The string has more than [`MAX_RING_CLOSURES`](crate::grammar::MAX_RING_CLOSURES) rings.
+    /// The string has more than [`MAX_RING_CLOSURES`](crate::grammar::MAX_RING_CLOSURES) ring
+    /// closures.
     #[error("more than {limit} ring closures")]
     TooManyRings {
-        /// The limit.
+        /// The maximum number of ring closures.
         limit: usize,
     },
 
-    /// The string violates the grammar of SMILES.
+    /// The string does not conform to the SMILES grammar.
     #[error("syntax error at position {position}: {expected}")]
     Syntax {
-        /// Byte position, from 1; one more than the length at the end.
+        /// Byte position, starting at 1. For an unexpected end, this is the length plus 1.
         position: usize,
-        /// What was expected, or what is wrong.
+        /// A description of what was expected or what is wrong.
         expected: &'static str,
     },
 
-    /// A ring closure was not closed.
+    /// A ring bond was opened but not closed.
     #[error("ring closure {label} is opened at position {position} and never closed")]
     UnclosedRing {
-        /// The label, 0 to 99999.
+        /// The ring label, from 0 to 99999.
         label: u32,
-        /// Byte position of the opening label, from 1.
+        /// Byte position of the label, starting at 1.
         position: usize,
     },
 
-    /// A ring closure to the same atom or to a bonded neighbour.
+    /// A ring bond connects an atom to itself or to a neighbor that it is already bonded to.
     #[error("ring closure {label} at position {position} {problem}")]
     RingClosure {
-        /// The label, 0 to 99999.
+        /// The ring label, from 0 to 99999.
         label: u32,
-        /// Byte position of the closing label, from 1.
+        /// Byte position of the closing label, starting at 1.
         position: usize,
-        /// What is wrong with it.
+        /// A description of the problem.
         problem: &'static str,
     },
 
-    /// An atom has an invalid number of bonds, or a lone hydrogen an invalid charge.
+    /// An atom has an invalid number of bonds, or an isolated hydrogen atom has an invalid charge.
     #[error("atom {atom} has bonds or a charge that its element does not permit: {detail}")]
     Valence {
-        /// Index of the atom, from 0.
+        /// Index of the atom, starting at 0.
         atom: usize,
-        /// The toolkit's message.
+        /// The error message of the toolkit.
         detail: String,
     },
 
-    /// No assignment of single and double bonds fits the aromatic atoms, or an aromatic atom is not
-    /// in a ring.
+    /// The aromatic atoms have no Kekulé structure, or an aromatic atom is not in a ring.
     #[error("the aromatic atoms cannot be kekulized: {detail}")]
     Kekulization {
-        /// The toolkit's message.
+        /// The error message of the toolkit.
         detail: String,
     },
 
-    /// Another step of sanitisation failed.
+    /// A different sanitization step failed.
     #[error("sanitizing failed: {detail}")]
     Sanitization {
-        /// The toolkit's message.
+        /// The error message of the toolkit.
         detail: String,
     },
 
-    /// The toolkit panicked, so the molecule may be valid.
+    /// The toolkit panicked. The molecule may still be valid.
     #[error("the toolkit failed: {detail}")]
     ToolkitPanic {
-        /// The first line of the panic message.
+        /// First line of the panic message.
         detail: String,
     },
 
-    /// Well-formed, but not supported by the toolkit.
+    /// The string is valid, but the toolkit does not support it.
     #[error("not supported: {detail}")]
     Unsupported {
-        /// The toolkit's message.
+        /// A description of the unsupported feature.
         detail: String,
     },
 }

@@ -1,8 +1,8 @@
-//! The grammar of SMILES, checked before the toolkit parses a string.
+//! Validates SMILES strings before they are parsed by the toolkit.
 //!
 //! The toolkit's parser accepts `C()C`, `.C`, `C.`, `C=(C)C`, `C11`, `[C:]`, `C%00` and atoms with
-//! `@` outside of brackets, which RDKit rejects. A generator that is rewarded for valid strings
-//! would exploit that, so this module accepts exactly the language of RDKit's parser
+//! `@` outside brackets, all of which RDKit rejects. A policy that is rewarded for valid strings
+//! would exploit this. This module therefore accepts exactly the language of RDKit's parser
 //! (`Code/GraphMol/SmilesParse/smiles.yy`):
 //!
 //! ```text
@@ -12,41 +12,44 @@
 //! label   = digit | '%' nonzero digit | '%(' digit{1,5} ')'
 //! ```
 //!
-//! It is an automaton with a stack of branch points instead of a recursive parser, so no string can
-//! overflow the call stack. It also pairs ring closures, because an atom closed onto itself or
-//! bonded twice to one neighbour is invalid.
+//! The parser is an automaton with an explicit stack of branch points. It isn't recursive, so the
+//! call stack cannot overflow. It also checks ring closures, because an atom must not be bonded to
+//! itself or bonded twice to the same neighbor.
 
 use crate::error::InvalidSmiles;
 
-/// Longest supported string in bytes. Canonicalisation takes quadratic time: a string of this
-/// length takes up to 40 ms, one of 20,000 atoms many seconds. Drug-like molecules have 20 to 110
-/// bytes, vancomycin 290. The limit also bounds the nesting of branches (three bytes each) to 333,
-/// below the recursion limit of 500 of the toolkit's parser.
+/// Maximum length of a string in bytes.
+///
+/// Canonicalization takes quadratic time. A string of this length takes up to 40 ms, and one with
+/// 20,000 atoms takes many seconds. Drug-like molecules have 20 to 110 bytes (vancomycin: 290). The
+/// limit also restricts the nesting depth of branches (three bytes each) to 333, which is less than
+/// the recursion limit of 500 in the parser of the toolkit.
 pub const MAX_LENGTH: usize = 1_000;
 
-/// Largest supported number of ring closures, because rings are compared in pairs. Fullerene has
-/// 31.
+/// Maximum number of ring closures. The limit is necessary because rings are compared in pairs.
+/// Fullerene has 31 ring closures.
 pub const MAX_RING_CLOSURES: usize = 100;
 
-/// Largest isotope and atom-map number; the toolkit would limit a larger one to this.
+/// Maximum isotope and atom-map number. The toolkit would silently clamp larger numbers.
 const LARGEST_NUMBER: Option<u32> = Some(65_535);
 
-/// Constructs of a well-formed string that the toolkit's parser may reject (see `dialect.rs`).
+/// Valid constructs that the toolkit's parser may reject (see `dialect.rs`).
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Dialect {
-    /// A `.` inside a branch.
+    /// Whether a branch contains a `.`.
     pub split_branch: bool,
-    /// A bond written `\\`, a ring label written `%(n)`, or an element written `#n`.
+    /// Whether the string contains a bond written as `\\`, a ring label written as `%(n)`, or an
+    /// element written as `#n`.
     pub spelling: bool,
-    /// Positions, from 0, of bond symbols that are ignored because the other end of the ring
-    /// closure contradicts them.
+    /// Positions, starting at 0, of bond symbols that are ignored because they contradict the
+    /// symbol at the other end of the ring closure.
     pub ignored_bonds: Vec<usize>,
 }
 
-/// Checks `smiles`, without blanks, against the grammar.
+/// Checks `smiles` against the grammar. It must not contain leading or trailing whitespace.
 ///
 /// # Errors
-/// Every variant of [`InvalidSmiles`] that needs no chemistry.
+/// Returns any error of [`InvalidSmiles`] that can be detected without chemistry.
 pub(crate) fn check(smiles: &str) -> Result<Dialect, InvalidSmiles> {
     if smiles.is_empty() {
         return Err(InvalidSmiles::Empty);
@@ -61,14 +64,14 @@ struct Checker<'a> {
     text: &'a [u8],
     at: usize,
     atoms: usize,
-    /// For each open branch, its atom and the position of its parenthesis.
+    /// For each open branch, the index of its atom and the position of its parenthesis.
     branches: Vec<(usize, usize)>,
     open_rings: Vec<OpenRing>,
     closures: usize,
-    /// Bonds as (smaller, larger) atom index, to find ring closures that duplicate one.
+    /// Bonds as (smaller, larger) atom index. They are used to find duplicate ring closures.
     bonds: Vec<(usize, usize)>,
     ring_bonds: Vec<RingBond>,
-    /// A construct that the toolkit would misread; reported if the grammar is not violated.
+    /// A construct that the toolkit would misinterpret. Only reported if there is no syntax error.
     unsupported: Option<&'static str>,
     dialect: Dialect,
 }
@@ -77,7 +80,7 @@ struct OpenRing {
     label: u32,
     position: usize,
     atom: usize,
-    /// The bond symbol before the label, and its position from 0.
+    /// The bond symbol before the label and its position, starting at 0.
     bond: Option<(u8, usize)>,
 }
 
@@ -151,8 +154,8 @@ impl<'a> Checker<'a> {
         if let Some(ring) = self.open_rings.first() {
             return Err(InvalidSmiles::UnclosedRing { label: ring.label, position: ring.position });
         }
-        // Only now are all chain bonds known: `C1C1` duplicates an earlier one, `C12CC12` another
-        // ring closure.
+        // This check must come last, when all bonds are known. In `C1C1`, the ring closure
+        // duplicates a chain bond, and in `C12CC12`, it duplicates another ring closure.
         for ring in self.ring_bonds {
             if self.bonds.contains(&ring.atoms) {
                 return Err(InvalidSmiles::RingClosure {
@@ -175,7 +178,7 @@ impl<'a> Checker<'a> {
         Ok(to)
     }
 
-    /// Parses a bond symbol, if any, and returns its first byte, `>` for `->` and `<` for `<-`.
+    /// Parses an optional bond symbol. Returns its first byte, or `>` for `->` and `<` for `<-`.
     fn bond(&mut self) -> Option<u8> {
         let (symbol, length) = match (self.peek()?, self.text.get(self.at + 1)) {
             (b'-', Some(b'>')) => (b'>', 2),
@@ -211,12 +214,12 @@ impl<'a> Checker<'a> {
         Ok(self.atoms - 1)
     }
 
-    /// Parses the inside of `[` and `]`, and the `]`.
+    /// Parses the contents of a bracket atom and the closing `]`.
     fn bracket_atom(&mut self) -> Check {
         if self.number()? > LARGEST_NUMBER {
             self.unsupported = Some("an isotope above 65535");
         }
-        // A hydrogen atom has no chirality, and a hydrogen count only as `[HH]`.
+        // Hydrogen cannot be chiral. Its only valid hydrogen count is `[HH]`.
         if self.symbol()? != *b"H\0" {
             self.chirality()?;
         }
@@ -268,8 +271,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Parses `@`, `@@`, or a class (`@TH1`, `@AL2`, `@SP3`, `@TB20`, `@OH30`) with optional
-    /// number.
+    /// Parses `@`, `@@`, or a chiral class (`@TH1`, `@AL2`, `@SP3`, `@TB20`, `@OH30`) with an
+    /// optional number.
     fn chirality(&mut self) -> Check {
         if !self.take(b'@') {
             return Ok(());
@@ -339,8 +342,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Parses a number without leading zeros, as RDKit does for isotopes, counts, charges and map
-    /// numbers.
+    /// Parses a number without leading zeros. RDKit requires this format for isotopes, counts,
+    /// charges and atom-map numbers.
     fn number(&mut self) -> Check<Option<u32>> {
         let Some(mut value) = self.digit() else {
             return Ok(None);
@@ -376,24 +379,26 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// If both ends of a ring closure have different bonds, returns the position of the one that RDKit
-/// ignores: the closing one, unless the opening one is only a direction.
+/// Returns the position of the bond symbol that RDKit ignores if the two ends of a ring closure
+/// have different symbols. This is the closing symbol, unless the opening symbol is only a
+/// direction.
 fn contradiction(open: Option<(u8, usize)>, close: Option<(u8, usize)>) -> Option<usize> {
     let ((open, open_at), (close, close_at)) = (open?, close?);
     let directs = |symbol| matches!(symbol, b'/' | b'\\');
     match (directs(open), directs(close)) {
-        // Both are read from their atom outwards, so the same direction has different symbols.
+        // Directions are relative to their own atom, so the same symbol at both ends is a
+        // contradiction.
         (true, true) => (open == close).then_some(close_at),
         (true, false) => Some(open_at),
         _ => (open != close).then_some(close_at),
     }
 }
 
-/// Chiral classes with the number of their permutations (OpenSMILES, section 3.7).
+/// Chiral classes and their number of permutations (OpenSMILES, section 3.7).
 const CHIRAL_CLASSES: [(&[u8], u32); 5] =
     [(b"TH", 2), (b"AL", 2), (b"SP", 3), (b"TB", 20), (b"OH", 30)];
 
-/// Aromatic symbols, one-letter elements, and the wildcard.
+/// Aromatic symbols, elements with one letter, and the wildcard.
 const ONE_LETTER_SYMBOLS: &[u8] = b"HBCNOFPSIKVYWUbcnops*";
 
 const TWO_LETTER_SYMBOLS: &[[u8; 2]] = &[

@@ -1,26 +1,26 @@
-//! Confines a panic to one molecule.
+//! Converts panics of the toolkit to errors.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::InvalidSmiles;
 
-/// Calls the toolkit and converts a panic to an error.
+/// Calls a function of the toolkit and converts a panic to an error.
 ///
-/// `chematic` contains hundreds of `unwrap`s. No input is known to trigger one, but training asks
-/// about millions of unseen strings, and none of them may end the run. The panic hook is unchanged,
-/// so panics are still reported. A stack overflow cannot be caught; `grammar::MAX_LENGTH` prevents
-/// it.
+/// `chematic` contains hundreds of `unwrap` calls. No input is known to trigger a panic, but a
+/// training run evaluates millions of unknown strings, and none of them must abort the run. The
+/// panic hook is not modified, so panics are still printed. Stack overflows cannot be caught and
+/// are prevented by `grammar::MAX_LENGTH`.
 ///
-/// No partial change is visible afterwards: `call` borrows molecules whose caches are filled once
-/// and completely.
+/// A panic leaves no inconsistent state behind: `call` only borrows molecules, and their caches are
+/// either empty or complete.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, InvalidSmiles> {
     catch_unwind(AssertUnwindSafe(call))
         .map_err(|payload| InvalidSmiles::ToolkitPanic { detail: first_line(payload.as_ref()) })
 }
 
-/// Returns the first line of a `panic!` message. Other panics (`assert_eq!`) contain values that do
-/// not fit into a table cell.
+/// Returns the first line of a `panic!` message. For other panics, e.g. `assert_eq!`, the remaining
+/// lines contain values that do not fit into a table cell.
 fn first_line(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());

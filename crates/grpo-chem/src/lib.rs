@@ -1,14 +1,14 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`describe`] computes every column of `grpo describe`, [`qed_and_sa`] the two scores of a
-//! reward. Both agree with RDKit 2026.09 (`tests/peers/rdkit` contains the comparisons). No input
-//! makes them panic: an invalid string, or a molecule on which the toolkit fails, is an
-//! [`InvalidSmiles`] with a reason.
+//! [`describe`] computes all columns of `grpo describe`, and [`qed_and_sa`] computes the scores
+//! used for rewards. Both agree with RDKit 2026.09 (see `tests/peers/rdkit` for the comparison).
+//! They never panic. Invalid strings and molecules for which the toolkit fails result in an
+//! [`InvalidSmiles`] error with a reason.
 //!
-//! There are three layers:
-//! - [`grammar`] rejects what the toolkit's parser would accept wrongly;
-//! - [`Molecule`] wraps the chemistry library;
-//! - [`qed`] and [`sa_score`] are formulas over the toolkit's counts.
+//! The crate has three layers:
+//! - [`grammar`] rejects invalid strings that the toolkit's parser would accept.
+//! - [`Molecule`] wraps the chemistry toolkit.
+//! - [`qed`] and [`sa_score`] compute scores from the toolkit's counts.
 
 mod describe;
 mod dialect;

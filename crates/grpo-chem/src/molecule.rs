@@ -1,7 +1,8 @@
-//! Molecules, based on the pure-Rust toolkit `chematic`, pinned and compared with RDKit.
+//! Molecules, based on a pinned version of the pure-Rust toolkit `chematic`. Results are tested
+//! against RDKit.
 //!
-//! Only entry points that follow RDKit are used: `parse` does not sanitise, and its canonical form
-//! and `sa_score` have other definitions.
+//! This module only uses toolkit functions that follow RDKit. `parse` doesn't sanitize molecules,
+//! and the toolkit's default canonical form and `sa_score` have different definitions.
 
 use std::sync::Arc;
 
@@ -29,72 +30,72 @@ use crate::qed::{Properties, qed};
 use crate::rings::{count_aromatic_rings, count_rings, has_bridging_heteroarene};
 use crate::sa::{Complexity, sa_score};
 
-/// A sanitised molecule with checked grammar, valences and aromaticity.
+/// A sanitized molecule with valid syntax, valences and aromaticity.
 pub struct Molecule {
     smiles: String,
-    /// As written; stereo and scaffold are perceived from it.
+    /// The molecule as written. It is used for stereochemistry and the scaffold.
     graph: Graph,
-    /// As RDKit represents it; descriptors are computed from it.
+    /// The molecule as represented by RDKit. It is used for descriptors.
     model: Graph,
     canonical: String,
-    /// Computed during parsing, so that a failure rejects the molecule there.
+    /// Computed when the molecule is parsed, so that a failure is reported immediately.
     properties: Properties,
 }
 
 impl Molecule {
-    /// Parses and sanitises a SMILES; surrounding blanks are ignored.
+    /// Parses and sanitizes a SMILES string. Leading and trailing whitespace is ignored.
     ///
     /// # Errors
-    /// Returns why RDKit or this crate (length, unsupported feature, panic of the toolkit) rejects
-    /// the string.
+    /// Returns an error if RDKit would reject the string, if it is too long or uses an unsupported
+    /// feature, or if the toolkit panics.
     pub fn parse(smiles: &str) -> Result<Self, InvalidSmiles> {
         guarded(|| parse(smiles))?
     }
 
-    /// Returns the canonical isomeric SMILES as RDKit's `MolToSmiles` writes it.
+    /// Returns the canonical isomeric SMILES, identical to that of RDKit's `MolToSmiles`.
     pub fn canonical_smiles(&self) -> &str {
         &self.canonical
     }
 
-    /// Returns the canonical isomeric SMILES without a copy.
+    /// Returns the canonical isomeric SMILES without copying it.
     pub fn into_canonical(self) -> String {
         self.canonical
     }
 
-    /// Returns the eight properties of QED as in `rdkit.Chem.QED.properties`.
+    /// Returns the eight properties for QED, defined as in `rdkit.Chem.QED.properties`.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// Returns the quantitative estimate of drug-likeness, 0 to 1.
+    /// Returns the quantitative estimate of drug-likeness, from 0 to 1.
     pub fn qed(&self) -> f64 {
         qed(&self.properties)
     }
 
-    /// Returns the synthetic accessibility, 1 (easy) to 10 (hard).
+    /// Returns the synthetic accessibility score, from 1 (easy) to 10 (hard).
     ///
     /// # Errors
-    /// [`InvalidSmiles::Unsupported`] if the toolkit cannot count fragments or stereocentres (never
-    /// seen with organic molecules), because a partial score would be silently wrong.
-    /// [`InvalidSmiles::ToolkitPanic`].
+    /// Returns [`InvalidSmiles::Unsupported`] if the toolkit cannot count the fragments or
+    /// stereocenters, because an incomplete score would be wrong. This has never been observed for
+    /// organic molecules. Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
     pub fn sa(&self) -> Result<f64, InvalidSmiles> {
         Ok(sa_score(&guarded(|| complexity(self))??))
     }
 
-    /// Returns the Bemis–Murcko scaffold without stereo, as RDKit's `MurckoScaffoldSmiles`; empty
-    /// without rings.
+    /// Returns the Bemis–Murcko scaffold without stereochemistry, defined as in RDKit's
+    /// `MurckoScaffoldSmiles`. Empty if the molecule has no rings.
     ///
     /// # Errors
-    /// [`InvalidSmiles::ToolkitPanic`].
+    /// Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
     pub fn scaffold(&self) -> Result<String, InvalidSmiles> {
         guarded(|| scaffold(self))
     }
 
-    /// Draws the molecule as an `<svg>` element for HTML, in the colours of the page. Its text
-    /// consists of element symbols and numbers. Stereo is not drawn.
+    /// Draws the molecule as an `<svg>` element for HTML that adapts to the colors of the page. It
+    /// only contains element symbols and numbers as text. Stereochemistry is not drawn.
     ///
     /// # Errors
-    /// [`InvalidSmiles::ToolkitPanic`].
+    /// Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
     pub fn draw(&self) -> Result<String, InvalidSmiles> {
         guarded(|| draw(&self.model, &smallest_rings(&self.model)))
     }
@@ -104,8 +105,8 @@ fn parse(smiles: &str) -> Result<Molecule, InvalidSmiles> {
     let smiles = without_name(smiles)?;
     let dialect = grammar::check(smiles)?;
     let smiles = rewrite(smiles, &dialect).unwrap_or_else(|| smiles.to_owned());
-    // The template parser does no chemistry. Writing the canonical form sanitises as RDKit does, so
-    // all errors of valence and aromaticity come from there.
+    // The template parser performs no chemistry checks. Computing the canonical form sanitizes the
+    // molecule like RDKit and reports all errors in valences and aromaticity.
     let graph = parse_template(&smiles).map_err(from_parser)?;
     let canonical = rdkit_canonical_smiles(&graph).map_err(from_sanitizer)?;
     let model = sanitized(&graph);
@@ -140,7 +141,8 @@ fn complexity(molecule: &Molecule) -> Result<Complexity, InvalidSmiles> {
     let rings = count_rings(&smallest_rings(model));
     let fingerprint = rdkit_morgan_fingerprint(model, &RdkitMorganConfig::default())
         .map_err(|error| InvalidSmiles::Unsupported { detail: format!("no fragments: {error}") })?;
-    // Sorted, because the order of a hash table would change the rounding of the sum.
+    // Sort the fragments, because the order of a hash table would affect rounding errors in the
+    // sum.
     let mut fragments: Vec<(u32, u32)> = fingerprint.sparse_counts.into_iter().collect();
     fragments.sort_unstable();
     Ok(Complexity {
@@ -154,8 +156,9 @@ fn complexity(molecule: &Molecule) -> Result<Complexity, InvalidSmiles> {
 }
 
 fn scaffold(molecule: &Molecule) -> String {
-    // RDKit writes the scaffold with `isomericSmiles=False`. Removing stereo and isotopes first is
-    // equivalent, because they do not affect which atoms belong to the scaffold.
+    // RDKit writes the scaffold with `isomericSmiles=False`. It is equivalent to remove
+    // stereochemistry and isotopes first, because they do not affect which atoms belong to the
+    // scaffold.
     let scaffold = match without_stereo(&molecule.smiles) {
         Some(plain) => parse_template(&plain).map(|graph| rdkit_murcko_scaffold(&graph)),
         None => Ok(rdkit_murcko_scaffold(&molecule.graph)),
@@ -163,8 +166,8 @@ fn scaffold(molecule: &Molecule) -> String {
     scaffold.map_or_else(|_| String::new(), Result::unwrap_or_default)
 }
 
-/// Returns the SMILES of a line `SMILES name`. A CXSMILES extension is not a name, because it would
-/// change the molecule.
+/// Returns the SMILES in a line of the form `SMILES name`. A CXSMILES extension is rejected,
+/// because ignoring it would result in a different molecule.
 fn without_name(line: &str) -> Result<&str, InvalidSmiles> {
     let line = line.trim_matches(|c: char| c.is_ascii_whitespace());
     match line.split_once([' ', '\t', '\n']) {
@@ -176,13 +179,13 @@ fn without_name(line: &str) -> Result<&str, InvalidSmiles> {
     }
 }
 
-/// Returns the molecule as RDKit represents it after `MolFromSmiles`.
+/// Returns the molecule in the representation of RDKit's `MolFromSmiles`.
 fn sanitized(graph: &Graph) -> Graph {
-    // `None` means a lone hydrogen, which sanitising does not change.
+    // `None` is returned for an isolated hydrogen atom, which sanitization does not change.
     let model = rdkit_parsed_molecule(graph).unwrap_or_else(|| graph.clone());
-    // The model has RDKit's aromaticity. Without this cache entry the descriptors would use a
-    // second, less exact perception (seen with =[Se] next to a ring, and with metals in
-    // porphyrins).
+    // `model` has the same aromaticity as in RDKit. Without this cache entry, the descriptors would
+    // use a second, less accurate aromaticity model. The two differ for =[Se] next to a ring and
+    // for metals in porphyrins.
     if !rdkit_parity_view_is_identity(&model) {
         let view: Result<Graph, AromaticityError> = Ok(model.clone());
         model.seed_derived(DerivedSlot::RdkitParityAromatic, Arc::new(view));
@@ -212,7 +215,7 @@ fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
     }
 }
 
-/// Returns RDKit's symmetrised smallest set of smallest rings.
+/// Returns the symmetrized smallest set of smallest rings, as defined by RDKit.
 fn smallest_rings(model: &Graph) -> Vec<Vec<usize>> {
     let bonds: Vec<(usize, usize, bool)> = model
         .bonds()

@@ -1,31 +1,33 @@
-//! QED, the quantitative estimate of drug-likeness.
+//! The quantitative estimate of drug-likeness (QED).
 //!
-//! Bickerton, Paolini, Besnard, Muresan, Hopkins, "Quantifying the chemical beauty of drugs", Nature Chemistry 4
-//! (2012) 90–98, with the parameters and mean weights of RDKit's `rdkit.Chem.QED`.
+//! Bickerton, Paolini, Besnard, Muresan, Hopkins, "Quantifying the chemical beauty of drugs",
+//! Nature Chemistry 4 (2012) 90–98. Parameters and mean weights are those of `rdkit.Chem.QED`.
 
-/// The eight properties of QED as in `rdkit.Chem.QED.properties`.
+/// The eight properties for QED, defined as in `rdkit.Chem.QED.properties`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Properties {
-    /// Average molecular weight in g/mol, hydrogens included.
+    /// Average molecular weight in g/mol, including hydrogens.
     pub mw: f64,
-    /// Octanol–water partition coefficient after Wildman and Crippen, log10.
+    /// Logarithm (base 10) of the octanol–water partition coefficient, Wildman–Crippen method.
     pub logp: f64,
-    /// Topological polar surface area after Ertl, N and O only, in Å².
+    /// Topological polar surface area in Å², Ertl method. Only includes contributions from N and O.
     pub tpsa: f64,
-    /// Hydrogen-bond acceptors: atoms that match QED's eleven acceptor patterns.
+    /// Number of hydrogen-bond acceptors, i.e. matches of QED's eleven acceptor patterns.
     pub hba: u32,
-    /// Hydrogen-bond donors (`CalcNumHBD`).
+    /// Number of hydrogen-bond donors (`CalcNumHBD`).
     pub hbd: u32,
-    /// Rotatable bonds (`CalcNumRotatableBonds`, strict).
+    /// Number of rotatable bonds (`CalcNumRotatableBonds`, strict).
     pub rotatable: u32,
-    /// Aromatic rings: rings left after the aliphatic ring atoms are deleted.
+    /// Number of aromatic rings, i.e. rings that remain after deleting aliphatic ring atoms.
     pub aromatic_rings: u32,
-    /// How many of the 116 structural alerts match at least once.
+    /// Number of structural alerts, out of 116, that match the molecule.
     pub alerts: u32,
 }
 
-/// Returns the quantitative estimate of drug-likeness, 0 to 1: the weighted geometric mean of eight
-/// desirabilities, exp(Σ wᵢ ln dᵢ / Σ wᵢ) (Bickerton 2012, equation 2).
+/// Computes the quantitative estimate of drug-likeness, from 0 to 1.
+///
+/// This is the weighted geometric mean of eight desirability functions: exp(Σ wᵢ ln dᵢ / Σ wᵢ)
+/// (Bickerton 2012, equation 2).
 pub fn qed(properties: &Properties) -> f64 {
     let values = [
         properties.mw,
@@ -46,7 +48,7 @@ pub fn qed(properties: &Properties) -> f64 {
     (log_sum / weight_sum).exp()
 }
 
-/// Parameters of an asymmetric double sigmoid, and the weight of its property.
+/// Parameters of an asymmetric double sigmoid and the weight of the property.
 struct Term {
     weight: f64,
     a: f64,
@@ -59,7 +61,7 @@ struct Term {
 }
 
 impl Term {
-    /// d(x), scaled to at most 1 (Bickerton 2012, equation 1).
+    /// Returns d(x), normalized to a maximum of 1 (Bickerton 2012, equation 1).
     fn desirability(&self, x: f64) -> f64 {
         let rise = 1.0 + (-(x - self.c + self.d / 2.0) / self.e).exp();
         let fall = 1.0 + (-(x - self.c - self.d / 2.0) / self.f).exp();
@@ -67,7 +69,8 @@ impl Term {
     }
 }
 
-/// In the order of [`qed`]: MW, ALOGP, HBA, HBD, PSA, ROTB, AROM, ALERTS; RDKit's `adsParameters` and `WEIGHT_MEAN`.
+/// The terms in the order of [`qed`]: MW, ALOGP, HBA, HBD, PSA, ROTB, AROM, ALERTS. Copied from
+/// `adsParameters` and `WEIGHT_MEAN` in RDKit.
 #[rustfmt::skip]
 const TERMS: [Term; 8] = [
     Term { weight: 0.66, a: 2.817065973, b: 392.5754953, c: 290.7489764, d: 2.419764353, e: 49.22325677, f: 65.37051707, max: 104.9805561 },
@@ -84,7 +87,7 @@ const TERMS: [Term; 8] = [
 mod tests {
     use super::*;
 
-    /// QED.qed of the values QED.properties gives for aspirin, in RDKit 2026.09.
+    /// The properties and the expected value were computed with RDKit 2026.09.
     #[test]
     fn aspirin() {
         let aspirin = Properties {
@@ -100,7 +103,7 @@ mod tests {
         assert!((qed(&aspirin) - 0.550_121_796_693_884_8).abs() < 1e-12, "{}", qed(&aspirin));
     }
 
-    /// Each desirability against its formula written out, with A and B of molecular weight and a point of its slope.
+    /// Compares the desirability of the molecular weight with the formula, at a point on its slope.
     #[test]
     fn desirability_is_the_double_sigmoidal() {
         let x = 300.0;
@@ -116,7 +119,7 @@ mod tests {
     fn weights_are_those_of_the_mean() {
         let sum: f64 = TERMS.iter().map(|term| term.weight).sum();
         assert!((sum - 3.92).abs() < 1e-12);
-        // One more alert lowers the logarithm by 0.95 parts of the whole weight.
+        // Another alert changes the logarithm by 0.95 divided by the total weight.
         let none = Properties {
             mw: 300.0,
             logp: 2.5,

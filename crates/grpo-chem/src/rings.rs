@@ -1,20 +1,21 @@
-//! Ring counts of the scores.
+//! Ring counts that are used for the scores.
 
 use chematic::core::{AtomIdx, BondOrder, Molecule};
 use chematic::perception::ring_atom_flags;
 
-/// Counts over RDKit's symmetrised smallest set of smallest rings.
+/// Counts based on the symmetrized smallest set of smallest rings in RDKit.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RingCounts {
-    /// Atoms that two rings share as their only common atom (`CalcNumSpiroAtoms`).
+    /// Number of atoms that are the only atom shared by two rings (`CalcNumSpiroAtoms`).
     pub spiro_atoms: usize,
-    /// Ends of paths of at least two bonds that two rings share (`CalcNumBridgeheadAtoms`).
+    /// Number of atoms at the ends of a path of two or more bonds shared by two rings
+    /// (`CalcNumBridgeheadAtoms`).
     pub bridgeheads: usize,
-    /// Whether any ring has more than eight atoms.
+    /// Whether a ring has more than eight atoms.
     pub macrocycle: bool,
 }
 
-/// Counts in `rings`, each a list of atoms in ring order.
+/// Computes the counts. Each entry of `rings` contains the atoms in ring order.
 pub(crate) fn count_rings(rings: &[Vec<usize>]) -> RingCounts {
     let bonds: Vec<Vec<(usize, usize)>> = rings.iter().map(|ring| ring_bonds(ring)).collect();
     let mut spiro = Vec::new();
@@ -35,16 +36,16 @@ pub(crate) fn count_rings(rings: &[Vec<usize>]) -> RingCounts {
     }
 }
 
-/// Counts aromatic rings as QED does: RDKit deletes matches of `[$([A;R][!a])]`, aliphatic ring
-/// atoms with an aliphatic neighbour, and counts the smallest rings of the rest: bonds + components
-/// − atoms.
+/// Returns the number of aromatic rings as defined by QED. RDKit deletes all matches of
+/// `[$([A;R][!a])]`, i.e. aliphatic ring atoms with an aliphatic neighbor, and counts the smallest
+/// rings in the rest: bonds + components − atoms.
 pub(crate) fn count_aromatic_rings(view: &Molecule) -> u32 {
     let in_ring = ring_atom_flags(view);
     let kept: Vec<bool> = (0..view.atom_count())
         .map(|atom| {
             let index = AtomIdx(atom as u32);
-            // The implicit bond of the pattern is single or aromatic, so `=O` on a ring carbon does
-            // not count.
+            // The implicit bond in the pattern is single or aromatic, so a `=O` on a ring carbon is
+            // not an aliphatic neighbor.
             let has_aliphatic_neighbor = || {
                 view.neighbors(index).any(|(other, bond)| {
                     !view.atom(other).aromatic && is_single_or_aromatic(view.bond(bond).order)
@@ -58,7 +59,7 @@ pub(crate) fn count_aromatic_rings(view: &Molecule) -> u32 {
     let mut cycles = 0;
     for (_, bond) in view.bonds() {
         let ends = (bond.atom1.0 as usize, bond.atom2.0 as usize);
-        // RDKit finds no ring through a dative or zero-order bond.
+        // In RDKit, dative and zero-order bonds are not part of rings.
         let closes_rings = !matches!(bond.order, BondOrder::Zero | BondOrder::Dative);
         if closes_rings && kept[ends.0] && kept[ends.1] && !forest.join(ends.0, ends.1) {
             cycles += 1;
@@ -67,12 +68,13 @@ pub(crate) fn count_aromatic_rings(view: &Molecule) -> u32 {
     cycles
 }
 
-/// Returns whether the toolkit may have missed an aromatic ring, as in 2,5-bridged furans and
+/// Returns `true` if the toolkit may have missed an aromatic ring, e.g. in 2,5-bridged furans and
 /// thiophenes.
 ///
-/// RDKit keeps an O or S in a ring of nine or more atoms aromatic, unless a smaller ring with that
-/// atom comes first in its list of rings. The toolkit lists rings in another order and disagreed
-/// with RDKit 2026.09.1 on 1,180 of 3,167 such SMILES. `rings` are those of `model`.
+/// In RDKit, O or S in a ring of nine or more atoms remains aromatic, unless a smaller ring with
+/// this atom comes first in its list of rings. The toolkit lists rings in a different order and
+/// disagreed with RDKit 2026.09.1 on 1,180 of 3,167 SMILES of this type. `rings` must be the rings
+/// of `model`.
 pub(crate) fn has_bridging_heteroarene(model: &Molecule, rings: &[Vec<usize>]) -> bool {
     let is_conjugated = |atom: usize| {
         let index = AtomIdx(atom as u32);
@@ -95,7 +97,7 @@ pub(crate) fn has_bridging_heteroarene(model: &Molecule, rings: &[Vec<usize>]) -
     })
 }
 
-/// Size of the largest ring that is not a macrocycle.
+/// Maximum size of a ring that is not a macrocycle.
 const LARGEST_SMALL_RING: usize = 8;
 
 fn is_single_or_aromatic(order: BondOrder) -> bool {
@@ -107,7 +109,8 @@ fn ring_bonds(ring: &[usize]) -> Vec<(usize, usize)> {
     ring.iter().zip(next).map(|(&a, &b)| (a.min(b), a.max(b))).collect()
 }
 
-/// Returns the atoms on exactly one of the bonds that two rings share, if they share at least two.
+/// Returns the atoms at the ends of the path shared by two rings, if it consists of at least two
+/// bonds.
 fn path_ends(first: &[(usize, usize)], second: &[(usize, usize)]) -> Vec<usize> {
     let shared: Vec<_> = first.iter().filter(|bond| second.contains(bond)).collect();
     if shared.len() < 2 {
@@ -126,7 +129,7 @@ fn distinct(mut atoms: Vec<usize>) -> usize {
     atoms.len()
 }
 
-/// Disjoint sets: a bond inside one set closes a cycle.
+/// A disjoint-set forest. A bond between two atoms of the same set closes a cycle.
 struct Forest(Vec<usize>);
 
 impl Forest {
@@ -142,7 +145,7 @@ impl Forest {
         atom
     }
 
-    /// Joins two sets; returns false if they were one already.
+    /// Merges two sets. Returns `false` if they were already the same set.
     fn join(&mut self, a: usize, b: usize) -> bool {
         let (a, b) = (self.root(a), self.root(b));
         self.0[a] = b;
@@ -167,13 +170,13 @@ mod tests {
     fn counts_spiro_and_bridgehead_atoms() {
         check(&[], 0, 0, false);
         check(&[&[0, 1, 2]], 0, 0, false);
-        // Spiropentane: one shared atom.
+        // Spiropentane: the rings share one atom.
         check(&[&[0, 1, 2], &[2, 3, 4]], 1, 0, false);
-        // Naphthalene: one shared bond.
+        // Naphthalene: the rings share one bond.
         check(&[&[0, 1, 2, 3, 4, 5], &[4, 5, 6, 7, 8, 9]], 0, 0, false);
-        // Norbornane: two five-rings share the path 0-6-3.
+        // Norbornane: the two five-membered rings share the path 0-6-3.
         check(&[&[0, 1, 2, 3, 6], &[0, 6, 3, 4, 5]], 0, 2, false);
-        // An eight-ring is none, a nine-ring is one.
+        // A macrocycle has at least nine atoms.
         check(&[&[0, 1, 2, 3, 4, 5, 6, 7]], 0, 0, false);
         check(&[&[0, 1, 2, 3, 4, 5, 6, 7, 8]], 0, 0, true);
     }

@@ -1,39 +1,43 @@
-//! The synthetic accessibility score.
+//! The synthetic accessibility (SA) score.
 //!
-//! Ertl and Schuffenhauer, "Estimation of synthetic accessibility score of drug-like molecules based on molecular
-//! complexity and fragment contributions", Journal of Cheminformatics 1:8 (2009), in the form of RDKit's
-//! `Contrib/SA_Score/sascorer.py`, which changes the macrocycle term and adds one for symmetry.
+//! Ertl and Schuffenhauer, "Estimation of synthetic accessibility score of drug-like molecules
+//! based on molecular complexity and fragment contributions", Journal of Cheminformatics 1:8
+//! (2009). This is the variant in `Contrib/SA_Score/sascorer.py` of RDKit, which has a different
+//! macrocycle term and an additional symmetry term.
 
 use crate::sa_table;
 
-/// Inputs of the score.
+/// The quantities that determine the score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Complexity {
-    /// Atoms as RDKit represents the molecule: hydrogens count only if RDKit keeps them.
+    /// Number of atoms in RDKit's representation. Hydrogen atoms count only if they are explicit
+    /// there.
     pub atoms: usize,
-    /// Stereocentres, assigned or not (`FindMolChiralCenters(includeUnassigned=True)`).
+    /// Number of assigned and unassigned stereocenters
+    /// (`FindMolChiralCenters(includeUnassigned=True)`).
     pub stereocenters: usize,
-    /// Spiro atoms (`CalcNumSpiroAtoms`).
+    /// Number of spiro atoms (`CalcNumSpiroAtoms`).
     pub spiro_atoms: usize,
-    /// Bridgehead atoms (`CalcNumBridgeheadAtoms`).
+    /// Number of bridgehead atoms (`CalcNumBridgeheadAtoms`).
     pub bridgeheads: usize,
-    /// Whether any ring has more than eight atoms.
+    /// Whether a ring has more than eight atoms.
     pub macrocycle: bool,
-    /// Morgan environments up to radius 2: distinct identifiers and counts.
+    /// Distinct identifiers of the Morgan environments up to radius 2, with their counts.
     pub fragments: Vec<(u32, u32)>,
 }
 
-/// Returns the synthetic accessibility, 1 (easy) to 10 (hard); NaN without fragments.
+/// Computes the synthetic accessibility score, from 1 (easy) to 10 (hard). NaN if there are no
+/// fragments.
 pub fn sa_score(complexity: &Complexity) -> f64 {
     let raw =
         fragment_score(complexity) - complexity_penalty(complexity) + symmetry_bonus(complexity);
-    // Raw values from -4 to 2.5 are inverted and stretched to 1..10, with the hard end smoothed.
+    // Raw values from -4 to 2.5 are inverted and mapped to 1..10. Scores above 8 are smoothed.
     let score = 11.0 - (raw + 5.0) / 6.5 * 9.0;
     let score = if score > 8.0 { 8.0 + (score - 8.0).ln() } else { score };
     score.clamp(1.0, 10.0)
 }
 
-/// Returns the mean contribution of the fragments; an unknown one counts as -4.
+/// Returns the mean contribution of all fragments. Unknown fragments contribute -4.
 fn fragment_score(complexity: &Complexity) -> f64 {
     let mut sum = 0.0;
     let mut count = 0.0;
@@ -55,7 +59,7 @@ fn complexity_penalty(complexity: &Complexity) -> f64 {
         + macrocycle
 }
 
-/// Symmetric molecules repeat their fragments and are easier to make.
+/// Symmetric molecules have repeated fragments and are easier to synthesize.
 fn symmetry_bonus(complexity: &Complexity) -> f64 {
     let (atoms, distinct) = (complexity.atoms as f64, complexity.fragments.len() as f64);
     if atoms > distinct { (atoms / distinct).ln() * 0.5 } else { 0.0 }
@@ -65,7 +69,7 @@ fn symmetry_bonus(complexity: &Complexity) -> f64 {
 mod tests {
     use super::*;
 
-    /// The whole score as one expression, without the helpers above.
+    /// A reference implementation of the score as a single expression.
     fn oracle(c: &Complexity) -> f64 {
         let mut sum = 0.0;
         let mut count = 0.0;
@@ -102,7 +106,7 @@ mod tests {
 
     #[test]
     fn equals_the_oracle() {
-        // 2246728737 is a methyl carbon, 3218693969 an aromatic CH; 7 is in no table.
+        // 2246728737 is a methyl carbon, and 3218693969 is an aromatic CH. 7 is not in the table.
         let known = vec![(2_246_728_737, 3), (3_218_693_969, 5), (7, 1)];
         for (atoms, spiro_atoms, bridgeheads) in [(9, 0, 0), (40, 1, 2), (2, 3, 0), (200, 0, 7)] {
             for (stereocenters, macrocycle) in [(0, false), (4, true), (30, false)] {

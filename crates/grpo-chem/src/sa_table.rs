@@ -1,12 +1,12 @@
-//! Packed fragment contributions of the SA score.
+//! The table of fragment contributions for the SA score, in a compressed format.
 //!
-//! Contains 705,292 identifiers of Morgan environments with 3,549 distinct contributions;
-//! `data/LICENSE` names their source. `tests/peers/rdkit/make_sa_table.py` packs them and documents
-//! the format.
+//! It contains 705,292 Morgan environments with 3,549 distinct contributions (see `data/LICENSE`
+//! for the source). The file is written by `tests/peers/rdkit/make_sa_table.py`, which also
+//! documents the format.
 
 use std::sync::LazyLock;
 
-/// Returns the contribution of a Morgan environment, if known.
+/// Returns the contribution of a Morgan environment, or `None` if it is unknown.
 pub(crate) fn contribution(identifier: u32) -> Option<f64> {
     static TABLE: LazyLock<Table> = LazyLock::new(|| {
         unpack(include_bytes!("../data/sa_fragments.bin"))
@@ -15,18 +15,21 @@ pub(crate) fn contribution(identifier: u32) -> Option<f64> {
     TABLE.get(identifier).map(|scaled| f64::from(scaled) / SCALE)
 }
 
-/// Fixed-point scale of stored contributions.
+/// Scale of the fixed-point contributions.
 const SCALE: f64 = 10_000.0;
 
-/// Identifiers in 65,536 buckets by their upper half. Identifiers are hashes, so a bucket has about
-/// eleven. Filling buckets takes a third of the time of a hash table, which delays the first score
-/// of every program.
+/// A table with 65,536 buckets that are indexed by the upper half of the identifier.
+///
+/// Identifiers are hashes, so each bucket has about eleven entries. Building this table takes one
+/// third of the time needed for a hash table, which matters because it delays the first score in
+/// every program.
 struct Table {
-    /// Start of each bucket in `entries`, and the end of the last.
+    /// Index of the first entry of each bucket in `entries`, followed by the total number of
+    /// entries.
     starts: Vec<u32>,
-    /// Lower half of the identifier, and the index of its contribution.
+    /// Lower half of the identifier and index of its contribution.
     entries: Vec<(u16, u16)>,
-    /// Distinct contributions, times [`SCALE`].
+    /// Distinct contributions multiplied by [`SCALE`].
     scaled: Vec<i32>,
 }
 
@@ -38,7 +41,7 @@ impl Table {
         Some(self.scaled[usize::from(*group)])
     }
 
-    /// A counting sort of (identifier, index into `scaled`).
+    /// Creates a table from (identifier, index into `scaled`) pairs with a counting sort.
     fn new(pairs: &[(u32, u16)], scaled: Vec<i32>) -> Self {
         let mut starts = vec![0u32; BUCKETS + 1];
         for &(identifier, _) in pairs {
@@ -64,7 +67,7 @@ fn halves(identifier: u32) -> (usize, u16) {
     ((identifier >> 16) as usize, identifier as u16)
 }
 
-/// Returns `None` if the bytes are not a table.
+/// Decompresses a table. Returns `None` if the data is invalid.
 fn unpack(bytes: &[u8]) -> Option<Table> {
     let rest = bytes.strip_prefix(b"SAF1")?;
     let (groups, rest) = rest.split_first_chunk::<4>()?;
@@ -73,8 +76,7 @@ fn unpack(bytes: &[u8]) -> Option<Table> {
     let headers = headers.chunks_exact(9);
 
     let total: usize = headers.clone().map(|header| count_of(header) as usize).sum();
-    // An identifier takes at least one bit, so a header cannot cause a larger allocation than the
-    // file justifies.
+    // Each identifier needs at least one bit. This limits the allocation if the header is invalid.
     if total > packed.len() * 8 {
         return None;
     }
@@ -97,10 +99,11 @@ fn count_of(header: &[u8]) -> u32 {
     u32::from_le_bytes([header[4], header[5], header[6], header[7]])
 }
 
-/// A reader of bits, highest first.
+/// A bit reader that starts with the most significant bit.
 struct Bits<'a> {
     bytes: &'a [u8],
-    /// The next `filled` bits at the high end; below them, bits that follow in `bytes`, or zeros.
+    /// The most significant `filled` bits are the next bits to read. The remaining bits are either
+    /// the bits that follow in `bytes` or zeros.
     window: u64,
     filled: u32,
 }
@@ -110,7 +113,7 @@ impl<'a> Bits<'a> {
         Self { bytes, window: 0, filled: 0 }
     }
 
-    /// A Rice code: the high part in unary, then `low` bits.
+    /// Reads a Rice code: the high part in unary, followed by `low` bits.
     fn rice(&mut self, low: u32) -> Option<u32> {
         let mut high = 0;
         loop {
@@ -138,13 +141,14 @@ impl<'a> Bits<'a> {
         high.checked_shl(low)?.checked_add(value)
     }
 
-    /// Refills to at least 57 bits, if that many are left.
+    /// Refills the window to at least 57 bits if enough input remains.
     fn refill(&mut self) {
         if self.filled > 56 {
             return;
         }
         if let Some(word) = self.bytes.first_chunk::<8>() {
-            // Whole bytes are counted; further bits are correct already and are read again.
+            // Only complete bytes are consumed. Additional bits are already correct and will be
+            // read again.
             self.window |= u64::from_be_bytes(*word) >> self.filled;
             let whole = (63 - self.filled) / 8;
             self.bytes = &self.bytes[whole as usize..];
@@ -182,7 +186,8 @@ mod tests {
             })
             .collect();
         assert_eq!(identifiers.len(), 705_292);
-        // A checksum of RDKit's pickle, computed in Python: sum(id % 9973 * round(score * 10000)).
+        // A checksum of RDKit's pickle file, computed in Python: sum(id % 9973 * round(score *
+        // 10000)).
         let checksum: i64 = identifiers
             .iter()
             .map(|&id| i64::from(id % 9973) * i64::from(table.get(id).unwrap()))
@@ -204,14 +209,14 @@ mod tests {
 
     #[test]
     fn reads_rice_codes() {
-        // k = 2: 0 is 000, 5 is 1001, 14 is 111010; then k = 0: 3 is 1110.
+        // With k = 2, 0 is 000, 5 is 1001 and 14 is 111010. With k = 0, 3 is 1110.
         let bytes = [0b0001_0011, 0b1101_0111, 0b0000_0000];
         let mut bits = Bits::new(&bytes);
         assert_eq!(
             [bits.rice(2), bits.rice(2), bits.rice(2), bits.rice(0)],
             [Some(0), Some(5), Some(14), Some(3)]
         );
-        // A unary part longer than the window: 128 ones and a zero.
+        // A unary part that is longer than the window: 128 ones and a zero.
         let mut long = vec![0xff; 16];
         long.push(0);
         assert_eq!(Bits::new(&long).rice(0), Some(128));

@@ -1,4 +1,4 @@
-//! No string makes this crate panic or think for long, and what it accepts is stable.
+//! Tests that no string causes a panic or a long running time, and that canonical forms are stable.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use proptest::test_runner::RngSeed;
 const MOLECULES: &str = include_str!("fixtures/molecules.smi");
 
 proptest! {
-    // The seed is fixed: about one damaged molecule in 300,000 has no stable form, in RDKit neither
-    // (it writes `I=O` as `O=[IH]`, and that as `[O-][IH+]`).
+    // The seed is fixed because about one damaged molecule in 300,000 has no stable canonical form.
+    // The same is true of RDKit, which writes `I=O` as `O=[IH]`, and the latter as `[O-][IH+]`.
     #![proptest_config(ProptestConfig {
         cases: 2_000,
         failure_persistence: None,
@@ -44,7 +44,7 @@ proptest! {
     }
 }
 
-/// One of the fixture's molecules with up to four random edits.
+/// A molecule of the fixture with up to four random edits.
 fn damaged() -> impl Strategy<Value = String> {
     let molecules: Vec<&str> =
         MOLECULES.lines().filter_map(|line| line.split(' ').next()).collect();
@@ -65,11 +65,12 @@ fn damaged() -> impl Strategy<Value = String> {
     })
 }
 
-/// The worst strings that the limits let through, and longer ones that they do not.
+/// Worst-case strings within the limits, and longer ones that must be rejected.
 #[test]
 fn no_string_takes_long() {
     let _ = describe("C"); // the tables are unpacked once
-    // The optimised build takes a tenth of this; a shared machine and an unoptimised crate take the rest.
+    // An optimized build takes a tenth of this time. The rest is reserved for shared machines and
+    // unoptimized builds.
     let limit = Duration::from_millis(1_000);
     for text in [
         "C".repeat(1_000),
@@ -99,12 +100,13 @@ fn no_string_takes_long() {
     }
 }
 
-/// The toolkit's parser calls itself once a branch, and a panic can be caught where an overflow of the stack cannot.
+/// The toolkit's parser is recursive and must not overflow the stack, because a stack overflow
+/// cannot be caught.
 #[test]
 fn the_deepest_branches_fit_the_stack_of_a_worker() {
     let deepest = format!("C{}{}", "(C".repeat(333), ")".repeat(333));
     assert!(deepest.len() + 3 > grpo_chem::grammar::MAX_LENGTH);
-    // What threads have where nobody says otherwise, rayon's among them.
+    // The default stack size of threads, including those of rayon.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).stack_size(2 << 20).build().unwrap();
     assert_eq!(pool.install(|| describe(&deepest)).unwrap().canonical, "C".repeat(334));
 }

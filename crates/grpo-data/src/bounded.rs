@@ -1,29 +1,31 @@
-//! Limits on nesting, memory and time for untrusted templates, whose library has none.
+//! Limits on nesting, memory and time when rendering untrusted chat templates.
 
 use crate::DataError;
 use crate::caught::caught;
 use std::path::Path;
 use std::time::Duration;
 
-/// Stack size in bytes. Templates can be nested as deeply as they are long and are processed
-/// recursively; unused stack costs nothing.
+/// Stack size in bytes. The parser is recursive, and a template can be nested as deeply as it is
+/// long. Unused stack is never committed.
 const STACK: usize = 1 << 30;
 
 /// Memory limit for parsing a template, in bytes.
 pub(crate) const PARSING: usize = 512 << 20;
 
-/// Memory limit for rendering a conversation, in bytes. A level of a nested value takes at least 40 bytes and is dropped by a
-/// recursive call; the stack is large enough for 240,000 levels.
+/// Memory limit for rendering a conversation, in bytes. Each level of a nested value takes at least
+/// 40 bytes and is dropped recursively, so this also limits the recursion. The stack is large
+/// enough for 240,000 levels.
 pub(crate) const RENDERING: usize = 6 << 20;
 
-/// Time limit. A conversation takes microseconds; instructions are limited, but one can search a long text.
+/// Time limit. Rendering a conversation takes microseconds. The instruction limit isn't sufficient
+/// because a single instruction can search a long text.
 const TIME: Duration = Duration::from_secs(20);
 
-/// Runs `work` on a thread with a large stack, limited memory and limited time. Exceeding one of these ends
-/// the process; see [`grpo_process::limited`].
+/// Runs `work` on a thread with a large stack and with limited memory and time. The process exits
+/// if a limit is exceeded. See [`grpo_process::limited`].
 ///
 /// # Errors
-/// Returns an error if no thread can be created or if the work panics.
+/// Returns an error if the thread cannot be spawned or if `work` panics.
 pub(crate) fn bounded<R: Send>(
     path: &Path,
     memory: usize,

@@ -1,15 +1,15 @@
-//! Converts panics of third-party readers to errors.
+//! Converts panics in third-party parsers to errors.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 thread_local! {
-    /// Number of nested calls of [`caught`] on this thread.
+    /// Nesting depth of [`caught`] on this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Keeps the panic hook from printing a panic that becomes an error.
+/// Installs a panic hook that prints nothing for panics that become errors.
 fn silence_caught_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -22,20 +22,21 @@ fn silence_caught_panics() {
     });
 }
 
-/// Returns the result of `work`, or the message of its panic.
+/// Calls `work` and converts a panic to an error with the panic message.
 ///
-/// Damaged files make `parquet` and `tokenizers` panic. Fuzzing found assertions on malformed
-/// lists, negative column sizes and missing dictionaries in the former, and an `expect` on
-/// malformed JSON and indices out of bounds in the latter. A user's file must not end a run this
-/// way. The message is part of the error and not printed.
+/// The `parquet` and `tokenizers` crates panic on damaged files. Fuzzing found failed assertions on
+/// malformed lists, negative column sizes and missing dictionaries in `parquet`, and out-of-bounds
+/// indices and an `expect` on malformed JSON in `tokenizers`. A damaged input file must not crash a
+/// training run. The message is returned as part of the error and isn't printed.
 ///
 /// # Errors
-/// Returns an error if `work` panicked.
+/// Returns an error if `work` panics.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     silence_caught_panics();
     let depth = DEPTH.get();
     DEPTH.set(depth + 1);
-    // Partly changed state is not used again: each caller abandons its file or text.
+    // Inconsistent state is never observed, because every caller discards the file or text on
+    // error.
     let result = catch_unwind(AssertUnwindSafe(work));
     DEPTH.set(depth);
     result.map_err(|payload| {

@@ -1,4 +1,4 @@
-//! Conversations as text, formatted by the chat template of a model.
+//! Formats conversations with a model's chat template.
 
 mod environment;
 mod namespaces;
@@ -19,32 +19,33 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// The role: `system`, `user`, `assistant` or another role of the template.
+    /// The role: `system`, `user`, `assistant` or another role that the template supports.
     pub role: String,
-    /// The content.
+    /// The text of the message.
     pub content: String,
 }
 
-/// Options of a template.
+/// Variables passed to a chat template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatOptions {
-    /// Whether to append the generation prompt.
+    /// Whether to append the generation prompt, i.e. the header of the assistant's next message.
     pub add_generation_prompt: bool,
-    /// The option of that name in templates such as Qwen3's; `None` leaves it undefined.
+    /// The `enable_thinking` variable of templates such as Qwen3's. `None` leaves it undefined.
     pub enable_thinking: Option<bool>,
 }
 
 impl ChatOptions {
-    /// Options to generate an answer.
+    /// Returns the options for prompting the model for an answer.
     pub fn for_answer(enable_thinking: Option<bool>) -> Self {
         Self { add_generation_prompt: true, enable_thinking }
     }
 }
 
-/// The Jinja chat template of a model, rendered as in transformers.
+/// A model's Jinja chat template, rendered the same way as in `transformers`.
 ///
-/// Length, work, recursion and nesting are limited, so a hostile template results in an error. One
-/// that needs more than 6 MiB for a conversation ends the process, in programs with the allocator of `grpo-process`.
+/// Template size, instructions, recursion and nesting are limited, so a malicious template results
+/// in an error. In programs that use the `grpo-process` allocator, rendering a conversation with
+/// more than 6 MiB of memory ends the process.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -52,23 +53,26 @@ pub struct ChatTemplate {
     path: PathBuf,
 }
 
-/// Tokens of `tokenizer_config.json` that transformers passes to templates.
+/// Special tokens in `tokenizer_config.json` that `transformers` passes to templates.
 const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// Largest template in bytes; the longest known ones have 30,000.
+/// Maximum template size in bytes. The largest known templates have about 30,000.
 const LONGEST: usize = 256 << 10;
 
-/// Name of the only template of an environment.
+/// The name under which the template is registered in its environment.
 const NAME: &str = "chat";
 
 impl ChatTemplate {
-    /// Loads the template of the model in `folder`: `chat_template.jinja`, else `chat_template` in
-    /// `tokenizer_config.json` (of several, the one named `default`), else none.
+    /// Loads the chat template of the model in `folder`.
+    ///
+    /// The template is read from `chat_template.jinja` or, if this file does not exist, from the
+    /// `chat_template` key in `tokenizer_config.json`. If that key contains several named
+    /// templates, the one named `default` is used. Returns `None` if the model has no template.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, if `tokenizer_config.json` is malformed, or if
-    /// the template does not parse.
+    /// the template cannot be parsed.
     pub fn from_folder(folder: &Path) -> Result<Option<Self>, DataError> {
         let config = ModelJson::read(folder, "tokenizer_config.json")?;
         let file = folder.join("chat_template.jinja");
@@ -121,17 +125,18 @@ impl ChatTemplate {
 
     /// Renders a conversation.
     ///
-    /// Templates that contain the date (`strftime_now`) render differently on another day.
+    /// The output of templates that insert the current date (`strftime_now`) changes from day to
+    /// day.
     ///
     /// # Errors
     /// Returns an error if the template rejects the messages (`raise_exception`), fails, or exceeds
-    /// its limits.
+    /// a limit.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, DataError> {
         let mut context: BTreeMap<&str, Value> =
             self.special_tokens.iter().map(|(key, token)| (*key, token.into())).collect();
         context.insert("messages", messages.iter().map(value_of).collect());
         context.insert("add_generation_prompt", options.add_generation_prompt.into());
-        // Defined as None if not given, as in transformers.
+        // `transformers` defines these as `None` if they are not passed.
         context.insert("tools", ().into());
         context.insert("documents", ().into());
         if let Some(thinking) = options.enable_thinking {
@@ -149,12 +154,12 @@ impl ChatTemplate {
     }
 }
 
-/// Keys in the order that `tojson` writes.
+/// Converts a message to a template value. The order of the keys is the one that `tojson` prints.
 fn value_of(message: &Message) -> Value {
     Value::from_pairs([("role", &message.role), ("content", &message.content)])
 }
 
-/// Returns `chat_template`: a string, or one of a list of named templates.
+/// Returns `chat_template`, which is either a string or a list of named templates.
 fn named_default(config: &ModelJson) -> Result<Option<&str>, DataError> {
     let Some(value) = config.get("chat_template") else { return Ok(None) };
     if let Some(text) = value.as_str() {
@@ -172,12 +177,12 @@ fn named_default(config: &ModelJson) -> Result<Option<&str>, DataError> {
     }
 }
 
-/// Returns the beginning of the text that a template passed to `raise_exception`, on one line.
+/// Shortens a message that a template passed to `raise_exception` and joins its lines.
 fn one_line(detail: &str) -> String {
     detail.chars().take(300).map(|c| if c == '\n' { ' ' } else { c }).collect()
 }
 
-/// Returns the line, from 1, and minijinja's message without the position.
+/// Returns the line number, starting at 1, and the error message of minijinja without its position.
 fn line_and_reason(error: &minijinja::Error) -> (u64, String) {
     let reason = match error.detail() {
         Some(detail) => format!("{}: {}", error.kind(), one_line(detail)),

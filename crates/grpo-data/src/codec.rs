@@ -1,4 +1,4 @@
-//! Codecs between text and ids, according to the files of a model folder.
+//! Codecs that convert between text and token ids, loaded from a model folder.
 
 use std::any::Any;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::{
     ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource, SpecialIds, TextTokenizer,
 };
 
-/// A codec with its own vocabulary file, provided by a task. A model with it has exactly one logit
+/// A task-specific codec with a custom vocabulary file. A model that uses it has exactly one logit
 /// per token.
 pub trait TextCodec: Any + fmt::Debug + Send + Sync {
     /// Returns the name of the vocabulary file.
@@ -24,18 +24,19 @@ pub trait TextCodec: Any + fmt::Debug + Send + Sync {
     /// Returns the number of tokens.
     fn token_count(&self) -> usize;
 
-    /// Returns a hash of the tokens in order; by default the hash of the file.
+    /// Returns a hash of the ordered list of tokens. By default, this is the hash of the file.
     fn sha256(&self) -> String {
         let hash = Sha256::digest(self.to_json());
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Returns the ids that begin and end a text; none by default.
+    /// Returns the special token ids. By default, there are none.
     fn special(&self) -> SpecialIds {
         SpecialIds::default()
     }
 
-    /// Returns why a model with this codec cannot be trained on prompts of a file, if so.
+    /// Returns the reason why models with this codec cannot be trained on a prompt file, or `None`
+    /// if they can.
     fn prompt_refusal(&self) -> Option<&'static str> {
         None
     }
@@ -46,41 +47,45 @@ pub trait TextCodec: Any + fmt::Debug + Send + Sync {
     /// Returns an error if the text cannot be encoded.
     fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError>;
 
-    /// Encodes a completion, without begin and end marks.
+    /// Encodes a completion without begin and end tokens.
     ///
     /// # Errors
     /// Returns an error if the text cannot be encoded.
     fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError>;
 
-    /// Decodes ids, without begin and end marks.
+    /// Decodes ids, skipping begin and end tokens.
     fn decode(&self, ids: &[u32]) -> String;
 }
 
-/// A kind of [`TextCodec`]: the name of its file, and its reader.
+/// A type of [`TextCodec`], identified by its vocabulary file.
 #[derive(Clone, Copy, Debug)]
 pub struct CodecKind {
-    /// The file that selects this codec in a model folder.
+    /// Name of the vocabulary file. A model folder that contains it uses this codec.
     pub file: &'static str,
-    /// Reads the file.
+    /// Function that loads the codec from this file.
     pub read: fn(&Path) -> Result<Arc<dyn TextCodec>, DataError>,
 }
 
-/// The codecs that model folders can have besides a tokenizer; none by default.
+/// A registry of the task-specific codecs that a model folder can use instead of a tokenizer. Empty
+/// by default.
 #[derive(Clone, Debug, Default)]
 pub struct Codecs(Vec<CodecKind>);
 
 impl Codecs {
-    /// Creates a registry of `kinds`.
+    /// Creates a registry with these codecs.
     pub fn new(kinds: Vec<CodecKind>) -> Self {
         Self(kinds)
     }
 
-    /// Reads the codec of a model folder: the file of one of these kinds, or `tokenizer.json` with
-    /// a chat template, or none.
+    /// Loads the codec of a model folder.
+    ///
+    /// This is a registered codec if the folder contains its vocabulary file. Otherwise it is
+    /// `tokenizer.json` with an optional chat template. Without any of these files, the codec only
+    /// supports ids.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read or is invalid, or if the folder has files of two
-    /// kinds.
+    /// Returns an error if a file cannot be read or is invalid, or if the folder contains the
+    /// vocabulary files of two codecs.
     pub fn read(&self, folder: &Path) -> Result<Codec, DataError> {
         let mut found = self.0.iter().filter(|kind| folder.join(kind.file).exists());
         let Some(kind) = found.next() else { return Codec::from_tokenizer(folder) };
@@ -97,32 +102,32 @@ impl Codecs {
     }
 }
 
-/// A codec between text and the ids of a model.
+/// Converts between text and the token ids of a model.
 #[derive(Clone, Debug)]
 pub struct Codec {
     tokens: Tokens,
     special: SpecialIds,
-    /// The folder from which it was read.
+    /// The folder from which the codec was loaded.
     folder: PathBuf,
-    /// Contents of its files in the folder.
+    /// Names and contents of the codec's files in this folder.
     files: Arc<[(String, Vec<u8>)]>,
-    /// Number of the model's logits, if the model is known.
+    /// The number of logits of the model, if known.
     vocabulary: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
 enum Tokens {
-    /// A codec of a task.
+    /// A task-specific codec.
     Own(Arc<dyn TextCodec>),
     /// A tokenizer with an optional chat template.
     Text { tokenizer: Arc<TextTokenizer>, chat: Option<Arc<ChatTemplate>> },
-    /// No codec: ids only.
+    /// No codec. Only token ids are supported.
     Ids,
 }
 
 const TOKENIZER_FILE: &str = "tokenizer.json";
 
-/// Files with the tokenizer of a Hugging Face model, copied with the model.
+/// Tokenizer files of a Hugging Face model, which are copied together with the model.
 const COMPANIONS: [&str; 9] = [
     TOKENIZER_FILE,
     "tokenizer_config.json",
@@ -136,7 +141,7 @@ const COMPANIONS: [&str; 9] = [
 ];
 
 impl Codec {
-    /// Creates a codec from a vocabulary of a task.
+    /// Creates a codec from a task-specific vocabulary.
     pub fn from_text_codec(codec: impl TextCodec) -> Self {
         Self::from_shared(Arc::new(codec))
     }
@@ -148,15 +153,17 @@ impl Codec {
         Self { tokens, special, folder: PathBuf::new(), files, vocabulary: None }
     }
 
-    /// Restricts the codec to a model with `vocabulary` logits. Larger ids are rejected when used.
-    /// An end mark among them can never be sampled.
+    /// Restricts the codec to a model with `vocabulary` logits.
+    ///
+    /// Ids that the model does not have are rejected when used. Such ids are also removed from the
+    /// end tokens, because they can never be sampled.
     #[must_use]
     pub fn for_model(mut self, vocabulary: usize) -> Self {
         self.special.eos.retain(|id| (*id as usize) < vocabulary);
         Self { vocabulary: Some(vocabulary), ..self }
     }
 
-    /// Creates a codec that does not convert ids to text.
+    /// Creates a codec without text support.
     pub fn of_ids(special: SpecialIds) -> Self {
         Self {
             tokens: Tokens::Ids,
@@ -167,7 +174,7 @@ impl Codec {
         }
     }
 
-    /// Reads `tokenizer.json` with a chat template, if present.
+    /// Loads `tokenizer.json` and the chat template, if present.
     fn from_tokenizer(folder: &Path) -> Result<Self, DataError> {
         let path = folder.join(TOKENIZER_FILE);
         let (tokens, special) = if path.exists() {
@@ -191,7 +198,7 @@ impl Codec {
         Ok(Self { tokens, special, folder, files, vocabulary: None })
     }
 
-    /// Returns the task's codec if it is a `T`.
+    /// Returns the task-specific codec if its type is `T`.
     pub fn own<T: TextCodec>(&self) -> Option<&T> {
         match &self.tokens {
             Tokens::Own(codec) => (&**codec as &dyn Any).downcast_ref(),
@@ -199,7 +206,7 @@ impl Codec {
         }
     }
 
-    /// Returns why the model cannot be trained on prompts of a file, if so.
+    /// Returns the reason why the model cannot be trained on a prompt file, or `None` if it can.
     pub fn prompt_refusal(&self) -> Option<&'static str> {
         match &self.tokens {
             Tokens::Own(codec) => codec.prompt_refusal(),
@@ -207,7 +214,7 @@ impl Codec {
         }
     }
 
-    /// Returns the name of the vocabulary file, for messages.
+    /// Returns the name of the vocabulary file for use in messages.
     pub fn file(&self) -> &'static str {
         match &self.tokens {
             Tokens::Own(codec) => codec.file(),
@@ -216,7 +223,7 @@ impl Codec {
         }
     }
 
-    /// Returns the largest token id plus 1; `None` if unknown.
+    /// Returns the largest token id plus 1, or `None` if it is unknown.
     pub fn token_count(&self) -> Option<usize> {
         match &self.tokens {
             Tokens::Own(codec) => Some(codec.token_count()),
@@ -225,13 +232,12 @@ impl Codec {
         }
     }
 
-    /// Returns whether the vocabulary belongs to a task, so that a model has exactly one logit per
-    /// token.
+    /// Returns whether the codec is task-specific. The model then has exactly one logit per token.
     pub fn is_own(&self) -> bool {
         matches!(self.tokens, Tokens::Own(_))
     }
 
-    /// Returns a hash of the tokens in order, for vocabularies of tasks.
+    /// Returns a hash of the ordered list of tokens for a task-specific codec.
     pub fn sha256(&self) -> Option<String> {
         match &self.tokens {
             Tokens::Own(codec) => Some(codec.sha256()),
@@ -239,35 +245,38 @@ impl Codec {
         }
     }
 
-    /// Returns the files that a model folder needs.
+    /// Returns the files that must be saved with a model.
     pub fn files(&self) -> &[(String, Vec<u8>)] {
         &self.files
     }
 
-    /// Returns the id that begins a text, if any.
+    /// Returns the id of the token that begins a text, if defined.
     pub fn begin_id(&self) -> Option<u32> {
         self.special.bos
     }
 
-    /// Returns the ids that end a text.
+    /// Returns the ids of all tokens that end a text.
     pub fn end_ids(&self) -> &[u32] {
         &self.special.eos
     }
 
-    /// Returns the id that ends a training text, if any.
+    /// Returns the id of the end token appended to training texts, if defined.
     ///
     /// # Errors
-    /// Returns an error if it is outside of the model's vocabulary.
+    /// Returns an error if the id is outside the model's vocabulary.
     pub fn learned_end(&self) -> Result<Option<u32>, DataError> {
         Ok(self.known(self.special.learned_end.into_iter().collect())?.first().copied())
     }
 
-    /// Encodes a prompt. The tokenizer adds its special tokens to text; messages are formatted by
-    /// the chat template; a vocabulary of a task has its own rules.
+    /// Encodes a prompt.
+    ///
+    /// For text, the tokenizer adds its special tokens. Messages are first formatted with the chat
+    /// template. Task-specific codecs define their own encoding.
     ///
     /// # Errors
-    /// Returns an error for text without a tokenizer, messages without a chat template, an empty
-    /// prompt, an id outside of the vocabulary, or if tokenizer or template fail.
+    /// Returns an error for text if there is no tokenizer, for messages if there is no chat
+    /// template, for an empty prompt, and for ids outside the vocabulary. Errors of the tokenizer
+    /// and the template are also returned.
     pub fn prompt(
         &self,
         prompt: &PromptSource,
@@ -277,7 +286,7 @@ impl Codec {
             (_, PromptSource::Ids(ids)) => ids.clone(),
             (Tokens::Ids, _) => return Err(self.no_tokenizer()),
             (Tokens::Own(codec), PromptSource::Text(text)) => codec.encode_prompt(text)?,
-            // An empty text starts with the beginning mark.
+            // An empty prompt consists of the begin token only.
             (Tokens::Text { .. }, PromptSource::Text(text)) if text.is_empty() => {
                 self.special.bos.into_iter().collect()
             }
@@ -300,11 +309,11 @@ impl Codec {
         self.known(ids)
     }
 
-    /// Encodes a completion, without adding an end mark.
+    /// Encodes a completion. No end token is appended.
     ///
     /// # Errors
-    /// Returns an error for text without a tokenizer, an id outside of the vocabulary, or if the
-    /// tokenizer fails.
+    /// Returns an error for text if there is no tokenizer, for ids outside the vocabulary, or if
+    /// the tokenizer fails.
     pub fn completion(&self, completion: &CompletionSource) -> Result<Vec<u32>, DataError> {
         let ids = match (&self.tokens, completion) {
             (_, CompletionSource::Ids(ids)) => ids.clone(),
@@ -317,9 +326,11 @@ impl Codec {
         self.known(ids)
     }
 
-    /// Returns the first special token of the tokenizer, or mark that begins, ends or pads a text,
-    /// that occurs in `text`; see [`TextTokenizer::special_token_in`]. Other codecs have none that
-    /// can be written.
+    /// Returns the first special token of the tokenizer that occurs in `text`. Begin, end and
+    /// padding tokens count as special even if the tokenizer does not mark them. Always `None` for
+    /// other codecs, whose special tokens have no text form.
+    ///
+    /// See [`TextTokenizer::special_token_in`].
     ///
     /// # Errors
     /// Returns an error if the tokenizer fails.
@@ -334,8 +345,8 @@ impl Codec {
         }
     }
 
-    /// Decodes ids without begin and end marks. Without a codec, returns the ids separated by
-    /// spaces.
+    /// Decodes ids, skipping begin and end tokens. Without text support, returns the ids separated
+    /// by spaces.
     pub fn decode(&self, ids: &[u32]) -> String {
         match &self.tokens {
             Tokens::Own(codec) => codec.decode(ids),
@@ -347,17 +358,17 @@ impl Codec {
         }
     }
 
-    /// Returns whether messages can be encoded.
+    /// Returns `true` if the codec can encode messages.
     pub fn has_chat_template(&self) -> bool {
         matches!(self.tokens, Tokens::Text { chat: Some(_), .. })
     }
 
-    /// Returns whether ids can be decoded to text.
+    /// Returns `true` if the codec can decode ids to text.
     pub fn is_text(&self) -> bool {
         !matches!(self.tokens, Tokens::Ids)
     }
 
-    /// Checks that the model has logits for all ids.
+    /// Returns an error if the model has no logit for one of the ids.
     fn known(&self, ids: Vec<u32>) -> Result<Vec<u32>, DataError> {
         let Some(vocabulary) = self.vocabulary else { return Ok(ids) };
         match ids.iter().find(|id| **id as usize >= vocabulary) {

@@ -1,19 +1,19 @@
-//! Errors of configurations.
+//! Configuration errors.
 
 use std::fmt;
 
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-/// An invalid setting: where it is, what is wrong, and how to fix it.
+/// An invalid setting, with its location and a suggestion for fixing it.
 ///
-/// All crates use this type. The code that checks a setting knows its key; the code that read the
-/// files adds the place.
+/// This type is shared by all crates. The code that checks a setting knows its key. The location is
+/// added by the code that parsed the configuration files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFault {
-    /// Path of the key, for example `guards[1].watch`; empty if the error concerns no single key.
+    /// Path of the key, e.g. `guards[1].watch`. Empty if the error does not concern a single key.
     pub key: String,
-    /// `file:line` of the key, or the argument that sets it, if known.
+    /// Location of the key as `file:line`, or the command-line argument that sets it, if known.
     pub place: Option<String>,
     /// What is wrong.
     pub message: String,
@@ -22,7 +22,7 @@ pub struct ConfigFault {
 }
 
 impl ConfigFault {
-    /// Creates an error of `key` without a place.
+    /// Creates an error for `key` without a location.
     pub fn new(
         key: impl Into<String>,
         message: impl Into<String>,
@@ -31,36 +31,36 @@ impl ConfigFault {
         Self { key: key.into(), place: None, message: message.into(), remedy: remedy.into() }
     }
 
-    /// Creates an error from a message that ends with its remedy: `what is wrong; how to fix it`.
+    /// Creates an error from a message with a remedy, formatted as `what is wrong; how to fix it`.
     pub fn from_sentence(key: impl Into<String>, sentence: impl AsRef<str>) -> Self {
         let sentence = sentence.as_ref();
         let (message, remedy) = sentence.rsplit_once("; ").unwrap_or((sentence, ""));
         Self::new(key, message, remedy)
     }
 
-    /// Returns [`Self::from_sentence`] without a key as an `Err`.
+    /// Returns `Err` with an error created by [`Self::from_sentence`] without a key.
     ///
     /// # Errors
-    /// Always.
+    /// Always returns an error.
     pub fn refuse<T>(sentence: impl AsRef<str>) -> Result<T, Self> {
         Err(Self::from_sentence("", sentence))
     }
 
-    /// Creates the error of a number `value` outside of `expected`.
+    /// Creates an error for a numeric `value` that is not in the `expected` range.
     pub fn out_of_range(key: impl Into<String>, value: f64, expected: &str) -> Self {
         let key = key.into();
         let message = format!("{key} = {} is out of range", short_number(value));
         Self::new(key, message, format!("expected {expected}"))
     }
 
-    /// Prefixes the key with the name of the enclosing section.
+    /// Prepends the name of the enclosing section to the key.
     #[must_use]
     pub fn below(self, section: &str) -> Self {
         let dot = if self.key.is_empty() { "" } else { "." };
         Self { key: format!("{section}{dot}{}", self.key), ..self }
     }
 
-    /// Sets the place.
+    /// Sets the location.
     #[must_use]
     pub fn at(self, place: String) -> Self {
         Self { place: Some(place), ..self }
@@ -79,10 +79,10 @@ impl fmt::Display for ConfigFault {
 
 impl std::error::Error for ConfigFault {}
 
-/// Deserializes the settings of a section; errors name the key.
+/// Deserializes the settings of a configuration section. Errors contain the key.
 ///
 /// # Errors
-/// Returns an error for an unknown or missing key, or a value of another type.
+/// Returns an error for unknown or missing keys and for values of the wrong type.
 pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, ConfigFault> {
     serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
         let key = error.path().to_string();
@@ -91,7 +91,7 @@ pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, Conf
     })
 }
 
-/// Formats a number without the many zeros of a very large one.
+/// Formats a number, using scientific notation for very large ones.
 pub fn short_number(value: f64) -> String {
     match value.is_finite() && value.abs() >= 1e15 {
         true => format!("{value:e}"),

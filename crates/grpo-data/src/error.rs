@@ -1,82 +1,82 @@
-//! Errors of user data.
+//! Errors caused by user data.
 
 use serde_json::Value;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// An error in the user's data. The message says what is wrong, where, and how to fix it.
+/// An error in the user's data. The message explains what is wrong, where, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// Invalid content, settings or use of data.
+    /// The data or a setting is invalid, or the data cannot be used this way.
     #[error("{0}")]
     Invalid(String),
-    /// An error in the data of a task.
+    /// A task-specific error.
     #[error(transparent)]
     Task(Box<dyn std::error::Error + Send + Sync>),
     /// The file does not exist.
     #[error("`{path}` does not exist; check the path")]
     MissingFile {
-        /// The path as given.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The file cannot be opened or read.
     #[error("cannot read `{path}`: {source}; check that it is a readable file")]
     Unreadable {
-        /// The path as given.
+        /// Path of the file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The underlying I/O error.
         source: std::io::Error,
     },
     /// The prompt is empty.
     #[error("a prompt has no tokens; give it at least one")]
     EmptyPrompt,
-    /// An error in a record of a file.
+    /// A record is invalid.
     #[error("{path}:{line}: {source}", path = path.display())]
     AtLine {
-        /// The path as given.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, or the row of a Parquet file, counted from 1.
+        /// The line or, in a Parquet file, the row, starting at 1.
         line: u64,
-        /// The error.
+        /// The underlying error.
         source: Box<DataError>,
     },
-    /// A file has no usable record.
+    /// The file contains no usable records.
     #[error("{message}")]
     NoRecords {
-        /// Number of records that were too long.
+        /// Number of records dropped because they were too long.
         too_long: usize,
-        /// Report on the records that were dropped.
+        /// Report on the dropped records.
         message: String,
     },
-    /// A chat template rejects messages or fails.
+    /// A chat template rejected the messages or failed.
     #[error(
         "line {line} of the chat template in `{path}` fails on the messages: {reason}; correct the messages or the template"
     )]
     TemplateFailed {
-        /// The file of the template.
+        /// Path of the template file.
         path: PathBuf,
-        /// The line of the template, counted from 1.
+        /// The line in the template, starting at 1.
         line: u64,
-        /// The reason.
+        /// The error message.
         reason: String,
     },
 }
 
 impl DataError {
-    /// Creates the error of a setting or key with an unexpected value.
+    /// Creates an error for a setting or key with an unexpected value.
     pub fn setting(key: impl fmt::Display, found: impl fmt::Display, expected: &str) -> Self {
         Self::Invalid(format!("`{key}` is {found}; expected {expected}"))
     }
 
-    /// Adds the line or row, counted from 1.
+    /// Adds the line or row number, starting at 1.
     #[must_use]
     pub fn at_line(self, path: &Path, line: u64) -> Self {
         Self::AtLine { path: path.to_owned(), line, source: Box::new(self) }
     }
 }
 
-/// A list of names in a message: `a`, `b`, `c`.
+/// A list of names, displayed as `a`, `b`, `c`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(pub Vec<String>);
 
@@ -92,7 +92,7 @@ impl fmt::Display for Names {
     }
 }
 
-/// Describes a JSON value in a message: `the value 3`, `the string "a"`, `a list`.
+/// Describes a JSON value in an error message, e.g. `the value 3`, `the string "a"`, `a list`.
 pub fn described(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -104,7 +104,7 @@ pub fn described(value: &Value) -> String {
     }
 }
 
-/// The first hundred characters of a text, for messages.
+/// Displays the first hundred characters of a text.
 pub struct Shortened<'a>(pub &'a str);
 
 impl fmt::Display for Shortened<'_> {

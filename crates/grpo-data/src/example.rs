@@ -1,21 +1,22 @@
-//! Sequences for next-token prediction.
+//! Training examples for next-token prediction.
 
-/// A sequence and the index of its first target.
+/// A token sequence and the index of its first target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
-    /// Token ids, including begin and end marks.
+    /// Token ids, including begin and end tokens.
     pub ids: Vec<u32>,
-    /// Index of the first token to predict, at least 1; earlier tokens (a prompt) are only read.
+    /// Index of the first token to predict, at least 1. Earlier tokens, e.g. a prompt, are context
+    /// only.
     pub first_target: usize,
 }
 
 impl Example {
-    /// Creates an example that predicts all tokens but the first.
+    /// Creates an example in which every token except the first is a target.
     pub fn of_all(ids: Vec<u32>) -> Self {
         Self { ids, first_target: 1 }
     }
 
-    /// Returns the tokens to predict.
+    /// Returns the target tokens.
     pub fn targets(&self) -> &[u32] {
         self.ids.get(self.first_target..).unwrap_or(&[])
     }

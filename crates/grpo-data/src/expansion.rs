@@ -1,20 +1,20 @@
-//! Limits on the expansion of compressed files.
+//! Protection against decompression bombs.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that any file may contain.
+/// Uncompressed size in bytes that is always accepted.
 const ALWAYS: u64 = 64 << 20;
 
-/// Bytes of content per stored byte. Texts have 3 to 30; a file of line ends alone has 1000 in gzip
-/// and any number in Parquet.
+/// Maximum ratio of uncompressed to compressed size. Typical text has a ratio between 3 and 30. A
+/// file of nothing but newlines reaches 1000 with gzip, and Parquet has no upper bound.
 const TIMES: u64 = 500;
 
-/// Checks whether `stored` bytes may expand to `expanded` bytes.
+/// Checks whether `expanded` bytes are plausible for `stored` compressed bytes.
 ///
 /// # Errors
-/// Returns an error if the file is a decompression bomb.
+/// Returns an error if the ratio is too large.
 pub(crate) fn check_expansion(stored: u64, expanded: u64) -> io::Result<()> {
     if expanded <= ALWAYS || expanded / TIMES <= stored {
         return Ok(());
@@ -25,7 +25,7 @@ pub(crate) fn check_expansion(stored: u64, expanded: u64) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::FileTooLarge, fault))
 }
 
-/// Counts the bytes read from a source.
+/// A reader that counts the bytes read from its source.
 pub(crate) struct Counted<R> {
     source: R,
     count: Arc<AtomicU64>,
@@ -39,7 +39,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// A decompressor that fails if its output is too large for its input.
+/// A decompressor that returns an error if its output is too large for its input.
 pub(crate) struct Decompressed<D> {
     decoder: D,
     stored: Arc<AtomicU64>,

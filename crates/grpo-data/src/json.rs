@@ -1,4 +1,4 @@
-//! JSON files by other programs.
+//! Parsing of JSON files written by other programs.
 
 use crate::config_fault::without_rust_types;
 use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
@@ -7,17 +7,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Parses a JSON file.
+/// Parses JSON and rejects duplicate keys, of which serde_json would silently ignore all but one.
 ///
 /// # Errors
-/// Returns an error if the text is not valid JSON or not a `T`, or if an object at any depth has a duplicate key, of which
-/// `serde_json` would silently keep one.
+/// Returns an error if the text is not valid JSON, does not match `T`, or contains an object with a
+/// duplicate key.
 pub fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let UniqueKeys = serde_json::from_str(text).map_err(|error| json_reason(&error))?;
     serde_json::from_str(text).map_err(|error| json_reason(&error))
 }
 
-/// Describes why a JSON file could not be parsed, with line and column and without Rust type names.
+/// Formats a JSON parser error without the names of Rust types.
 pub fn json_reason(error: &serde_json::Error) -> String {
     match (error.is_eof(), error.line(), error.column()) {
         (true, 1, 0) => "it is empty".to_owned(),

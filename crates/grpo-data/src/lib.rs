@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`CounterRng`] computes every random number of the workspace as a function of `(seed, purpose, counter)`.
-//! - [`EpochOrder`] iterates over a corpus in a shuffled order that can resume anywhere.
-//! - [`PromptReader`] streams prompts from JSON lines or Parquet; [`ChatTemplate`] formats conversations,
-//!   [`TextTokenizer`] converts text to ids, and [`SpecialIds`] are the ids that begin, end and pad a text.
-//! - [`split_groups`] splits records by groups with even shares of every stratum; [`RecordSplit`] is a split into training,
-//!   validation and test records.
-//! - [`Prompt`], [`Completion`] and [`Group`] are passed from sampling to rewards and losses.
+//! - [`CounterRng`] computes every random number in the workspace from a seed, a purpose and a
+//!   counter.
+//! - [`EpochOrder`] iterates over a corpus in shuffled order and can resume at any position.
+//! - [`PromptReader`] streams prompts from JSON lines or Parquet files. [`ChatTemplate`] formats
+//!   conversations, [`TextTokenizer`] converts text to ids, and [`SpecialIds`] contains the ids of
+//!   the begin, end and padding tokens.
+//! - [`split_groups`] performs a stratified split that keeps groups together. [`RecordSplit`] is a
+//!   split into training, validation and test records.
+//! - [`Prompt`], [`Completion`] and [`Group`] carry data from sampling to rewards and losses.
 
 mod bounded;
 mod caught;

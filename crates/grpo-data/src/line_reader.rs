@@ -1,10 +1,10 @@
-//! Reads lines of limited length.
+//! A line reader with a limit on the line length.
 
 use crate::DataError;
 use crate::origin::{Bytes, FileOrigin};
 use std::io::{BufRead, BufReader, Read};
 
-/// Empty lines in a row at which a file is refused.
+/// Number of consecutive empty lines after which a file is rejected.
 const MOST_EMPTY: u64 = 100_000;
 
 /// Reads a file line by line.
@@ -13,23 +13,24 @@ pub struct LineReader {
     longest: usize,
     /// Number of lines read.
     line: u64,
-    /// Empty lines since the last that was not.
+    /// Number of empty lines since the last non-empty one.
     empty: u64,
     bytes: Vec<u8>,
 }
 
 impl LineReader {
-    /// Reads lines of at most `longest` bytes, including line ends.
+    /// Creates a reader for lines of at most `longest` bytes, including the newline.
     pub fn new(source: Bytes, longest: usize) -> Self {
         let source = BufReader::with_capacity(1 << 16, source);
         Self { source, longest, line: 0, empty: 0, bytes: Vec::new() }
     }
 
-    /// Returns the number of the next line, from 1, and its bytes with the line end and without a
-    /// byte order mark.
+    /// Returns the next line and its number, starting at 1. The line includes its newline. A byte
+    /// order mark is removed.
     ///
     /// # Errors
-    /// Returns an error if the source cannot be read, the line is too long, or 100,000 lines in a row are empty.
+    /// Returns an error if the source cannot be read, if the line is too long, or after 100,000
+    /// consecutive empty lines.
     pub fn next_line(&mut self, origin: &FileOrigin) -> Result<Option<(u64, &[u8])>, DataError> {
         self.bytes.clear();
         let mut source = (&mut self.source).take(self.longest as u64 + 1);
@@ -52,7 +53,7 @@ impl LineReader {
     }
 }
 
-/// Returns the error of a line or record longer than `longest` bytes.
+/// Returns an error for a line or record longer than `longest` bytes.
 pub fn too_long(longest: usize) -> DataError {
     DataError::Invalid(format!(
         "the record is longer than {} MiB; write one record a line, and close every quote",

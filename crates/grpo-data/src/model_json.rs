@@ -1,4 +1,4 @@
-//! JSON files of a model folder.
+//! JSON files in a model folder.
 
 use crate::error::{DataError, described};
 use crate::json::parse_json;
@@ -6,14 +6,14 @@ use crate::origin::read_text_if_there;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// A JSON object, such as `config.json`, with its path.
+/// The contents of a JSON file such as `config.json`, with its path.
 pub(crate) struct ModelJson {
     pub(crate) path: PathBuf,
     pub(crate) object: Map<String, Value>,
 }
 
 impl ModelJson {
-    /// Reads `folder/name`; an empty object if there is no such file.
+    /// Reads `folder/name`. A missing file is treated as an empty object.
     pub(crate) fn read(folder: &Path, name: &str) -> Result<Self, DataError> {
         let path = folder.join(name);
         let object = match read_text_if_there(&path)? {
@@ -30,13 +30,13 @@ impl ModelJson {
         Ok(Self { path, object })
     }
 
-    /// Returns a value that is present and not null.
+    /// Returns the value of `key`, or `None` if it is missing or null.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
-    /// Returns a special token such as `eos_token`: a string, or an object with the text in
-    /// `content`.
+    /// Returns the text of a special token such as `eos_token`. The value is either a string or an
+    /// object with the text in `content`.
     pub(crate) fn token(&self, key: &str) -> Result<Option<&str>, DataError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let text = value.as_str().or_else(|| value.get("content")?.as_str());

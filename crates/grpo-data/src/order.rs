@@ -1,29 +1,30 @@
-//! Orders of training items.
+//! The order of training items.
 
 use crate::{CounterRng, DataError, Purpose};
 use serde::{Deserialize, Serialize};
 
-/// An endless iterator over the items `0..len`. Every epoch visits each item once, in an order that
-/// depends only on seed and epoch.
+/// An endless iterator over the items `0..len`. Each epoch visits every item once, in an order that
+/// depends only on the seed and the epoch.
 #[derive(Clone, Debug)]
 pub struct EpochOrder {
     rng: CounterRng,
     position: OrderPosition,
-    /// The items in the order of the epoch.
+    /// The items in the order of the current epoch.
     items: Vec<u32>,
 }
 
-/// Position of an [`EpochOrder`]; together with the seed and the number of items, its whole state.
+/// A position in an [`EpochOrder`]. Together with the seed and the number of items, it determines
+/// the complete state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderPosition {
-    /// Completed epochs.
+    /// Number of completed epochs.
     pub epoch: u32,
-    /// Completed items of the current epoch, less than the number of items.
+    /// Number of completed items in the current epoch, less than the number of items.
     pub index: u32,
 }
 
 impl OrderPosition {
-    /// Returns the position after `done` items in total.
+    /// Returns the position after a total of `done` items.
     ///
     /// # Panics
     /// Panics if `len` is 0.
@@ -34,10 +35,10 @@ impl OrderPosition {
 }
 
 impl EpochOrder {
-    /// Creates an order at its beginning.
+    /// Creates an order that starts at the first epoch.
     ///
     /// # Panics
-    /// Panics if `len` is 0 or does not fit into 32 bits.
+    /// Panics if `len` is 0 or does not fit in 32 bits.
     pub fn new(seed: u64, len: usize) -> Self {
         let items = u32::try_from(len).expect("a data set has fewer than 2^32 items");
         assert!(items > 0, "an order over {items} items has no next item");
@@ -45,13 +46,13 @@ impl EpochOrder {
         Self { rng, position: OrderPosition::default(), items: shuffled(&rng, 0, items) }
     }
 
-    /// Creates an order at a saved position.
+    /// Creates an order that resumes at a saved position.
     ///
     /// # Errors
-    /// Returns an error if the position does not fit `len` items.
+    /// Returns an error if the position is out of range for `len` items.
     ///
     /// # Panics
-    /// As [`Self::new`].
+    /// Panics if `len` is 0 or does not fit in 32 bits.
     pub fn resume(seed: u64, len: usize, position: OrderPosition) -> Result<Self, DataError> {
         let mut order = Self::new(seed, len);
         if position.index as usize >= len {
@@ -65,7 +66,7 @@ impl EpochOrder {
         Ok(order)
     }
 
-    /// Returns the next item; the order never ends.
+    /// Returns the next item. The order never ends.
     pub fn next_item(&mut self) -> usize {
         let item = self.items[self.position.index as usize];
         self.position.index += 1;
@@ -83,7 +84,7 @@ impl EpochOrder {
     }
 }
 
-/// Fisher-Yates shuffle of `0..len`; each swap of an epoch has its own random number.
+/// Shuffles `0..len` with Fisher-Yates. Every swap in an epoch uses a different counter.
 fn shuffled(rng: &CounterRng, epoch: u32, len: u32) -> Vec<u32> {
     let mut items: Vec<u32> = (0..len).collect();
     for i in (1..len).rev() {
@@ -138,8 +139,8 @@ mod tests {
         assert_ne!(first, (0..100).collect::<Vec<_>>());
     }
 
-    /// Each of the 24 orders of four items is expected 1,000 times of 24,000, with a standard
-    /// deviation of 31; 160 is five of them.
+    /// Each of the 24 permutations of four items is expected 1,000 times in 24,000 epochs, with a
+    /// standard deviation of 31. The tolerance of 160 is about five standard deviations.
     #[test]
     fn all_orders_are_equally_frequent() {
         let mut counts = BTreeMap::new();

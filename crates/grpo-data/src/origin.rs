@@ -1,4 +1,4 @@
-//! Sources of bytes and their errors.
+//! Byte sources and their errors.
 
 use crate::DataError;
 use crate::expansion::Decompressed;
@@ -8,20 +8,20 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// A source of bytes.
+/// A stream of bytes.
 pub type Bytes = Box<dyn Read + Send>;
 
-/// The source of bytes, for errors.
+/// The file from which bytes are read, for use in error messages.
 pub struct FileOrigin {
-    /// The path as it was given.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Whether the bytes are decompressed.
+    /// Whether the file is compressed.
     pub compressed: bool,
 }
 
 impl FileOrigin {
-    /// Returns the origin of a file (compressed if its name ends in `.gz`) and its lower-case
-    /// extension without `.gz`.
+    /// Creates the origin for a file, and also returns its lower-case extension without `.gz`.
+    /// Files whose name ends in `.gz` are compressed.
     pub fn new(path: &Path) -> (Self, String) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
@@ -29,8 +29,7 @@ impl FileOrigin {
         (Self { path: path.into(), compressed: plain.len() < name.len() }, ending)
     }
 
-    /// Returns the bytes of a source, decompressed if necessary. A compressed file that expands too
-    /// much is an error.
+    /// Returns a stream of the decompressed bytes. Reading a decompression bomb returns an error.
     pub fn decoded(&self, source: impl Read + Send + 'static) -> Bytes {
         match self.compressed {
             true => Box::new(Decompressed::new(source, |source| {
@@ -40,7 +39,7 @@ impl FileOrigin {
         }
     }
 
-    /// Returns the error of an unknown extension; `expected` lists the known ones.
+    /// Returns an error for an unknown file extension. `expected` lists the supported ones.
     pub fn unknown_format(&self, expected: &str) -> DataError {
         DataError::Invalid(format!(
             "cannot tell the format of `{}` from its name; expected a name that ends in {expected}",
@@ -48,15 +47,15 @@ impl FileOrigin {
         ))
     }
 
-    /// Returns the text of a line.
+    /// Decodes a line as UTF-8.
     ///
     /// # Errors
-    /// Returns an error if it is not UTF-8.
+    /// Returns an error if the line is not valid UTF-8.
     pub fn text<'a>(&self, bytes: &'a [u8], line: u64) -> Result<&'a str, DataError> {
         str::from_utf8(bytes).map_err(|_| not_utf8(&self.path, line))
     }
 
-    /// Returns the error of a read after `line`, the last complete line.
+    /// Converts an I/O error that occurred after `line` complete lines.
     pub fn io_error(&self, source: io::Error, line: u64) -> DataError {
         if source.kind() == io::ErrorKind::FileTooLarge {
             let path = self.path.display();
@@ -64,7 +63,7 @@ impl FileOrigin {
                 "`{path}` cannot be read after line {line}: {source}"
             ));
         }
-        // Decompressors report damage with these kinds; disk errors have others.
+        // Decompressors use these kinds for damaged data. Disk errors have different kinds.
         let damaged = matches!(
             source.kind(),
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
@@ -87,10 +86,10 @@ fn not_utf8(path: &Path, line: u64) -> DataError {
     ))
 }
 
-/// Opens a regular file.
+/// Opens a regular file for reading.
 ///
 /// # Errors
-/// Returns an error if it does not exist, cannot be opened, or is not a regular file.
+/// Returns an error if the file does not exist, cannot be opened, or is not a regular file.
 pub fn open_file(path: &Path) -> Result<File, DataError> {
     regular_file::open(path).map_err(|source| reading_error(path, source))
 }
@@ -98,12 +97,12 @@ pub fn open_file(path: &Path) -> Result<File, DataError> {
 /// Reads a small text file.
 ///
 /// # Errors
-/// Returns an error if it does not exist or cannot be read.
+/// Returns an error if the file does not exist or cannot be read.
 pub fn read_text(path: &Path) -> Result<String, DataError> {
     regular_file::read_to_string(path).map_err(|source| reading_error(path, source))
 }
 
-/// As [`read_text`]; `None` if there is no such file.
+/// Like [`read_text`], but returns `None` if the file does not exist.
 pub(crate) fn read_text_if_there(path: &Path) -> Result<Option<String>, DataError> {
     match read_text(path) {
         Ok(text) => Ok(Some(text)),
@@ -119,11 +118,11 @@ fn reading_error(path: &Path, source: io::Error) -> DataError {
     }
 }
 
-/// Reads a UTF-8 text file, decompressed if its name ends in `.gz`.
+/// Reads a UTF-8 text file. Files whose name ends in `.gz` are decompressed.
 ///
 /// # Errors
-/// Returns an error if the file is missing, unreadable, damaged (gzip), larger than 1 GiB, or not
-/// UTF-8.
+/// Returns an error if the file is missing, unreadable, larger than 1 GiB, not UTF-8, or a damaged
+/// gzip file.
 pub fn read_text_file(path: &Path) -> Result<String, DataError> {
     let (origin, _) = FileOrigin::new(path);
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Reads untrusted Parquet files row by row.
+//! A reader for untrusted Parquet files.
 
 use crate::caught::caught;
 use crate::expansion::check_expansion;
@@ -7,18 +7,21 @@ use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
 use std::fs::File;
 
-/// Minimum size of a value in bytes.
+/// Minimum size of a value in memory, in bytes.
 const VALUE: u64 = 8;
-/// Minimum size of a row in bytes.
+/// Minimum size of a row in memory, in bytes.
 const ROW: u64 = 64;
 
-/// Memory limit of a row and the pages that start with it. A header of a few bytes can claim 2 GiB.
+/// Memory limit for a row and the pages that start at it. A page header of a few bytes can claim a
+/// size of 2 GiB.
 const PAGE: usize = 1 << 30;
 const REMEDY: &str = "write the file with smaller pages";
 
-/// Reads a Parquet file row by row. Panics of its reader at damaged files become errors, and so
-/// does content that is too large for the file: run lengths and dictionaries can represent any
-/// amount. After an error the iterator ends.
+/// Reads a Parquet file row by row.
+///
+/// Damaged files that make the `parquet` crate panic result in an error. The same applies to
+/// content that is implausibly large for the file size, because run-length and dictionary encoding
+/// can represent any number of values in a few bytes. The iterator ends after an error.
 pub struct ParquetFile {
     rows: Option<RowIter<'static>>,
     columns: Vec<String>,
@@ -27,11 +30,11 @@ pub struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// Reads the footer and the headers of all pages.
+    /// Opens a file and reads its footer and all page headers.
     ///
     /// # Errors
-    /// Returns an error if it is not a Parquet file, or if its pages claim more values than is
-    /// plausible for its size.
+    /// Returns an error if the file is not a Parquet file, or if its page headers claim more values
+    /// than are plausible for its size.
     pub fn new(file: File) -> Result<Self, String> {
         let stored = file.metadata().map_err(|error| error.to_string())?.len();
         let opened = caught(|| {
@@ -47,7 +50,7 @@ impl ParquetFile {
         Ok(Self { rows: Some(rows), columns, stored, expanded: 0 })
     }
 
-    /// Returns the names of the columns.
+    /// Returns the column names.
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
@@ -77,7 +80,7 @@ impl Iterator for ParquetFile {
     }
 }
 
-/// Returns the number of values in the page headers.
+/// Returns the total number of values according to the page headers.
 fn values_of(reader: &SerializedFileReader<File>) -> Result<u64, String> {
     let mut values = 0;
     for group in 0..reader.num_row_groups() {

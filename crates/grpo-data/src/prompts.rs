@@ -1,4 +1,4 @@
-//! Reads prompts and optional completions from JSON lines and Parquet.
+//! Reads prompts and optional completions from JSON lines and Parquet files.
 
 mod json_rows;
 mod keys;
@@ -15,35 +15,36 @@ use crate::origin::FileOrigin;
 use rows::Rows;
 use std::path::Path;
 
-/// Iterates lazily over the examples of a file. After an error the iterator ends.
+/// A lazy iterator over the examples in a file. It ends after the first error.
 ///
-/// One of these keys contains the prompt:
-/// - `prompt`: a text, a list of token ids, or a list of messages `{role, content}`;
-/// - `messages`: a list of messages. If the last is the assistant's and there is no completion, it is the completion;
+/// Exactly one of these keys contains the prompt:
+/// - `prompt`: text, a list of token ids, or a list of messages `{role, content}`;
+/// - `messages`: a list of messages. If there is no separate completion and the last message is
+///   from the assistant, that message is the completion;
 /// - `prompt_ids`: a list of token ids;
-/// - `text`: a whole text to train on. The prompt is then empty and the text is the completion.
+/// - `text`: text to train on. The text becomes the completion of an empty prompt.
 ///
-/// If there are both ids and their text, the ids are used and the text is one of the fields.
+/// The completion is optional. It is contained in `completion` (text, a list of token ids, or a
+/// list with one assistant message) or `completion_ids`. If a record has both ids and the
+/// corresponding text, the ids are used and the text is stored as an additional field. Null values
+/// are treated as missing. All remaining keys are stored in [`PromptRecord::fields`].
 ///
-/// `completion` (a text, a list of token ids, or a list of one message of the assistant) or
-/// `completion_ids` contains the completion. A null counts as missing. All other keys go to
-/// [`PromptRecord::fields`].
-///
-/// Byte order marks, `\r\n` and a last line without an end are accepted. Empty lines are skipped.
-/// In Parquet files, dates, times, timestamps and decimals become strings, structs and maps become
-/// objects, and bytes that are not UTF-8 become an object `{"bytes": …}` of hexadecimal digits.
+/// Byte order marks, `\r\n` line endings and a missing newline at the end of the file are accepted.
+/// Empty lines are skipped. In Parquet files, dates, times, timestamps and decimals are converted
+/// to strings, structs and maps to objects, and binary values that are not UTF-8 to an object
+/// `{"bytes": …}` with hexadecimal digits.
 pub struct PromptReader {
     origin: FileOrigin,
     rows: Rows,
 }
 
 impl PromptReader {
-    /// Opens a file whose name ends in `.jsonl` or `.json` (also one object per line), optionally
-    /// with `.gz`, or in `.parquet`.
+    /// Opens a `.jsonl`, `.json` or `.parquet` file. The JSON formats have one object per line and
+    /// may be gzip-compressed, e.g. `prompts.jsonl.gz`.
     ///
     /// # Errors
-    /// Returns an error if the file is missing or unreadable, has another extension, or is not a
-    /// Parquet file.
+    /// Returns an error if the file is missing or unreadable, has an unsupported extension, or is
+    /// not a valid Parquet file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let (origin, rows) = Rows::open(path)?;
         Ok(Self { origin, rows })

@@ -5,87 +5,91 @@ use crate::{CounterRng, Purpose};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The context of a group of completions.
+/// The prompt of a group of completions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
-    /// Index among the prompts of the step; a coordinate of the random numbers.
+    /// Index of the prompt in the step. It is one of the coordinates of the random numbers.
     pub index: u32,
-    /// Token ids of the prompt, including the beginning mark.
+    /// Token ids, including the begin token.
     pub ids: Vec<u32>,
-    /// Other fields of the record, for rewards.
+    /// Remaining fields of the record, which rewards can use.
     #[serde(default)]
     pub fields: Map<String, Value>,
 }
 
 impl Prompt {
-    /// Creates a prompt from ids.
+    /// Creates a prompt from token ids, without fields.
     pub fn of_ids(index: u32, ids: Vec<u32>) -> Self {
         Self { index, ids, fields: Map::new() }
     }
 }
 
-/// Why a completion ended.
+/// The reason why a completion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
-    /// The model sampled an end mark, which is the last action.
+    /// The model sampled an end token, which is the last action.
     EndToken,
-    /// A stop string or another rule.
+    /// A stop string or another stopping criterion.
     Stop,
-    /// The token limit.
+    /// The token limit was reached.
     Length,
-    /// All masked positions were filled in one pass.
+    /// All masked positions were filled in a single pass.
     Filled,
 }
 
-/// The coordinates of a completion. Together with a position they identify a random number, so the
-/// completion can be sampled again alone.
+/// The coordinates of a completion. Together with a token position, they identify a random number,
+/// so a single completion can be sampled again in isolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SampleKey {
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// The training step, from 0.
+    /// Training step, starting at 0.
     pub step: u32,
     /// [`Prompt::index`].
     pub prompt: u32,
-    /// Index in the group, from 0.
+    /// Index in the group, starting at 0.
     pub sample: u32,
 }
 
 impl SampleKey {
-    /// Returns the number, uniform in `[0, 1)`, that decides the token at `position`.
+    /// Returns the random number that determines the token at `position`, uniform in `[0, 1)`.
     pub fn uniform(&self, purpose: Purpose, position: u32) -> f64 {
         CounterRng::new(self.seed, purpose).uniform(self.counter(position))
     }
 
-    /// Returns the counter of `position` for a [`CounterRng`] of [`Self::seed`].
+    /// Returns the counter for `position`, to be used with a [`CounterRng`] created from
+    /// [`Self::seed`].
     pub fn counter(&self, position: u32) -> [u32; 4] {
         [position, self.sample, self.prompt, self.step]
     }
 }
 
-/// The distribution from which actions were sampled; scoring must use the same.
+/// The distribution from which the actions were sampled. Log-probabilities must be computed under
+/// the same distribution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampledUnder {
-    /// Divisor of the logits, finite and above 0.
+    /// Divisor of the logits. Must be finite and greater than 0.
     pub temperature: f32,
-    /// Repetition penalty, finite and above 0; 1 for none. Before the temperature, it divides
-    /// positive logits of tokens that occurred in the sequence and multiplies the others.
+    /// Repetition penalty, finite and greater than 0. A value of 1 disables it. It is applied
+    /// before the temperature to all tokens that already occurred in the sequence: positive logits
+    /// are divided by it, and negative logits are multiplied by it.
     pub repetition_penalty: f32,
-    /// Ids that are never sampled.
+    /// Token ids that cannot be sampled.
     pub forbidden: Vec<u32>,
-    /// For each action of truncated sampling (top-k, top-p, min-p), the kept ids, over which
-    /// probabilities sum to 1. `None`: all ids that are not forbidden.
+    /// The ids kept by truncated sampling (top-k, top-p, min-p), one set per action. Probabilities
+    /// sum to 1 over the kept ids. `None` if all ids are kept, except the forbidden ones.
     pub kept: Option<Vec<TokenSet>>,
-    /// The mask id at the positions of all actions, if they were sampled together from the text on
-    /// both sides. `None`: each action was sampled after its predecessors.
+    /// The mask token, if all actions were sampled together from the context on both sides. The
+    /// input contains this id at their positions. `None` if each action was sampled after its
+    /// predecessors.
     #[serde(default)]
     pub mask_id: Option<u32>,
 }
 
 impl Default for SampledUnder {
-    /// The model's own next-token distribution: temperature 1, no penalty, no forbidden ids, no
-    /// truncation.
+    /// Returns the model's unmodified next-token distribution: temperature 1, no penalty, no
+    /// forbidden ids, no truncation.
     fn default() -> Self {
         Self {
             temperature: 1.0,
@@ -98,7 +102,7 @@ impl Default for SampledUnder {
 }
 
 impl SampledUnder {
-    /// Checks that `actions` are possible under this distribution.
+    /// Returns an error if `actions` cannot have been sampled from this distribution.
     fn check(&self, actions: &[u32]) -> Result<(), String> {
         if !(self.temperature.is_finite() && self.temperature > 0.0) {
             return Err(format!(
@@ -146,62 +150,67 @@ impl SampledUnder {
 /// The fields of a [`Completion`] before validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompletionParts {
-    /// Token ids `[t]` of prompt and completion, without padding.
+    /// Token ids `[t]` of the prompt and the completion, without padding.
     pub ids: Vec<u32>,
-    /// `[t]`, true for tokens that the policy chose: a suffix, masked positions or several turns.
+    /// Mask `[t]` of the tokens chosen by the policy. These can be a suffix, masked positions, or
+    /// several turns.
     pub action_mask: Vec<bool>,
-    /// Log-probability of each action under [`Self::sampled_under`], by position.
+    /// Log-probability of each action under [`Self::sampled_under`], in order of position.
     pub sampling_logprobs: Vec<f32>,
-    /// Why it ended.
+    /// The reason why the completion ended.
     pub finish: Finish,
-    /// Its coordinates.
+    /// The coordinates of the completion.
     pub key: SampleKey,
-    /// Optimizer steps of the sampling policy.
+    /// Number of optimizer steps that the sampling policy had been trained for.
     pub policy_version: u64,
-    /// The distribution from which it was sampled.
+    /// The distribution from which the actions were sampled.
     pub sampled_under: SampledUnder,
 }
 
-/// An immutable sampled sequence. [`crate::Sample`] adds what later stages compute.
+/// An immutable sampled sequence. [`crate::Sample`] adds the data computed in later stages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "CompletionParts", try_from = "CompletionParts")]
 pub struct Completion(CompletionParts);
 
 impl Completion {
-    /// Validates `parts`.
+    /// Creates a completion from its validated parts.
     ///
     /// # Panics
-    /// Panics if the mask and the ids differ in length, if no token is an action, if
-    /// log-probabilities or kept sets are not one per action, if a log-probability is not finite or
-    /// is positive, if temperature or repetition penalty are not finite and positive, or if an
-    /// action is forbidden or not kept: the sampler has a bug. Deserialization returns an error
-    /// instead.
+    /// Panics if one of these conditions is violated, because this indicates a bug in the sampler:
+    /// - `ids` and `action_mask` have the same length, and there is at least one action.
+    /// - There is exactly one log-probability and, if present, one kept set for each action.
+    /// - All log-probabilities are finite and not positive.
+    /// - Temperature and repetition penalty are finite and positive.
+    /// - No action is forbidden or missing from its kept set.
+    ///
+    /// Deserialization returns an error instead.
     pub fn new(parts: CompletionParts) -> Self {
         Self::try_from(parts).unwrap_or_else(|fault| panic!("{fault}"))
     }
 
-    /// Returns the token ids `[t]` of prompt and completion.
+    /// Returns the token ids `[t]` of the prompt and the completion.
     pub fn ids(&self) -> &[u32] {
         &self.0.ids
     }
 
-    /// Returns `[t]`, true for tokens that the policy chose.
+    /// Returns the mask `[t]` of the tokens chosen by the policy.
     pub fn action_mask(&self) -> &[bool] {
         &self.0.action_mask
     }
 
-    /// Returns the recorded log-probability of each action, by position.
+    /// Returns the log-probability of each action at sampling time, in order of position.
     pub fn sampling_logprobs(&self) -> &[f32] {
         &self.0.sampling_logprobs
     }
 
-    /// Returns the ids that the policy chose, by position, including a sampled end mark.
+    /// Returns the ids chosen by the policy in order of position, including a sampled end token.
     pub fn action_ids(&self) -> impl Iterator<Item = u32> {
         let chosen = self.0.ids.iter().zip(&self.0.action_mask);
         chosen.filter_map(|(&id, &action)| action.then_some(id))
     }
 
-    /// Returns the ids of its text: the actions, or the whole filled text.
+    /// Returns the ids to decode: the actions or, if masked positions were filled, the entire
+    /// sequence.
     pub fn text_ids(&self) -> Vec<u32> {
         match self.0.sampled_under.mask_id {
             Some(_) => self.0.ids.clone(),
@@ -214,22 +223,22 @@ impl Completion {
         self.0.sampling_logprobs.len()
     }
 
-    /// Returns why it ended.
+    /// Returns the reason why the completion ended.
     pub fn finish(&self) -> Finish {
         self.0.finish
     }
 
-    /// Returns its coordinates.
+    /// Returns the coordinates of the completion.
     pub fn key(&self) -> SampleKey {
         self.0.key
     }
 
-    /// Returns the number of optimizer steps of the sampling policy.
+    /// Returns the number of optimizer steps that the sampling policy had been trained for.
     pub fn policy_version(&self) -> u64 {
         self.0.policy_version
     }
 
-    /// Returns the distribution from which it was sampled.
+    /// Returns the distribution from which the actions were sampled.
     pub fn sampled_under(&self) -> &SampledUnder {
         &self.0.sampled_under
     }
@@ -238,7 +247,7 @@ impl Completion {
 impl TryFrom<CompletionParts> for Completion {
     type Error = String;
 
-    /// Returns an error if [`Completion::new`] would panic.
+    /// Returns an error in the cases in which [`Completion::new`] panics.
     fn try_from(parts: CompletionParts) -> Result<Self, String> {
         let (tokens, mask) = (parts.ids.len(), parts.action_mask.len());
         if tokens != mask {

@@ -1,48 +1,48 @@
-//! Prompts and training examples from files of records.
+//! Loads prompts and training examples from files.
 
 use std::fmt;
 use std::path::Path;
 
 use crate::{ChatOptions, Codec, DataError, Example, Examples, Prompt, PromptReader, PromptRecord};
 
-/// The prompts of a file, in order.
+/// The prompts of a file in their original order.
 #[derive(Clone, Debug)]
 pub struct PromptFile {
-    /// The prompts, indexed by their order in the file.
+    /// The prompts. Their indices follow the order of the file.
     pub prompts: Vec<Prompt>,
-    /// The line of each prompt.
+    /// The line number of each prompt.
     pub lines: Vec<u64>,
-    /// Report on the records.
+    /// Statistics about the records.
     pub report: RecordReport,
 }
 
-/// The examples of a file.
+/// The training examples of a file.
 #[derive(Clone, Debug)]
 pub struct ExampleFile {
     /// Training and validation examples.
     pub examples: Examples,
-    /// Report on the records.
+    /// Statistics about the records.
     pub report: RecordReport,
 }
 
-/// Report on the records of a file.
+/// Statistics about the records of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordReport {
-    /// Number of records.
+    /// Total number of records.
     pub records: u64,
-    /// Lines and token counts of the first records that were too long.
+    /// Line number and token count of the first few records that were too long.
     pub too_long: Vec<(u64, usize)>,
     /// Number of records that were too long.
     pub too_long_count: u64,
-    /// Largest number of tokens.
+    /// Maximum number of tokens per record.
     pub longest: usize,
 }
 
-/// Number of records named in a report.
+/// Number of dropped records that a report lists individually.
 const NAMED: usize = 3;
 
 impl fmt::Display for RecordReport {
-    /// `120 records, 2 left out with more than 256 tokens (line 7: 300, line 9: 280)`
+    /// For example, `120 records, 2 left out with more than 256 tokens (line 7: 300, line 9: 280)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} records", self.records)?;
         if self.too_long_count == 0 {
@@ -56,7 +56,7 @@ impl fmt::Display for RecordReport {
 }
 
 impl RecordReport {
-    /// Counts a record and returns whether it is short enough.
+    /// Counts a record and returns whether it is within the length limit.
     fn takes(&mut self, line: u64, tokens: usize) -> bool {
         self.records += 1;
         if tokens <= self.longest {
@@ -69,7 +69,7 @@ impl RecordReport {
         false
     }
 
-    /// Returns the error of a file without usable records.
+    /// Returns the error for a file without usable records.
     fn nothing_left(&self, path: &Path) -> DataError {
         let message = format!("`{}` has no record that can be used: {self}", path.display());
         DataError::NoRecords { too_long: self.too_long_count as usize, message }
@@ -77,10 +77,12 @@ impl RecordReport {
 }
 
 impl PromptFile {
-    /// Reads a whole file. Prompts with more than `longest` tokens are dropped and counted.
+    /// Reads all prompts of a file. Prompts with more than `longest` tokens are dropped and
+    /// counted.
     ///
     /// # Errors
-    /// As [`PromptReader`] and [`Codec::prompt`], with the line; also if no prompt is short enough.
+    /// Returns an error if the file cannot be read, if a prompt cannot be encoded, or if every
+    /// prompt is too long. See [`PromptReader`] and [`Codec::prompt`].
     pub fn read(
         path: &Path,
         codec: &Codec,
@@ -107,14 +109,16 @@ impl PromptFile {
 }
 
 impl ExampleFile {
-    /// Reads a whole file. Completions are learned with an end mark, prompts are only read.
-    /// Examples with more than `longest` tokens are dropped and counted. `validation_fraction` of
-    /// the distinct examples is held out by a hash of their ids and `seed`, so equal examples are
-    /// on the same side.
+    /// Reads all examples of a file.
+    ///
+    /// The loss covers the completion and its end token but not the prompt. Examples with more than
+    /// `longest` tokens are dropped and counted. A fraction `validation_fraction` of the distinct
+    /// examples is held out, chosen by a hash of their ids and `seed`. Duplicates therefore end up
+    /// in the same split.
     ///
     /// # Errors
-    /// As [`PromptReader`] and [`Codec`], with the line; also for a record without a completion or
-    /// a file without training examples.
+    /// Returns an error if the file cannot be read, if a record cannot be encoded or has no
+    /// completion, or if there are no training examples. See [`PromptReader`] and [`Codec`].
     pub fn read(
         path: &Path,
         codec: &Codec,
@@ -151,7 +155,7 @@ fn example(
     let nothing = || DataError::Invalid(NO_COMPLETION.to_owned());
     let completion = record.completion.as_ref().ok_or_else(nothing)?;
     let prompt = match codec.prompt(&record.prompt, options) {
-        // A whole text without a beginning mark: its first token is not learned.
+        // Plain text without a begin token. Its first token is not a target.
         Err(DataError::EmptyPrompt) => Vec::new(),
         prompt => prompt?,
     };
@@ -165,7 +169,7 @@ fn example(
     Ok(Example { ids, first_target })
 }
 
-/// Holds out a fraction of the distinct examples.
+/// Moves a fraction of the distinct examples to the validation split.
 fn split(all: Vec<Example>, fraction: f64, seed: u64) -> Examples {
     let draw = |example: &Example| {
         let bytes: Vec<u8> = example.ids.iter().flat_map(|id| id.to_le_bytes()).collect();

@@ -1,22 +1,23 @@
-//! Opens and reads untrusted files without blocking on named pipes or reading endless devices.
+//! Opens and reads untrusted files without blocking on named pipes or reading from infinite
+//! devices.
 //!
-//! The programs open every file with this module; `cargo xtask tidy` checks that.
+//! All file access in the programs goes through this module, which `cargo xtask tidy` enforces.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Largest settings file in bytes. Parsed as JSON it takes about 36 times as much memory.
+/// Maximum size of a settings file in bytes. Parsed JSON needs about 36 times as much memory.
 const LARGEST_SETTINGS: u64 = 64 << 20;
 
-/// Largest data file that is read as a whole, in bytes.
+/// Maximum size in bytes of a data file that is read into memory.
 const LARGEST_DATA: u64 = 1 << 30;
 
 /// Opens a regular file.
 ///
 /// # Errors
-/// Returns an error if the file cannot be opened, or is a folder, a named pipe, a device or a
-/// socket. Those are detected before opening, which could block.
+/// Returns an error if the file cannot be opened or is a directory, a named pipe, a device or a
+/// socket. The file type is checked first, because opening a named pipe can block.
 pub fn open(path: &Path) -> io::Result<File> {
     let metadata = std::fs::metadata(path)?;
     if metadata.is_file() {
@@ -26,10 +27,10 @@ pub fn open(path: &Path) -> io::Result<File> {
     Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {found}, not a regular file")))
 }
 
-/// Reads a settings file, such as a `config.json`, a tokenizer or a manifest.
+/// Reads a settings file, e.g. `config.json`, a tokenizer or a manifest.
 ///
 /// # Errors
-/// As [`open`]; also if the file cannot be read or has more than 64 MiB.
+/// Returns an error if [`open`] fails, if the file cannot be read, or if it is larger than 64 MiB.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     read_up_to(LARGEST_SETTINGS, open(path)?, &mut bytes)?;
@@ -39,23 +40,23 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Reads a data file of at most 1 GiB.
 ///
 /// # Errors
-/// As [`open`]; also if the file cannot be read or is larger.
+/// Returns an error if [`open`] fails, if the file cannot be read, or if it is larger than 1 GiB.
 pub fn read_data(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     read_whole(open(path)?, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Reads a settings file as UTF-8 text.
+/// Reads a settings file into a string.
 ///
 /// # Errors
-/// As [`read`]; also if the file is not UTF-8.
+/// Returns an error if [`read`] fails or if the file is not valid UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     String::from_utf8(read(path)?)
         .map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
-/// Reads all bytes of a source, at most 1 GiB.
+/// Reads a source to its end. At most 1 GiB is accepted.
 pub(crate) fn read_whole(source: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     read_up_to(LARGEST_DATA, source, bytes)
 }

@@ -1,59 +1,60 @@
-//! The random number generator of the workspace: counter-based and stateless.
+//! A stateless, counter-based random number generator, used throughout the workspace.
 //!
-//! The numbers of a sequential generator depend on how many were drawn before, and so on batching
-//! and thread count. Here each number is a pure function of the run's seed, its purpose, and a
-//! counter made from coordinates (step, prompt, sample, position; or epoch and index). Any
-//! completion can therefore be sampled again alone.
+//! With a sequential generator, each number depends on how many numbers were drawn before it and
+//! therefore on batching and thread count. Here, every number is a pure function of the seed, its
+//! purpose, and a counter that encodes coordinates such as step, prompt, sample and position. Any
+//! completion can therefore be sampled again in isolation.
 
 use rand_philox::philox4x32_10;
 use std::f64::consts::TAU;
 
-/// The purpose of a random number. Different purposes never share numbers.
+/// The purpose of a random number. Different purposes use independent streams.
 ///
-/// The discriminants affect results: they must never change or be reused.
+/// The discriminants affect results, so they must never be changed or reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum Purpose {
-    /// Initial parameters.
+    /// Initial model parameters.
     Initialisation = 1,
     /// The order of training items.
     DataOrder = 2,
-    /// Tokens sampled during training and for the user.
+    /// Token sampling during training and for generation commands.
     Sampling = 3,
     /// Dropout masks.
     Dropout = 4,
-    /// Evaluations, which must not affect training.
+    /// Evaluation, which must not affect training.
     Evaluation = 5,
-    /// Augmentation of training items.
+    /// Augmentation of training data.
     Augmentation = 6,
-    /// Held-out molecules.
+    /// Selection of held-out molecules.
     DataSplit = 7,
-    /// Tokens of the trial batch before training.
+    /// Token sampling for the trial batch before training.
     Preflight = 8,
-    /// Passages and masks in training.
+    /// Passages and masks for masked-language-model training.
     Masking = 9,
-    /// Masks of GRPO prompts, which differ from those of pre-training.
+    /// Masks of GRPO prompts, which are independent of the masks in pre-training.
     MaskedPrompts = 10,
-    /// Splits of groups of records.
+    /// Grouped splits of records.
     GroupSplit = 11,
-    /// Completions and examples of a diversity term.
+    /// Completions and examples for diversity terms.
     Diversity = 12,
 }
 
-/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), keyed by
-/// seed and purpose.
+/// The Philox4x32-10 generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
+/// 2011), with a key derived from the seed and the purpose.
 ///
-/// Equal `(seed, purpose, counter)` have equal results on every platform and thread, in any order.
+/// The same `(seed, purpose, counter)` always produces the same bits, regardless of platform,
+/// thread or order of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterRng {
     key: [u32; 2],
 }
 
 impl CounterRng {
-    /// Creates the generator of `seed` for `purpose`.
+    /// Creates a generator for `seed` and `purpose`.
     pub fn new(seed: u64, purpose: Purpose) -> Self {
-        // One Philox block under a fixed key maps the 96 bits of (seed, purpose) to the 64-bit
-        // working key, so that callers have all 128 bits of the counter.
+        // A Philox block under a fixed key compresses the 96 bits of (seed, purpose) to a 64-bit
+        // key. Callers can then use all 128 bits of the counter.
         let [k0, k1, _, _] =
             philox4x32_10([seed as u32, (seed >> 32) as u32, purpose as u32, 0], KEY_OF_KEYS);
         Self { key: [k0, k1] }
@@ -64,20 +65,20 @@ impl CounterRng {
         philox4x32_10(counter, self.key)
     }
 
-    /// Returns a number uniform in `[0, 1)`, a multiple of 2⁻⁵³.
+    /// Returns a uniform number in `[0, 1)` that is a multiple of 2⁻⁵³.
     pub fn uniform(&self, counter: [u32; 4]) -> f64 {
         let [a, b, _, _] = self.bits(counter);
         unit(a, b)
     }
 
-    /// Returns a standard normal number (Box-Muller; absolute value at most 8.6).
+    /// Returns a standard normal number, using Box-Muller. Its absolute value is at most 8.6.
     pub fn normal(&self, counter: [u32; 4]) -> f64 {
         let [a, b, c, d] = self.bits(counter);
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - unit(a, b))); // 1 − u is in (0, 1]
         radius * libm::cos(TAU * unit(c, d))
     }
 
-    /// Returns an integer uniform in `0..bound`; each probability is off by less than 2⁻⁶⁴.
+    /// Returns a uniform integer in `0..bound`. The bias of each probability is less than 2⁻⁶⁴.
     ///
     /// # Panics
     /// Panics if `bound` is 0.
@@ -88,7 +89,7 @@ impl CounterRng {
     }
 }
 
-/// The key that derives working keys: the first digits of π, an arbitrary constant.
+/// The key used to derive other keys. An arbitrary constant: the first digits of π.
 const KEY_OF_KEYS: [u32; 2] = [0x243F_6A88, 0x85A3_08D3];
 
 fn word(low: u32, high: u32) -> u64 {
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The lines of philox4x32 with 10 rounds in Random123's `kat_vectors`.
+    /// Test vectors for philox4x32 with 10 rounds from `kat_vectors` in Random123.
     #[test]
     fn block_function_gives_the_known_answers() {
         let check = |counter, key, expect: [u32; 4]| {
@@ -119,8 +120,8 @@ mod tests {
         );
     }
 
-    /// Pins key derivation and conversions, on which all results depend. A second implementation in
-    /// Python computed the values.
+    /// Pins key derivation and conversions, because all results depend on them. The expected values
+    /// were computed with an independent implementation in Python.
     #[test]
     fn results_stay_what_they_are() {
         let rng = CounterRng::new(42, Purpose::Sampling);
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(unit(u32::MAX, u32::MAX), 1.0 - f64::EPSILON / 2.0);
     }
 
-    /// 100,000 draws with bounds of five standard errors.
+    /// Uses 100,000 draws and a tolerance of five standard errors.
     #[test]
     fn moments_are_those_of_the_distributions() {
         let rng = CounterRng::new(7, Purpose::Evaluation);

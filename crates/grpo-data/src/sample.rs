@@ -1,4 +1,4 @@
-//! Samples: completions with everything that a step computes for them.
+//! Samples: completions together with the data that a training step computes for them.
 
 use std::borrow::Cow;
 
@@ -9,28 +9,28 @@ use crate::{Completion, Prompt};
 pub struct Group {
     /// The prompt.
     pub prompt: Prompt,
-    /// Its samples, in the order of [`crate::SampleKey::sample`].
+    /// The samples, sorted by [`crate::SampleKey::sample`].
     pub samples: Vec<Sample>,
 }
 
-/// A completion and its data. Each stage of a step sets its own fields.
+/// A completion with its training data. Each stage of a step fills in its fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// The completion.
     pub completion: Completion,
     /// The text that the reward function scores.
     pub text: String,
-    /// The outcome of the reward function, once scored.
+    /// The result of the reward function. `None` until scored.
     pub outcome: Option<Outcome>,
-    /// The bonus added to the reward before advantages are computed, if any.
+    /// Bonus that is added to the reward before computing advantages.
     pub bonus: Option<Bonus>,
-    /// The advantage; 0 until it is computed.
+    /// The advantage. 0 until it is computed.
     pub advantage: f64,
-    /// Terms of each token, if recorded.
+    /// Per-token values, if recorded.
     pub trace: Option<TokenTrace>,
 }
 
-/// A bonus: `weight · value` is added to a reward.
+/// A term `weight · value` that is added to the reward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bonus {
     /// The weight.
@@ -39,69 +39,71 @@ pub struct Bonus {
     pub value: f64,
 }
 
-/// Terms of the tokens of a completion; each list has one entry per action.
+/// Per-token values for a completion. Each list has one entry per action.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenTrace {
-    /// `log π_θ` in the first update, which is `log π_old`, in nats.
+    /// `log π_θ` during the first update, i.e. `log π_old`, in nats.
     pub logprobs: Vec<f64>,
     /// `log π_ref`, in nats.
     pub ref_logprobs: Vec<f64>,
-    /// Entropy of the policy in the first update, in nats.
+    /// Entropy of the policy during the first update, in nats.
     pub entropies: Vec<f64>,
-    /// ∂loss/∂log π_θ of the token, summed over the updates of the step; negative if the step makes
-    /// the token more probable. Without the exact KL and the entropy bonus, which are functions of
-    /// whole distributions.
+    /// Derivative ∂loss/∂log π_θ, summed over all updates of the step. A negative value means that
+    /// the step makes the token more probable. The exact KL penalty and the entropy bonus are not
+    /// included, because they depend on the entire distribution.
     pub gradients: Vec<f64>,
-    /// The same of the surrogate alone.
+    /// The same derivative for the surrogate alone.
     pub surrogate_gradients: Vec<f64>,
-    /// Whether the updates moved the token, or why not: one word if all updates agree, else one
-    /// word per update, separated by `+`.
+    /// Whether the updates moved the token, and if not, why. A single word if all updates agree,
+    /// otherwise one word per update, joined with `+`.
     pub outcomes: Vec<String>,
 }
 
-/// Name of a reward component or term.
+/// The name of a reward component or term.
 pub type PartName = Cow<'static, str>;
 
-/// The outcome of a reward function for a completion.
+/// The result of scoring a completion.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// A score.
+    /// The completion has a score.
     Scored(Scored),
-    /// The reward abstains: the completion is excluded from the group's mean and gets no advantage.
+    /// The reward function abstained. The completion is excluded from the group mean and has no
+    /// advantage.
     Abstained,
     /// The score could not be computed.
     Failed {
-        /// The reason.
+        /// The error message.
         reason: String,
     },
 }
 
-/// A score and its components.
+/// A reward with its components.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
-    /// The objective: `Σ weight · value` over [`Self::terms`].
+    /// The total reward: `Σ weight · value` over [`Self::terms`].
     pub total: f64,
-    /// Weight and value of each reward function, in the same order for every completion, for other
-    /// aggregations (GDPO).
+    /// Weight and value of each reward function. The order is the same for all completions. Used by
+    /// other aggregation methods (GDPO).
     pub terms: Vec<(f64, f64)>,
-    /// Unweighted components by name. A completion may lack some: an invalid molecule has no QED.
+    /// Unweighted components by name. The set can differ between completions, e.g. an invalid
+    /// molecule has no QED.
     pub parts: Vec<(PartName, f64)>,
 }
 
 impl Group {
-    /// Creates samples from completions.
+    /// Creates a group from sampled completions.
     pub fn new(prompt: Prompt, completions: impl IntoIterator<Item = Completion>) -> Self {
         Self { prompt, samples: completions.into_iter().map(Sample::from).collect() }
     }
 
-    /// Returns the completions of its samples.
+    /// Returns the completion of each sample.
     pub fn completions(&self) -> impl ExactSizeIterator<Item = &Completion> {
         self.samples.iter().map(|sample| &sample.completion)
     }
 }
 
 impl From<Completion> for Sample {
-    /// Creates a sample from a completion.
+    /// Creates a sample that has not been scored.
     fn from(completion: Completion) -> Self {
         Self {
             completion,
@@ -115,12 +117,12 @@ impl From<Completion> for Sample {
 }
 
 impl Sample {
-    /// Returns the reward without a bonus, if scored.
+    /// Returns the reward without the bonus, or `None` if there is no score.
     pub fn reward(&self) -> Option<f64> {
         self.outcome.as_ref()?.total()
     }
 
-    /// Returns the score with its components, if scored.
+    /// Returns the score and its components, or `None` if there is no score.
     pub fn scored(&self) -> Option<&Scored> {
         match self.outcome.as_ref()? {
             Outcome::Scored(scored) => Some(scored),
@@ -128,28 +130,28 @@ impl Sample {
         }
     }
 
-    /// Returns why the reward failed, if it did.
+    /// Returns the reason if the reward could not be computed.
     pub fn failure(&self) -> Option<&str> {
         self.outcome.as_ref()?.failure()
     }
 }
 
 impl Bonus {
-    /// Returns the weighted bonus.
+    /// Returns `weight · value`.
     pub fn total(self) -> f64 {
         self.weight * self.value
     }
 }
 
 impl Scored {
-    /// Creates a score as the weighted sum of `terms`.
+    /// Creates a score whose total is the weighted sum of `terms`.
     pub fn new(terms: Vec<(f64, f64)>, parts: Vec<(PartName, f64)>) -> Self {
         Self { total: terms.iter().map(|(weight, value)| weight * value).sum(), terms, parts }
     }
 }
 
 impl Outcome {
-    /// Returns the total score, if there is one.
+    /// Returns the total score, or `None` if there is no score.
     pub fn total(&self) -> Option<f64> {
         match self {
             Self::Scored(scored) => Some(scored.total),
@@ -157,7 +159,7 @@ impl Outcome {
         }
     }
 
-    /// Returns why the score could not be computed, if so.
+    /// Returns the reason if the score could not be computed.
     pub fn failure(&self) -> Option<&str> {
         match self {
             Self::Failed { reason } => Some(reason),
@@ -165,13 +167,15 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the completion was scored and is valid.
+    /// Returns `true` if the completion has a score and its `valid` component is not 0.
     pub fn is_valid(&self) -> bool {
         self.total().is_some() && self.part("valid") != Some(0.0)
     }
 
-    /// Returns the component of this name, or else the first one nested in a composite reward
-    /// (`qed` finds `looks.qed`), so that components are found inside of other rewards too.
+    /// Returns the value of a component.
+    ///
+    /// If there is no component with this exact name, the first component of a composite reward
+    /// whose last segment matches is returned. For example, `qed` matches `looks.qed`.
     pub fn part(&self, name: &str) -> Option<f64> {
         let Self::Scored(scored) = self else { return None };
         let of = |is: &dyn Fn(&str) -> bool| {

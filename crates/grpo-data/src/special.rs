@@ -5,27 +5,32 @@ use crate::{DataError, TextTokenizer};
 use serde_json::Value;
 use std::path::Path;
 
-/// Special token ids from the files of a model.
+/// The special token ids of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialIds {
-    /// Begins a text.
+    /// The token that begins a text (BOS).
     pub bos: Option<u32>,
-    /// Ids that end a text; chat models often have one for a turn and one for a document.
+    /// The tokens that end a text (EOS). Chat models often have two, for the end of a turn and the
+    /// end of a document.
     pub eos: Vec<u32>,
-    /// The id that ends training texts: the tokenizer's end mark, which ends a turn of a chat, else
-    /// the first of [`Self::eos`].
+    /// The end token of training texts. This is the tokenizer's EOS token, which ends a chat turn.
+    /// If the tokenizer has none, the first of [`Self::eos`] is used.
     pub learned_end: Option<u32>,
-    /// Pads a batch, if defined.
+    /// The padding token, if defined.
     pub pad: Option<u32>,
 }
 
 impl SpecialIds {
-    /// Reads `generation_config.json`, `config.json` and `tokenizer_config.json` of `folder`, in
-    /// this order: all distinct end ids, and the first begin and pad ids. Missing files and keys
-    /// are skipped. Tokens given by name are looked up in `tokenizer`, and skipped without one.
+    /// Reads `generation_config.json`, `config.json` and `tokenizer_config.json` in `folder`, in
+    /// this order.
+    ///
+    /// EOS ids are collected from all files. For the BOS and padding ids, the first file that
+    /// defines them takes precedence. Missing files and keys are ignored. Tokens that are given by
+    /// name are looked up in `tokenizer`, or ignored if there is none.
     ///
     /// # Errors
-    /// Returns an error if a file is malformed, an id is invalid, or `tokenizer` lacks a token.
+    /// Returns an error if a file is malformed, an id is invalid, or `tokenizer` does not have a
+    /// token.
     pub fn from_folder(
         folder: &Path,
         tokenizer: Option<&TextTokenizer>,
@@ -52,7 +57,7 @@ impl SpecialIds {
     }
 }
 
-/// Returns the ids of a key with one id or a list.
+/// Returns the value of a key that contains either one id or a list of ids.
 fn ids(file: &ModelJson, key: &str) -> Result<Vec<u32>, DataError> {
     let Some(value) = file.get(key) else { return Ok(Vec::new()) };
     let list = match value {

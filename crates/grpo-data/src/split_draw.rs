@@ -1,10 +1,11 @@
-//! Random draws that decide which items are held out.
+//! Random draws that determine which items are held out.
 
 use crate::{CounterRng, Purpose};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// Returns the draw for a content. It does not depend on the order or the other items of a file.
+/// Returns the draw for an item. It depends only on the item's content and the seed, not on its
+/// position in a file or on other items.
 pub fn split_draw(seed: u64, content: &[u8]) -> [u32; 4] {
     let hash = Sha256::digest(content);
     let counter = std::array::from_fn(|i| {
@@ -13,8 +14,11 @@ pub fn split_draw(seed: u64, content: &[u8]) -> [u32; 4] {
     CounterRng::new(seed, Purpose::DataSplit).bits(counter)
 }
 
-/// Returns the draw below which items are held out, so that the nearest whole number to `fraction`
-/// of the distinct draws is held out, and at least one of two or more if `fraction` is above 0.
+/// Returns the threshold for holding out items: all items with a smaller draw are held out.
+///
+/// The number of held-out distinct draws is `fraction` times their total number, rounded to the
+/// nearest integer. If `fraction` is positive and there are at least two draws, at least one of
+/// them is held out and at least one is kept.
 pub fn split_limit(draws: impl IntoIterator<Item = [u32; 4]>, fraction: f64) -> [u32; 4] {
     let draws: BTreeSet<[u32; 4]> = draws.into_iter().collect();
     let wanted = match draws.len() {

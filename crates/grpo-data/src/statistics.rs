@@ -1,8 +1,9 @@
-//! Means, spreads, percentiles, correlations and two-sample tests.
+//! Descriptive statistics, correlations and two-sample tests.
 
 use serde::{Deserialize, Serialize};
 
-/// Returns Pearson's correlation; `None` for fewer than two pairs or a constant side.
+/// Returns Pearson's correlation coefficient, or `None` if there are fewer than two pairs or one of
+/// the variables is constant.
 ///
 /// # Panics
 /// Panics if the lengths differ.
@@ -17,12 +18,12 @@ pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
         xy += x * y;
     }
     let scale = (xx * yy).sqrt();
-    // The mean of equal numbers may be rounded, so their squares are not exactly 0.
+    // Rounding errors in the mean can make the squares of a constant variable nonzero.
     let varies = |numbers: &[f64]| numbers.windows(2).any(|pair| pair[0] != pair[1]);
     (varies(x) && varies(y) && scale > 0.0).then(|| (xy / scale).clamp(-1.0, 1.0))
 }
 
-/// Returns Spearman's rank correlation, with mean ranks for ties.
+/// Returns Spearman's rank correlation coefficient. Ties have the mean of their ranks.
 ///
 /// # Panics
 /// Panics if the lengths differ.
@@ -30,14 +31,14 @@ pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
     pearson(&ranks(x), &ranks(y))
 }
 
-/// Returns the rank of each number, from 1.
+/// Returns the rank of each number, starting at 1.
 fn ranks(numbers: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..numbers.len()).collect();
     order.sort_by(|&a, &b| numbers[a].total_cmp(&numbers[b]));
     let mut ranks = vec![0.0; numbers.len()];
     let mut first = 0;
     for equal in order.chunk_by(|&a, &b| numbers[a] == numbers[b]) {
-        // Ranks first + 1 to first + n.
+        // The mean of the ranks `first + 1` to `first + n`.
         let rank = first as f64 + (equal.len() as f64 + 1.0) / 2.0;
         equal.iter().for_each(|&index| ranks[index] = rank);
         first += equal.len();
@@ -45,7 +46,7 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Returns the mean; NaN for no numbers.
+/// Returns the mean, or NaN if there are no numbers.
 pub fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len() as f64
 }
@@ -55,34 +56,35 @@ pub fn population_variance(numbers: &[f64]) -> f64 {
     squares(numbers) / numbers.len() as f64
 }
 
-/// Returns the sample variance; NaN for fewer than two numbers.
+/// Returns the sample variance, or NaN if there are fewer than two numbers.
 pub fn sample_variance(numbers: &[f64]) -> f64 {
     squares(numbers) / (numbers.len() as f64 - 1.0)
 }
 
-/// Returns the standard error of the mean; NaN for fewer than two numbers.
+/// Returns the standard error of the mean, or NaN if there are fewer than two numbers.
 pub fn standard_error(numbers: &[f64]) -> f64 {
     (sample_variance(numbers) / numbers.len() as f64).sqrt()
 }
 
-/// Returns the sum of the squared differences from the mean.
+/// Returns the sum of squared deviations from the mean.
 fn squares(numbers: &[f64]) -> f64 {
     let mean = mean(numbers);
     numbers.iter().map(|number| (number - mean).powi(2)).sum()
 }
 
-/// Returns a percentile, interpolated linearly (NumPy's default, Hyndman and Fan's type 7).
+/// Returns a percentile with linear interpolation (NumPy's default, type 7 in Hyndman and Fan).
+/// `share` is between 0 and 1.
 ///
 /// # Panics
-/// Panics for no numbers or a share outside of `0..=1`.
+/// Panics if `numbers` is empty or `share` is not in `0..=1`.
 pub fn percentile(numbers: &[f64], share: f64) -> f64 {
     percentile_of_sorted(&sorted(numbers), share)
 }
 
-/// [`percentile`] of numbers in ascending order.
+/// Like [`percentile`], but the numbers must be sorted in ascending order.
 ///
 /// # Panics
-/// As [`percentile`].
+/// Panics if `sorted` is empty or `share` is not in `0..=1`.
 pub fn percentile_of_sorted(sorted: &[f64], share: f64) -> f64 {
     let fits = !sorted.is_empty() && (0.0..=1.0).contains(&share);
     assert!(fits, "the share {share} of {} numbers", sorted.len());
@@ -91,30 +93,30 @@ pub fn percentile_of_sorted(sorted: &[f64], share: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * position.fract()
 }
 
-/// Returns the numbers in ascending order.
+/// Returns a copy of the numbers in ascending order.
 pub(crate) fn sorted(numbers: &[f64]) -> Vec<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted
 }
 
-/// Mean, spread and range of some numbers.
+/// Summary statistics of a list of numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Mean.
+    /// Arithmetic mean.
     pub mean: f64,
     /// Population standard deviation.
     pub std: f64,
     /// Median.
     pub median: f64,
-    /// Smallest number.
+    /// Minimum.
     pub min: f64,
-    /// Largest number.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Computes them; all are 0 without values.
+    /// Computes the statistics of `values`. They are all 0 if `values` is empty.
     pub fn new(values: &[f64]) -> Self {
         if values.is_empty() {
             return Self::default();
@@ -130,21 +132,23 @@ impl Spread {
     }
 }
 
-/// Result of a two-sample test.
+/// The result of a two-sample test.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TestResult {
-    /// The statistic.
+    /// Test statistic.
     pub statistic: f64,
-    /// Degrees of freedom of a chi-square test.
+    /// Degrees of freedom, for a chi-square test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degrees_of_freedom: Option<usize>,
-    /// Probability of a statistic at least as large if both samples have the same distribution.
+    /// Probability of a test statistic at least this large under the null hypothesis that both
+    /// samples have the same distribution.
     pub p_value: f64,
 }
 
-/// Pearson's chi-square test of homogeneity without Yates's correction: whether two samples have
-/// the same proportions of classes. Classes empty in both are dropped; `None` with fewer than two
-/// classes or an empty sample.
+/// Performs Pearson's chi-square test of homogeneity, without Yates's correction.
+///
+/// The arguments are the class counts of two samples. Classes that are empty in both samples are
+/// ignored. Returns `None` if one sample is empty or if there are fewer than two classes.
 pub fn chi_square(one: &[u64], other: &[u64]) -> Option<TestResult> {
     let rows = [one, other].map(|row| row.iter().sum::<u64>() as f64);
     let all = rows[0] + rows[1];
@@ -169,11 +173,11 @@ pub fn chi_square(one: &[u64], other: &[u64]) -> Option<TestResult> {
     Some(TestResult { statistic, degrees_of_freedom: Some(degrees), p_value })
 }
 
-/// P(χ² > x) in closed form: from n to n + 2 degrees of freedom, the term (x/2)^(n/2) e^(−x/2) /
-/// Γ(n/2 + 1) is added (Abramowitz and Stegun 26.4.8).
+/// Returns P(χ² > x) in closed form. Going from n to n + 2 degrees of freedom adds the term
+/// (x/2)^(n/2) e^(−x/2) / Γ(n/2 + 1) (Abramowitz and Stegun 26.4.8).
 fn chi_square_tail(x: f64, degrees: usize) -> f64 {
     let half = 0.5 * x;
-    // Starts at 0 or 1 degrees.
+    // The recurrence starts at 0 or 1 degrees of freedom.
     let (mut degree, mut tail, mut term) = match degrees % 2 {
         0 => (0, 0.0, (-half).exp()),
         _ => {
@@ -188,9 +192,11 @@ fn chi_square_tail(x: f64, degrees: usize) -> f64 {
     tail
 }
 
-/// Two-sample Kolmogorov-Smirnov test: the largest distance of the distribution functions, and its
-/// p-value in the limit of large samples (Smirnov 1948), which is too large with many ties. `None`
-/// without values.
+/// Performs the two-sample Kolmogorov-Smirnov test.
+///
+/// The statistic is the maximum distance between the two empirical distribution functions. The
+/// p-value is asymptotic (Smirnov 1948) and conservative if there are many ties. Returns `None` if
+/// one of the samples is empty.
 pub fn kolmogorov_smirnov(one: &[f64], other: &[f64]) -> Option<TestResult> {
     if one.is_empty() || other.is_empty() {
         return None;
@@ -198,7 +204,7 @@ pub fn kolmogorov_smirnov(one: &[f64], other: &[f64]) -> Option<TestResult> {
     let (one, other) = (sorted(one), sorted(other));
     let (mut a, mut b, mut statistic) = (0, 0, 0.0_f64);
     while a < one.len() && b < other.len() {
-        // Skips ties in both samples.
+        // Advance past ties in both samples.
         let value = one[a].min(other[b]);
         a += one[a..].iter().take_while(|found| **found <= value).count();
         b += other[b..].iter().take_while(|found| **found <= value).count();
@@ -210,8 +216,8 @@ pub fn kolmogorov_smirnov(one: &[f64], other: &[f64]) -> Option<TestResult> {
     Some(TestResult { statistic, degrees_of_freedom: None, p_value })
 }
 
-/// P(K > x) of Kolmogorov's distribution: 2 Σ (−1)^(j−1) e^(−2 j² x²), and for small x its other
-/// series, 1 − √(2π)/x Σ e^(−(2j−1)² π² / (8 x²)).
+/// Returns P(K > x) for the Kolmogorov distribution: 2 Σ (−1)^(j−1) e^(−2 j² x²). For small x, uses
+/// the equivalent series 1 − √(2π)/x Σ e^(−(2j−1)² π² / (8 x²)).
 fn kolmogorov_tail(x: f64) -> f64 {
     use std::f64::consts::PI;
     if x <= 0.0 {
@@ -238,28 +244,30 @@ mod tests {
         assert!((found.unwrap() - expected).abs() < 1e-12, "{found:?}, expected {expected}");
     }
 
-    /// Of (1,2), (2,1), (3,4), (4,3), (5,5): deviations −2..2 and −1,−2,1,0,2 → Σxy = 8, Σx² = Σy² = 10.
+    /// For (1,2), (2,1), (3,4), (4,3), (5,5), the deviations are −2..2 and −1,−2,1,0,2. Hence Σxy =
+    /// 8 and Σx² = Σy² = 10.
     #[test]
     fn pearson_by_hand() {
         close(pearson(&[1.0, 2.0, 3.0, 4.0, 5.0], &[2.0, 1.0, 4.0, 3.0, 5.0]), 0.8);
         close(pearson(&[1.0, 2.0], &[5.0, -3.0]), -1.0);
         assert_eq!(pearson(&[1.0, 2.0], &[0.1, 0.1]), None);
         assert_eq!(pearson(&[1.0], &[2.0]), None);
-        // The mean of these is not 0.1 in floating point.
+        // Their computed mean is not exactly 0.1.
         assert_eq!(pearson(&[0.1; 3], &[1.0, 2.0, 3.0]), None);
     }
 
-    /// Ranks 1, 2.5, 2.5, 4 against 1, 3, 2, 4: deviations −1.5, 0, 0, 1.5 and −1.5, .5, −.5, 1.5 → 4.5 / √(4.5 · 5).
+    /// The ranks are 1, 2.5, 2.5, 4 and 1, 3, 2, 4. The deviations are −1.5, 0, 0, 1.5 and −1.5,
+    /// .5, −.5, 1.5, so the result is 4.5 / √(4.5 · 5).
     #[test]
     fn spearman_shares_the_ranks_of_ties() {
         assert_eq!(ranks(&[10.0, 20.0, 20.0, 30.0]), [1.0, 2.5, 2.5, 4.0]);
         let expected = 4.5 / (4.5_f64 * 5.0).sqrt();
         close(spearman(&[10.0, 20.0, 20.0, 30.0], &[0.0, 9.0, 0.5, 9.5]), expected);
-        // Any increasing curve.
+        // The correlation of any increasing function is 1.
         close(spearman(&[1.0, 2.0, 3.0, 4.0], &[1.0, 16.0, 81.0, 256.0]), 1.0);
     }
 
-    /// numpy.percentile([4, 1, 3, 2], [0, 50, 90, 100]) → 1, 2.5, 3.7, 4.
+    /// Expected values from `numpy.percentile([4, 1, 3, 2], [0, 50, 90, 100])`: 1, 2.5, 3.7, 4.
     #[test]
     fn percentiles_are_numpys() {
         for (share, expected) in [(0.0, 1.0), (0.5, 2.5), (0.9, 3.7), (1.0, 4.0)] {
@@ -282,7 +290,7 @@ mod tests {
         assert!((found - expected).abs() < 1e-12 + 1e-12 * expected, "{found} {expected}");
     }
 
-    /// scipy.stats.chi2.sf.
+    /// Expected values from `scipy.stats.chi2.sf`.
     #[test]
     fn the_tail_of_chi_square_is_scipys() {
         for (degrees, x, expected) in [
@@ -302,21 +310,21 @@ mod tests {
         }
     }
 
-    /// scipy.stats.chi2_contingency without correction.
+    /// Expected values from `scipy.stats.chi2_contingency` with `correction=False`.
     #[test]
     fn chi_square_is_scipys() {
         let found = chi_square(&[12, 30, 5, 9], &[20, 18, 7, 14]).unwrap();
         assert_near(found.statistic, 6.346347861178368);
         assert_near(found.p_value, 0.09592316191509817);
         assert_eq!(found.degrees_of_freedom, Some(3));
-        // A class that is empty in both does not count.
+        // Classes that are empty in both samples are ignored.
         let with_empty = chi_square(&[12, 0, 30, 5, 9], &[20, 0, 18, 7, 14]).unwrap();
         assert_eq!(found, with_empty);
         assert_eq!(chi_square(&[3, 0], &[4, 0]), None);
         assert_eq!(chi_square(&[0, 0], &[4, 1]), None);
     }
 
-    /// scipy.special.kolmogorov.
+    /// Expected values from `scipy.special.kolmogorov`.
     #[test]
     fn the_tail_of_kolmogorov_is_scipys() {
         for (x, expected) in [
@@ -333,7 +341,7 @@ mod tests {
         }
     }
 
-    /// The statistic of scipy.stats.ks_2samp, with ties.
+    /// Expected value from `scipy.stats.ks_2samp`. The samples contain ties.
     #[test]
     fn kolmogorov_smirnov_is_scipys() {
         let one = vec![0.1, 0.4, 0.4, 0.7, 1.0, 1.3];

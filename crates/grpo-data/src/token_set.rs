@@ -6,52 +6,55 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An immutable set of ids below a vocabulary size.
+/// An immutable set of token ids below a vocabulary size.
 ///
-/// A completion sampled with top-p has one set per token, with one id or a hundred thousand. A set
-/// is therefore stored in the shortest of three forms: gaps between members, gaps between missing
-/// ids (none for the whole vocabulary), or a bitmap. Equal sets have equal bytes.
+/// A completion sampled with top-p has one set per token, which can contain a single id or a
+/// hundred thousand. Sets are therefore stored in the shortest of three encodings: the gaps between
+/// members, the gaps between missing ids, or a bitmap. The complete vocabulary needs no payload.
+/// The encoding is canonical, so equal sets have equal bytes.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "Vec<u8>", try_from = "Vec<u8>")]
 pub struct TokenSet {
-    /// One byte for the form, the vocabulary as a varint, the payload.
+    /// A byte for the form, the vocabulary size as a varint, and the payload.
     encoding: Box<[u8]>,
-    /// Start of the payload.
+    /// Offset of the payload.
     header: u8,
     vocabulary: u32,
     len: u32,
 }
 
-/// The form of the payload.
+/// How the payload is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// For each member, the number of ids since the previous one, as varints.
+    /// For each member, the number of ids between it and the previous member, as a varint.
     Members = 0,
-    /// The same for missing ids.
+    /// Like `Members`, but for the missing ids.
     Missing = 1,
-    /// Bit `i % 8` of byte `i / 8` is set for member `i`.
+    /// Bit `i % 8` of byte `i / 8` is set if `i` is a member.
     Bitmap = 2,
 }
 
 impl TokenSet {
-    /// Returns the set of all `vocabulary` ids.
+    /// Returns the set of all ids in the vocabulary.
     ///
     /// # Panics
-    /// Panics for a vocabulary of 2³² tokens or more.
+    /// Panics if `vocabulary` is 2³² or larger.
     pub fn all(vocabulary: usize) -> Self {
         let vocabulary = below_2_to_32(vocabulary);
-        // Without tokens the forms are equally short, and the first is used.
+        // All encodings of an empty vocabulary have the same length, in which case the first is
+        // chosen.
         let form = if vocabulary == 0 { Form::Members } else { Form::Missing };
         Self::assemble(form, vocabulary, vocabulary, |_| {})
     }
 
-    /// Returns the set of ascending `ids`.
+    /// Creates a set from `ids` in ascending order.
     ///
     /// # Errors
-    /// Returns an error if the ids are not ascending or an id is outside of the vocabulary.
+    /// Returns an error if the ids are not strictly ascending or if an id is outside the
+    /// vocabulary.
     ///
     /// # Panics
-    /// Panics for a vocabulary of 2³² tokens or more.
+    /// Panics if `vocabulary` is 2³² or larger.
     pub fn from_sorted(ids: &[u32], vocabulary: usize) -> Result<Self, TokenSetError> {
         let limit = below_2_to_32(vocabulary);
         if let Some(pair) = ids.windows(2).find(|pair| pair[0] >= pair[1]) {
@@ -79,7 +82,7 @@ impl TokenSet {
         })
     }
 
-    /// Iterates over the members, ascending, without allocation.
+    /// Returns an iterator over the members in ascending order. It does not allocate.
     pub fn iter(&self) -> TokenSetIter<'_> {
         let mut payload = self.payload();
         let until = match self.form() {
@@ -96,7 +99,7 @@ impl TokenSet {
         }
     }
 
-    /// Returns whether `id` is a member.
+    /// Returns `true` if `id` is a member.
     pub fn contains(&self, id: u32) -> bool {
         if id >= self.vocabulary {
             return false;
@@ -125,18 +128,18 @@ impl TokenSet {
         self.len as usize
     }
 
-    /// Returns whether the set is empty.
+    /// Returns `true` if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the size of the vocabulary.
+    /// Returns the vocabulary size.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary as usize
     }
 
-    /// Returns the size of the encoding in bytes; at most 6 more than an eighth of the vocabulary,
-    /// rounded up.
+    /// Returns the size of the encoding in bytes. It exceeds the size of a bitmap with one bit per
+    /// id by at most 6.
     pub fn bytes(&self) -> usize {
         self.encoding.len()
     }
@@ -168,7 +171,7 @@ impl TokenSet {
 }
 
 impl fmt::Debug for TokenSet {
-    /// Shows members and vocabulary instead of bytes.
+    /// Prints the members and the vocabulary size instead of the encoding.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()?;
         write!(f, " of {}", self.vocabulary)
@@ -193,11 +196,11 @@ impl From<TokenSet> for Vec<u8> {
 impl TryFrom<Vec<u8>> for TokenSet {
     type Error = TokenSetError;
 
-    /// Decodes a set, in time bounded by its length.
+    /// Decodes a set. The running time is linear in the number of bytes.
     ///
     /// # Errors
-    /// Returns an error for bytes that [`TokenSet`] does not write: truncated, with ids outside of
-    /// the vocabulary, or in a form that is not the shortest.
+    /// Returns an error if the bytes are truncated, contain ids outside the vocabulary, or are not
+    /// the shortest encoding. [`TokenSet`] never produces such bytes.
     fn try_from(encoding: Vec<u8>) -> Result<Self, TokenSetError> {
         let bytes = encoding.len();
         let damaged = |fault| TokenSetError::Damaged { bytes, fault };
@@ -247,17 +250,17 @@ impl TryFrom<Vec<u8>> for TokenSet {
     }
 }
 
-/// Iterator over the members of a [`TokenSet`], ascending.
+/// An iterator over the members of a [`TokenSet`] in ascending order.
 #[derive(Clone)]
 pub struct TokenSetIter<'a> {
     form: Form,
-    /// Remaining gaps, or the whole bitmap.
+    /// The remaining gaps or, for `Bitmap`, the complete bitmap.
     payload: &'a [u8],
-    /// The next id to visit.
+    /// The next id to check.
     next: u32,
-    /// With missing ids: all ids from `next` to below this one are members.
+    /// For `Missing`: all ids from `next` up to, but not including, this one are members.
     until: u32,
-    /// Remaining members.
+    /// Number of remaining members.
     left: u32,
     vocabulary: u32,
 }
@@ -309,7 +312,7 @@ impl fmt::Debug for TokenSetIter<'_> {
     }
 }
 
-/// Bytes of each form of a set, without the header.
+/// Payload length of each encoding, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Lengths {
     members: usize,
@@ -318,8 +321,9 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// Computes the lengths from the gaps of the members. The first missing id of a gap follows a
-    /// run of members; the others have no gap.
+    /// Computes the lengths from the gaps between members. In the `Missing` encoding, the first id
+    /// in a gap follows a run of members, and each of the remaining ids directly follows another
+    /// missing id.
     fn of(gaps: impl Iterator<Item = u32>, vocabulary: u32) -> Self {
         let (mut members, mut missing) = (0, 0);
         let (mut next, mut run) = (0, 0);
@@ -354,7 +358,7 @@ impl Lengths {
     }
 }
 
-/// Returns the number of ids between neighbours of `ids`.
+/// Returns the gaps, i.e. the number of ids skipped before each id.
 fn gaps(ids: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {
     ids.scan(0, |next, id| {
         let gap = id - *next;
@@ -363,7 +367,7 @@ fn gaps(ids: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Reads all gaps of a payload and checks that they stay in the vocabulary.
+/// Decodes all gaps of a payload. Fails if they exceed the vocabulary.
 fn read_gaps(mut payload: &[u8], vocabulary: u32) -> Result<Vec<u32>, &'static str> {
     let mut gaps = Vec::with_capacity(payload.len());
     let mut left = vocabulary;
@@ -382,24 +386,24 @@ fn below_2_to_32(vocabulary: usize) -> u32 {
     u32::try_from(vocabulary).expect("a vocabulary has fewer than 2^32 tokens")
 }
 
-/// Errors of token sets.
+/// Errors when creating or decoding a token set.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenSetError {
-    /// The ids are not ascending.
+    /// The ids are not in ascending order.
     #[error("the ids of a token set must ascend; {id} follows {before}")]
     NotAscending {
-        /// The id.
+        /// The id that is out of order.
         id: u32,
-        /// The previous id.
+        /// The id before it.
         before: u32,
     },
-    /// An id is outside of the vocabulary.
+    /// An id is outside the vocabulary.
     #[error("the id {id} of a token set is outside the vocabulary of {vocabulary} tokens")]
     OutsideVocabulary {
         /// The id.
         id: u32,
-        /// Size of the vocabulary.
+        /// The vocabulary size.
         vocabulary: usize,
     },
     /// The bytes are not a valid encoding.
@@ -407,7 +411,7 @@ pub enum TokenSetError {
     Damaged {
         /// Number of bytes.
         bytes: usize,
-        /// The reason.
+        /// What is wrong with the encoding.
         fault: &'static str,
     },
 }

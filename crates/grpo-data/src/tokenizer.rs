@@ -1,4 +1,4 @@
-//! Tokenizers in Hugging Face's `tokenizer.json` format.
+//! Tokenizers in the `tokenizer.json` format of Hugging Face.
 
 use crate::DataError;
 use crate::caught::caught;
@@ -11,36 +11,36 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tokenizers::Tokenizer;
 
-/// The tokenizer of a language model.
+/// A tokenizer of a language model.
 ///
-/// Truncation and padding in `tokenizer.json` are ignored: text is never truncated silently, and
-/// batches have no padding.
+/// The truncation and padding settings in `tokenizer.json` are ignored. Text is never truncated
+/// silently, and sequences are never padded.
 #[derive(Clone, Debug)]
 pub struct TextTokenizer {
     inner: Tokenizer,
     path: PathBuf,
     len: usize,
-    /// Whether the beginning of a text has its own token (`▁` of Llama 2), which a continuation
-    /// does not have.
+    /// Whether the tokenizer marks the beginning of a text (e.g. `▁` in Llama 2). A continuation
+    /// must not have this mark.
     marks_beginning: bool,
-    /// Tokens added to the vocabulary.
+    /// Tokens that were added to the vocabulary.
     added: Vec<AddedToken>,
-    /// Ids of the unknown token `<unk>`, if any.
+    /// Ids of the unknown token, e.g. `<unk>`. Empty if there is none.
     unknown: Vec<u32>,
-    /// Its name in messages.
+    /// A description of the tokenizer for error messages.
     what: String,
 }
 
-/// A private-use character that no tokenizer has a token for.
+/// A private-use character that is not part of any vocabulary.
 const UNKNOWN: &str = "\u{e000}";
 
-/// Memory in bytes that any text may take.
+/// Base memory limit for encoding a text, in bytes.
 const MEMORY: usize = 256 << 20;
 
-/// Memory per byte of text; a token with its offsets takes about a hundred bytes.
+/// Additional memory per byte of text. A token with its offsets needs about a hundred bytes.
 const MEMORY_PER_BYTE: usize = 1024;
 
-/// Precedes a continuation, so that its beginning is not marked.
+/// Prepended to a continuation so that its beginning is not marked.
 const ANCHOR: &str = "\n";
 
 /// Describes why the crate rejected a `tokenizer.json`, without Rust type names.
@@ -61,11 +61,12 @@ fn largest_id(tokenizer: &Tokenizer) -> Result<u32, String> {
 }
 
 impl TextTokenizer {
-    /// Reads a `tokenizer.json`.
+    /// Loads a `tokenizer.json` file.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, is not a tokenizer, has no tokens, encodes at
-    /// random (BPE dropout), or has added tokens whose ids do not follow the vocabulary.
+    /// Returns an error if the file cannot be read, is not a tokenizer, or has no tokens. BPE
+    /// dropout is also rejected, because it makes the encoding random, and so are added tokens
+    /// whose ids do not follow the vocabulary.
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
         let bad = |reason: String| {
             DataError::Invalid(format!(
@@ -75,7 +76,7 @@ impl TextTokenizer {
         };
         let text = read_text(path)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        // Parsed before the crate does, which panics on malformed JSON.
+        // Validate the JSON first, because the `tokenizers` crate panics on malformed JSON.
         let AddedTokens { added_tokens } = parse_json(text).map_err(bad)?;
         let load = || caught(|| Tokenizer::from_str(text).map_err(|error| reason(&*error)));
         let what = format!("the tokenizer `{}`", path.display().to_string().escape_debug());
@@ -86,11 +87,12 @@ impl TextTokenizer {
         if let tokenizers::ModelWrapper::BPE(model) = inner.get_model()
             && let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0)
         {
-            // The ids of a text would depend on a foreign random generator.
+            // With dropout, the ids would depend on the random number generator of the crate.
             return Err(bad(format!("its `model.dropout` is {dropout}, which must be null")));
         }
         for AddedToken { id, content, .. } in &added_tokens {
-            // The crate renumbers added tokens and only logs differences to the file.
+            // The crate renumbers added tokens and only logs a warning if the ids differ from the
+            // file.
             if let Some(read) = inner.token_to_id(content).filter(|read| read != id) {
                 let fault =
                     format!("it gives `{content}` the id {id}, which would be read as {read}");
@@ -107,29 +109,32 @@ impl TextTokenizer {
         Ok(tokenizer)
     }
 
-    /// Encodes `text` without adding special tokens; special tokens written in the text
-    /// (`<|im_start|>`) become their ids, as chat templates need.
+    /// Encodes `text` without adding special tokens.
+    ///
+    /// Special tokens that are written in the text, e.g. `<|im_start|>`, are converted to their
+    /// ids. Chat templates depend on this.
     ///
     /// # Errors
-    /// Returns an error if a part of the text has no token and there is no unknown token.
+    /// Returns an error if part of the text is not in the vocabulary and there is no unknown token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         self.ids(text, false)
     }
 
-    /// As [`Self::encode`], with the special tokens of the tokenizer's post-processor, such as
-    /// Llama's beginning mark.
+    /// Like [`Self::encode`], but adds the special tokens of the tokenizer's post-processor, e.g.
+    /// the BOS token of Llama.
     ///
     /// # Errors
-    /// As [`Self::encode`].
+    /// Returns an error if the text cannot be encoded. See [`Self::encode`].
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>, DataError> {
         self.ids(text, true)
     }
 
-    /// Encodes a continuation, such as a completion after its prompt: as [`Self::encode`], without
-    /// the mark that some tokenizers (Llama 2's) put in front of every text.
+    /// Encodes a continuation, e.g. the completion of a prompt. Like [`Self::encode`], but without
+    /// the prefix that some tokenizers (e.g. Llama 2) add to every text.
     ///
     /// # Errors
-    /// As [`Self::encode`]; also if the continuation cannot be separated from its anchor.
+    /// Returns an error if [`Self::encode`] fails or if the continuation cannot be separated from
+    /// its anchor.
     pub fn encode_behind(&self, text: &str) -> Result<Vec<u32>, DataError> {
         if self.marks_beginning && !text.is_empty() {
             self.behind_anchor(text)
@@ -151,13 +156,14 @@ impl TextTokenizer {
         }
     }
 
-    /// Returns the first special token that `text` is encoded to or contains. In untrusted text it
-    /// would be a signal to the model, such as the end of a turn. The unknown token counts only if
-    /// it is written out. An added token in `marks` counts as special, regardless of
-    /// `tokenizer.json`.
+    /// Returns the first special token in `text`.
+    ///
+    /// In untrusted text, a special token would be a signal to the model, e.g. the end of a turn.
+    /// Added tokens in `marks` count as special, regardless of `tokenizer.json`. The unknown token
+    /// counts only if the text contains it literally.
     ///
     /// # Errors
-    /// As [`Self::encode`].
+    /// Returns an error if the text cannot be encoded. See [`Self::encode`].
     pub fn special_token_in(&self, text: &str, marks: &[u32]) -> Result<Option<&str>, DataError> {
         let ids = self.encode(text)?;
         let is_in = |token: &AddedToken| match self.unknown.contains(&token.id) {
@@ -169,14 +175,16 @@ impl TextTokenizer {
         Ok(special.find(|token| is_in(token)).map(|token| token.content.as_str()))
     }
 
-    /// Decodes `ids` without special tokens. Unknown ids are skipped, and invalid UTF-8 (an
-    /// incomplete character at the end of a truncated completion) becomes `�`. If the tokenizer's
-    /// decoder fails, the tokens are concatenated, including special ones.
+    /// Decodes `ids`, skipping special tokens.
+    ///
+    /// Unknown ids are also skipped. Invalid UTF-8, e.g. an incomplete character at the end of a
+    /// truncated completion, is replaced with `�`. If the tokenizer's decoder fails, the tokens are
+    /// concatenated instead, including special tokens.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.text(ids, true)
     }
 
-    /// As [`Self::decode`], with special tokens.
+    /// Like [`Self::decode`], but includes special tokens.
     pub fn decode_all(&self, ids: &[u32]) -> String {
         self.text(ids, false)
     }
@@ -186,8 +194,8 @@ impl TextTokenizer {
         self.inner.token_to_id(token)
     }
 
-    /// Returns the largest id + 1, at least 1. A model's head can have more rows, and smaller ids
-    /// can be unused.
+    /// Returns the largest id plus 1, which is at least 1. Not every smaller id is necessarily
+    /// used, and the output layer of the model can be larger.
     #[expect(clippy::len_without_is_empty, reason = "a tokenizer without tokens is refused")]
     pub fn len(&self) -> usize {
         self.len
@@ -212,14 +220,14 @@ impl TextTokenizer {
     fn text(&self, ids: &[u32], skip_special: bool) -> String {
         match limited(&self.what, ids.len(), || caught(|| self.inner.decode(ids, skip_special))) {
             Ok(Ok(text)) => text,
-            // If the decoder fails, the tokens are used.
+            // The decoder failed, so concatenate the tokens.
             _ => ids.iter().filter_map(|&id| self.inner.id_to_token(id)).collect(),
         }
     }
 }
 
-/// Runs work of the tokenizer `what` on `length` bytes or ids. Normalizers can replace each character by any text, one behind
-/// another.
+/// Runs a tokenizer operation on an input of `length` bytes or ids with limited memory. The limit
+/// is needed because a sequence of normalizers can expand each character to a text of any length.
 fn limited<R>(what: &str, length: usize, work: impl FnOnce() -> R) -> R {
     let remedy = "use the tokenizer of a model that can be trusted, or shorter texts";
     let bytes = MEMORY.saturating_add(length.saturating_mul(MEMORY_PER_BYTE));

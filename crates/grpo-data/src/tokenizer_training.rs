@@ -1,4 +1,4 @@
-//! Training of tokenizers.
+//! Trains tokenizers.
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -9,27 +9,29 @@ use crate::DataError;
 use crate::caught::caught;
 use crate::error::Shortened;
 
-/// Ends a document; the first id.
+/// Ends a document. This is the token with id 0.
 const END_OF_TEXT: &str = "<|endoftext|>";
-/// Begins a turn of a conversation.
+/// Begins a conversation turn.
 const TURN_BEGIN: &str = "<|im_start|>";
-/// Ends a turn and a training text.
+/// Ends a conversation turn and a training text.
 const TURN_END: &str = "<|im_end|>";
 
-/// Ids that do not depend on texts: 256 bytes and three special tokens.
+/// Number of ids that are independent of the training texts: 256 bytes and three special tokens.
 pub const SMALLEST_VOCABULARY: usize = 256 + 3;
 
-/// Largest vocabulary, whose tables are allocated in advance. Models in use have up to 260,000 ids.
+/// Maximum vocabulary size. The trainer allocates tables for the requested size in advance.
+/// Existing models have at most 260,000 ids.
 const LARGEST_VOCABULARY: usize = 1_000_000;
 
-/// Messages with roles between two marks, as in Qwen's models (ChatML).
+/// The ChatML template that Qwen models use. Each message with its role is enclosed by two special
+/// tokens.
 const CHAT_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// Longest word in bytes.
+/// Maximum length of a word in bytes.
 const LONGEST_WORD: usize = 1 << 16;
 
-/// Returns the longest run of characters of one kind, which the pre-tokenizer treats as a word, in
-/// bytes.
+/// Returns the length in bytes of the longest run of characters of the same class, which is an
+/// upper bound for the words of the pre-tokenizer.
 fn longest_word(text: &str) -> usize {
     let kind = |c: char| (c.is_alphabetic(), c.is_numeric(), c.is_whitespace());
     let (mut longest, mut length, mut before) = (0, 0, None);
@@ -41,16 +43,16 @@ fn longest_word(text: &str) -> usize {
     longest
 }
 
-/// Returns the files of a tokenizer by name: `tokenizer.json` and `tokenizer_config.json` with a
-/// chat template.
+/// Trains a tokenizer and returns its files by name: `tokenizer.json`, and `tokenizer_config.json`
+/// with a chat template.
 ///
-/// Trains byte-level byte-pair encoding (Sennrich et al. 2016; bytes as in GPT-2): any text has
-/// ids, and the most frequent pairs in `texts` become tokens, up to `vocabulary` ids. The result
-/// does not depend on the order of the texts.
+/// The algorithm is byte-pair encoding (Sennrich et al. 2016) on bytes, as in GPT-2. Any text can
+/// be encoded, and the most frequent pairs in `texts` are merged until there are `vocabulary` ids.
+/// The result does not depend on the order of the texts.
 ///
 /// # Errors
-/// Returns an error for a vocabulary smaller than [`SMALLEST_VOCABULARY`] or larger than the texts
-/// allow.
+/// Returns an error if `vocabulary` is smaller than [`SMALLEST_VOCABULARY`] or larger than the
+/// texts allow.
 pub fn train_tokenizer<'a>(
     texts: impl Iterator<Item = &'a str> + Send,
     vocabulary: usize,
@@ -83,7 +85,7 @@ pub fn train_tokenizer<'a>(
         .build();
     let trained = caught(move || {
         let mut tokenizer = Tokenizer::new(BPE::default());
-        // No space in front of a text, which may continue another one.
+        // No space is added in front of a text, because it may continue another text.
         let bytes = ByteLevel::new(false, true, true);
         tokenizer.with_pre_tokenizer(Some(bytes));
         tokenizer.with_decoder(Some(bytes));
@@ -128,7 +130,7 @@ mod tests {
         }
         let tokenizer = TextTokenizer::from_file(&folder.path().join("tokenizer.json")).unwrap();
         assert_eq!(tokenizer.len(), 280);
-        // The most frequent word is one token; unseen text is encoded byte by byte.
+        // The most frequent word is a single token. Unseen text falls back to bytes.
         assert_eq!(tokenizer.encode(" the").unwrap().len(), 1);
         for text in ["the bread", "Zürich 漢 😀\n", " <b>"] {
             assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);

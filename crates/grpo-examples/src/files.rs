@@ -1,7 +1,8 @@
-//! The embedded files.
+//! The embedded example files.
 
-/// A file of the examples: its path relative to the project, with `/`, and its content.
+/// Path and content of an example file. The path is relative to the project and uses `/` as a
+/// separator.
 pub type ExampleFile = (&'static str, &'static [u8]);
 
-/// The example files, sorted by path.
+/// All example files, sorted by path.
 pub static FILES: &[ExampleFile] = include!(concat!(env!("OUT_DIR"), "/files.rs"));

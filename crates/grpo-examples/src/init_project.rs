@@ -1,4 +1,4 @@
-//! `grpo init-project`: the example files in a new folder.
+//! `grpo init-project`: creates a folder with the example files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ use crate::files::FILES;
 
 Paths in the configurations are relative to DIR: run the other commands there.")]
 pub(crate) struct InitProjectArguments {
-    /// Folder to create; an existing one must be empty
+    /// Folder to create; must be empty if it exists
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
-/// The subcommand.
+/// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = "Create a folder with the example configurations, models and data";
     TaskCommand::new("init-project", &[about], CommandGroup::Start, |_, arguments| run(arguments))
@@ -56,8 +56,8 @@ fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes into a folder that exists. Its own name stays, as the shell may be in it: the folders inside take theirs when they
-/// are complete.
+/// Writes the examples into an existing empty folder. The folder itself cannot be replaced, because
+/// it may be the working directory of the shell. Instead, each subfolder is created atomically.
 fn fill_empty(folder: &Path) -> anyhow::Result<()> {
     ensure!(folder.is_dir(), "{} is a file; name a new folder", folder.display());
     let mut entries =
@@ -83,7 +83,7 @@ fn fill_empty(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the files whose names begin with `prefix` into `folder`, under the rest of their names.
+/// Writes all files whose names begin with `prefix`. The prefix is removed from their names.
 fn write(folder: &Path, prefix: &str) -> Result<(), RunError> {
     for (name, content) in FILES {
         let Some(name) = name.strip_prefix(prefix) else { continue };

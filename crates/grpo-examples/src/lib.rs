@@ -7,7 +7,7 @@ use grpo_app::task::{Task, TaskCommand};
 
 pub use files::{ExampleFile, FILES};
 
-/// Adds the command `init-project` to the program.
+/// Adds the `init-project` command to the program.
 pub struct Examples;
 
 impl Task for Examples {

@@ -1,4 +1,4 @@
-//! The vocabulary of infillers and judges: characters and three special ids.
+//! The character vocabulary shared by infillers and judges.
 
 use grpo_data::{CodecKind, DataError, Shortened, TextCodec, read_text};
 use serde::{Deserialize, Serialize};
@@ -8,25 +8,26 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The mark of a masked position in text. No vocabulary contains it, so blanks are unambiguous.
+/// Placeholder for a masked position in text. It is never part of a vocabulary, so blanks are
+/// unambiguous.
 pub const BLANK: char = '␣';
 
-/// Characters with ids `0..base_len`, followed by MASK, PAD and CLS.
+/// A character vocabulary. Characters have the IDs `0..base_len`, followed by MASK, PAD and CLS.
 ///
-/// A model folder contains it as `characters.json`, which alone defines these ids for the infiller
-/// and its judge. They are never derived from the size of a model.
+/// It is stored in a model directory as `characters.json`. This file is the only source of the IDs,
+/// both for an infiller and for its judge. They are never inferred from the size of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Characters {
     characters: Vec<char>,
-    /// Ids of ASCII characters, or [`NONE`], for a fast lookup.
+    /// IDs of the ASCII characters for fast lookup, or [`NONE`].
     ascii: Box<[u32; 128]>,
     others: BTreeMap<char, u32>,
 }
 
-/// No id; vocabularies are smaller.
+/// Marks a missing ID. Vocabularies are smaller than this.
 const NONE: u32 = u32::MAX;
 
-/// The file format. Missing ids are reported with a hint.
+/// The file format. IDs are optional so that a missing one can be reported with a hint.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CharactersFile {
@@ -36,18 +37,18 @@ struct CharactersFile {
     cls: Option<u32>,
 }
 
-/// The characters of an infiller or its judge.
+/// File name of the vocabulary.
 const CHARACTERS_FILE: &str = "characters.json";
 
 impl Characters {
-    /// Their registration for model folders.
+    /// Registers the codec for model directories.
     pub const CODEC: CodecKind =
         CodecKind { file: CHARACTERS_FILE, read: |path| Ok(Arc::new(Self::from_json_file(path)?)) };
 
-    /// Creates a vocabulary of the characters in `texts`, sorted by code point.
+    /// Creates a vocabulary from the characters in `texts`, sorted by code point.
     ///
     /// # Errors
-    /// Returns an error if there are none, or if [`BLANK`] is one of them.
+    /// Returns an error if the texts are empty or contain [`BLANK`].
     pub fn from_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, DataError> {
         let (mut ascii, mut others) = ([false; 128], BTreeSet::new());
         for character in texts.into_iter().flat_map(str::chars) {
@@ -65,19 +66,20 @@ impl Characters {
         Self::new(characters).ok_or_else(blank_in_text)
     }
 
-    /// Reads `characters.json`.
+    /// Reads a `characters.json` file.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read; also as [`Self::from_json`].
+    /// Returns an error if the file cannot be read or is invalid (see [`Self::from_json`]).
     pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
         Self::from_json(&read_text(path)?, path)
     }
 
-    /// Parses the output of [`TextCodec::to_json`]; errors name `path`.
+    /// Parses the output of [`TextCodec::to_json`]. `path` is used in error messages.
     ///
     /// # Errors
-    /// Returns an error if the text is invalid, characters are missing or repeated, [`BLANK`] is
-    /// one of them, or the ids of MASK, PAD and CLS do not follow the characters.
+    /// Returns an error if the text is malformed, if there are no characters, if a character is
+    /// repeated or equals [`BLANK`], or if the IDs of MASK, PAD and CLS don't directly follow the
+    /// characters.
     pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
         let place = path.display();
         let malformed = |error: &dyn fmt::Display| {
@@ -113,7 +115,8 @@ impl Characters {
         Ok(characters)
     }
 
-    /// Returns the number of ids, including MASK, PAD and CLS: the vocabulary size of a model.
+    /// Returns the number of IDs including MASK, PAD and CLS. This is the vocabulary size of a
+    /// model.
     #[expect(
         clippy::len_without_is_empty,
         reason = "there are always the three ids, and a character"
@@ -122,37 +125,37 @@ impl Characters {
         self.characters.len() + 3
     }
 
-    /// Returns the number of characters. Ids below it can be sampled.
+    /// Returns the number of characters. Only IDs below this number can be sampled.
     pub fn base_len(&self) -> usize {
         self.characters.len()
     }
 
-    /// Returns the characters by id.
+    /// Returns the characters in order of their IDs.
     pub fn characters(&self) -> &[char] {
         &self.characters
     }
 
-    /// Returns the id of a blank.
+    /// Returns the ID of MASK, which marks a blank.
     pub fn mask_id(&self) -> u32 {
         self.characters.len() as u32
     }
 
-    /// Returns the id of padding, which no model reads.
+    /// Returns the ID of PAD. Models never see padding.
     pub fn pad_id(&self) -> u32 {
         self.mask_id() + 1
     }
 
-    /// Returns the id in front of a judged text.
+    /// Returns the ID of CLS, which precedes a judged text.
     pub fn cls_id(&self) -> u32 {
         self.mask_id() + 2
     }
 
-    /// Returns MASK, PAD and CLS, which are never sampled.
+    /// Returns the IDs of MASK, PAD and CLS. They are never sampled.
     pub fn specials(&self) -> [u32; 3] {
         [self.mask_id(), self.pad_id(), self.cls_id()]
     }
 
-    /// Returns the id of a character.
+    /// Returns the ID of a character, or `None` if it is not in the vocabulary.
     pub fn id(&self, character: char) -> Option<u32> {
         match self.ascii.get(character as usize) {
             Some(&id) => (id != NONE).then_some(id),
@@ -163,15 +166,16 @@ impl Characters {
     /// Encodes `text`.
     ///
     /// # Errors
-    /// Returns the first unknown character.
+    /// Returns an error that names the first unknown character.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         self.ids(text, None)
     }
 
-    /// Encodes `text` with MASK for each `blank`, even if that is a character of the vocabulary.
+    /// Encodes `text`, with MASK in place of each `blank`. This applies even if `blank` is a
+    /// character of the vocabulary.
     ///
     /// # Errors
-    /// Returns the first other unknown character.
+    /// Returns an error that names the first unknown character other than `blank`.
     pub fn encode_blanks(&self, text: &str, blank: char) -> Result<Vec<u32>, DataError> {
         self.ids(text, Some(blank))
     }
@@ -195,7 +199,7 @@ impl Characters {
         Ok(ids)
     }
 
-    /// Returns `None` if [`BLANK`] is one of the distinct characters.
+    /// Creates a vocabulary from distinct characters. Returns `None` if one of them is [`BLANK`].
     fn new(characters: Vec<char>) -> Option<Self> {
         let (mut ascii, mut others) = (Box::new([NONE; 128]), BTreeMap::new());
         for (&character, id) in characters.iter().zip(0..) {
@@ -208,14 +212,14 @@ impl Characters {
     }
 }
 
-/// The error of a text that contains the mark of a blank.
+/// Returns the error for a text that contains [`BLANK`].
 pub(crate) fn blank_in_text() -> DataError {
     DataError::Invalid(format!(
         "the text has the character {BLANK:?}, which is the mark of a blank; replace it by another"
     ))
 }
 
-/// Texts have no begin or end marks. [`BLANK`] is a masked position.
+/// Texts have no start or end tokens. [`BLANK`] stands for a masked position.
 impl TextCodec for Characters {
     fn file(&self) -> &'static str {
         CHARACTERS_FILE
@@ -231,7 +235,7 @@ impl TextCodec for Characters {
         self.len()
     }
 
-    /// Returns a fingerprint of 64 hexadecimal digits that depends only on the characters and their
+    /// Returns a fingerprint of 64 hexadecimal digits. It depends only on the characters and their
     /// order.
     fn sha256(&self) -> String {
         let mut hash = Sha256::new();
@@ -248,10 +252,10 @@ impl TextCodec for Characters {
         self.encode(text)
     }
 
-    /// Decodes `ids`: MASK as [`BLANK`], without PAD and CLS.
+    /// Decodes `ids`. MASK becomes [`BLANK`]; PAD and CLS are skipped.
     ///
     /// # Panics
-    /// Panics if an id is not below [`Self::len`].
+    /// Panics if an ID is not below [`Self::len`].
     fn decode(&self, ids: &[u32]) -> String {
         let character = |&id: &u32| match self.characters.get(id as usize) {
             Some(&character) => Some(character),

@@ -1,9 +1,11 @@
-//! Iterative infilling: fills all blanks, masks the least certain ones again, and repeats.
+//! Iterative infilling: fill all blanks, mask the least certain ones again, and repeat.
 //!
-//! A single pass fills each blank without knowledge of the others. Refilled blanks see most of the
-//! others, as in mask-predict (Ghazvininejad et al. 2019, arXiv:1904.09324) and MaskGIT (Chang et
-//! al. 2022, arXiv:2202.04200). The result has no log-probability that could be scored, so it is a
-//! [`Filled`] and not a [`Completion`](grpo_data::Completion), and cannot be trained on by mistake.
+//! With a single pass, each blank is filled without knowing what goes into the others. Refilled
+//! blanks see most of the other characters, as in mask-predict (Ghazvininejad et al. 2019,
+//! arXiv:1904.09324) and MaskGIT (Chang et al. 2022, arXiv:2202.04200).
+//!
+//! The result has no well-defined log-probability. To prevent training on it by mistake, it is a
+//! [`Filled`] and not a [`Completion`](grpo_data::Completion).
 
 mod critic;
 mod remask;
@@ -20,28 +22,29 @@ use crate::infilling::{blank_logits, blanks, check_distribution};
 pub use critic::Critic;
 pub use remask::{RemaskRule, RemaskSchedule};
 
-/// Settings of iterative infilling, with defaults in [`DenoisingSettings::new`].
+/// Iterative infilling settings. For defaults, see [`DenoisingSettings::new`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenoisingSettings {
-    /// Completions per text.
+    /// Number of completions per text.
     pub samples: usize,
-    /// Number of iterations, at least 1; 1 is a single pass.
+    /// Number of iterations, at least 1. With 1, there is a single pass.
     pub iterations: usize,
-    /// Ratios of remasked blanks after each iteration but the last.
+    /// Ratio of remasked blanks after each iteration except the last.
     pub schedule: RemaskSchedule,
-    /// Meaning of a ratio.
+    /// How ratios are interpreted.
     pub rule: RemaskRule,
-    /// Weight of randomness in the choice of remasked blanks, 0 to 1.
+    /// Weight of randomness in the selection of blanks to remask, between 0 and 1.
     pub randomness: f64,
-    /// The sampling distribution. The mask id must be forbidden in it, and there is no repetition
-    /// penalty, because blanks have no order.
+    /// Sampling distribution. It must forbid the mask ID, and it can't have a repetition penalty
+    /// because blanks have no order.
     pub distribution: SamplingDistribution,
-    /// The mask id.
+    /// ID of the mask token.
     pub mask_id: u32,
 }
 
 impl DenoisingSettings {
-    /// 15 iterations that remask 95 % down to 5 % of the blanks, with 0.2 randomness.
+    /// Creates settings with 15 iterations, a remasking ratio that decreases from 95 % to 5 %, and
+    /// a randomness of 0.2.
     pub fn new(samples: usize, distribution: SamplingDistribution, mask_id: u32) -> Self {
         Self {
             samples,
@@ -55,41 +58,42 @@ impl DenoisingSettings {
     }
 }
 
-/// Estimates for each token of a filled text the probability that it is wrong.
+/// A function that estimates for each token of a filled text the probability that it is wrong.
 pub type Wrongness<'a> = dyn Fn(&[u32]) -> Vec<f64> + Sync + 'a;
 
-/// What selects tokens to remask.
+/// The criterion for remasking tokens.
 #[derive(Clone, Copy)]
 pub enum Trust<'a> {
-    /// 1 − the probability with which the token was drawn.
+    /// The probability with which a token was drawn. Unlikely tokens are remasked first.
     Probability,
-    /// A critic that reads the filled text, of the infiller or of another model.
+    /// The estimate of a critic that reads the filled text. The critic can be part of the infiller
+    /// or a different model.
     Critic(&'a Wrongness<'a>),
 }
 
-/// The quality of a filled text.
+/// The quality measure for filled texts.
 #[derive(Clone, Copy)]
 pub enum Quality<'a> {
-    /// None.
+    /// No quality.
     None,
-    /// Mean log-probability of the filled tokens, when drawn.
+    /// Mean log-probability of the filled tokens at the time they were drawn.
     Own,
-    /// A judge's score of the filled text.
+    /// A judge's score for the filled text.
     Judge(&'a (dyn Fn(&[u32]) -> f64 + Sync)),
 }
 
-/// A text with all of its blanks filled.
+/// A text whose blanks have all been filled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filled {
-    /// The whole text without blanks.
+    /// Token IDs of the entire text.
     pub ids: Vec<u32>,
-    /// Original positions of the blanks, ascending.
+    /// Positions of the original blanks, in ascending order.
     pub blanks: Vec<usize>,
-    /// Log-probability of each filled token under its distribution, when drawn.
+    /// Log-probability of each filled token at the time it was drawn.
     pub logprobs: Vec<f32>,
-    /// Number of iterations.
+    /// Number of iterations performed.
     pub iterations: usize,
-    /// See [`Quality`]; `None` if not requested.
+    /// Quality of the text (see [`Quality`]), or `None` if it was not requested.
     pub quality: Option<f64>,
 }
 
@@ -99,25 +103,26 @@ impl Filled {
         self.logprobs.iter().map(|&logprob| f64::from(logprob)).sum()
     }
 
-    /// Returns the mean of the log-probabilities in nats.
+    /// Returns the mean log-probability in nats.
     pub fn mean_logprob(&self) -> f64 {
         self.logprob() / self.logprobs.len() as f64
     }
 }
 
-/// Settings that were checked against a model.
+/// An iterative infilling engine.
 #[derive(Clone, Debug)]
 pub struct Denoising {
     settings: DenoisingSettings,
 }
 
 impl Denoising {
-    /// Checks the settings against the model.
+    /// Creates an engine after validating the settings against a model.
     ///
     /// # Errors
-    /// Returns an error if there is nothing to sample, a ratio or randomness is outside of 0 to 1,
-    /// the schedule has another length, or the distribution allows the mask, has another vocabulary
-    /// or a repetition penalty.
+    /// Returns an error if the number of samples or iterations is 0, if a ratio or the randomness
+    /// is not between 0 and 1, or if the schedule has the wrong length. The distribution is
+    /// rejected if it allows the mask ID, has a repetition penalty, or has a different vocabulary
+    /// size.
     pub fn new<M: LanguageModel>(
         settings: DenoisingSettings,
         model: &M,
@@ -133,14 +138,15 @@ impl Denoising {
         Ok(Self { settings })
     }
 
-    /// Fills the blanks of each text `samples` times. The ids of a [`Prompt`] are the whole text
-    /// with masks.
+    /// Fills the blanks of each text `samples` times. The IDs of a [`Prompt`] contain the entire
+    /// text, with the mask ID at each blank.
     ///
-    /// Each token is a function of the model, the seed, the purpose and (iteration, text, sample,
-    /// position). Texts are read alone, so other texts and the number of threads have no effect.
+    /// Each token is determined by the model, the seed, the purpose, and the iteration, text,
+    /// sample and position. Texts are processed separately, so neither the other texts nor the
+    /// number of threads affect the result.
     ///
     /// # Errors
-    /// Returns an error for a text without a blank, that is too long, or has an invalid id, or if
+    /// Returns an error if a text has no blanks, is too long or contains an invalid ID, or if
     /// logits are not finite.
     pub fn fill<M: LanguageModel>(
         &self,
@@ -151,7 +157,7 @@ impl Denoising {
         seed: u64,
         purpose: Purpose,
     ) -> Result<Vec<Vec<Filled>>, RolloutError> {
-        // All texts are checked before the first is filled.
+        // Check all texts before filling any of them.
         let of_text = |text: &Prompt| blanks(infiller, text, self.settings.mask_id);
         let blanks = texts.iter().map(of_text).collect::<Result<Vec<_>, _>>()?;
         let fill = |(text, blanks): (&Prompt, &Vec<usize>)| {
@@ -170,18 +176,18 @@ struct Task<'a, M> {
     purpose: Purpose,
 }
 
-/// A text during filling.
+/// A text that is being filled.
 struct Row<'a> {
     ids: Vec<u32>,
     /// Positions that may be filled and remasked.
     blanks: &'a [usize],
-    /// Log-probability of each blank.
+    /// Log-probability of the token in each blank.
     logprobs: Vec<f32>,
-    /// The step is the iteration.
+    /// Random number key. Its step is the iteration.
     key: SampleKey,
 }
 
-/// Position in the counters that choose remasked blanks; texts are shorter.
+/// Offset of the random numbers used for remasking. Text positions are smaller.
 const CHOICE: u32 = 1 << 31;
 
 impl<M: LanguageModel> Task<'_, M> {
@@ -191,7 +197,7 @@ impl<M: LanguageModel> Task<'_, M> {
         blanks: &[usize],
         seed: u64,
     ) -> Result<Vec<Filled>, RolloutError> {
-        // The first pass is the same for all samples.
+        // All samples share the first forward pass.
         let logits = blank_logits(self.infiller, &text.ids, blanks);
         let samples: Vec<u32> = (0..self.settings.samples as u32).collect();
         let fill = |&sample: &u32| {
@@ -205,7 +211,7 @@ impl<M: LanguageModel> Task<'_, M> {
         samples.par_iter().map(fill).collect()
     }
 
-    /// Runs the iterations after the first.
+    /// Runs the remaining iterations.
     fn refine(&self, mut row: Row<'_>) -> Result<Filled, RolloutError> {
         let DenoisingSettings { iterations, schedule, rule, randomness, mask_id, .. } =
             self.settings;
@@ -215,8 +221,8 @@ impl<M: LanguageModel> Task<'_, M> {
             let wrongness = row.mixed(self.wrongness(&row)?, *randomness, self.purpose);
             let again = rule.choose(&wrongness, schedule.ratio(iteration - 1, *iterations));
             if again.is_empty() {
-                // An unchanged text is as wrong as before. Only randomness or a larger ratio can
-                // change the choice.
+                // An unchanged text gets the same estimates, so only randomness or a larger ratio
+                // can lead to a different selection.
                 if *randomness == 0.0 && schedule.only_falls_from(iteration - 1, *iterations) {
                     break;
                 }
@@ -247,7 +253,7 @@ impl<M: LanguageModel> Task<'_, M> {
         Ok(filled)
     }
 
-    /// Returns the wrongness of each blank.
+    /// Estimates for each blank the probability that it is wrong.
     fn wrongness(&self, row: &Row<'_>) -> Result<Vec<f64>, RolloutError> {
         match self.trust {
             Trust::Probability => {
@@ -273,7 +279,7 @@ impl<M: LanguageModel> Task<'_, M> {
     ) -> Result<Vec<(usize, Draw)>, RolloutError> {
         let uniforms: Vec<f64> =
             places.iter().map(|&place| key.uniform(self.purpose, place as u32)).collect();
-        let seen = vec![[].as_slice(); places.len()]; // no penalty looks at it
+        let seen = vec![[].as_slice(); places.len()]; // only needed for a repetition penalty
         let draws = draw_rows(logits, &seen, &self.settings.distribution, &uniforms)?;
         Ok(places.iter().copied().zip(draws).collect())
     }
@@ -288,7 +294,8 @@ impl Row<'_> {
         }
     }
 
-    /// Returns `(1 − randomness) · wrongness + randomness · u` of each blank, with uniform u.
+    /// Returns `(1 − randomness) · wrongness + randomness · u` for each blank, where u is uniformly
+    /// distributed.
     fn mixed(&self, wrongness: Vec<f64>, randomness: f64, purpose: Purpose) -> Vec<f64> {
         let mix = |(&place, wrong): (&usize, f64)| {
             let chance = self.key.uniform(purpose, CHOICE | place as u32);

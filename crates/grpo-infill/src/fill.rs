@@ -1,4 +1,4 @@
-//! Single-pass sampling of characters for blanks.
+//! Samples characters for blanks in a single pass.
 
 use burn::tensor::Tensor;
 use grpo_data::CounterRng;
@@ -7,13 +7,13 @@ use grpo_logprob::draw_rows;
 
 use grpo_train::TrainError;
 
-/// A blank of a step: the coordinates of its random number.
+/// Coordinates of a blank, which determine its random number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blank {
     pub(crate) step: u64,
-    /// Index of the text in the step.
+    /// Index of the text within the step.
     pub(crate) text: usize,
-    /// Position in the text.
+    /// Position within the text.
     pub(crate) place: usize,
 }
 

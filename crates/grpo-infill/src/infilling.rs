@@ -1,4 +1,4 @@
-//! The single-pass infilling engine: all masked positions are sampled from one forward pass.
+//! Single-pass infilling, which samples all masked positions from one forward pass.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,23 +12,24 @@ use grpo_model::{Frozen, LanguageModel, TokenBatch};
 use grpo_rollout::{Actions, Rollout, RolloutError, RolloutRequest, StepKey, refuse_interrupt};
 use rayon::prelude::*;
 
-/// Settings of the engine.
+/// Infilling settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InfillingSettings {
-    /// Completions per text (k).
+    /// Number of completions per text, k.
     pub group_size: usize,
-    /// The mask id, which is never sampled.
+    /// ID of the mask token. It is never sampled.
     pub mask_id: u32,
-    /// The sampling distribution.
+    /// Sampling distribution.
     pub distribution: SamplingDistribution,
 }
 
-/// Settings that were checked against a model.
+/// A single-pass infilling engine.
 ///
-/// The model reads a text with its blanks once, and all k completions are sampled from the result.
-/// Given the text, the blanks are independent: `π(o | x) = Π_j π(o_j | x)`. Each character is a
-/// function of (seed, purpose, step, prompt, sample, position) and the policy, bit for bit, because
-/// each text is read alone.
+/// The model reads a text with its blanks once, and all k completions are sampled from the
+/// resulting distributions. Given the text, blanks are independent: `π(o | x) = Π_j π(o_j | x)`.
+///
+/// Every text is processed separately. A character is therefore fully determined by the policy and
+/// by (seed, purpose, step, prompt, sample, position), bit for bit.
 #[derive(Clone, Debug)]
 pub struct Infilling {
     settings: InfillingSettings,
@@ -36,11 +37,12 @@ pub struct Infilling {
 }
 
 impl Infilling {
-    /// Checks the settings against the model and the longest text.
+    /// Creates an engine after validating the settings against the model and the longest text.
     ///
     /// # Errors
-    /// Returns an error if there is nothing to sample, if the distribution has another vocabulary,
-    /// has a repetition penalty or allows the mask, or if a text does not fit into the context.
+    /// Returns an error if the group size is 0, or if the longest text is empty or does not fit into
+    /// the context. The distribution is rejected if it allows the mask ID, has a repetition penalty,
+    /// or has a different vocabulary size.
     pub fn new<M: LanguageModel>(
         settings: InfillingSettings,
         model: &M,
@@ -54,7 +56,7 @@ impl Infilling {
         Ok(Self { settings, interrupt: Arc::default() })
     }
 
-    /// Samples the completions of a text: one forward pass, and a draw per blank and sample.
+    /// Samples completions of a text, using one forward pass and one draw per blank and sample.
     fn fill<M: LanguageModel>(
         &self,
         policy: &Frozen<M>,
@@ -129,12 +131,12 @@ impl<M: LanguageModel> Rollout<M> for Infilling {
     }
 }
 
-/// The actions of an infilling policy: the characters of all blanks at once.
+/// The actions of an infilling policy, which choose the characters of all blanks at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FillBlanks {
-    /// The mask id.
+    /// ID of the mask token.
     pub mask_id: u32,
-    /// Ids that are never sampled, including the mask.
+    /// IDs that are never sampled, including the mask ID.
     pub forbidden: Vec<u32>,
 }
 
@@ -151,7 +153,7 @@ impl<M: LanguageModel> Actions<M> for FillBlanks {
     }
 }
 
-/// Returns the logits at some positions of a text, which is read alone.
+/// Computes the logits at the given positions of a single text.
 ///
 /// # Shapes
 /// - result: `[places, vocabulary]`
@@ -167,7 +169,7 @@ pub(crate) fn blank_logits<M: LanguageModel>(
     model.logits(gather_rows(hidden, places))
 }
 
-/// Rejects a distribution that cannot fill blanks.
+/// Rejects distributions that cannot be used to fill blanks.
 pub(crate) fn check_distribution<M: LanguageModel>(
     distribution: &SamplingDistribution,
     mask_id: u32,
@@ -189,7 +191,7 @@ pub(crate) fn check_distribution<M: LanguageModel>(
     }
 }
 
-/// Returns the positions of the blanks, at least one, of a text that fits the model.
+/// Validates a text and returns the positions of its blanks. There is at least one.
 pub(crate) fn blanks<M: LanguageModel>(
     model: &Frozen<M>,
     text: &Prompt,
@@ -221,7 +223,7 @@ fn fits(text: usize, context: usize) -> Result<(), RolloutError> {
     }
 }
 
-/// Returns an error of this engine.
+/// Creates an engine error.
 pub(crate) fn refused(fault: impl Into<String>) -> RolloutError {
     RolloutError::Engine(fault.into().into())
 }

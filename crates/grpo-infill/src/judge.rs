@@ -1,4 +1,4 @@
-//! Training of judges, which predict how much of a text an infiller has replaced.
+//! Judge training. A judge predicts how much of a text was replaced by an infiller.
 
 mod config;
 mod examples;
@@ -39,14 +39,14 @@ pub struct JudgeObjective<'a> {
 }
 
 impl<'a> JudgeObjective<'a> {
-    /// Creates a trainer of `judge`.
+    /// Creates a trainer for `judge`.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range or the fill settings do not fit the
+    /// Returns an error if a setting is out of range, or if the fill settings don't match the
     /// vocabulary.
     ///
     /// # Panics
-    /// Panics if judge and infiller have different vocabularies.
+    /// Panics if the judge and the infiller have different vocabulary sizes.
     pub fn trainer(
         judge: SequenceScorer,
         data: &'a JudgeData,
@@ -65,12 +65,14 @@ impl<'a> JudgeObjective<'a> {
     }
 }
 
-/// Measures `judge` on held-out texts that no validation of a [`JudgeObjective`] with this seed
-/// used. The best of many validations is optimistic, and a judge selected by a gate may have passed
-/// by chance.
+/// Evaluates `judge` on held-out texts that have not been used for validation by a
+/// [`JudgeObjective`] with the same seed.
+///
+/// Selecting the best of many validations is biased: a judge may have passed the gate by chance.
+/// The texts used here had no influence on the selection.
 ///
 /// # Errors
-/// Returns an error if the settings are invalid or measures are not finite.
+/// Returns an error if the settings are invalid or the results are not finite.
 pub fn measure_judge(
     judge: &SequenceScorer,
     data: &JudgeData,
@@ -147,8 +149,8 @@ impl Objective for JudgeObjective<'_> {
         awake(|| measures_of(&judge.valid(), &self.validation, &self.config.steps, self.cls))
     }
 
-    /// A judge that passes beats one that does not: errors are below 1, because outputs are in
-    /// 0..1.
+    /// Prefers judges that pass the gate. A penalty of 1 is always enough, because errors are below
+    /// 1 for outputs between 0 and 1.
     fn selection_loss(&self, measures: &JudgeMeasures) -> f64 {
         let penalty = if self.config.gate.passes(measures) { 0.0 } else { 1.0 };
         measures.eval_loss + penalty
@@ -160,7 +162,8 @@ impl Objective for JudgeObjective<'_> {
 }
 
 impl JudgeObjective<'_> {
-    /// Computes the mean squared error of the outputs, scaled by the factors of the whole batch.
+    /// Computes the mean squared error, multiplied by scaling factors that depend on the entire
+    /// batch.
     fn step(
         &self,
         judge: &SequenceScorer,
@@ -199,13 +202,13 @@ impl JudgeObjective<'_> {
     }
 }
 
-/// Returns outputs, `[texts]`.
+/// Runs the judge. The result has shape `[texts]`.
 fn forward(judge: &SequenceScorer, texts: &[Judged], cls: u32, dropout: &mut Dropout) -> Tensor<1> {
     let texts: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
     judge.forward(&judge.batch(&texts, cls), dropout)
 }
 
-/// Returns the gradients of a loss multiplied by `factor`.
+/// Multiplies all gradients by `factor`.
 fn scaled<M: Module>(model: &M, gradients: GradientsParams, factor: f64) -> GradientsParams {
     struct Scale {
         gradients: GradientsParams,

@@ -1,4 +1,4 @@
-//! Masked-language-model training of infillers (Devlin et al. 2019, "BERT").
+//! Masked language model training for infillers (Devlin et al. 2019, "BERT").
 
 mod batch;
 mod critic;
@@ -30,33 +30,33 @@ use grpo_train::{distribution_fault, finite_loss, in_range};
 pub use self::critic::{CriticConfig, CriticScope};
 pub use self::modifiers::{EntropyWeighting, JudgeWeighting, MaskRatioWeighting, ModifierConfig};
 
-/// Settings of the training.
+/// Masked language model training configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MaskedLmConfig {
-    /// Steps, batches, AdamW.
+    /// Steps, batches and optimizer settings.
     pub steps: StepsConfig,
-    /// Batches per validation.
+    /// Number of batches per validation.
     pub eval_batches: u64,
-    /// Weights of the cross-entropy.
+    /// Cross-entropy modifiers.
     pub modifiers: ModifierConfig,
-    /// Training of the critic, if the model has one.
+    /// Critic training settings. Required if the model has a critic.
     pub critic: Option<CriticConfig>,
-    /// Treatment of a pre-trained model.
+    /// Settings for starting from a pretrained model.
     pub transfer: TransferConfig,
 }
 
 impl MaskedLmConfig {
-    /// Settings with plain cross-entropy.
+    /// Creates a configuration with unweighted cross-entropy and no critic.
     pub fn plain(steps: StepsConfig) -> Self {
         let transfer = TransferConfig::default();
         let modifiers = ModifierConfig::default();
         Self { steps, eval_batches: DEFAULT_EVAL_BATCHES, modifiers, critic: None, transfer }
     }
 
-    /// Checks ranges and combinations.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// Returns the first key that is out of range or has no effect.
+    /// Returns an error that names the first key that is out of range or has no effect.
     pub fn check(&self) -> Result<(), ConfigFault> {
         self.steps.check("masked_lm")?;
         in_range("validation.batches", self.eval_batches as f64, 1.0..=1e6)?;
@@ -75,12 +75,15 @@ impl MaskedLmConfig {
         }
     }
 
-    /// Checks the settings against model, data and judge.
+    /// Checks the settings against the model, the data and the judge.
     ///
     /// # Errors
-    /// Returns an error if critic settings and model disagree, if judge and
-    /// [`ModifierConfig::judge`] disagree, if the judge cannot read whole texts, or if the masking
-    /// leaves nothing to fill.
+    /// Returns an error in these cases:
+    ///
+    /// - Only one of the critic settings and the model's critic head is present.
+    /// - Only one of [`ModifierConfig::judge`] and `judge` is present.
+    /// - The judge cannot read the longest texts.
+    /// - The masking replaces lines, which leaves no blanks to fill.
     pub fn check_with(
         &self,
         model: &Transformer,
@@ -139,12 +142,13 @@ impl MaskedLmConfig {
 /// Default number of batches per validation.
 pub const DEFAULT_EVAL_BATCHES: u64 = 10;
 
-/// Measures of a validation.
+/// Validation results.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MaskedLmMeasures {
-    /// Mean cross-entropy over the targets, in nats.
+    /// Mean cross-entropy over all targets, in nats.
     pub eval_loss: f64,
-    /// Accuracy of the most probable character in blanks; `None` if no target is a blank.
+    /// Fraction of blanks for which the most likely character is correct. `None` if no target is a
+    /// blank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_accuracy: Option<f64>,
 }
@@ -154,18 +158,19 @@ pub struct MaskedLmObjective<'a> {
     data: &'a MaskedData,
     judge: Option<&'a SequenceScorer>,
     config: &'a MaskedLmConfig,
-    /// The model's own distribution over characters, from which fills for critic and judge are
-    /// sampled.
+    /// Distribution from which blanks are filled for the critic and the judge. It is the model's
+    /// own distribution, restricted to characters.
     distribution: SamplingDistribution,
     rng: CounterRng,
 }
 
 impl<'a> MaskedLmObjective<'a> {
-    /// Creates a trainer of `model`, an infiller. `judge` weights texts if
-    /// [`ModifierConfig::judge`] is set.
+    /// Creates a trainer for an infiller. `judge` weights the texts if [`ModifierConfig::judge`] is
+    /// set.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range or does not fit model, data or judge.
+    /// Returns an error if a setting is out of range or doesn't match the model, the data or the
+    /// judge.
     pub fn trainer(
         model: Transformer,
         data: &'a MaskedData,
@@ -189,15 +194,15 @@ impl<'a> MaskedLmObjective<'a> {
     }
 }
 
-/// Divisors of the sums of a step.
+/// Numbers by which the sums of a step are divided.
 #[derive(Clone, Copy)]
 struct Totals {
     targets: f64,
-    /// Positions that the critic learns from.
+    /// Number of positions that train the critic.
     criticised: f64,
 }
 
-/// Contribution of a micro-batch.
+/// Contribution of a micro-batch to a step.
 struct Part {
     cross_entropy: f64,
     loss: f64,
@@ -308,7 +313,8 @@ impl MaskedLmObjective<'_> {
         Ok(MaskedLmMeasures { eval_loss: loss, eval_accuracy: accuracy })
     }
 
-    /// Computes loss and gradients of some texts of a step, after the `first` ones.
+    /// Computes loss and gradients for a micro-batch. `first` is the number of preceding texts in
+    /// the step.
     fn part(
         &self,
         model: &Transformer,
@@ -347,7 +353,7 @@ impl MaskedLmObjective<'_> {
         Ok(Part { cross_entropy, loss: value, critic_loss, gradients })
     }
 
-    /// Returns the texts with a sampled character in each blank.
+    /// Returns the texts with every blank filled by sampling.
     fn filled(
         &self,
         model: &Transformer,
@@ -369,7 +375,7 @@ impl MaskedLmObjective<'_> {
         Ok(filled)
     }
 
-    /// Returns the weight of each position, `[n]`; `None` if all are 1.
+    /// Returns the weight of each target, `[n]`, or `None` if all weights are 1.
     fn weights(
         &self,
         scores: &grpo_logprob::Scores,
@@ -387,7 +393,7 @@ impl MaskedLmObjective<'_> {
                 (Some(weighting), Some(judge), Some(filled)) => {
                     weighting.weight(judge.score(&filled[text]), ratio)
                 }
-                _ => 1.0, // `check_with`: there is no judge, and nobody asked for one
+                _ => 1.0, // without a judge, as verified by `check_with`
             };
             mask_ratio.map_or(1.0, |weighting| weighting.weight(ratio)) * by_judge
         };
@@ -406,10 +412,11 @@ impl MaskedLmObjective<'_> {
         Some(weights)
     }
 
-    /// Computes `Σ_v q(v) log p(v)` with the smoothed target q, `[n]`.
+    /// Computes `Σ_v q(v) log p(v)` for the smoothed target distribution q. The result has shape
+    /// `[n]`.
     ///
-    /// Because log p(v) = z_v − log Σ exp z, it equals `log p(truth) + ε (z̄ − z_truth)` with the
-    /// mean logit z̄ of the characters, so no second log-softmax is needed.
+    /// Since log p(v) = z_v − log Σ exp z, this equals `log p(truth) + ε (z̄ − z_truth)`, where z̄
+    /// is the mean logit over the characters. A second log-softmax is therefore not needed.
     fn smoothed(
         &self,
         model: &Transformer,
@@ -429,7 +436,7 @@ impl MaskedLmObjective<'_> {
     }
 }
 
-/// Returns numbers as a tensor `[n]` without autodiff.
+/// Converts numbers to a tensor of shape `[n]` without autodiff.
 fn numbers(numbers: &[f64], batch: &MaskedBatch, model: &Transformer) -> Tensor<1> {
     let numbers: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
     let data = TensorData::new(numbers, [batch.truths.len()]);

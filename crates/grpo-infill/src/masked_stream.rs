@@ -1,14 +1,14 @@
-//! Endless batches of masked texts.
+//! Infinite streams of masked texts.
 
 use crate::masking::{Draws, mask};
 use crate::{Characters, MaskedText, Masking, MaskingPlan, PassageUnit, Passages, Split};
 use grpo_data::{CounterRng, DataError, Purpose};
 use std::sync::Arc;
 
-/// Batches of masked texts, made on demand.
+/// An infinite stream of masked texts in batches, generated on demand.
 ///
-/// A batch is a function of seed, purpose, split, plan, index and size, so the stream has no state
-/// to save: a run that resumes at step `n` requests batch `n`.
+/// A batch depends only on the seed, purpose, split, plan, index and size. The stream has no state
+/// that would have to be saved: a run that resumes at step `n` simply requests batch `n`.
 #[derive(Clone, Debug)]
 pub struct MaskedStream {
     passages: Arc<Passages>,
@@ -18,18 +18,18 @@ pub struct MaskedStream {
     purpose: Purpose,
 }
 
-/// Attempts to mask something in a text.
+/// Maximum number of attempts to mask a text.
 const ATTEMPTS: u32 = 1000;
 
-/// Separates the counters of this module; other users of the seed and purpose do not count this
-/// far.
+/// Separates the counters used here from other uses of the same seed and purpose, which stay below
+/// this value.
 const STREAM: u32 = 0x4D53_0000;
 
 impl MaskedStream {
-    /// Creates the stream of a split.
+    /// Creates a stream for a split.
     ///
     /// # Errors
-    /// Returns an error if the plan replaces lines and passages do not consist of lines.
+    /// Returns an error if the plan replaces lines but the passages are not made of lines.
     pub fn new(
         passages: Arc<Passages>,
         split: Split,
@@ -58,22 +58,23 @@ impl MaskedStream {
         &self.plan
     }
 
-    /// Makes a text of each stage, to detect a plan that masks nothing before a run starts.
+    /// Generates a text for each stage. This detects plans that mask nothing before a run starts.
     ///
     /// # Errors
-    /// As [`Self::batch`].
+    /// See [`Self::batch`].
     pub fn checked(self) -> Result<Self, DataError> {
         self.batch(0, self.plan.stages().len())?;
         Ok(self)
     }
 
-    /// Returns batch `index` with `size` texts, each with a target.
+    /// Generates the batch at `index` with `size` texts. Each text has at least one target.
     ///
-    /// The texts of all batches of this size take the stages in turn, so stages occur equally
-    /// often, up to one; within a batch they are shuffled.
+    /// Across batches of the same size, texts cycle through the stages, so that all stages are used
+    /// equally often. The order within a batch is shuffled.
     ///
     /// # Errors
-    /// Returns an error if a stage never masks anything, or if there are no other lines to insert.
+    /// Returns an error if a stage masks nothing after many attempts, or if there are no other
+    /// lines to insert.
     pub fn batch(&self, index: u64, size: usize) -> Result<Vec<MaskedText>, DataError> {
         let rng = CounterRng::new(self.seed, self.purpose);
         let counter = |i: usize, what: u32| {
@@ -85,7 +86,8 @@ impl MaskedStream {
         for i in 0..size {
             let stage = ((before + i as u128) % stages as u128) as usize;
             let [a, b, _, _] = rng.bits(counter(i, 0));
-            // A separate generator, because masking a text needs more coordinates than are left.
+            // Use a separate generator, because masking a text needs more coordinates than remain
+            // here.
             let own = CounterRng::new(u64::from(a) | u64::from(b) << 32, self.purpose);
             texts.push(self.text(stage, own)?);
         }
@@ -118,21 +120,21 @@ impl MaskedStream {
     }
 }
 
-/// Training data of an infiller.
+/// Training data for an infiller.
 pub struct MaskedData {
     /// The vocabulary.
     pub characters: Characters,
     /// The training split.
     pub train: MaskedStream,
-    /// The validation split; validations use its first batches.
+    /// The validation split. Each validation uses its first batches.
     pub validation: MaskedStream,
 }
 
 impl MaskedData {
-    /// Creates the streams of both splits of `passages`.
+    /// Creates streams for both splits of `passages`.
     ///
     /// # Errors
-    /// Returns an error if a stage masks nothing or does not fit these passages.
+    /// Returns an error if a stage masks nothing or doesn't support these passages.
     pub fn new(passages: &Arc<Passages>, plan: &MaskingPlan, seed: u64) -> Result<Self, DataError> {
         let stream = |split, purpose| {
             MaskedStream::new(passages.clone(), split, plan.clone(), seed, purpose)?.checked()

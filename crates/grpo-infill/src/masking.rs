@@ -1,4 +1,4 @@
-//! Masking and replacement of characters in passages.
+//! Masks and replaces characters in passages.
 
 mod apply;
 mod choose;
@@ -17,102 +17,106 @@ pub(crate) use draws::{Draw, Draws};
 use grpo_data::DataError;
 use serde::{Deserialize, Serialize};
 
-/// A way to choose positions of a passage and to hide their characters.
+/// A strategy for selecting positions in a passage and masking or replacing the characters there.
 ///
-/// Ratios are fractions of the passage's own characters, without padding, so short passages count
-/// like long ones.
+/// Ratios are relative to the length of the passage, without padding. Short passages are therefore
+/// treated like long ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Masking {
-    /// Each position with the same probability, which is drawn for each passage uniformly between
-    /// the two ratios.
+    /// Selects each position with the same probability. The probability is drawn uniformly between
+    /// the two ratios for each passage.
     Random {
-        /// The least probability; 0 if not given.
+        /// Minimum probability. Defaults to 0.
         #[serde(default)]
         min_ratio: f64,
-        /// The greatest probability.
+        /// Maximum probability.
         max_ratio: f64,
     },
-    /// `max(1, ⌈ratio · length⌉)` positions, one after another, each with a probability
-    /// proportional to `p2` next to a chosen position and to `p1` elsewhere. `p2 > p1` makes
-    /// clumps, and `p2 = 0` isolated positions while there are any. If all remaining positions have
-    /// weight 0, any of them is chosen.
+    /// Selects `max(1, ⌈ratio · length⌉)` positions one at a time. Positions next to a selected one
+    /// have weight `p2`, and all others have weight `p1`.
+    ///
+    /// With `p2 > p1`, positions form clusters. With `p2 = 0`, they are isolated as long as
+    /// possible. If all remaining positions have weight 0, one of them is selected at random.
     Sticky {
-        /// The fraction of positions.
+        /// Fraction of positions to select.
         ratio: f64,
-        /// The weight of a position without a chosen neighbour.
+        /// Weight of a position with no selected neighbour.
         p1: f64,
-        /// The weight of a position next to a chosen one.
+        /// Weight of a position next to a selected one.
         p2: f64,
-        /// Whether to draw the fraction for each passage: the larger of two numbers uniform below
-        /// `ratio`.
+        /// Whether to draw the fraction for each passage, as the larger of two numbers distributed
+        /// uniformly between 0 and `ratio`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         redrawn: bool,
     },
-    /// The positions of `spans` spans, including both ends: `2 · spans` positions are drawn, sorted
-    /// and paired. All become MASK, regardless of the corruption.
+    /// Selects contiguous spans. Their ends are obtained by drawing `2 · spans` positions, sorting
+    /// them, and pairing them up; both ends are included. Selected characters always become MASK,
+    /// regardless of the corruption.
     Span {
         /// Number of spans, from 1 to 10,000.
         spans: u32,
     },
-    /// A fraction of the lines, at least one, each replaced by another whole line of the same
-    /// split. For judges only, because nothing can be filled. The text may become shorter, or
-    /// longer up to the length of a passage.
+    /// Replaces a fraction of the lines, but at least one, with other lines of the same split. The
+    /// text may become shorter, or longer up to the maximum passage length.
+    ///
+    /// Only useful for judges, because there is nothing to fill.
     Line {
-        /// The least part of the lines.
+        /// Minimum fraction of lines.
         min_ratio: f64,
-        /// The greatest part of the lines.
+        /// Maximum fraction of lines.
         max_ratio: f64,
     },
-    /// Positions as in [`Masking::Random`]; each run of them becomes random characters, MASK, or
-    /// the characters of another passage of the same split, with these weights.
+    /// Selects positions like [`Masking::Random`]. Each contiguous run of them is replaced with
+    /// random characters, MASK, or the characters of another passage in the same split, according
+    /// to the given weights.
     Replacement {
-        /// The least probability of a place; 0 if not given.
+        /// Minimum probability of a position. Defaults to 0.
         #[serde(default)]
         min_ratio: f64,
-        /// The greatest probability of a place.
+        /// Maximum probability of a position.
         max_ratio: f64,
-        /// The weight of random characters.
+        /// Weight of random characters.
         #[serde(default = "random_weight")]
         random: f64,
-        /// The weight of MASK.
+        /// Weight of MASK.
         #[serde(default = "other_weight")]
         mask: f64,
-        /// The weight of another passage; 0 if half of the positions or more are chosen, or in
-        /// validation, where the other two share its part.
+        /// Weight of a fragment from another passage. It is treated as 0 during validation, and if
+        /// at least half of the positions are selected.
         #[serde(default = "other_weight")]
         fragment: f64,
-        /// How much more probable the true character is than another among random characters: it is
-        /// kept with probability `m / (n − 1 + m)` of `n` characters.
+        /// Relative weight of the correct character among the random characters. With n characters
+        /// and the weight m, it is kept with probability `m / (n − 1 + m)`.
         #[serde(default = "one")]
         original_multiplier: f64,
-        /// Whether the loss counts at all positions instead of the chosen ones.
+        /// Whether all positions contribute to the loss instead of only the selected ones.
         #[serde(default)]
         full_targets: bool,
     },
 }
 
-/// A masked passage and the original.
+/// A masked passage along with the original.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MaskedText {
-    /// Input of the model: characters and MASK.
+    /// Model input, consisting of characters and MASK.
     pub ids: Vec<u32>,
-    /// The original passage, as long as [`Self::ids`] except for [`Masking::Line`].
+    /// Original passage. It has the same length as [`Self::ids`], except with [`Masking::Line`].
     pub original: Vec<u32>,
-    /// Where the loss counts, for each of [`Self::ids`]; at least one. With [`Masking::Line`], the
-    /// replaced characters.
+    /// For each of [`Self::ids`], whether it contributes to the loss. At least one does. With
+    /// [`Masking::Line`], marks the replaced characters.
     pub is_target: Vec<bool>,
-    /// The fraction of chosen positions of [`Self::ids`].
+    /// Fraction of [`Self::ids`] that was selected.
     pub ratio: f64,
-    /// Index of its stage in the plan.
+    /// Index of the stage in the plan.
     pub stage: usize,
 }
 
-/// Far more than any passage needs; each takes two draws.
+/// Maximum number of spans, far more than any passage needs. Each takes two random draws.
 const MOST_SPANS: u32 = 10_000;
 
 impl Masking {
-    /// Checks the numbers; `key` is the prefix of their keys.
+    /// Validates the settings. `key` is the prefix used in error messages.
     pub(crate) fn check(&self, key: &str) -> Result<(), DataError> {
         let wrong = |name: &str, found: f64, expected| {
             Err(DataError::setting(format_args!("{key}.{name}"), found, expected))
@@ -172,7 +176,7 @@ impl Masking {
         }
     }
 
-    /// Returns the name in configurations.
+    /// Returns the name used in configuration files.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Random { .. } => "random",

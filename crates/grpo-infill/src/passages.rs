@@ -1,4 +1,4 @@
-//! Passages: parts of a text that an infiller and its judge read.
+//! Passages: excerpts from a text that are read by an infiller and its judge.
 
 mod lines;
 mod options;
@@ -12,16 +12,16 @@ pub use options::{PassageOptions, PassageReport, PassageUnit};
 use source::Source;
 use std::path::Path;
 
-/// The training and validation splits.
+/// The training or validation split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Split {
-    /// Training: the beginning of the file.
+    /// Training split, at the start of the file.
     Train,
-    /// Validation: the held-out end.
+    /// Validation split, at the end of the file.
     Validation,
 }
 
-/// A text as ids, split for training and validation. Both splits have passages.
+/// An encoded text with a training and a validation split. Both contain at least one passage.
 #[derive(Clone, Debug)]
 pub struct Passages {
     characters: Characters,
@@ -32,16 +32,19 @@ pub struct Passages {
 }
 
 impl Passages {
-    /// Reads a UTF-8 text or a file of molecules (`.smi`, `.csv`), optionally with `.gz`. Byte
-    /// order marks and all line ends are accepted. `characters` is the vocabulary of the model;
-    /// default: the characters of the file.
+    /// Reads a UTF-8 text file or a molecule file (`.smi`, `.csv`), optionally compressed (`.gz`).
+    /// Byte order marks and all kinds of line endings are supported. `characters` is the vocabulary
+    /// of the model. It defaults to the characters in the file.
     ///
-    /// The first lines are for training and the last for validation; with windows, the first and
-    /// last characters. The splits share no line and no character of a window.
+    /// The first lines of the file are used for training and the last ones for validation. With
+    /// windows, the file is split by characters instead. The splits don't overlap.
     ///
     /// # Errors
-    /// Returns an error if options are out of range, if the file cannot be read, is not UTF-8,
-    /// empty or too small, or if a character is not in `characters` or is [`BLANK`](crate::BLANK).
+    /// Returns an error in these cases:
+    ///
+    /// - An option is out of range.
+    /// - The file cannot be read, is not UTF-8, or is empty or too small.
+    /// - A character is missing from `characters` or equals [`BLANK`](crate::BLANK).
     pub fn read(
         path: &Path,
         options: &PassageOptions,
@@ -50,10 +53,10 @@ impl Passages {
         Self::new(Source::read(path)?, path, options, characters)
     }
 
-    /// Creates passages from a text; errors name `path`.
+    /// Creates passages from a text. `path` is used in error messages.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// See [`Self::read`].
     pub fn from_text(
         text: &str,
         path: &Path,
@@ -101,12 +104,13 @@ impl Passages {
         &self.options
     }
 
-    /// Returns the report.
+    /// Returns statistics about the file.
     pub fn report(&self) -> &PassageReport {
         &self.report
     }
 
-    /// Draws a passage with `rng` at `counter`: characters only, 2 to [`PassageOptions::length`].
+    /// Draws a random passage using `rng` at `counter`. It consists of 2 to
+    /// [`PassageOptions::length`] characters, without special tokens.
     pub fn passage(&self, split: Split, rng: &CounterRng, counter: [u32; 2]) -> Vec<u32> {
         let lines = self.split(split);
         let bound = lines.places(&self.options) as u64;
@@ -122,7 +126,7 @@ impl Passages {
     }
 }
 
-/// Returns the characters of the kept text.
+/// Returns the characters of the retained text.
 fn own_characters(
     source: &Source,
     kept: &[Kept<'_>],
@@ -132,7 +136,7 @@ fn own_characters(
         return Err(blank_in_text().at_line(path, source.number(index)));
     }
     if kept.is_empty() {
-        // Too few lines; a later error has a better message.
+        // There are too few lines, which a later check reports with a better message.
         return Characters::from_texts([source.text.as_str()]);
     }
     Characters::from_texts(kept.iter().map(|line| line.text))

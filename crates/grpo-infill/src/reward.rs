@@ -1,5 +1,5 @@
-//! The reward of filled blanks: a judge's score of the whole text, and the fraction of correctly
-//! filled blanks.
+//! The reward for filled blanks. It combines a judge's score for the entire text with the fraction
+//! of blanks filled correctly.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,22 +20,23 @@ use grpo_rewards::{
 
 use crate::sections::passed;
 
-/// Settings of an [`InfillReward`].
+/// Configuration of an [`InfillReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InfillConfig {
-    /// Model folder of the judge.
+    /// Model directory of the judge.
     judge: PathBuf,
-    /// Model folder of a second judge without weight, to check whether both agree.
+    /// Model directory of a second judge. It doesn't affect the reward, and is used to check
+    /// whether both judges agree.
     #[serde(default)]
     second_judge: Option<PathBuf>,
-    /// Whether a judge that did not pass its gate may be used.
+    /// Whether to accept a judge that failed its gate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     accept_failed_judge: bool,
     /// Weight of 1 − judge.
     #[serde(default = "default_judge_weight")]
     judge_weight: f64,
-    /// Weight of the fraction of correctly filled blanks.
+    /// Weight of the fraction of blanks filled correctly.
     #[serde(default)]
     recovery_weight: f64,
 }
@@ -93,7 +94,7 @@ impl RewardSpec for InfillConfig {
             })?;
         }
         let fault = self.second_judge.as_deref().and_then(|judge| passed(judge).err());
-        // It has no weight, so a warning suffices.
+        // The second judge doesn't affect the reward, so a warning is enough.
         let warning = |fault| format!("second judge {fault:#}; that it agrees says little");
         Ok(fault.map(warning).into_iter().collect())
     }
@@ -107,21 +108,25 @@ impl RewardSpec for InfillConfig {
     }
 }
 
-/// Returns the codecs of judge folders.
+/// Returns the codecs used in judge directories.
 fn codecs() -> Codecs {
     Codecs::new(vec![Characters::CODEC])
 }
 
-/// The reward `w_judge · (1 − judge) + w_recovery · recovery` of a text whose blanks were filled.
+/// The reward `w_judge · (1 − judge) + w_recovery · recovery` for a text with filled blanks.
 ///
-/// `judge` is the judge's score of the whole text, 0 (natural) to 1 (corrupted); `recovery` is the
-/// fraction of correctly filled blanks. The judge was trained on fills of an infiller that was not
-/// yet optimised with this reward. Other measures show whether it is still right: `recovery`,
-/// `second_judge` (a judge that nobody optimises against), and `fill_entropy`, the entropy in nats
-/// of the characters filled into a text, which falls if the infiller repeats a character.
+/// `judge` is the judge's score for the entire text, from 0 (natural) to 1 (corrupted). `recovery`
+/// is the fraction of blanks filled correctly.
 ///
-/// A prompt's record contains the original as `text`, and as `blanked` the same with [`BLANK`] at
-/// each position to fill. Each text is judged alone, so its reward does not depend on other texts.
+/// The judge was trained on the output of an infiller that had not yet been optimised for this
+/// reward, so it may become inaccurate. Several metrics help to detect this. Besides `recovery`,
+/// there is `second_judge`, the score of a judge that isn't optimised against, and `fill_entropy`,
+/// the entropy in nats of the characters filled into a text. The entropy drops if the infiller
+/// keeps repeating a character.
+///
+/// A prompt's record contains the original as `text`. Its `blanked` field is the same text with
+/// [`BLANK`] at each position to fill. Texts are judged separately, so a reward doesn't depend on
+/// other texts.
 #[derive(Debug)]
 pub struct InfillReward {
     judge: Judge,
@@ -130,29 +135,29 @@ pub struct InfillReward {
     recovery_weight: f64,
 }
 
-/// A scorer with its characters.
+/// A sequence scorer with its character vocabulary.
 #[derive(Debug)]
 pub struct Judge {
     scorer: SequenceScorer,
     characters: Characters,
 }
 
-/// A text in a prompt's record.
+/// The text of a prompt's record.
 struct Blanked {
     original: Vec<char>,
-    /// Positions to fill, at least one.
+    /// Positions to fill. There is at least one.
     blanks: Vec<usize>,
 }
 
-/// Keys of a prompt's record.
+/// Keys in a prompt's record.
 const TEXT: &str = "text";
 const BLANKED: &str = "blanked";
 
 impl Judge {
-    /// Loads a folder of `grpo train-judge`.
+    /// Loads a model directory written by `grpo train-judge`.
     ///
     /// # Errors
-    /// Returns an error if the folder has no model of the family `sequence_scorer`.
+    /// Returns an error if the directory does not contain a model of the `sequence_scorer` family.
     pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelError> {
         let (spec, scorer) = SequenceScorer::load(folder, &codecs(), device)?;
         let characters =
@@ -160,20 +165,21 @@ impl Judge {
         Ok(Self { characters: characters.clone(), scorer })
     }
 
-    /// Returns the characters that it can read.
+    /// Returns the characters that the judge knows.
     pub fn characters(&self) -> &Characters {
         &self.characters
     }
 
-    /// Returns the length of the longest text that it can read completely.
+    /// Returns the maximum text length in characters.
     pub fn longest_text(&self) -> usize {
         self.scorer.longest_text()
     }
 
-    /// Returns a score from 0 (natural) to 1 (corrupted). The text is read alone.
+    /// Scores a single text, from 0 (natural) to 1 (corrupted).
     ///
     /// # Errors
-    /// Returns an error for an unknown character, a text that is too long, or damaged weights.
+    /// Returns an error if the text contains an unknown character or is too long, or if the weights
+    /// are damaged.
     pub fn score(&self, text: &str) -> Result<f64, String> {
         let ids = self.read(text)?;
         match self.scorer.score(&ids) {
@@ -182,7 +188,7 @@ impl Judge {
         }
     }
 
-    /// Encodes a text that the judge can read completely.
+    /// Encodes a text. Returns an error if it is too long or contains an unknown character.
     fn read(&self, text: &str) -> Result<Vec<u32>, String> {
         let unknown = |error| format!("the judge cannot read the text: {error}");
         let ids = self.characters.encode(text).map_err(unknown)?;
@@ -197,7 +203,7 @@ impl Judge {
 }
 
 impl InfillReward {
-    /// Creates the reward from checked weights.
+    /// Creates a reward. The weights must have been checked.
     pub(crate) fn new(
         judge: Judge,
         second_judge: Option<Judge>,
@@ -288,7 +294,7 @@ impl Blanked {
         Ok(Self { original, blanks })
     }
 
-    /// Checks that a text has the same characters except at the blanks.
+    /// Checks that a filled text equals the original everywhere except at the blanks.
     fn check_filled(&self, filled: &[char]) -> Result<(), String> {
         if filled.len() != self.original.len() {
             return Err(format!(
@@ -312,20 +318,20 @@ impl Blanked {
         Ok(())
     }
 
-    /// Returns the fraction of correctly filled blanks.
+    /// Returns the fraction of blanks filled correctly.
     fn recovery(&self, filled: &[char]) -> f64 {
         let right = self.blanks.iter().filter(|&&place| filled[place] == self.original[place]);
         right.count() as f64 / self.blanks.len() as f64
     }
 
-    /// Returns `−Σ p ln p` over the characters in the blanks, with their fractions p.
+    /// Returns `−Σ p ln p`, where p is the fraction of blanks filled with each character.
     fn fill_entropy(&self, filled: &[char]) -> f64 {
         let mut counts = BTreeMap::new();
         for &place in &self.blanks {
             *counts.entry(filled[place]).or_insert(0_usize) += 1;
         }
         let shares = counts.values().map(|&count| count as f64 / self.blanks.len() as f64);
-        // Avoids −0 for a single character.
+        // Avoid −0 if there is only one distinct character.
         shares.map(|share| -share * share.ln()).sum::<f64>().max(0.0)
     }
 }

@@ -1,4 +1,4 @@
-//! Common parts of the commands that train infillers and judges: passages, model folders and files.
+//! Shared code of the commands that train infillers and judges.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use grpo_app::models::{check_folder, refuse_unless};
 use grpo_app::output::say;
 use grpo_app::supervised_run::ModelFiles;
 
-/// File with a judge's report.
+/// File name of a judge's report.
 const JUDGE_REPORT: &str = "judge.json";
 
-/// Settings of passages.
+/// The configuration section for passages.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PassageSection {
-    /// A UTF-8 text, or a `.smi` or `.csv` file of molecules, optionally with `.gz`.
+    /// UTF-8 text file, or a `.smi` or `.csv` molecule file. May be compressed (`.gz`).
     pub(crate) file: PathBuf,
-    /// Largest number of characters of a passage.
+    /// Maximum number of characters in a passage.
     pub(crate) length: usize,
-    /// Unit of a passage.
+    /// Unit of text that forms a passage.
     #[serde(default)]
     pub(crate) unit: PassageUnit,
-    /// Fraction at the end of the file that is held out.
+    /// Fraction of the file, at its end, that is held out.
     #[serde(default = "default_validation_fraction")]
     pub(crate) validation_fraction: f64,
 }
@@ -45,7 +45,7 @@ fn default_validation_fraction() -> f64 {
 }
 
 impl PassageSection {
-    /// Reads the file and prints a report. Without `characters`, the vocabulary is that of the
+    /// Reads the file and prints a summary. Without `characters`, the vocabulary is taken from the
     /// file.
     pub(crate) fn read(&self, characters: Option<&Characters>) -> anyhow::Result<Arc<Passages>> {
         let passages = self.load(characters).context("data")?;
@@ -53,7 +53,7 @@ impl PassageSection {
         Ok(Arc::new(passages))
     }
 
-    /// As [`Self::read`], without printing.
+    /// Like [`Self::read`], but doesn't print anything.
     pub(crate) fn load(&self, characters: Option<&Characters>) -> Result<Passages, DataError> {
         let options = PassageOptions {
             length: self.length,
@@ -64,16 +64,16 @@ impl PassageSection {
     }
 }
 
-/// An infiller from a model folder.
+/// An infiller loaded from a model directory.
 pub(crate) struct LoadedInfiller {
     pub(crate) spec: ModelSpec,
     pub(crate) model: Transformer,
-    /// The files that were read.
+    /// Files that were read.
     pub(crate) files: Vec<(&'static str, PathBuf)>,
 }
 
 impl LoadedInfiller {
-    /// Loads a model folder of the family `infiller`, after checking its manifest.
+    /// Loads a model directory of the `infiller` family, after verifying its manifest.
     pub(crate) fn load(folder: &Path, device: &Device) -> anyhow::Result<Self> {
         let files =
             check_folder(folder, "model", "config.json, characters.json and model.safetensors")?;
@@ -83,12 +83,12 @@ impl LoadedInfiller {
         Ok(Self { spec, model, files })
     }
 
-    /// Returns its vocabulary.
+    /// Returns the character vocabulary.
     pub(crate) fn characters(&self) -> &Characters {
         self.spec.codec.own::<Characters>().expect("an infiller's folder has its characters")
     }
 
-    /// Checks that it can read whole passages.
+    /// Checks that the model can read passages of full length.
     pub(crate) fn sees(&self, data: &PassageSection, folder: &Path) -> anyhow::Result<()> {
         let context = self.spec.config.description().context;
         anyhow::ensure!(
@@ -101,7 +101,7 @@ impl LoadedInfiller {
     }
 }
 
-/// Checks that a judge passed its gate.
+/// Checks that a judge has passed its gate.
 pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
     let path = folder.join(JUDGE_REPORT);
     let text = regular_file::read_to_string(&path).with_context(|| {
@@ -121,7 +121,7 @@ pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the model of a folder is an infiller.
+/// Checks that a directory contains an infiller.
 pub(crate) fn check_infiller(model: &Path) -> anyhow::Result<()> {
     let is_wanted = |family| family == Family::Infiller;
     refuse_unless(model, is_wanted, |family| {
@@ -133,7 +133,7 @@ pub(crate) fn check_infiller(model: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Describes gate and measures of a judge.
+/// Formats a judge's results together with the required values.
 pub(crate) fn against(gate: &JudgeGate, found: &JudgeMeasures) -> String {
     format!(
         "zero_p90 = {:.3} (at most {}), Spearman = {:.3} (at least {})",
@@ -141,10 +141,10 @@ pub(crate) fn against(gate: &JudgeGate, found: &JudgeMeasures) -> String {
     )
 }
 
-/// The files of an infiller.
+/// Writes and reads the files of an infiller.
 pub(crate) struct InfillerFiles<'a> {
     pub(crate) spec: &'a ModelSpec,
-    /// Whether to keep the best model.
+    /// Whether to save the best model.
     pub(crate) keeps_best: bool,
 }
 
@@ -170,10 +170,10 @@ impl<'a> ModelFiles<MaskedLmObjective<'a>> for InfillerFiles<'_> {
     }
 }
 
-/// The files of a judge.
+/// Writes and reads the files of a judge.
 pub(crate) struct JudgeFiles<'a> {
     pub(crate) spec: &'a ModelSpec,
-    /// Unset until the end, so a run that ends early leaves no judge that has passed.
+    /// Set only at the end, so that an interrupted run never leaves behind a judge that passes.
     pub(crate) report: Option<JudgeReport>,
 }
 

@@ -1,4 +1,4 @@
-//! The task of filling blanks in texts.
+//! The infilling task.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_app::task::{Pretraining, Task, TaskCommand};
 use grpo_app::train_settings::TrainSettings;
 
-/// The task of filling blanks in texts.
+/// The infilling task, which fills blanks in texts.
 pub struct Infill;
 
 impl Task for Infill {
@@ -54,7 +54,7 @@ impl Task for Infill {
     }
 }
 
-/// Sections of texts and blanks.
+/// Configuration sections that define the texts and their blanks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BlankSections {
@@ -65,7 +65,7 @@ struct BlankSections {
 }
 
 impl BlankSections {
-    /// Returns both checked sections.
+    /// Returns both sections. They must have been checked.
     fn both(&self) -> (&PassageSection, &MaskingPlan) {
         let both = self.passages.as_ref().zip(self.masking.as_ref());
         both.expect("the sections were checked")
@@ -112,7 +112,7 @@ impl Source for BlankSections {
         check_infiller(folder)
     }
 
-    /// A text has at most as many blanks as characters.
+    /// A text can't have more blanks than characters.
     fn max_new_tokens(&self) -> usize {
         self.passages.as_ref().map_or(0, |passages| passages.length)
     }
@@ -158,7 +158,7 @@ impl Source for BlankSections {
     }
 }
 
-/// Endless texts with blanks.
+/// An infinite stream of texts with blanks.
 struct Blanks {
     train: MaskedStream,
     held_out: MaskedStream,
@@ -182,7 +182,8 @@ impl PromptStream for Blanks {
     }
 }
 
-/// Returns texts that a reward must be able to read: every character, and the longest passage.
+/// Returns texts that a reward must be able to handle. They contain every character, and one has
+/// the maximum length.
 fn extremes(characters: &Characters, length: usize) -> Vec<Map<String, Value>> {
     let all: Vec<u32> = (0..characters.base_len() as u32).collect();
     let longest: Vec<u32> = all.iter().copied().cycle().take(length).collect();
@@ -194,7 +195,7 @@ fn extremes(characters: &Characters, length: usize) -> Vec<Map<String, Value>> {
     all.chunks(length).chain([longest.as_slice()]).map(fields).collect()
 }
 
-/// Returns the texts of a batch with original and blanks for rewards.
+/// Returns a batch of prompts, with the fields that rewards need.
 fn blanked(stream: &MaskedStream, batch: u64, count: u32) -> Result<Vec<Prompt>, TrainError> {
     let characters = stream.passages().characters();
     let texts = stream.batch(batch, count as usize)?.into_iter().zip(0..);

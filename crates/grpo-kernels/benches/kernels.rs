@@ -1,5 +1,5 @@
-//! Fused operations against their plain versions, forward and backward, at the shapes of the bundled model
-//! (64 sequences of 48 tokens, 4 heads, width 128).
+//! Compares the fused operations with their plain versions, forward and backward, using the shapes
+//! of the bundled model (64 sequences of 48 tokens, 4 heads, width 128).
 
 use std::hint::black_box;
 
@@ -108,7 +108,7 @@ fn compare_rotary(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Sequences of equal lengths, with the queries, keys and values of each token in one matrix.
+/// Sequences of equal length, with queries, keys and values in one matrix.
 fn compare_attention(criterion: &mut Criterion) {
     for (sequences, length, heads, width) in [(64, 48, 4, 32), (16, 256, 8, 64), (1, 2048, 8, 64)] {
         let packing = Packing::of_lengths(vec![length; sequences], true);
@@ -132,7 +132,7 @@ fn compare_attention(criterion: &mut Criterion) {
     }
 }
 
-/// Groups whose completions see one copy of their prompt, and whose completions each have their own.
+/// Groups whose completions share one copy of the prompt, compared with a copy for each completion.
 fn compare_shared_prompts(criterion: &mut Criterion) {
     for (groups, group, prompt, completion, heads, width) in
         [(8, 8, 32, 16, 4, 32), (2, 8, 512, 128, 8, 64)]
@@ -163,7 +163,7 @@ fn compare_shared_prompts(criterion: &mut Criterion) {
     }
 }
 
-/// One token of each of 64 sequences over 48 positions.
+/// One token for each of 64 sequences over 48 positions.
 fn compare_pages(criterion: &mut Criterion) {
     let (rows, positions) = (64, 48);
     let heads = Heads { heads: 8, kv_heads: 8, width: 32 };
@@ -185,7 +185,7 @@ fn compare_pages(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Steps of sampling for one sequence and for many.
+/// Sampling steps for a single sequence and for many sequences.
 fn compare_linear(criterion: &mut Criterion) {
     for [inner, columns] in [[256, 1024], [512, 2048]] {
         let weight = input([inner, columns]).inner();
@@ -225,7 +225,8 @@ fn compare_products_and_sums(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The table of the bundled model, one of a larger vocabulary, and the places of a batch that count.
+/// The embedding table of the bundled model, a table for a larger vocabulary, and the selection of
+/// relevant positions in a batch.
 fn compare_gather(criterion: &mut Criterion) {
     for (rows, width, n) in [(40, 128, ROWS), (32_000, 512, 2048), (ROWS, 128, ROWS / 2)] {
         let table = input([rows, width]);
@@ -254,7 +255,7 @@ fn compare_optimizer(criterion: &mut Criterion) {
     for (name, operation) in
         [("fused", adamw_step as AdamWStep), ("plain", plain::adamw_step as AdamWStep)]
     {
-        // Moved in and out, so that nobody else holds them.
+        // Moved in and out, so that there are no other owners.
         let mut state = Some((tensor(), [tensor(), tensor().square()]));
         group.bench_function(name, |b| {
             b.iter(|| {

@@ -1,15 +1,15 @@
-//! Element-wise activations.
+//! Activation functions.
 
 use burn::tensor::Tensor;
 
 use crate::plain;
 
-/// GELU with the exact normal distribution function (Hendrycks & Gimpel 2016), as PyTorch's default.
+/// GELU based on the exact normal CDF (Hendrycks & Gimpel 2016), like PyTorch's default.
 ///
 /// `y = x · Φ(x)`, `dy/dx = Φ(x) + x · φ(x)`.
 ///
 /// # Shapes
-/// - input and output: any, the same
+/// - input and output: any shape
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) {
@@ -18,12 +18,14 @@ pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     plain::gelu(x)
 }
 
-/// GELU in its tanh approximation (Hendrycks & Gimpel 2016, section 2): GPT-2's `gelu_new`.
+/// The tanh approximation of GELU (Hendrycks & Gimpel 2016, section 2), known as `gelu_new` in
+/// GPT-2.
 ///
-/// `y = x · ½ (1 + tanh u)` with `u = √(2/π) (x + 0.044715 x³)`, and the derivative of this form.
+/// `y = x · ½ (1 + tanh u)` with `u = √(2/π) (x + 0.044715 x³)`. The backward pass uses the exact
+/// derivative of this formula.
 ///
 /// # Shapes
-/// - input and output: any, the same
+/// - input and output: any shape
 pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) {
@@ -32,9 +34,10 @@ pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     plain::gelu_tanh(x)
 }
 
-/// The gate of a feed-forward layer (Shazeer 2020, "GLU variants improve transformer", equation 6).
+/// SwiGLU, the gated activation of a feed-forward layer (Shazeer 2020, "GLU variants improve
+/// transformer", equation 6).
 ///
-/// `y = silu(gate) · up` with `silu(g) = g · σ(g)`, σ the logistic function.
+/// `y = silu(gate) · up` with `silu(g) = g · σ(g)`, where σ is the logistic function.
 ///
 /// # Shapes
 /// - gate, up, output: `[rows, features]`

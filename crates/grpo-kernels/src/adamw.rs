@@ -1,4 +1,4 @@
-//! A step of AdamW (Loshchilov & Hutter 2019, algorithm 2) for one tensor.
+//! The AdamW update (Loshchilov & Hutter 2019, algorithm 2) for a single tensor.
 
 pub(crate) mod settings;
 
@@ -6,14 +6,14 @@ use burn::tensor::Tensor;
 
 pub use settings::AdamW;
 
-/// Returns the parameter and its two moments after a step. Tensors without another owner are
-/// changed in place.
+/// Performs an update and returns the new parameter and its two moments. Tensors are updated in
+/// place unless they have other owners.
 ///
-/// With `g` the scaled gradient, `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²` and
-/// `θ ← (1 − η λ) θ − η · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)`, as in PyTorch.
+/// With the scaled gradient `g`, the update is `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`
+/// and `θ ← (1 − η λ) θ − η · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)`, as in PyTorch.
 ///
 /// # Shapes
-/// - all equal; without autodiff. Moments are 0 before the first step.
+/// - All tensors have the same shape, and none of them has autodiff. Initialise the moments to 0.
 ///
 /// # Panics
 /// Panics if the shapes differ.

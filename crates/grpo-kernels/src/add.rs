@@ -1,8 +1,8 @@
-//! In-place sums.
+//! In-place addition.
 
 use burn::tensor::Tensor;
 
-/// Returns `x + y`, in place if `x` has no other owner.
+/// Returns `x + y`. The sum is computed in place if `x` has no other owner.
 ///
 /// # Panics
 /// Panics if the shapes differ.
@@ -15,7 +15,7 @@ pub fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
     crate::plain::add(x, y)
 }
 
-/// Adds `bias` to each row of `x`, in place if `x` has no other owner.
+/// Adds `bias` to each row of `x`. The sum is computed in place if `x` has no other owner.
 ///
 /// # Shapes
 /// - x: `[n, columns]`; bias: `[columns]`

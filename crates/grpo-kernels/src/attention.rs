@@ -7,8 +7,8 @@ use burn::tensor::Tensor;
 use crate::packing::{Heads, Packing};
 pub use padded::padded_attention;
 
-/// Computes `softmax(scale · Q Kᵀ) V` for each head of each sequence (Vaswani et al. 2017, eq. 1),
-/// over the keys that are visible in `packing`.
+/// Computes `softmax(scale · Q Kᵀ) V` for each head of each sequence (Vaswani et al. 2017, eq. 1).
+/// Only the keys visible according to `packing` are taken into account.
 ///
 /// # Shapes
 /// - query: `[n, heads · width]`
@@ -37,7 +37,7 @@ pub fn attention(
     padded_attention(query, keys, values, heads, scale, packing, |weights| weights)
 }
 
-/// Computes [`attention`] of a matrix with queries, keys and values side by side.
+/// Computes [`attention`] on a matrix with queries, keys and values concatenated along the columns.
 ///
 /// # Shapes
 /// - inputs: `[n, (heads + 2 · kv heads) · width]`

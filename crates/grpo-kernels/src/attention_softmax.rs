@@ -1,19 +1,19 @@
-//! Softmax of attention scores over visible keys.
+//! Softmax of attention scores, restricted to visible keys.
 
 use burn::tensor::Tensor;
 
 use crate::Visible;
 
-/// Computes `softmax(scale · scores)` over the visible keys, 0 elsewhere.
+/// Computes `softmax(scale · scores)` over the visible keys. All other weights are 0.
 ///
-/// Scores of invisible keys are never read and may be NaN.
+/// Scores of invisible keys are never read, so they may be NaN.
 ///
 /// # Shapes
 /// - scores: `[batch, heads, queries, keys]` with `queries ≤ keys`
-/// - output: the same
+/// - output: same as scores
 ///
 /// # Panics
-/// Panics if there are more queries than keys, or if the ranges of `visible` do not fit the batch
+/// Panics if there are more queries than keys, or if the ranges in `visible` don't match the batch
 /// and the keys.
 pub fn attention_softmax(scores: Tensor<4>, scale: f64, visible: &Visible) -> Tensor<4> {
     visible.assert_fits(scores.dims());

@@ -1,16 +1,17 @@
-//! Keeps threads awake between short operations.
+//! Keeps the thread pool awake between short operations.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Runs `f` while the other threads of the pool poll for work instead of sleeping.
+/// Runs `f` while the other threads in the pool poll for work instead of going to sleep.
 ///
-/// A forward pass is a chain of short parallel operations. Rayon's threads fall asleep between two
-/// of them, and waking them costs as much as a small operation. During `f` they stay awake, as
-/// OpenMP's threads do. Results do not change.
+/// A forward pass is a sequence of short parallel operations. Between two of them, Rayon's threads
+/// would fall asleep, and waking them up again costs as much as a small operation. While `f` runs,
+/// they stay awake, similar to OpenMP threads. The result of `f` is unaffected.
 ///
-/// Only one `f` at a time is accelerated; another one just runs. With two, each could wait for a
-/// job below the other's threads on a stack, which would be a deadlock.
+/// Only one call is accelerated at a time. If another one is active, `f` runs as usual. Two
+/// accelerated calls could deadlock, because each might wait for a job that is blocked further down
+/// the stack of one of the other's threads.
 pub fn awake<R>(f: impl FnOnce() -> R) -> R {
     static RUNNING: AtomicBool = AtomicBool::new(false);
     if RUNNING.swap(true, Ordering::Acquire) {
@@ -20,7 +21,7 @@ pub fn awake<R>(f: impl FnOnce() -> R) -> R {
     awake_where(ARRIVAL, || (), f)
 }
 
-/// Releases the slot, also after a panic.
+/// Releases the slot on drop, including after a panic.
 struct Running<'a>(&'a AtomicBool);
 
 impl Drop for Running<'_> {
@@ -29,15 +30,15 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Implements [`awake`]; calls `arrived` on each polling thread, which waits up to `arrival` for
-/// the others.
+/// Implementation of [`awake`]. Each polling thread calls `arrived`, then waits up to `arrival` for
+/// the other threads.
 fn awake_where<R>(arrival: Duration, arrived: impl Fn() + Sync, f: impl FnOnce() -> R) -> R {
     let done = AtomicBool::new(false);
     let missing = AtomicUsize::new(rayon::current_num_threads() - 1);
     rayon::in_place_scope(|scope| {
-        // `spawn_broadcast` would allow a thread that waits inside of `f` to start polling there,
-        // so that `f` would never end. These jobs are older than all of `f`, so they are taken
-        // first.
+        // `spawn_broadcast` doesn't work here: a thread waiting inside `f` could start polling, and
+        // then `f` would never finish. The jobs spawned below are older than anything in `f`, so
+        // they are picked up first.
         for _ in 0..missing.load(Ordering::Relaxed) {
             scope.spawn(|_| {
                 arrived();
@@ -50,15 +51,18 @@ fn awake_where<R>(arrival: Duration, arrived: impl Fn() + Sync, f: impl FnOnce()
     })
 }
 
-/// How long a thread waits for the others: longer than waking one takes, unless it has other work.
+/// Maximum time that a thread waits for the others. It is longer than the time needed to wake a
+/// thread that is not busy.
 const ARRIVAL: Duration = Duration::from_micros(200);
 
-/// Iterations of polling after which a thread yields to other programs.
+/// Number of polling iterations before a thread yields to other programs.
 const PATIENCE: u32 = 200;
 
-/// Waits until all threads have arrived. A thread that polled immediately would find the job meant
-/// for the next thread, and in it the one after, all nested on one stack, while the other threads
-/// sleep.
+/// Waits until all threads have arrived.
+///
+/// If a thread started polling immediately, it would pick up the job meant for the next thread, and
+/// while running that, the job after it. All jobs would end up nested on a single stack while the
+/// other threads sleep.
 fn wait_for_others(missing: &AtomicUsize, done: &AtomicBool, arrival: Duration) {
     missing.fetch_sub(1, Ordering::Relaxed);
     let begin = Instant::now();
@@ -90,7 +94,7 @@ fn look_for_work(done: &AtomicBool) {
     }
 }
 
-/// Ends the polling when `f` ends, also by a panic.
+/// Stops the polling when `f` returns or panics.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -126,7 +130,7 @@ mod tests {
             let note = || {
                 seen.lock().unwrap().insert(rayon::current_thread_index());
             };
-            // Long enough for the threads of a busy machine.
+            // Long enough even on a busy machine.
             let most = Duration::from_millis(20);
             awake_where(most, note, || {
                 let begin = Instant::now();

@@ -1,8 +1,8 @@
-//! Fused operations for Burn's CPU backend in `f32`, on slices divided into chunks of a fixed size
-//! for the threads.
+//! Fused `f32` operations for Burn's CPU backend.
 //!
-//! Each file contains the inner loops of its operations, their [`Operation`] and the functions on
-//! tensors.
+//! They work on slices, which are divided into chunks of a fixed size for multithreading. Each
+//! submodule contains the inner loops of its operations, the [`Operation`] implementations, and
+//! functions that take tensors.
 
 mod activation;
 mod attention;
@@ -35,17 +35,18 @@ pub(crate) use rotary::rotary;
 pub(crate) use softmax::attention_softmax;
 pub(crate) use sums::{add, add_bias};
 
-/// Returns whether fused versions support this tensor: `f32` on the CPU backend.
+/// Returns whether fused operations support this tensor, i.e. whether it is `f32` and on the CPU
+/// backend.
 pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {
     x.dtype() == DType::F32 && is_cpu(&x.device())
 }
 
-/// Returns whether tensors of this device are in the CPU backend's memory.
+/// Returns whether tensors on this device are in the memory of the CPU backend.
 pub(crate) fn is_cpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
 }
 
-/// The operations that Burn dispatches by device, with one, two or three tensors and optional
+/// Operations with one, two or three input tensors that Burn dispatches by device, with or without
 /// autodiff.
 #[backend_extension(Autodiff, Flex)]
 trait Fused: Backend {
@@ -118,8 +119,8 @@ fn ternary<const D: usize>(
     Tensor::from_dispatch(Dispatch::fused_ternary(x.into_dispatch(), y, z, by))
 }
 
-/// Returns the result of `write(index, chunks of the inputs, chunk of the result)` for all chunks
-/// in parallel, with the shape of the first input.
+/// Calls `write(index, input chunks, output chunk)` for all chunks in parallel. The output has the
+/// shape of the first input.
 fn map_chunks<const N: usize>(
     inputs: [FlexTensor; N],
     chunk: usize,
@@ -135,7 +136,7 @@ fn map_chunks<const N: usize>(
     like(&inputs[0], out)
 }
 
-/// Returns the tensor in contiguous memory without another owner; copies only if necessary.
+/// Returns the tensor in contiguous, uniquely owned memory. Data is only copied if necessary.
 fn dense(x: FlexTensor) -> FlexTensor {
     x.to_contiguous()
 }
@@ -144,7 +145,7 @@ fn like(shape_of: &FlexTensor, values: Vec<f32>) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(values, shape_of.shape()))
 }
 
-/// Returns the sum of partial sums in a fixed order.
+/// Adds up partial sums in a fixed order.
 fn sum_in_order(partial: impl IntoIterator<Item = Vec<f32>>, size: usize) -> Vec<f32> {
     let mut total = vec![0.0; size];
     for part in partial {

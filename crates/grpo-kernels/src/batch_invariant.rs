@@ -1,4 +1,4 @@
-//! A linear layer whose result for a row does not depend on other rows.
+//! A linear layer in which the result for a row is independent of the other rows.
 
 #[cfg(feature = "flex")]
 use burn::tensor::DType;
@@ -9,15 +9,18 @@ mod cpu;
 #[cfg(feature = "flex")]
 mod strip;
 
-/// Computes `x · W + b` without autodiff, with a summation order that does not depend on the number
+/// Computes `x · W + b` without autodiff, using a summation order that doesn't depend on the number
 /// of rows.
 ///
-/// A general matrix product splits its sums by the shape of the whole, so a sequence would get
-/// other last bits in another batch, and sometimes another token. Sampling uses this product
-/// ("batch invariance"; He et al. 2025, "Defeating Nondeterminism in LLM Inference"). On the CPU in
-/// `f32`, the terms of an element are fused multiply-adds in an order that depends only on the
-/// layout of the weight. Weights are read in place, in `f32`, in `bf16`, or quantised to bytes with
-/// a scale per 32 of a row. Other backends use their own product, which may not be invariant.
+/// A general matrix product decides how to split its sums based on the shapes. The same sequence
+/// would then get slightly different results in different batches, and occasionally a different
+/// token. Sampling therefore uses this function ("batch invariance"; He et al. 2025, "Defeating
+/// Nondeterminism in LLM Inference").
+///
+/// On the CPU in `f32`, each element is a chain of fused multiply-adds, in an order that depends
+/// only on the layout of the weight. Weights can be `f32`, `bf16`, or quantised to bytes with a
+/// scale per 32 weights of a row, and are read without converting the matrix first. Other backends
+/// use their regular matrix product, which may not be batch invariant.
 ///
 /// # Shapes
 /// - x: `[n, in]`

@@ -1,16 +1,16 @@
-//! Selects rows of a matrix: embeddings, and positions of a batch.
+//! Gathers rows of a matrix, e.g. for embeddings or to pick positions from a batch.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-/// Returns row `ids[i]` of the table for each `i`. The gradient of a repeated row is summed in
-/// position order.
+/// Returns row `ids[i]` of the table for each `i`. If a row occurs several times, its gradients are
+/// summed in order of position.
 ///
 /// # Shapes
 /// - table: `[rows, width]`; ids: `[n]`
 /// - result: `[n, width]`
 ///
 /// # Panics
-/// Panics if an id is not a row of the table.
+/// Panics if an ID is not a valid row index.
 pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&table) {
@@ -25,10 +25,10 @@ pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
     crate::plain::gather_rows(table, ids)
 }
 
-/// Returns row numbers as a tensor for [`gather_rows`] and Burn's operations.
+/// Converts row indices to a tensor that can be passed to [`gather_rows`] and to Burn's operations.
 ///
 /// # Shapes
-/// - result: `[n]`, one for each of `rows`
+/// - result: `[n]`, where n is the number of `rows`
 pub fn indices(rows: impl IntoIterator<Item = usize>, device: &Device) -> Tensor<1, Int> {
     let rows: Vec<i32> = rows.into_iter().map(|row| row as i32).collect();
     let count = rows.len();

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 
-/// Returns whether tensors of this device are in CPU memory.
+/// Returns whether tensors on this device are in CPU memory.
 pub fn is_cpu(device: &Device) -> bool {
     #[cfg(feature = "flex")]
     if crate::backend::is_cpu(device) {
@@ -12,8 +12,8 @@ pub fn is_cpu(device: &Device) -> bool {
     false
 }
 
-/// Calls `read` with the numbers of `x` in row order. On the CPU in `f32` they are read in place,
-/// otherwise copied to the host.
+/// Calls `read` with the elements of `x` in row-major order. An `f32` tensor on the CPU is read in
+/// place; other tensors are copied to the host first.
 pub fn on_host<const D: usize, R>(x: Tensor<D>, read: impl FnOnce(&[f32]) -> R) -> R {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && !x.is_autodiff() {

@@ -1,4 +1,4 @@
-//! Paged keys and values.
+//! Paged storage for keys and values.
 
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
 
@@ -10,10 +10,10 @@ mod seen;
 
 pub use seen::{PAGE, Seen};
 
-/// Keys and values of one attention layer, in pages of [`PAGE`] positions that are written in place
-/// (Kwon et al. 2023, "PagedAttention"; docs/decisions/0015).
+/// Keys and values of one attention layer, stored in pages of [`PAGE`] positions. Pages are written
+/// in place (Kwon et al. 2023, "PagedAttention"; docs/decisions/0015).
 ///
-/// The caller manages the pages. A page can belong to many sequences.
+/// Page allocation is up to the caller. Several sequences can share a page.
 #[derive(Clone, Debug)]
 pub struct KvPages {
     heads: Heads,
@@ -23,15 +23,15 @@ pub struct KvPages {
 
 #[derive(Clone, Debug)]
 enum Store {
-    /// On the CPU, in the reading order of attention.
+    /// CPU memory, in the order in which attention reads it.
     #[cfg(feature = "flex")]
     Host(cpu::HostPages),
-    /// Keys and values, `[at least pages · PAGE, kv heads · width]` each.
+    /// Tensors of keys and values. Each has shape `[at least pages · PAGE, kv heads · width]`.
     Tensors(Box<[Tensor<2>; 2]>),
 }
 
 impl KvPages {
-    /// Creates a cache without pages.
+    /// Creates an empty cache.
     pub fn new(heads: Heads, device: &Device) -> Self {
         Self { heads, pages: 0, store: Store::new(heads, device) }
     }
@@ -41,7 +41,7 @@ impl KvPages {
         self.pages
     }
 
-    /// Grows to at least `pages` pages.
+    /// Grows the cache to at least `pages` pages.
     pub fn grow_to(&mut self, pages: usize) {
         if pages <= self.pages {
             return;
@@ -52,7 +52,7 @@ impl KvPages {
             Store::Tensors(tensors) => {
                 let [positions, columns] = tensors[0].dims();
                 if pages * PAGE > positions {
-                    // At least doubles, because existing pages have to be copied.
+                    // Existing pages have to be copied, so at least double the capacity.
                     let added = (pages * PAGE).max(2 * positions) - positions;
                     for tensor in tensors.iter_mut() {
                         let more = Tensor::zeros([added, columns], &tensor.device());
@@ -64,13 +64,13 @@ impl KvPages {
         self.pages = pages;
     }
 
-    /// Writes each row at its position: `page · PAGE` + position in the page.
+    /// Writes each row to its position, given as `page · PAGE` + offset within the page.
     ///
     /// # Shapes
     /// - keys, values: `[n, kv heads · width]`
     ///
     /// # Panics
-    /// Panics if the shapes do not match or a position is beyond the pages.
+    /// Panics if the shapes don't match, or if a position is out of bounds.
     pub fn write(&mut self, keys: Tensor<2>, values: Tensor<2>, places: &[usize]) {
         assert_eq!(keys.dims(), [places.len(), self.heads.key_columns()], "keys");
         assert_eq!(values.dims(), keys.dims(), "values");
@@ -87,7 +87,7 @@ impl KvPages {
         }
     }
 
-    /// Copies page `from` to page `to`.
+    /// Copies the contents of page `from` to page `to`.
     pub fn copy_page(&mut self, from: usize, to: usize) {
         match &mut self.store {
             #[cfg(feature = "flex")]
@@ -104,15 +104,16 @@ impl KvPages {
         }
     }
 
-    /// Computes `softmax(scale · q Kᵀ) V` of each row over its visible positions. The result of a
-    /// row does not depend on other rows.
+    /// Computes `softmax(scale · q Kᵀ) V` for each row over its visible positions. Each row is
+    /// independent of the other rows.
     ///
     /// # Shapes
     /// - query: `[n, heads · width]`
-    /// - result: the same
+    /// - result: same as query
     ///
     /// # Panics
-    /// Panics if the shapes do not match, or if a row sees nothing or more than its pages hold.
+    /// Panics if the shapes don't match, or if the number of visible positions of a row is zero or
+    /// exceeds its pages.
     pub fn attend(&self, query: Tensor<2>, seen: &[Seen<'_>], scale: f64) -> Tensor<2> {
         assert_eq!(query.dims(), [seen.len(), self.heads.query_columns()], "queries");
         for (row, seen) in seen.iter().enumerate() {
@@ -133,7 +134,8 @@ impl KvPages {
         }
     }
 
-    /// Implements it with backend operations: gathers the pages of each row, padded to the longest.
+    /// Fallback that uses backend operations. Gathers the pages of each row and pads them to the
+    /// longest.
     fn attend_to(
         &self,
         [keys, values]: &[Tensor<2>; 2],
@@ -146,7 +148,7 @@ impl KvPages {
         let columns = seen.iter().map(|seen| seen.positions).max().unwrap_or(0);
         let places = seen.iter().flat_map(|seen| {
             let place = |at: usize| seen.pages[at / PAGE] as usize * PAGE + at % PAGE;
-            // Any position beyond the visible ones.
+            // Clamp, because any position will do as padding.
             (0..columns).map(move |at| place(at.min(seen.positions - 1)))
         });
         let places = indices(places, &keys.device());
@@ -157,7 +159,7 @@ impl KvPages {
         let (keys, values) = (gathered(keys), gathered(values)); // [n, kv, k, w]
         let query: Tensor<4> = query.reshape([rows, kv_heads, heads / kv_heads, width]);
         let scores = query.matmul(keys.swap_dims(2, 3)); // [n, kv, g, k]
-        // As one query of many heads that see the same keys.
+        // Treat each row as one query with many heads.
         let scores = scores.reshape([rows, heads, 1, columns]);
         let ranges: Vec<_> = seen.iter().map(|seen| 0..seen.positions).collect();
         let weights = crate::attention_softmax(scores, scale, &Visible::all().within(ranges));
@@ -165,7 +167,7 @@ impl KvPages {
         weights.matmul(values).reshape([rows, heads * width])
     }
 
-    /// Creates a cache without a specialised backend implementation, for tests.
+    /// Creates a cache that uses backend operations on every device. For tests.
     #[doc(hidden)]
     pub fn plain(heads: Heads, device: &Device) -> Self {
         Self { heads, pages: 0, store: Store::tensors(heads, device) }
@@ -187,7 +189,8 @@ impl Store {
     }
 }
 
-/// Writes rows into `all`, which is taken out first, because a second reference would cause a copy.
+/// Writes rows into `all`. The tensor is moved out first, because a second reference would force a
+/// copy.
 fn assign(all: &mut Tensor<2>, places: &Tensor<1, Int>, rows: Tensor<2>) {
     all.inplace(|all| all.select_assign(0, places.clone(), rows, IndexingUpdateOp::Assign));
 }

@@ -1,18 +1,23 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Burn's CPU backend runs element-wise work as single-threaded scalar loops and, with autodiff,
-//! splits GELU, softmax and layer norm into primitives that each keep a tensor. On small models
-//! that costs more than the matrix products. The operations here compute the same in one pass, with
-//! threads and SIMD, and with a closed-form backward pass.
+//! Burn's CPU backend implements elementwise operations as single-threaded scalar loops. With
+//! autodiff, it also splits GELU, softmax and layer norm into primitives, each of which keeps a
+//! tensor. For small models, this costs more than the matrix products. The operations in this crate
+//! do the same work in a single pass, with multithreading, SIMD and closed-form gradients.
 //!
-//! Each operation has three parts: a *plain* version with Burn's primitives ([`plain`]), which is
-//! the oracle of the tests and runs on other backends; a fused forward and backward pass over `f32`
-//! slices, an autodiff [`Operation`](tape::Operation); and the public function, which selects one
-//! by the device of the tensor. [`attention_softmax`] and [`Visible`] serve padded attention:
-//! dropout on attention weights, and backends without fused attention.
+//! Each operation consists of three parts:
 //!
-//! Results do not depend on the number of threads: work is divided into chunks of a fixed size, and
-//! sums over chunks are taken in order.
+//! - A *plain* version in [`plain`], built from Burn's primitives. Tests use it as the reference,
+//!   and other backends use it as the implementation.
+//! - A fused forward and backward pass over `f32` slices, implemented as an autodiff
+//!   [`Operation`](tape::Operation).
+//! - The public function, which picks one of the two based on the tensor's device.
+//!
+//! [`attention_softmax`] and [`Visible`] are used for padded attention, i.e. for dropout on
+//! attention weights and for backends without fused attention.
+//!
+//! Results don't depend on the number of threads. Work is divided into chunks of a fixed size, and
+//! sums over chunks are computed in order.
 
 mod activation;
 mod adamw;

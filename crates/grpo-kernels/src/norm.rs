@@ -1,4 +1,4 @@
-//! Normalisation of rows.
+//! Row normalisation.
 
 use burn::tensor::Tensor;
 
@@ -6,14 +6,14 @@ use crate::plain;
 
 /// Layer normalisation (Ba, Kiros & Hinton 2016).
 ///
-/// `y = (x − mean) / √(variance + ε) · γ + β`, with mean and population variance of each row.
+/// `y = (x − mean) / √(variance + ε) · γ + β`, using the mean and population variance of each row.
 ///
 /// # Shapes
 /// - x: `[rows, features]`; gamma, beta: `[features]`
 /// - output: `[rows, features]`
 ///
 /// # Panics
-/// Panics if the length of `gamma` or `beta` differs from that of a row.
+/// Panics if the length of `gamma` or `beta` differs from the number of features.
 pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let [_, features] = x.dims();
     assert_eq!([features], gamma.dims(), "gamma against the features of x");
@@ -25,16 +25,16 @@ pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
     plain::layer_norm(x, gamma, beta, epsilon)
 }
 
-/// Root mean square layer normalisation (Zhang & Sennrich 2019, equation 4).
+/// Root mean square normalisation (Zhang & Sennrich 2019, equation 4).
 ///
-/// `y = x / √(mean(x²) + ε) · γ`, with the mean of each row.
+/// `y = x / √(mean(x²) + ε) · γ`, using the mean of each row.
 ///
 /// # Shapes
 /// - x: `[rows, features]`; gamma: `[features]`
 /// - output: `[rows, features]`
 ///
 /// # Panics
-/// Panics if the length of `gamma` differs from that of a row.
+/// Panics if the length of `gamma` differs from the number of features.
 pub fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let [_, features] = x.dims();
     assert_eq!([features], gamma.dims(), "gamma against the features of x");

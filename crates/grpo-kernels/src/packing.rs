@@ -3,55 +3,57 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Sequences concatenated in the rows of a matrix, and what each token sees.
+/// The layout of sequences concatenated along the rows of a matrix, and which tokens see each
+/// other.
 ///
-/// The variable-length layout of FlashAttention (docs/decisions/0013), extended by continuations: a
-/// sequence may continue an earlier one, as the completions of a group continue their prompt, whose
-/// rows then exist once.
+/// This is the variable-length layout used by FlashAttention (docs/decisions/0013), extended with
+/// continuations. A sequence may continue an earlier one, so that e.g. the completions of a group
+/// can share a single copy of the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packing {
     causal: bool,
     sequences: Arc<[Sequence]>,
 }
 
-/// Rows of one sequence.
+/// The rows of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequence {
-    /// Its rows, which follow those of the previous sequence.
+    /// Row range. It starts where the previous sequence ends.
     pub rows: Range<usize>,
-    /// Index of the earlier sequence that it continues and whose rows precede its own. That
-    /// sequence continues none.
+    /// Index of the earlier sequence that this one continues. That sequence can't be a continuation
+    /// itself.
     pub behind: Option<usize>,
 }
 
-/// Head layout of queries, keys and values.
+/// Attention head layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
     /// Number of query heads.
     pub heads: usize,
-    /// Number of key/value heads; each serves `heads / kv_heads` adjacent query heads.
+    /// Number of key/value heads. Each is shared by `heads / kv_heads` adjacent query heads.
     pub kv_heads: usize,
-    /// Columns of a head.
+    /// Number of columns per head.
     pub width: usize,
 }
 
 impl Heads {
-    /// Columns of queries.
+    /// Returns the number of query columns.
     pub fn query_columns(&self) -> usize {
         self.heads * self.width
     }
 
-    /// Columns of keys, and of values.
+    /// Returns the number of key columns, which equals the number of value columns.
     pub fn key_columns(&self) -> usize {
         self.kv_heads * self.width
     }
 }
 
 impl Packing {
-    /// Creates a packing; with `causal`, a token sees no later ones.
+    /// Creates a packing. If `causal` is set, tokens can't see later tokens.
     ///
     /// # Panics
-    /// Panics if rows are not contiguous from 0, a sequence is empty, or a continuation is invalid.
+    /// Panics if the rows are not contiguous starting at 0, if a sequence is empty, or if a
+    /// continuation is invalid.
     pub fn new(sequences: impl Into<Arc<[Sequence]>>, causal: bool) -> Self {
         let sequences = sequences.into();
         let mut next = 0;
@@ -67,7 +69,7 @@ impl Packing {
         Self { causal, sequences }
     }
 
-    /// Creates separate sequences of these lengths.
+    /// Creates a packing of independent sequences with the given lengths.
     pub fn of_lengths(lengths: impl IntoIterator<Item = usize>, causal: bool) -> Self {
         let mut start = 0;
         let sequence = |length: usize| {
@@ -88,17 +90,18 @@ impl Packing {
         &self.sequences
     }
 
-    /// Rows of all sequences.
+    /// Returns the total number of rows.
     pub fn rows(&self) -> usize {
         self.sequences.last().map_or(0, |sequence| sequence.rows.end)
     }
 
-    /// Returns the rows of the sequence that sequence `index` continues.
+    /// Returns the rows of the sequence that `index` continues. The range is empty if it continues
+    /// none.
     pub fn prefix(&self, index: usize) -> Range<usize> {
         self.sequences[index].behind.map_or(0..0, |first| self.sequences[first].rows.clone())
     }
 
-    /// Returns the position of each row, counted from the beginning of the continued sequence.
+    /// Returns the position of each row within its sequence. The prefix of a continuation counts.
     pub fn positions(&self) -> Vec<usize> {
         let of = |index: usize| {
             let first = self.prefix(index).len();

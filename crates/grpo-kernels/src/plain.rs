@@ -1,5 +1,5 @@
-//! The operations with Burn's primitives: the oracle of the fused versions, and the implementation
-//! for other backends.
+//! Implementations based on Burn's primitives. Tests use them as the reference for the fused
+//! versions, and other backends run them directly.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use crate::adamw::settings::{AdamW, Factors};
 use crate::rotary::tables::RotaryTables;
 use crate::visible::Visible;
 
-/// `a · b`. See [`crate::matmul`].
+/// Returns `a · b`. See [`crate::matmul`].
 pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     a.matmul(b)
 }
 
-/// `x · W + b` with the weight in `f32`; the summation order is the backend's and may depend on the
-/// number of rows. See [`crate::batch_invariant_linear`].
+/// Returns `x · W + b` with the weight converted to `f32`. The backend determines the summation
+/// order, which may depend on the number of rows. See [`crate::batch_invariant_linear`].
 pub fn batch_invariant_linear(
     x: Tensor<2>,
     weight: Tensor<2>,
@@ -34,38 +34,38 @@ pub fn batch_invariant_linear(
     }
 }
 
-/// `x + y`. See [`crate::add`].
+/// Returns `x + y`. See [`crate::add`].
 pub fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
     x + y
 }
 
-/// `x + b` for each row. See [`crate::add_bias`].
+/// Adds `bias` to each row of `x`. See [`crate::add_bias`].
 pub fn add_bias(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     x + bias.unsqueeze()
 }
 
-/// `x · Φ(x)` with the exact normal distribution function. See [`crate::gelu`].
+/// Returns `x · Φ(x)`, where Φ is the exact normal CDF. See [`crate::gelu`].
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    // Burn's own erf-GELU has the derivative of the tanh approximation.
+    // Burn's erf-based GELU uses the derivative of the tanh approximation.
     let cdf = ((x.clone() * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
     x * cdf
 }
 
-/// `x · ½ (1 + tanh(√(2/π) (x + 0.044715 x³)))`. See [`crate::gelu_tanh`].
+/// Returns `x · ½ (1 + tanh(√(2/π) (x + 0.044715 x³)))`. See [`crate::gelu_tanh`].
 pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    // Beyond 10 the gate is 0 or 1 in every type, but its derivative would be 0 · ∞.
+    // Beyond ±10 the gate is 0 or 1 in every float type, but its derivative would be 0 · ∞.
     let near = x.clone().clamp(-10.0, 10.0);
     let cubic = near.clone() + near.clone().square() * near * 0.044_715;
     let gate = ((cubic * (2.0 / std::f64::consts::PI).sqrt()).tanh() + 1.0) * 0.5;
     x * gate
 }
 
-/// `gate · σ(gate) · up`. See [`crate::swiglu`].
+/// Returns `gate · σ(gate) · up`. See [`crate::swiglu`].
 pub fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
     gate.clone() * sigmoid(gate) * up
 }
 
-/// Softmax over the visible keys of each query. See [`crate::attention_softmax`].
+/// Computes the softmax over the visible keys of each query. See [`crate::attention_softmax`].
 pub fn attention_softmax(scores: Tensor<4>, scale: f64, visible: &Visible) -> Tensor<4> {
     let hidden = hidden(scores.dims(), visible, &scores.device());
     let scores = scores * scale;
@@ -78,7 +78,7 @@ pub fn attention_softmax(scores: Tensor<4>, scale: f64, visible: &Visible) -> Te
     )
 }
 
-/// Returns the invisible keys, `[batch or 1, 1, queries, keys]`.
+/// Returns a mask of the invisible keys, `[batch or 1, 1, queries, keys]`.
 fn hidden(shape: [usize; 4], visible: &Visible, device: &Device) -> Option<Tensor<4, Bool>> {
     let [batch, _, queries, keys] = shape;
     if visible.tokens.is_none() {
@@ -98,7 +98,8 @@ fn hidden(shape: [usize; 4], visible: &Visible, device: &Device) -> Option<Tenso
     Some(before.bool_or(column.greater_equal(bound(|range| range.end))))
 }
 
-/// Normalisation of each row to mean 0 and variance 1, then scale and shift. See [`crate::layer_norm`].
+/// Normalises each row to mean 0 and variance 1, then applies a scale and a shift. See
+/// [`crate::layer_norm`].
 pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let centred = x.clone() - x.mean_dim(1);
     let variance = centred.clone().square().mean_dim(1);
@@ -106,13 +107,13 @@ pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
     normal * gamma.unsqueeze() + beta.unsqueeze()
 }
 
-/// Divides each row by its root mean square, then scales. See [`crate::rms_norm`].
+/// Divides each row by its root mean square, then applies a scale. See [`crate::rms_norm`].
 pub fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let mean_square = x.clone().square().mean_dim(1);
     x / (mean_square + epsilon).sqrt() * gamma.unsqueeze()
 }
 
-/// A step of AdamW. See [`crate::adamw_step`].
+/// Performs an AdamW update. See [`crate::adamw_step`].
 pub fn adamw_step<const D: usize>(
     parameter: Tensor<D>,
     gradient: Tensor<D>,
@@ -128,17 +129,17 @@ pub fn adamw_step<const D: usize>(
     (parameter, [first, second])
 }
 
-/// `Σ x²` in f64, on the host. See [`crate::squared_norm`].
+/// Returns `Σ x²`, computed on the host in f64. See [`crate::squared_norm`].
 pub fn squared_norm<const D: usize>(x: Tensor<D>) -> f64 {
     x.into_data().iter::<f64>().map(|x| x * x).sum()
 }
 
-/// Rows of a table. See [`crate::gather_rows`].
+/// Selects rows of a table. See [`crate::gather_rows`].
 pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
     table.select(0, ids)
 }
 
-/// Rotates each pair by the angle of its row. See [`crate::rotary`].
+/// Rotates each pair by its angle. See [`crate::rotary`].
 pub fn rotary(x: Tensor<2>, tables: &RotaryTables) -> Tensor<2> {
     let ([rows, columns], [_, half]) = (x.dims(), tables.cos.dims());
     let table = |table: &Tensor<2>| {

@@ -1,4 +1,5 @@
-//! Rotary positions (Su et al. 2021, "RoFormer", equation 34), in the half-split form of Llama's code.
+//! Rotary position embeddings (Su et al. 2021, "RoFormer", equation 34), in the half-split form
+//! used by Llama.
 
 pub(crate) mod tables;
 
@@ -6,15 +7,16 @@ use burn::tensor::Tensor;
 
 pub use tables::RotaryTables;
 
-/// Rotates each pair `(x_i, x_{i + width/2})` of each head by the angle of its row, in place if `x`
-/// has no other owner.
+/// Rotates each pair `(x_i, x_{i + width/2})` of each head by the angle for its row. The rotation
+/// happens in place if `x` has no other owner.
 ///
 /// # Shapes
 /// - x: `[n, heads · width]`
-/// - result: the same
+/// - result: same as x
 ///
 /// # Panics
-/// Panics if the tables have other rows, or their width does not fit the heads.
+/// Panics if the tables have a different number of rows, or if their width does not match the
+/// heads.
 pub fn rotary(x: Tensor<2>, tables: &RotaryTables) -> Tensor<2> {
     let ([rows, columns], [angles, half]) = (x.dims(), tables.cos.dims());
     assert_eq!(tables.sin.dims(), [angles, half], "sines against cosines");

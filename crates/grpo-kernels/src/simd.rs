@@ -1,24 +1,24 @@
-//! Inner loops that the compiler vectorises.
+//! Inner loops that the compiler can vectorise.
 //!
-//! All are `inline(always)`, so they use the instruction set of the calling `multiversion`
-//! function.
+//! All functions are `inline(always)`, so they are compiled with the instruction set of the calling
+//! `multiversion` function.
 
-/// Lanes of an accumulator; fixed, so that sums do not depend on the vector width of the machine.
+/// Number of accumulator lanes. It is fixed, so sums don't depend on the machine's vector width.
 pub const LANES: usize = 16;
 
-/// Elements per task of an element-wise operation.
+/// Number of elements per task in elementwise operations.
 #[cfg(feature = "flex")]
 pub(crate) const CHUNK: usize = 16 * 1024;
 
-/// Rows per task of a normalisation; partial sums of parameter gradients are per task and added in
-/// order.
+/// Number of rows per task in normalisation. Parameter gradients are summed within each task, and
+/// then across tasks in order.
 #[cfg(feature = "flex")]
 pub(crate) const ROWS: usize = 128;
 
-/// Computes `e^x` within 2 ulp for `x` in −87..88, limited outside.
+/// Computes `e^x` to within 2 ulp for `x` in −87..88. Inputs outside this range are clamped.
 ///
-/// Cody–Waite range reduction `x = n·ln 2 + r`, `|r| ≤ ½ ln 2`, and the degree-6 polynomial of
-/// Cephes' `expf` for `e^r`.
+/// Uses the Cody–Waite range reduction `x = n·ln 2 + r`, `|r| ≤ ½ ln 2`, and the degree-6
+/// polynomial for `e^r` from Cephes' `expf`.
 #[inline(always)]
 #[expect(
     clippy::excessive_precision,
@@ -26,7 +26,7 @@ pub(crate) const ROWS: usize = 128;
 )]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
-    // Adding 1.5 · 2²³ rounds to an integer in the last bits.
+    // Adding 1.5 · 2²³ rounds to an integer, which ends up in the low bits.
     let shifted = x * std::f32::consts::LOG2_E + 12_582_912.0;
     let n = shifted - 12_582_912.0;
     let r = x - n * 0.693_359_375 + n * 2.121_944_4e-4;
@@ -40,19 +40,19 @@ pub fn exp(x: f32) -> f32 {
     f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23)) * e
 }
 
-/// Computes `(σ(x), 1 − σ(x))` with the logistic function σ, both within a few ulp, down to e⁻⁸⁷.
+/// Computes `(σ(x), 1 − σ(x))`, where σ is the logistic function. Both are accurate to a few ulp,
+/// down to e⁻⁸⁷.
 #[cfg(feature = "flex")]
 #[inline(always)]
 pub(crate) fn sigmoid(x: f32) -> (f32, f32) {
-    // Uses −|x|, which avoids overflow and cancellation near 1.
+    // Using −|x| avoids overflow, and cancellation near 1.
     let e = exp(-x.abs());
     let larger = 1.0 / (1.0 + e);
     let smaller = e * larger;
     if x < 0.0 { (smaller, larger) } else { (larger, smaller) }
 }
 
-/// Returns the sum of `f` over slices of equal length, with [`LANES`] accumulators in a fixed
-/// order.
+/// Sums `f` over slices of equal length, using [`LANES`] accumulators in a fixed order.
 #[cfg(feature = "flex")]
 #[inline(always)]
 pub(crate) fn sum<const N: usize>(of: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
@@ -76,7 +76,7 @@ pub(crate) fn sum<const N: usize>(of: [&[f32]; N], f: impl Fn([f32; N]) -> f32) 
     total
 }
 
-/// Returns the maximum of a slice; `−∞` if it is empty.
+/// Returns the maximum of a slice, or `−∞` if it is empty.
 #[inline(always)]
 pub fn max(values: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];

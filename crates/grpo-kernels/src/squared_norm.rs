@@ -2,10 +2,11 @@
 
 use burn::tensor::Tensor;
 
-/// Returns `Σ x²` in f64, because f32 would lose small terms of a sum over millions.
+/// Returns `Σ x²`. The sum is computed in f64, because an f32 sum over millions of elements would
+/// lose small terms.
 ///
 /// # Shapes
-/// - x: any, without autodiff
+/// - x: any shape, without autodiff
 pub fn squared_norm<const D: usize>(x: Tensor<D>) -> f64 {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) {

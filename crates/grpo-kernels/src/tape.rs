@@ -1,4 +1,4 @@
-//! Registers fused operations with Burn's autodiff.
+//! Integrates fused operations with Burn's autodiff.
 
 use std::fmt::Debug;
 
@@ -9,20 +9,20 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend};
 
-/// An operation on `N` float tensors of backend `B` with a closed-form derivative.
+/// An operation on `N` float tensors with a closed-form gradient.
 pub trait Operation<B: Backend, const N: usize>: Debug + Send + Sized + 'static {
-    /// State saved for the backward pass.
+    /// State that the backward pass needs.
     type Saved: Clone + Debug + Send + 'static;
 
-    /// Returns the output, and the state for the gradients of the `tracked` inputs.
+    /// Computes the output, along with the state needed for the gradients of `tracked` inputs.
     fn forward(
         &self,
         inputs: [FloatTensor<B>; N],
         tracked: [bool; N],
     ) -> (FloatTensor<B>, Self::Saved);
 
-    /// Returns the gradients of the inputs from that of the output, at least those of the `tracked`
-    /// inputs.
+    /// Computes the gradients of the inputs from the gradient of the output. Gradients of inputs
+    /// that are not `tracked` may be omitted.
     fn backward(
         self,
         saved: Self::Saved,
@@ -39,7 +39,7 @@ pub fn run<B: Backend, O: Operation<B, N>, const N: usize>(
     operation.forward(inputs, [false; N]).0
 }
 
-/// Runs an operation, and records it for autodiff if an input is tracked.
+/// Runs an operation and records it on the tape if any input is tracked.
 pub fn record<B: Backend, S: CheckpointStrategy, O: Operation<B, N>, const N: usize>(
     operation: O,
     inputs: [FloatTensor<Autodiff<B, S>>; N],

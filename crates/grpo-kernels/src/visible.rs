@@ -1,41 +1,43 @@
-//! Visibility of keys in attention.
+//! Key visibility in attention.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Keys that are visible to a query of attention.
+/// The keys that each attention query can see.
 ///
-/// Query `i` of `q` over `k ≥ q` keys has column `i + k − q`: the last query is aligned with the
-/// last key, so a block of new queries over a longer cache needs no mask.
+/// The last query is aligned with the last key: with `q` queries and `k ≥ q` keys, query `i` has
+/// the column `i + k − q`. A block of new queries over a longer cache therefore needs no mask.
 ///
-/// A query without visible keys is padding. It sees the key at its own column, so that its row is
-/// finite; the row is never used.
+/// A query without any visible keys is padding. It sees the key in its own column, which keeps its
+/// row finite. The row is never used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Visible {
-    /// Hides keys after the query; the last query is aligned with the last key.
+    /// Whether to hide the keys after each query. The last query is aligned with the last key.
     pub causal: bool,
-    /// For each row of the batch, the columns of its keys that are not padding; `None` for all.
+    /// For each batch row, the range of columns that are not padding. `None` means there is no
+    /// padding.
     pub tokens: Option<Arc<[Range<usize>]>>,
 }
 
 impl Visible {
-    /// Every key up to the query.
+    /// Makes all keys up to the query visible.
     pub fn causal() -> Self {
         Self { causal: true, tokens: None }
     }
 
-    /// Every key.
+    /// Makes all keys visible.
     pub fn all() -> Self {
         Self { causal: false, tokens: None }
     }
 
-    /// Restricts visibility to keys that are not padding, by columns for each row of the batch.
+    /// Restricts visibility to keys that are not padding. `tokens` contains a column range for each
+    /// batch row.
     #[must_use]
     pub fn within(self, tokens: impl Into<Arc<[Range<usize>]>>) -> Self {
         Self { tokens: Some(tokens.into()), ..self }
     }
 
-    /// Returns `queries` ranges of visible columns for each row of the batch, none of them empty.
+    /// Returns the visible columns of each query in each batch row. The ranges are never empty.
     pub(crate) fn columns(&self, [batch, _, queries, keys]: [usize; 4]) -> Vec<Range<usize>> {
         let of_row = |row: usize| {
             let tokens = self.tokens.as_ref().map_or(0..keys, |tokens| tokens[row].clone());
@@ -49,8 +51,10 @@ impl Visible {
         if tokens.start < end { tokens.start..end } else { own..own + 1 }
     }
 
+    /// Checks that the ranges match the shape of the scores.
+    ///
     /// # Panics
-    /// Panics if the shape of the scores does not fit.
+    /// Panics if they don't match.
     pub(crate) fn assert_fits(&self, [batch, _, queries, keys]: [usize; 4]) {
         assert!(queries <= keys, "{queries} queries cannot each see themselves among {keys} keys");
         let Some(tokens) = &self.tokens else { return };
@@ -68,7 +72,7 @@ mod tests {
     use super::Visible;
     use std::ops::Range;
 
-    /// What each of `queries` over 6 keys sees.
+    /// Checks which of 6 keys are visible to each query.
     #[track_caller]
     fn check(visible: Visible, queries: usize, expect: &[Range<usize>]) {
         visible.assert_fits([1, 2, queries, 6]);

@@ -1,5 +1,5 @@
-//! What attention holds on its way back, by counting bytes. A binary of its own: every allocation of the process
-//! counts.
+//! Measures the memory use of attention in the backward pass. This test has its own binary, because
+//! it counts all allocations of the process.
 
 use std::alloc::System;
 
@@ -10,14 +10,14 @@ use peakmem_alloc::{PeakMemAlloc, PeakMemAllocTrait};
 #[global_allocator]
 static ALLOCATOR: PeakMemAlloc<System> = PeakMemAlloc::new(System);
 
-/// The most bytes that `work` held at one time, beyond those held before it.
+/// Returns the peak memory that `work` allocated in addition to existing allocations, in bytes.
 fn peak<T>(work: impl FnOnce() -> T) -> usize {
     ALLOCATOR.reset_peak_memory();
     work();
     ALLOCATOR.get_peak_memory()
 }
 
-/// Of twice as many tokens in one sequence it holds twice as much, and not four times.
+/// With twice as many tokens in a sequence, memory use doubles instead of quadrupling.
 #[test]
 fn the_backward_pass_of_attention_grows_with_the_length() {
     let heads = Heads { heads: 2, kv_heads: 2, width: 16 };
@@ -31,7 +31,7 @@ fn the_backward_pass_of_attention_grows_with_the_length() {
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let of = |tokens| pool.install(|| peak(|| pass(tokens)));
-    // What is allocated once in a process is there after the first pass.
+    // The first pass includes one-time allocations.
     of(128);
     let (half, whole) = (of(2048), of(4096));
     assert!(half > 4 * 2048 * columns, "{half} bytes: nothing is counted");

@@ -1,4 +1,4 @@
-//! Multi-head self-attention with optional grouped heads.
+//! Multi-head self-attention, optionally with grouped queries.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -10,10 +10,14 @@ use crate::parameters::Parameters;
 use crate::pass::{Pass, Visibility};
 use crate::{KvCache, ModelError};
 
-/// Attention of every family: causal or not, with joint or separate inputs, grouped or not, rotary or not.
+/// Self-attention for every model family.
+///
+/// The description decides whether it is causal, whether the input projections are fused, whether
+/// query heads share key/value heads, and whether positions are rotary.
 #[derive(Module, Debug)]
 pub(crate) struct Attention {
-    /// Queries, keys and values: one layer for all three, or one for each.
+    /// Input projections: either one fused layer for queries, keys and values, or three separate
+    /// layers.
     inputs: Vec<Linear>,
     output: Linear,
     query_norm: Option<Norm>,
@@ -54,8 +58,8 @@ impl Attention {
         Ok(Self { inputs, output, query_norm, key_norm, heads })
     }
 
-    /// Computes `[tokens, width]` → `[tokens, width]`; `cache` with the layer's index if the tokens
-    /// use it.
+    /// Computes `[tokens, width]` → `[tokens, width]`. When decoding with a KV cache, `cache` holds
+    /// the cache and the index of this layer.
     pub(crate) fn forward(
         &self,
         x: Tensor<2>,
@@ -77,7 +81,8 @@ impl Attention {
                     let [query, keys, values] = self.query_key_value(x, pass);
                     match pass.dropout.is_on() {
                         false => attention(query, keys, values, self.heads, scale, &packing),
-                        // Dropout needs the attention weights explicitly.
+                        // Dropout applies to the attention weights, so they have to be
+                        // materialised.
                         true => {
                             let drop = |weights| pass.dropout.apply(weights);
                             padded_attention(query, keys, values, self.heads, scale, &packing, drop)
@@ -98,8 +103,8 @@ impl Attention {
         self.inputs.iter_mut().chain([&mut self.output]).collect()
     }
 
-    /// Returns queries `[n, heads · width]`, keys and values `[n, kv heads · width]`, normed and
-    /// rotated.
+    /// Returns the queries `[n, heads · width]`, and the keys and values `[n, kv heads · width]`.
+    /// Queries and keys are normalised and rotated if the model does so.
     fn query_key_value(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> [Tensor<2>; 3] {
         let (queries, keys) = (self.heads.query_columns(), self.heads.key_columns());
         let [query, key, value] = match self.inputs.as_slice() {

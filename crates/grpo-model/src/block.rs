@@ -1,4 +1,4 @@
-//! A transformer block: attention and MLP, each with its residual.
+//! A transformer block: attention and an MLP, each with a residual connection.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -11,7 +11,7 @@ use crate::parameters::Parameters;
 use crate::pass::Pass;
 use crate::{KvCache, ModelError};
 
-/// The block of every family.
+/// The transformer block used by every model family.
 #[derive(Module, Debug)]
 pub(crate) struct Block {
     attention_norm: Norm,
@@ -40,8 +40,8 @@ impl Block {
         })
     }
 
-    /// Computes `[tokens, width]` → `[tokens, width]`; `cache` with the layer's index if the tokens
-    /// use it.
+    /// Computes `[tokens, width]` → `[tokens, width]`. When decoding with a KV cache, `cache` holds
+    /// the cache and the index of this layer.
     pub(crate) fn forward(
         &self,
         x: Tensor<2>,

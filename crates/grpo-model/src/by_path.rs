@@ -1,4 +1,7 @@
-//! Parameters of a module by path, for optimizer moments and other values.
+//! Access to module parameters by path.
+//!
+//! Paths are stable between processes, so they are used to store optimizer moments and other values
+//! per parameter.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -12,15 +15,15 @@ use crate::{Frozen, LanguageModel, ModelError};
 
 /// A float parameter of a module.
 pub struct Parameter {
-    /// Differs between processes.
+    /// Burn's parameter ID. It is different in every process.
     pub id: ParamId,
-    /// Path such as `blocks.0.attention.query.weight`, stable between processes.
+    /// Parameter path, e.g. `blocks.0.attention.query.weight`. It is stable between processes.
     pub path: String,
-    /// Lengths of its axes.
+    /// Shape of the tensor.
     pub shape: Vec<usize>,
-    /// Whether it is part of an autodiff graph.
+    /// Whether the parameter is tracked by autodiff.
     pub is_on_tape: bool,
-    /// The owning module as Burn names it, such as `Struct:Linear`.
+    /// Burn's name for the module that owns the parameter, e.g. `Struct:Linear`.
     pub(crate) owner: String,
     value: Box<dyn Fn() -> Tensor<1>>,
 }
@@ -31,28 +34,28 @@ impl Parameter {
         self.shape.iter().product()
     }
 
-    /// Returns its elements in row order and f32, without autodiff. Computed on demand; contiguous
-    /// f32 data is shared.
+    /// Returns the elements in row-major order as f32, detached from autodiff. The tensor is
+    /// computed on demand, and shares its memory if the parameter is already contiguous f32 data.
     pub fn value(&self) -> Tensor<1> {
         (self.value)()
     }
 
-    /// Returns whether it is the matrix of a linear layer.
+    /// Returns whether this is the weight matrix of a linear layer.
     pub(crate) fn is_linear_weight(&self) -> bool {
         self.owner == "Struct:Linear" && self.path.rsplit('.').next() == Some("weight")
     }
 }
 
-/// Returns each float parameter that `module` shows to a visitor, in order.
+/// Returns all float parameters that `module` exposes to a visitor, in visiting order.
 pub fn parameters<M: Module>(module: &M) -> Vec<Parameter> {
     let mut visitor = Parameters { around: Vec::new(), found: Vec::new() };
     module.visit(&mut visitor);
     visitor.found
 }
 
-/// Collects the path, which Burn passes piece by piece.
+/// Collects parameters. Burn passes the path one segment at a time.
 struct Parameters {
-    /// Names and kinds of the modules around the parameter.
+    /// Names and types of the enclosing modules.
     around: Vec<(String, String)>,
     found: Vec<Parameter>,
 }
@@ -87,11 +90,12 @@ impl ModuleVisitor for Parameters {
 }
 
 impl<M: LanguageModel> Frozen<M> {
-    /// Returns the model with the values of [`read_tensors`]; errors name `path`.
+    /// Replaces all parameters with the values returned by [`read_tensors`]. `path` is used in error
+    /// messages.
     ///
     /// # Errors
-    /// Returns an error if a parameter is missing or has another size, or if a tensor belongs to no
-    /// parameter.
+    /// Returns an error if a parameter is missing or has the wrong size, or if a tensor does not
+    /// belong to any parameter.
     pub fn with_values(
         self,
         values: BTreeMap<String, TensorData>,
@@ -136,7 +140,7 @@ impl ModuleMapper for Replace<'_> {
     }
 }
 
-/// Reads the tensors of a safetensors file.
+/// Reads all tensors of a safetensors file.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is truncated, or contains non-finite numbers.

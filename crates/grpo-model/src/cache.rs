@@ -1,45 +1,45 @@
-//! The KV cache of sampling.
+//! The KV cache used during sampling.
 
 use burn::tensor::{Device, Tensor};
 use grpo_kernels::{Heads, KvPages, PAGE, Seen};
 
 use crate::TokenBatch;
 
-/// Keys and values of growing sequences in each layer.
+/// Keys and values of growing sequences, for every layer.
 ///
-/// Memory consists of pages that are written in place. Sequences forked from one share its full
-/// pages, and pages of closed sequences are reused. Memory therefore grows with the number of
-/// tokens cached at the same time, not with the run.
+/// The cache allocates memory in pages and writes them in place. A forked sequence shares the full
+/// pages of its parent, and the pages of closed sequences are reused. Memory use therefore depends
+/// on the largest number of tokens cached at once, not on the length of the run.
 #[derive(Clone, Debug, Default)]
 pub struct KvCache {
     layers: Vec<KvPages>,
     sequences: Vec<Option<Cached>>,
-    /// Closed sequences.
+    /// Indices of closed sequences, which can be reused.
     closed: Vec<usize>,
-    /// Number of sequences that use a page.
+    /// Reference count of each page.
     users: Vec<u32>,
     free: Vec<u32>,
 }
 
-/// A sequence in a [`KvCache`].
+/// A handle to a sequence in a [`KvCache`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSlot(usize);
 
 #[derive(Clone, Debug, Default)]
 struct Cached {
     pages: Vec<u32>,
-    /// Number of cached vectors, including a prefix.
+    /// Number of cached positions, including the prefix.
     length: usize,
-    /// Number of prefix vectors, which have no position.
+    /// Number of prefix vectors. They have no position.
     prefix: usize,
 }
 
-/// Where the tokens of a pass are written, and what each of them sees.
+/// Describes where a forward pass writes its keys and values, and what each token attends to.
 #[derive(Debug)]
 pub(crate) struct CachePlan {
-    /// For each row: page · [`PAGE`] + position in the page.
+    /// The cache position of each row: page · [`PAGE`] + offset within the page.
     places: Vec<usize>,
-    /// For each row: its sequence, and how much of it is visible.
+    /// For each row, the index of its sequence and the number of visible positions.
     seen: Vec<(usize, usize)>,
 }
 
@@ -54,7 +54,7 @@ impl KvCache {
         self.enter(Cached::default())
     }
 
-    /// Opens a copy of `slot`. Only a partly filled page is copied.
+    /// Opens a copy of `slot`. Full pages are shared; only a partially filled last page is copied.
     pub fn fork(&mut self, slot: CacheSlot) -> CacheSlot {
         let mut fork = self.sequence(slot).clone();
         if !fork.length.is_multiple_of(PAGE) {
@@ -69,7 +69,7 @@ impl KvCache {
         self.enter(fork)
     }
 
-    /// Closes a sequence.
+    /// Closes a sequence and frees the pages that no other sequence uses.
     pub fn close(&mut self, slot: CacheSlot) {
         let sequence = self.sequences[slot.0].take().expect("a slot is closed once");
         self.closed.push(slot.0);
@@ -81,23 +81,24 @@ impl KvCache {
         }
     }
 
-    /// Returns the number of cached tokens and prefix vectors of a sequence.
+    /// Returns the number of cached positions of a sequence, including prefix vectors.
     pub fn length(&self, slot: CacheSlot) -> usize {
         self.sequence(slot).length
     }
 
-    /// Returns the number of allocated pages of [`PAGE`] positions.
+    /// Returns the number of allocated pages, each with space for [`PAGE`] positions.
     pub fn pages(&self) -> usize {
         self.users.len()
     }
 
-    /// Returns the number of cached tokens of a sequence.
+    /// Returns the number of cached tokens of a sequence, excluding prefix vectors.
     pub(crate) fn tokens(&self, slot: CacheSlot) -> usize {
         let sequence = self.sequence(slot);
         sequence.length - sequence.prefix
     }
 
-    /// Reserves space for `tokens`, which continue `slots`, each after `prefix` vectors.
+    /// Reserves space for `tokens`, which extend the sequences in `slots`. Each sequence is
+    /// preceded by `prefix` vectors.
     pub(crate) fn plan(
         &mut self,
         tokens: &TokenBatch,
@@ -127,7 +128,7 @@ impl KvCache {
         plan
     }
 
-    /// Creates the layers of a model, or grows them to the current number of pages.
+    /// Allocates the layers on first use, and grows them to the current number of pages.
     pub(crate) fn prepare(&mut self, layers: usize, heads: Heads, device: &Device) {
         if self.layers.is_empty() {
             self.layers = (0..layers).map(|_| KvPages::new(heads, device)).collect();
@@ -135,8 +136,8 @@ impl KvCache {
         self.grow_layers();
     }
 
-    /// Stores keys and values of a plan's rows in `layer`, and returns the attention output of
-    /// their queries.
+    /// Stores the keys and values of the planned rows in `layer`, then returns the attention output
+    /// for their queries.
     pub(crate) fn attend(
         &mut self,
         layer: usize,
@@ -167,8 +168,8 @@ impl KvCache {
         }
     }
 
-    /// Takes a free page. Layers may lack it until [`Self::grow_layers`], which is called once for
-    /// many pages.
+    /// Takes a free page or adds a new one. The layers don't contain a new page until
+    /// [`Self::grow_layers`] is called, which happens once for many pages.
     fn take_page(&mut self) -> u32 {
         let page = self.free.pop().unwrap_or_else(|| {
             self.users.push(0);

@@ -1,7 +1,7 @@
-//! Reads safetensors, in one or several files, tensor by tensor.
+//! Reads safetensors checkpoints, either from a single file or from several shards.
 //!
-//! Only headers are read ahead, so a model of many gigabytes is loaded without holding a whole file
-//! in memory.
+//! Only the headers are read up front. Tensors are read one at a time, so loading a large model
+//! never needs a whole file in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -16,24 +16,25 @@ use serde::de::IgnoredAny;
 
 use crate::ModelError;
 
-/// Name of the weights file.
+/// File name of unsharded weights.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
-/// Name of the index of sharded weights.
+/// File name of the index that lists the shards of sharded weights.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
-/// A larger header is damaged; the largest real ones have a few megabytes.
+/// Largest accepted header size in bytes. Real headers have at most a few megabytes, so a larger
+/// value means that the file is damaged.
 const LARGEST_HEADER: u64 = 100_000_000;
 
-/// The tensors of one or several safetensors files.
+/// The tensors of a checkpoint, which consists of one or more safetensors files.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    /// The file or index, for messages.
+    /// Path of the file or index, used in error messages.
     path: PathBuf,
     files: Vec<Opened>,
-    /// The file of each tensor.
+    /// Maps each tensor name to an index into `files`.
     places: BTreeMap<String, usize>,
 }
 
-/// A tensor in a file.
+/// A tensor read from a checkpoint.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) shape: Vec<usize>,
@@ -45,17 +46,17 @@ struct Opened {
     path: PathBuf,
     file: File,
     header: Metadata,
-    /// Offset of the first tensor.
+    /// Offset of the tensor data in the file.
     start: u64,
 }
 
 impl Checkpoint {
-    /// Opens the weights of a model folder: `model.safetensors`, or the files in
+    /// Opens the weights in a model directory: either `model.safetensors`, or the shards listed in
     /// `model.safetensors.index.json`.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read or is truncated, or if a tensor is in two files or
-    /// not in the listed one.
+    /// Returns an error if a file cannot be read or is truncated, if two files contain the same
+    /// tensor, or if a tensor is missing from the file that the index names.
     pub(crate) fn of_folder(folder: &Path) -> Result<Self, ModelError> {
         let (single, index) = (folder.join(WEIGHTS_FILE), folder.join(INDEX_FILE));
         if single.exists() {
@@ -72,7 +73,7 @@ impl Checkpoint {
         let mut files = Vec::new();
         let mut places = BTreeMap::new();
         for name in names {
-            // The index is not trusted: it may name files in the same folder only.
+            // The index is untrusted input. It may only name files in its own directory.
             if Path::new(name).file_name() != Some(name.as_ref()) {
                 return Err(broken(format!(
                     "'{name}' is not the name of a file in the same folder"
@@ -97,7 +98,7 @@ impl Checkpoint {
         Ok(Self { path: index, files, places })
     }
 
-    /// Opens a file.
+    /// Opens a single safetensors file.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or is truncated.
@@ -112,22 +113,22 @@ impl Checkpoint {
         &self.path
     }
 
-    /// Returns the names of its tensors.
+    /// Returns the names of the tensors that have not been taken yet.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.places.keys().map(String::as_str)
     }
 
-    /// Returns a value of the metadata.
+    /// Looks up a metadata value.
     pub(crate) fn metadata(&self, key: &str) -> Option<&str> {
         let texts = self.files.iter().filter_map(|file| file.header.metadata().as_ref());
         texts.filter_map(|text| text.get(key)).map(String::as_str).next()
     }
 
-    /// Reads a tensor and removes it from the remaining ones.
+    /// Reads a tensor and removes it from the list of remaining tensors.
     ///
     /// # Errors
-    /// Returns an error if there is no such tensor, if its type is not supported, or if it is not
-    /// finite.
+    /// Returns an error if the tensor does not exist, has an unsupported data type, or contains
+    /// non-finite values.
     pub(crate) fn take(&mut self, name: &str) -> Result<Stored, ModelError> {
         let Some(place) = self.places.remove(name) else {
             return Err(ModelError::missing_tensor(&self.path, name));
@@ -192,7 +193,7 @@ impl Opened {
         };
         let values: Vec<f32> = match info.dtype {
             Dtype::F32 => numbers(&bytes, |[a, b, c, d]| f32::from_le_bytes([a, b, c, d])),
-            // The upper half of an f32.
+            // A bf16 number is the upper half of an f32.
             Dtype::BF16 => numbers(&bytes, |[a, b]| f32::from_le_bytes([0, 0, a, b])),
             Dtype::F16 => numbers(&bytes, |half: [u8; 2]| f16::from_le_bytes(half).to_f32()),
             other => {

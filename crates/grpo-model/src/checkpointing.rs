@@ -1,10 +1,12 @@
-//! Activation checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"),
-//! block by block.
+//! Activation checkpointing per block (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
+//! Cost").
 //!
-//! The forward pass runs without autodiff and keeps the input of each block. The backward pass
-//! recomputes one block at a time with autodiff, starting at the last, and passes the gradient of
-//! its input to the block before. Burn's own strategy recomputes single memory-bound operations;
-//! this one holds the activations of one block at a time.
+//! The forward pass runs without autodiff and keeps only the input of each block. The backward pass
+//! starts at the last block. It recomputes one block at a time with autodiff, and passes the
+//! gradient with respect to its input on to the previous block.
+//!
+//! Burn's built-in strategy recomputes individual memory-bound operations. The implementation here
+//! recomputes entire blocks, so only the activations of a single block are in memory at a time.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -14,11 +16,11 @@ use crate::language_model::{Forward, LanguageModel};
 use crate::pass::{Pass, PassContext};
 use crate::{Dropout, Policy, TokenBatch};
 
-/// What is needed to recompute a block.
+/// The state needed to recompute a block.
 struct Kept {
-    /// Without autodiff.
+    /// The block's input, detached from autodiff.
     input: Tensor<2>,
-    /// Dropout state before the block.
+    /// Dropout state before the block ran.
     dropout: Dropout,
 }
 
@@ -48,7 +50,7 @@ pub(crate) fn forward(
     Forward::recomputed(hidden, Box::new(back))
 }
 
-/// Computes gradients of blocks and embeddings from the gradient of the last block's output.
+/// Backpropagates the gradient of the last block's output through the blocks and the embeddings.
 fn backward(
     policy: &Policy,
     tokens: &TokenBatch,

@@ -1,4 +1,4 @@
-//! `config.json` of a model folder.
+//! The `config.json` file of a model directory.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::families::{Family, read_infiller};
 use crate::names::Names;
 use crate::{InfillerConfig, ModelError, MolGptConfig};
 
-/// A supported `config.json`. It is written with all its original keys.
+/// The contents of a supported `config.json`. Unrecognised keys are preserved when it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     family: Family,
@@ -19,18 +19,18 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// Reads a `config.json`.
+    /// Reads a `config.json` file.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read or is not JSON, if the family is unknown, if a
-    /// key is missing or unsupported, or if sizes do not fit together.
+    /// Returns an error if the file cannot be read or is not valid JSON, if the model family is
+    /// unknown, if a key is missing or unsupported, or if the sizes are inconsistent.
     pub fn from_json_file(path: &Path) -> Result<Self, ModelError> {
         let text = regular_file::read_to_string(path)
             .map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
         Self::from_json(&text).map_err(|message| ModelError::in_file(path, message))
     }
 
-    /// Parses a `config.json`.
+    /// Parses the contents of a `config.json` file.
     pub fn from_json(text: &str) -> Result<Self, String> {
         let json: Map<String, Value> = parse_json(text)?;
         let family = family(&json)?;
@@ -47,8 +47,8 @@ impl ModelConfig {
     /// Creates a MolGPT configuration.
     ///
     /// # Errors
-    /// [`ModelError::Unfit`] for a size of 0, heads that do not divide the width, or implausibly
-    /// large sizes.
+    /// Returns [`ModelError::Unfit`] if a size is 0 or implausibly large, or if the width is not a
+    /// multiple of the number of heads.
     pub fn molgpt(sizes: &MolGptConfig) -> Result<Self, ModelError> {
         let json = serde_json::to_string(sizes).expect("numbers are JSON");
         Self::from_json(&json).map_err(ModelError::Unfit)
@@ -57,16 +57,16 @@ impl ModelConfig {
     /// Creates an infiller configuration.
     ///
     /// # Errors
-    /// [`ModelError::Unfit`] for a size of 0, heads that do not divide the width, or implausibly
-    /// large sizes.
+    /// Returns [`ModelError::Unfit`] if a size is 0 or implausibly large, or if the width is not a
+    /// multiple of the number of heads.
     pub fn infiller(sizes: &InfillerConfig) -> Result<Self, ModelError> {
         Self::of_infiller(sizes, Family::Infiller)
     }
 
-    /// Creates a sequence scorer configuration, without a critic.
+    /// Creates a configuration for a sequence scorer, without a critic head.
     ///
     /// # Errors
-    /// As [`Self::infiller`].
+    /// See [`Self::infiller`].
     pub fn sequence_scorer(sizes: &InfillerConfig) -> Result<Self, ModelError> {
         Self::of_infiller(sizes, Family::SequenceScorer)
     }
@@ -76,30 +76,30 @@ impl ModelConfig {
         Self::from_json(&json).map_err(ModelError::Unfit)
     }
 
-    /// Returns the family.
+    /// Returns the model family.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// Returns the description of the model.
+    /// Returns the model description derived from this configuration.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// Returns the tensor names of the family.
+    /// Returns the tensor names used by the model family.
     pub fn names(&self) -> Names {
         self.family.names()
     }
 
-    /// Returns the keys of the file.
+    /// Returns all keys of the configuration file.
     pub fn json(&self) -> &Map<String, Value> {
         &self.json
     }
 
-    /// Returns the text of the file for weights stored as `dtype`.
+    /// Serialises the configuration for weights stored as `dtype`.
     pub(crate) fn to_json(&self, dtype: &str) -> String {
         let mut json = self.json.clone();
-        // transformers 5 writes `dtype`, earlier ones `torch_dtype`; a MolGPT has neither.
+        // transformers 5 writes `dtype`, older versions `torch_dtype`. MolGPT has neither key.
         for key in ["dtype", "torch_dtype"] {
             if json.contains_key(key) {
                 json.insert(key.to_owned(), dtype.into());
@@ -110,7 +110,7 @@ impl ModelConfig {
 }
 
 impl InfillerConfig {
-    /// Returns the sizes in `config` if it is an infiller or a sequence scorer.
+    /// Returns the sizes in `config`, or `None` if it is neither an infiller nor a sequence scorer.
     pub fn of(config: &ModelConfig) -> Option<Self> {
         match config.family() {
             family @ (Family::Infiller | Family::SequenceScorer) => {

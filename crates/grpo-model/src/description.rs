@@ -1,4 +1,4 @@
-//! The description of a transformer as plain data, which each family fills in.
+//! Transformer descriptions: plain data that each model family fills in from its configuration.
 
 use grpo_kernels::Heads;
 
@@ -17,27 +17,28 @@ pub struct Description {
     pub layers: usize,
     /// Number of query heads.
     pub heads: usize,
-    /// Number of key/value heads; each serves `heads / kv_heads` query heads (Ainslie et al. 2023).
+    /// Number of key/value heads. Each is shared by `heads / kv_heads` query heads (Ainslie et al.
+    /// 2023).
     pub kv_heads: usize,
-    /// Width of a head.
+    /// Width of each head.
     pub head_width: usize,
     /// Hidden width of the MLP.
     pub mlp_width: usize,
-    /// Kind of norm.
+    /// Normalisation used throughout the model.
     pub norm: NormKind,
-    /// Position of norms in a block.
+    /// Placement of the norms within a block.
     pub order: NormOrder,
     /// Position encoding.
     pub positions: Positions,
-    /// Table of token types, if any; row 0 is for conditions.
+    /// Token type table, if the model has one. Row 0 is used for conditions.
     pub token_type: Option<TokenType>,
-    /// Activation of the MLP.
+    /// Activation function of the MLP.
     pub activation: Activation,
-    /// Whether queries, keys and values come from one matrix.
+    /// Whether a single fused matrix computes queries, keys and values.
     pub joint_inputs: bool,
-    /// Which linear layers have a bias.
+    /// Linear layers that have a bias.
     pub biases: Biases,
-    /// Whether queries and keys of each head are normed before the rotation (Qwen3).
+    /// Whether queries and keys are normalised per head before the rotation (Qwen3).
     pub query_key_norm: bool,
     /// Whether attention is causal.
     pub causal: bool,
@@ -45,125 +46,130 @@ pub struct Description {
     pub head: HeadKind,
     /// Whether a second head predicts which tokens are wrong.
     pub critic: bool,
-    /// Standard deviation of initial weights.
+    /// Standard deviation of the initial weights.
     pub initial_deviation: f64,
-    /// The same for layers that add to the residual stream.
+    /// Standard deviation of the initial weights in layers that write to the residual stream.
     pub residual_deviation: f64,
 }
 
-/// The norm of a family.
+/// Normalisation used by a model family.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NormKind {
-    /// Layer norm with scale and shift.
+    /// Layer normalisation with a learned scale and shift.
     Layer {
-        /// Added to the variance.
+        /// Constant added to the variance.
         epsilon: f64,
     },
-    /// RMS norm with a scale.
+    /// RMS normalisation with a learned scale.
     Rms {
-        /// Added to the mean square.
+        /// Constant added to the mean square.
         epsilon: f64,
     },
 }
 
-/// Position of norms in a block.
+/// Placement of the norms within a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormOrder {
-    /// Before attention and MLP, and after the last block.
+    /// Before attention and before the MLP, with a final norm after the last block.
     Pre,
-    /// After each residual sum, and once after the embeddings (BERT).
+    /// After each residual addition, with an initial norm after the embeddings (BERT).
     Post,
 }
 
 /// Position encoding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Positions {
-    /// A learned vector per position, added to the token embedding.
+    /// A learned vector for each position, added to the token embedding.
     Learned,
-    /// Rotary embeddings of queries and keys (Su et al. 2021).
+    /// Rotary position embeddings, applied to queries and keys (Su et al. 2021).
     Rotary(RotaryConfig),
 }
 
-/// Settings of rotary embeddings.
+/// Rotary embedding settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RotaryConfig {
-    /// Base of the frequencies (θ).
+    /// Base θ of the rotation frequencies.
     pub base: f64,
-    /// Scaling for longer contexts.
+    /// Frequency scaling that extends the context.
     pub scaling: RotaryScaling,
 }
 
-/// Scaling of rotary frequencies for longer contexts, named as `rope_type` in transformers.
+/// Frequency scaling that extends the context. The variants correspond to `rope_type` in
+/// transformers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RotaryScaling {
     /// No scaling.
     Default,
     /// Divides all frequencies by `factor` (Chen et al. 2023).
     Linear {
-        /// Factor of the context.
+        /// Context extension factor.
         factor: f64,
     },
-    /// Divides low frequencies by `factor`, keeps high ones, and interpolates between (Llama 3.1).
+    /// Divides low frequencies by `factor`, keeps high frequencies, and interpolates in between
+    /// (Llama 3.1).
     Llama3 {
-        /// Factor of the context.
+        /// Context extension factor.
         factor: f64,
-        /// Wavelengths above `original_context / low_frequency_factor` are divided.
+        /// Frequencies with wavelengths above `original_context / low_frequency_factor` are
+        /// divided.
         low_frequency_factor: f64,
-        /// Wavelengths below `original_context / high_frequency_factor` are kept.
+        /// Frequencies with wavelengths below `original_context / high_frequency_factor` are kept.
         high_frequency_factor: f64,
-        /// Original context length.
+        /// Context length before the extension.
         original_context: usize,
     },
-    /// As Llama 3.1 with another ramp, and with scaled queries and keys (Peng et al. 2023, "YaRN").
+    /// Interpolates like Llama 3.1 but with a different ramp, and also scales queries and keys
+    /// (Peng et al. 2023, "YaRN").
     Yarn {
-        /// Factor of the context.
+        /// Context extension factor.
         factor: f64,
-        /// Rotations over the original context above which a frequency is kept.
+        /// Frequencies that complete more than this many rotations over the original context are
+        /// kept.
         beta_fast: f64,
-        /// Rotations below which a frequency is divided.
+        /// Frequencies that complete fewer than this many rotations are divided.
         beta_slow: f64,
-        /// Original context length.
+        /// Context length before the extension.
         original_context: usize,
-        /// Factor of cosines and sines.
+        /// Factor applied to the cosines and sines.
         attention_factor: f64,
-        /// Whether the ends of the ramp are rounded.
+        /// Whether the ends of the ramp are rounded to integers.
         truncate: bool,
     },
 }
 
-/// A table of token types.
+/// Size and use of a token type table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenType {
     /// Number of rows.
     pub rows: usize,
-    /// Row of tokens.
+    /// Row added to ordinary tokens.
     pub token: usize,
 }
 
-/// Activation of an MLP.
+/// Activation function of an MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// GELU with the exact normal distribution function.
+    /// Exact GELU.
     Gelu,
-    /// Its tanh approximation.
+    /// GELU with the tanh approximation.
     GeluTanh,
-    /// `silu(gate(x)) · up(x)`, with a third matrix (Shazeer 2020).
+    /// `silu(gate(x)) · up(x)`, which needs a third weight matrix (Shazeer 2020).
     SwiGlu,
 }
 
-/// Which linear layers of a block have a bias.
+/// Linear layers of a block that have a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Biases {
-    /// Queries, keys, values.
+    /// Query, key and value projections.
     pub attention_inputs: bool,
-    /// Output of attention.
+    /// Attention output projection.
     pub attention_output: bool,
-    /// MLP.
+    /// Linear layers of the MLP.
     pub mlp: bool,
 }
 
 impl Biases {
-    /// Returns biases for all layers or none.
+    /// Returns biases for all layers, or for none.
     pub fn everywhere(there: bool) -> Self {
         Self { attention_inputs: there, attention_output: there, mlp: there }
     }
@@ -172,23 +178,25 @@ impl Biases {
 /// Output layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// The transposed token embedding.
+    /// The transposed token embedding (weight tying).
     Tied,
     /// A separate matrix.
     Own,
-    /// None: the model is an encoder.
+    /// No output layer, as in an encoder.
     None,
-    /// A score per sequence from its first token's hidden state, without logits.
+    /// One score per sequence, computed from the hidden state of the first token. There are no
+    /// logits.
     Score,
 }
 
 impl Description {
-    /// Returns the shape of attention heads.
+    /// Returns the shape of the attention heads.
     pub fn head_shape(&self) -> Heads {
         Heads { heads: self.heads, kv_heads: self.kv_heads, width: self.head_width }
     }
 
-    /// Returns a lower bound of the number of parameters: block matrices and token embedding.
+    /// Returns a lower bound on the number of parameters. Only the block matrices and the token
+    /// embedding are counted.
     pub fn least_parameters(&self) -> f64 {
         let [width, heads, kv_heads, head_width, mlp_width] =
             [self.width, self.heads, self.kv_heads, self.head_width, self.mlp_width]
@@ -198,13 +206,13 @@ impl Description {
         self.layers as f64 * block + self.vocabulary as f64 * width
     }
 
-    /// Checks the sizes.
+    /// Validates the sizes.
     ///
     /// # Errors
-    /// [`ModelError::Unfit`] for a size of 0, heads that do not divide, an odd rotary width, or
-    /// implausibly large sizes.
+    /// Returns [`ModelError::Unfit`] if a size is 0 or implausibly large, if the key/value heads do
+    /// not divide the query heads, or if the head width of a rotary model is odd.
     pub fn checked(self) -> Result<Self, ModelError> {
-        // Far above any current model; larger ones would not fit into memory.
+        // These limits are far above any current model. Larger sizes would not fit into memory.
         let sizes = [
             ("the vocabulary", self.vocabulary, 1 << 22),
             ("the context", self.context, 1 << 24),

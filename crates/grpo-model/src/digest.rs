@@ -1,4 +1,4 @@
-//! Hashes of weights: two modules have equal hashes if and only if they have equal parameters.
+//! Weight hashes. Two modules have the same hash if and only if their parameters are equal.
 
 use std::fmt;
 
@@ -23,14 +23,17 @@ impl From<WeightsDigest> for String {
     }
 }
 
-/// Computes the hash of every float parameter that `module` shows to a visitor: path, shape, and
-/// the bits of its numbers as f32 in row order.
+/// Computes a hash over all float parameters that `module` exposes to a visitor.
 ///
-/// `0.0` and `-0.0` differ. Memory layout, [`burn::module::ParamId`], device and thread count have
-/// no effect. An adapted policy shows only its adapter; hash [`crate::Adapted::base`] for the base.
-/// Matrices in less than f32 count as the f32 numbers that they represent.
+/// The hash covers the path, the shape and the exact f32 bits of each parameter in row-major order.
+/// As a consequence, `0.0` and `-0.0` hash differently. The result does not depend on the memory
+/// layout, on [`burn::module::ParamId`]s, on the device, or on the number of threads. Matrices
+/// stored with fewer bits are hashed as the f32 values they represent.
 ///
-/// On the CPU the numbers are read in place.
+/// An adapted policy exposes only its adapter. To hash the base model, use
+/// [`crate::Adapted::base`].
+///
+/// On the CPU, parameters are hashed in place without a copy.
 pub fn weights_digest<M: Module>(module: &M) -> WeightsDigest {
     let mut digester = Digester::default();
     for parameter in parameters(module) {
@@ -41,7 +44,8 @@ pub fn weights_digest<M: Module>(module: &M) -> WeightsDigest {
     digester.finish()
 }
 
-/// Returns the largest absolute value of the matrices that `module` shows to a visitor.
+/// Returns the largest absolute value in the matrices that `module` exposes to a visitor. Vectors,
+/// such as biases, are ignored.
 pub fn largest_weight<M: Module>(module: &M) -> f32 {
     let mut largest = 0.0_f32;
     for parameter in parameters(module).iter().filter(|parameter| parameter.shape.len() > 1) {
@@ -52,12 +56,12 @@ pub fn largest_weight<M: Module>(module: &M) -> f32 {
     largest
 }
 
-/// An unfinished digest.
+/// A digest in progress.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digester(blake3::Hasher);
 
 impl Digester {
-    /// Adds a tensor in row order.
+    /// Adds a tensor whose values are given in row-major order.
     pub(crate) fn add(&mut self, path: &str, shape: &[usize], numbers: &[f32]) {
         let hasher = &mut self.0;
         // Length prefixes make the encoding unambiguous.
@@ -76,7 +80,7 @@ impl Digester {
     }
 }
 
-/// Smallest size for which several threads are faster.
+/// Tensors of at least this many bytes are hashed by several threads.
 const ON_THREADS: usize = 1 << 17;
 
 fn number(hasher: &mut blake3::Hasher, number: usize) {

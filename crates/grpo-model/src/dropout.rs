@@ -1,13 +1,15 @@
-//! Dropout with masks that are a function of (seed, update, position in the network), without a
-//! global generator.
+//! Reproducible dropout.
+//!
+//! A mask depends only on the seed, the update and the position in the network. No global random
+//! number generator is involved.
 
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{CounterRng, Purpose};
 
-/// Dropout of a forward pass. Reinforcement learning and evaluation use [`Dropout::off`].
+/// Dropout state of a forward pass. Reinforcement learning and evaluation use [`Dropout::off`].
 #[derive(Clone, Debug)]
 pub struct Dropout {
-    /// Probability in the model itself; an adapter has its own.
+    /// Dropout probability of the model itself. Adapters have a separate one.
     probability: f32,
     source: Option<Source>,
 }
@@ -16,37 +18,38 @@ pub struct Dropout {
 struct Source {
     rng: CounterRng,
     update: u32,
-    /// Number of masks used in this pass, which identifies the position in the network.
+    /// Number of masks drawn in this pass, which identifies the position in the network.
     place: u32,
 }
 
 impl Dropout {
-    /// Returns dropout that drops nothing.
+    /// Returns a dropout that leaves all elements unchanged.
     pub fn off() -> Self {
         Self { probability: 0.0, source: None }
     }
 
-    /// Drops each element with `probability` and scales the others to preserve the mean.
+    /// Creates a dropout that drops each element with `probability`, and scales the remaining
+    /// elements to preserve the mean.
     ///
     /// # Panics
-    /// Panics if `probability` is outside of `0..1`.
+    /// Panics if `probability` is outside `0..1`.
     pub fn new(seed: u64, update: u32, probability: f32) -> Self {
         assert!((0.0..1.0).contains(&probability), "a dropout probability of {probability}");
         let rng = CounterRng::new(seed, Purpose::Dropout);
         Self { probability, source: Some(Source { rng, update, place: 0 }) }
     }
 
-    /// Returns whether the model itself has dropout.
+    /// Returns whether dropout applies to the model itself.
     pub(crate) fn is_on(&self) -> bool {
         self.source.is_some() && self.probability > 0.0
     }
 
-    /// Drops elements of `x`.
+    /// Applies dropout to `x`.
     pub fn apply<const D: usize>(&mut self, x: Tensor<D>) -> Tensor<D> {
         self.apply_at(self.probability, x)
     }
 
-    /// As [`Self::apply`] with another probability, if dropout is on.
+    /// Like [`Self::apply`], but with the given probability. Does nothing if dropout is off.
     pub(crate) fn apply_at<const D: usize>(&mut self, probability: f32, x: Tensor<D>) -> Tensor<D> {
         let Some(source) = self.source.as_mut().filter(|_| probability > 0.0) else { return x };
         let n = x.shape().num_elements();
@@ -59,7 +62,7 @@ impl Dropout {
 impl Source {
     fn next_mask(&mut self, probability: f32, n: usize) -> Vec<f32> {
         let kept = 1.0 / (1.0 - probability);
-        // Integer comparison: an element is dropped if its 32 bits are below p · 2³².
+        // Compare integers: an element is dropped if its 32 random bits are below p · 2³².
         let threshold = (f64::from(probability) * 4_294_967_296.0) as u32;
         let mask = (0..n.div_ceil(4) as u64)
             .flat_map(|block| {
@@ -89,7 +92,7 @@ mod tests {
     fn drops_its_share_and_keeps_the_mean() {
         let [mask, _] = masks(1, 0);
         let dropped = mask.iter().filter(|&&m| m == 0.0).count() as f64 / mask.len() as f64;
-        // Five standard errors of a share of 0.25 among 10,100.
+        // Five standard errors of a proportion of 0.25 in 10,100 elements.
         assert!((dropped - 0.25).abs() < 5.0 * (0.25 * 0.75 / 10_100_f64).sqrt(), "{dropped}");
         assert!(mask.iter().all(|&m| m == 0.0 || (m - 4.0 / 3.0).abs() < 1e-6));
     }

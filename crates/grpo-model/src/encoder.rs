@@ -1,18 +1,18 @@
-//! Sentence vectors (Reimers & Gurevych 2019, "Sentence-BERT").
+//! Sentence embeddings (Reimers & Gurevych 2019, "Sentence-BERT").
 
 use burn::tensor::Tensor;
 
 use crate::{Dropout, ModelError, TokenBatch, Transformer};
 
-/// An encoder of texts with mean pooling.
+/// A sentence encoder with mean pooling.
 #[derive(Clone, Debug)]
 pub struct SentenceEncoder(Transformer);
 
 impl SentenceEncoder {
-    /// Creates an encoder from a bidirectional model, without autodiff.
+    /// Creates an encoder from a bidirectional model. Autodiff is removed.
     ///
     /// # Errors
-    /// Returns an error for a causal model.
+    /// Returns an error if the model is causal.
     pub fn new(model: Transformer) -> Result<Self, ModelError> {
         use burn::module::Module;
         if model.description().causal {
@@ -24,7 +24,7 @@ impl SentenceEncoder {
         Ok(Self(if on_tape { model.valid() } else { model }))
     }
 
-    /// Returns the mean hidden state of each sequence, `[sequences, width]`.
+    /// Returns the mean hidden state of each sequence. The shape is `[sequences, width]`.
     pub fn mean_pooled(&self, tokens: &TokenBatch) -> Tensor<2> {
         let device = crate::LanguageModel::device(&self.0);
         let hidden = self.0.run(tokens, None, None, None, &mut Dropout::off(), &device);
@@ -35,11 +35,11 @@ impl SentenceEncoder {
         Tensor::cat(means.collect(), 0)
     }
 
-    /// As [`Self::mean_pooled`], normalised to length 1.
+    /// Like [`Self::mean_pooled`], with each vector normalised to length 1.
     pub fn unit(&self, tokens: &TokenBatch) -> Tensor<2> {
         let pooled = self.mean_pooled(tokens);
         let length = pooled.clone().square().sum_dim(1).sqrt();
-        // As in PyTorch's `normalize`, a zero vector remains zero.
+        // Like PyTorch's `normalize`, this leaves a zero vector unchanged.
         pooled / length.clamp_min(1e-12)
     }
 }

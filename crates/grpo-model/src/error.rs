@@ -1,61 +1,62 @@
-//! Errors of models.
+//! The error type of this crate.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// An error of a model or its files.
+/// An error from loading, writing or configuring a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// A file could not be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// Underlying I/O error.
         source: std::io::Error,
     },
     /// A file could not be written.
     #[error("cannot write {}: {message}", path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// Reason for the failure.
         message: String,
     },
-    /// A file or folder is damaged or belongs to another model.
+    /// A file or directory is damaged, or belongs to a different model.
     #[error("{}{problem}", path.display())]
     File {
-        /// The file.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// The message, which follows the path.
+        /// Description of the problem. It is appended to the path.
         problem: String,
     },
-    /// A vocabulary, tokenizer or chat template.
+    /// A vocabulary, tokenizer or chat template is invalid.
     #[error(transparent)]
     Codec(#[from] grpo_data::DataError),
-    /// Settings are out of range or inconsistent, or the model is of another kind.
+    /// A setting is out of range, settings contradict each other, or the model is of the wrong
+    /// kind.
     #[error("{0}")]
     Unfit(String),
 }
 
 impl ModelError {
-    /// Returns [`Self::Write`] for this file.
+    /// Creates a [`Self::Write`] error.
     pub(crate) fn write(path: &Path, error: &impl Display) -> Self {
         Self::Write { path: path.to_owned(), message: error.to_string() }
     }
 
-    /// Returns [`Self::File`] with a message that starts with the path.
+    /// Creates a [`Self::File`] error. The message starts with the path.
     pub(crate) fn file(path: &Path, problem: impl Into<String>) -> Self {
         Self::File { path: path.to_owned(), problem: problem.into() }
     }
 
-    /// Returns an error in a file.
+    /// Creates a [`Self::File`] error for a problem inside the file.
     pub(crate) fn in_file(path: &Path, problem: impl Display) -> Self {
         Self::file(path, format!(": {problem}"))
     }
 
-    /// Returns the error of a missing tensor.
+    /// Creates an error for a missing tensor.
     pub(crate) fn missing_tensor(path: &Path, name: &str) -> Self {
         Self::file(
             path,
@@ -63,19 +64,19 @@ impl ModelError {
         )
     }
 
-    /// Returns the error of an unexpected tensor.
+    /// Creates an error for an unexpected tensor.
     pub(crate) fn unknown_tensor(path: &Path, name: &str) -> Self {
         Self::in_file(path, format!("tensor '{name}' has no place in this model family"))
     }
 
-    /// Returns the error of a tensor with another size than configured.
+    /// Creates an error for a tensor whose shape differs from the configuration.
     pub(crate) fn shape(path: &Path, name: &str, found: &[usize], expected: &[usize]) -> Self {
         let problem =
             format!("tensor '{name}' has shape {found:?}, but config.json asks for {expected:?}");
         Self::in_file(path, problem)
     }
 
-    /// Returns the error of an invalid adapter setting.
+    /// Creates an error for an invalid adapter setting.
     pub(crate) fn lora(key: &str, message: impl Display) -> Self {
         Self::Unfit(format!("lora.{key} = {message}"))
     }

@@ -1,4 +1,4 @@
-//! Model folders: `config.json`, weights and codec.
+//! Model directories, which contain a `config.json`, weights and a codec.
 
 use std::path::Path;
 
@@ -11,21 +11,21 @@ use crate::stored::{StoredAs, StoredTensors};
 use crate::{Family, ModelConfig, ModelError, Transformer, WeightPrecision, WeightsDigest};
 
 const CONFIG_FILE: &str = "config.json";
-/// File with the ids of families that read characters.
+/// File that lists the token IDs of character-level model families.
 const CHARACTERS_FILE: &str = "characters.json";
 
-/// A model with its configuration and codec.
+/// A loaded model with its configuration and codec.
 #[derive(Clone, Debug)]
 pub struct ModelFolder {
     /// Configuration and codec.
     pub spec: ModelSpec,
     /// The model.
     pub model: Transformer,
-    /// Hash of the weights in its files, independent of the precision in memory.
+    /// Hash of the weights as stored on disk. It does not depend on the precision in memory.
     pub digest: WeightsDigest,
 }
 
-/// Configuration and codec of a model.
+/// A model's configuration and codec.
 #[derive(Clone, Debug)]
 pub struct ModelSpec {
     /// Configuration.
@@ -35,19 +35,20 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
-    /// Loads a model folder without weights; `codecs` lists codecs besides tokenizers.
+    /// Loads a model directory without its weights. `codecs` lists the supported codecs other than
+    /// tokenizers.
     ///
     /// # Errors
-    /// Returns an error if a file is missing or invalid, or if the vocabulary does not fit the
+    /// Returns an error if a file is missing or invalid, or if the vocabulary does not match the
     /// model.
     pub fn load(folder: &Path, codecs: &Codecs) -> Result<Self, ModelError> {
         Self::new(ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?, folder, codecs)
     }
 
-    /// Combines a configuration with the codec of `folder`.
+    /// Combines a configuration with the codec stored in `folder`.
     ///
     /// # Errors
-    /// Returns an error if a file is missing or invalid, or if the vocabulary does not fit the
+    /// Returns an error if a file is missing or invalid, or if the vocabulary does not match the
     /// model.
     pub fn new(config: ModelConfig, folder: &Path, codecs: &Codecs) -> Result<Self, ModelError> {
         let codec = codecs.read(folder)?;
@@ -60,7 +61,7 @@ impl ModelSpec {
             )));
         }
         let expected = config.description().vocabulary;
-        // Embeddings are often padded beyond the vocabulary for speed.
+        // Embedding tables are often padded beyond the vocabulary for speed.
         let tokens = codec.token_count().unwrap_or(expected);
         let fits = tokens == expected || (!codec.is_own() && tokens < expected);
         if !fits {
@@ -74,7 +75,7 @@ impl ModelSpec {
         Ok(Self { config, codec })
     }
 
-    /// Returns the family of the model in a folder, reading only `config.json`.
+    /// Reads `config.json` and returns the model family. No other file is read.
     ///
     /// # Errors
     /// Returns an error if `config.json` is missing or invalid.
@@ -82,7 +83,7 @@ impl ModelSpec {
         ModelConfig::from_json_file(&folder.join(CONFIG_FILE)).map(|config| config.family())
     }
 
-    /// Writes a model folder, the weights tensor by tensor.
+    /// Writes a model directory. Weights are written one tensor at a time.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written.
@@ -108,19 +109,19 @@ impl ModelSpec {
 }
 
 impl ModelFolder {
-    /// Loads a model folder.
+    /// Loads a model directory.
     ///
     /// # Errors
-    /// Returns an error if a file is missing or invalid, or if the vocabulary does not fit the
-    /// model.
+    /// Returns an error if a file is missing or invalid, or if the vocabulary does not match
+    /// the model.
     pub fn load(folder: &Path, codecs: &Codecs, device: &Device) -> Result<Self, ModelError> {
         Self::load_in(folder, codecs, WeightPrecision::F32, device)
     }
 
-    /// Loads a model folder with block matrices in `precision`.
+    /// Loads a model directory and stores the block matrices in `precision`.
     ///
     /// # Errors
-    /// As [`ModelFolder::load`].
+    /// See [`ModelFolder::load`].
     pub fn load_in(
         folder: &Path,
         codecs: &Codecs,
@@ -129,8 +130,8 @@ impl ModelFolder {
     ) -> Result<Self, ModelError> {
         let spec = ModelSpec::load(folder, codecs)?;
         let checkpoint = Checkpoint::of_folder(folder)?;
-        // Reordered tokens are another vocabulary of the same size. Weights of other programs have
-        // no hash.
+        // A vocabulary with reordered tokens has the same size, so compare its hash. Weights
+        // written by other programs have no hash.
         match (checkpoint.metadata(VOCABULARY_KEY), spec.codec.sha256()) {
             (Some(of_weights), Some(of_codec)) if of_weights != of_codec => {
                 return Err(ModelError::Unfit(format!(
@@ -145,7 +146,7 @@ impl ModelFolder {
         Ok(Self { spec, model, digest })
     }
 
-    /// Loads `config.json` and weights of a model folder, without a codec.
+    /// Loads the configuration and weights of a model directory, without its codec.
     ///
     /// # Errors
     /// Returns an error if a file is missing or invalid.
@@ -168,5 +169,5 @@ fn weights(
     Ok((model, digest))
 }
 
-/// Metadata key of the vocabulary's hash.
+/// Metadata key under which the vocabulary hash is stored.
 const VOCABULARY_KEY: &str = "vocabulary_sha256";

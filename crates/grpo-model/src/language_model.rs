@@ -1,4 +1,4 @@
-//! The interface of language models for sampling, scoring and training.
+//! The language model interface shared by sampling, scoring and training.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -10,17 +10,17 @@ use crate::{
     weights_digest,
 };
 
-/// A transformer that predicts tokens: the next one (causal families), or the one at a masked
-/// position (bidirectional families).
+/// A transformer that predicts tokens: the next token in causal families, and the token at a masked
+/// position in bidirectional families.
 ///
-/// Hidden states and logits are separate, so that logits are computed only for the positions that
-/// need them.
+/// Hidden states and logits are computed separately, because logits are often needed for only a few
+/// positions.
 pub trait LanguageModel: Module + Sync {
-    /// Computes hidden states after the last norm for each token of the batch.
+    /// Computes the hidden state after the final norm for each token in the batch.
     ///
     /// # Shapes
-    /// - prefix: `[sequences, vectors, width]`, embeddings in front of each sequence that all its tokens see (conditions); their
-    ///   hidden states are not part of the result
+    /// - prefix: `[sequences, vectors, width]`. Condition embeddings placed in front of each
+    ///   sequence and visible to all its tokens. The result does not include their hidden states.
     /// - result: `[tokens, width]`
     fn hidden(
         &self,
@@ -29,12 +29,12 @@ pub trait LanguageModel: Module + Sync {
         dropout: &mut Dropout,
     ) -> Tensor<2>;
 
-    /// As [`LanguageModel::hidden`] without dropout, for sequences that continue and extend those
-    /// in `slots` of the cache. On the CPU the result of a sequence does not depend on other
-    /// sequences, bit for bit.
+    /// Like [`LanguageModel::hidden`] without dropout, but reads and extends the cached sequences
+    /// in `slots`. On the CPU, the result for a sequence is bit for bit independent of the rest of
+    /// the batch.
     ///
     /// # Panics
-    /// Panics if parameters have autodiff; use a [`Frozen`] model.
+    /// Panics if parameters are tracked by autodiff. Use a [`Frozen`] model instead.
     fn extend(
         &self,
         tokens: &TokenBatch,
@@ -43,13 +43,13 @@ pub trait LanguageModel: Module + Sync {
         slots: &[CacheSlot],
     ) -> Tensor<2>;
 
-    /// As [`LanguageModel::hidden`], with blocks recomputed in the backward pass (activation
-    /// checkpointing; Chen et al. 2016). A model without blocks keeps everything.
+    /// Like [`LanguageModel::hidden`], but recomputes the blocks in the backward pass (activation
+    /// checkpointing; Chen et al. 2016). The default implementation keeps all activations.
     fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
         Forward::kept(self.hidden(tokens, None, dropout))
     }
 
-    /// Calls [`LanguageModel::checkpointed`] if requested, else keeps all activations.
+    /// Runs the forward pass, using [`LanguageModel::checkpointed`] if `checkpointing` is set.
     fn forward(
         &self,
         tokens: &TokenBatch,
@@ -62,24 +62,25 @@ pub trait LanguageModel: Module + Sync {
         }
     }
 
-    /// Returns the output layer for [`grpo_logprob::score`].
+    /// Returns the output layer, as needed by [`grpo_logprob::score`].
     fn head(&self) -> Head;
 
-    /// Computes logits of hidden states: `[n, width]` → `[n, vocabulary]`.
+    /// Computes logits from hidden states: `[n, width]` → `[n, vocabulary]`.
     fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.head().logits(hidden)
     }
 
-    /// Returns the model without autodiff, with block matrices rounded to `precision` if the model
-    /// supports that.
+    /// Returns the model without autodiff. Block matrices are rounded to `precision` if the model
+    /// supports it.
     #[must_use]
     fn with_weights_in(self, precision: WeightPrecision) -> Self {
         let _ = precision;
         self
     }
 
-    /// Returns the same function without autodiff and with the parameters of `policy`, if possible:
-    /// a model equals an adapter on it without effect.
+    /// Returns an equivalent model without autodiff that has the same set of parameters as
+    /// `policy`, if possible. For example, a plain model becomes an adapted one whose adapter has
+    /// no effect.
     #[must_use]
     fn with_parameters_of(self, policy: &Self) -> Self {
         let _ = policy;
@@ -92,34 +93,34 @@ pub trait LanguageModel: Module + Sync {
     /// Returns the context length in tokens.
     fn context_length(&self) -> usize;
 
-    /// Returns the number of parameters that a pass reads, trained or not.
+    /// Returns the number of parameters that a forward pass reads, whether trained or not.
     fn parameters(&self) -> usize {
         self.num_params()
     }
 
-    /// Returns the hash of parameters that are never trained or visited, if any.
+    /// Returns the hash of the parameters that are neither trained nor exposed to visitors, if any.
     fn base_digest(&self) -> Option<WeightsDigest> {
         None
     }
 
-    /// Returns the device of its parameters.
+    /// Returns the device that holds the parameters.
     fn device(&self) -> Device {
         self.devices().into_iter().next().expect("a model has parameters")
     }
 }
 
-/// Hidden states with autodiff, and the backward pass to the parameters.
+/// The result of a forward pass: hidden states with autodiff, and a way to backpropagate from them.
 pub struct Forward<M> {
-    /// `[tokens, width]`
+    /// Hidden states, `[tokens, width]`.
     pub hidden: Tensor<2>,
     back: Option<Back<M>>,
 }
 
-/// Computes the gradients of earlier graph parts from those of the last.
+/// Given the gradients of the last graph segment, computes the gradients of earlier segments.
 type Back<M> = Box<dyn FnOnce(&M, &Gradients) -> Vec<GradientsParams>>;
 
 impl<M: LanguageModel> Forward<M> {
-    /// A forward pass that kept all activations.
+    /// Wraps a forward pass that kept all activations.
     pub fn kept(hidden: Tensor<2>) -> Self {
         Self { hidden, back: None }
     }
@@ -128,8 +129,8 @@ impl<M: LanguageModel> Forward<M> {
         Self { hidden, back: Some(back) }
     }
 
-    /// Returns the gradients of a loss computed from `hidden`, in parts to be added: a parameter
-    /// used twice (a tied head) is in two of them.
+    /// Returns the gradients of a loss computed from `hidden`. They come in parts that must be
+    /// summed: a parameter that is used twice, such as a tied output layer, appears in two of them.
     pub fn backward(self, loss: Tensor<1>, model: &M) -> Vec<GradientsParams> {
         let last = loss.backward();
         let mut parts = self.back.map_or_else(Vec::new, |back| back(model, &last));
@@ -138,26 +139,28 @@ impl<M: LanguageModel> Forward<M> {
     }
 }
 
-/// A model that cannot be trained: its parameters have no autodiff, and no method returns the model
-/// itself.
+/// A model that cannot be trained. Its parameters are not tracked by autodiff, and the inner model
+/// is inaccessible.
 ///
-/// References and sampling policies have this type, so that no gradient can reach them by mistake.
+/// Reference policies and sampling policies have this type, so no gradient can reach them by
+/// mistake.
 #[derive(Clone, Debug)]
 pub struct Frozen<M>(M);
 
 impl<M: LanguageModel> Frozen<M> {
-    /// Takes a snapshot of `model` that later training does not change.
+    /// Takes a snapshot of `model`, which is not affected by further training.
     pub fn snapshot(model: &M) -> Self {
         Self::snapshot_in(model, WeightPrecision::F32)
     }
 
-    /// Takes a snapshot with matrices in `precision` ([`LanguageModel::with_weights_in`]). Unless
-    /// that is f32, its results differ from those of `model`.
+    /// Takes a snapshot with matrices stored in `precision` (see
+    /// [`LanguageModel::with_weights_in`]). Results differ from those of `model` unless the
+    /// precision is f32.
     pub fn snapshot_in(model: &M, precision: WeightPrecision) -> Self {
         Self(model.valid().with_weights_in(precision))
     }
 
-    /// Visible in this crate only, because callers could enable autodiff.
+    /// Not public, because callers could enable autodiff.
     pub(crate) fn model(&self) -> &M {
         &self.0
     }
@@ -166,17 +169,17 @@ impl<M: LanguageModel> Frozen<M> {
         self.0
     }
 
-    /// Wraps `model`, which has no autodiff.
+    /// Wraps a model that has no autodiff.
     pub(crate) fn of_model(model: M) -> Self {
         Self(model)
     }
 
-    /// Returns the hash of its parameters ([`crate::weights_digest`]).
+    /// Returns the hash of the parameters. See [`crate::weights_digest`].
     pub fn digest(&self) -> WeightsDigest {
         weights_digest(&self.0)
     }
 
-    /// Returns the number of tensors with autodiff, which must be 0.
+    /// Returns the number of parameters tracked by autodiff, which should always be 0.
     pub fn parameters_on_tape(&self) -> usize {
         parameters(&self.0).iter().filter(|parameter| parameter.is_on_tape).count()
     }
@@ -197,7 +200,7 @@ impl<M: LanguageModel> Frozen<M> {
         self.0.extend(tokens, prefix, cache, slots)
     }
 
-    /// See [`LanguageModel::head`]; its tensors have no autodiff.
+    /// See [`LanguageModel::head`]. Its tensors are not tracked by autodiff.
     pub fn head(&self) -> Head {
         self.0.head()
     }
@@ -207,8 +210,8 @@ impl<M: LanguageModel> Frozen<M> {
         self.0.logits(hidden)
     }
 
-    /// Computes logits for sampling: `[n, width]` → `[n, vocabulary]`. On the CPU no row depends on
-    /// other rows, bit for bit.
+    /// Computes logits for sampling: `[n, width]` → `[n, vocabulary]`. On the CPU, each row is bit
+    /// for bit independent of the other rows.
     pub fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.0.head().invariant_logits(hidden)
     }
@@ -228,7 +231,7 @@ impl<M: LanguageModel> Frozen<M> {
         self.0.context_length()
     }
 
-    /// Returns the device of its parameters, never an autodiff device.
+    /// Returns the device that holds the parameters. It is never an autodiff device.
     pub fn device(&self) -> Device {
         self.0.device().inner()
     }

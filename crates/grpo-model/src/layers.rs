@@ -1,7 +1,8 @@
-//! Layers of all families.
+//! Layers shared by all model families.
 //!
-//! The residual stream is flat, `[tokens, width]`, because sequences are packed. With a third axis,
-//! Burn's backward pass would compute and add a weight gradient per row of the batch.
+//! Sequences are packed, so the residual stream is a matrix of shape `[tokens, width]`. If it had a
+//! batch axis, Burn's backward pass would compute a separate weight gradient for each batch row and
+//! add them up.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
@@ -14,15 +15,16 @@ use crate::parameters::Parameters;
 use crate::pass::Pass;
 use crate::precision::{dense, operand};
 
-/// `x · W + b` and the contribution of an adapter. The weight has the shape `[in, out]`.
+/// A linear layer `x · W + b`, plus the output of an adapter if one is attached. The weight has
+/// shape `[in, out]`.
 #[derive(Module, Debug)]
 pub(crate) struct Linear {
     pub(crate) weight: Param<Tensor<2>>,
     bias: Option<Param<Tensor<1>>>,
-    /// Number of the layer in the model, by which an adapter finds its pair.
+    /// Index of the layer in the model. An adapter uses it to look up its matrices.
     #[module(skip)]
     pub(crate) number: usize,
-    /// Path in our names.
+    /// Path of the layer in this crate's naming scheme.
     #[module(skip)]
     pub(crate) path: String,
 }
@@ -43,13 +45,13 @@ impl Linear {
         Ok(Self { weight, bias, number, path: name.to_owned() })
     }
 
-    /// Creates a layer from `weight` `[in, out]` and `bias` `[out]`.
+    /// Creates a layer from a weight matrix `[in, out]` and a bias `[out]`.
     pub(crate) fn of(number: usize, name: &str, weight: Tensor<2>, bias: Tensor<1>) -> Self {
         let (weight, bias) = (Param::from_tensor(weight), Some(Param::from_tensor(bias)));
         Self { weight, bias, number, path: name.to_owned() }
     }
 
-    /// `[n, in]` → `[n, out]`
+    /// Computes `[n, in]` → `[n, out]`.
     pub(crate) fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
         let added = pass.adapter.and_then(|adapter| adapter.pair(self.number)).map(|pair| {
             let dropped = pass.dropout.apply_at(pair.dropout, x.clone());
@@ -71,7 +73,7 @@ impl Linear {
         }
     }
 
-    /// `[n, in]` → `[n, out]`, without an adapter.
+    /// Computes `[n, in]` → `[n, out]` without the adapter.
     pub(crate) fn product(&self, x: Tensor<2>) -> Tensor<2> {
         let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
         let weight = operand(self.weight.val(), &x);
@@ -82,12 +84,12 @@ impl Linear {
         }
     }
 
-    /// Returns the layer as an output layer.
+    /// Returns the layer as a language model head.
     pub(crate) fn as_head(&self) -> Head {
         Head { weight: self.weight.val(), bias: self.bias.as_ref().map(Param::val) }
     }
 
-    /// `[in, out]`
+    /// Returns the shape `[in, out]`.
     pub(crate) fn shape(&self) -> [usize; 2] {
         let shape = self.weight.lazy_shape();
         [shape[0], shape[1]]
@@ -101,7 +103,7 @@ pub(crate) struct Embedding {
 }
 
 impl Embedding {
-    /// Creates a table with normal initial values.
+    /// Creates a table with normally distributed initial values.
     pub(crate) fn new(
         parameters: &mut Parameters,
         name: &str,
@@ -110,7 +112,7 @@ impl Embedding {
         Ok(Self { weight: parameters.normal(&format!("{name}.weight"), shape)? })
     }
 
-    /// Creates a table of zeros.
+    /// Creates a table filled with zeros.
     pub(crate) fn zeros(
         parameters: &mut Parameters,
         name: &str,
@@ -119,22 +121,22 @@ impl Embedding {
         Ok(Self { weight: parameters.zeros(&format!("{name}.weight"), shape)? })
     }
 
-    /// `[n]` → `[n, width]`
+    /// Looks up `[n]` IDs and returns `[n, width]`.
     pub(crate) fn forward(&self, ids: Tensor<1, Int>) -> Tensor<2> {
         gather_rows(self.weight.val(), ids)
     }
 
-    /// Returns row `index`, `[width]`.
+    /// Returns the row at `index`. The shape is `[width]`.
     pub(crate) fn row(&self, index: usize) -> Tensor<1> {
         self.weight.val().narrow(0, index, 1).squeeze_dim(0)
     }
 
-    /// Returns the transposed table, a view, as an output layer.
+    /// Returns a transposed view of the table as an output layer.
     pub(crate) fn as_head(&self) -> Head {
         Head::new(self.weight.val().transpose())
     }
 
-    /// Returns the device of the table.
+    /// Returns the device that holds the table.
     pub(crate) fn device(&self) -> burn::tensor::Device {
         self.weight.lazy_device()
     }
@@ -144,7 +146,7 @@ impl Embedding {
 #[derive(Module, Debug)]
 pub(crate) struct Norm {
     weight: Param<Tensor<1>>,
-    /// Present only in layer norm.
+    /// `None` for RMS norm.
     bias: Option<Param<Tensor<1>>>,
     #[module(skip)]
     epsilon: f64,
@@ -167,7 +169,7 @@ impl Norm {
         })
     }
 
-    /// `[n, width]` → `[n, width]`
+    /// Computes `[n, width]` → `[n, width]`.
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let weight = operand(self.weight.val(), &x);
         match &self.bias {

@@ -1,8 +1,9 @@
 #![doc = include_str!("../README.md")]
 //!
-//! There is one [`Transformer`]. A [`Family`] fills in its [`Description`] from a `config.json` and
-//! has a table of [`Names`]. A [`Policy`] is trained: the whole model, or an [`Adapter`] on it.
-//! Sampling and training use both through [`LanguageModel`].
+//! All models are instances of [`Transformer`]. A [`Family`] maps a `config.json` to a
+//! [`Description`] and provides the tensor [`Names`]. Training updates a [`Policy`], which is
+//! either the model itself or an [`Adapter`] on top of it. [`LanguageModel`] is the interface used
+//! by sampling and training.
 
 mod attention;
 mod block;

@@ -1,8 +1,9 @@
-//! Low-rank adapters (Hu et al. 2021, "LoRA"), separate from the base model.
+//! Low-rank adapters (Hu et al. 2021, "LoRA").
 //!
-//! The base model does not change, so any number of adapters share one copy of it. Burn's own LoRA
-//! is a property of a parameter: one adapter per model, with the full matrix `W + s · A · B`
-//! computed in each pass (docs/decisions/0010).
+//! An adapter is separate from its base model and leaves it unchanged, so many adapters can share a
+//! single copy of the base. Burn's built-in LoRA works differently: it is attached to the parameter
+//! itself. That allows only one adapter per model, and each forward pass computes the full matrix
+//! `W + s · A · B` (see docs/decisions/0010).
 
 use std::collections::BTreeMap;
 
@@ -14,31 +15,32 @@ use serde::{Deserialize, Serialize};
 use crate::ModelError;
 use crate::precision::{dense, operand};
 
-/// Settings of a new adapter.
+/// Configuration of a new adapter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoraConfig {
-    /// Inner width of a pair (r).
+    /// Rank r of the update.
     pub rank: usize,
-    /// Pairs are scaled by `alpha / rank`.
+    /// Scale numerator. The update is scaled by `alpha / rank`.
     pub alpha: f64,
-    /// Dropout probability of a pair's input in supervised training.
+    /// Dropout probability for the adapter's input during supervised training.
     #[serde(default)]
     pub dropout: f64,
-    /// Names of the linear layers that get a pair, as in the family's checkpoints (`q_proj`): ends
-    /// of module paths. Empty for all linear layers of the blocks.
+    /// Names of the linear layers to adapt, as used in checkpoints of the model family, e.g.
+    /// `q_proj`. A name matches the end of a module path. If empty, all linear layers of the blocks
+    /// are adapted.
     #[serde(default)]
     pub targets: Vec<String>,
-    /// Scales pairs by `alpha / √rank` (Kalajdzievski 2023, "rsLoRA").
+    /// Whether to scale the update by `alpha / √rank` instead (Kalajdzievski 2023, "rsLoRA").
     #[serde(default)]
     pub rslora: bool,
 }
 
 impl LoraConfig {
-    /// Checks ranges.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// Returns the key that is out of range.
+    /// Returns an error that names the setting if a value is out of range.
     pub fn check(&self) -> Result<(), ModelError> {
         let refuse = |key, message: String| Err(ModelError::lora(key, message));
         if !(1..=65_536).contains(&self.rank) {
@@ -50,7 +52,7 @@ impl LoraConfig {
                 format!("{} is out of range; expected more than 0", self.alpha),
             );
         }
-        // Checked in f32, where values close to 1 are 1.
+        // Check the f32 value, because numbers slightly below 1 round to 1.
         if !(0.0..1.0).contains(&(self.dropout as f32)) {
             return refuse(
                 "dropout",
@@ -65,83 +67,83 @@ impl LoraConfig {
     }
 }
 
-/// Returns the factor of a pair's product.
+/// Returns the factor applied to `A · B`.
 pub(crate) fn scale(alpha: f64, rank: usize, rslora: bool) -> f64 {
     alpha / if rslora { (rank as f64).sqrt() } else { rank as f64 }
 }
 
-/// Pairs of matrices for linear layers of a model.
+/// A LoRA adapter: a pair of low-rank matrices for each adapted linear layer.
 #[derive(Module, Debug)]
 pub struct Adapter {
     pairs: Vec<LoraPair>,
-    /// For each linear layer of the model, the index of its pair.
+    /// For each linear layer of the model, the index of its pair in `pairs`.
     #[module(skip)]
     places: Vec<Option<usize>>,
 }
 
-/// `scale · x · A · B`
+/// The low-rank matrices of one layer, which compute `scale · x · A · B`.
 #[derive(Module, Debug)]
 pub(crate) struct LoraPair {
-    /// `[in, rank]`
+    /// Shape `[in, rank]`.
     pub(crate) a: Param<Tensor<2>>,
-    /// `[rank, out]`
+    /// Shape `[rank, out]`.
     pub(crate) b: Param<Tensor<2>>,
     #[module(skip)]
     pub(crate) scale: f64,
     #[module(skip)]
     pub(crate) dropout: f32,
-    /// Path of the adapted layer in our names.
+    /// Path of the adapted layer in this crate's naming scheme.
     #[module(skip)]
     pub(crate) layer: String,
 }
 
 impl LoraPair {
-    /// `[n, in]` → `[n, out]`
+    /// Computes `[n, in]` → `[n, out]`.
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let (a, b) = (operand(self.a.val(), &x), operand(self.b.val(), &x));
         matmul(matmul(x, a), b) * self.scale
     }
 
-    /// As [`Self::forward`] without autodiff; no row depends on other rows.
+    /// Like [`Self::forward`], but without autodiff. Each row is independent of the other rows.
     pub(crate) fn forward_invariant(&self, x: Tensor<2>) -> Tensor<2> {
         let narrow = batch_invariant_linear(x, dense(self.a.val()), None);
         batch_invariant_linear(narrow, dense(self.b.val()), None) * self.scale
     }
 
-    /// `scale · A · B`, `[in, out]`
+    /// Returns `scale · A · B`. The shape is `[in, out]`.
     pub(crate) fn product(&self) -> Tensor<2> {
         self.a.val().inner().matmul(self.b.val().inner()) * self.scale
     }
 }
 
-/// A linear layer that an adapter may adapt.
+/// A linear layer that can be adapted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Adaptable {
-    /// Its number in the model.
+    /// Index among the model's linear layers.
     pub(crate) number: usize,
-    /// Path in our names.
+    /// Path in this crate's naming scheme.
     pub(crate) layer: String,
-    /// Path in the family's names.
+    /// Path in the checkpoint.
     pub(crate) stored: String,
-    /// `[in, out]`
+    /// Shape `[in, out]`.
     pub(crate) shape: [usize; 2],
 }
 
 impl Adaptable {
-    /// Returns whether `name` is the end of its path in the family's names.
+    /// Returns whether `name` matches the end of the layer's path in the checkpoint.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         let above = self.stored.strip_suffix(name);
         above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
     }
 
-    /// Returns whether it is in this block, counted from 0.
+    /// Returns whether the layer belongs to the block with this zero-based index.
     pub(crate) fn is_in(&self, block: u64) -> bool {
         self.layer.starts_with(&format!("blocks.{block}."))
     }
 }
 
 impl Adapter {
-    /// Creates an adapter from pairs with layer numbers.
+    /// Creates an adapter from pairs and their layer indices.
     pub(crate) fn of(numbered: Vec<(usize, LoraPair)>, layers: usize) -> Self {
         let mut places = vec![None; layers];
         for (place, (number, _)) in numbered.iter().enumerate() {
@@ -150,7 +152,7 @@ impl Adapter {
         Self { pairs: numbered.into_iter().map(|(_, pair)| pair).collect(), places }
     }
 
-    /// Returns the adapter with every B set to 0.
+    /// Sets every B to 0, so that the adapter has no effect.
     pub(crate) fn without_effect(mut self) -> Self {
         for pair in &mut self.pairs {
             pair.b = pair.b.clone().map(|b| b.zeros_like());
@@ -158,9 +160,9 @@ impl Adapter {
         self
     }
 
-    /// Returns the pair of a linear layer, if any.
+    /// Returns the matrices for a linear layer if the layer is adapted.
     pub(crate) fn pair(&self, number: usize) -> Option<&LoraPair> {
-        // The head comes last and has none.
+        // The output layer has the last index and is never adapted.
         let place = self.places.get(number).copied().flatten()?;
         Some(&self.pairs[place])
     }
@@ -170,7 +172,7 @@ impl Adapter {
     }
 }
 
-/// Returns the distinct last components of layer paths.
+/// Returns the distinct final components of the layer paths, in alphabetical order.
 pub(crate) fn last_names(layers: &[Adaptable]) -> Vec<String> {
     let name = |layer: &Adaptable| layer.stored.rsplit('.').next().unwrap_or_default().to_owned();
     let names: BTreeMap<String, ()> = layers.iter().map(|layer| (name(layer), ())).collect();

@@ -1,4 +1,4 @@
-//! Updates of a frozen model towards a policy.
+//! Interpolation between a frozen model and a policy.
 
 use std::collections::VecDeque;
 
@@ -8,16 +8,18 @@ use burn::tensor::Tensor;
 use crate::{Frozen, LanguageModel, ModelError, Parameter, parameters};
 
 impl<M: LanguageModel> Frozen<M> {
-    /// Returns `mix · policy + (1 − mix) · self`, parameter by parameter (TR-DPO; Gorbatovski et
-    /// al. 2024, equation 7). With a `mix` of 1 it is a bit-identical snapshot that shares the
-    /// policy's memory until the policy changes.
+    /// Returns `mix · policy + (1 − mix) · self`, computed for each parameter (TR-DPO; Gorbatovski
+    /// et al. 2024, equation 7).
     ///
-    /// A model without an adapter is treated as having the policy's A and a B of 0, which is
-    /// equivalent; the products `A · B` are then mixed too. Two adapters are mixed matrix by
-    /// matrix.
+    /// If `mix` is 1, the result is a bit-identical snapshot of the policy. It shares the policy's
+    /// memory until the policy changes.
+    ///
+    /// Two adapters are mixed matrix by matrix. If `self` has no adapter but the policy does,
+    /// `self` is treated as an adapted model with the policy's A and a B of 0. This doesn't change
+    /// its output, and it means that mixing interpolates the products `A · B`.
     ///
     /// # Errors
-    /// Returns an error if the parameters differ from the policy's.
+    /// Returns an error if the two models have different parameter shapes.
     pub fn mixed(self, policy: &M, mix: f64) -> Result<Self, ModelError> {
         if mix == 1.0 {
             return Ok(Self::snapshot(policy));
@@ -39,7 +41,7 @@ impl<M: LanguageModel> Frozen<M> {
     }
 }
 
-/// Shortens a list of shapes.
+/// Truncates a list of shapes for use in an error message.
 fn shortened(words: &str) -> String {
     const MOST: usize = 80;
     if words.len() <= MOST { words.to_owned() } else { format!("{}…", &words[..MOST]) }
@@ -50,7 +52,7 @@ fn shapes<M: Module>(model: &M) -> Vec<Vec<usize>> {
 }
 
 struct Mixer {
-    /// Remaining parameters in module order.
+    /// Remaining policy parameters, in module order.
     policy: VecDeque<Tensor<1>>,
     mix: f64,
 }
@@ -83,7 +85,7 @@ mod tests {
     fn adapted(base: &Transformer, seed: u64) -> Policy {
         let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: vec![], rslora: false };
         let adapter = Adapter::random(&lora, base, seed, &base.device()).unwrap();
-        // B is 0 at first.
+        // A new adapter has B = 0, so change its parameters.
         let mut policy = Policy::Adapted(Adapted::new(base, adapter));
         struct Shift;
         impl ModuleMapper for Shift {
@@ -115,7 +117,7 @@ mod tests {
             let got = numbers(&mixed.into_model());
             for ((got, a), b) in got.iter().zip(numbers(&policy)).zip(numbers(&reference)) {
                 let expected = mix * f64::from(a) + (1.0 - mix) * f64::from(b);
-                // Four roundings to f32, each of a smaller number.
+                // Up to four f32 roundings, none larger than half an ulp of `scale`.
                 let scale = f64::from(a).abs() + f64::from(b).abs();
                 let bound = 4.0 * scale * f64::from(f32::EPSILON) / 2.0;
                 assert!((f64::from(*got) - expected).abs() <= bound, "{got} {expected}");
@@ -131,12 +133,12 @@ mod tests {
         let Policy::Adapted(adapted_policy) = &policy else { unreachable!() };
         let reference = || Frozen::snapshot(&Policy::Whole(adapted_policy.base().clone()));
         assert_ne!(hidden(&reference()), hidden(&Frozen::snapshot(&policy)));
-        // An adapter without effect gives bit-identical results.
+        // An adapter without effect doesn't change the output.
         let same = Frozen::of_model(reference().into_model().with_parameters_of(&policy.valid()));
         assert_eq!(hidden(&same), hidden(&reference()));
         let whole = reference().mixed(&policy, 1.0).unwrap();
         assert_eq!(hidden(&whole), hidden(&Frozen::snapshot(&policy)));
-        // A is the policy's, and B a quarter of it.
+        // A comes from the policy unchanged, B is scaled by 0.25.
         let quarter = reference().mixed(&policy, 0.25).unwrap().into_model();
         let (got, full) = (pairs(&quarter), pairs(&policy.valid()));
         assert!(!got.is_empty());

@@ -1,29 +1,29 @@
-//! Tensor names and layouts of a family on disk.
+//! Tensor names and layouts used in checkpoints of a model family.
 
-/// Tensor names of a family. Our names are module paths (`blocks.3.attention.output.weight`).
+/// Maps module paths of this crate, e.g. `blocks.3.attention.output.weight`, to the tensor names in
+/// checkpoints of a model family.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
-    /// Prefix of all modules but the head. Checkpoints of the bare trunk lack it.
+    /// Prefix of all modules except the head. Checkpoints of headless models omit it.
     pub prefix: &'static str,
-    /// Prefix of a block's number, after `prefix`.
+    /// Text between `prefix` and a block index.
     pub blocks: &'static str,
-    /// Modules outside of blocks: our name, stored name.
+    /// Modules outside the blocks, as pairs of module path and stored name.
     pub outside: &'static [(&'static str, &'static str)],
-    /// Modules of a block: our name, stored name.
+    /// Modules within a block, as pairs of module path and stored name.
     pub inside: &'static [(&'static str, &'static str)],
-    /// Whether linear layers of blocks are stored `[in, out]`, as in GPT-2's `Conv1D`.
+    /// Whether linear layers in blocks are stored as `[in, out]`, like GPT-2's `Conv1D`.
     pub conv1d: bool,
-    /// Whether an unused tensor may be ignored, because it was not learned or belongs to another
-    /// task.
+    /// Returns whether an unused tensor can be ignored, e.g. because it isn't learned or belongs to
+    /// another task.
     pub ignored: fn(&str) -> bool,
 }
 
 impl Names {
-    /// Returns the stored name of the module at our path, such as
-    /// `model.layers.3.self_attn.o_proj`.
+    /// Returns the stored name of a module, e.g. `model.layers.3.self_attn.o_proj`.
     ///
     /// # Panics
-    /// Panics if the family has no such module.
+    /// Panics if the family does not have this module.
     pub(crate) fn module(&self, path: &str) -> String {
         let found = |table: &[(&str, &'static str)], ours: &str| {
             let row = table.iter().find(|(name, _)| *name == ours);
@@ -38,7 +38,7 @@ impl Names {
         }
     }
 
-    /// Returns the stored name of the parameter at our path.
+    /// Returns the stored name of a parameter.
     pub(crate) fn parameter(&self, path: &str) -> String {
         let (module, parameter) = path.rsplit_once('.').expect("a parameter is in a module");
         let stored = self.module(module);
@@ -48,24 +48,24 @@ impl Names {
         }
     }
 
-    /// Returns whether the parameter is stored with a leading axis of length 1, as MolGPT's
-    /// positions are.
+    /// Returns whether the parameter is stored with a leading axis of length 1, like MolGPT's
+    /// position embeddings.
     pub(crate) fn is_led(&self, path: &str) -> bool {
         let (module, _) = path.rsplit_once('.').expect("a parameter is in a module");
         self.module(module).ends_with(BARE)
     }
 
-    /// Returns whether a linear layer's matrix is stored `[out, in]`.
+    /// Returns whether the matrix of a linear layer is stored as `[out, in]`.
     pub(crate) fn is_swapped(&self, path: &str) -> bool {
         !(self.conv1d && path.starts_with("blocks."))
     }
 }
 
-/// Path of the head.
+/// Module path of the output layer.
 pub(crate) const HEAD: &str = "head";
-/// Path of the head that predicts wrong tokens.
+/// Module path of the critic, which predicts wrong tokens.
 pub(crate) const CRITIC: &str = "critic";
-/// Path of the head that scores a sequence.
+/// Module path of the sequence score head.
 pub(crate) const SCORE_HEAD: &str = "score_head";
-/// Suffix of a name that is the tensor's own rather than its module's.
+/// Suffix that marks a stored name as the full tensor name. Nothing is appended to it.
 pub(crate) const BARE: &str = "!";

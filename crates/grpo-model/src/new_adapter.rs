@@ -1,4 +1,4 @@
-//! Initialisation of adapters.
+//! Adapter initialisation.
 
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -8,12 +8,13 @@ use crate::lora::{Adaptable, LoraPair, last_names};
 use crate::{Adapter, LoraConfig, ModelError, Transformer};
 
 impl Adapter {
-    /// Creates an adapter without effect: A is uniform within ±1/√in (PyTorch's initialisation of
-    /// linear layers, as in PEFT), B is 0. Equal seeds give equal adapters.
+    /// Creates an adapter that initially has no effect. A is drawn uniformly from ±1/√in, which is
+    /// PEFT's default and PyTorch's initialisation of linear layers. B is 0. The result is
+    /// determined by `seed`.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range, no layer has a target's name, or the rank is
-    /// too large for a layer.
+    /// Returns an error if a setting is out of range, if a target does not match any layer, or if
+    /// the rank is too large for a layer.
     pub fn random(
         config: &LoraConfig,
         model: &Transformer,
@@ -48,7 +49,8 @@ impl Adapter {
             .map(|layer| {
                 let [input, output] = layer.shape;
                 let bound = (input as f64).powf(-0.5);
-                // The last word separates these numbers from those of the model's own parameters.
+                // The last word keeps these numbers distinct from those used for the model's
+                // parameters.
                 let counter = |i: u64| [i as u32, layer.number as u32, (i >> 32) as u32, 1];
                 let value = |i: u64| rng.uniform(counter(i)) * 2.0 - 1.0;
                 let a: Vec<f32> =

@@ -1,4 +1,4 @@
-//! Sources of parameters for a new model: a generator or a checkpoint.
+//! Sources of initial parameter values: a random number generator or a checkpoint.
 
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -11,12 +11,12 @@ use crate::digest::Digester;
 use crate::names::Names;
 use crate::{ModelError, WeightPrecision, WeightsDigest};
 
-/// Provides the initial values of each layer by path.
+/// Provides the initial value of each parameter by path.
 #[derive(Debug)]
 pub(crate) struct Parameters {
     source: Source,
     device: Device,
-    /// Precision of block matrices.
+    /// Precision of the block matrices.
     precision: WeightPrecision,
     linears: usize,
 }
@@ -28,7 +28,8 @@ enum Source {
 }
 
 impl Parameters {
-    /// Random values with the deviations of `of`. Equal seeds give equal models.
+    /// Creates a source of random values with the standard deviations in `of`. Equal seeds give
+    /// equal models.
     pub(crate) fn random(seed: u64, of: &Description, device: &Device) -> Self {
         let rng = CounterRng::new(seed, Purpose::Initialisation);
         let (deviation, residual_deviation) = (of.initial_deviation, of.residual_deviation);
@@ -36,7 +37,7 @@ impl Parameters {
         Self { source, device: device.clone(), precision: WeightPrecision::F32, linears: 0 }
     }
 
-    /// Values of a checkpoint with these tensor names, with or without the prefix.
+    /// Creates a source that reads from a checkpoint. Tensor names may omit the family's prefix.
     pub(crate) fn of(
         checkpoint: Checkpoint,
         names: Names,
@@ -50,11 +51,11 @@ impl Parameters {
         Self { source, device: device.clone(), precision, linears: 0 }
     }
 
-    /// Checks that all tensors were used, and returns the hash of a checkpoint's numbers,
-    /// independent of precision and number of files.
+    /// Checks that all tensors have been used. For a checkpoint, returns the hash of its values,
+    /// which depends neither on the precision in memory nor on the number of files.
     ///
     /// # Errors
-    /// Returns an error for an unused tensor that the family does not ignore.
+    /// Returns an error if a tensor was not used and the family does not ignore it.
     pub(crate) fn finish(self) -> Result<Option<WeightsDigest>, ModelError> {
         let Source::Checkpoint { checkpoint, names, read, .. } = self.source else {
             return Ok(None);
@@ -65,7 +66,7 @@ impl Parameters {
         }
     }
 
-    /// Returns the number of the next linear layer.
+    /// Returns the index of the next linear layer.
     pub(crate) fn next_linear(&mut self) -> usize {
         self.linears += 1;
         self.linears - 1
@@ -95,7 +96,7 @@ impl Parameters {
         self.take(path, shape, First::Constant(1.0)).map(Param::from_tensor)
     }
 
-    /// Returns a linear layer's matrix, `[input, output]`.
+    /// Returns the matrix of a linear layer. The shape is `[input, output]`.
     pub(crate) fn linear_weight(
         &mut self,
         path: &str,
@@ -107,12 +108,12 @@ impl Parameters {
         };
         let held = if swapped {
             let stored = self.take(path, [output, input], First::Normal)?;
-            // Copied to a contiguous layout, because every product reads rows.
+            // Make it contiguous, because every matrix product reads rows.
             Tensor::from_data(stored.transpose().into_data(), &self.device)
         } else {
             self.take(path, [input, output], First::Normal)?
         };
-        // Errors of the head would be errors of probabilities.
+        // The output layer stays in f32: rounding it would distort the probabilities directly.
         let held = if path.starts_with("blocks.") { self.precision.hold(held) } else { held };
         Ok(Param::from_tensor(held))
     }
@@ -169,7 +170,7 @@ enum First {
 }
 
 impl First {
-    /// Returns `None` if memory cannot be allocated.
+    /// Returns the initial values, or `None` if the memory cannot be allocated.
     fn values(&self, rng: &CounterRng, tensor: u32, deviation: f64, n: usize) -> Option<Vec<f32>> {
         let mut values = Vec::new();
         values.try_reserve_exact(n).ok()?;

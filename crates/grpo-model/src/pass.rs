@@ -1,4 +1,4 @@
-//! State of a forward pass through the blocks.
+//! State shared by the blocks during a forward pass.
 
 use std::sync::Arc;
 
@@ -9,28 +9,29 @@ use crate::cache::CachePlan;
 use crate::lora::Adapter;
 use crate::rotary::Rotary;
 
-/// State of a forward pass through the blocks.
+/// State of a single forward pass.
 pub(crate) struct Pass<'a> {
     pub(crate) context: PassContext,
-    /// The adapter, if any.
+    /// Adapter applied to the linear layers.
     pub(crate) adapter: Option<&'a Adapter>,
     pub(crate) dropout: &'a mut Dropout,
 }
 
-/// Visibility and rotation of tokens, equal in every block.
+/// Token visibility and rotary angles, which are the same in every block.
 #[derive(Clone, Debug)]
 pub(crate) struct PassContext {
     pub(crate) visibility: Visibility,
-    /// Rotary angles, if positions are rotary.
+    /// Rotary angles, if the model uses rotary positions.
     pub(crate) rotary: Option<Rotary>,
 }
 
-/// What the tokens of a pass see.
+/// The positions that each token can attend to.
 #[derive(Clone, Debug)]
 pub(crate) enum Visibility {
-    /// Each other.
+    /// Tokens of the same pass.
     Packed(Packing),
-    /// The cache, to which they are added. Results do not depend on other sequences.
+    /// The KV cache, to which the new tokens are appended. Results are independent of other
+    /// sequences.
     Cached(Arc<CachePlan>),
 }
 

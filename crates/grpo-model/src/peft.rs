@@ -1,4 +1,4 @@
-//! Adapters in PEFT's folder format: `adapter_config.json` and `adapter_model.safetensors`.
+//! Adapters in PEFT's directory format: `adapter_config.json` and `adapter_model.safetensors`.
 
 mod excluded;
 mod targets;
@@ -20,33 +20,34 @@ use crate::{ModelError, Transformer, WeightsDigest};
 
 const CONFIG_FILE: &str = "adapter_config.json";
 const WEIGHTS_FILE: &str = "adapter_model.safetensors";
-/// Prefix of module names.
+/// Prefix of module names in PEFT files.
 const PREFIX: &str = "base_model.model.";
 
-/// An adapter with its stored settings.
+/// A loaded adapter and its configuration.
 #[derive(Clone, Debug)]
 pub struct AdapterFolder {
     /// The adapter.
     pub adapter: Adapter,
-    /// `adapter_config.json`.
+    /// Contents of `adapter_config.json`.
     pub config: AdapterConfig,
 }
 
-/// A supported `adapter_config.json`, written with all its original keys, and the base of the
-/// adapter.
+/// The contents of a supported `adapter_config.json`, together with the identity of the base model.
+/// Unrecognised keys are preserved when it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterConfig {
     json: Map<String, Value>,
-    /// [`crate::ModelFolder::digest`] of the base, if known; PEFT does not write it.
+    /// [`crate::ModelFolder::digest`] of the base, if known. PEFT does not record it.
     base: Option<String>,
 }
 
-/// Metadata key of the base's digest. PEFT ignores it there, while older versions reject unknown
-/// keys of `adapter_config.json`.
+/// Metadata key for the base model's digest. It is not stored in `adapter_config.json`, because
+/// older PEFT versions reject unknown keys there. PEFT ignores metadata.
 const BASE_KEY: &str = "base_weights";
 
 impl AdapterConfig {
-    /// Creates settings of a new adapter. PEFT loads the base from `base` by default.
+    /// Creates the configuration of a new adapter. `base` is the path or name from which PEFT loads
+    /// the base model.
     pub fn new(config: &LoraConfig, model: &Transformer, base: &str) -> Self {
         let layers = model.adaptable_layers();
         let targets =
@@ -70,12 +71,14 @@ impl AdapterConfig {
         Self { json, base: None }
     }
 
-    /// Checks that the adapter was trained on this base, and records the base if the adapter has
-    /// none. With another base of the same shapes the adapter would load, but the result would be
-    /// meaningless. `adapter` and `model` are for the message.
+    /// Checks that the adapter was trained on this base model, and records the base if it was
+    /// unknown. `adapter` and `model` are used in the error message.
+    ///
+    /// An adapter can be loaded on any base with the same shapes, but on the wrong weights the
+    /// result is meaningless.
     ///
     /// # Errors
-    /// Returns an error if it was trained on other weights.
+    /// Returns an error if the adapter was trained on different weights.
     pub fn on_base(
         mut self,
         base: &WeightsDigest,
@@ -86,7 +89,7 @@ impl AdapterConfig {
         match self.base.replace(found.clone()) {
             Some(expected) if expected != found => {
                 let trained_on = self.json.get("base_model_name_or_path").and_then(Value::as_str);
-                // The beginning of a digest is enough for people.
+                // The first digits are enough to tell digests apart.
                 let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
                 let problem = format!(
                     " was trained on another base: on {} with the weights {}, and {} has the weights {}; give the model that it was trained on",
@@ -106,8 +109,8 @@ impl AdapterFolder {
     /// Loads an adapter for `model` onto `device`.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read or is damaged, if the adapter is not plain LoRA on
-    /// linear layers, or if its pairs do not fit the layers of the model.
+    /// Returns an error if a file is unreadable or damaged, if the adapter is not plain LoRA on
+    /// linear layers, or if its matrices don't match the model's layers.
     pub fn load(folder: &Path, model: &Transformer, device: &Device) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG_FILE);
         let text = regular_file::read_to_string(&path)
@@ -121,7 +124,7 @@ impl AdapterFolder {
         Ok(Self { adapter, config })
     }
 
-    /// Writes both files into `folder`.
+    /// Writes the configuration and the weights into `folder`.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written.
@@ -130,7 +133,7 @@ impl AdapterFolder {
     }
 }
 
-/// Writes an adapter of `model` into `folder`.
+/// Writes an adapter for `model` into `folder`.
 ///
 /// # Errors
 /// Returns an error if a file cannot be written.
@@ -145,7 +148,7 @@ pub fn write_adapter(
     std::fs::write(&path, text).map_err(|error| ModelError::write(&path, &error))?;
     let tensors = adapter.pairs().iter().flat_map(|pair| {
         let name = format!("{PREFIX}{}", model.names().module(&pair.layer));
-        // Stored `[out, in]`, as in PyTorch.
+        // PyTorch stores matrices as `[out, in]`.
         let stored = |matrix: &Param<Tensor<2>>| matrix.val().inner().transpose();
         [
             (format!("{name}.lora_A.weight"), stored(&pair.a)),
@@ -164,7 +167,8 @@ fn adapter(
     device: &Device,
 ) -> Result<Adapter, ModelError> {
     let layers = model.adaptable_layers();
-    // As in PEFT, one match suffices, because lists cover several families.
+    // Like PEFT, require only a single match, because target lists often cover several model
+    // families.
     if !layers.iter().any(|layer| scales.targets.allows(layer)) {
         let problem = format!(
             "its adapter_config.json targets {}, and the linear layers of this model are {}; was the adapter trained on another base?",
@@ -235,7 +239,7 @@ fn adapter(
     Ok(Adapter::of(pairs, layers.len()))
 }
 
-/// Rank, alpha and targets of pairs.
+/// Settings that determine which layers have a pair, and its rank and scale.
 struct Scales {
     rank: usize,
     alpha: f64,
@@ -254,7 +258,7 @@ impl Scales {
         let alpha = positive(json.get("lora_alpha").unwrap_or(&Value::Null), "lora_alpha")?;
         let dropout = match json.get("lora_dropout") {
             None | Some(Value::Null) => 0.0,
-            // Checked in f32, where values close to 1 are 1.
+            // Check the f32 value, because numbers slightly below 1 round to 1.
             Some(value) => value
                 .as_f64()
                 .map(|value| value as f32)
@@ -279,7 +283,7 @@ impl Scales {
         })
     }
 
-    /// Returns rank and α of the layer with this stored path.
+    /// Returns the rank and α for the layer with this stored path.
     fn of_layer(&self, stored: &str) -> (usize, f64) {
         let rank = self.ranks.iter().find(|(pattern, _)| pattern.is_match(stored));
         let alpha = self.alphas.iter().find(|(pattern, _)| pattern.is_match(stored));
@@ -287,7 +291,7 @@ impl Scales {
     }
 }
 
-/// Rejects kinds of adapters, and extensions, that are not computed as `W + s · A · B`.
+/// Rejects adapter types and extensions that cannot be expressed as `W + s · A · B`.
 fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     let kind = json.get("peft_type").and_then(Value::as_str).unwrap_or("nothing");
     if kind != "LORA" {
@@ -296,7 +300,7 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     if let Some(bias) = json.get("bias").filter(|bias| !bias.is_null() && *bias != "none") {
         return Err(format!("bias = {bias} is not supported; there is \"none\""));
     }
-    // The others (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) modify the base before training.
+    // The remaining methods (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) modify the base before training.
     let first = json.get("init_lora_weights").unwrap_or(&Value::Null);
     let beside_the_base = match first {
         Value::Null | Value::Bool(_) => true,
@@ -305,7 +309,7 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     if !beside_the_base {
         return Err(format!("init_lora_weights = {first} is not supported: it changes the base"));
     }
-    // Unknown kinds of later PEFT versions must not be treated as plain LoRA.
+    // Don't mistake adapter types from newer PEFT versions for plain LoRA.
     let unknown = |(key, value): &(&String, &Value)| {
         key.starts_with("use_") && **key != "use_rslora" && **value == true
     };
@@ -339,7 +343,8 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// Patterns of module paths as in PEFT: the whole path, or an end of it after a dot.
+/// Reads module path patterns. As in PEFT, a pattern matches the entire path, or its end following
+/// a dot.
 fn patterns<T>(
     json: &Map<String, Value>,
     key: &str,

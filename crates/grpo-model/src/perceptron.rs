@@ -1,4 +1,4 @@
-//! A multilayer perceptron from features to a number.
+//! A multilayer perceptron with a single output.
 
 use std::path::Path;
 
@@ -11,22 +11,24 @@ use crate::layers::Linear;
 use crate::stored::{StoredAs, StoredTensors};
 use crate::{Dropout, ModelError, read_tensors};
 
-/// `σ(W₃ · drop(relu(W₂ · drop(relu(W₁ · x + b₁)) + b₂)) + b₃)` of features `x`.
+/// A perceptron that computes `σ(W₃ · drop(relu(W₂ · drop(relu(W₁ · x + b₁)) + b₂)) + b₃)` for
+/// features `x`.
 ///
-/// Without the σ it is the *logit*, from which preferences between two items are learned
-/// (Bradley–Terry).
+/// The value before the σ is the *logit*. It is used to learn pairwise preferences (Bradley–Terry).
 #[derive(Module, Debug)]
 pub struct Perceptron {
     layers: Vec<Linear>,
 }
 
 impl Perceptron {
-    /// Default sizes of the hidden layers.
+    /// Default hidden layer sizes.
     pub const HIDDEN: [usize; 2] = [256, 128];
 
-    /// Creates a head with random weights: normal with deviation `√(2 / in)` (He et al. 2015), a
-    /// tenth of that in the last layer so that initial outputs are near ½; biases are 0. Equal
-    /// seeds give equal heads.
+    /// Creates a perceptron with random weights and zero biases.
+    ///
+    /// Weights are normally distributed with standard deviation `√(2 / in)` (He et al. 2015). The
+    /// last layer uses a tenth of that, so initial outputs are close to ½. Equal seeds give equal
+    /// weights.
     ///
     /// # Panics
     /// Panics if a size is 0.
@@ -44,11 +46,11 @@ impl Perceptron {
         Self { layers: shapes(features, hidden).into_iter().enumerate().map(layer).collect() }
     }
 
-    /// Loads a head of these sizes written by [`Self::write`].
+    /// Loads a perceptron of the given sizes from a file written by [`Self::write`].
     ///
     /// # Errors
-    /// Returns an error if the file is damaged, or a tensor is missing, unexpected, or has another
-    /// shape.
+    /// Returns an error if the file is damaged, or if a tensor is missing, unexpected or has the
+    /// wrong shape.
     pub fn load(
         file: &Path,
         features: usize,
@@ -83,7 +85,7 @@ impl Perceptron {
         }
     }
 
-    /// Writes the weights as safetensors.
+    /// Writes the weights to a safetensors file.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -91,17 +93,17 @@ impl Perceptron {
         StoredTensors::of_parameters(self).write(file, StoredAs::F32, None)
     }
 
-    /// Returns the number of features.
+    /// Returns the number of input features.
     pub fn features(&self) -> usize {
         self.layers[0].shape()[0]
     }
 
-    /// Returns the device of the head.
+    /// Returns the device that holds the weights.
     pub fn device(&self) -> Device {
         self.layers[0].weight.val().device()
     }
 
-    /// Computes the logits before the σ.
+    /// Computes logits, i.e. outputs before the σ.
     ///
     /// # Shapes
     /// `features`: `[items, features]`; result: `[items]`.
@@ -111,7 +113,7 @@ impl Perceptron {
         last.product(hidden).squeeze_dim(1)
     }
 
-    /// Computes scores in 0..1.
+    /// Computes scores between 0 and 1.
     ///
     /// # Shapes
     /// `features`: `[items, features]`; result: `[items]`.
@@ -119,18 +121,19 @@ impl Perceptron {
         sigmoid(self.logits(features, dropout))
     }
 
-    /// The score of one item, 0..1, off the tape and computed alone: it does not depend on other items.
+    /// Returns the score of a single item, between 0 and 1. It is computed without autodiff and
+    /// does not depend on any other items.
     ///
     /// # Panics
-    /// Where there are not as many features as the head reads.
+    /// Panics if the number of features is wrong.
     pub fn predict(&self, features: &[f32]) -> f64 {
         1.0 / (1.0 + (-self.logit(features)).exp())
     }
 
-    /// Returns the logit of one item.
+    /// Returns the logit of a single item.
     ///
     /// # Panics
-    /// Panics if the number of features differs.
+    /// Panics if the number of features is wrong.
     pub fn logit(&self, features: &[f32]) -> f64 {
         assert_eq!(features.len(), self.features(), "the features of an item");
         let device = self.device();
@@ -147,13 +150,13 @@ impl Perceptron {
         logit.iter::<f64>().next().expect("one number for one item")
     }
 
-    /// Returns the sizes of the hidden layers.
+    /// Returns the hidden layer sizes.
     pub fn hidden(&self) -> [usize; 2] {
         [self.layers[0].shape()[1], self.layers[1].shape()[1]]
     }
 }
 
-/// `[in, out]` of each layer.
+/// Returns the shape `[in, out]` of each layer.
 fn shapes(features: usize, [first, second]: [usize; 2]) -> [[usize; 2]; 3] {
     [[features, first], [first, second], [second, 1]]
 }
@@ -166,7 +169,7 @@ fn path(number: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Computes the head in plain loops.
+    /// Reference implementation with plain loops.
     fn by_hand(head: &Perceptron, features: &[f32]) -> f64 {
         let stored = StoredTensors::of_parameters(head).read();
         let mut x: Vec<f64> = features.iter().copied().map(f64::from).collect();
@@ -197,7 +200,7 @@ mod tests {
 
     fn head(seed: u64) -> Perceptron {
         let head = Perceptron::random(10, [7, 5], seed, &Device::flex());
-        // Biases of 0 could be forgotten unnoticed.
+        // Use nonzero biases, so that ignoring them would be noticed.
         let layers = head.layers.into_iter().enumerate().map(|(number, layer)| {
             let outputs = layer.shape()[1];
             let bias = features(seed + number as u64, outputs);

@@ -1,32 +1,33 @@
-//! Trainable policies: a whole model, or an adapter on a frozen base.
+//! Trainable policies: an entire model, or an adapter on a frozen base.
 
 use burn::module::Module;
 
 use crate::lora::Adapter;
 use crate::{LanguageModel, Transformer};
 
-/// What is trained.
+/// A trainable policy.
 #[derive(Module, Debug)]
 pub enum Policy {
-    /// Every parameter.
+    /// Trains all parameters of a model.
     Whole(Transformer),
-    /// An adapter.
+    /// Trains an adapter on a frozen model.
     Adapted(Adapted),
 }
 
 /// An adapter and its frozen base model.
 ///
-/// Clones share the base, so a policy, its reference and further adapters hold it once.
+/// Clones share the base. A policy, its reference and any further adapters therefore keep only a
+/// single copy in memory.
 #[derive(Module, Debug)]
 pub struct Adapted {
-    /// Without autodiff, and not visible to module visitors.
+    /// The base model. It has no autodiff and is hidden from module visitors.
     #[module(skip)]
     pub(crate) base: Transformer,
     pub(crate) adapter: Adapter,
 }
 
 impl Adapted {
-    /// Combines `adapter` and `base`, which loses its autodiff.
+    /// Combines a base model with an adapter. Autodiff is removed from the base.
     pub fn new(base: &Transformer, adapter: Adapter) -> Self {
         let base = if base.device().is_autodiff() { base.valid() } else { base.clone() };
         Self { base, adapter }
@@ -44,7 +45,7 @@ impl Adapted {
 }
 
 impl Policy {
-    /// Returns the model and its adapter, if any.
+    /// Returns the model and, if there is one, its adapter.
     pub fn parts(&self) -> (&Transformer, Option<&Adapter>) {
         match self {
             Self::Whole(model) => (model, None),

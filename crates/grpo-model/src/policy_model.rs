@@ -1,4 +1,4 @@
-//! [`LanguageModel`] for policies.
+//! The [`LanguageModel`] implementation for policies.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -41,7 +41,7 @@ impl LanguageModel for Policy {
         self.parts().0.head_on(&self.device())
     }
 
-    /// For an adapted model, rounds the base; the adapter stays in f32.
+    /// Rounds the base of an adapted model. The adapter stays in f32.
     fn with_weights_in(self, precision: WeightPrecision) -> Self {
         match self {
             Self::Whole(model) => Self::Whole(model.with_weights_in(precision)),
@@ -51,7 +51,7 @@ impl LanguageModel for Policy {
         }
     }
 
-    /// Converts a model to an adapter on it, with the policy's A and a B of 0.
+    /// Attaches an adapter with the policy's A and a B of 0 to a plain model.
     fn with_parameters_of(self, policy: &Self) -> Self {
         match (self, policy) {
             (Self::Whole(model), Self::Adapted(policy))
@@ -72,7 +72,7 @@ impl LanguageModel for Policy {
     fn base_digest(&self) -> Option<WeightsDigest> {
         match self {
             Self::Whole(_) => None,
-            // Equal to the hash of a reference without the adapter.
+            // Equals the hash of a reference model without the adapter.
             Self::Adapted(adapted) => Some(weights_digest(&Self::Whole(adapted.base().clone()))),
         }
     }

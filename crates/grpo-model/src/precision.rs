@@ -1,4 +1,4 @@
-//! Number formats of frozen weights.
+//! Number formats for frozen weights.
 
 use std::fmt;
 
@@ -6,35 +6,37 @@ use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// Format of the block matrices of a frozen base. Computation is always in f32: a matrix is
-/// converted each time it is used, except bf16 in sampling on the CPU, which is read in place. Burn
-/// keeps the converted copy for the backward pass, so training saves memory only with recomputed
-/// blocks ([`crate::LanguageModel::checkpointed`]).
+/// Number format for the block matrices of a frozen base model.
+///
+/// Computation always happens in f32, so a matrix is converted every time it is used. The exception
+/// is bf16 sampling on the CPU, which reads the matrix directly. During training, Burn keeps the
+/// converted copy for the backward pass. Training therefore needs less memory only if blocks are
+/// recomputed ([`crate::LanguageModel::checkpointed`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightPrecision {
-    /// Four bytes per weight.
+    /// 32-bit floating point.
     #[default]
     F32,
-    /// Two bytes per weight, with 8 bits of precision.
+    /// 16-bit bfloat16 with 8 bits of precision.
     Bf16,
-    /// Integers from −127 to 127, with a scale per 32 weights.
+    /// Integers from −127 to 127, with one scale for every 32 weights.
     Q8,
-    /// Integers from −7 to 7, with a scale per 32 weights. Burn's CPU backend stores each in a
-    /// byte.
+    /// Integers from −7 to 7, with one scale for every 32 weights. Burn's CPU backend stores each
+    /// in a full byte.
     Q4,
 }
 
 impl fmt::Display for WeightPrecision {
-    /// Writes the name used in configurations.
+    /// Formats the name used in configuration files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
 }
 
 impl WeightPrecision {
-    /// Converts `weight`. A matrix whose rows cannot be divided into blocks of at least 8 weights
-    /// does not change.
+    /// Converts `weight` to this format. Matrices with a row length that is not a multiple of 8
+    /// cannot be quantised and are returned unchanged.
     pub(crate) fn hold(self, weight: Tensor<2>) -> Tensor<2> {
         let value = match self {
             Self::F32 => return weight,
@@ -54,7 +56,8 @@ impl WeightPrecision {
     }
 }
 
-/// Returns a parameter for an operation with `x`: in f32, and a constant unless it has autodiff.
+/// Prepares a parameter for an operation with `x`. The result is in f32, and is a constant if `x`
+/// has autodiff but the parameter does not.
 pub(crate) fn operand<const D: usize, const E: usize>(
     parameter: Tensor<D>,
     x: &Tensor<E>,
@@ -64,7 +67,7 @@ pub(crate) fn operand<const D: usize, const E: usize>(
     if on_tape { Tensor::from_inner(parameter) } else { parameter }
 }
 
-/// Returns a parameter in f32.
+/// Converts a parameter to f32.
 pub(crate) fn dense<const D: usize>(parameter: Tensor<D>) -> Tensor<D> {
     match parameter.dtype() {
         DType::BF16 => parameter.cast(FloatDType::F32),

@@ -1,4 +1,4 @@
-//! Rotary position embeddings (Su et al. 2021, "RoFormer"), in the half-split form of Llama's code.
+//! Rotary position embeddings (Su et al. 2021, "RoFormer"), in the half-split form used by Llama.
 
 use std::f64::consts::TAU;
 
@@ -7,12 +7,12 @@ use grpo_kernels::{RotaryTables, rotary};
 
 use crate::description::{RotaryConfig, RotaryScaling};
 
-/// Rotation tables for the positions of a pass.
+/// Rotation tables for the token positions of a forward pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotary(RotaryTables);
 
 impl Rotary {
-    /// Creates tables for the position of each token.
+    /// Computes the tables for the given token positions.
     pub(crate) fn new(
         config: &RotaryConfig,
         head_width: usize,
@@ -22,14 +22,14 @@ impl Rotary {
         let frequencies = config.frequencies(head_width);
         let scale = config.attention_factor();
         let shape = [positions.len(), frequencies.len()];
-        // Without autodiff, because nothing of it is learned.
+        // Without autodiff, because the tables are not learned.
         let device = device.clone().inner();
         let table = |of: fn(f64) -> f64| -> Tensor<2> {
             let values: Vec<f32> = positions
                 .iter()
                 .flat_map(|&position| {
-                    // Frequencies and angles are rounded to f32 as in transformers, with which the
-                    // checkpoints were trained.
+                    // Frequencies and angles are rounded to f32, as in the transformers library
+                    // with which the checkpoints were trained.
                     frequencies.iter().map(move |&frequency| position as f32 * frequency)
                 })
                 .map(|angle| (of(f64::from(angle)) * scale) as f32)
@@ -49,7 +49,8 @@ impl Rotary {
 }
 
 impl RotaryConfig {
-    /// Returns the radians per position of each pair of a head, `[head width / 2]`.
+    /// Returns the angular frequency in radians per position for each pair of a head. The result
+    /// has `head_width / 2` elements.
     pub(crate) fn frequencies(&self, head_width: usize) -> Vec<f32> {
         let plain =
             |pair: usize| (self.base as f32).powf((2 * pair) as f32 / head_width as f32).recip();
@@ -80,7 +81,7 @@ impl RotaryConfig {
                 truncate,
                 ..
             } => {
-                // The pair that rotates this often over the original context.
+                // Index of the pair that completes this many turns over the original context.
                 let pair_of = |turns: f64| {
                     head_width as f64 * (original_context as f64 / (turns * TAU)).ln()
                         / (2.0 * self.base.ln())

@@ -1,4 +1,4 @@
-//! Scores a sequence from the hidden state of its first token.
+//! A head that scores a sequence based on the hidden state of its first token.
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -9,14 +9,14 @@ use crate::layers::Linear;
 use crate::parameters::Parameters;
 use crate::precision::operand;
 
-/// `σ(A · w·h + B)`
+/// Computes `σ(A · w·h + B)` from a hidden state `h`.
 #[derive(Module, Debug)]
 pub(crate) struct ScoreHead {
-    /// w, without a bias.
+    /// The vector w. This layer has no bias.
     direction: Linear,
-    /// A, `[1]`, initially 1.
+    /// The factor A, `[1]`, initialised to 1.
     scale: Param<Tensor<1>>,
-    /// B, `[1]`, initially 0.
+    /// The offset B, `[1]`, initialised to 0.
     shift: Param<Tensor<1>>,
 }
 
@@ -33,7 +33,7 @@ impl ScoreHead {
         })
     }
 
-    /// `[sequences, width]` → `[sequences]`, each in 0..1
+    /// Computes `[sequences, width]` → `[sequences]`, with values between 0 and 1.
     pub(crate) fn forward(&self, hidden: Tensor<2>) -> Tensor<1> {
         let raw: Tensor<1> = self.direction.product(hidden).squeeze_dim(1);
         let (scale, shift) = (operand(self.scale.val(), &raw), operand(self.shift.val(), &raw));

@@ -1,23 +1,23 @@
-//! Scores of whole completions under a frozen model.
+//! Scores completions with a frozen model.
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grpo_logprob::{Targets, score};
 
 use crate::{Frozen, LanguageModel, TokenBatch};
 
-/// Log-probabilities and entropies of a completion's tokens.
+/// Per-token log-probabilities and entropies of a completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletionScores {
-    /// `log π(token)`
+    /// Log-probability `log π(token)` of each token.
     pub logprobs: Vec<f64>,
-    /// Entropy of each token's distribution, in nats.
+    /// Entropy of the distribution at each token, in nats.
     pub entropies: Vec<f64>,
 }
 
-/// Scores each completion after its prompt, all in one pass.
+/// Scores each completion given its prompt, using a single forward pass for all rows.
 ///
 /// # Panics
-/// Panics if a prompt or completion is empty or an id is outside of the vocabulary.
+/// Panics if a prompt or completion is empty, or if an ID is not in the vocabulary.
 pub fn score_completions<M: LanguageModel>(
     model: &Frozen<M>,
     rows: &[(&[u32], &[u32])],
@@ -39,11 +39,11 @@ pub fn score_completions<M: LanguageModel>(
     rows.iter().map(of_row).collect()
 }
 
-/// Returns the log-probability of every token of the vocabulary at each token of a completion,
-/// `[completion][vocabulary]`.
+/// Returns the log-probability of every vocabulary entry at each position of a completion. The
+/// result is indexed by `[position][token ID]`.
 ///
 /// # Panics
-/// As [`score_completions`].
+/// Panics under the same conditions as [`score_completions`].
 pub fn all_logprobs<M: LanguageModel>(
     model: &Frozen<M>,
     (prompt, completion): (&[u32], &[u32]),
@@ -55,7 +55,7 @@ pub fn all_logprobs<M: LanguageModel>(
     logprobs.chunks(model.vocabulary_size()).map(<[f32]>::to_vec).collect()
 }
 
-/// Returns the hidden states that predict the tokens of each completion, and those tokens.
+/// Returns the hidden states that predict the completion tokens, and the tokens themselves.
 fn hidden_states<M: LanguageModel>(
     model: &Frozen<M>,
     rows: &[(&[u32], &[u32])],
@@ -69,7 +69,7 @@ fn hidden_states<M: LanguageModel>(
         })
         .collect();
     let batch: TokenBatch = inputs.iter().map(Vec::as_slice).collect();
-    // Each token is predicted by its predecessor.
+    // A token is predicted from the hidden state of its predecessor.
     let places: Vec<i32> = rows
         .iter()
         .enumerate()

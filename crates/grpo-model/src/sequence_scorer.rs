@@ -1,4 +1,4 @@
-//! Sequence scorers: a number for a whole text.
+//! Sequence scorers, which assign a number to an entire text.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -14,20 +14,20 @@ use crate::{
     Positions, TokenBatch, Transformer, parameters,
 };
 
-/// A bidirectional transformer that reads `[CLS] + text` and returns `σ(A · w·h_CLS + B)`: 0 for a
-/// natural text to 1 for a corrupted one.
+/// A bidirectional transformer that reads `[CLS] + text` and returns `σ(A · w·h_CLS + B)`. The
+/// score ranges from 0 for natural text to 1 for corrupted text.
 ///
-/// Sequences are packed, and PAD is removed from texts, so padding cannot affect a score.
+/// Padding cannot affect a score, because sequences are packed and PAD tokens are removed.
 #[derive(Module, Debug)]
 pub struct SequenceScorer {
     model: Transformer,
 }
 
 impl SequenceScorer {
-    /// Creates a scorer from a model of the family `sequence_scorer`.
+    /// Creates a scorer from a model of the `sequence_scorer` family.
     ///
     /// # Errors
-    /// Returns an error for a model without a score head.
+    /// Returns an error if the model does not have a score head.
     pub fn new(model: Transformer) -> Result<Self, ModelError> {
         match model.has_score_head() {
             true => Ok(Self { model }),
@@ -38,12 +38,12 @@ impl SequenceScorer {
         }
     }
 
-    /// Creates a scorer with the blocks, character table and last norm of `trunk`. The head is
-    /// initialised from `seed`.
+    /// Creates a scorer that reuses the blocks, the token embedding and the final norm of `trunk`.
+    /// The score head is initialised randomly from `seed`.
     ///
     /// # Errors
-    /// Returns an error for a configuration of another family or other sizes; only `block_size` may
-    /// differ.
+    /// Returns an error if the configuration is not a sequence scorer, or if its sizes differ from
+    /// those of `trunk`. Only `block_size` may differ.
     pub fn from_trunk(
         config: &ModelConfig,
         trunk: &Transformer,
@@ -74,10 +74,11 @@ impl SequenceScorer {
         Ok(Self { model: scorer.model.map(&mut take) })
     }
 
-    /// Loads a model folder of the family `sequence_scorer`.
+    /// Loads a model directory of the `sequence_scorer` family.
     ///
     /// # Errors
-    /// Returns an error if a file is missing or invalid, or if the folder has another family.
+    /// Returns an error if a file is missing or invalid, or if the model belongs to a different
+    /// family.
     pub fn load(
         folder: &Path,
         codecs: &Codecs,
@@ -95,17 +96,18 @@ impl SequenceScorer {
         Ok((spec, Self::new(model)?))
     }
 
-    /// Returns the transformer.
+    /// Returns the underlying transformer.
     pub fn model(&self) -> &Transformer {
         &self.model
     }
 
-    /// Returns the number of characters of the longest text that is read completely.
+    /// Returns the maximum text length in characters. Longer texts are truncated.
     pub fn longest_text(&self) -> usize {
         self.model.description().context - 1
     }
 
-    /// Returns the CLS id in front of each text, the last of the vocabulary.
+    /// Returns the ID of the CLS token, which precedes each text. It is the last one in the
+    /// vocabulary.
     pub fn cls_id(&self) -> u32 {
         self.model.description().vocabulary as u32 - 1
     }
@@ -114,11 +116,11 @@ impl SequenceScorer {
         self.cls_id() - 1
     }
 
-    /// Returns the input for `texts`: CLS in front of each, PAD removed, and the end of a long text
-    /// truncated.
+    /// Creates the input batch for `texts`. Each text is prefixed with CLS, stripped of PAD and
+    /// truncated to the maximum length.
     ///
     /// # Panics
-    /// Panics if `cls` is not the CLS of the scorer's vocabulary.
+    /// Panics if `cls` differs from [`Self::cls_id`].
     pub fn batch(&self, texts: &[&[u32]], cls: u32) -> TokenBatch {
         assert_eq!(cls, self.cls_id(), "CLS is the last id of the scorer's vocabulary");
         let (pad, longest) = (self.pad_id(), self.longest_text());
@@ -130,8 +132,8 @@ impl SequenceScorer {
         batch
     }
 
-    /// Returns the score of each sequence of [`Self::batch`], `[sequences]`, with autodiff if the
-    /// parameters have it.
+    /// Scores a batch created by [`Self::batch`]. The result has shape `[sequences]`, and supports
+    /// autodiff if the parameters do.
     pub fn forward(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<1> {
         let hidden = self.model.hidden(tokens, None, dropout);
         let first = (0..tokens.sequences()).map(|index| tokens.rows(index).start);
@@ -140,8 +142,7 @@ impl SequenceScorer {
         score.expect("a sequence scorer has a head for it")
     }
 
-    /// Returns the score of a text, 0 (natural) to 1 (corrupted), computed alone and without
-    /// autodiff.
+    /// Scores a single text without autodiff. The result ranges from 0 (natural) to 1 (corrupted).
     pub fn score(&self, text: &[u32]) -> f64 {
         let tokens = self.batch(&[text], self.cls_id());
         let off_tape;
@@ -156,7 +157,7 @@ impl SequenceScorer {
     }
 }
 
-/// Describes the properties that must be equal, for a message.
+/// Describes the properties of a model that have to match, for use in an error message.
 fn words(of: &Description) -> String {
     let positions = match &of.positions {
         Positions::Rotary(rotary) => format!("rope_theta {}", rotary.base),
@@ -168,9 +169,9 @@ fn words(of: &Description) -> String {
     )
 }
 
-/// Copies the values of a trunk.
+/// Copies parameter values from a trunk.
 struct TakeTrunk {
-    /// Remaining parameters.
+    /// Paths of the remaining parameters.
     paths: VecDeque<String>,
     values: BTreeMap<String, Tensor<1>>,
     device: Device,

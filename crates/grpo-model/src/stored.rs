@@ -1,4 +1,4 @@
-//! Writes safetensors with the family's names and layouts, tensor by tensor.
+//! Writes safetensors files with the tensor names and layouts of a model family.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -12,17 +12,16 @@ use safetensors::tensor::{Dtype, View};
 use crate::names::Names;
 use crate::{Frozen, LanguageModel, ModelError, Parameter, Transformer, parameters};
 
-/// Tensors by stored name. The numbers are read from the model when they are written, one tensor at
-/// a time.
+/// A set of named tensors. Values are read from the model lazily, one tensor at a time.
 pub struct StoredTensors(BTreeMap<String, Entry>);
 
-/// Number format of a file.
+/// Number format used in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoredAs {
-    /// Four bytes.
+    /// 32-bit floating point.
     #[default]
     F32,
-    /// Two bytes, rounded to nearest, ties to even.
+    /// bfloat16, rounded to nearest with ties to even.
     Bf16,
 }
 
@@ -32,7 +31,7 @@ struct Entry {
 }
 
 impl StoredTensors {
-    /// Returns every parameter of a model.
+    /// Collects all parameters of a model under the names used by its family.
     pub fn of(model: &Transformer) -> Self {
         let names = model.names();
         let of_parameter = |parameter: Parameter| {
@@ -42,12 +41,12 @@ impl StoredTensors {
         Self(parameters(model).into_iter().map(of_parameter).collect())
     }
 
-    /// Returns these tensors unchanged.
+    /// Collects the given matrices without changing their names or layouts.
     pub(crate) fn from_matrices(tensors: impl IntoIterator<Item = (String, Tensor<2>)>) -> Self {
         Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor))).collect())
     }
 
-    /// Returns every parameter of a module by path, in its own shape.
+    /// Collects all parameters of a module, named by their paths and in their original shapes.
     pub(crate) fn of_parameters<M: Module>(module: &M) -> Self {
         let entry = |parameter: Parameter| {
             let (name, shape) = (parameter.path.clone(), parameter.shape.clone());
@@ -56,12 +55,12 @@ impl StoredTensors {
         Self(parameters(module).into_iter().map(entry).collect())
     }
 
-    /// Returns tensors with names of the caller.
+    /// Collects tensors under names chosen by the caller.
     pub fn named(tensors: impl IntoIterator<Item = (String, Tensor<1>)>) -> Self {
         Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor))).collect())
     }
 
-    /// Reads all tensors.
+    /// Reads all tensors into memory.
     pub fn read(&self) -> BTreeMap<String, TensorData> {
         let data = |entry: &Entry| {
             TensorData::new((entry.read)().iter::<f32>().collect::<Vec<_>>(), entry.shape.clone())
@@ -69,7 +68,7 @@ impl StoredTensors {
         self.0.iter().map(|(name, entry)| (name.clone(), data(entry))).collect()
     }
 
-    /// Writes a safetensors file, holding one tensor in memory at a time.
+    /// Writes a safetensors file. At most one tensor is held in memory at a time.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -79,7 +78,8 @@ impl StoredTensors {
         stored_as: StoredAs,
         note: Option<(&str, String)>,
     ) -> Result<(), ModelError> {
-        // The crate writes a temporary file with owner-only permissions and renames it.
+        // `safetensors` writes to a temporary file with owner-only permissions and then renames it,
+        // so restore the default permissions.
         let permissions = File::create(path)
             .and_then(|file| file.metadata())
             .map_err(|error| ModelError::write(path, &error))?
@@ -94,8 +94,9 @@ impl StoredTensors {
     }
 }
 
-/// Returns at most one key, because a `HashMap` writes several in random order, and equal models
-/// must give equal files. Without a note, returns the key that transformers requires.
+/// Returns metadata with a single key: the note, or otherwise the `format` key that transformers
+/// requires. Several keys would be written in random `HashMap` order, but equal models must produce
+/// identical files.
 fn metadata(note: Option<(&str, String)>) -> Option<HashMap<String, String>> {
     let (key, value) = note.unwrap_or_else(|| ("format", "pt".to_owned()));
     Some(HashMap::from([(key.to_owned(), value)]))
@@ -106,7 +107,7 @@ impl Entry {
         Self { shape: value.dims().to_vec(), read: Box::new(move || value.clone().into_data()) }
     }
 
-    /// Creates an entry in the family's layout.
+    /// Creates an entry in the layout used by the family.
     fn of(parameter: Parameter, names: &Names) -> Self {
         let mut shape = parameter.shape.clone();
         let is_swapped = parameter.is_linear_weight() && names.is_swapped(&parameter.path);
@@ -160,14 +161,15 @@ impl View for Lazy<'_> {
 }
 
 impl<M: LanguageModel> Frozen<M> {
-    /// Returns its parameters by path for writing.
+    /// Returns the parameters by path, ready to be written.
     pub fn stored(&self) -> StoredTensors {
         let found = parameters(self.model()).into_iter();
         StoredTensors::named(found.map(|parameter| (parameter.path.clone(), parameter.value())))
     }
 }
 
-/// Returns the matrices of linear layers and adapters, to which weight decay applies.
+/// Returns the weight matrices of linear layers and adapters. These are the parameters to which
+/// weight decay applies.
 pub fn linear_weights<M: Module>(model: &M) -> Vec<ParamId> {
     let is_matrix = |parameter: &Parameter| {
         parameter.owner == "Struct:LoraPair" || parameter.is_linear_weight()

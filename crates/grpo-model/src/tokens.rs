@@ -1,14 +1,15 @@
-//! Token ids of a batch.
+//! Batches of token IDs.
 
 use std::ops::Range;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use grpo_kernels::{Packing, Sequence};
 
-/// Concatenated sequences of any lengths, without padding.
+/// A batch of sequences with arbitrary lengths, concatenated without padding.
 ///
-/// A sequence may continue an earlier one, as completions continue their prompt, which is then
-/// computed once. Its result equals that of a separate sequence with a copy of the prompt.
+/// A sequence may continue an earlier one. For example, several completions can share a prompt,
+/// which is then computed only once. The result is the same as for separate sequences that each
+/// contain a copy of the prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenBatch {
     ids: Vec<i32>,
@@ -24,15 +25,15 @@ impl TokenBatch {
     /// Adds a sequence and returns its index.
     ///
     /// # Panics
-    /// Panics if it is empty.
+    /// Panics if `ids` is empty.
     pub fn push(&mut self, ids: &[u32]) -> usize {
         self.add(ids, None)
     }
 
-    /// Adds a continuation of sequence `first` and returns its index.
+    /// Adds a continuation of the sequence `first` and returns its index.
     ///
     /// # Panics
-    /// Panics if it is empty, or if `first` does not exist or is itself a continuation.
+    /// Panics if `ids` is empty, or if `first` does not exist or is a continuation itself.
     pub fn push_behind(&mut self, first: usize, ids: &[u32]) -> usize {
         let can_be_continued =
             self.sequences.get(first).is_some_and(|first| first.behind.is_none());
@@ -53,39 +54,39 @@ impl TokenBatch {
         self.sequences.len()
     }
 
-    /// Returns the number of tokens, the rows of a model's output.
+    /// Returns the total number of tokens, which equals the number of rows in a model's output.
     pub fn tokens(&self) -> usize {
         self.ids.len()
     }
 
-    /// Returns the rows of sequence `index`.
+    /// Returns the range of rows that belong to the sequence `index`.
     pub fn rows(&self, index: usize) -> Range<usize> {
         self.sequences[index].rows.clone()
     }
 
-    /// Returns the number of tokens of each sequence.
+    /// Returns the length of each sequence in tokens.
     pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
         self.sequences.iter().map(|sequence| sequence.rows.len())
     }
 
-    /// Returns whether a sequence continues another.
+    /// Returns whether any sequence continues another one.
     pub(crate) fn has_continuations(&self) -> bool {
         self.sequences.iter().any(|sequence| sequence.behind.is_some())
     }
 
-    /// Returns what each token sees.
+    /// Returns a description of which tokens can see each other.
     pub(crate) fn packing(&self, causal: bool) -> Packing {
         Packing::new(self.sequences.as_slice(), causal)
     }
 
-    /// Returns all ids, `[tokens]`.
+    /// Returns all IDs as a tensor of shape `[tokens]`.
     pub fn flat_ids(&self, device: &Device) -> Tensor<1, Int> {
         Tensor::from_data(TensorData::new(self.ids.clone(), [self.ids.len()]), device)
     }
 }
 
 impl<'a> FromIterator<&'a [u32]> for TokenBatch {
-    /// Creates a batch of separate sequences.
+    /// Creates a batch of independent sequences.
     fn from_iter<I: IntoIterator<Item = &'a [u32]>>(sequences: I) -> Self {
         let mut batch = Self::new();
         sequences.into_iter().for_each(|ids| {

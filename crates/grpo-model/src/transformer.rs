@@ -1,4 +1,4 @@
-//! The transformer of every family.
+//! The transformer shared by all model families.
 
 use std::sync::Arc;
 
@@ -22,15 +22,16 @@ use crate::{
     WeightPrecision,
 };
 
-/// A transformer: embeddings, blocks, a norm and an output layer.
+/// A transformer, consisting of embeddings, blocks, a norm and an output layer.
 #[derive(Module, Debug)]
 pub struct Transformer {
     blocks: Vec<Block>,
     token_embedding: Embedding,
     type_embedding: Option<Embedding>,
-    /// Learned positions.
+    /// Table of learned positions.
     position_embedding: Option<Embedding>,
-    /// After the embeddings ([`NormOrder::Post`]) or after the last block ([`NormOrder::Pre`]).
+    /// Applied to the embeddings ([`NormOrder::Post`]) or to the output of the last block
+    /// ([`NormOrder::Pre`]).
     norm: Norm,
     head: Option<Linear>,
     critic: Option<Linear>,
@@ -41,14 +42,14 @@ pub struct Transformer {
     names: Names,
 }
 
-/// The token type of conditions.
+/// Token type used for conditions.
 const CONDITION: usize = 0;
 
 impl Transformer {
-    /// Builds the model from `parameters`.
+    /// Builds a model from a source of parameters.
     ///
     /// # Errors
-    /// Returns an error if a tensor is missing or does not fit.
+    /// Returns an error if a tensor is missing or has the wrong shape.
     pub(crate) fn new(
         config: &ModelConfig,
         parameters: &mut Parameters,
@@ -95,9 +96,11 @@ impl Transformer {
         })
     }
 
-    /// Creates a model with random parameters: N(0, σ) for matrices and tables, with the family's σ
-    /// and its σ of layers that add to the residual stream, 0 for biases and learned positions, 1
-    /// for scales of norms. Equal seeds give equal models.
+    /// Creates a model with random parameters. Equal seeds give equal models.
+    ///
+    /// Matrices and embeddings are normally distributed with mean 0. The family determines the
+    /// standard deviation, and may use a separate one for layers that write to the residual stream.
+    /// Biases and learned positions are 0, and norm scales are 1.
     ///
     /// # Errors
     /// Returns an error if the memory cannot be allocated.
@@ -105,18 +108,19 @@ impl Transformer {
         Self::new(config, &mut Parameters::random(seed, config.description(), device))
     }
 
-    /// Returns the description of the model.
+    /// Returns the model description.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// Returns the tensor names of its family.
+    /// Returns the tensor names used by the model family.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Computes hidden states after the last norm, `[tokens, width]`, with autodiff if `device` has
-    /// it; `cache` with the sequence that each of `tokens` continues.
+    /// Computes the hidden states after the final norm, `[tokens, width]`. The result has autodiff
+    /// if `device` does. With a KV cache, each sequence of `tokens` continues the corresponding
+    /// slot.
     pub(crate) fn run(
         &self,
         tokens: &TokenBatch,
@@ -149,7 +153,7 @@ impl Transformer {
         }
     }
 
-    /// Returns the input of the first block and the context of the pass.
+    /// Returns the input to the first block, and the context for the rest of the pass.
     pub(crate) fn begin(
         &self,
         tokens: &TokenBatch,
@@ -192,7 +196,7 @@ impl Transformer {
         (dropout.apply(x), PassContext { visibility, rotary })
     }
 
-    /// Returns what the tokens see, and their positions.
+    /// Returns the visibility and the position of each token.
     fn visibility(
         &self,
         tokens: &TokenBatch,
@@ -219,7 +223,7 @@ impl Transformer {
         (Visibility::Cached(Arc::new(plan)), positions)
     }
 
-    /// Inserts the vectors of `prefix` in front of each sequence of `x`.
+    /// Inserts the vectors in `prefix` before each sequence of `x`.
     fn behind(&self, prefix: Tensor<3>, x: Tensor<2>, tokens: &TokenBatch) -> Tensor<2> {
         let [sequences, vectors, width] = prefix.dims();
         assert_eq!(sequences, tokens.sequences(), "one prefix for each sequence");
@@ -237,12 +241,12 @@ impl Transformer {
         gather_rows(Tensor::cat(vec![condition, x], 0), rows)
     }
 
-    /// Computes a single block.
+    /// Runs a single block.
     pub(crate) fn block(&self, layer: usize, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
         self.blocks[layer].forward(x, None, pass)
     }
 
-    /// Computes the layers after the last block.
+    /// Applies the final norm if the model has one.
     pub(crate) fn end(&self, x: Tensor<2>) -> Tensor<2> {
         match self.description.order {
             NormOrder::Pre => self.norm.forward(x),
@@ -264,13 +268,14 @@ impl Transformer {
         Head { weight: lift(head.weight), bias: head.bias }
     }
 
-    /// Returns for each hidden state the logit that its character is wrong, `[n, width]` → `[n]`,
-    /// with autodiff if states or parameters have it; `None` without a critic.
+    /// Computes the logit that each character is wrong, `[n, width]` → `[n]`. Returns `None` if the
+    /// model has no critic. The result has autodiff if the hidden states or the parameters do.
     pub fn critic(&self, hidden: Tensor<2>) -> Option<Tensor<1>> {
         self.critic.as_ref().map(|critic| critic.product(hidden).squeeze_dim(1))
     }
 
-    /// Returns sequence scores from the hidden states of first tokens; `None` without a score head.
+    /// Computes sequence scores from the hidden states of the first tokens. Returns `None` if the
+    /// model has no score head.
     pub(crate) fn score(&self, hidden: Tensor<2>) -> Option<Tensor<1>> {
         self.score_head.as_ref().map(|head| head.forward(hidden))
     }
@@ -279,7 +284,7 @@ impl Transformer {
         self.score_head.is_some()
     }
 
-    /// Returns the linear layers of the blocks, which an adapter may adapt.
+    /// Returns the linear layers in the blocks, which are the ones an adapter can modify.
     pub(crate) fn adaptable_layers(&self) -> Vec<Adaptable> {
         let adaptable = |linear: &Linear| Adaptable {
             number: linear.number,
@@ -290,8 +295,8 @@ impl Transformer {
         self.blocks.iter().flat_map(Block::linears).map(adaptable).collect()
     }
 
-    /// Merges `adapter` into the weights: `W + s · A · B`. The result is in f32 and has no
-    /// autodiff.
+    /// Merges `adapter` into the weights, i.e. computes `W + s · A · B` for each adapted layer. The
+    /// result is in f32 and has no autodiff.
     pub fn merged(&self, adapter: &Adapter) -> Self {
         let mut merged =
             if LanguageModel::device(self).is_autodiff() { self.valid() } else { self.clone() };

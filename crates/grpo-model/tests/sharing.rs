@@ -1,4 +1,5 @@
-//! That adapters share their base, by counting bytes. A binary of its own: every allocation of the process counts.
+//! Measures memory use to check that adapters share their base model and that checkpointing saves
+//! memory. This test has its own binary, because it counts all allocations of the process.
 
 use std::alloc::System;
 
@@ -13,7 +14,7 @@ use peakmem_alloc::{PeakMemAlloc, PeakMemAllocTrait};
 #[global_allocator]
 static ALLOCATOR: PeakMemAlloc<System> = PeakMemAlloc::new(System);
 
-/// The most bytes that `work` held at one time, beyond those held before it.
+/// Returns the peak memory that `work` allocated in addition to existing allocations, in bytes.
 fn peak<T>(work: impl FnOnce() -> T) -> (usize, T) {
     ALLOCATOR.reset_peak_memory();
     let result = work();
@@ -34,7 +35,7 @@ fn adapter(model: &Transformer, seed: u64) -> Adapter {
     Adapter::random(&config, model, seed, &Device::flex().autodiff()).unwrap()
 }
 
-/// One test: a second one would allocate next to it.
+/// A single test, because tests running in parallel would affect the measurement.
 #[test]
 fn memory() {
     adapters_share_their_base();
@@ -62,13 +63,13 @@ fn adapters_share_their_base() {
             let references = policies.each_ref().map(Frozen::snapshot);
             (policies.clone(), references, policies)
         });
-        // Six policies: their trees of modules, and no numbers.
+        // The six policies only allocate their module trees, not the weights.
         assert!(added < bytes / 16, "{added} bytes more; the numbers of a base have {bytes}");
         drop(policies);
     }
 }
 
-/// Of twice as many blocks it holds what goes into them, and not what is inside.
+/// With more blocks, memory grows only by their inputs, not by their inner activations.
 fn checkpointing_holds_one_block() {
     let ids: Vec<u32> = (0..256).map(|i| i % 64).collect();
     let tokens = TokenBatch::from_iter([ids.as_slice(), &ids]);
@@ -83,12 +84,12 @@ fn checkpointing_holds_one_block() {
             let loss = forward.hidden.clone().square().mean();
             forward.backward(loss, &policy)
         };
-        // What is allocated once in a process is there after the first pass.
+        // The first pass includes one-time allocations.
         pass();
         peak(pass).0
     };
     let [kept, checkpointed] = [false, true].map(|how| [of(2, how), of(6, how)]);
-    // `[512, 128]` into each of four blocks more.
+    // The inputs `[512, 128]` of four additional blocks.
     let inputs = 4 * 4 * 512 * 128;
     assert!(checkpointed[1] - checkpointed[0] < inputs * 11 / 10, "{checkpointed:?}");
     assert!(kept[1] - kept[0] > 20 * inputs, "{kept:?}");

@@ -6,91 +6,93 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-/// Options of a corpus.
+/// Options for creating a corpus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CorpusOptions {
-    /// Largest number of tokens without end marks. Longer molecules are dropped, never truncated.
+    /// Maximum number of tokens, not counting the boundary tokens. Longer molecules are dropped,
+    /// never truncated.
     pub max_tokens: usize,
-    /// Fraction held out for validation, in `0..1`, if the file has no split of its own.
+    /// Fraction of molecules held out for validation, in `0..1`. Ignored if the file defines a
+    /// split.
     pub validation_fraction: f64,
-    /// Seed of the split.
+    /// Seed for the split.
     pub seed: u64,
-    /// Smallest number of training molecules, at least 1; guards against samples mistaken for the
-    /// whole data set.
+    /// Minimum number of training molecules, at least 1. This detects files that only contain a
+    /// sample of the data set.
     pub min_molecules: usize,
 }
 
-/// Token sequences of distinct molecules without end marks, in file order.
+/// The token sequences of distinct molecules in file order, without boundary tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Corpus {
     /// Training molecules.
     pub train: Vec<Vec<u32>>,
-    /// Validation molecules; none (as written) is in [`Self::train`].
+    /// Validation molecules. None of them has the same SMILES as a training molecule.
     pub validation: Vec<Vec<u32>>,
-    /// Report on the file.
+    /// Statistics about the file.
     pub report: CorpusReport,
 }
 
-/// Source of the split.
+/// How the validation molecules were selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SplitBy {
-    /// Random: molecules with the lowest hashes of text and seed, among training rows if the file
-    /// marks them.
+    /// A random split based on a hash of the SMILES and the seed. If the file marks training rows,
+    /// only these are used.
     #[default]
     Hash,
-    /// The column `split` or `source`, which has training and validation rows.
+    /// The column `split` or `source` contains both training and validation rows.
     Column,
 }
 
-/// Report on the rows of a file.
+/// Statistics about the rows of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorpusReport {
-    /// Number of rows, including those without a SMILES.
+    /// Total number of rows, including rows without a SMILES.
     pub rows: u64,
-    /// Rows without a SMILES.
+    /// Number of rows without a SMILES.
     pub empty: u64,
-    /// Molecules with a token outside the vocabulary.
+    /// Number of molecules with a token that is not in the vocabulary.
     pub unknown_token: u64,
-    /// Molecules with too many tokens.
+    /// Number of molecules with too many tokens.
     pub too_long: u64,
-    /// Molecules repeated in the file with the same text.
+    /// Number of molecules whose SMILES occurred in an earlier row.
     pub duplicates: u64,
-    /// Molecules that the split column assigns to neither training nor validation.
+    /// Number of molecules that the split column assigns to neither training nor validation.
     pub held_out: u64,
-    /// Molecules in [`Corpus::train`].
+    /// Number of molecules in [`Corpus::train`].
     pub train: u64,
-    /// Molecules in [`Corpus::validation`].
+    /// Number of molecules in [`Corpus::validation`].
     pub validation: u64,
-    /// How validation molecules were chosen.
+    /// How the validation molecules were selected.
     pub split_by: SplitBy,
-    /// The first molecules dropped for each reason.
+    /// The first few dropped molecules for each reason.
     pub examples: Vec<DroppedMolecule>,
 }
 
-/// A dropped molecule.
+/// A molecule that was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedMolecule {
-    /// Its line in the file, counted from 1.
+    /// Line number, starting at 1.
     pub line: u64,
-    /// Its SMILES.
+    /// The SMILES of the molecule.
     pub smiles: String,
-    /// The reason.
+    /// Why the molecule was dropped.
     pub reason: DropReason,
 }
 
-/// Reason to drop a molecule.
+/// The reason why a molecule was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// It has this token, which is not in the vocabulary.
+    /// This token is not in the vocabulary.
     UnknownToken(String),
-    /// It has this many tokens.
+    /// The molecule has this many tokens.
     TooLong(usize),
-    /// The same text occurred on an earlier line.
+    /// The same SMILES occurred on an earlier line.
     Duplicate,
 }
 
 impl fmt::Display for DroppedMolecule {
-    /// `line 7: C[Xx]C has the token [Xx], which is not in the vocabulary`
+    /// For example, `line 7: C[Xx]C has the token [Xx], which is not in the vocabulary`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {} ", self.line, self.smiles)?;
         match &self.reason {
@@ -104,7 +106,7 @@ impl fmt::Display for DroppedMolecule {
 }
 
 impl Corpus {
-    /// Returns training sequences; `boundary` begins and ends each.
+    /// Returns the training sequences, with `boundary` as the first and last token of each.
     pub fn examples(&self, boundary: u32) -> Examples {
         let example =
             |ids: &Vec<u32>| Example::of_all([&[boundary], ids.as_slice(), &[boundary]].concat());
@@ -114,13 +116,13 @@ impl Corpus {
         }
     }
 
-    /// Reads a whole file.
+    /// Reads all molecules in a file.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read or too few training molecules are left.
+    /// Returns an error if the file cannot be read or if too few training molecules remain.
     ///
     /// # Panics
-    /// Panics if [`CorpusOptions::validation_fraction`] is outside of `0..1`.
+    /// Panics if [`CorpusOptions::validation_fraction`] is not in `0..1`.
     pub fn read(
         path: &Path,
         read: &ReadOptions,
@@ -137,13 +139,13 @@ impl Corpus {
         sorter.finish()
     }
 
-    /// Creates a corpus from records.
+    /// Creates a corpus from molecule records.
     ///
     /// # Errors
-    /// Returns an error if too few training molecules are left.
+    /// Returns an error if too few training molecules remain.
     ///
     /// # Panics
-    /// As [`Self::read`].
+    /// Panics if [`CorpusOptions::validation_fraction`] is not in `0..1`.
     pub fn from_records(
         records: impl IntoIterator<Item = MoleculeRecord>,
         vocabulary: &Vocabulary,
@@ -158,7 +160,7 @@ impl Corpus {
 }
 
 impl fmt::Display for CorpusReport {
-    /// Writes a sentence of counts, without those that are 0.
+    /// Writes a sentence with all counts that are not 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -180,10 +182,10 @@ impl fmt::Display for CorpusReport {
     }
 }
 
-/// Number of examples per reason.
+/// Maximum number of dropped molecules listed per reason.
 const EXAMPLES: u64 = 3;
 
-/// Collects records and splits them at the end.
+/// Collects molecules and splits them after the last one.
 struct Sorter<'a> {
     vocabulary: &'a Vocabulary,
     options: &'a CorpusOptions,
@@ -194,12 +196,12 @@ struct Sorter<'a> {
 
 struct Molecule {
     ids: Vec<u32>,
-    /// Decides a split by hash; depends only on text and seed.
+    /// Determines the random split. Only depends on the SMILES and the seed.
     draw: [u32; 4],
     part: Part,
 }
 
-/// The assignment by a split column.
+/// The value of the split column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Unsaid,
@@ -267,11 +269,11 @@ impl<'a> Sorter<'a> {
 
     fn finish(mut self) -> Result<Corpus, DataError> {
         let has = |part| self.molecules.iter().any(|molecule| molecule.part == part);
-        // MOSES validates on its `test` rows. With separate validation rows, as in GuacaMol, `test`
-        // rows are left for the final test.
+        // MOSES uses its `test` rows for validation. If there are validation rows, as in GuacaMol,
+        // the `test` rows are reserved for the final test.
         let validation = if has(Part::Validation) { Part::Validation } else { Part::Test };
         let by_column = has(Part::Train) && has(validation);
-        // A column without training rows has another meaning, such as the source of a row.
+        // Without training rows, the column has a different meaning, e.g. the origin of each row.
         if has(Part::Train) {
             let before = self.molecules.len();
             let ours = [Part::Train, validation];

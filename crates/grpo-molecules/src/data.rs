@@ -1,4 +1,4 @@
-//! The section `[data]` of molecules.
+//! The `[data]` section for molecules.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use crate::{Corpus, CorpusOptions, Vocabulary, smiles_tokens};
 
-/// Files of molecules.
+/// Returns the data format for files of molecules.
 pub(crate) fn format() -> DataFormat {
     DataFormat {
         holds: "molecules (.smi, .csv)",
@@ -21,22 +21,23 @@ pub(crate) fn format() -> DataFormat {
     }
 }
 
-/// Returns whether a section `[data]` names a file of molecules: `.smi` or `.csv`, optionally with
-/// `.gz`.
+/// Returns whether a `[data]` section refers to a file of molecules, i.e. a `.smi` or `.csv` file,
+/// optionally compressed (`.gz`).
 fn is_of_molecules(data: &Table) -> bool {
     let file = data.get("file").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
     let plain = file.strip_suffix(".gz").unwrap_or(&file);
     !data.contains_key("replies") && [".smi", ".csv"].iter().any(|end| plain.ends_with(end))
 }
 
-/// The keys of `[data]` of molecules.
+/// The keys of `[data]` that are specific to molecules.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MoleculeKeys {
-    /// Column of the SMILES in a CSV file.
+    /// The CSV column that contains the SMILES.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     smiles_column: Option<String>,
-    /// A token list (`*_stoi.json`); default: the tokens of the file.
+    /// A vocabulary file (`*_stoi.json`). By default, the vocabulary consists of all tokens in the
+    /// file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vocabulary: Option<PathBuf>,
     #[serde(default = "default_min_molecules")]
@@ -107,7 +108,7 @@ impl DataReader for MoleculeKeys {
             );
         };
         let options = CorpusOptions {
-            // The mark is at both ends.
+            // Two tokens are reserved for the boundary token at both ends.
             max_tokens: from.longest - 2,
             validation_fraction,
             seed,
@@ -128,7 +129,7 @@ impl DataReader for MoleculeKeys {
         let reader = MoleculeReader::open(file, &self.options())?;
         let smiles: Vec<String> =
             reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
-        // An invalid SMILES has no tokens; the corpus counts and reports it.
+        // Invalid SMILES cannot be tokenized. They are counted and reported by the corpus.
         let readable =
             smiles.iter().filter(|smiles| smiles_tokens(smiles).all(|token| token.is_ok()));
         let vocabulary = Vocabulary::from_smiles(readable.map(String::as_str))?;

@@ -1,4 +1,4 @@
-//! `grpo describe`: descriptors of the molecules of a file as CSV.
+//! `grpo describe`: computes descriptors for the molecules in a file and writes them as CSV.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -33,7 +33,8 @@ const COLUMNS: [&str; 16] = [
     "name",
 ];
 
-/// Molecules described at the same time: enough for all threads at little memory.
+/// Number of molecules processed in parallel. This keeps all threads busy without using much
+/// memory.
 const BLOCK: usize = 4096;
 
 #[derive(Debug, Args)]
@@ -41,12 +42,12 @@ const BLOCK: usize = 4096;
   grpo describe molecules.smi -o molecules.csv
   grpo describe library.csv.gz --smiles-column Structure | head")]
 pub(crate) struct DescribeArguments {
-    /// File of molecules: .smi, .smi.gz, .csv or .csv.gz
+    /// File with molecules (.smi, .smi.gz, .csv or .csv.gz)
     pub(crate) file: PathBuf,
     /// CSV column that contains the SMILES [default: smiles, canonical_smiles or molecule]
     #[arg(long, value_name = "NAME", help_heading = "Input")]
     pub(crate) smiles_column: Option<String>,
-    /// CSV file to write, compressed if the name ends in .gz [default: standard output]
+    /// Output file (CSV), compressed if the name ends in .gz [default: standard output]
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
     /// Replace an existing output file
@@ -54,7 +55,7 @@ pub(crate) struct DescribeArguments {
     force: bool,
 }
 
-/// The subcommand.
+/// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Compute the properties of molecules as a CSV table",
@@ -125,14 +126,14 @@ fn row(record: &MoleculeRecord) -> [String; 16] {
     row
 }
 
-/// Quotes a text that a spreadsheet would treat as a formula; no SMILES begins with these
+/// Quotes text that a spreadsheet would interpret as a formula. SMILES never begin with these
 /// characters.
 fn as_text(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if is_formula { format!("'{text}") } else { text.to_owned() }
 }
 
-/// Six decimals, more than the precision of any property.
+/// Formats a number with six decimals, which exceeds the precision of all properties.
 fn number(value: f64) -> String {
     format!("{value:.6}")
 }

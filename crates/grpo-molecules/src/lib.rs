@@ -1,9 +1,10 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`Molecules`] registers the task with the program.
-//! - [`MoleculeReader`] streams a `.smi` or CSV file, [`Vocabulary`] converts SMILES to token ids, [`Corpus`] combines both and reports
-//!   dropped molecules.
-//! - [`MoleculeReward`] scores SMILES by QED, ease of synthesis and logP; [`MoleculeSummary`] measures a set of them.
+//! - [`Molecules`] registers the task.
+//! - [`MoleculeReader`] streams molecules from SMILES or CSV files, [`Vocabulary`] converts SMILES
+//!   to token ids, and [`Corpus`] combines both and reports dropped molecules.
+//! - [`MoleculeReward`] scores molecules by QED, synthetic accessibility and logP.
+//!   [`MoleculeSummary`] evaluates a set of generated molecules.
 
 mod corpus;
 mod data;

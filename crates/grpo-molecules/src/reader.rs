@@ -1,4 +1,4 @@
-//! Reads molecules from `.smi` and CSV files, plain or compressed.
+//! Reads molecules from `.smi` and CSV files, optionally compressed.
 
 mod csv_rows;
 mod line_ends;
@@ -16,23 +16,26 @@ use smi_rows::SmiRows;
 use std::io::Read;
 use std::path::Path;
 
-/// File formats, compressed or not.
+/// The format of a file, ignoring compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoleculeFormat {
-    /// One molecule per line: the SMILES up to the first blank, then a name.
+    /// One molecule per line. The SMILES ends at the first space or tab and can be followed by a
+    /// name.
     Smi,
     /// Values separated by commas, semicolons or tabs, with a header line.
     Csv,
 }
 
-/// Iterates lazily over the molecules of a file. After an error the iterator ends.
+/// A lazy iterator over the molecules in a file. It ends after the first error.
 ///
-/// - `.smi`: the SMILES ends at the first space or tab. A first line that starts with `smiles` is a header, kept in
-///   [`Self::header`].
-/// - `.csv`: column names are case-insensitive, cells are trimmed. Without a comma in the header, cells are separated by
-///   semicolons or tabs.
-/// - Either may end in `.gz`. Byte order marks and all line ends are accepted. Lines without a SMILES are skipped and counted in
-///   [`Self::empty_lines`], unless [`ReadOptions::keep_empty`] is set.
+/// - In `.smi` files, the SMILES ends at the first space or tab. If the first line starts with
+///   `smiles`, it is treated as a header and stored in [`Self::header`].
+/// - In `.csv` files, column names are case-insensitive and cells are trimmed. If the header
+///   contains no comma, cells are separated by semicolons or tabs.
+///
+/// Both formats can be compressed (`.gz`). Byte order marks and all types of line endings are
+/// accepted. Lines without a SMILES are skipped and counted in [`Self::empty_lines`], unless
+/// [`ReadOptions::keep_empty`] is set.
 pub struct MoleculeReader {
     origin: FileOrigin,
     rows: Rows,
@@ -42,11 +45,11 @@ pub struct MoleculeReader {
 }
 
 impl MoleculeReader {
-    /// Opens a file whose name ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`.
+    /// Opens a `.smi`, `.smi.gz`, `.csv` or `.csv.gz` file.
     ///
     /// # Errors
-    /// Returns an error if the file is missing or unreadable, has another extension, or is CSV
-    /// without a column of SMILES.
+    /// Returns an error if the file is missing or unreadable, has an unsupported extension, or is a
+    /// CSV file without a SMILES column.
     pub fn open(path: &Path, options: &ReadOptions) -> Result<Self, DataError> {
         let (origin, ending) = FileOrigin::new(path);
         let format = match ending.as_str() {
@@ -57,10 +60,10 @@ impl MoleculeReader {
         Self::from_reader(open_file(path)?, format, origin.compressed, path, options)
     }
 
-    /// Reads from a source of bytes; errors name `path`.
+    /// Creates a reader for a byte source. `path` is only used in error messages.
     ///
     /// # Errors
-    /// As [`Self::open`], except for opening.
+    /// Returns an error if the source cannot be read or is a CSV file without a SMILES column.
     pub fn from_reader(
         source: impl Read + Send + 'static,
         format: MoleculeFormat,
@@ -81,17 +84,18 @@ impl MoleculeReader {
         Ok(Self { origin, rows, keep_empty, empty_lines: 0, header })
     }
 
-    /// Returns the number of lines without a SMILES so far.
+    /// Returns the number of lines without a SMILES read so far.
     pub fn empty_lines(&self) -> u64 {
         self.empty_lines
     }
 
-    /// Returns the header line, if it was read: always in CSV files, rarely in `.smi` files.
+    /// Returns the header line if it has been read. All CSV files have one, but few `.smi` files
+    /// do.
     pub fn header(&self) -> Option<&str> {
         self.header.as_deref()
     }
 
-    /// Reads the next record with a SMILES.
+    /// Reads the next record that has a SMILES.
     fn read(&mut self) -> Result<Option<MoleculeRecord>, DataError> {
         loop {
             let record = match &mut self.rows {
@@ -115,7 +119,8 @@ impl MoleculeReader {
         }
     }
 
-    /// `smiles` is not a SMILES, so treating it as a header loses no molecule.
+    /// Returns whether the record is a header. `smiles` is not a valid SMILES, so this never skips
+    /// a molecule.
     fn is_smi_header(&self, record: &MoleculeRecord) -> bool {
         matches!(self.rows, Rows::Smi(_))
             && record.line == 1

@@ -1,4 +1,4 @@
-//! Rewards of molecules: drug-likeness, ease of synthesis, and a window of logP.
+//! Rewards for molecules: drug-likeness, synthetic accessibility, and logP.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use grpo_rewards::{
     Outcome, PartName, Reward, RewardInput, RewardSpec, Scored, check_mean_weights,
 };
 
-/// Settings of a [`MoleculeReward`].
+/// Configuration of a [`MoleculeReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MoleculeConfig {
     /// Weight of QED.
     #[serde(default)]
     qed: f64,
-    /// Weight of ease of synthesis, (10 − SA)/9.
+    /// Weight of the synthetic accessibility, (10 − SA)/9.
     #[serde(default)]
     sa: f64,
     /// Weight of the logP window around `logp_centre`.
@@ -28,7 +28,7 @@ pub(crate) struct MoleculeConfig {
     /// The target logP.
     #[serde(default = "default_logp_centre")]
     logp_centre: f64,
-    /// Distance from the centre at which the logP component reaches 0.
+    /// Distance from `logp_centre` at which the logP component becomes 0.
     #[serde(default = "default_logp_half_width")]
     logp_half_width: f64,
 }
@@ -70,35 +70,36 @@ impl RewardSpec for MoleculeConfig {
     }
 }
 
-/// The reward `w_qed · QED + w_sa · (10 − SA)/9 + w_logp · window(logP)`, and 0 for an invalid
-/// string.
+/// Scores molecules with `w_qed · QED + w_sa · (10 − SA)/9 + w_logp · window(logP)`. Invalid SMILES
+/// have a score of 0.
 ///
-/// All terms are in 0..1, so a valid molecule scores at least as much as an invalid string.
-/// Components of an outcome: `valid` (1 or 0), and for valid molecules `qed`, `sa` (Ertl's score, 1
-/// easy to 10 hard) and, if weighted, `logp`.
+/// All terms are between 0 and 1, so a valid molecule never scores less than an invalid string. The
+/// reported components are `valid` (1 or 0) and, for valid molecules, `qed`, `sa` (the original
+/// score, from 1 for easy to 10 for hard) and `logp` if it has a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoleculeReward {
     /// Weight of QED (Bickerton et al. 2012).
     pub qed: f64,
-    /// Weight of the SA score (Ertl & Schuffenhauer 2009), inverted so that easy is 1.
+    /// Weight of the inverted SA score (Ertl & Schuffenhauer 2009). Molecules that are easy to
+    /// synthesize have a value of 1.
     pub sa: f64,
     /// Weight of the logP window.
     pub logp: f64,
-    /// The target logP.
+    /// The range of desired logP values.
     pub window: LogpWindow,
 }
 
-/// `1 − min(|logP − centre|, half_width)/half_width`.
+/// The function `1 − min(|logP − centre|, half_width)/half_width`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogpWindow {
-    /// Centre, with the value 1.
+    /// The logP at which the value is 1.
     pub centre: f64,
-    /// Distance at which the value is 0.
+    /// The distance from the centre at which the value is 0.
     pub half_width: f64,
 }
 
 impl LogpWindow {
-    /// Returns the component, 0 to 1.
+    /// Returns the value for a logP, between 0 and 1.
     pub fn score(&self, logp: f64) -> f64 {
         1.0 - (logp - self.centre).abs().min(self.half_width) / self.half_width
     }
@@ -110,8 +111,8 @@ impl Reward for MoleculeReward {
             .par_iter()
             .map(|RewardInput { text: smiles, .. }| match self.score_one(smiles) {
                 Ok(scored) => Outcome::Scored(scored),
-                // Possibly a molecule that the toolkit cannot handle, so the policy is not
-                // penalised.
+                // The molecule may be valid but unsupported by the toolkit, so the policy must not
+                // be penalized.
                 Err(
                     error
                     @ (InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }),
@@ -147,7 +148,7 @@ impl MoleculeReward {
         Ok(Scored::new(terms, parts))
     }
 
-    /// Returns the weighted terms, each in 0..1.
+    /// Returns the weight and value of each term. All values are between 0 and 1.
     fn terms(&self, qed: f64, ease: f64, logp: f64) -> Vec<(f64, f64)> {
         let all = [(self.qed, qed), (self.sa, ease), (self.logp, logp)];
         all.into_iter().filter(|(weight, _)| *weight > 0.0).collect()
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn aspirin_by_hand() {
-        // RDKit: QED 0.550122, SA 1.580040, logP 1.3101.
+        // RDKit computes a QED of 0.550122, an SA score of 1.580040 and a logP of 1.3101.
         let expected = 0.7 * 0.550_122 + 0.3 * (10.0 - 1.580_040) / 9.0;
         let got = one(&QED_AND_SA, "CC(=O)Oc1ccccc1C(=O)O");
         assert!((got.total().unwrap() - expected).abs() < 1e-5, "{got:?}");
@@ -190,7 +191,7 @@ mod tests {
     }
 
     /// Acceptance test 8: a valid molecule scores at least as much as any invalid string, and
-    /// easier synthesis scores more.
+    /// molecules that are easier to synthesize score more.
     #[test]
     fn signs_of_the_reward() {
         for invalid in ["", "C(", "c1ccccc", "C1CC", "(C)", "<<", "CC)"] {
@@ -241,12 +242,12 @@ mod tests {
             let (got, expect) = (reward.score(&[smiles.into()]), plain.score(&[smiles.into()]));
             let difference = got[0].total().unwrap() - expect[0].total().unwrap();
             assert!(difference.abs() < 1e-12, "{smiles}: {got:?}");
-            // Components for guards, criteria and metrics.
+            // The components used by guards, criteria and metrics.
             let Outcome::Scored(scored) = &got[0] else { panic!("{smiles}: {got:?}") };
             let valid =
                 scored.parts.iter().find(|(name, _)| name == "valid").map(|(_, value)| *value);
             assert_eq!(valid, expect[0].part("valid"), "{smiles}");
-            // Components for the tables of molecules.
+            // The components used in tables of molecules.
             for part in ["valid", "qed", "sa"] {
                 assert_eq!(got[0].part(part), expect[0].part(part), "{smiles}: {part}");
             }

@@ -1,4 +1,4 @@
-//! Sampling of molecules, one SMILES per line.
+//! Samples molecules and prints one SMILES per line.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -21,13 +21,13 @@ use grpo_app::visible::data_output;
 /// Default number of samples.
 const NUMBER: u32 = 1000;
 
-/// Options of molecules.
+/// Command-line options for molecules.
 #[derive(Debug, Args)]
 struct MoleculeOptions {
-    /// Only valid molecules, each once, in canonical form
+    /// Print only valid and distinct molecules as canonical SMILES
     #[arg(long, help_heading = "Molecules")]
     distinct: bool,
-    /// File of known molecules, to measure novelty; with --distinct, only new molecules are written
+    /// File with known molecules for measuring novelty; --distinct omits them from the output
     #[arg(long, value_name = "FILE", help_heading = "Molecules")]
     not_in: Option<PathBuf>,
 }
@@ -38,7 +38,7 @@ impl MoleculeOptions {
     }
 }
 
-/// Samples molecules.
+/// Sampling support for molecules.
 pub(crate) struct MoleculeSampling;
 
 impl TaskSampling for MoleculeSampling {
@@ -68,7 +68,7 @@ impl MoleculeSampling {
         let MoleculeOptions { distinct, not_in } = MoleculeOptions::of(options);
         let codec = &loaded.spec.codec;
         let known = not_in.as_deref().map(known_molecules).transpose()?;
-        // Checked before the work.
+        // Check the output file before the expensive computation.
         let inputs: Vec<&Path> = not_in.as_deref().into_iter().collect();
         let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
         let output = arguments.output.as_deref().map(create).transpose()?;
@@ -94,7 +94,7 @@ impl MoleculeSampling {
     }
 }
 
-/// Returns the canonical forms of the molecules of a file.
+/// Returns the canonical SMILES of all molecules in a file.
 fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     let reader = MoleculeReader::open(path, &ReadOptions::default())?;
     let smiles: Vec<String> =
@@ -108,9 +108,9 @@ fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     Ok(known)
 }
 
-/// Prints statistics to standard error, so that standard output contains only molecules.
+/// Prints statistics to standard error. Standard output only contains molecules.
 fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
-    // Only QED and SA are printed, so the weights do not matter.
+    // The weights have no effect, because only QED and SA are printed.
     let window = LogpWindow { centre: 0.0, half_width: 1.0 };
     let reward = MoleculeReward { qed: 0.7, sa: 0.3, logp: 0.0, window };
     let samples: Vec<RewardInput> = drawn.iter().map(|smiles| smiles.as_str().into()).collect();
@@ -127,7 +127,8 @@ fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
     say_aside(format_args!("mean SA      {:>8}", four_decimals(summary.sa)));
 }
 
-/// Returns the distinct canonical forms of valid molecules in sampling order, without known ones.
+/// Returns the canonical SMILES of all distinct valid molecules that are not known, in sampling
+/// order.
 fn distinct_molecules(drawn: &[String], known: Option<&BTreeSet<String>>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     canonical_forms(drawn)

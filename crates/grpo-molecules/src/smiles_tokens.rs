@@ -1,22 +1,22 @@
-//! Tokenization of SMILES.
+//! A tokenizer for SMILES.
 //!
-//! The rule is MolGPT's regular expression with these alternatives in order: a bracket atom `[…]`
-//! up to the first `]`; the mark `<`; `B` or `Br`; `C` or `Cl`; one of `N O S P F I b c n o s p`;
+//! It implements the regular expression of MolGPT. These are its alternatives in order: a bracket
+//! atom `[…]` up to the first `]`; `<`; `B` or `Br`; `C` or `Cl`; one of `N O S P F I b c n o s p`;
 //! one of `( ) . = # - + \ / : ~ @ ? > * $`; `%` and two digits; one digit. No alternative is a
-//! prefix of a later one, so the first byte decides. This scanner is several times as fast as the
-//! expression, which the tests use as the oracle.
+//! prefix of a later one, so the first byte determines the alternative. This implementation is
+//! several times as fast as the regular expression, which is used in tests as a reference.
 
 use grpo_data::{DataError, Shortened};
 
-/// Iterates over the tokens of `smiles`; after an error the iterator ends.
+/// Returns an iterator over the tokens of `smiles`. It ends after the first error.
 ///
-/// MolGPT skips characters that match no alternative. Here they are an error, because skipping them
-/// would change the molecule.
+/// MolGPT skips characters that don't match any alternative. This function returns an error
+/// instead, because skipping characters would change the molecule.
 pub fn smiles_tokens(smiles: &str) -> SmilesTokens<'_> {
     SmilesTokens { smiles, position: 0 }
 }
 
-/// The iterator that [`smiles_tokens`] returns.
+/// An iterator over the tokens of a SMILES, created by [`smiles_tokens`].
 #[derive(Clone, Debug)]
 pub struct SmilesTokens<'a> {
     smiles: &'a str,
@@ -39,15 +39,15 @@ impl<'a> Iterator for SmilesTokens<'a> {
     }
 }
 
-/// A part of a SMILES that is not a token of the vocabulary.
+/// An error for a part of a SMILES that is not in the vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{token}` (character {position} of `{}`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token", Shortened(.smiles))]
 pub struct UnknownToken {
-    /// The token, or a character with which no token begins.
+    /// The unknown token, or a character that cannot begin a token.
     pub token: String,
-    /// Its position in characters, counted from 1.
+    /// Position in characters, starting at 1.
     pub position: usize,
-    /// The whole SMILES.
+    /// The complete SMILES.
     pub smiles: String,
 }
 
@@ -57,7 +57,7 @@ impl From<UnknownToken> for DataError {
     }
 }
 
-/// Returns the error for `token` at byte `offset` of `smiles`.
+/// Returns an error for `token` at byte `offset` in `smiles`.
 pub(crate) fn unknown_token(smiles: &str, offset: usize, token: &str) -> UnknownToken {
     UnknownToken {
         token: token.to_owned(),
@@ -66,7 +66,7 @@ pub(crate) fn unknown_token(smiles: &str, offset: usize, token: &str) -> Unknown
     }
 }
 
-/// Returns the length in bytes of the token at the beginning of `text`, if any.
+/// Returns the length in bytes of the token at the start of `text`, or `None` if there is none.
 fn token_len(text: &[u8]) -> Option<usize> {
     let second = text.get(1).copied();
     match text[0] {
@@ -160,8 +160,8 @@ mod tests {
         Regex::new(r"^(?:\[[^\]]+\]|<|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9])").unwrap()
     });
 
-    /// Returns the tokens up to the first position where the expression does not match, and that
-    /// position.
+    /// Returns the tokens before the first position at which the regular expression does not match,
+    /// and that position.
     fn oracle(smiles: &str) -> (Vec<&str>, usize) {
         let (mut tokens, mut at) = (Vec::new(), 0);
         while let Some(found) = MOLGPT.find(&smiles[at..]) {

@@ -1,5 +1,5 @@
-//! Validity, uniqueness, novelty and mean properties of generated molecules (as in MOSES:
-//! Polykovskiy et al. 2020).
+//! Validity, uniqueness, novelty and mean properties of generated molecules, as defined in MOSES
+//! (Polykovskiy et al. 2020).
 
 use std::collections::BTreeSet;
 
@@ -8,38 +8,41 @@ use grpo_data::statistics::{mean, standard_error};
 use grpo_rewards::Outcome;
 use rayon::prelude::*;
 
-/// Measures of a set of generated strings.
+/// Metrics for a set of generated strings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoleculeSummary {
     /// Number of strings.
     pub samples: usize,
-    /// Fraction of valid molecules.
+    /// Fraction of strings that are valid molecules.
     pub validity: f64,
-    /// Fraction of distinct molecules among the valid ones.
+    /// Fraction of valid molecules that are distinct.
     pub uniqueness: f64,
-    /// Distinct Bemis–Murcko scaffolds per distinct molecule: 1 if each has its own, near 0 if all
-    /// are variants of a few.
+    /// Number of distinct Bemis–Murcko scaffolds divided by the number of distinct molecules. This
+    /// is 1 if every molecule has a different scaffold, and close to 0 if all molecules are
+    /// variants of a few scaffolds.
     pub scaffold_diversity: f64,
-    /// Fraction of the distinct molecules that are not known; `None` without known ones.
+    /// Fraction of distinct molecules that are not in the set of known molecules. `None` if there
+    /// is no such set.
     pub novelty: Option<f64>,
-    /// Mean reward over all strings.
+    /// Mean reward of all strings.
     pub reward: f64,
     /// Standard error of [`Self::reward`].
     pub reward_error: f64,
-    /// Mean reward over the valid ones.
+    /// Mean reward of the valid molecules.
     pub reward_valid: f64,
-    /// Mean QED over the valid ones.
+    /// Mean QED of the valid molecules.
     pub qed: f64,
-    /// Mean SA over the valid ones, 1 easy to 10 hard.
+    /// Mean SA score of the valid molecules, from 1 (easy) to 10 (hard).
     pub sa: f64,
 }
 
 impl MoleculeSummary {
-    /// Computes the measures of `smiles` with the `outcomes` of a [`crate::MoleculeReward`];
-    /// `known` contains canonical forms. Fractions and means of no values are NaN.
+    /// Computes the metrics of `smiles`, given the `outcomes` of a [`crate::MoleculeReward`].
+    ///
+    /// `known` must contain canonical SMILES. Fractions and means of an empty set are NaN.
     ///
     /// # Panics
-    /// Panics if the numbers of strings and outcomes differ.
+    /// Panics if `smiles` and `outcomes` have different lengths.
     pub fn of(smiles: &[String], outcomes: &[Outcome], known: Option<&BTreeSet<String>>) -> Self {
         assert_eq!(smiles.len(), outcomes.len(), "one outcome for each string");
         let canonical: Vec<String> = canonical_forms(smiles).into_iter().flatten().collect();
@@ -73,7 +76,7 @@ impl MoleculeSummary {
     }
 }
 
-/// Returns the canonical form of each string; `None` for an invalid one.
+/// Returns the canonical SMILES of each string, or `None` if it is not a valid molecule.
 pub fn canonical_forms(smiles: &[String]) -> Vec<Option<String>> {
     let canonical = |smiles: &String| Some(Molecule::parse(smiles).ok()?.into_canonical());
     smiles.par_iter().map(canonical).collect()
@@ -98,7 +101,7 @@ mod tests {
         assert_eq!(summary.samples, 5);
         assert_eq!(summary.validity, 4.0 / 5.0);
         assert_eq!(summary.uniqueness, 3.0 / 4.0);
-        // None, and benzene.
+        // The empty scaffold and benzene.
         assert_eq!(summary.scaffold_diversity, 2.0 / 3.0);
         assert_eq!(summary.novelty, Some(2.0 / 3.0));
         let totals: Vec<f64> = outcomes.iter().map(|o| o.total().unwrap()).collect();

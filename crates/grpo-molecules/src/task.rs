@@ -1,4 +1,4 @@
-//! The task of molecules as SMILES.
+//! The task of generating molecules as SMILES.
 
 use grpo_app::data::DataFormat;
 use grpo_app::task::{Measures, Task, TaskCommand, TaskSampling, TrialLimits};
@@ -11,7 +11,7 @@ use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
 use crate::{MoleculeSummary, Vocabulary};
 
-/// The task of molecules as SMILES.
+/// The task of generating molecules as SMILES.
 pub struct Molecules;
 
 impl Task for Molecules {
@@ -57,15 +57,16 @@ impl Task for Molecules {
             max_distance: ("success.max_kl", 0.05),
             guards: vec![
                 TrialLimits::stop_guard("kl", Some(0.1), None, 1),
-                // Three steps, because a step has 8 completions: with 80 % valid ones, one step in
-                // a hundred has less than half.
+                // The guard requires three steps in a row. Each step has 8 completions, so even
+                // with 80% valid completions, the validity is below one half in one of a hundred
+                // steps.
                 TrialLimits::stop_guard("rewards/valid/mean", None, Some(0.5), 3),
             ],
         })
     }
 }
 
-/// Returns the rows of the table before and after training.
+/// Returns the metrics that are shown in a table before and after training.
 fn measured(texts: &[String], outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
     let summary = MoleculeSummary::of(texts, outcomes, None);
     vec![

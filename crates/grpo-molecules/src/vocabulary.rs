@@ -1,4 +1,4 @@
-//! Token lists of molecule models, in MolGPT's file format.
+//! Vocabularies for molecules in MolGPT's file format.
 
 use crate::smiles_tokens::unknown_token;
 use crate::{UnknownToken, smiles_tokens};
@@ -8,17 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The mark that begins and ends a molecule and pads a batch.
+/// The boundary token, which marks the beginning and end of a molecule and is also used for
+/// padding.
 ///
-/// MolGPT's vocabularies have no beginning mark; its models start every molecule with `C`. Ours
-/// start with this mark, which keeps the format and lets the model learn the first token. One mark
-/// suffices, because no token follows an end.
+/// MolGPT's vocabularies have no token for the beginning. Its models start each molecule with `C`.
+/// In this crate, molecules start with the boundary token, so the model also learns the first token
+/// while the file format remains the same. A single token is sufficient for both ends, because
+/// nothing follows the end of a molecule.
 pub const BOUNDARY: &str = "<";
 
-/// Tokens with ids `0..len`.
+/// A list of tokens with the ids `0..len`.
 ///
-/// A vocabulary made from molecules is sorted by bytes; one read from a file keeps its order, on
-/// which the weights of a checkpoint depend.
+/// The tokens of a vocabulary that is created from molecules are sorted by their bytes. Otherwise,
+/// the order of the file is preserved, because the weights of a checkpoint depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
     tokens: Vec<String>,
@@ -26,18 +28,18 @@ pub struct Vocabulary {
     boundary: u32,
 }
 
-/// The token list of a MolGPT.
+/// Name of the vocabulary file in a MolGPT model folder.
 const VOCABULARY_FILE: &str = "vocabulary.json";
 
 impl Vocabulary {
-    /// Its registration for model folders.
+    /// The codec type for registering this vocabulary.
     pub const CODEC: CodecKind =
         CodecKind { file: VOCABULARY_FILE, read: |path| Ok(Arc::new(Self::from_json_file(path)?)) };
 
-    /// Creates a vocabulary of the tokens in `smiles`, and [`BOUNDARY`].
+    /// Creates a vocabulary from all tokens in `smiles` and [`BOUNDARY`].
     ///
     /// # Errors
-    /// Returns the first position at which a SMILES cannot be tokenized.
+    /// Returns an error for the first SMILES that cannot be tokenized.
     pub fn from_smiles<'a>(
         smiles: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, UnknownToken> {
@@ -54,19 +56,19 @@ impl Vocabulary {
         Ok(Self::from_tokens(tokens).expect("the end mark was put in"))
     }
 
-    /// Reads a JSON object from token to index, such as MolGPT's `moses2_stoi.json`.
+    /// Reads a JSON file that maps tokens to indices, such as MolGPT's `moses2_stoi.json`.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read; also as [`Self::from_json`].
+    /// Returns an error if the file cannot be read or is invalid. See [`Self::from_json`].
     pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
         Self::from_json(&read_text(path)?, path)
     }
 
-    /// Parses a JSON object from token to index; errors name `path`.
+    /// Parses a JSON object that maps tokens to indices. `path` is only used in error messages.
     ///
     /// # Errors
-    /// Returns an error if the text is not such an object, an entry is not a single token, the
-    /// indices are not `0..len`, or [`BOUNDARY`] is missing.
+    /// Returns an error if the text is not such an object, if a key is not exactly one token, if
+    /// the indices are not `0..len`, or if [`BOUNDARY`] is missing.
     pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
         let fault = |fault: String| Err(DataError::Invalid(fault));
         let place = path.display();
@@ -96,18 +98,19 @@ impl Vocabulary {
                 }
             }
         }
-        // As many entries as indices and no duplicates: every index is used.
+        // The number of entries equals the number of indices and there are no duplicates, so every
+        // index is used.
         match Self::from_tokens(tokens.into_iter().flatten().collect()) {
             Some(vocabulary) => Ok(vocabulary),
             None => fault(format!("the vocabulary `{place}` lacks the end mark `<`; add it")),
         }
     }
 
-    /// Encodes `smiles` without boundary marks.
+    /// Encodes `smiles` without boundary tokens.
     ///
     /// # Errors
-    /// Returns the first unknown token. [`BOUNDARY`] inside of a molecule is an error too, because
-    /// a model would learn to stop there.
+    /// Returns an error for the first unknown token. [`BOUNDARY`] inside a molecule is also an
+    /// error, because it would teach the model to stop there.
     pub fn encode(&self, smiles: &str) -> Result<Vec<u32>, UnknownToken> {
         let mut ids = Vec::with_capacity(smiles.len());
         for_each_token(smiles, |token, offset| {
@@ -118,10 +121,10 @@ impl Vocabulary {
         Ok(ids)
     }
 
-    /// Returns the token of an id.
+    /// Returns the token with this id.
     ///
     /// # Panics
-    /// Panics if `id` is not below [`Self::len`].
+    /// Panics if `id` is not less than [`Self::len`].
     pub fn token(&self, id: u32) -> &str {
         self.tokens.get(id as usize).unwrap_or_else(|| {
             panic!("token id {id} is outside a vocabulary of {} tokens", self.len())
@@ -133,7 +136,7 @@ impl Vocabulary {
         self.ids.get(token).copied()
     }
 
-    /// Returns the tokens by id.
+    /// Returns all tokens in order of their ids.
     pub fn tokens(&self) -> impl ExactSizeIterator<Item = &str> {
         self.tokens.iter().map(String::as_str)
     }
@@ -143,13 +146,13 @@ impl Vocabulary {
         self.boundary
     }
 
-    /// Returns the number of tokens, including [`BOUNDARY`]; at least 1.
+    /// Returns the number of tokens, which includes [`BOUNDARY`] and is therefore at least 1.
     #[expect(clippy::len_without_is_empty, reason = "the end mark is always there")]
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Returns `None` without [`BOUNDARY`]. The tokens are distinct.
+    /// Creates a vocabulary from distinct tokens. Returns `None` if [`BOUNDARY`] is missing.
     fn from_tokens(tokens: Vec<String>) -> Option<Self> {
         let ids: BTreeMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
         let boundary = *ids.get(BOUNDARY)?;
@@ -162,7 +165,7 @@ impl TextCodec for Vocabulary {
         VOCABULARY_FILE
     }
 
-    /// Returns the JSON object from token to index, which [`Self::from_json`] reads.
+    /// Returns a JSON object that maps tokens to indices and can be read by [`Self::from_json`].
     fn to_json(&self) -> String {
         let object: serde_json::Map<String, serde_json::Value> =
             self.tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), id.into())).collect();
@@ -173,7 +176,7 @@ impl TextCodec for Vocabulary {
         self.len()
     }
 
-    /// Returns a fingerprint of 64 hexadecimal digits that depends only on tokens and their order.
+    /// Returns a hash with 64 hexadecimal digits that only depends on the tokens and their order.
     fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         for token in &self.tokens {
@@ -210,16 +213,16 @@ impl TextCodec for Vocabulary {
         })
     }
 
-    /// Decodes `ids`, skipping [`BOUNDARY`]. It does not stop at an end mark.
+    /// Decodes `ids`, skipping [`BOUNDARY`]. It does not stop at the end of a molecule.
     ///
     /// # Panics
-    /// Panics if an id is not below [`Self::len`].
+    /// Panics if an id is not less than [`Self::len`].
     fn decode(&self, ids: &[u32]) -> String {
         ids.iter().filter(|&&id| id != self.boundary).map(|&id| self.token(id)).collect()
     }
 }
 
-/// Calls `visit` with each token of a molecule and its byte offset.
+/// Calls `visit` for each token of a molecule with its byte offset.
 fn for_each_token<'a>(
     smiles: &'a str,
     mut visit: impl FnMut(&'a str, usize) -> Result<(), UnknownToken>,

@@ -1,7 +1,7 @@
-//! Training of engagement heads, which predict from past replies how well a reply is received.
+//! Trains engagement models, which predict how well a reply is received.
 //!
-//! The embedder is frozen, and all tweets and replies are embedded once. Whole tweets are held out
-//! twice: to select the weights, and to measure them.
+//! The embedder is frozen, so each tweet and reply is embedded only once. Two sets of tweets are
+//! held out: one for selecting the weights and one for evaluating them.
 
 mod examples;
 mod preferences;
@@ -32,25 +32,25 @@ use self::target::Targets;
 pub use self::examples::EngagementData;
 pub use self::target::{EngagementReply, engagement_score};
 
-/// Settings of the training.
+/// Configuration of a training run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngagementConfig {
     /// The training objective.
     pub objective: EngagementObjective,
-    /// Epochs, batches, AdamW.
+    /// Number of epochs, batch size and optimizer settings.
     pub training: EngagementTraining,
-    /// What the model needs to be used as a reward.
+    /// Minimum quality for use as a reward.
     pub gate: EngagementGate,
 }
 
-/// Length and optimizer of the training.
+/// Duration and optimizer settings of a training run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngagementTraining {
-    /// Passes over the training replies or pairs of replies, each followed by a validation.
+    /// Number of passes over the training data. Each is followed by a validation.
     #[serde(default = "default_epochs")]
     pub epochs: u32,
-    /// Replies, or pairs of replies, per step.
+    /// Number of replies per step or, for the pairwise objective, pairs of replies.
     #[serde(default = "default_batch_size")]
     pub batch_size: usize,
     /// Dropout probability after each hidden layer.
@@ -62,7 +62,7 @@ pub struct EngagementTraining {
     /// See [`EarlyStopping::min_gain`].
     #[serde(default)]
     pub min_gain: f64,
-    /// AdamW with a constant learning rate.
+    /// AdamW settings. The learning rate is constant.
     pub optimizer: OptimizerConfig,
 }
 
@@ -98,10 +98,10 @@ fn default_dropout() -> f32 {
 }
 
 impl EngagementConfig {
-    /// Checks ranges.
+    /// Checks that all settings are within their valid ranges.
     ///
     /// # Errors
-    /// Returns the first key that is out of range.
+    /// Returns an error for the first setting that is out of range.
     pub fn check(&self) -> Result<(), ConfigFault> {
         match self.objective {
             EngagementObjective::Log { scale } => in_range("objective.scale", scale, 1e-3..=1e9)?,
@@ -128,21 +128,21 @@ impl EngagementConfig {
     }
 }
 
-/// Training objective of an engagement head.
+/// The training objective of an engagement head.
 pub struct EngagementHeadObjective<'a> {
     train: Side<'a>,
     validation: Side<'a>,
-    /// Batches of replies, or of pairs of replies.
+    /// Batches of replies or, for the pairwise objective, of reply pairs.
     batches: EpochBatches,
     objective: &'a EngagementObjective,
 }
 
 impl<'a> EngagementHeadObjective<'a> {
-    /// Creates a trainer of `head`, which must read as many features as the replies have.
+    /// Creates a trainer for `head`. Its input size must match the number of features per reply.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range, a tweet is in two splits, or a split has too
-    /// few replies.
+    /// Returns an error if a setting is out of range, if a tweet is in more than one split, or if a
+    /// split does not have enough replies.
     pub fn trainer(
         head: Perceptron,
         data: &'a EngagementData,
@@ -166,10 +166,11 @@ impl<'a> EngagementHeadObjective<'a> {
     }
 }
 
-/// Measures `head` on the test tweets, which affected neither its training nor its selection.
+/// Evaluates `head` on the test tweets, which were used neither for training nor for model
+/// selection.
 ///
 /// # Errors
-/// Returns an error if the settings are invalid or measures are not finite.
+/// Returns an error if the settings are invalid or a metric is not finite.
 pub fn measure_engagement(
     head: &Perceptron,
     data: &EngagementData,
@@ -186,7 +187,7 @@ fn measures_of(
     side: &Side<'_>,
     objective: &EngagementObjective,
 ) -> Result<EngagementMeasures, TrainError> {
-    // Each reply is computed alone, as in the reward.
+    // Compute each reply separately, like the reward does.
     let logits: Vec<f64> = side.replies.par_iter().map(|it| head.logit(&it.features)).collect();
     let outputs: Vec<f64> = logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect();
     let scores: Vec<f64> = side.replies.iter().map(|reply| reply.score).collect();
@@ -263,7 +264,8 @@ impl EngagementHeadObjective<'_> {
                 let of = |which: fn(&Preference) -> usize| -> Vec<usize> {
                     pairs.iter().map(|pair| which(pair)).collect()
                 };
-                // Both sides in one pass, the better ones first.
+                // Evaluate both replies of each pair in a single forward pass, with the better
+                // replies first.
                 let both = [of(|pair| pair.better), of(|pair| pair.worse)].concat();
                 let logits = head.logits(self.features(head, &both), dropout);
                 bradley_terry(logits, &pairs)
@@ -280,11 +282,11 @@ impl EngagementHeadObjective<'_> {
         let mut sum = GradientSum::default();
         sum.add(head, GradientsParams::from_grads(loss.backward(), head));
         let parts = BTreeMap::from([("epoch", self.batches.epochs(step + 1))]);
-        // The head reads vectors instead of tokens.
+        // The head reads vectors, so there are no tokens to count.
         Ok(StepGradients { loss: value, gradients: sum.finish(), tokens: 0, parts })
     }
 
-    /// `[replies, features]`
+    /// Returns the features of the given replies, `[replies, features]`.
     fn features(&self, head: &Perceptron, replies: &[usize]) -> Tensor<2> {
         let rows = replies.iter().map(|&place| self.train.replies[place].features.as_slice());
         let rows: Vec<f32> = rows.flatten().copied().collect();

@@ -5,70 +5,70 @@ use std::path::PathBuf;
 use grpo_data::described;
 use serde_json::{Map, Number, Value};
 
-/// The author if unknown.
+/// Default author if the author is unknown.
 const UNKNOWN: &str = "unknown";
 
 /// A tweet and one reply to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairRecord {
-    /// Id shared by all replies to a tweet.
+    /// Id of the tweet, shared by all its replies.
     pub tweet_id: String,
-    /// The tweet's text.
+    /// Text of the tweet.
     pub tweet: String,
-    /// The reply's text.
+    /// Text of the reply.
     pub reply: String,
-    /// Likes of the reply; see [`PairRecord::reply_likes`].
+    /// Number of likes of the reply. See [`PairRecord::reply_likes`].
     pub reply_likes: Option<u64>,
-    /// Author of the reply; see [`PairRecord::reply_author`].
+    /// Author of the reply. See [`PairRecord::reply_author`].
     pub reply_author: Option<String>,
     /// Author of the tweet.
     pub tweet_author: Option<String>,
-    /// Likes of the tweet; see [`PairRecord::tweet_likes`].
+    /// Number of likes of the tweet. See [`PairRecord::tweet_likes`].
     pub tweet_likes: Option<u64>,
-    /// Retweets of the tweet.
+    /// Number of retweets of the tweet.
     pub tweet_retweets: Option<u64>,
-    /// Time of the tweet as written in the record.
+    /// Time of the tweet, in the format of the record.
     pub tweet_created_at: Option<String>,
     /// Id of the reply.
     pub reply_id: Option<String>,
-    /// Followers of the reply's author.
+    /// Number of followers of the reply's author.
     pub reply_author_followers: Option<u64>,
-    /// Retweets of the reply.
+    /// Number of retweets of the reply.
     pub reply_retweets: Option<u64>,
-    /// Time of the reply as written in the record.
+    /// Time of the reply, in the format of the record.
     pub reply_created_at: Option<String>,
-    /// Seconds from the tweet to the reply.
+    /// Time between the tweet and the reply, in seconds.
     pub reply_time_diff_seconds: Option<f64>,
-    /// The file from which it was read.
+    /// The file that contains the record.
     pub file: PathBuf,
-    /// The line of the file, or the row of a Parquet file, counted from 1.
+    /// The line or, in a Parquet file, the row, starting at 1.
     pub line: u64,
-    /// All other keys.
+    /// All remaining keys.
     pub fields: Map<String, Value>,
 }
 
 impl PairRecord {
-    /// Returns the engagement score: likes of the reply per like of the tweet.
+    /// Returns the engagement score, i.e. the likes of the reply divided by the likes of the tweet.
     pub fn engagement(&self) -> f64 {
         self.reply_likes() as f64 / self.tweet_likes().max(1) as f64
     }
 
-    /// Returns the likes of the reply, by default 0.
+    /// Returns the number of likes of the reply. Defaults to 0.
     pub fn reply_likes(&self) -> u64 {
         self.reply_likes.unwrap_or(0)
     }
 
-    /// Returns the likes of the tweet, by default 1.
+    /// Returns the number of likes of the tweet. Defaults to 1.
     pub fn tweet_likes(&self) -> u64 {
         self.tweet_likes.unwrap_or(1)
     }
 
-    /// Returns the author of the reply, by default `unknown`.
+    /// Returns the author of the reply. Defaults to `unknown`.
     pub fn reply_author(&self) -> &str {
         self.reply_author.as_deref().unwrap_or(UNKNOWN)
     }
 
-    /// Returns the author of the reply, unless it is missing or `unknown`.
+    /// Returns the author of the reply, or `None` if it is missing or `unknown`.
     pub(crate) fn known_author(&self) -> Option<&str> {
         self.reply_author.as_deref().filter(|author| *author != UNKNOWN)
     }
@@ -120,8 +120,8 @@ impl PairRecord {
         Ok(record)
     }
 
-    /// Returns the record as an object: its keys of [`PairRecord`], then the others, without
-    /// missing ones.
+    /// Returns the record as a JSON object. The keys of [`PairRecord`] come first, followed by the
+    /// remaining keys. Missing values are omitted.
     pub fn object(&self) -> Map<String, Value> {
         let known: [(&str, Option<Value>); 14] = [
             ("tweet_id", Some(self.tweet_id.as_str().into())),
@@ -144,7 +144,8 @@ impl PairRecord {
     }
 }
 
-/// Removes known keys. A null counts as missing, because Parquet columns exist in every row.
+/// The unparsed keys of a record. Null values are treated as missing, because every Parquet row has
+/// all columns.
 struct Keys(Map<String, Value>);
 
 impl Keys {
@@ -168,12 +169,13 @@ impl Keys {
         }
     }
 
-    /// Reads an id, a name or a time: a text, or a whole number.
+    /// Parses an id, a name or a time, which can be a string or an integer.
     fn word(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.take(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            // A fraction is an id that lost its last digits.
+            // A number with a fraction is an id that lost its last digits in a conversion to
+            // floating point.
             Some(Value::Number(number)) if number.is_u64() || number.is_i64() => {
                 Ok(Some(number.to_string()))
             }
@@ -193,7 +195,7 @@ impl Keys {
     }
 }
 
-/// Reads a count; tables with gaps write 12 as 12.0.
+/// Parses a count. Programs that store missing values as NaN write 12 as 12.0.
 fn whole(number: &Number) -> Option<u64> {
     let as_float = |value: f64| {
         let is_whole = value.fract() == 0.0 && (0.0..9.0e15).contains(&value);
@@ -203,7 +205,7 @@ fn whole(number: &Number) -> Option<u64> {
 }
 
 fn wrong(key: &str, expected: &str, found: &Value) -> String {
-    // Parquet columns of bytes that are not text are read like this.
+    // This is how Parquet columns with binary data are represented.
     let is_bytes = found.as_object().is_some_and(|object| {
         object.len() == 1 && object.get("bytes").is_some_and(Value::is_string)
     });

@@ -1,4 +1,4 @@
-//! Splits pairs for the supervised phase and the GRPO phase, and compares the phases.
+//! Splits pairs into a supervised phase and a GRPO phase, and compares the two phases.
 
 use grpo_data::statistics::{Spread, TestResult, chi_square, kolmogorov_smirnov};
 use grpo_data::{DataError, Quartiles, split_groups};
@@ -7,21 +7,22 @@ use serde::{Deserialize, Serialize};
 use crate::PairRecord;
 use crate::split::{split_error, tweet_groups};
 
-/// A split into two phases.
+/// A split of pairs into two phases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhaseSplit {
-    /// Increasing indices of the supervised phase.
+    /// Sorted indices of the pairs in the supervised phase.
     pub phase1: Vec<usize>,
-    /// Increasing indices of the GRPO phase.
+    /// Sorted indices of the pairs in the GRPO phase.
     pub phase2: Vec<usize>,
 }
 
-/// Splits pairs into two phases with `ratio` of the pairs in the first. All replies to a tweet are
-/// in one phase, and each phase has its share of every quartile of the engagement score. The result
-/// depends only on the arguments.
+/// Splits pairs into two phases, with a fraction `ratio` of the pairs in the first phase.
+///
+/// All replies to a tweet are in the same phase. The split is stratified by the quartiles of the
+/// engagement score. It is deterministic.
 ///
 /// # Errors
-/// Returns an error if the ratio is outside of 0 to 1 or there are fewer than two tweets.
+/// Returns an error if `ratio` is not between 0 and 1, or if there are fewer than two tweets.
 pub fn split_phases(pairs: &[PairRecord], ratio: f64, seed: u64) -> Result<PhaseSplit, DataError> {
     if !(ratio > 0.0 && ratio < 1.0) {
         let expected = "a number between 0 and 1: the fraction of the supervised phase";
@@ -35,62 +36,63 @@ pub fn split_phases(pairs: &[PairRecord], ratio: f64, seed: u64) -> Result<Phase
     Ok(PhaseSplit { phase1, phase2 })
 }
 
-/// Statistics of two phases, which can be recomputed from their files.
+/// Statistics about the two phases. They can be recomputed from the output files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseStatistics {
-    /// The supervised phase.
+    /// Statistics of the supervised phase.
     pub phase1: PhaseSummary,
-    /// The GRPO phase.
+    /// Statistics of the GRPO phase.
     pub phase2: PhaseSummary,
-    /// Shares of the quartiles of engagement.
+    /// Distribution over the quartiles of the engagement score.
     pub quartiles: QuartileShares,
-    /// Test whether both phases have the same proportions of the quartiles; `None` with a single
-    /// quartile.
+    /// Tests whether the quartiles have the same proportions in both phases. `None` if all scores
+    /// are in a single quartile.
     pub chi_square: Option<TestResult>,
-    /// Test whether the engagement scores of both phases have the same distribution.
+    /// Tests whether the engagement scores in both phases have the same distribution.
     pub kolmogorov_smirnov: Option<TestResult>,
 }
 
-/// Statistics of a phase.
+/// Statistics of one phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseSummary {
-    /// Pairs.
+    /// Number of pairs.
     pub count: usize,
-    /// Tweets.
+    /// Number of distinct tweets.
     pub tweets: usize,
     /// Engagement scores.
     pub engagement: Spread,
-    /// Characters of the replies.
+    /// Reply lengths in characters.
     pub length: Spread,
-    /// Pairs in each quartile of all engagement scores.
+    /// Number of pairs in each quartile. The quartiles are those of all engagement scores.
     pub quartiles: Vec<u64>,
 }
 
-/// Shares of the quartiles of both phases together; with the quartiles of each phase, every share
-/// would be a quarter.
+/// Fraction of pairs in each quartile of the engagement score. The quartile boundaries are computed
+/// from both phases together. If they were computed for each phase separately, every fraction would
+/// be one quarter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QuartileShares {
-    /// The 25th, 50th and 75th percentile of the engagement score, interpolated linearly.
+    /// The 25th, 50th and 75th percentile of the engagement score, with linear interpolation.
     pub boundaries: Vec<f64>,
-    /// Pairs in each quartile; not a quarter each if many scores are equal.
+    /// Number of pairs in each quartile. The quartiles differ in size if many scores are equal.
     pub counts: Vec<u64>,
-    /// Shares of all pairs.
+    /// Fractions in both phases together.
     pub all: Vec<f64>,
-    /// Shares of the supervised phase.
+    /// Fractions in the supervised phase.
     pub phase1: Vec<f64>,
-    /// Shares of the GRPO phase.
+    /// Fractions in the GRPO phase.
     pub phase2: Vec<f64>,
-    /// Largest difference between a phase's share and that of all pairs.
+    /// Maximum difference between the fraction in a phase and the overall fraction.
     pub max_difference: f64,
-    /// Whether the difference is at most [`MOST_DIFFERENCE`].
+    /// Whether the maximum difference does not exceed [`MOST_DIFFERENCE`].
     pub alike: bool,
 }
 
-/// Largest difference between a phase's share and that of all pairs.
+/// Tolerance for the difference between the fraction in a phase and the overall fraction.
 pub const MOST_DIFFERENCE: f64 = 0.02;
 
 impl PhaseStatistics {
-    /// Compares two phases.
+    /// Computes statistics about the two phases.
     pub fn new(phase1: &[&PairRecord], phase2: &[&PairRecord]) -> Self {
         let scores = |pairs: &[&PairRecord]| -> Vec<f64> {
             pairs.iter().map(|pair| pair.engagement()).collect()

@@ -1,4 +1,4 @@
-//! Reads pairs, and reports invalid lines with reasons.
+//! Reads pairs and reports invalid lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,46 +10,48 @@ use serde::Serialize;
 use crate::PairRecord;
 use crate::split_files::check_phase;
 
-/// The pairs of a file, or of all files of a folder.
+/// The pairs read from a file or folder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairFile {
-    /// The path as given.
+    /// Path of the file or folder.
     pub path: PathBuf,
-    /// The pairs in the order of file names and lines.
+    /// All pairs, in order of file name and line.
     pub pairs: Vec<PairRecord>,
-    /// The line of each pair without its end; for Parquet, the row as an object.
+    /// The line of each pair without its newline or, for a Parquet file, the row as a JSON object.
     pub texts: Vec<String>,
-    /// Invalid lines; empty lines are not counted.
+    /// Invalid lines. Empty lines are not included.
     pub skipped: Vec<SkippedLine>,
-    /// The files that were read.
+    /// All files that were read.
     pub files: Vec<PathBuf>,
 }
 
 /// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkippedLine {
-    /// Its file.
+    /// Path of the file.
     pub file: PathBuf,
-    /// Line number, from 1.
+    /// Line number, starting at 1.
     pub line: u64,
-    /// The reason.
+    /// Why the line is invalid.
     pub reason: String,
 }
 
 impl fmt::Display for SkippedLine {
-    /// `pairs.jsonl:7: there is no `reply``
+    /// For example, `pairs.jsonl:7: the line is not UTF-8 text`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file.display(), self.line, self.reason)
     }
 }
 
-/// Reads the pairs of a file (`.jsonl` or `.json` with one object per line, optionally with `.gz`,
-/// or `.parquet`), or of all files of a folder that end in `.jsonl`, `.jsonl.gz` or `.parquet`.
-/// Invalid lines are skipped and listed with reasons.
+/// Reads pairs from a file or a folder.
+///
+/// Supported files are `.jsonl` and `.json` with one object per line, optionally compressed
+/// (`.gz`), and `.parquet`. In a folder, all files ending in `.jsonl`, `.jsonl.gz` or `.parquet`
+/// are read. Invalid lines are skipped and reported in [`PairFile::skipped`].
 ///
 /// # Errors
-/// Returns an error if a file cannot be read, has another extension, is damaged (gzip, Parquet) or
-/// has no pair, or if a folder has no such files.
+/// Returns an error if a file cannot be read, has an unsupported extension, is damaged (gzip,
+/// Parquet) or contains no pairs, or if a folder contains no supported files.
 pub fn read_pairs(path: &Path) -> Result<PairFile, DataError> {
     let files = if path.is_dir() { files_of(path)? } else { vec![path.to_owned()] };
     let mut read = PairFile { path: path.to_owned(), ..PairFile::default() };
@@ -93,7 +95,7 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(files)
 }
 
-/// Index of the first pair with each tweet's text, in [`PairFile::pairs`].
+/// For each tweet text, the index of its first pair in [`PairFile::pairs`].
 type Tweets = BTreeMap<String, usize>;
 
 impl PairFile {
@@ -143,8 +145,8 @@ impl PairFile {
         self.pairs.iter().map(|pair| &pair.tweet_id).collect::<BTreeSet<_>>().len()
     }
 
-    /// Describes how many pairs lack a key of the engagement score, and the default; `None` if no
-    /// pair does.
+    /// Describes how many pairs lack a value for the engagement score and which default is used.
+    /// `None` if all values are present.
     pub fn unsaid(&self) -> Option<String> {
         let count = |is_unsaid: fn(&PairRecord) -> bool| {
             self.pairs.iter().filter(|pair| is_unsaid(pair)).count()
@@ -159,8 +161,8 @@ impl PairFile {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Returns the pairs that repeat an earlier one, each with the index of the first, as indices
-    /// of [`Self::pairs`].
+    /// Returns all pairs that repeat an earlier pair. Each entry contains the index of the
+    /// duplicate and the index of the first occurrence.
     pub fn duplicates(&self) -> Vec<(usize, usize)> {
         let mut seen = BTreeMap::new();
         let places = self.pairs.iter().enumerate();
@@ -172,7 +174,7 @@ impl PairFile {
 }
 
 impl fmt::Display for PairFile {
-    /// `1200 pairs of 420 tweets, 2 lines left out (a.jsonl:7: there is no `reply`; …)`
+    /// For example, `9 pairs of 4 tweets, 1 lines left out (a.jsonl:7: the line is not UTF-8 text)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} pairs of {} tweets", self.pairs.len(), self.tweets())?;
         if self.skipped.is_empty() {
@@ -184,5 +186,5 @@ impl fmt::Display for PairFile {
     }
 }
 
-/// Number of lines named in a report.
+/// Maximum number of lines listed in a report.
 const NAMED: usize = 3;

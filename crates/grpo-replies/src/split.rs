@@ -1,14 +1,15 @@
-//! Training, validation and test pairs without shared tweets.
+//! Splits pairs into training, validation and test sets that don't share tweets.
 
 use grpo_data::{DataError, RecordSplit, SplitError, SplitFractions, group_by_keys};
 
 use crate::PairRecord;
 
-/// Splits pairs so that all replies to a tweet are in one part, with even shares of every quartile
-/// of likes (equal edges merged). The result depends only on the arguments.
+/// Splits pairs, keeping all replies to a tweet in the same part. The split is stratified by the
+/// quartiles of the number of likes, and equal quartile boundaries are merged. The result is
+/// deterministic.
 ///
 /// # Errors
-/// Returns an error if the fractions are invalid or there are fewer tweets than parts.
+/// Returns an error if the fractions are invalid or if there are fewer tweets than parts.
 pub fn split_by_tweet(
     pairs: &[PairRecord],
     fractions: &SplitFractions,
@@ -18,7 +19,7 @@ pub fn split_by_tweet(
     RecordSplit::new(&tweet_groups(pairs), &likes, fractions, seed).map_err(split_error)
 }
 
-/// Words the error in terms of tweets and replies.
+/// Converts the error to a message about tweets and replies.
 pub(crate) fn split_error(error: SplitError) -> DataError {
     DataError::Invalid(match error {
         SplitError::FewGroups { found, parts } => format!(
@@ -28,7 +29,8 @@ pub(crate) fn split_error(error: SplitError) -> DataError {
     })
 }
 
-/// Numbers the tweet of each pair. Two ids with the same text are one tweet.
+/// Returns the tweet number of each pair. Tweets with different ids but the same text are
+/// considered equal.
 pub(crate) fn tweet_groups(pairs: &[PairRecord]) -> Vec<usize> {
     group_by_keys(pairs.iter().map(|pair| [pair.tweet_id.as_str(), pair.tweet.trim()]))
 }

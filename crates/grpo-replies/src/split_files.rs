@@ -1,4 +1,4 @@
-//! The files of a split, and whether those of a folder belong together.
+//! Writes the files of a split, and checks that the files in a folder belong to the same split.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -14,14 +14,14 @@ pub(crate) const PHASE1: &str = "train_phase1_sft.jsonl";
 pub(crate) const PHASE2: &str = "train_phase2_grpo.jsonl";
 pub(crate) const STATISTICS: &str = "phase_split_statistics.json";
 pub(crate) const DRAWING: &str = "phase_split_distributions.svg";
-/// The key of the statistics that has the SHA-256 of both phases.
+/// The key in the statistics file that contains the SHA-256 hashes of both phases.
 pub(crate) const OUTPUTS: &str = "outputs";
 
-/// In the folder while a split gives its files their names.
+/// Name of a marker file that exists while the files of a split are being renamed.
 const UNFINISHED: &str = ".split-unfinished";
 
-/// Refuses the file of a phase that may be of another split than the file of the other phase: tweets could then be in
-/// both. Files with other names pass.
+/// Rejects the file of a phase if it may belong to a different split than the file of the other
+/// phase. In this case, a tweet could be in both phases. Files with other names are not checked.
 pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
     // A link to the file must not hide its folder.
     let place = file.canonicalize().unwrap_or_else(|_| file.to_owned());
@@ -49,7 +49,8 @@ pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
     }
 }
 
-/// Removes the unnamed files of a split that was ended; the caller holds the lock of the folder.
+/// Removes temporary files left behind by an interrupted split. The caller must hold the lock on
+/// the folder.
 pub(crate) fn clear_leftovers(folder: &Path) -> anyhow::Result<()> {
     let failed = || format!("cannot clean up {}", folder.display());
     for entry in fs::read_dir(folder).with_context(failed)? {
@@ -61,7 +62,7 @@ pub(crate) fn clear_leftovers(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a name is one of a file of a split that is not complete, as `.NAME.PROCESS-NUMBER`.
+/// Returns whether this is the name of a temporary file of a split, `.NAME.PROCESS-NUMBER`.
 fn is_leftover(name: &str) -> bool {
     let end = [PHASE1, PHASE2, STATISTICS, DRAWING]
         .into_iter()
@@ -71,7 +72,7 @@ fn is_leftover(name: &str) -> bool {
     numbers.is_some_and(|(process, number)| is_number(process) && is_number(number))
 }
 
-/// All of the files, complete but without their names.
+/// Writes all files of a split under temporary names.
 pub(crate) fn complete(
     folder: &Path,
     contents: &[(&str, String)],
@@ -87,8 +88,11 @@ pub(crate) fn complete(
     Ok(files)
 }
 
-/// Gives all of the files their names. A process that ends in between leaves a mark, and [`check_phase`] refuses the
-/// files of two splits side by side; the statistics of an earlier split are removed first.
+/// Renames all files to their final names.
+///
+/// The statistics of a previous split are removed first. If the process is interrupted, a marker
+/// file remains. [`check_phase`] then rejects the files, which could belong to two different
+/// splits.
 pub(crate) fn name_all(folder: &Path, files: Vec<FileInPlace>) -> anyhow::Result<()> {
     let mark = folder.join(UNFINISHED);
     let written = fs::File::create(&mark).and_then(|file| file.sync_all());
@@ -108,7 +112,8 @@ pub(crate) fn name_all(folder: &Path, files: Vec<FileInPlace>) -> anyhow::Result
 mod tests {
     use super::*;
 
-    /// Under --force the statistics of the earlier split would say of a mixture that it is one.
+    /// With --force, the statistics of the previous split would otherwise remain next to a mixture
+    /// of both splits.
     #[test]
     fn a_split_that_is_not_named_whole_has_no_statistics() {
         let folder = tempfile::tempdir().unwrap();
@@ -123,7 +128,7 @@ mod tests {
         let error = name_all(folder.path(), files).unwrap_err();
         assert!(error.to_string().starts_with("cannot write "), "{error}");
         assert!(!at(STATISTICS).exists());
-        // Phase 1 of the new split next to phase 2 of the old one is not read.
+        // Phase 1 of the new split is rejected while phase 2 is still the old one.
         fs::remove_dir(at(PHASE2)).unwrap();
         fs::write(at(PHASE2), "old").unwrap();
         let error = check_phase(&at(PHASE1)).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Summaries of pairs: counts, authors, likes, lengths.
+//! Summary statistics for pairs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,25 +7,25 @@ use grpo_data::statistics::Spread;
 
 use crate::PairRecord;
 
-/// Summary of a part of a split.
+/// Summary of one part of a split.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairSummary {
-    /// Pairs.
+    /// Number of pairs.
     pub examples: usize,
-    /// Different tweets.
+    /// Number of distinct tweets.
     pub tweets: usize,
-    /// Different authors of replies.
+    /// Number of distinct reply authors.
     pub authors: usize,
-    /// Likes of the replies.
+    /// Number of likes per reply.
     pub likes: Spread,
-    /// Characters of the tweets, on average over pairs.
+    /// Mean tweet length in characters, averaged over pairs.
     pub tweet_characters: f64,
-    /// Characters of the replies, on average.
+    /// Mean reply length in characters.
     pub reply_characters: f64,
 }
 
 impl PairSummary {
-    /// Summarises pairs.
+    /// Computes a summary of pairs.
     pub fn new<'a>(pairs: impl IntoIterator<Item = &'a PairRecord>) -> Self {
         let pairs: Vec<&PairRecord> = pairs.into_iter().collect();
         let mean = |length: fn(&PairRecord) -> usize| {

@@ -1,4 +1,4 @@
-//! Replies to tweets.
+//! The task of replying to tweets.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::commands::{clean_data, split_data, train_engagement};
 use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
 use grpo_app::task::{Task, TaskCommand, TaskSampling};
 
-/// Replies to tweets.
+/// The task of replying to tweets.
 pub struct Replies;
 
 impl Task for Replies {
@@ -47,15 +47,15 @@ impl Task for Replies {
     }
 }
 
-/// Options of replies.
+/// Command-line options of this task.
 #[derive(Debug, Args)]
 struct ReplyOptions {
-    /// Tweet to reply to, in the prompt template of the section [data.replies]; repeatable
+    /// Tweet to reply to, inserted into the prompt template of [data.replies]; repeatable
     #[arg(long, value_name = "TEXT", help_heading = "Input", conflicts_with_all = ["prompt", "prompts", "thinking"])]
     tweet: Vec<String>,
 }
 
-/// Samples replies.
+/// Sampling support for this task.
 struct ReplySampling;
 
 impl TaskSampling for ReplySampling {
@@ -72,7 +72,7 @@ impl TaskSampling for ReplySampling {
     }
 }
 
-/// The key of `[data]` for tweets and replies: a prompt per tweet, an example per reply.
+/// The `replies` key in `[data]`. There is one prompt per tweet and one training example per reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReplyKeys {
@@ -85,8 +85,8 @@ impl DataReader for ReplyKeys {
     }
 
     fn check(&self, shared: &SharedKeys) -> Result<(), ConfigFault> {
-        // The replies contain no reasoning. Training on them would unlearn it where the template
-        // requests it, and rewards would score it.
+        // The replies contain no reasoning. If the template requested it, training would make the
+        // model unlearn reasoning, and rewards would score the reasoning as part of the reply.
         if shared.thinking == Some(true) {
             return Err(ConfigFault::from_sentence(
                 "data.thinking",

@@ -1,16 +1,16 @@
-//! Prompts of tweets.
+//! The prompt template for tweets.
 
 use grpo_data::{Message, PromptSource};
 use serde::{Deserialize, Serialize};
 
 use grpo_data::DataError;
 
-/// The prompt of a tweet: a user message with an instruction, the tweet, and a cue. The reply is
-/// the assistant's message.
+/// The prompt for a tweet: a user message that contains an instruction, the tweet and a cue. The
+/// reply is the following assistant message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplyTemplate {
-    /// Text in front of the tweet.
+    /// The instruction before the tweet.
     pub instruction: String,
 }
 
@@ -21,11 +21,12 @@ impl Default for ReplyTemplate {
 }
 
 impl ReplyTemplate {
-    /// Checks the instruction and the chat template's option for thinking: replies of a file
-    /// contain no reasoning, so a model would learn not to think.
+    /// Validates the instruction and the `enable_thinking` option of the chat template. The replies
+    /// in a file contain no reasoning, so training with this option would teach the model not to
+    /// think.
     ///
     /// # Errors
-    /// Returns an error if the instruction is empty or `thinking` is on.
+    /// Returns an error if the instruction is empty or if `thinking` is enabled.
     pub fn check(&self, thinking: Option<bool>) -> Result<(), DataError> {
         if self.instruction.trim().is_empty() {
             let expected = "a sentence that says what to write";
@@ -38,7 +39,7 @@ impl ReplyTemplate {
         Ok(())
     }
 
-    /// Returns the prompt for `tweet`.
+    /// Returns the prompt for a tweet.
     pub fn prompt(&self, tweet: &str) -> PromptSource {
         let content = format!("{}\n\n{tweet}\n\nReply:", self.instruction);
         PromptSource::Messages(vec![Message { role: "user".to_owned(), content }])

@@ -1,4 +1,4 @@
-//! Prompts and training examples from pairs.
+//! Creates prompts and training examples from pairs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,44 +13,44 @@ use crate::{
     PairFile, PairRecord, PairSummary, ReplyTemplate, SkippedLine, read_pairs, split_by_tweet,
 };
 
-/// A prompt per tweet.
+/// GRPO prompts, one per tweet.
 #[derive(Clone, Debug)]
 pub struct ReplyPrompts {
-    /// Prompts in the order of their first pairs; their fields are `tweet`, `tweet_id` and `reply`,
-    /// the (first) best liked one.
+    /// The prompts, in order of the first pair of each tweet. They have the fields `tweet`,
+    /// `tweet_id` and `reply`, where `reply` is the first of the replies with the most likes.
     pub prompts: Vec<Prompt>,
-    /// Position of each as `file:line`.
+    /// Location of each prompt as `file:line`.
     pub places: Vec<String>,
-    /// Report on the pairs.
+    /// Report on the input pairs.
     pub report: PairReport,
-    /// The files that were read.
+    /// All files that were read.
     pub files: Vec<PathBuf>,
 }
 
-/// An example per pair: the prompt is read, the reply and the end of the assistant's message are
-/// learned.
+/// Supervised training examples, one per pair. The loss covers the reply and the end of the
+/// assistant's message but not the prompt.
 #[derive(Clone, Debug)]
 pub struct ReplyExamples {
-    /// Training and validation examples without shared tweets.
+    /// Training and validation examples. No tweet is in both splits.
     pub examples: Examples,
-    /// Report on the pairs.
+    /// Report on the input pairs.
     pub report: PairReport,
-    /// The files that were read.
+    /// All files that were read.
     pub files: Vec<PathBuf>,
 }
 
-/// Report on the lines of some pairs.
+/// Report on the pairs that were used and dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairReport {
-    /// Numbers of pairs, tweets and invalid lines.
+    /// Summary of the number of pairs, tweets and invalid lines.
     pub read: String,
-    /// Pairs dropped because they contain a special token of the tokenizer.
+    /// Pairs that were dropped because they contain a special token of the tokenizer.
     pub special: Vec<SkippedLine>,
-    /// Pairs dropped because of their length, as `file:line: tokens`.
+    /// Pairs that were dropped because they are too long, formatted as `file:line: tokens`.
     pub too_long: Vec<String>,
-    /// Largest number of tokens.
+    /// Maximum number of tokens.
     pub longest: usize,
-    /// Names and summaries of the used parts.
+    /// Name and summary of each split.
     pub parts: Vec<(&'static str, PairSummary)>,
 }
 
@@ -59,9 +59,10 @@ impl PairReport {
         Self { read: read.to_string(), longest, ..Self::default() }
     }
 
-    /// Counts a text with a special token, and returns whether it has none. Encoded, the token
-    /// would be a signal to the model: a tweet could end the user's message and forge the
-    /// assistant's.
+    /// Returns `false` and records the pair if a text contains a special token.
+    ///
+    /// Special tokens are signals to the model. For example, a tweet could end the user's message
+    /// and start a fake message from the assistant.
     fn takes_text(
         &mut self,
         pair: &PairRecord,
@@ -78,7 +79,7 @@ impl PairReport {
         Ok(token.is_none())
     }
 
-    /// Counts a sequence and returns whether it is short enough.
+    /// Returns `false` and records the pair if a sequence is too long.
     fn takes(&mut self, pair: &PairRecord, tokens: usize) -> bool {
         if tokens > self.longest {
             self.too_long.push(format!("{}: {tokens}", place(pair)));
@@ -86,13 +87,13 @@ impl PairReport {
         tokens <= self.longest
     }
 
-    /// Returns the error if nothing is left.
+    /// Returns the error for input without usable pairs.
     fn nothing_left(&self, path: &Path) -> DataError {
         let message = format!("no pair of `{}` can be used: {self}", path.display());
         DataError::NoRecords { too_long: self.too_long.len(), message }
     }
 
-    /// Returns the lines of the report.
+    /// Returns the report as a list of lines.
     pub fn lines(&self) -> Vec<String> {
         let mut first = self.read.clone();
         let listed = |all: &[String]| {
@@ -120,15 +121,17 @@ impl fmt::Display for PairReport {
     }
 }
 
-/// Number of sequences named in a report.
+/// Maximum number of sequences listed in a report.
 const NAMED: usize = 3;
 
 impl ReplyPrompts {
-    /// Reads a file or folder. Tweets with longer prompts than `longest` tokens, or with a special
-    /// token, are dropped and counted. `thinking` is the chat template's option.
+    /// Reads prompts from a file or folder. Tweets are dropped and counted if their prompt has more
+    /// than `longest` tokens or if they contain a special token. `thinking` is passed to the chat
+    /// template.
     ///
     /// # Errors
-    /// As [`read_pairs`] and [`Codec::prompt`]; also if no tweet is short enough.
+    /// Returns an error if [`read_pairs`] or [`Codec::prompt`] fails, or if no usable tweet
+    /// remains.
     pub fn read(
         path: &Path,
         codec: &Codec,
@@ -163,12 +166,15 @@ impl ReplyPrompts {
 }
 
 impl ReplyExamples {
-    /// Reads a file or folder. Pairs with more than `longest` tokens in total, or with a special
-    /// token, are dropped and counted. `validation_fraction` of the others is held out tweet by
-    /// tweet with `seed`. `thinking` is the chat template's option.
+    /// Reads examples from a file or folder.
+    ///
+    /// Pairs are dropped and counted if they have more than `longest` tokens in total or contain a
+    /// special token. A fraction `validation_fraction` of the remaining tweets is held out, chosen
+    /// with `seed`. `thinking` is passed to the chat template.
     ///
     /// # Errors
-    /// As [`read_pairs`] and [`Codec`]; also if too few tweets are left.
+    /// Returns an error if the pairs cannot be read or encoded, or if too few tweets remain. See
+    /// [`read_pairs`] and [`Codec`].
     pub fn read(
         path: &Path,
         codec: &Codec,
@@ -181,7 +187,7 @@ impl ReplyExamples {
         let file = read_pairs(path)?;
         let encoder = Encoder { codec, template, thinking };
         let mut report = PairReport::new(&file, longest);
-        // Pairs are moved and lines dropped, so that a large corpus is in memory once.
+        // Pairs are moved and their lines dropped to avoid holding a large corpus in memory twice.
         let PairFile { pairs: read, files, .. } = file;
         let (mut pairs, mut all) = (Vec::new(), Vec::new());
         for pair in read {
@@ -211,7 +217,7 @@ impl ReplyExamples {
     }
 }
 
-/// Returns the pairs of each tweet in the order of first pairs.
+/// Groups pairs by tweet, in order of first occurrence.
 fn replies_of_tweets(pairs: &[PairRecord]) -> Vec<Vec<&PairRecord>> {
     let mut places = BTreeMap::new();
     let mut tweets: Vec<Vec<&PairRecord>> = Vec::new();
@@ -225,7 +231,7 @@ fn replies_of_tweets(pairs: &[PairRecord]) -> Vec<Vec<&PairRecord>> {
     tweets
 }
 
-/// Returns the fields for rewards.
+/// Returns the fields that rewards can use.
 fn fields(replies: &[&PairRecord]) -> Map<String, Value> {
     let first = replies[0];
     let most = replies.iter().map(|pair| pair.reply_likes()).max();
@@ -234,7 +240,7 @@ fn fields(replies: &[&PairRecord]) -> Map<String, Value> {
     fields.map(|(key, text)| (key.to_owned(), text.as_str().into())).into_iter().collect()
 }
 
-/// Encodes pairs.
+/// Encodes pairs with a codec and a prompt template.
 struct Encoder<'a> {
     codec: &'a Codec,
     template: &'a ReplyTemplate,

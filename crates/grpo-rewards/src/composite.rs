@@ -1,4 +1,4 @@
-//! Composite rewards: named components with weights and transforms.
+//! Composite rewards, which combine weighted and transformed components.
 
 mod config;
 mod transform;
@@ -13,16 +13,18 @@ pub use self::config::{CompositeConfig, CompositePart};
 pub use self::transform::Transform;
 use crate::{Outcome, PartName, Reward, RewardInput, Scored};
 
-/// A reward `Σ weight · transform(score)` over its components.
+/// A weighted sum of rewards: `Σ weight · transform(score)`.
 ///
-/// If a component fails, the completion fails, with the component's name in front of the reason. If
-/// a component abstains, the composite abstains. A score of 0 would be wrong, and so would a mean
-/// over the other components. `train.max_failed_rewards` ends a run with too many failures.
+/// If the reward of a component fails for a completion, the composite reward also fails, and its
+/// reason begins with the name of the component. If a component abstains, the composite reward
+/// abstains. Treating the missing score as 0 or averaging the remaining components would change the
+/// objective. `train.max_failed_rewards` limits the number of failures in a run.
 ///
-/// The components of an outcome are, for each component: `name`, the weighted value; `name.raw`, if
-/// a transform changed it; `name.part` for the component's own components, if it has several. If
-/// rewards of components have a component `valid`, the composite has one too, their minimum, so
-/// guards and criteria find validity under the same name.
+/// Each component reports its weighted value under its `name`, the untransformed score as
+/// `name.raw` if there is a transform, and the components of its reward as `name.part` if there are
+/// several. If the rewards of some components report `valid`, the composite reward also reports
+/// `valid`, which is their minimum. Guards and criteria can therefore always look up validity under
+/// the same name.
 pub struct CompositeReward {
     parts: Vec<Part>,
 }
@@ -42,7 +44,7 @@ impl fmt::Debug for CompositeReward {
 }
 
 impl CompositeReward {
-    /// Creates the reward from checked names and weights.
+    /// Creates a reward from components with validated names and weights.
     pub(crate) fn new(parts: Vec<Part>) -> Self {
         Self { parts }
     }
@@ -52,7 +54,7 @@ impl Reward for CompositeReward {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let of_parts: Vec<Vec<Outcome>> =
             self.parts.iter().map(|part| part.reward.score(samples)).collect();
-        // A component with a wrong number of outcomes fails for all completions, as it does alone.
+        // If a component returns the wrong number of outcomes, all completions fail.
         let wrong = self.parts.iter().zip(&of_parts).find(|(_, own)| own.len() != samples.len());
         if let Some((part, own)) = wrong {
             let reason = format!(
@@ -94,18 +96,18 @@ impl Reward for CompositeReward {
     }
 }
 
-/// The component that says whether a completion is valid (1) or not (0).
+/// Name of the component that is 1 for valid and 0 for invalid completions.
 const VALID: &str = "valid";
 
 impl CompositeReward {
-    /// Returns whether inner rewards have the component [`VALID`], unless a component of this
-    /// reward uses that name.
+    /// Returns whether a component's reward reports [`VALID`] and no component of this reward has
+    /// that name.
     fn shows_validity(&self) -> bool {
         let has_validity = |part: &Part| part.reward.parts().iter().any(|name| name == VALID);
         !self.parts.iter().any(|part| part.name == VALID) && self.parts.iter().any(has_validity)
     }
 
-    /// Combines the outcomes of the components for one completion.
+    /// Combines the outcomes of all components for a single completion.
     fn combined(&self, outcomes: &[&Outcome]) -> Outcome {
         let (mut terms, mut parts, mut abstained) = (Vec::new(), Vec::new(), false);
         let mut validity: Option<f64> = None;
@@ -145,7 +147,7 @@ impl Part {
         own.chain(inner).map(PartName::from).collect()
     }
 
-    /// Returns the components of the inner reward, if there are several.
+    /// Returns the names of the components of the inner reward if it has several.
     fn inner_names(&self) -> Vec<PartName> {
         let names = self.reward.parts();
         if names.len() > 1 { names } else { Vec::new() }

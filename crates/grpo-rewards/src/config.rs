@@ -1,4 +1,4 @@
-//! Settings of text rewards.
+//! Configuration of text rewards.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::external::{CommandConfig, External, HttpConfig, PythonConfig};
 use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardRegistry, RewardSpec};
 
 impl Default for RewardRegistry {
-    /// The kinds for all texts: `answer`, `pattern`, `composite`, and those that users bring: `command`, `http` and `python`.
+    /// Returns the task-independent reward types: `answer`, `pattern`, `composite`, and the types
+    /// for external rewards `command`, `http` and `python`.
     fn default() -> Self {
         Self::empty().with([
             RewardKind::from_settings::<AnswerConfig>("answer"),
@@ -25,14 +26,14 @@ impl Default for RewardRegistry {
     }
 }
 
-/// Settings of an [`AnswerReward`].
+/// Configuration of an [`AnswerReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AnswerConfig {
-    /// Key of the right answer in the record.
+    /// The key in the record that contains the correct answer.
     #[serde(default = "default_answer_field")]
     field: String,
-    /// See [`AnswerReward::extract`]. Without it, the whole completion is the answer.
+    /// See [`AnswerReward::extract`]. If it is not set, the entire completion is the answer.
     #[serde(default)]
     extract: Option<String>,
 }
@@ -58,11 +59,11 @@ impl RewardSpec for AnswerConfig {
     }
 }
 
-/// Settings of a [`PatternReward`].
+/// Configuration of a [`PatternReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PatternConfig {
-    /// A regular expression.
+    /// The regular expression.
     pattern: String,
 }
 
@@ -78,7 +79,7 @@ impl RewardSpec for PatternConfig {
 
 fn pattern(key: &str, text: &str) -> Result<Regex, ConfigFault> {
     Regex::new(text).map_err(|error| {
-        // The last line is the reason; the lines before it mark the position.
+        // The last line contains the error. The preceding lines show its position in the pattern.
         let fault = error.to_string();
         let fault = fault.lines().last().unwrap_or_default();
         let fault = fault.trim_start_matches("error: ");

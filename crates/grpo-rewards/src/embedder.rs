@@ -1,4 +1,4 @@
-//! Settings of embedders.
+//! Configuration of text embedders.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,40 +10,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FolderError, SentenceTransformers};
 
-/// An embedder of texts: the key `embedder`.
+/// The text embedder selected by an `embedder` key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EmbedderConfig {
-    /// An encoder from a sentence-transformers folder. See [`SentenceTransformers`].
+    /// An encoder in the sentence-transformers format. See [`SentenceTransformers`].
     SentenceTransformers {
-        /// The folder.
+        /// The folder that contains the encoder.
         folder: PathBuf,
     },
-    /// Hashed counts of words and character n-grams, without a model. See [`HashedNgrams`].
+    /// Hashed counts of words and character n-grams. Requires no model. See [`HashedNgrams`].
     HashedNgrams {
-        /// Length of a vector.
+        /// Length of the embedding vectors.
         #[serde(default = "default_width")]
         width: usize,
     },
 }
 
-/// The width of all-MiniLM-L6-v2.
+/// The default is the width of all-MiniLM-L6-v2.
 fn default_width() -> usize {
     384
 }
 
-/// Larger vectors would take megabytes each.
+/// Maximum width. Larger vectors would need megabytes of memory each.
 const LARGEST_WIDTH: usize = 1 << 20;
 
 impl Default for EmbedderConfig {
-    /// The embedder without files.
+    /// Returns the embedder that requires no files.
     fn default() -> Self {
         Self::HashedNgrams { width: default_width() }
     }
 }
 
 impl EmbedderConfig {
-    /// Checks the settings without reading files.
+    /// Validates the settings without accessing files.
     ///
     /// # Errors
     /// Returns an error if the width is 0 or too large.
@@ -57,10 +57,11 @@ impl EmbedderConfig {
         }
     }
 
-    /// Builds the embedder. A model is loaded on `device`.
+    /// Creates the embedder, loading models onto `device`.
     ///
     /// # Errors
-    /// As [`Self::check`]; also if a folder is missing or contains no supported encoder.
+    /// Returns an error if [`Self::check`] fails, or if the folder is missing or contains no
+    /// supported encoder.
     pub fn build(&self, device: &Device) -> Result<Arc<dyn Embedder>, ConfigFault> {
         self.check()?;
         Ok(match self {
@@ -71,10 +72,10 @@ impl EmbedderConfig {
         })
     }
 
-    /// Returns the files of the embedder, each with the key that names them.
+    /// Returns the files that the embedder reads, each with the key that refers to it.
     ///
     /// # Errors
-    /// Returns an error if a folder is missing or cannot be read.
+    /// Returns an error if the folder is missing or cannot be read.
     pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         match self {
             Self::HashedNgrams { .. } => Ok(Vec::new()),

@@ -1,4 +1,5 @@
-//! Rewards that users bring: a program, a Python file or an HTTP server, all with one [message](protocol).
+//! Rewards computed outside this program, by a command, a Python file or an HTTP server. They all
+//! use the same [message](protocol) format.
 
 mod cache;
 mod carrier;

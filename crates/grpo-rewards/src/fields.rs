@@ -1,11 +1,11 @@
-//! Fields of a prompt's record.
+//! Access to the fields of a prompt.
 
 use serde_json::{Map, Value};
 
-/// Returns the text of a field.
+/// Returns the value of a text field.
 ///
 /// # Errors
-/// Returns an error that names the field if it is missing or not a text.
+/// Returns an error with the name of the field if it is missing or is not text.
 pub fn text_field<'a>(fields: &'a Map<String, Value>, key: &str) -> Result<&'a str, String> {
     match fields.get(key) {
         Some(Value::String(text)) => Ok(text),

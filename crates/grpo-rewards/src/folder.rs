@@ -1,13 +1,13 @@
-//! Model folders of rewards.
+//! Utilities for the model folders of rewards.
 
 use std::path::{Path, PathBuf};
 
 use grpo_data::ConfigFault;
 
-/// Checks that a folder exists; `contents` describes what it should contain.
+/// Checks that a folder exists. `contents` describes the expected contents for the error message.
 ///
 /// # Errors
-/// Returns an error if there is no such folder.
+/// Returns an error if the folder does not exist.
 pub fn check_folder(key: &str, folder: &Path, contents: &str) -> Result<(), ConfigFault> {
     match folder.is_dir() {
         true => Ok(()),
@@ -18,7 +18,7 @@ pub fn check_folder(key: &str, folder: &Path, contents: &str) -> Result<(), Conf
     }
 }
 
-/// Returns the sorted files of a folder, each with the key that names the folder.
+/// Returns the sorted files in a folder, each with the key that refers to the folder.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be read.

@@ -26,7 +26,7 @@ pub use runner::RewardRunner;
 pub use sentence_transformers::{FolderError, SentenceTransformers};
 pub use text::{AnswerReward, PatternReward};
 
-/// Parses a JSON section with the rewards that need no task.
+/// Parses a JSON section with the task-independent reward types.
 #[cfg(test)]
 fn parsed(section: serde_json::Value) -> Result<RewardConfig, grpo_data::ConfigFault> {
     let section = serde_json::from_value(section).expect("JSON that TOML can hold");

@@ -1,63 +1,65 @@
-//! The trait of rewards and their input.
+//! The reward trait and its input type.
 
 use std::path::Path;
 
 use grpo_data::{Completion, Outcome, PartName, Prompt};
 use serde_json::{Map, Value};
 
-/// A function from completions to scores.
+/// Assigns scores to completions.
 pub trait Reward: Send + Sync {
-    /// Scores a batch: one outcome per completion, in order. The outcome of a completion does not
-    /// depend on the others.
+    /// Scores a batch of completions and returns their outcomes in the same order. The outcome of a
+    /// completion must not depend on the remaining completions.
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome>;
 
-    /// Returns the names of all components that an outcome can have, in display order. They are
-    /// columns of recorded completions.
+    /// Returns the names of all components that an outcome can contain, in display order. Recorded
+    /// completions have one column per component.
     fn parts(&self) -> Vec<PartName>;
 
-    /// Returns the names of [`grpo_data::Scored::terms`] in order, for metrics per term.
+    /// Returns the names of [`grpo_data::Scored::terms`] in the same order, for use in metrics.
     fn term_names(&self) -> Vec<PartName> {
         Vec::new()
     }
 
-    /// Checks that completions of a prompt with this record can be scored, before any is sampled.
+    /// Checks that completions for a prompt with these fields can be scored. Called before
+    /// sampling.
     ///
     /// # Errors
-    /// Returns what the record lacks.
+    /// Returns a description of the missing field.
     fn check(&self, _fields: &Map<String, Value>) -> Result<(), String> {
         Ok(())
     }
 
-    /// Whether equal completions of equal prompts always have equal outcomes.
+    /// Returns whether identical completions of identical prompts always have the same outcome.
     fn is_deterministic(&self) -> bool {
         true
     }
 
-    /// Keeps what programs of the reward write to standard error in a file in `folder`, if it has programs.
+    /// Redirects the standard error output of external programs to a file in `folder`. By default,
+    /// this has no effect.
     fn keep_output_in(&self, _folder: &Path) {}
 }
 
-/// A completion to score.
+/// A completion to be scored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RewardInput {
-    /// The completion.
+    /// The text of the completion.
     pub text: String,
-    /// Other fields of the prompt's record, such as a right answer or the post that is replied to.
+    /// Additional fields of the prompt, e.g. the correct answer or the post to reply to.
     pub fields: Map<String, Value>,
-    /// The text of its prompt.
+    /// The text of the prompt.
     pub prompt: String,
-    /// The ids of [`Self::text`].
+    /// The token ids of [`Self::text`].
     pub completion_ids: Vec<u32>,
-    /// Index of the prompt in its step.
+    /// Index of the prompt in the step.
     pub group: u32,
-    /// Index of the completion in its group.
+    /// Index of the completion in the group.
     pub sample: u32,
-    /// The training step, from 1; `None` in an evaluation.
+    /// The training step, starting at 1, or `None` during evaluation.
     pub step: Option<u32>,
 }
 
 impl RewardInput {
-    /// Of a completion of `prompt`, whose texts `decode` makes of ids.
+    /// Creates the input for a completion of `prompt`, using `decode` to convert ids to text.
     pub fn new(
         prompt: &Prompt,
         completion: &Completion,
@@ -78,7 +80,7 @@ impl RewardInput {
 }
 
 impl From<&str> for RewardInput {
-    /// A completion of a prompt without fields.
+    /// Creates the input for a completion of a prompt without fields.
     fn from(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! Kinds of rewards, and the parser of a section `[reward]`.
+//! Reward types and the parser for the `[reward]` section.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,21 +12,21 @@ use toml::Table;
 
 use crate::Reward;
 
-/// Settings of a reward.
+/// The configuration of a reward.
 pub trait RewardSpec: fmt::Debug + Send + Sync {
-    /// Checks the settings without reading files.
+    /// Validates the settings without accessing files.
     ///
     /// # Errors
-    /// Returns an error if settings are out of range or contradict each other.
+    /// Returns an error if a setting is out of range or if settings contradict each other.
     fn check(&self) -> Result<(), ConfigFault>;
 
-    /// Builds the reward from checked settings. Its models are loaded on `device`.
+    /// Creates the reward from validated settings, loading models onto `device`.
     ///
     /// # Errors
     /// Returns an error if a model folder is missing or invalid.
     fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault>;
 
-    /// Returns the files that the reward reads, each with the key that names its folder.
+    /// Returns the files that the reward reads, each with the key that refers to it.
     ///
     /// # Errors
     /// Returns an error if a folder does not exist or cannot be read.
@@ -34,50 +34,49 @@ pub trait RewardSpec: fmt::Debug + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Returns the rewards that a composite consists of.
+    /// Returns the components of a composite reward.
     fn components(&self) -> Vec<&RewardConfig> {
         Vec::new()
     }
 
-    /// Checks before a training run whether the models of the reward may be used, and returns
-    /// warnings.
+    /// Checks whether the models of the reward can be used for training, and returns warnings.
     ///
     /// # Errors
-    /// Returns an error if a model must not be used as a reward.
+    /// Returns an error if a model is not suitable as a reward.
     fn admit(&self) -> Result<Vec<String>, ConfigFault> {
         Ok(Vec::new())
     }
 
-    /// Returns the restriction of a reward that scores only the prompts of its task and cannot be a
-    /// component, if any.
+    /// Returns the restriction of a reward that only supports the prompts of its task. Restricted
+    /// rewards cannot be components of a composite reward.
     fn restriction(&self) -> Option<Restriction> {
         None
     }
 }
 
-/// Messages of a reward that is restricted to the prompts of its task.
+/// Error messages for a reward that only supports the prompts of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restriction {
-    /// The section of the configuration whose prompts it scores.
+    /// The configuration section that provides the supported prompts.
     pub section: &'static str,
-    /// Why it scores no other prompts, and how to fix that.
+    /// Explains why other prompts cannot be scored and how to fix this.
     pub without_section: &'static str,
-    /// Why it cannot be a component of another reward.
+    /// Explains why the reward cannot be a component of another reward.
     pub in_composite: &'static str,
 }
 
-/// A kind of reward: the `type` that selects it, and the parser of its other keys.
+/// A reward type: the value of the `type` key and the parser for the remaining keys.
 #[derive(Clone, Copy)]
 pub struct RewardKind {
     type_name: &'static str,
     parse: fn(&RewardRegistry, Table) -> Result<Parsed, ConfigFault>,
 }
 
-/// Settings, and the table with all defaults filled in.
+/// The parsed settings and the table with all defaults filled in.
 type Parsed = (Arc<dyn RewardSpec>, Table);
 
 impl RewardKind {
-    /// A kind whose settings are the keys of its section.
+    /// Creates a reward type whose settings are the keys of its section.
     pub fn from_settings<T>(type_name: &'static str) -> Self
     where
         T: RewardSpec + Serialize + DeserializeOwned + 'static,
@@ -85,7 +84,7 @@ impl RewardKind {
         Self { type_name, parse: |_, table| parsed(deserialize_settings::<T>(table)?) }
     }
 
-    /// A kind whose section contains other rewards.
+    /// Creates a reward type whose section contains other rewards.
     pub fn composed<T>(type_name: &'static str) -> Self
     where
         T: RewardSpec + Serialize + FromRegistry + 'static,
@@ -100,12 +99,12 @@ impl fmt::Debug for RewardKind {
     }
 }
 
-/// Settings that contain sections of other rewards.
+/// Settings that contain the sections of other rewards.
 pub trait FromRegistry: Sized {
-    /// Parses a section without its `type`.
+    /// Parses a section after its `type` key has been removed.
     ///
     /// # Errors
-    /// As [`RewardRegistry::parse`].
+    /// See [`RewardRegistry::parse`].
     fn from_registry(registry: &RewardRegistry, table: Table) -> Result<Self, ConfigFault>;
 }
 
@@ -115,20 +114,20 @@ fn parsed<T: RewardSpec + Serialize + 'static>(settings: T) -> Result<Parsed, Co
     Ok((Arc::new(settings), table))
 }
 
-/// The kinds of rewards of a program.
+/// The available reward types.
 #[derive(Clone, Debug)]
 pub struct RewardRegistry(Vec<RewardKind>);
 
 impl RewardRegistry {
-    /// Creates an empty registry.
+    /// Creates a registry without any types.
     pub(crate) fn empty() -> Self {
         Self(Vec::new())
     }
 
-    /// Adds kinds.
+    /// Registers additional types.
     ///
     /// # Panics
-    /// Panics if two kinds have the same type.
+    /// Panics if two types have the same name.
     #[must_use]
     pub fn with(mut self, kinds: impl IntoIterator<Item = RewardKind>) -> Self {
         for kind in kinds {
@@ -143,19 +142,19 @@ impl RewardRegistry {
         self.0.iter().find(|kind| kind.type_name == name)
     }
 
-    /// Returns the names of all types, sorted.
+    /// Returns the sorted names of all types.
     pub fn type_names(&self) -> Vec<&'static str> {
         let mut names: Vec<&str> = self.0.iter().map(|kind| kind.type_name).collect();
         names.sort_unstable();
         names
     }
 
-    /// Parses a section: `type` selects the kind, which parses the other keys. Only types are
-    /// checked.
+    /// Parses a section. The `type` key selects the type, which parses the remaining keys. Values
+    /// are only checked for their data type.
     ///
     /// # Errors
-    /// Returns an error if `type` is missing or unknown, or if a key is unknown or has a value of
-    /// another type.
+    /// Returns an error if `type` is missing or unknown, if a key is unknown, or if a value has the
+    /// wrong data type.
     pub fn parse(&self, mut section: Table) -> Result<RewardConfig, ConfigFault> {
         let name = match section.remove("type") {
             Some(toml::Value::String(name)) => name,
@@ -181,7 +180,7 @@ impl RewardRegistry {
     }
 }
 
-/// A parsed section `[reward]`.
+/// A parsed `[reward]` section.
 #[derive(Clone, Debug)]
 pub struct RewardConfig {
     type_name: &'static str,
@@ -190,12 +189,12 @@ pub struct RewardConfig {
 }
 
 impl RewardConfig {
-    /// Returns the `type` of the section.
+    /// Returns the `type` of the reward.
     pub fn type_name(&self) -> &'static str {
         self.type_name
     }
 
-    /// Returns the `type` of the section and of all rewards inside it.
+    /// Returns the `type` of the reward and of all nested rewards.
     pub fn type_names(&self) -> Vec<&'static str> {
         let inner = self.spec.components().into_iter().flat_map(Self::type_names);
         [self.type_name].into_iter().chain(inner).collect()
@@ -211,47 +210,48 @@ impl RewardConfig {
         &*self.spec
     }
 
-    /// Builds the reward. Its models are loaded on `device`.
+    /// Creates the reward, loading models onto `device`.
     ///
     /// # Errors
-    /// As [`RewardSpec::check`] and [`RewardSpec::build`].
+    /// Returns an error if [`RewardSpec::check`] or [`RewardSpec::build`] fails.
     pub fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
         self.spec.check()?;
         self.spec.build(device)
     }
 }
 
-/// Compares all settings, including defaults.
+/// Configurations are equal if all settings, including defaults, are equal.
 impl PartialEq for RewardConfig {
     fn eq(&self, other: &Self) -> bool {
         self.table == other.table
     }
 }
 
-/// Writes the section with all defaults filled in.
+/// Serializes the section with all defaults filled in.
 impl Serialize for RewardConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.table.serialize(serializer)
     }
 }
 
-/// Adds the name of a component to its error.
+/// Adds the name of a component to an error.
 #[must_use]
 pub fn of_component(fault: ConfigFault, name: &str) -> ConfigFault {
     ConfigFault::from_sentence("", format!("part '{name}' of the reward: {fault}"))
 }
 
-/// Returns whether weights are at least 0 and sum to 1.
+/// Returns whether no weight is negative and the weights sum to 1.
 pub(crate) fn are_mean_weights(weights: &[f64]) -> bool {
     let sum: f64 = weights.iter().sum();
-    // Written so that NaN is rejected.
+    // This comparison also rejects NaN.
     weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() <= 1e-6
 }
 
-/// Checks that weights, given with their keys, are at least 0 and sum to 1.
+/// Checks that no weight is negative and that the weights sum to 1. Each weight is passed with its
+/// key.
 ///
 /// # Errors
-/// Returns an error for a weight below 0 or another sum than 1.
+/// Returns an error if a weight is negative or the sum differs from 1.
 pub fn check_mean_weights(weights: &[(&str, f64)]) -> Result<(), ConfigFault> {
     let (keys, weights): (Vec<String>, Vec<f64>) =
         weights.iter().map(|(key, weight)| (format!("reward.{key}"), *weight)).unzip();

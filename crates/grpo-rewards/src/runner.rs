@@ -1,4 +1,4 @@
-//! Runs rewards on their own threads with a time limit.
+//! Runs rewards on separate threads with a time limit.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,16 +12,17 @@ use grpo_data::Group;
 
 use crate::{Outcome, PartName, Reward, RewardInput};
 
-/// Runs a reward so that neither a panic nor a hang affects the caller.
+/// Runs a reward and protects the caller from panics and hangs.
 #[derive(Clone)]
 pub struct RewardRunner {
     reward: Arc<dyn Reward>,
     time_limit: Duration,
-    /// Threads of batches that exceeded the limit, until they end.
+    /// Threads of batches that exceeded the time limit and are still running.
     overdue: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
-/// Largest number of batches that may hang. Each keeps its samples and a thread pool.
+/// Maximum number of batches that can hang at the same time. Each of them occupies a thread pool
+/// and the memory of its samples.
 const MOST_OVERDUE: usize = 4;
 
 impl fmt::Debug for RewardRunner {
@@ -31,23 +32,24 @@ impl fmt::Debug for RewardRunner {
 }
 
 impl RewardRunner {
-    /// Creates a runner that gives each batch `time_limit`.
+    /// Creates a runner with a time limit per batch.
     pub fn new(reward: Arc<dyn Reward>, time_limit: Duration) -> Self {
         Self { reward, time_limit, overdue: Arc::default() }
     }
 
-    /// See [`Reward::term_names`].
+    /// Returns the names of the terms. See [`Reward::term_names`].
     pub fn term_names(&self) -> Vec<PartName> {
         self.reward.term_names()
     }
 
-    /// Returns the names of the components that its outcomes can have.
+    /// Returns the names of the components. See [`Reward::parts`].
     pub fn parts(&self) -> Vec<PartName> {
         self.reward.parts()
     }
 
-    /// Sets text and outcome of the samples of a batch; `decode` converts ids to text, and `step` is the training step from 1,
-    /// `None` in an evaluation. See [`Self::score`].
+    /// Scores all samples in `groups` and stores their text and outcome. `decode` converts ids to
+    /// text. `step` is the training step, starting at 1, or `None` during evaluation. See
+    /// [`Self::score`].
     pub fn score_groups(
         &self,
         groups: &mut [Group],
@@ -68,19 +70,21 @@ impl RewardRunner {
         }
     }
 
-    /// See [`Reward::is_deterministic`].
+    /// Returns `true` if the reward is deterministic. See [`Reward::is_deterministic`].
     pub fn is_deterministic(&self) -> bool {
         self.reward.is_deterministic()
     }
 
-    /// See [`Reward::keep_output_in`].
+    /// Redirects the output of external programs. See [`Reward::keep_output_in`].
     pub fn keep_output_in(&self, folder: &Path) {
         self.reward.keep_output_in(folder);
     }
 
-    /// Scores a batch. The whole batch fails if the reward panics, exceeds the limit or returns a
-    /// wrong number of outcomes. A batch that hangs keeps its threads; while four hang, later
-    /// batches fail.
+    /// Scores a batch of completions.
+    ///
+    /// All completions fail if the reward panics, exceeds the time limit or returns the wrong
+    /// number of outcomes. The threads of a batch that exceeds the limit cannot be stopped. While
+    /// four batches are hanging, new batches fail immediately.
     pub fn score(&self, samples: Vec<RewardInput>) -> Vec<Outcome> {
         let count = samples.len();
         let mut overdue = self.overdue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,10 +103,11 @@ impl RewardRunner {
         let (sender, receiver) = channel();
         let threads = rayon::current_num_threads();
         let work = move || {
-            // A hanging reward must not block the threads of the model.
+            // A separate thread pool ensures that a hanging reward does not block the threads of
+            // the model.
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            // After a panic the reward is not used again within this call, so no partial change is
-            // visible here. State that it shares with itself is its own responsibility.
+            // The reward is not called again in this scope after a panic, so no inconsistent state
+            // is observed here. The reward itself is responsible for its shared state.
             let score = || pool.map(|pool| pool.install(|| reward.score(&samples)));
             let outcome = catch_unwind(AssertUnwindSafe(score));
             let _gone = sender.send(outcome.map_err(|panic| panic_message(&*panic)));
@@ -163,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Runs with a limit that is generous even on a busy machine.
+    /// Runs a reward with a time limit that is sufficient even on a busy machine.
     fn run(
         reward: impl Fn(&[RewardInput]) -> Vec<Outcome> + Send + Sync + 'static,
     ) -> Vec<Outcome> {

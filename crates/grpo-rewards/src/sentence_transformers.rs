@@ -1,4 +1,4 @@
-//! Text embeddings from a sentence-transformers folder.
+//! Text embeddings from models in the sentence-transformers format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,19 +14,20 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// The encoder of a sentence-transformers folder (Reimers & Gurevych 2019, "Sentence-BERT"): a BERT
-/// model with mean pooling and normalisation to length 1, such as all-MiniLM-L6-v2.
+/// An encoder in the sentence-transformers format (Reimers & Gurevych 2019, "Sentence-BERT").
+/// Supports BERT models with mean pooling and normalization, e.g. all-MiniLM-L6-v2.
 ///
-/// Texts are read as in sentence-transformers: white space at the ends is stripped, and long texts
-/// are truncated with the special tokens kept. A text of white space alone has a vector of zeros.
-/// Each text is encoded alone, so its vector does not depend on other texts, bit for bit.
+/// Text is processed the same way as in sentence-transformers: leading and trailing whitespace is
+/// removed, and long texts are truncated while preserving the special tokens. A text that only
+/// consists of whitespace has a zero vector. Texts are encoded individually rather than in padded
+/// batches, so the vector of a text never depends on the rest of the batch.
 pub struct SentenceTransformers {
     encoder: SentenceEncoder,
     tokenizer: TextTokenizer,
-    /// Special tokens in front of and behind a text.
+    /// Special tokens before and after a text.
     marks: [Vec<u32>; 2],
     lower_case: bool,
-    /// Largest length in tokens, including special tokens.
+    /// Maximum length in tokens, including special tokens.
     longest: usize,
     width: usize,
     identity: String,
@@ -40,7 +41,7 @@ impl fmt::Debug for SentenceTransformers {
     }
 }
 
-/// Files of a folder.
+/// The expected files, for use in error messages.
 const FILES: &str = "modules.json, config.json, tokenizer.json, model.safetensors, 1_Pooling/config.json and mostly sentence_bert_config.json";
 
 const MODULES: &str = "modules.json";
@@ -52,12 +53,12 @@ const PROMPTS: &str = "config_sentence_transformers.json";
 const WEIGHTS: &str = "model.safetensors";
 
 impl SentenceTransformers {
-    /// Loads a folder.
+    /// Loads an encoder.
     ///
     /// # Errors
-    /// Returns an error if the folder or a file is missing or invalid, or if the encoder is not
-    /// supported: another model than BERT, another pooling than the mean, or another layer behind
-    /// it.
+    /// Returns an error if the folder or one of its files is missing or invalid. Encoders with a
+    /// model other than BERT, pooling other than the mean, or additional layers are not supported
+    /// and also result in an error.
     pub fn load(folder: &Path, device: &Device) -> Result<Self, FolderError> {
         let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
         check_modules(folder)?;
@@ -102,10 +103,10 @@ impl SentenceTransformers {
         Ok(Self { encoder, tokenizer, marks, lower_case, longest, width, identity })
     }
 
-    /// Returns the files of the encoder in `folder`.
+    /// Returns the files that belong to the encoder in `folder`.
     ///
     /// # Errors
-    /// Returns an error if the folder is missing or has no `modules.json`.
+    /// Returns an error if the folder does not exist or contains no `modules.json`.
     pub fn files(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
         let pooling = check_modules(folder)?;
         let names = [MODULES, CONFIG, TOKENIZER, TOKENIZER_CONFIG, LENGTH, PROMPTS, WEIGHTS];
@@ -113,7 +114,8 @@ impl SentenceTransformers {
         Ok(paths.filter(|path| path.is_file()).collect())
     }
 
-    /// Returns the ids of a text with special tokens, or `None` for white space.
+    /// Returns the token ids of a text, including special tokens, or `None` if it only consists of
+    /// whitespace.
     fn ids(&self, text: &str) -> Result<Option<Vec<u32>>, EmbedError> {
         let trimmed = text.trim();
         if trimmed.is_empty() {
@@ -144,7 +146,7 @@ impl Embedder for SentenceTransformers {
         self.width
     }
 
-    /// Encodes equal texts once.
+    /// Embeds texts. Repeated texts are encoded only once.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
         let distinct: Vec<&str> =
             texts.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
@@ -163,7 +165,7 @@ fn embed_error(text: &str, fault: String) -> EmbedError {
     EmbedError { text: text.chars().take(40).collect(), fault }
 }
 
-/// Returns the special tokens in front of and behind a text.
+/// Returns the special tokens before and after a text.
 fn marks(tokenizer: &TextTokenizer) -> Result<[Vec<u32>; 2], String> {
     let ids = |text| -> Result<_, grpo_data::DataError> {
         Ok((tokenizer.encode(text)?, tokenizer.encode_with_special(text)?))
@@ -176,7 +178,8 @@ fn marks(tokenizer: &TextTokenizer) -> Result<[Vec<u32>; 2], String> {
     }
 }
 
-/// Checks the modules behind the model and returns the pooling file.
+/// Checks that the encoder consists of supported modules, and returns the path of the pooling
+/// configuration.
 fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
     let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
     if !folder.is_dir() {
@@ -187,11 +190,11 @@ fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
     let modules: Vec<ListedModule> = read(folder, MODULES)?.ok_or_else(|| {
         fault(format!("it has no {MODULES}; a folder of sentence-transformers holds {FILES}"))
     })?;
-    // Old and new versions have different module paths in front of the class name.
+    // The module path before the class name depends on the version of sentence-transformers.
     let kinds: Vec<&str> =
         modules.iter().map(|module| module.kind.rsplit('.').next().unwrap_or_default()).collect();
     let pooling = match (kinds.as_slice(), modules.as_slice()) {
-        // Vectors are normalised in any case.
+        // A `Normalize` module is optional, because vectors are always normalized.
         (
             ["Transformer", "Pooling"] | ["Transformer", "Pooling", "Normalize"],
             [model, pooling, ..],
@@ -227,7 +230,7 @@ fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
     Ok(folder.join(pooling))
 }
 
-/// Reads a JSON file, if it exists.
+/// Reads a JSON file. Returns `None` if it does not exist.
 fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, FolderError> {
     let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
     match regular_file::read(&folder.join(name)) {
@@ -242,7 +245,7 @@ fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, Fol
     }
 }
 
-/// An entry of `modules.json`.
+/// An entry in `modules.json`.
 #[derive(Deserialize)]
 struct ListedModule {
     path: String,
@@ -250,13 +253,14 @@ struct ListedModule {
     kind: String,
 }
 
-/// Returns whether a path of `modules.json` is a plain name. The file is not trusted: it may name
-/// folders inside of the model's folder only.
+/// Returns `true` if a path in `modules.json` is a plain file name. The file is untrusted and must
+/// not refer to folders outside the model folder.
 fn is_name(path: &str) -> bool {
     Path::new(path).file_name() == Some(path.as_ref())
 }
 
-/// Pooling of tokens: a name in new versions, one switch per mode in old ones.
+/// The pooling configuration. Recent versions have a name, and old versions have a Boolean for each
+/// mode.
 #[derive(Deserialize)]
 struct Pooling {
     pooling_mode: Option<Value>,
@@ -290,7 +294,7 @@ struct Lengths {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct OfTokenizer {
-    /// Some models have 1e30, which means no limit.
+    /// Some models use 1e30 for unlimited length.
     model_max_length: Option<f64>,
 }
 
@@ -300,13 +304,13 @@ struct Prompts {
     default_prompt_name: Option<String>,
 }
 
-/// A folder without a supported encoder.
+/// Error for a folder that does not contain a supported encoder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} cannot be used as a sentence encoder: {fault}", folder.display())]
 pub struct FolderError {
-    /// The folder.
+    /// The folder of the encoder.
     pub folder: PathBuf,
-    /// The reason.
+    /// Why the encoder cannot be used.
     pub fault: String,
 }
 

@@ -1,20 +1,21 @@
-//! Rewards of text that a program can check.
+//! Rewards for text with a verifiable answer or format.
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
 use crate::{Outcome, PartName, Reward, RewardInput, Scored};
 
-/// Scores 1 if the completion contains the answer of the prompt's record, else 0.
+/// Scores 1 if the completion contains the correct answer, otherwise 0.
 ///
-/// Answers are stripped before the comparison, and two numbers are compared as numbers (`0.50`
-/// equals `.5`). A prompt whose record has no answer fails.
+/// The correct answer is read from the fields of the prompt. Whitespace around answers is ignored.
+/// If both answers are numbers, they are compared numerically, e.g. `0.50` equals `.5`. Scoring
+/// fails if the prompt has no answer.
 #[derive(Clone, Debug)]
 pub struct AnswerReward {
-    /// Key of the right answer in the record.
+    /// The field that contains the correct answer.
     pub field: String,
-    /// Where the answer is in the completion: the first group of the last match, or the whole match
-    /// without groups.
+    /// Extracts the answer from the completion. The answer is the first capture group of the last
+    /// match or, if the expression has no groups, the entire match.
     pub extract: Option<Regex>,
 }
 
@@ -44,7 +45,7 @@ impl AnswerReward {
         verdict(correct, vec![("answered".into(), found)])
     }
 
-    /// Returns the answer of a prompt's record.
+    /// Returns the correct answer for a prompt.
     fn right(&self, fields: &Map<String, Value>) -> Result<String, String> {
         match fields.get(&self.field) {
             Some(Value::String(text)) => Ok(text.clone()),
@@ -56,7 +57,7 @@ impl AnswerReward {
         }
     }
 
-    /// Returns the answer in a completion, if any.
+    /// Extracts the answer from a completion, if present.
     fn given<'a>(&self, text: &'a str) -> Option<&'a str> {
         let Some(extract) = &self.extract else { return Some(text) };
         let last = extract.captures_iter(text).last()?;
@@ -70,10 +71,10 @@ fn is_same(given: &str, right: &str) -> bool {
     given == right || matches!(numbers, (Ok(given), Ok(right)) if given == right)
 }
 
-/// Scores 1 if the completion matches a pattern, else 0.
+/// Scores 1 if the completion matches a regular expression, otherwise 0.
 #[derive(Clone, Debug)]
 pub struct PatternReward {
-    /// The pattern.
+    /// The regular expression.
     pub pattern: Regex,
 }
 

@@ -1,4 +1,4 @@
-//! Runs benchmark cases in turn.
+//! Selects and runs benchmark cases.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,10 +14,11 @@ use super::{Bench, peer, table};
 use crate::process;
 use crate::workspace::Workspace;
 
-/// Pause between two repetitions, after which busy-waiting threads of the other program sleep.
+/// Pause between repetitions. It gives busy-waiting threads of the other program time to go to
+/// sleep.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Measures the selected cases.
+/// Runs the selected cases and reports the results.
 pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     let target = Workspace::read(root)?.target_directory;
     let ours = build(root, &target)?;
@@ -43,7 +44,7 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
         load_after: None,
         cases: Vec::new(),
     };
-    // Results before an error are kept.
+    // Keep the results obtained before an error.
     let done = chosen.into_iter().try_for_each(|case| {
         report.cases.push(programs.measure(case, repeat)?);
         Ok(())
@@ -58,8 +59,7 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     done
 }
 
-/// Returns the path of the built `grpo-bench`. Building the whole workspace gives dependencies the
-/// same features as other builds.
+/// Builds `grpo-bench` and returns the path of the binary.
 fn build(root: &Path, target: &Path) -> Result<PathBuf> {
     let mut cargo = process::cargo(root);
     process::run(cargo.args(["build", "--release", "--package", "grpo-bench"]))?;
@@ -73,7 +73,8 @@ fn list(program: &Path) -> Result<Vec<Case>> {
     cases.context("`grpo-bench --list` is not understood")
 }
 
-/// Returns the cases with one of the texts in their names, or all; only quick ones if requested.
+/// Selects the cases whose name contains one of `texts`, or all cases if `texts` is empty. With
+/// `quick`, slow cases are skipped.
 fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> {
     for text in texts {
         if !cases.iter().any(|case| case.name.contains(text)) {
@@ -90,7 +91,7 @@ fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> 
     Ok(chosen)
 }
 
-/// The programs of a case.
+/// The programs that run a case.
 struct Programs<'a> {
     root: &'a Path,
     ours: PathBuf,
@@ -110,8 +111,8 @@ impl Programs<'_> {
         Worker::start(command, case, self.peer_threads).map(Some)
     }
 
-    /// Runs all repetitions of a case, in each round one per program, so that disturbances affect
-    /// all equally.
+    /// Runs all repetitions of a case. Each round includes one repetition per program, so that
+    /// disturbances affect both sides equally.
     fn measure(&self, case: Case, repeat: u32) -> Result<Measured> {
         eprintln!("{}", case.name);
         let mut ours = self.ours(&case.name)?;
@@ -125,7 +126,7 @@ impl Programs<'_> {
         let before = Busy::now(&ids);
         let mut measured = Measured::new(case);
         for round in 0..repeat {
-            // The order alternates.
+            // Alternate the order.
             if round % 2 == 0 {
                 measured.ours.push(repetition(&mut ours)?);
                 measured.peer.extend(of(&mut peer)?);

@@ -1,4 +1,4 @@
-//! The Python environment with PyTorch, transformers and TRL.
+//! The Python environment used for comparison with PyTorch, transformers and TRL.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,14 +7,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::process;
 
-/// Folder of the Python program and its requirements.
+/// Directory of the Python benchmark and its requirements.
 const FOLDER: &str = "tests/peers/trl";
 
-/// Returns the given interpreter, or that of a local environment into which the packages are
-/// installed once.
+/// Returns the interpreter given on the command line. Otherwise, returns that of a local virtual
+/// environment, which is set up on first use.
 pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
-        // Relative to the user's folder, like every path on the command line.
+        // Like all paths on the command line, it is relative to the current directory.
         let path = std::path::absolute(named).context("the current folder cannot be read")?;
         if !path.is_file() {
             bail!("--python {}: there is no such file", named.display());
@@ -26,7 +26,7 @@ pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result
     let requirements = root.join(FOLDER).join("requirements.txt");
     let wanted = std::fs::read(&requirements)
         .with_context(|| format!("{} cannot be read", requirements.display()))?;
-    // Written last, so an incomplete environment is recreated.
+    // Written last, so an incomplete environment is detected and recreated.
     let installed = venv.join("installed.txt");
     if std::fs::read(&installed).is_ok_and(|found| found == wanted) {
         return Ok(python);
@@ -42,7 +42,7 @@ pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result
     Ok(python)
 }
 
-/// Returns the command without the arguments of a case.
+/// Returns the benchmark command without case-specific arguments.
 pub(super) fn command(root: &Path, python: &Path, threads: usize) -> Command {
     let mut command = Command::new(python);
     command
@@ -53,7 +53,7 @@ pub(super) fn command(root: &Path, python: &Path, threads: usize) -> Command {
     command
 }
 
-/// Returns the versions of the packages.
+/// Returns the versions of Python and of the packages.
 pub(super) fn versions(python: &Path) -> Result<String> {
     let script = "import platform; from importlib.metadata import version as v; \
                   print('Python', platform.python_version(), *(f', {n} {v(n)}' for n in \
@@ -65,10 +65,10 @@ pub(super) fn versions(python: &Path) -> Result<String> {
     told(python, &output)
 }
 
-/// Returns the output of the interpreter, or why it cannot measure.
+/// Returns the output of the interpreter. If it failed, returns an error with the reason.
 fn told(python: &Path, output: &Output) -> Result<String> {
     if !output.status.success() {
-        // The last line of a traceback names the problem.
+        // The last line of a traceback states the problem.
         let fault = String::from_utf8_lossy(&output.stderr);
         bail!(
             "{} cannot measure the other side: {}; without --python all that it needs is installed",
@@ -96,8 +96,8 @@ mod tests {
         assert_eq!(python(folder.path(), folder.path(), Some(&missing)).unwrap(), missing);
     }
 
-    /// Tests outputs instead of scripts: while another test's child holds the file open, Linux
-    /// refuses to start it.
+    /// Tests the output instead of a script. Linux refuses to run a script while a child process of
+    /// another test still has it open for writing.
     #[test]
     #[cfg(unix)]
     fn reports_an_interpreter_without_the_packages() {
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(error.to_string(), format!("cannot start `{}`", missing.display()));
     }
 
-    /// A second run installs nothing, unless the requirements change.
+    /// Nothing is installed a second time unless the requirements change.
     #[test]
     fn what_is_installed_is_remembered() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Medians and ratios of repetitions, as JSON and text.
+//! Benchmark results as JSON and as text.
 
 use std::path::Path;
 
@@ -10,43 +10,43 @@ use super::surroundings::Surroundings;
 use super::table::{number, table};
 use super::worker::Answer;
 
-/// A case of `grpo-bench --list`.
+/// A case as listed by `grpo-bench --list`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Case {
     pub(super) name: String,
-    /// Unit of the work of a repetition.
+    /// Unit in which the work of a repetition is counted.
     pub(super) unit: String,
-    /// Whether the other program has the same case.
+    /// Whether the peer implements this case, too.
     pub(super) peer: bool,
-    /// The case whose rate is an upper bound.
+    /// Name of the case whose rate is an upper bound for this one.
     pub(super) limit: Option<String>,
-    /// Whether it takes seconds.
+    /// Whether the case takes only seconds.
     pub(super) quick: bool,
 }
 
-/// All results.
+/// The results of all cases.
 pub(super) struct Report {
     pub(super) surroundings: Surroundings,
     pub(super) threads: usize,
-    /// `None` without the other program.
+    /// `None` if the peer is not measured.
     pub(super) peer_threads: Option<usize>,
-    /// Versions of the other program.
+    /// Package versions of the peer.
     pub(super) peer: Option<String>,
     pub(super) load_before: Option<f64>,
     pub(super) load_after: Option<f64>,
     pub(super) cases: Vec<Measured>,
 }
 
-/// Repetitions of a case by round.
+/// The results of a case, with one element per round.
 pub(super) struct Measured {
     pub(super) case: Case,
     pub(super) ours: Vec<Answer>,
-    /// Empty if the other program lacks the case.
+    /// Empty if the peer doesn't implement this case.
     pub(super) peer: Vec<Answer>,
-    /// Repetitions of the limiting case in the same rounds.
+    /// Results of the limiting case in the same rounds.
     pub(super) limit: Vec<Answer>,
     pub(super) peer_limit: Vec<Answer>,
-    /// Cores that other processes kept busy.
+    /// Number of cores kept busy by other processes.
     pub(super) others: Option<f64>,
 }
 
@@ -65,20 +65,20 @@ impl Measured {
         median(self.peer.iter().map(Answer::rate))
     }
 
-    /// Returns the median over rounds of the ratio of rates, which compares measurements under the
-    /// same conditions.
+    /// Returns the median of the rate ratios of each round. Within a round, both sides run under
+    /// the same conditions.
     fn ratio(&self) -> Option<f64> {
         median(self.ours.iter().zip(&self.peer).map(|(ours, peer)| ours.rate() / peer.rate()))
     }
 
-    /// Returns the best rate of matrix products of either program.
+    /// Returns the rate of matrix products for whichever program is faster.
     fn limit_rate(&self) -> Option<f64> {
         let sides = [&self.limit, &self.peer_limit];
         let rates = sides.into_iter().filter_map(|side| median(side.iter().map(Answer::rate)));
         rates.max_by(f64::total_cmp)
     }
 
-    /// Returns `rate` as a fraction of that rate.
+    /// Returns `rate` as a fraction of the limit rate.
     fn fraction(&self, rate: Option<f64>) -> Option<f64> {
         let first = self.ours.first()?;
         Some(rate? * first.flops? / first.work / self.limit_rate()?)
@@ -133,7 +133,7 @@ impl Measured {
 const HEAD: [&str; 10] =
     ["case", "unit", "ours", "peer", "ratio", "of limit", "peer's", "peak MiB", "peer's", "others"];
 
-/// Cores that other processes may use before results are unreliable.
+/// Number of cores that other processes may use before results are considered unreliable.
 const QUIET: f64 = 0.2;
 
 impl Report {
@@ -158,7 +158,7 @@ impl Report {
         std::fs::write(path, text).with_context(cannot)
     }
 
-    /// Formats the report for a terminal.
+    /// Formats the report for the terminal.
     pub(super) fn text(&self) -> String {
         let mut text = format!("\n{}\n", self.surroundings.line());
         text += &format!("threads: {}", self.threads);
@@ -178,7 +178,7 @@ impl Report {
         text
     }
 
-    /// Describes the growth of resident memory, if measured.
+    /// Describes the growth of resident memory for cases that measure it.
     fn growth(&self) -> impl Iterator<Item = String> {
         self.cases.iter().filter_map(|case| {
             let details = case.ours.iter().filter_map(|answer| answer.details.as_ref());
@@ -193,7 +193,7 @@ impl Report {
     }
 }
 
-/// Returns the median; `None` without numbers.
+/// Returns the median, or `None` if there are no numbers.
 fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     let mut numbers: Vec<f64> = numbers.collect();
     numbers.sort_by(f64::total_cmp);
@@ -201,7 +201,8 @@ fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     Some((numbers[last / 2] + numbers[last.div_ceil(2)]) / 2.0)
 }
 
-/// Returns the last peak, which is the highest, because peaks only grow.
+/// Returns the peak memory of the last repetition. It is also the highest, because peaks never
+/// decrease.
 fn peak(answers: &[Answer]) -> Option<u64> {
     answers.iter().filter_map(|answer| answer.peak_bytes).max()
 }
@@ -242,7 +243,7 @@ mod tests {
         check(&[4.0, 1.0, 3.0, 9.0], Some(3.5));
     }
 
-    /// The median of ratios differs from the ratio of medians.
+    /// The median of the ratios differs from the ratio of the medians.
     #[test]
     fn a_ratio_is_of_one_round() {
         let mut case = measured("a", &[1.0, 2.0, 4.0]);
@@ -254,7 +255,8 @@ mod tests {
         assert_eq!(case.ratio(), Some(3.0));
     }
 
-    /// 1,000 operations for 100 units, 50 units a second: 500 a second, of the better side's 2,000.
+    /// With 1,000 operations per 100 units, 50 units per second are 500 operations per second. The
+    /// limit is 1,000 for our side and 2,000 for the peer.
     #[test]
     fn a_fraction_is_of_the_better_limit() {
         let mut case = measured("a", &[2.0]);

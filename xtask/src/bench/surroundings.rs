@@ -1,4 +1,4 @@
-//! Machine and load of a measurement.
+//! Information about the machine and its load during a measurement.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-/// Information of the system; missing fields are empty or 0.
+/// System information. Unavailable fields are empty or 0.
 #[derive(Debug, Serialize)]
 pub(super) struct Surroundings {
     commit: String,
-    /// Whether files differ from the commit.
+    /// Whether the working tree has uncommitted changes.
     changed: bool,
     date: String,
     processor: String,
@@ -37,7 +37,7 @@ impl Surroundings {
         }
     }
 
-    /// Formats the head of the table.
+    /// Formats the header line of the report.
     pub(super) fn line(&self) -> String {
         let commit = self.commit.get(..10).unwrap_or("no commit");
         let changed = if self.changed { " with changes" } else { "" };
@@ -51,12 +51,13 @@ pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
-/// Returns the load average of the last minute; above our threads, other processes took part.
+/// Returns the load average of the last minute. If it exceeds our thread count, other processes
+/// were running.
 pub(super) fn load() -> Option<f64> {
     read("/proc/loadavg").split_whitespace().next()?.parse().ok()
 }
 
-/// Processor time in hundredths of a second.
+/// CPU time in hundredths of a second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Busy {
     at: Instant,
@@ -65,7 +66,8 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// Returns the current times, with the process ids `ours`; `None` if unavailable.
+    /// Returns the current CPU times, or `None` if they are unavailable. `ours` contains the
+    /// process IDs to count as ours.
     pub(super) fn now(ours: &[u32]) -> Option<Self> {
         let all = all_ticks(read("/proc/stat").lines().next()?)?;
         let of = |id: &u32| process_ticks(&read(&format!("/proc/{id}/stat")));
@@ -73,7 +75,7 @@ impl Busy {
         Some(Self { at: Instant::now(), all, ours })
     }
 
-    /// Returns the cores that other processes kept busy from `self` until `later`.
+    /// Returns the number of cores that other processes kept busy between `self` and `later`.
     pub(super) fn others_until(self, later: Self) -> f64 {
         let all = later.all.saturating_sub(self.all);
         let others = all.saturating_sub(later.ours.saturating_sub(self.ours));
@@ -81,19 +83,19 @@ impl Busy {
     }
 }
 
-/// Ticks per second of a core in Linux.
+/// Clock ticks per second and core on Linux.
 const TICKS: f64 = 100.0;
 
-/// Parses the line of all processors: user, nice, system, idle, waiting, interrupts, soft
-/// interrupts, stolen; user time includes guests.
+/// Parses the aggregate `cpu` line of `/proc/stat`. The fields are user, nice, system, idle,
+/// iowait, irq, softirq and steal. User time includes guest time.
 fn all_ticks(line: &str) -> Option<u64> {
     let numbers = line.strip_prefix("cpu ")?.split_whitespace().take(8);
     let numbers = numbers.map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>()?;
     Some(numbers.iter().sum::<u64>() - numbers.get(3)? - numbers.get(4)?)
 }
 
-/// Parses user and system time of a process, fields 14 and 15. The name in parentheses may contain
-/// blanks.
+/// Parses the user and system time of a process (fields 14 and 15 of `/proc/PID/stat`). The process
+/// name in parentheses may contain spaces.
 fn process_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut number = || fields.next()?.parse::<u64>().ok();
@@ -104,7 +106,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Returns the text after the first `name:`.
+/// Returns the text after the first occurrence of `name:`.
 fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;

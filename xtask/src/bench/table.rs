@@ -1,8 +1,8 @@
-//! Tables and numbers for a terminal.
+//! Tables and number formatting for the terminal.
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// Formats a table, the first column left-aligned, numbers right-aligned.
+/// Formats a table. The first column is left-aligned, all others are right-aligned.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(head).add_rows(rows);
@@ -12,7 +12,8 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     format!("{table}\n")
 }
 
-/// Formats three digits, or all before the point with commas: 0.0123, 1.23, 45.6, 12,345.
+/// Formats a number with three significant digits, or as an integer with thousands separators:
+/// 0.0123, 1.23, 45.6, 12,345.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() || value == 0.0 {
         return value.to_string();

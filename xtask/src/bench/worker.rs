@@ -1,4 +1,4 @@
-//! A process that measures a case repeatedly.
+//! A child process that measures a case repeatedly.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -8,49 +8,49 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `grpo-bench --serve`, or the Python program with the same protocol.
+/// A running `grpo-bench --serve`, or the Python program that implements the same protocol.
 pub(super) struct Worker {
     name: String,
     child: Child,
-    /// `None` once it was asked to end.
+    /// `None` after the worker has been asked to exit.
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
-/// The first line, after warm-up.
+/// First line of output, printed after the warm-up.
 #[derive(Deserialize)]
 struct Ready {
     case: String,
     threads: usize,
 }
 
-/// The result of a repetition.
+/// Result of a repetition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answer {
-    /// Duration of the work.
+    /// Elapsed time in seconds.
     pub(super) seconds: f64,
-    /// Work in the case's unit.
+    /// Amount of work, in the unit of the case.
     pub(super) work: f64,
-    /// Operations of the model's matrix products that the work requires.
+    /// Number of floating-point operations that the model's matrix products need for this work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) flops: Option<f64>,
     /// Peak resident memory so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) peak_bytes: Option<u64>,
-    /// Other measurements.
+    /// Additional measurements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) details: Option<Value>,
 }
 
 impl Answer {
-    /// Returns the work per second.
+    /// Returns the amount of work per second.
     pub(super) fn rate(&self) -> f64 {
         self.work / self.seconds
     }
 }
 
 impl Worker {
-    /// Starts `command` with `case` and waits until it is warm.
+    /// Starts `command` with `case` and waits until it has warmed up.
     pub(super) fn start(mut command: Command, case: &str, threads: usize) -> Result<Self> {
         command.args(["--case", case, "--serve", "--threads", &threads.to_string()]);
         let program = command.get_program().to_string_lossy().into_owned();
@@ -72,7 +72,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Returns the process id.
+    /// Returns the process ID.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -80,7 +80,7 @@ impl Worker {
     /// Runs a repetition.
     pub(super) fn run(&mut self) -> Result<Answer> {
         let requests = self.requests.as_mut().expect("it has not been told to end");
-        // If it has died, the missing answer is the better error.
+        // If the process has died, the missing answer gives a better error.
         let _broken = requests.write_all(b"run\n").and_then(|()| requests.flush());
         let answer: Answer = self.line()?;
         if !(answer.seconds > 0.0 && answer.work > 0.0) {
@@ -93,7 +93,7 @@ impl Worker {
         let mut line = String::new();
         self.answers.read_line(&mut line).with_context(|| format!("{}: no answer", self.name))?;
         if line.is_empty() {
-            // Its own message is on the terminal.
+            // The process has printed its own error message to the terminal.
             bail!("{} ended without an answer ({})", self.name, self.child.wait()?);
         }
         serde_json::from_str(&line)
@@ -102,7 +102,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Asks it to end and waits, so that it does not disturb the next case.
+    /// Asks the process to exit and waits for it, so that it doesn't disturb the next case.
     fn drop(&mut self) {
         self.requests = None;
         let _status = self.child.wait();
@@ -113,7 +113,7 @@ impl Drop for Worker {
 mod tests {
     use super::*;
 
-    /// A worker that runs a shell script with the arguments of [`Worker::start`].
+    /// Starts a shell script as a worker, with the arguments of [`Worker::start`].
     fn script(script: &str) -> Result<Worker> {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]);

@@ -1,10 +1,16 @@
-//! The grammar of tweets and replies, from which a tiny language model learns English.
+//! The grammar of tweets and replies, used to generate a corpus from which a tiny language model
+//! learns English.
 //!
-//! A template is a sentence with slots: `{list}`, `{list.part}` for lists with several parts,
-//! `{list2}` for a second entry of the same list, `{list:you}` converts a statement about oneself
-//! to the second person, and `{list:me}` converts a statement to the first person. A slot of a
-//! reply that the tweet has filled takes the tweet's entry, so that replies use the words of the
-//! tweet.
+//! A template is a sentence with slots:
+//!
+//! - `{list}` inserts an entry of a list.
+//! - `{list.part}` inserts one part of an entry, for lists whose entries have several parts.
+//! - `{list2}` inserts a second entry of the same list.
+//! - `{list:you}` converts an entry from the first person to the second.
+//! - `{list:me}` converts an entry from the second person to the first.
+//!
+//! If a slot occurs in both the tweet and the reply, the reply reuses the tweet's entry, so that
+//! replies pick up words from the tweet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +19,15 @@ use serde::{Deserialize, Serialize};
 
 use super::random::Random;
 
-/// `data/replies/grammar.toml`.
+/// Contents of `data/replies/grammar.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Grammar {
-    /// Weights of reply qualities 0, 1, 2, 3, 4.
+    /// Weights of the reply qualities 0 to 4.
     quality_weights: [u32; 5],
-    /// The lists of each topic with the names of their parts; none for plain texts.
+    /// Lists of each topic and the names of their parts. A list of plain texts has no parts.
     lists: BTreeMap<String, Vec<String>>,
-    /// Lists of plain texts shared by all topics.
+    /// Lists of plain texts that all topics share.
     shared: BTreeMap<String, Vec<String>>,
     tweets: Vec<Tweets>,
     replies: Vec<Replies>,
@@ -38,13 +44,13 @@ struct Tweets {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Replies {
-    /// The kind of tweets; any if missing.
+    /// Kind of tweet to which the replies apply. If omitted, they apply to all kinds.
     kind: Option<String>,
     quality: usize,
-    /// Whether the topic differs from the tweet's.
+    /// Whether the reply is about a different topic than the tweet.
     #[serde(default)]
     off_topic: bool,
-    /// Whether sentences begin without capitals.
+    /// Whether sentences start in lowercase.
     #[serde(default)]
     raw: bool,
     texts: Vec<String>,
@@ -67,18 +73,18 @@ pub(super) struct Pair {
 }
 
 const TWEET_CHARACTERS: std::ops::RangeInclusive<usize> = 30..=220;
-/// Length of replies of quality 3 and 4, neither short nor long for the heuristic reward.
+/// Length range for replies of quality 3 and 4. The heuristic reward considers these lengths
+/// neither short nor long.
 const GOOD_REPLY_CHARACTERS: std::ops::RangeInclusive<usize> = 50..=150;
 
-/// The entries that a pair uses, by list and number.
+/// Entries used by a pair, by list and slot number.
 type Chosen = BTreeMap<(String, String), usize>;
 
 impl Grammar {
-    /// Returns `count` pairs with distinct tweets and distinct replies per tweet; a tweet has one
-    /// to three replies.
+    /// Generates `count` pairs. Tweets are distinct, and each has one to three distinct replies.
     ///
     /// # Errors
-    /// Returns an error if the grammar is too small or has a slot without a list.
+    /// Returns an error if the grammar is too small, or if a slot refers to an unknown list.
     pub(super) fn pairs(&self, count: usize, seed: u64) -> Result<Vec<Pair>> {
         let tweets: Vec<(&str, &str)> = self
             .tweets
@@ -123,7 +129,8 @@ impl Grammar {
         Ok(pairs)
     }
 
-    /// Returns a reply to a tweet; `None` if ten attempts had a wrong length or a repeated word.
+    /// Generates a reply to a tweet. Returns `None` if ten attempts had the wrong length or
+    /// repeated a word.
     fn reply(
         &self,
         topic: usize,
@@ -155,8 +162,8 @@ impl Grammar {
         Ok(None)
     }
 
-    /// Fills the slots of a template with the entries of `chosen` and adds new ones to it. "a"
-    /// becomes "an" in front of a vowel.
+    /// Fills the slots of a template. Entries in `chosen` are reused, and new ones are added to it.
+    /// The article "a" becomes "an" before a vowel.
     fn fill(
         &self,
         template: &str,
@@ -214,7 +221,7 @@ impl Grammar {
     }
 }
 
-/// Returns whether the text ends in an article that must become "an".
+/// Returns whether the text ends in an article that has to become "an" before `words`.
 fn takes_an(text: &str, words: &str) -> bool {
     text.ends_with(' ')
         && ["a", "A"].contains(&text.rsplit(' ').nth(1).unwrap_or_default())
@@ -222,13 +229,13 @@ fn takes_an(text: &str, words: &str) -> bool {
         && !["uk", "uni", "use", "one"].iter().any(|start| words.starts_with(start))
 }
 
-/// Returns whether a word is repeated, as in "the night before" followed by "before lunch".
+/// Returns whether a word occurs twice in a row, as in "the night before before lunch".
 fn stutters(text: &str) -> bool {
     let words: Vec<&str> = text.split(' ').collect();
     words.windows(2).any(|two| two[0] == two[1])
 }
 
-/// Converts the first person to the second: "I lost my keys" becomes "you lost your keys".
+/// Converts the first person to the second, e.g. "I lost my keys" to "you lost your keys".
 fn said_to_you(text: &str) -> String {
     turned(text, |before, word, _| match word {
         "I" | "me" => "you",
@@ -241,7 +248,7 @@ fn said_to_you(text: &str) -> String {
     })
 }
 
-/// Converts the second person to the first: "keep a book in your bag" becomes "keep a book in my
+/// Converts the second person to the first, e.g. "keep a book in your bag" to "keep a book in my
 /// bag".
 fn said_of_me(text: &str) -> String {
     const BEFORE_ME: [&str; 12] = [
@@ -258,8 +265,8 @@ fn said_of_me(text: &str) -> String {
     })
 }
 
-/// Replaces each word by the result of `turn` for the previous word, the word, and whether it is
-/// the last.
+/// Replaces each word with the result of `turn`, which is called with the previous word, the word
+/// itself, and whether it is the last one.
 fn turned<'a>(text: &'a str, turn: impl Fn(&str, &'a str, bool) -> &'a str) -> String {
     let words: Vec<&str> = text.split(' ').collect();
     let before = |i: usize| i.checked_sub(1).map_or("", |i| words[i]);
@@ -268,7 +275,7 @@ fn turned<'a>(text: &'a str, turn: impl Fn(&str, &'a str, bool) -> &'a str) -> S
     turned.collect::<Vec<_>>().join(" ")
 }
 
-/// Every sentence begins with a capital.
+/// Capitalises the first letter of every sentence.
 fn with_capitals(text: &str) -> String {
     let (mut begins, mut ended) = (true, false);
     let each = text.chars().map(|c| {

@@ -1,9 +1,9 @@
-//! Seeded random numbers: SplitMix64 streams.
+//! Seeded random numbers based on SplitMix64.
 
-/// A stream of random numbers that depends only on seed and coordinates, so pairs do not affect
-/// each other.
+/// A stream of random numbers that depends only on the seed and the coordinates. Each pair has its
+/// own stream, so pairs don't affect each other.
 ///
-/// SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators").
+/// Uses SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators").
 pub(super) struct Random {
     state: u64,
 }
@@ -22,13 +22,13 @@ impl Random {
         mix(self.state)
     }
 
-    /// Returns one of `0..count`; the bias of `count / 2^64` is negligible.
+    /// Returns a number in `0..count`. The bias is at most `count / 2^64`, which is negligible.
     pub(super) fn below(&mut self, count: usize) -> usize {
         assert!(count > 0, "nothing to draw from");
         ((u128::from(self.next()) * count as u128) >> 64) as usize
     }
 
-    /// Returns an index of `weights`, by weight.
+    /// Returns a random index into `weights`, with probability proportional to the weight.
     pub(super) fn weighted(&mut self, weights: &[u32]) -> usize {
         let total: usize = weights.iter().map(|weight| *weight as usize).sum();
         let mut left = self.below(total);
@@ -41,23 +41,23 @@ impl Random {
         unreachable!("what was drawn is below the sum of the weights")
     }
 
-    /// In [0, 1).
+    /// Returns a number in [0, 1).
     pub(super) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns a standard normal number (Box-Muller).
+    /// Returns a standard normal number (Box–Muller transform).
     pub(super) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// Returns a log-normal number with this median.
+    /// Returns a log-normal number with the given median.
     pub(super) fn log_normal(&mut self, median: f64, spread: f64) -> f64 {
         median * (spread * self.normal()).exp()
     }
 
-    /// Shuffles uniformly (Fisher-Yates).
+    /// Shuffles `items` uniformly (Fisher–Yates).
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -77,7 +77,7 @@ fn mix(mut z: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The first numbers of SplitMix64 from state 0, as its authors' C code prints them.
+    /// The first outputs of SplitMix64 for state 0, taken from the authors' C implementation.
     #[test]
     fn it_is_split_mix_64() {
         let mut random = Random { state: 0 };

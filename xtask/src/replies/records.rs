@@ -1,15 +1,19 @@
-//! Records of written pairs: the text is the writers', the numbers are made up by the rule that this file is.
+//! Records of human-written pairs. The texts are real, whereas the numbers are made up according to
+//! the rules below.
 //!
-//! With z a standard normal number, each drawn again:
+//! Each z denotes an independent standard normal number.
 //!
-//! - a tweet has `400 · e^(0.8 z)` likes, and `0.12 · e^(0.4 z)` times as many retweets;
-//! - a reply of quality q has `⌊likes of the tweet · 0.008 · e^(0.65 q + 0.85 z)⌋` likes: the better ones ten times those
-//!   of the poor, on the average, with much noise, a heavy tail, and ties and zeros among the poor; and `0.06 · e^(0.6 z)`
-//!   times as many retweets;
-//! - who replies has `1,800 · e^(1.1 z)` followers, the same in all of their replies, and replies `5,400 · e^(1.4 z)` seconds
-//!   after the tweet; one in twenty replies is by the one who replies to everything.
+//! - A tweet has `400 · e^(0.8 z)` likes. The number of retweets is `0.12 · e^(0.4 z)` times that.
+//! - A reply of quality q has `⌊likes of the tweet · 0.008 · e^(0.65 q + 0.85 z)⌋` likes. On
+//!   average, good replies have ten times as many likes as poor ones, but there is a lot of noise,
+//!   a heavy tail, and many ties and zeros among poor replies. The number of retweets is
+//!   `0.06 · e^(0.6 z)` times the number of likes.
+//! - The author of a reply has `1,800 · e^(1.1 z)` followers, the same number in all of their
+//!   replies. The reply appears `5,400 · e^(1.4 z)` seconds after the tweet. One in twenty replies
+//!   comes from a single account that replies to everything.
 //!
-//! Most records pass the usual filters of a collection, some fail them, so that filters have something to do.
+//! Most records pass the filters commonly used when collecting data. Some fail them, so that
+//! filters have an effect.
 
 use chrono::{DateTime, SecondsFormat};
 use serde::Serialize;
@@ -38,18 +42,18 @@ pub(super) struct Record {
     pub(super) quality: u32,
 }
 
-/// One of this many tweets is held out.
+/// One in this many tweets is held out.
 const HELD_OUT: u64 = 7;
 
 impl Record {
-    /// Returns whether it belongs to every seventh tweet, with all its replies.
+    /// Returns whether the record belongs to a held-out tweet, i.e. every seventh one.
     pub(super) fn is_of_seventh_tweet(&self) -> bool {
         let number: u64 = self.tweet_id[1..].parse().expect("a tweet's id is `t` and a number");
         (number - 1).is_multiple_of(HELD_OUT)
     }
 }
 
-/// Returns a record per reply, in random order.
+/// Creates a record for each reply, in random order.
 pub(super) fn records(written: &[Written], seed: u64) -> Vec<Record> {
     let mut records = Vec::new();
     for (place, tweet) in written.iter().enumerate() {
@@ -95,9 +99,10 @@ pub(super) fn records(written: &[Written], seed: u64) -> Vec<Record> {
     records
 }
 
-/// 2026-01-01T00:00:00Z, in seconds since 1970.
+/// 2026-01-01T00:00:00Z as a Unix timestamp in seconds.
 const FIRST_OF_2026: u64 = 1_767_225_600;
-/// The first names write tweets, the next one replies to everything, and the others reply.
+/// The first names belong to authors of tweets, the next one to the account that replies to
+/// everything, and the rest to authors of replies.
 const WRITERS: usize = 120;
 const REPLIERS: usize = 360;
 
@@ -111,13 +116,13 @@ const SECOND: [&str; 25] = [
     "walnut", "candle", "turnip", "heron", "bicycle", "cricket", "marble",
 ];
 
-/// Returns one of 500 names, in an order that mixes the words.
+/// Returns one of 500 names. Consecutive indices have different words.
 fn name(author: usize) -> String {
     let mixed = (author * 211) % (FIRST.len() * SECOND.len());
     format!("{}_{}", FIRST[mixed % FIRST.len()], SECOND[mixed / FIRST.len()])
 }
 
-/// Formats seconds since 1970 as UTC date and time.
+/// Formats a Unix timestamp as UTC date and time.
 fn timestamp(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     time.expect("it is of this century").to_rfc3339_opts(SecondsFormat::Secs, true)

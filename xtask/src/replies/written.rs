@@ -1,11 +1,11 @@
-//! Pairs written by people: a tweet per line, with its replies and their quality.
+//! Human-written pairs. Each line contains a tweet and its replies, which are rated by quality.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// A tweet with its replies.
+/// A tweet and its replies.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
@@ -18,7 +18,7 @@ pub(super) struct Written {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WrittenReply {
-    /// 0 (worthless) to 4.
+    /// Quality from 0 (worthless) to 4.
     pub(super) quality: u32,
     pub(super) reply: String,
 }
@@ -26,8 +26,8 @@ pub(super) struct WrittenReply {
 /// Reads the tweets of all `files`, in order.
 ///
 /// # Errors
-/// Returns an error if a line does not parse, a quality is above 4, or a tweet or a reply to it
-/// occurs twice.
+/// Returns an error if a line cannot be parsed, if a quality is above 4, if a tweet occurs twice,
+/// or if the replies to a tweet are missing or not distinct.
 pub(super) fn read(files: &[impl AsRef<Path>]) -> Result<Vec<Written>> {
     let mut all: Vec<Written> = Vec::new();
     for file in files.iter().map(AsRef::as_ref) {

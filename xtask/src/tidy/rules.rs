@@ -1,4 +1,4 @@
-//! The rules.
+//! All tidy rules.
 
 mod backend_cfgs;
 mod bundled_data;
@@ -12,10 +12,10 @@ mod sizes;
 
 use super::tree::{Tree, Violation};
 
-/// A rule.
+/// A function that returns the violations of a rule.
 pub(super) type Rule = fn(&Tree) -> Vec<Violation>;
 
-/// All rules.
+/// All rules, in the order in which they are checked.
 pub(super) const ALL: &[Rule] = &[
     crate_graph::follows_the_document,
     module_circles::do_not_exist,

@@ -1,4 +1,4 @@
-//! Trees for the tests of rules.
+//! Test helpers for rules.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use super::rules::Rule;
 use super::tree::Tree;
 use crate::workspace::{Dependency, Package};
 
-/// Creates a tree of files in memory.
+/// Creates an in-memory tree from paths and texts.
 pub(super) fn tree<const N: usize>(files: [(&str, &str); N]) -> Tree {
     let mut tree = Tree::default();
     for (path, text) in files {
@@ -15,8 +15,8 @@ pub(super) fn tree<const N: usize>(files: [(&str, &str); N]) -> Tree {
     tree
 }
 
-/// Adds a package with dependencies, each a name or, for tests only, `dev:NAME`. A missing
-/// `Cargo.toml` is created with a dependency per line from line 2 on.
+/// Adds a package with dependencies. The prefix `dev:` marks a dev-dependency. If the package has
+/// no `Cargo.toml`, one is created with a dependency per line, starting at line 2.
 pub(super) fn with_package(mut tree: Tree, name: &str, dependencies: &[&str]) -> Tree {
     let path = format!("crates/{name}/Cargo.toml");
     let dependencies: Vec<Dependency> = dependencies
@@ -36,7 +36,7 @@ pub(super) fn with_package(mut tree: Tree, name: &str, dependencies: &[&str]) ->
     tree
 }
 
-/// Checks that the rule finds exactly these violations, one per line.
+/// Checks that a rule finds exactly the expected violations, one per line.
 #[track_caller]
 pub(super) fn check(rule: Rule, tree: &Tree, expect: &str) {
     let found: Vec<String> = rule(tree).iter().map(ToString::to_string).collect();

@@ -1,18 +1,18 @@
-//! Rust source as a flat list of tokens with lines, so that rules ignore comments and strings.
+//! Rust source as a flat list of tokens, which lets rules ignore comments and strings.
 
 use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// A word, sign, literal or bracket.
+/// A word, punctuation character, literal or bracket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// As written.
+    /// Token as written in the source.
     pub(super) text: String,
-    /// Counted from 1.
+    /// Line number, starting at 1.
     pub(super) line: usize,
 }
 
-/// Returns the tokens of a file without comments; doc comments are string literals.
+/// Returns the tokens of a source file without comments. Doc comments appear as string literals.
 pub(super) fn tokens(source: &str) -> Result<Vec<Token>> {
     let stream: TokenStream = source
         .parse()
@@ -22,12 +22,12 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Token>> {
     Ok(tokens)
 }
 
-/// Returns the positions of `pattern`.
+/// Returns the indices at which `pattern` occurs.
 pub(super) fn find(tokens: &[Token], pattern: &[&str]) -> Vec<usize> {
     (0..tokens.len()).filter(|i| stands_at(tokens, *i, pattern)).collect()
 }
 
-/// Returns whether `pattern` begins at token `i`.
+/// Returns whether `pattern` occurs at index `i`.
 pub(super) fn stands_at(tokens: &[Token], i: usize, pattern: &[&str]) -> bool {
     let texts = tokens[i..].iter().map(|token| token.text.as_str());
     texts.take(pattern.len()).eq(pattern.iter().copied())

@@ -1,4 +1,4 @@
-//! The input of rules: files of the repository and packages of the workspace.
+//! The input to rules: the files of the repository and the packages of the workspace.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,28 +10,28 @@ use super::tokens::{Token, tokens};
 use crate::process;
 use crate::workspace::{Package, Workspace};
 
-/// The repository.
+/// The repository as seen by rules.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     files: BTreeMap<String, File>,
-    /// The packages of the workspace.
+    /// Packages of the workspace.
     pub(super) packages: Vec<Package>,
 }
 
-/// A file that git tracks or would add.
+/// A file that is tracked by git or would be added by `git add`.
 #[derive(Debug)]
 pub(super) struct File {
-    /// Path from the root, with `/`.
+    /// Path relative to the repository root, with `/` as the separator.
     pub(super) path: String,
-    /// Its size.
+    /// Size in bytes.
     pub(super) bytes: u64,
-    /// Its text; empty for kinds that no rule reads.
+    /// Text of the file. Empty for file types that no rule reads.
     pub(super) text: String,
-    /// Its tokens, if it is Rust.
+    /// Tokens, if it is a Rust file.
     pub(super) tokens: Vec<Token>,
 }
 
-/// A violation of a rule.
+/// A rule violation.
 #[derive(Debug)]
 pub(super) struct Violation {
     path: String,
@@ -49,7 +49,7 @@ impl fmt::Display for Violation {
 const TEXTS: &[&str] = &["rs", "toml", "md", "py"];
 
 impl Tree {
-    /// Reads all files that are tracked, or new and not ignored.
+    /// Reads all files that are tracked, or untracked and not ignored.
     pub(super) fn read(root: &Path) -> Result<Self> {
         let mut git = std::process::Command::new("git");
         git.current_dir(root);
@@ -65,7 +65,7 @@ impl Tree {
         }
         let mut tree = Self { files: BTreeMap::new(), packages };
         for path in listed.split_terminator('\0') {
-            // Git lists deleted files until they are committed.
+            // Git lists deleted files until the deletion is committed.
             let Ok(data) = std::fs::metadata(root.join(path)) else { continue };
             let text = if TEXTS.contains(&extension(path)) {
                 std::fs::read_to_string(root.join(path)).with_context(|| path.to_owned())?
@@ -89,22 +89,23 @@ impl Tree {
         Ok(())
     }
 
-    /// The files, sorted by path.
+    /// Returns all files, sorted by path.
     pub(super) fn files(&self) -> impl Iterator<Item = &File> {
         self.files.values()
     }
 
-    /// Those of this extension.
+    /// Returns the files with the given extension.
     pub(super) fn files_with(&self, wanted: &str) -> impl Iterator<Item = &File> {
         self.files().filter(move |file| extension(&file.path) == wanted)
     }
 
-    /// The file of this path.
+    /// Returns the file at `path`.
     pub(super) fn file(&self, path: &str) -> Option<&File> {
         self.files.get(path)
     }
 
-    /// Whether this is the path of a file, or of a folder with files in it. The root's is empty.
+    /// Returns whether `path` is a file or a directory that contains files. The empty path is the
+    /// repository root.
     pub(super) fn exists(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         path.is_empty()
@@ -116,31 +117,32 @@ impl Tree {
                 .is_some_and(|(p, _)| p.starts_with(&folder))
     }
 
-    /// The `Cargo.toml` of each package.
+    /// Returns the `Cargo.toml` of every package.
     pub(super) fn manifests(&self) -> impl Iterator<Item = &File> {
         self.files().filter(|file| file.path.ends_with("/Cargo.toml"))
     }
 
-    /// The `Cargo.toml` of that package.
+    /// Returns the `Cargo.toml` of a package.
     pub(super) fn manifest_of(&self, package: &Package) -> Option<&File> {
         self.file(&package.manifest_path.to_string_lossy().replace('\\', "/"))
     }
 }
 
 impl File {
-    /// Whether it holds tests, benchmarks or examples.
+    /// Returns whether the file contains tests, benchmarks or examples.
     pub(super) fn is_test(&self) -> bool {
         self.path.split('/').any(|part| matches!(part, "tests" | "benches" | "examples"))
             || self.path.ends_with("/tests.rs")
     }
 
-    /// The crate of ours that it is source of.
+    /// Returns the name of the workspace crate that the file belongs to.
     pub(super) fn crate_name(&self) -> Option<&str> {
         let (name, _) = self.path.strip_prefix("crates/")?.split_once("/src/")?;
         Some(name)
     }
 
-    /// The first line of a TOML file that sets `key` or begins a table of that last name; 1 where none does.
+    /// Returns the first line of a TOML file that sets `key` or starts a table whose last component
+    /// is `key`. If there is none, returns 1.
     pub(super) fn line_of_key(&self, key: &str) -> usize {
         let is_it = |line: &str| {
             let line = line.trim_start();
@@ -154,14 +156,14 @@ impl File {
         self.text.lines().position(is_it).map_or(1, |i| i + 1)
     }
 
-    /// A violation in it.
+    /// Creates a violation in this file.
     pub(super) fn violation(&self, line: usize, what: impl Into<String>) -> Violation {
         Violation::new(&self.path, line, what)
     }
 }
 
 impl Violation {
-    /// `what` says what is wrong, and how to mend it.
+    /// Creates a violation. `what` states the problem and how to fix it.
     pub(super) fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line, what: what.into() }
     }

@@ -1,4 +1,4 @@
-//! `Rollout::sample`: groups of completions of full length.
+//! Benchmarks `Rollout::sample` with groups of completions that have the maximum length.
 
 use std::time::Instant;
 
@@ -10,21 +10,21 @@ use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 use super::{Repetition, Work};
 use crate::models::Model;
 
-/// Amount of sampling per repetition.
+/// The amount of work per repetition.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Prompts.
+    /// Number of prompts.
     pub prompts: usize,
-    /// Tokens of each prompt.
+    /// Number of tokens per prompt.
     pub prompt_tokens: usize,
-    /// Completions per prompt.
+    /// Number of completions per prompt.
     pub group: usize,
-    /// Tokens of each completion.
+    /// Number of tokens per completion.
     pub tokens: usize,
 }
 
 impl Shape {
-    /// Groups of 8 after the beginning mark.
+    /// Groups of 8 completions whose prompt only consists of the begin token.
     pub const fn groups(prompts: usize, tokens: usize) -> Self {
         Self { prompts, prompt_tokens: 1, group: 8, tokens }
     }
@@ -34,8 +34,8 @@ impl Shape {
         self.prompts * self.group
     }
 
-    /// Returns the operations of sampling: each prompt is read once, and the last token of a
-    /// completion is drawn but not read.
+    /// Returns the FLOPs for sampling. Each prompt is processed once, and the last token of a
+    /// completion is sampled but not processed.
     pub fn flops(self, model: Model) -> f64 {
         let prefill = model.forward_flops(0, self.prompt_tokens, 1);
         let last = self.prompt_tokens + self.tokens - 1;
@@ -43,7 +43,7 @@ impl Shape {
         self.prompts as f64 * (prefill + self.group as f64 * decode)
     }
 
-    /// Returns prompts of random ids.
+    /// Returns prompts with random token ids.
     pub fn prompts(self, model: Model) -> Vec<Prompt> {
         let rng = CounterRng::new(1, Purpose::Evaluation);
         let id = |prompt: u32, place: usize| {
@@ -55,7 +55,7 @@ impl Shape {
     }
 }
 
-/// Samples all completions at the same time.
+/// Samples all completions in a single batch.
 pub fn sampling(model: Model, shape: Shape) -> anyhow::Result<Work> {
     let policy = model.build()?;
     let rollout = rollout(&policy, shape, shape.completions())?;
@@ -63,7 +63,7 @@ pub fn sampling(model: Model, shape: Shape) -> anyhow::Result<Work> {
     Ok(timed_sampling(&policy, rollout, shape.prompts(model), tokens, shape.flops(model)))
 }
 
-/// Samples completions with this number of tokens and operations.
+/// Measures sampling. `tokens` and `flops` are the totals over all completions.
 pub fn timed_sampling(
     policy: &Policy,
     rollout: Autoregressive,
@@ -84,7 +84,7 @@ pub fn timed_sampling(
     })
 }
 
-/// Creates an engine whose completions end only at full length.
+/// Creates a sampler whose completions always have the maximum length.
 pub fn rollout(policy: &Policy, shape: Shape, batch_size: usize) -> anyhow::Result<Autoregressive> {
     let plain = SamplingSettings { temperature: 1.0, ..Default::default() };
     let settings = RolloutSettings {

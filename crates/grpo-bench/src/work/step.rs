@@ -1,4 +1,5 @@
-//! `Grpo::step`: sampling, a cheap reward, the reference, the loss, backward pass and AdamW.
+//! Benchmarks `Grpo::step`, i.e. sampling, a cheap reward, the reference policy, the loss, the
+//! backward pass and AdamW.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use serde_json::json;
 use super::{Repetition, Shape, Work};
 use crate::models::{Model, Size};
 
-/// Runs `steps` whole steps per repetition.
+/// Runs `steps` training steps per repetition.
 pub fn step(model: Model, shape: Shape, steps: u32) -> anyhow::Result<Work> {
     let mut grpo = grpo(model, shape)?;
     let prompts = shape.prompts(model);
@@ -36,11 +37,13 @@ pub fn step(model: Model, shape: Shape, steps: u32) -> anyhow::Result<Work> {
     }))
 }
 
-/// Measures resident memory over `steps` steps of a tiny model, for which a leak of a few kilobytes
-/// per step is visible: pairs of step and bytes, and the growth after the first tenth of the steps,
-/// when all buffers exist.
+/// Measures the resident memory over `steps` steps.
+///
+/// The model is tiny, so a leak of a few kilobytes per step is visible. The result contains pairs
+/// of step and memory in bytes, and the growth after the first tenth of the steps. At that point,
+/// all buffers have been allocated.
 pub fn resident(steps: u32) -> anyhow::Result<Work> {
-    /// Steps between measurements.
+    /// Number of steps between two measurements.
     const EVERY: u32 = 10;
     let model = Model { size: Size::Tiny, context: 32 };
     let mut step = step(model, Shape::groups(2, 24), 1)?;
@@ -80,12 +83,12 @@ fn grpo(model: Model, shape: Shape) -> anyhow::Result<Grpo<Policy>> {
     Ok(Grpo::new(parts, grpo_config(shape)?, 1)?)
 }
 
-/// Decodes an id to a letter, for the reward's pattern.
+/// Decodes each id to a letter, which the pattern reward needs.
 fn decode() -> Decode {
     Arc::new(|ids| ids.iter().map(|id| char::from(b'a' + (id % 26) as u8)).collect())
 }
 
-/// Returns the operations of sampling, reference log-probabilities and training.
+/// Returns the FLOPs for sampling, reference log-probabilities and training.
 fn step_flops(model: Model, shape: Shape) -> f64 {
     let fed = shape.prompt_tokens + shape.tokens - 1;
     let learned =
@@ -93,8 +96,8 @@ fn step_flops(model: Model, shape: Shape) -> f64 {
     shape.flops(model) + shape.completions() as f64 * learned
 }
 
-/// Groups with rewards of 0 and 1, KL penalty, micro-batches of 4,096 tokens. Parsed like a user's
-/// file, so that new keys get their defaults.
+/// Returns a configuration with rewards of 0 and 1, a KL penalty, and micro-batches of 4,096
+/// tokens. It is parsed like a user's configuration file, so new keys have their default values.
 pub fn grpo_config(shape: Shape) -> anyhow::Result<GrpoConfig> {
     Ok(serde_json::from_value(json!({
         "train": {
@@ -114,7 +117,7 @@ mod tests {
     const MODEL: Model = Model { size: Size::Tiny, context: 64 };
     const SHAPE: Shape = Shape::groups(2, 24);
 
-    /// With equal rewards there would be nothing to learn.
+    /// If all rewards were equal, there would be no gradient.
     #[test]
     fn rewards_differ_within_a_step() {
         let report = grpo(MODEL, SHAPE).unwrap().step(&SHAPE.prompts(MODEL), 0).unwrap();

@@ -1,4 +1,5 @@
-//! Supervised training: forward pass, cross-entropy, backward pass, clipping and AdamW.
+//! Benchmarks supervised training, i.e. the forward pass, cross-entropy, the backward pass,
+//! clipping and AdamW.
 
 use grpo_data::{Codec, CounterRng, Example, Examples, Purpose, SpecialIds};
 use grpo_train::{
@@ -10,8 +11,8 @@ use serde_json::json;
 use super::{Repetition, Work};
 use crate::models::Model;
 
-/// Runs `steps` steps per repetition on batches of `rows` examples with `tokens` targets each,
-/// after one uncounted step that allocates the optimizer's moments.
+/// Runs `steps` steps per repetition. Each batch has `rows` examples with `tokens` targets. One
+/// additional step, which allocates the optimizer state, is not measured.
 pub fn training(model: Model, rows: usize, tokens: usize, steps: usize) -> anyhow::Result<Work> {
     let rng = CounterRng::new(2, Purpose::Evaluation);
     let vocabulary = model.size.vocabulary() as u64;
@@ -23,7 +24,7 @@ pub fn training(model: Model, rows: usize, tokens: usize, steps: usize) -> anyho
         train: (0..(1 + steps) * rows).map(example).collect(),
         validation: vec![Example::of_all(vec![0, 1])],
     };
-    // Parsed like a user's file, so that new keys get their defaults.
+    // The configuration is parsed like a user's file, so new keys have their default values.
     let config: PretrainConfig = serde_json::from_value(json!({
         "epochs": 1, "batch_size": rows, "warmup_epochs": 0.0,
         "optimizer": {"learning_rate": 1e-5, "betas": [0.9, 0.999], "weight_decay": 0.01},
@@ -40,7 +41,7 @@ pub fn training(model: Model, rows: usize, tokens: usize, steps: usize) -> anyho
     }))
 }
 
-/// Duration of each step in seconds.
+/// Durations of the steps in seconds.
 #[derive(Default)]
 struct Times(Vec<f64>);
 

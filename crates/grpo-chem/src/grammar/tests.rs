@@ -1,8 +1,8 @@
-//! Which strings are molecules in form.
+//! Tests for the SMILES grammar.
 
 use super::*;
 
-/// RDKit 2026.09 reads all of these (with `sanitize=False`).
+/// RDKit 2026.09 parses all of these with `sanitize=False`.
 #[test]
 fn accepts_what_rdkit_reads() {
     for smiles in [
@@ -59,7 +59,7 @@ fn accepts_what_rdkit_reads() {
     }
 }
 
-/// RDKit 2026.09 refuses all of these, and the toolkit's parser reads many of them.
+/// RDKit 2026.09 rejects all of these. The toolkit's parser accepts many of them.
 const REFUSED: &[&str] = &[
     "",
     "()",
@@ -165,7 +165,7 @@ fn notes_what_the_toolkit_does_not_read() {
     }
 }
 
-/// Branches in one another that fit into [`MAX_LENGTH`].
+/// Maximum nesting depth of branches within [`MAX_LENGTH`].
 const DEEPEST: usize = (MAX_LENGTH - 1) / 3;
 
 #[test]

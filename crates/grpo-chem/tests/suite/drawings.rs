@@ -1,4 +1,4 @@
-//! Drawings, measured: bonds of one length, flat hexagons, lines that end before letters.
+//! Tests for the geometry of drawings: bond lengths, hexagons, and lines that end before a label.
 
 use grpo_chem::Molecule;
 
@@ -6,7 +6,7 @@ fn draw(smiles: &str) -> String {
     Molecule::parse(smiles).unwrap().draw().unwrap()
 }
 
-/// `x1, y1, x2, y2` of each line.
+/// Returns `x1, y1, x2, y2` of each line.
 fn lines(svg: &str) -> Vec<[f64; 4]> {
     let number = |line: &str, name: &str| -> f64 {
         let value = line.split(&format!(" {name}=\"")).nth(1).unwrap();
@@ -31,7 +31,8 @@ fn benzene_is_a_regular_hexagon_with_three_inner_lines() {
     let middle = |of: fn(&(f64, f64)) -> f64| ends().map(|end| of(&end)).sum::<f64>() / 12.0;
     let (x, y) = (middle(|end| end.0), middle(|end| end.1));
     for end in ends() {
-        // In a regular hexagon corners are as far from the middle as from one another.
+        // In a regular hexagon, the distance from the center to a corner equals the length of a
+        // side.
         assert!((f64::hypot(end.0 - x, end.1 - y) - 40.0).abs() < 0.3, "{end:?}");
     }
     for line in &inner {
@@ -71,7 +72,7 @@ fn bonds_have_as_many_lines_as_they_should() {
 
 #[test]
 fn a_line_ends_in_front_of_a_letter() {
-    // From carbon to carbon 40, from carbon to oxygen 11 less.
+    // A bond between two carbons has a length of 40. A bond to oxygen is 11 shorter.
     let mut lengths: Vec<f64> = lines(&draw("CCO")).iter().map(length).collect();
     lengths.sort_by(f64::total_cmp);
     assert!((lengths[0] - 29.0).abs() < 0.3 && (lengths[1] - 40.0).abs() < 0.3, "{lengths:?}");

@@ -1,4 +1,5 @@
-//! What does not depend on the time that it takes; that is in `properties.rs`, which runs alone.
+//! Tests that do not depend on running time. Timing tests are in `properties.rs`, which runs
+//! separately.
 
 mod drawings;
 mod rdkit;

@@ -1,7 +1,8 @@
-//! Every column of `describe` against RDKit, on molecules of our own.
+//! Compares all columns of `describe` with RDKit for a set of molecules.
 //!
-//! `tests/fixtures/rdkit.csv` is made from `molecules.smi` next to it by `tests/peers/rdkit/make_fixture.py`. The larger
-//! comparison, on any file of molecules, is `tests/peers/rdkit/compare.py`.
+//! `tests/fixtures/rdkit.csv` was generated from `molecules.smi` by
+//! `tests/peers/rdkit/make_fixture.py`. See `tests/peers/rdkit/compare.py` for a comparison on
+//! arbitrary files.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -41,7 +42,8 @@ fn the_rewards_path_gives_the_same_scores() {
     }
 }
 
-/// Strings that RDKit reads and the toolkit's parser does not: each must give the molecule of its plain form.
+/// RDKit accepts these strings, but the toolkit's parser doesn't. The result must be the same as
+/// for the equivalent plain form.
 #[test]
 fn unusual_spellings_give_the_same_molecule() {
     for (spelling, plain) in [
@@ -76,7 +78,7 @@ fn same<T: ToString + Debug>(row: &Row, column: &str, ours: &T) {
     assert_eq!(ours.to_string(), theirs, "{column} of {}", row["input"]);
 }
 
-/// RDKit's sums run in the same order, so the last bits may differ and nothing more.
+/// The tolerance only allows for rounding errors, because sums have the same order as in RDKit.
 fn close(row: &Row, column: &str, ours: f64) {
     let theirs: f64 = row[column].parse().unwrap();
     assert!((ours - theirs).abs() < 1e-9, "{column} of {}: {ours}, RDKit {theirs}", row["input"]);

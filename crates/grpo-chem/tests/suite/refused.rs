@@ -1,4 +1,5 @@
-//! Molecules that the toolkit would take for others: refused, as a wrong number would be worse than none.
+//! Molecules that the toolkit would misinterpret are rejected, because a wrong score is worse than
+//! an error.
 
 use grpo_chem::{InvalidSmiles, describe};
 
@@ -20,11 +21,12 @@ fn numbers_that_would_be_cut_off() {
     }
     assert_eq!(describe("[65535C]").unwrap().canonical, "[65535C]");
     assert_eq!(describe("[CH3:65535]").unwrap().canonical, "[CH3:65535]");
-    // What is no SMILES is no SMILES first.
+    // Syntax errors take precedence.
     assert!(matches!(describe("[65536C](").unwrap_err(), InvalidSmiles::Syntax { .. }));
 }
 
-/// RDKit 2026.09.1 has a logP of 2.5548 for the first one, with an aromatic thiazole; the toolkit has 2.4278 without it.
+/// For the first molecule, RDKit 2026.09.1 computes a logP of 2.5548 with an aromatic thiazole. The
+/// toolkit computes 2.4278 because it misses this ring.
 #[test]
 fn aromatic_rings_that_bridge_a_macrocycle() {
     let detail = "the aromaticity of a ring with O or S that bridges a ring of nine or more atoms";
@@ -37,7 +39,8 @@ fn aromatic_rings_that_bridge_a_macrocycle() {
     ] {
         refused(smiles, detail);
     }
-    // Nothing of the kind: the bridge is on carbon atoms, on nitrogen, saturated, or the other ring is small.
+    // These are supported because the bridge is at carbon or nitrogen atoms, the ring is saturated,
+    // or the other ring is small.
     for (smiles, canonical) in [
         ("C1CCCCCCCCc2csc1c2", "c1sc2cc1CCCCCCCCC2"),
         ("C1CCCCCCCCc2ccc1[nH]2", "c1cc2[nH]c1CCCCCCCCC2"),

@@ -1,4 +1,4 @@
-//! The Jinja environment of transformers: whitespace rules, and functions for templates.
+//! The Jinja environment that `transformers` provides: its whitespace rules, functions and filters.
 
 use chrono::Local;
 use minijinja::syntax::SyntaxConfig;
@@ -10,10 +10,11 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::fmt::Write as _;
 use std::io;
 
-/// Instruction limit: some hundred for each of a thousand messages. It also limits the time.
+/// Maximum number of instructions, enough for a thousand messages with 200 instructions each. It
+/// also bounds the running time.
 const FUEL: u64 = 200_000;
 
-/// Limit of nested blocks and macro calls.
+/// Maximum nesting depth of blocks and macro calls.
 const RECURSION: usize = 200;
 
 pub(super) fn environment() -> Environment<'static> {
@@ -30,8 +31,8 @@ pub(super) fn environment() -> Environment<'static> {
     environment
 }
 
-/// Replaces `{% generation %}` … `{% endgeneration %}`, with which transformers marks the words of
-/// the assistant, by blocks without effect. Line numbers do not change.
+/// Replaces `{% generation %}` … `{% endgeneration %}`, which `transformers` uses to mark assistant
+/// tokens, with `with` blocks that have no effect. Line numbers don't change.
 pub(super) fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -56,7 +57,7 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 
 fn strftime_now(format: String) -> Result<String, Error> {
     let mut text = String::new();
-    // An unknown directive fails when it is written; `to_string` would panic.
+    // Writing an unknown directive returns an error. `to_string` would panic.
     write!(text, "{}", Local::now().format(&format)).map_err(|_| {
         let detail = format!("strftime_now does not know the format `{format}`");
         Error::new(ErrorKind::InvalidOperation, detail)
@@ -64,7 +65,8 @@ fn strftime_now(format: String) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Python's `json.dumps(value, ensure_ascii=False, indent=indent)`, without HTML escapes.
+/// Equivalent to Python's `json.dumps(value, ensure_ascii=False, indent=indent)`. Unlike
+/// minijinja's filter, it does not escape HTML.
 fn tojson(value: &Value, indent: Option<usize>, kwargs: Kwargs) -> Result<String, Error> {
     let indent = match indent {
         None => kwargs.get::<Option<usize>>("indent")?,
@@ -95,7 +97,7 @@ fn tojson(value: &Value, indent: Option<usize>, kwargs: Kwargs) -> Result<String
     String::from_utf8(out).map_err(|error| failed(error.to_string()))
 }
 
-/// Python's separators, `, ` and `: `.
+/// Formats JSON with the separators that Python uses: `, ` and `: `.
 struct Spaced;
 
 impl Formatter for Spaced {

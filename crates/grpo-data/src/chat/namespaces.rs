@@ -1,6 +1,6 @@
-//! Refuses templates that use a namespace as a value.
+//! Rejects templates that use a Jinja namespace as a value.
 
-/// A word or a character of the code between `{{` and `}}` or `{%` and `%}`.
+/// A token of the template code between `{{` and `}}` or `{%` and `%}`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Token<'a> {
     Word(&'a str),
@@ -9,11 +9,12 @@ enum Token<'a> {
 
 use Token::{Sign, Word};
 
-/// Returns the name of a namespace that is used as a value, or `namespace` for a call that is not assigned to a name.
+/// Returns the name of a namespace that is used as a value. For a `namespace()` call whose result
+/// isn't assigned to a variable, returns `namespace`.
 ///
-/// A namespace is the only value that can be changed, so only through one can a value contain itself. minijinja follows such a
-/// value until the stack overflows, which ends the process. Templates read and set attributes of namespaces and have no other use
-/// for them.
+/// Namespaces are the only mutable values in Jinja, so a value can contain itself only through a
+/// namespace. minijinja would follow such a cycle until the stack overflows, which aborts the
+/// process. Real templates only read and set the attributes of a namespace.
 pub(super) fn used_as_value(source: &str) -> Option<&str> {
     let blocks: Vec<Vec<Token<'_>>> = blocks(source);
     let mut names = vec![];
@@ -45,7 +46,8 @@ pub(super) fn used_as_value(source: &str) -> Option<&str> {
     None
 }
 
-/// The tokens of each block, without strings, `-` and `+` at its ends, and comments.
+/// Splits the template into blocks and returns the tokens of each. Comments, strings and whitespace
+/// control (`-` and `+`) are skipped.
 fn blocks(source: &str) -> Vec<Vec<Token<'_>>> {
     let mut blocks = vec![];
     let mut rest = source;
@@ -67,7 +69,7 @@ fn blocks(source: &str) -> Vec<Vec<Token<'_>>> {
     blocks
 }
 
-/// The tokens up to `end`, and the source behind it.
+/// Returns the tokens before `end` and the remaining source after it.
 fn tokens<'a>(source: &'a str, end: &str) -> (Vec<Token<'a>>, &'a str) {
     let mut tokens = vec![];
     let mut rest = source;
@@ -101,7 +103,7 @@ fn tokens<'a>(source: &'a str, end: &str) -> (Vec<Token<'a>>, &'a str) {
     (tokens, rest)
 }
 
-/// Bytes of a string with its quotes.
+/// Returns the length of a quoted string in bytes, including its quotes.
 fn string_length(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (i, c) in text.char_indices().skip(1) {

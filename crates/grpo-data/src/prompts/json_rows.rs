@@ -1,4 +1,4 @@
-//! Objects of a JSON-lines file.
+//! Rows of a JSON lines file.
 
 use crate::DataError;
 use crate::json::{JsonEntries, json_line_reason};
@@ -6,10 +6,10 @@ use crate::line_reader::LineReader;
 use crate::origin::{Bytes, FileOrigin};
 use serde_json::{Map, Value};
 
-/// Largest line in bytes. Parsed as JSON, a line takes up to 36 times its size.
+/// Maximum line length in bytes. The parsed JSON needs up to 36 times as much memory.
 const LONGEST: usize = 32 << 20;
 
-/// The number of a record, from 1, and its keys.
+/// A record number, starting at 1, and the key-value pairs of the record.
 pub(super) type NumberedKeys = (u64, Map<String, Value>);
 
 pub(super) struct JsonRows(LineReader);
@@ -19,7 +19,7 @@ impl JsonRows {
         Self(LineReader::new(source, LONGEST))
     }
 
-    /// Returns the keys of the next line that is not empty.
+    /// Returns the next non-empty line as an object.
     pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<NumberedKeys>, DataError> {
         while let Some((line, bytes)) = self.next_line(origin)? {
             let text = origin.text(bytes, line)?.trim_ascii();
@@ -37,8 +37,8 @@ impl JsonRows {
         Ok(None)
     }
 
-    /// Returns the number of the next line, from 1, and the line with its end and without a byte
-    /// order mark.
+    /// Returns the next line and its number, starting at 1. The line includes its newline. A byte
+    /// order mark is removed.
     pub(super) fn next_line(
         &mut self,
         origin: &FileOrigin,
@@ -47,28 +47,28 @@ impl JsonRows {
     }
 }
 
-/// Why a line is not an object.
+/// The reason why a line is not a valid object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineFault {
-    /// The line is not UTF-8.
+    /// The line is not valid UTF-8.
     #[error("the line is not UTF-8 text")]
     NotUtf8,
-    /// The line is not valid JSON or not an object.
+    /// The line is not a valid JSON object.
     #[error("the line is not a JSON object: {reason}")]
     NotAnObject {
-        /// The message of the JSON parser.
+        /// The JSON parser's error message.
         reason: String,
     },
     /// A key occurs twice.
     #[error("duplicate key `{key}`")]
     DuplicateKey {
-        /// The key.
+        /// The duplicate key.
         key: String,
     },
 }
 
-/// Returns the keys of a line that is an object.
+/// Parses a line that contains a JSON object.
 pub(super) fn object(text: &str) -> Result<Map<String, Value>, LineFault> {
     let JsonEntries { entries, duplicate } = serde_json::from_str(text)
         .map_err(|error| LineFault::NotAnObject { reason: json_line_reason(&error) })?;

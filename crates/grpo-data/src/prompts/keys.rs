@@ -1,40 +1,40 @@
-//! Meaning of the keys of a line or row.
+//! Interprets the keys of a record.
 
 use crate::Message;
 use crate::error::{Names, described};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// An example of a file.
+/// A record of a prompt file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptRecord {
-    /// The line of the file, or the row of a Parquet file, counted from 1.
+    /// The line or, in a Parquet file, the row, starting at 1.
     pub line: u64,
     /// The prompt.
     pub prompt: PromptSource,
-    /// The completion, if the file contains one.
+    /// The completion, if the record contains one.
     pub completion: Option<CompletionSource>,
-    /// All other keys, such as an answer for rewards.
+    /// All remaining keys, e.g. a reference answer for the reward.
     pub fields: Map<String, Value>,
 }
 
-/// A prompt as read, before tokenization and chat template.
+/// A prompt before tokenization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum PromptSource {
     /// Text.
     Text(String),
-    /// A conversation for the chat template, with at least one message.
+    /// A conversation with at least one message, to be formatted with the chat template.
     Messages(Vec<Message>),
     /// Token ids.
     Ids(Vec<u32>),
 }
 
-/// A completion as read.
+/// A completion before tokenization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum CompletionSource {
-    /// Text; after a conversation, the assistant's answer.
+    /// Text. After a conversation, this is the assistant's answer.
     Text(String),
     /// Token ids.
     Ids(Vec<u32>),
@@ -42,13 +42,13 @@ pub enum CompletionSource {
 
 const PROMPT_KEYS: [&str; 4] = ["prompt", "messages", "prompt_ids", "text"];
 
-/// `text` is the completion of an empty prompt.
+/// `text` also counts as a completion key, because it is the completion of an empty prompt.
 const COMPLETION_KEYS: [&str; 3] = ["completion", "completion_ids", "text"];
 
-/// Takes prompt and completion out of the keys; the others become fields.
+/// Extracts the prompt and the completion. The remaining keys become fields.
 pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRecord, String> {
     for key in PROMPT_KEYS.into_iter().chain(COMPLETION_KEYS) {
-        // Parquet columns exist in every row; null means that this row has no value.
+        // Every Parquet row has all columns, so a missing value is represented by null.
         if keys.get(key).is_some_and(Value::is_null) {
             keys.shift_remove(key);
         }
@@ -88,8 +88,8 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
     Ok(PromptRecord { line, prompt, completion, fields: keys })
 }
 
-/// Returns the one of `names` that is present. If ids and their text are present, as `grpo sample`
-/// writes them, returns the ids and leaves the text in the fields.
+/// Returns the key in `names` that is present. If a record contains both ids and the corresponding
+/// text, which is what `grpo sample` writes, the ids are chosen and the text remains in the fields.
 fn the_one<const N: usize>(
     keys: &Map<String, Value>,
     names: [&'static str; N],
@@ -154,7 +154,7 @@ fn completion(value: Value) -> Result<CompletionSource, String> {
 
 const ASSISTANT: &str = "assistant";
 
-/// Removes and returns the last message if it is the assistant's.
+/// Removes the last message and returns its content if it is from the assistant.
 fn last_answer(messages: &mut Vec<Message>) -> Result<Option<String>, String> {
     let Some(answer) = messages.pop_if(|last| last.role == ASSISTANT) else { return Ok(None) };
     if messages.is_empty() {
@@ -201,7 +201,8 @@ fn message(key: &str, value: Value) -> Result<Message, String> {
         text(&format!("{key}.{name}"), value, "a text")
     };
     let message = Message { role: take("role")?, content: take("content")? };
-    // A Parquet struct has all fields in every row. Other fields must not be lost silently.
+    // Every value of a Parquet struct has all fields, so null fields are ignored. Other fields are
+    // rejected because dropping them would lose data silently.
     match fields.iter().find(|(_, value)| !value.is_null()) {
         Some((name, value)) => {
             let expected = "nothing there: a message has `role` and `content` alone";

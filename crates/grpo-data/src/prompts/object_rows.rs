@@ -1,4 +1,4 @@
-//! Objects of a file, for readers that skip invalid lines.
+//! A reader of JSON objects that lets the caller skip invalid lines.
 
 use super::json_rows::{LineFault, object};
 use super::rows::Rows;
@@ -7,37 +7,39 @@ use crate::origin::FileOrigin;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// A line of a JSON-lines file, or a row of a Parquet file.
+/// A line of a JSON lines file or a row of a Parquet file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectRow {
-    /// Number of the line or row, from 1.
+    /// Line or row number, starting at 1.
     pub line: u64,
-    /// The line without its end, or the row as an object, and its keys.
+    /// The text and the parsed object. The text is the line without its newline or, in a Parquet
+    /// file, the row formatted as JSON.
     pub object: Result<(String, Map<String, Value>), LineFault>,
 }
 
-/// Reads the objects of a file. Empty lines are skipped; an invalid line is an item too.
+/// Iterates over the objects in a file. Empty lines are skipped, but invalid lines are returned as
+/// rows with a [`LineFault`].
 pub struct ObjectReader {
     origin: FileOrigin,
     rows: Rows,
 }
 
 impl ObjectReader {
-    /// Opens a file as [`PromptReader::open`](crate::PromptReader::open) does.
+    /// Opens a file in one of the formats of [`PromptReader::open`](crate::PromptReader::open).
     ///
     /// # Errors
-    /// Returns an error if the file is missing or unreadable, has another extension, or is not a
-    /// Parquet file.
+    /// Returns an error if the file is missing or unreadable, has an unsupported extension, or is
+    /// not a valid Parquet file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let (origin, rows) = Rows::open(path)?;
         Ok(Self { origin, rows })
     }
 
-    /// Returns the next line or row.
+    /// Returns the next line or row, or `None` at the end of the file.
     ///
     /// # Errors
-    /// Returns an error if the file is damaged (gzip, Parquet), cannot be read, or has a line that
-    /// is too long.
+    /// Returns an error if the file cannot be read, is damaged (gzip, Parquet), or contains a line
+    /// that is too long.
     pub fn next_row(&mut self) -> Result<Option<ObjectRow>, DataError> {
         match &mut self.rows {
             Rows::Json(rows) => {
@@ -59,7 +61,7 @@ impl ObjectReader {
 
 fn object_of(bytes: &[u8]) -> Result<(String, Map<String, Value>), LineFault> {
     let text = str::from_utf8(bytes).map_err(|_| LineFault::NotUtf8)?;
-    // Trailing white space belongs to the line.
+    // Only the newline is removed. Other trailing whitespace is part of the line.
     let text = text.strip_suffix('\n').unwrap_or(text);
     let text = text.strip_suffix('\r').unwrap_or(text);
     Ok((text.to_owned(), object(text.trim_ascii())?))

@@ -1,4 +1,4 @@
-//! Rows of a Parquet file as JSON.
+//! Converts the rows of a Parquet file to JSON.
 
 use super::json_rows::NumberedKeys;
 use crate::DataError;
@@ -11,7 +11,7 @@ use std::fs::File;
 
 pub(super) struct ParquetRows {
     rows: ParquetFile,
-    /// Number of rows read.
+    /// Number of rows read so far.
     row: u64,
 }
 
@@ -30,7 +30,7 @@ impl ParquetRows {
     }
 }
 
-/// Rejects duplicate column names, of which only the last would be read.
+/// Rejects duplicate column names. Only the last of these columns would be read.
 fn refuse_same_columns(rows: ParquetFile) -> Result<ParquetFile, String> {
     let mut names = BTreeSet::new();
     match rows.columns().iter().find(|name| !names.insert(*name)) {
@@ -67,7 +67,7 @@ fn json_of(field: &Field) -> Value {
         Field::Double(value) => number(*value),
         Field::Str(text) => text.as_str().into(),
         Field::Bytes(bytes) => match str::from_utf8(bytes.data()) {
-            // Some writers do not annotate text.
+            // Some writers don't annotate text columns as UTF-8.
             Ok(text) => text.into(),
             Err(_) => {
                 let hex: String = bytes.data().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -89,13 +89,14 @@ fn json_of(field: &Field) -> Value {
     }
 }
 
-/// Converts NaN, which tables use for missing values, to null, and an infinity to a text, which is
-/// rejected where a number is expected. JSON has neither.
+/// Converts a number to JSON, which supports neither NaN nor infinity. NaN often marks missing
+/// values in tables and becomes null. Infinity becomes a string, which is rejected if a number is
+/// expected.
 fn number(value: f64) -> Value {
     if value.is_infinite() { value.to_string().into() } else { value.into() }
 }
 
-/// Converts the key of a map entry to a JSON name.
+/// Converts a map key to a JSON object key.
 fn name_of(key: &Field) -> String {
     match json_of(key) {
         Value::String(text) => text,

@@ -1,4 +1,4 @@
-//! Rows of a file in any format.
+//! Rows of a file in any supported format.
 
 use super::json_rows::JsonRows;
 use super::parquet_rows::ParquetRows;
@@ -13,7 +13,7 @@ pub(super) enum Rows {
 }
 
 impl Rows {
-    /// Opens a file in the format of its extension.
+    /// Opens a file. Its extension determines the format.
     pub(super) fn open(path: &Path) -> Result<(FileOrigin, Self), DataError> {
         let (origin, ending) = FileOrigin::new(path);
         let rows = match ending.as_str() {

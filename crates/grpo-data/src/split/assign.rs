@@ -1,21 +1,25 @@
-//! Assigns whole groups to parts with even shares of every stratum.
+//! Stratified assignment of groups to the parts of a split.
 
 use std::collections::BTreeMap;
 
 use super::SplitError;
 use crate::{CounterRng, Purpose};
 
-/// Splits records into parts without splitting groups, with shares of strata as even as the groups
-/// allow. Returns the increasing record indices of each part.
+/// Splits records into parts and returns the sorted record indices of each part.
 ///
-/// `groups` and `strata` have an entry per record. A part should get `fraction × records` of every
-/// stratum. Groups are shuffled by `seed` and sorted by decreasing size; each goes to the best
-/// part. Groups are then moved or exchanged, best change first, as long as that improves the split.
-/// The cost is the sum over parts of (found − wanted)² / wanted, over strata and over all records,
-/// which weighs small strata and parts like large ones. Only parts with a fraction of 0 stay empty.
+/// Groups are never split. `groups` and `strata` have one entry per record. Ideally, each part
+/// contains `fraction × records` of every stratum. The result comes as close to this as the groups
+/// allow.
+///
+/// Groups are first shuffled with `seed` and sorted by decreasing size. Each group is then assigned
+/// to the part with the lowest cost. Finally, groups are moved or swapped between parts, taking the
+/// best change first, until no change improves the split. The cost is the sum of
+/// `(actual − target)² / target` over all parts, both for each stratum and for all records. Small
+/// strata and parts therefore have the same weight as large ones. A part is empty only if its
+/// fraction is 0.
 ///
 /// # Errors
-/// Returns an error for fewer groups than parts.
+/// Returns an error if there are fewer groups than parts.
 pub fn split_groups(
     groups: &[usize],
     strata: &[usize],
@@ -43,8 +47,10 @@ pub fn split_groups(
     Ok(parts)
 }
 
-/// Numbers groups of records that share a key, directly or through other records: each record gets
-/// the index of its group's first record. Keys of different columns are never equal.
+/// Groups records that share a key, directly or through other records.
+///
+/// Returns the group number of each record, which is the index of the first record in the group.
+/// Keys in different columns are never considered equal.
 pub fn group_by_keys<'a, const COLUMNS: usize>(
     records: impl IntoIterator<Item = [&'a str; COLUMNS]>,
 ) -> Vec<usize> {
@@ -55,7 +61,8 @@ pub fn group_by_keys<'a, const COLUMNS: usize>(
         for (seen, key) in seen.iter_mut().zip(keys) {
             let other = *seen.entry(key).or_insert(position);
             let (a, b) = (root(&mut parent, position), root(&mut parent, other));
-            // The first record is the root, so that order does not matter.
+            // The first record becomes the root, so the result does not depend on the order of
+            // merges.
             parent[a.max(b)] = a.min(b);
         }
     }
@@ -79,7 +86,7 @@ fn blocks(groups: &[usize]) -> Vec<Vec<usize>> {
     blocks.into_values().collect()
 }
 
-/// Returns the number of records of each stratum in a block, and in total.
+/// Returns the number of records of a block in each stratum, followed by the total.
 fn kind(block: &[usize], strata: &[usize], width: usize) -> Vec<u32> {
     let mut counts = vec![0; width + 1];
     for &record in block {
@@ -89,7 +96,7 @@ fn kind(block: &[usize], strata: &[usize], width: usize) -> Vec<u32> {
     counts
 }
 
-/// Returns blocks in shuffled order, largest first.
+/// Returns the blocks in random order, sorted by decreasing size.
 fn visited(kinds: &[Vec<u32>], seed: u64) -> Vec<usize> {
     let rng = CounterRng::new(seed, Purpose::GroupSplit);
     let mut order: Vec<usize> = (0..kinds.len()).collect();
@@ -101,25 +108,25 @@ fn visited(kinds: &[Vec<u32>], seed: u64) -> Vec<usize> {
     order
 }
 
-/// Blocks with equal counts are of one kind and interchangeable, so kinds are moved.
+/// The state of the search. Blocks with the same counts are interchangeable and form a kind.
 struct State<'a> {
     /// The counts of each kind.
     counts: Vec<&'a [u32]>,
     /// The kind of each block.
     kind: Vec<usize>,
-    /// The part of each block, among the used parts.
+    /// The part of each block, as an index into the non-empty parts.
     part: Vec<usize>,
-    /// The blocks of a kind in a part.
+    /// The blocks in each part, by kind.
     held: Vec<Vec<Vec<usize>>>,
-    /// Counts of each part minus the wanted counts.
+    /// Counts of each part minus the target counts.
     excess: Vec<Vec<f64>>,
-    /// Divisors of squared excesses.
+    /// Target counts, the denominators of the cost.
     wanted: Vec<Vec<f64>>,
 }
 
-/// Smallest improvement.
+/// Minimum improvement for a change to be applied.
 const LEAST: f64 = 1e-9;
-/// Pairs of kinds tried in a round; with more kinds, blocks are moved but not exchanged.
+/// Maximum number of kind pairs for which swaps are tried. With more pairs, blocks are only moved.
 const MOST_EXCHANGES: usize = 1 << 18;
 
 impl<'a> State<'a> {
@@ -149,13 +156,13 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Returns the change of the cost if `signed` times the counts are added to a part.
+    /// Returns the difference in cost if `change` is added to the counts of a part.
     fn cost(&self, part: usize, change: impl Fn(usize) -> f64) -> f64 {
         let (excess, wanted) = (&self.excess[part], &self.wanted[part]);
         let places = excess.iter().zip(wanted).enumerate();
         let one = |(at, (excess, wanted)): (usize, (&f64, &f64))| {
             let change = change(at);
-            // Nothing is wanted of an empty stratum.
+            // Empty strata have a target of 0 and no cost.
             if *wanted > 0.0 { change * (2.0 * excess + change) / wanted } else { 0.0 }
         };
         places.map(one).sum()
@@ -185,8 +192,8 @@ impl<'a> State<'a> {
         self.add(block, to);
     }
 
-    /// Makes the best move or exchange until none improves the split. This terminates because each
-    /// decreases the cost, which has finitely many values.
+    /// Applies the best move or swap until no change improves the split. The loop terminates
+    /// because each change decreases the cost, which can only take a finite number of values.
     fn improve(&mut self) {
         while let Some((from, kind, to, back)) = self.best_change() {
             self.shift(kind, from, to);
@@ -196,7 +203,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Returns the best move of a kind from one part to another, possibly with a kind in exchange.
+    /// Returns the best move of a block, optionally in exchange for a block of another kind.
     fn best_change(&self) -> Option<(usize, usize, usize, Option<usize>)> {
         let kinds = self.counts.len();
         let exchange = kinds * kinds <= MOST_EXCHANGES;
@@ -223,7 +230,7 @@ impl<'a> State<'a> {
         best.1
     }
 
-    /// Gives an empty part the smallest block of the part with the most blocks.
+    /// Moves the smallest block of the part with the most blocks to an empty part.
     fn fill_empty(&mut self) {
         let blocks =
             |state: &Self, part: usize| state.held[part].iter().map(Vec::len).sum::<usize>();
@@ -243,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    /// Computes the cost by plain loops over the records.
+    /// A simple reference implementation of the cost.
     fn cost(parts: &[usize], strata: &[usize], fractions: &[f64]) -> f64 {
         let mut cost = 0.0;
         for (part, fraction) in fractions.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Splits of records: groups stay whole, and each part has its share of every stratum.
+//! Stratified splits that keep groups of records together.
 
 mod assign;
 mod quartiles;
@@ -6,18 +6,18 @@ mod quartiles;
 pub use assign::{group_by_keys, split_groups};
 pub use quartiles::Quartiles;
 
-/// Errors of splits.
+/// Errors when splitting records.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SplitError {
-    /// The fractions are invalid.
+    /// A fraction is invalid.
     #[error("`{key}` is {found}; expected {expected}")]
     Fraction {
-        /// The key.
+        /// The configuration key.
         key: &'static str,
-        /// Its value.
+        /// The value of the key.
         found: f64,
-        /// What was expected.
+        /// A description of the valid values.
         expected: &'static str,
     },
     /// There are fewer groups than parts.
@@ -25,19 +25,19 @@ pub enum SplitError {
     FewGroups {
         /// Number of groups.
         found: usize,
-        /// Number of parts that must not be empty.
+        /// Number of parts with a fraction above 0.
         parts: usize,
     },
 }
 
-/// Fractions of the records.
+/// The fraction of the records in each part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SplitFractions {
-    /// Training.
+    /// Fraction of training records.
     pub train: f64,
-    /// Validation, to select the best model.
+    /// Fraction of validation records, which are used for model selection.
     pub validation: f64,
-    /// Test.
+    /// Fraction of test records.
     pub test: f64,
 }
 
@@ -51,8 +51,8 @@ impl SplitFractions {
     /// Checks the fractions.
     ///
     /// # Errors
-    /// Returns an error if a fraction is outside of 0 to 1, if the sum differs from 1 by more than
-    /// 1e-6, or if nothing is left for training.
+    /// Returns an error if a fraction is not between 0 and 1, if the sum differs from 1 by more
+    /// than 1e-6, or if no records remain for training.
     pub fn check(&self) -> Result<(), SplitError> {
         let wrong = |key, found, expected| Err(SplitError::Fraction { key, found, expected });
         for (key, value) in
@@ -73,23 +73,23 @@ impl SplitFractions {
     }
 }
 
-/// Increasing record indices of each part.
+/// The sorted record indices of each part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordSplit {
-    /// Training.
+    /// Training records.
     pub train: Vec<usize>,
-    /// Validation, to select the best model.
+    /// Validation records, which are used for model selection.
     pub validation: Vec<usize>,
-    /// Test.
+    /// Test records.
     pub test: Vec<usize>,
 }
 
 impl RecordSplit {
-    /// Splits records so that each group is in one part, with even shares of every quartile of the
-    /// scores (equal edges merged). The result depends only on the arguments.
+    /// Splits records, keeping each group in one part. The split is stratified by the quartiles of
+    /// the scores, and equal quartile boundaries are merged. The result is deterministic.
     ///
     /// # Errors
-    /// Returns an error if the fractions are invalid or there are fewer groups than parts.
+    /// Returns an error if the fractions are invalid or if there are fewer groups than parts.
     pub fn new(
         groups: &[usize],
         scores: &[f64],

@@ -1,24 +1,25 @@
-//! Quartiles and strata.
+//! Stratification by quartiles.
 
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::{percentile_of_sorted, sorted};
 
-/// Strata between quartiles; a value equal to a boundary belongs to the lower stratum.
+/// Strata separated by quartiles. A value equal to a boundary belongs to the stratum below it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quartiles {
-    /// Increasing boundaries, one fewer than strata.
+    /// Sorted boundaries. Their number is one less than the number of strata.
     pub boundaries: Vec<f64>,
 }
 
 impl Quartiles {
-    /// Computes the quartiles of `values`. If many values are equal, strata are uneven and some can
-    /// be empty. No values are one stratum.
+    /// Computes the quartiles of `values`. Repeated values can lead to strata of different sizes,
+    /// some of them empty. If `values` is empty, there is a single stratum.
     pub fn new(values: &[f64]) -> Self {
         Self { boundaries: quantiles(values, &[0.25, 0.5, 0.75]) }
     }
 
-    /// The same with equal edges merged, including the smallest and largest value.
+    /// Like [`Self::new`], but merges equal boundaries and drops boundaries that are equal to the
+    /// minimum or maximum.
     pub fn merged(values: &[f64]) -> Self {
         let mut edges = quantiles(values, &[0.0, 0.25, 0.5, 0.75, 1.0]);
         edges.dedup();
@@ -36,13 +37,13 @@ impl Quartiles {
         values.iter().map(|value| self.stratum(*value)).collect()
     }
 
-    /// Returns the stratum of a value, from 0.
+    /// Returns the stratum of a value, starting at 0.
     pub fn stratum(&self, value: f64) -> usize {
         self.boundaries.iter().take_while(|boundary| value > **boundary).count()
     }
 }
 
-/// Returns no quantiles without values.
+/// Returns the quantiles for the given fractions. The result is empty if `values` is empty.
 fn quantiles(values: &[f64], fractions: &[f64]) -> Vec<f64> {
     let sorted = sorted(values);
     let fractions = fractions.iter().filter(|_| !sorted.is_empty());

@@ -1,6 +1,6 @@
-//! LEB128 varints: seven bits per byte, lowest first.
+//! LEB128 varints: seven bits per byte, least significant first.
 
-/// Appends `value`.
+/// Appends a varint.
 pub(crate) fn write(bytes: &mut Vec<u8>, mut value: u32) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
@@ -9,12 +9,13 @@ pub(crate) fn write(bytes: &mut Vec<u8>, mut value: u32) {
     bytes.push(value as u8);
 }
 
-/// Returns the number of bytes that [`write`] appends.
+/// Returns the length of the varint in bytes.
 pub(crate) fn length(value: u32) -> usize {
     (32 - value.leading_zeros() as usize).div_ceil(7).max(1)
 }
 
-/// Reads a number; `None` at the end, or if it is longer than necessary.
+/// Reads a varint. Returns `None` if the input is truncated or the encoding is longer than
+/// necessary.
 pub(crate) fn read(bytes: &mut &[u8]) -> Option<u32> {
     let mut value = 0_u64;
     for shift in (0..5).map(|i| 7 * i) {

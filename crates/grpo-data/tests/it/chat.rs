@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A folder with these files.
+/// Creates a folder with these files.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -27,7 +27,7 @@ fn render(source: &str) -> Result<String, DataError> {
     template(source).render(&[], &ChatOptions::default())
 }
 
-/// Line and reason of a template that fails.
+/// Returns the line and the reason of a rendering error.
 #[track_caller]
 fn failure(source: &str) -> (u64, String) {
     match render(source) {
@@ -55,7 +55,8 @@ fn texts_are_those_of_transformers() {
         };
         match (template.unwrap().unwrap().render(&messages, &options), &case["expected"]) {
             (Ok(found), Value::String(expected)) => assert_eq!(&found, expected, "{name}"),
-            // Where Jinja has no element 0, minijinja has no attribute of what is not defined.
+            // Jinja reports a missing element 0. minijinja reports a missing attribute of an
+            // undefined value.
             (Err(DataError::TemplateFailed { reason, .. }), Value::Null) => {
                 let said = case["error"].as_str().unwrap();
                 let same = reason.ends_with(said);

@@ -1,4 +1,4 @@
-//! Tests through the public interface, in one binary.
+//! Tests of the public API, compiled to a single binary.
 
 mod chat;
 mod parquet;

@@ -16,7 +16,7 @@ fn read(name: &str) -> Vec<PromptRecord> {
     PromptReader::open(&fixture(name)).unwrap().map(Result::unwrap).collect()
 }
 
-/// As tests/fixtures/make_parquet.py writes it.
+/// The `n`-th record written by tests/fixtures/make_parquet.py.
 fn expected(n: u64) -> PromptRecord {
     let message = |role: &str, content: String| Message { role: role.into(), content };
     let mut messages = vec![message("user", format!("{n} + {n} = ? é🦀"))];
@@ -133,7 +133,8 @@ proptest! {
     ) {
         let mut bytes = file.get(&FILES).clone();
         for (at, byte) in damage {
-            // The footer's Thrift, in the last part, is where most can go wrong.
+            // Most failure modes are in the Thrift metadata of the footer, near the end of the
+            // file.
             let from = bytes.len() / 2;
             let at = from + at.index(bytes.len() - from);
             bytes[at] = byte;
@@ -144,7 +145,7 @@ proptest! {
     }
 }
 
-/// Writes a table with one column of texts, `Some(length)` or null, `times` times each.
+/// Writes a table with one text column. Each text (`Some(length)` or null) is repeated.
 fn written(texts: &[(Option<usize>, usize)]) -> tempfile::NamedTempFile {
     let schema = parquet::schema::parser::parse_message_type(
         "message table { optional binary prompt (UTF8); }",

@@ -69,7 +69,7 @@ fn every_key_gives_its_prompt_and_completion() {
     );
     check(&format!(r#"{{"messages": [{q}, {a}]}}"#), P::Messages(vec![user.clone()]), text("a"));
     check(&format!(r#"{{"messages": [{q}]}}"#), P::Messages(vec![user.clone()]), None);
-    // An answer that is begun in the prompt stays there.
+    // The beginning of an answer in the prompt remains part of the prompt.
     check(
         &format!(r#"{{"prompt": [{q}, {a}]}}"#),
         P::Messages(vec![user.clone(), answer.clone()]),
@@ -135,7 +135,7 @@ fn the_name_of_a_file_tells_its_format() {
     assert_eq!(error("none.parquet"), "`none.parquet` does not exist; check the path");
 }
 
-/// `line` between two good ones ends the file with `expect`.
+/// Checks that an invalid `line` between two valid ones ends the iteration with the error `expect`.
 #[track_caller]
 fn check_fault(line: &str, expect: &str) {
     let text = format!("{{\"prompt\": \"q\"}}\n{line}\n{{\"prompt\": \"q\"}}\n");
@@ -273,7 +273,7 @@ fn a_huge_line_is_read_and_a_boundless_one_refused() {
     let huge = "é".repeat(5_000_000);
     let records = read(&format!("{{\"prompt\": \"{huge}\"}}"));
     assert_eq!(records[0].prompt, PromptSource::Text(huge));
-    // A gzip file of 35 KB that holds one line of 33 MiB.
+    // A gzip file of 35 KB that contains a line of 33 MiB.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     let blanks = vec![b' '; 1 << 20];
     (0..33).for_each(|_| encoder.write_all(&blanks).unwrap());
@@ -315,7 +315,7 @@ proptest! {
     }
 }
 
-/// As `grpo sample` and `grpo logprob` write them.
+/// `grpo sample` and `grpo logprob` write records with both ids and text.
 #[test]
 fn ids_count_more_than_the_text_that_they_are_of() {
     let line = r#"{"prompt": "p", "prompt_ids": [1], "completion": "c", "completion_ids": [2, 3]}"#;

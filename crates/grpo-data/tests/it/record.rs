@@ -15,7 +15,7 @@ fn parts() -> CompletionParts {
     }
 }
 
-/// What [`Completion::new`] would panic with.
+/// Returns the message with which [`Completion::new`] would panic.
 fn fault(change: impl FnOnce(&mut CompletionParts)) -> String {
     let mut parts = parts();
     change(&mut parts);
@@ -99,7 +99,7 @@ fn parts_that_contradict_each_other_are_refused() {
         fault(|parts| parts.sampled_under.kept = kept(&[&[5], &[6], &[6, 8]])),
         "a completion has the action 0, which is not in its kept set"
     );
-    // The prompt's 0 may be forbidden: it is no action.
+    // A forbidden id in the prompt is valid, because it is not an action.
     let mut parts = parts();
     parts.action_mask[3] = false;
     parts.sampling_logprobs.pop();

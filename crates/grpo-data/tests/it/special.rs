@@ -37,7 +37,7 @@ fn ends_are_united_and_beginning_and_padding_the_first() {
     assert_eq!(read(&[], true).unwrap(), SpecialIds::default());
 }
 
-/// Llama 3's files list the end of a document first; its chats end with the tokenizer's own end mark.
+/// Llama 3 lists the end-of-document token first, but its chats end with the tokenizer's EOS token.
 #[test]
 fn what_is_learned_ends_as_the_tokenizer_says() {
     let list = (GENERATION, r#"{"eos_token_id": [330, 331, 332]}"#);

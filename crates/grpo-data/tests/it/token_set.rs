@@ -1,11 +1,11 @@
-//! Sets of token ids: their members, their size, and bytes that are none.
+//! Tests for token sets: membership, encoded size and invalid encodings.
 
 use std::collections::BTreeSet;
 
 use grpo_data::{TokenSet, TokenSetError};
 use proptest::prelude::*;
 
-/// A set by its members; every other answer follows from the definition.
+/// Creates a set and checks its methods against the list of members.
 #[track_caller]
 fn check(ids: &[u32], vocabulary: usize) -> TokenSet {
     let set = TokenSet::from_sorted(ids, vocabulary).unwrap();
@@ -21,7 +21,7 @@ fn check(ids: &[u32], vocabulary: usize) -> TokenSet {
     assert_eq!(encoding.len(), set.bytes());
     assert_eq!(TokenSet::try_from(encoding), Ok(set.clone()));
     assert!(set.bytes() <= vocabulary.div_ceil(8) + 6, "{} bytes", set.bytes());
-    // A gap below 2^14 takes two bytes, one below 2^21 three.
+    // Gaps below 2^14 need two bytes, gaps below 2^21 three.
     let a_gap = if vocabulary <= 1 << 14 { 2 } else { 3 };
     assert!(set.bytes() <= a_gap * ids.len() + 6, "{} bytes", set.bytes());
     set
@@ -43,16 +43,17 @@ fn small_sets_and_large_ones() {
             }
         }
     }
-    // The form, the vocabulary (3 bytes), and the gaps 0, 0, 127, 128.
+    // The form, the vocabulary size (3 bytes), and the gaps 0, 0, 127, 128.
     let set = check(&[0, 1, 129, 258], 151_936);
     assert_eq!(Vec::from(set), [0, 0x80, 0xa3, 0x09, 0, 0, 127, 0x80, 1]);
-    // Every second id: neither gaps nor missing gaps are shorter than bits.
+    // Even ids: a bitmap is shorter than both gap encodings.
     let even: Vec<u32> = (0..100).step_by(2).collect();
     assert_eq!(check(&even, 100).bytes(), 2 + 13);
-    // The missing ids 3 and 99.
+    // The gap encoding of the missing ids 3 and 99.
     let most: Vec<u32> = (0..100).filter(|id| ![3, 99].contains(id)).collect();
     assert_eq!(Vec::from(check(&most, 100)), [1, 100, 3, 95]);
-    // Missing: 0, then 19 from 128 on. Their gaps take the 20 bytes that the bits would take.
+    // The missing ids are 0 and 19 ids starting at 128. Their gaps need 20 bytes, the same as a
+    // bitmap.
     let tie: Vec<u32> = (1..128).chain(147..160).collect();
     let zeros = [0; 18];
     assert_eq!(Vec::from(check(&tie, 160)), [&[1, 0xa0, 1, 0, 127][..], &zeros].concat());
@@ -100,11 +101,12 @@ fn bytes_that_encode_nothing() {
     check(&[2, 10, 0xaa, 0xaa, 0], "the bits are not one for each id of the vocabulary");
     check(&[2, 10, 0xaa, 0x04], "an id is outside the vocabulary");
     check(&[2, 20, 0x55, 0, 0x10], "an id is outside the vocabulary");
-    // All three forms of {0, 1} of 2 tokens: nothing is missing.
+    // The set {0, 1} with a vocabulary of 2 has no missing ids, so only one of the three forms is
+    // valid.
     check(&[0, 2, 0, 0], "another form is shorter");
     check(&[2, 2, 3], "another form is shorter");
     assert_eq!(TokenSet::try_from(vec![1, 2]), Ok(TokenSet::all(2)));
-    // A vocabulary of 2^32 − 1 tokens costs no more time than its five bytes.
+    // A vocabulary of 2^32 − 1 tokens is decoded in constant time.
     let huge = TokenSet::try_from(vec![1, 0xff, 0xff, 0xff, 0xff, 0x0f, 7]).unwrap();
     assert_eq!(huge.len(), u32::MAX as usize - 1);
     assert!(huge.contains(u32::MAX - 1) && !huge.contains(7));
@@ -132,7 +134,7 @@ proptest! {
         check(&ids, vocabulary);
     }
 
-    /// Whatever is read is written as it was: no set has two encodings.
+    /// Decoding and re-encoding returns the same bytes, so no set has two encodings.
     #[test]
     fn any_bytes_are_an_error_or_a_set(
         bytes in prop::collection::vec(prop_oneof![0_u8..4, any::<u8>()], 0..12),

@@ -11,7 +11,7 @@ fn fixture(name: &str) -> PathBuf {
 static TOKENIZER: LazyLock<TextTokenizer> =
     LazyLock::new(|| TextTokenizer::from_file(&fixture("tokenizer.json")).unwrap());
 
-/// The fixture's tokenizer after `change`.
+/// Loads the fixture's tokenizer after modifying its JSON with `change`.
 fn changed(change: impl FnOnce(&mut Value)) -> Result<TextTokenizer, String> {
     let text = std::fs::read_to_string(fixture("tokenizer.json")).unwrap();
     let mut json: Value = serde_json::from_str(&text).unwrap();
@@ -49,11 +49,11 @@ fn a_special_token_that_is_written_in_a_text_is_found() {
     let find = |text| TOKENIZER.special_token_in(text, &[]).unwrap();
     assert_eq!(find("two<|im_end|>two"), Some("<|im_end|>"));
     assert_eq!(find("two <|im_end| > <think> \u{e000}"), None);
-    // A mark that `tokenizer.json` does not call special.
+    // An extra mark that is not special in `tokenizer.json`.
     let think = TOKENIZER.token_id("<think>").unwrap();
     assert_eq!(TOKENIZER.special_token_in("a <think>", &[think]).unwrap(), Some("<think>"));
 
-    // What the tokenizer does not know becomes `<unk>`, which nobody wrote.
+    // Unknown text is encoded as `<unk>`, although the text does not contain it literally.
     let words = json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
         "added_tokens": [{"id": 0, "content": "<unk>", "single_word": false, "lstrip": false,
@@ -79,7 +79,7 @@ fn special_tokens_in_a_text_are_one_id_each() {
 
 #[test]
 fn nothing_is_cut_and_nothing_padded() {
-    // The fixture asks for at most 4 ids and at least 8.
+    // The fixture is configured for a maximum of 4 ids and a minimum of 8.
     assert_eq!(TOKENIZER.encode(&"x".repeat(1000)).unwrap().len(), 1000);
     assert_eq!(TOKENIZER.encode("x").unwrap().len(), 1);
     assert_eq!(TOKENIZER.encode_with_special("x").unwrap().len(), 2);
@@ -116,7 +116,7 @@ fn files_that_are_no_tokenizer_are_refused_with_their_fault() {
     check(read(b""), "it is empty");
     check(read(b"[]"), "invalid type");
     check(read(br#"{"version": "1.0"}"#), "Model missing");
-    // The crate would panic on this one.
+    // The `tokenizers` crate would panic on this input.
     check(read(br#"{"decoder": {1}}"#), "tokenizer: key must be a string at line 1");
     check(changed(|json| json["version"] = json!("9")), "Unknown tokenizer version '9'");
     check(changed(|json| json["model"]["dropout"] = json!(0.1)), "`model.dropout` is 0.1");
@@ -154,7 +154,7 @@ fn a_text_without_ids_is_an_error() {
 
 #[test]
 fn panics_of_the_tokenizers_crate_are_errors() {
-    // A template whose special token has no ids: the crate indexes a map with it.
+    // A template with an unknown special token. The crate would panic on the missing map key.
     let broken = changed(|json| {
         json["post_processor"]["special_tokens"] = json!({});
         json["post_processor"]["single"][0]["SpecialToken"]["id"] = json!("<none>");
@@ -166,7 +166,7 @@ fn panics_of_the_tokenizers_crate_are_errors() {
     } else {
         panic!("{broken:?}");
     }
-    // A decoder that strips more than there is.
+    // A decoder that strips more characters than the token has.
     let strip = json!({"type": "Strip", "content": "x", "start": 0, "stop": 4});
     let broken = changed(|json| json["decoder"] = strip).unwrap();
     assert_eq!(broken.decode(&broken.encode("x").unwrap()), "x");
@@ -175,7 +175,7 @@ fn panics_of_the_tokenizers_crate_are_errors() {
 proptest! {
     #[test]
     fn any_text_comes_back(text: String) {
-        // The fixture's normalizer is NFC, which changes no ASCII and no Hangul syllables.
+        // The fixture's NFC normalizer leaves ASCII and Hangul syllables unchanged.
         let text: String = text.chars().filter(|c| c.is_ascii() || ('가'..='힣').contains(c)).collect();
         prop_assert_eq!(TOKENIZER.decode_all(&TOKENIZER.encode(&text).unwrap()), text);
     }
@@ -189,7 +189,7 @@ proptest! {
     }
 }
 
-/// A tokenizer that marks the beginning of every text, as Llama 2's does.
+/// A tokenizer that marks the beginning of every text, like that of Llama 2.
 const MARKING: &str = r#"{
     "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
     "normalizer": {"type": "Sequence", "normalizers": [
@@ -214,7 +214,7 @@ fn a_text_behind_another_has_no_mark_of_a_beginning() {
     assert_eq!(marking.encode_behind("b").unwrap(), [2]);
     assert_eq!(marking.encode_behind(" b").unwrap(), [4]);
     assert_eq!(marking.encode_behind("").unwrap(), [0_u32; 0]);
-    // `\na` is one token: where the text begins cannot be told.
+    // `\na` is a single token, so the anchor cannot be separated from the text.
     let fault = marking.encode_behind("a").unwrap_err().to_string();
     assert!(fault.contains("become one token with a line end"), "{fault}");
 

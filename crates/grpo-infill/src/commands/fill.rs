@@ -1,4 +1,4 @@
-//! `grpo fill`: fills blanks in texts.
+//! The `grpo fill` command, which fills blanks in texts.
 
 mod arguments;
 mod comparison;
@@ -28,13 +28,13 @@ use models::{critic, judge};
 use output::Completion;
 use texts::Text;
 
-/// Largest number of iterations; most texts settle within 15.
+/// Maximum number of iterations. Most texts converge within 15.
 const MOST_ITERATIONS: usize = 1000;
 
-/// All completions are in memory at once.
+/// Maximum number of completions per text. All of them are held in memory.
 const MOST: u32 = 100_000;
 
-/// The subcommand.
+/// Returns the `fill` subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Fill the blanks of a text with an infiller",
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
     written.context("cannot write to standard output")
 }
 
-/// Texts and how they are filled.
+/// A loaded infiller, and the texts with their completions.
 struct Filling {
     infiller: LoadedInfiller,
     texts: Vec<Text>,
@@ -73,7 +73,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// Prepares the infiller in `folder` and the texts of the arguments.
+    /// Loads the infiller in `folder` and fills the given texts.
     fn new(arguments: &FillArguments, folder: &Path) -> anyhow::Result<Self> {
         let infiller = LoadedInfiller::load(folder, &device::device())?;
         let characters = infiller.characters();
@@ -112,7 +112,8 @@ fn check(arguments: &FillArguments) -> anyhow::Result<()> {
         iterations <= MOST_ITERATIONS,
         "--iterations {iterations} is out of range; expected at most {MOST_ITERATIONS}"
     );
-    // Clap does not require an argument that another excludes, as --text excludes --held-out.
+    // Clap drops the requirement if the required argument conflicts with another one that is
+    // present, as `--held-out` conflicts with `--text`.
     let of_passages = [
         ("--unit", arguments.unit.is_some()),
         ("--length", arguments.length.is_some()),
@@ -147,7 +148,7 @@ fn first_there<'a>(arguments: &[(&'a str, bool)]) -> Option<&'a str> {
     arguments.iter().find(|(_, is_there)| *is_there).map(|(name, _)| *name)
 }
 
-/// Returns the order of completions.
+/// Returns the criterion by which completions are sorted.
 fn order(arguments: &FillArguments) -> Order {
     arguments.quality.unwrap_or(match arguments.judge {
         Some(_) => Order::Judge,
@@ -155,16 +156,17 @@ fn order(arguments: &FillArguments) -> Order {
     })
 }
 
-/// The judges of filled texts.
+/// Judges that score the filled texts.
 struct Judges<'a> {
     first: Option<Judge>,
     second: Option<Judge>,
-    /// The characters of the infiller.
+    /// Characters of the infiller.
     characters: &'a Characters,
 }
 
 impl Judges<'_> {
-    /// Returns 1 for a natural text, 0 for a corrupted one; NaN without a score.
+    /// Returns 1 for natural text and 0 for corrupted text. The result is NaN if the text cannot be
+    /// scored.
     fn reward(judge: &Judge, text: &str) -> f64 {
         judge.score(text).map_or(f64::NAN, |score| 1.0 - score)
     }
@@ -173,11 +175,11 @@ impl Judges<'_> {
         self.first.as_ref().map(|judge| Self::reward(judge, &self.characters.decode(ids)))
     }
 
-    /// Scores and sorts the completions of a text, best first.
+    /// Scores the completions of a text and sorts them, best first.
     fn judged(&self, group: Vec<Filled>, order: Order) -> anyhow::Result<Vec<Completion>> {
         let completion = |(sample, filled): (usize, Filled)| {
             let judge = match order {
-                // Computed already.
+                // Already computed as the quality.
                 Order::Judge => filled.quality,
                 Order::None | Order::Own => self.reward_of_first(&filled.ids),
             };
@@ -192,7 +194,7 @@ impl Judges<'_> {
             rewards.all(|reward| reward.is_finite()),
             "a judge's score is not finite: its training diverged, or its weights are damaged"
         );
-        // Stable: without a quality the order does not change.
+        // The sort is stable, so without a quality the order is unchanged.
         completions.sort_by(|a, b| {
             let [a, b] = [a, b].map(|completion| completion.filled.quality.unwrap_or(0.0));
             b.total_cmp(&a)
@@ -222,7 +224,7 @@ fn write(
     output.flush()
 }
 
-/// Fills each text.
+/// Fills the blanks of all texts.
 fn fill(
     arguments: &FillArguments,
     infiller: &LoadedInfiller,

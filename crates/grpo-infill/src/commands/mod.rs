@@ -1,4 +1,4 @@
-//! A file for each subcommand, and for the objective of `grpo pretrain`.
+//! Subcommands for infilling, and the infilling objective of `grpo pretrain`.
 
 pub(crate) mod fill;
 pub(crate) mod pretrain;

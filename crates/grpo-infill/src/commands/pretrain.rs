@@ -1,4 +1,4 @@
-//! `grpo pretrain` with the section `[masked_lm]`: trains an infiller.
+//! Infiller training: `grpo pretrain` with a `[masked_lm]` section.
 
 use std::path::PathBuf;
 
@@ -24,19 +24,19 @@ use grpo_app::phase::Phase;
 use grpo_app::supervised_run::Request;
 use grpo_app::task::Tasks;
 
-/// Configuration of `grpo pretrain` for an infiller.
+/// The `grpo pretrain` configuration file for an infiller.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MaskedLmFile {
-    /// Folder of the run.
+    /// Run directory.
     run: PathBuf,
     seed: u64,
-    /// Model folder to start from; a new model without it.
+    /// Model directory to start from. If omitted, a new model is created.
     #[serde(default)]
     start: Option<PathBuf>,
     data: PassageSection,
     masking: MaskingPlan,
-    /// Sizes of a new model.
+    /// Size of the new model.
     #[serde(default)]
     model: Option<InfillerSection>,
     masked_lm: StepsConfig,
@@ -60,7 +60,7 @@ struct InfillerSection {
     n_layer: usize,
     n_head: usize,
     n_embd: usize,
-    /// Whether the model has a critic head, which predicts for each character whether it is wrong.
+    /// Whether the model has a critic head, which predicts which characters are wrong.
     #[serde(default)]
     critic: bool,
 }
@@ -68,7 +68,7 @@ struct InfillerSection {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ValidationSection {
-    /// Batches per validation.
+    /// Number of batches per validation.
     batches: u64,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
 }
 
 impl MaskedLmFile {
-    /// Returns the settings, checked as far as possible without a model.
+    /// Returns the settings after checking everything that can be checked without a model.
     fn settings(&self, origin: &Origin) -> anyhow::Result<MaskedLmConfig> {
         let settings = MaskedLmConfig {
             steps: self.masked_lm,
@@ -119,7 +119,7 @@ impl MaskedLmFile {
         Ok(settings)
     }
 
-    /// Loads the judge that weights texts, if configured.
+    /// Loads the judge used to weight texts, if one is configured.
     fn judge(
         &self,
         passages: &Passages,
@@ -145,7 +145,7 @@ impl MaskedLmFile {
     }
 }
 
-/// The start of the training run.
+/// The model and data with which a training run starts.
 struct Beginning {
     spec: ModelSpec,
     model: Transformer,

@@ -1,5 +1,5 @@
-//! `grpo train-judge`: trains a sequence scorer to predict how much of a text an infiller has
-//! replaced.
+//! The `grpo train-judge` command. It trains a sequence scorer to predict which fraction of a text
+//! was replaced by an infiller.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,28 +26,28 @@ use grpo_app::phase::Phase;
 use grpo_app::supervised_run::{ModelFiles, Request, SupervisedRun, save_folder};
 use grpo_app::task::{CommandGroup, TaskCommand};
 
-/// Configuration of `grpo train-judge`.
+/// The `grpo train-judge` configuration file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JudgeFile {
-    /// Folder of the run.
+    /// Run directory.
     run: PathBuf,
     seed: u64,
-    /// Model folder of the infiller whose fills are judged; the judge has the same characters.
+    /// Model directory of the infiller whose output is judged. The judge uses the same characters.
     infiller: PathBuf,
-    /// Whether the judge starts from the infiller's weights.
+    /// Whether to initialise the judge from the infiller's weights.
     #[serde(default = "yes")]
     start_from_infiller: bool,
     data: PassageSection,
     masking: MaskingPlan,
-    /// Sizes of a judge that starts from scratch.
+    /// Size of a judge trained from scratch.
     #[serde(default)]
     model: Option<JudgeSection>,
     judge: StepsConfig,
-    /// Masked-language-model training of a judge that starts from scratch.
+    /// Masked language model pretraining for a judge trained from scratch.
     #[serde(default)]
     masked_lm: Option<StepsConfig>,
-    /// Fraction of unmodified training texts.
+    /// Fraction of training texts left unmodified.
     #[serde(default = "default_natural_share")]
     natural_share: f64,
     #[serde(default)]
@@ -85,7 +85,7 @@ const EXAMPLES: &str = "Examples:
   grpo train-judge configs/infill/judge.toml
   grpo train-judge --resume runs/infill/judge";
 
-/// The subcommand.
+/// Returns the `train-judge` subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Train a judge, a reward for filled blanks",
@@ -125,7 +125,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let files = infiller.files.iter().map(|(_, path)| ("infiller", path.clone()));
     let files: Vec<_> = files.chain([("text", file.data.file.clone())]).collect();
     let run = start.folder(&file, &file.run, file.seed, &files)?;
-    // The checkpoint of a judge includes its trunk.
+    // If there is a checkpoint, the judge in it already includes the trunk.
     if let (Some(own_trunk), false) = (own_trunk, run.has_checkpoint()) {
         let trunk = own_trunk.trained(&file, &run)?;
         judge = SequenceScorer::from_trunk(&spec.config, &trunk, file.seed, &device)?;
@@ -148,7 +148,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
 }
 
 impl JudgeFile {
-    /// Returns the settings, checked as far as possible without a model.
+    /// Returns the settings after checking everything that can be checked without a model.
     fn settings(&self, origin: &Origin) -> anyhow::Result<JudgeConfig> {
         let settings = JudgeConfig {
             steps: self.judge,
@@ -179,7 +179,7 @@ impl JudgeFile {
     }
 }
 
-/// Returns the untrained judge and the files to write with it.
+/// Creates the untrained judge along with its configuration and codec.
 fn beginning(
     file: &JudgeFile,
     infiller: &LoadedInfiller,
@@ -210,8 +210,8 @@ fn beginning(
     }
 }
 
-/// An infiller of the judge's sizes, trained on the same masks except for replaced lines. Only its
-/// trunk is kept.
+/// An infiller with the size of the judge. It is trained with the same masking, but without line
+/// replacement. Only its trunk is kept.
 struct OwnTrunk {
     model: Transformer,
     spec: ModelSpec,
@@ -219,7 +219,7 @@ struct OwnTrunk {
     config: MaskedLmConfig,
 }
 
-/// Name of the stage that trains it.
+/// Name of the training stage for the trunk.
 const TRUNK: &str = "trunk";
 
 impl OwnTrunk {
@@ -253,7 +253,7 @@ impl OwnTrunk {
     }
 }
 
-/// Reports whether the judge may be a reward; if not, the command fails.
+/// Reports whether the judge is good enough to be used as a reward. Returns an error if it isn't.
 fn verdict(report: &JudgeReport, target: &Path) -> anyhow::Result<()> {
     let JudgeReport { passed, gate, validation, .. } = report;
     say(format_args!("{:<12} {}", "judge", target.display()));

@@ -1,4 +1,4 @@
-//! The critic head of an infiller, which predicts wrong characters of a filled text.
+//! The critic of an infiller, which predicts the wrong characters in a filled text.
 
 use crate::infilling::refused;
 use burn::module::Module;
@@ -6,7 +6,7 @@ use burn::tensor::activation::sigmoid;
 use grpo_model::{Dropout, LanguageModel, TokenBatch, Transformer};
 use grpo_rollout::RolloutError;
 
-/// A model with a critic, without autodiff: the infiller itself or another one.
+/// A frozen model with a critic head. It can be the infiller or a different model.
 #[derive(Clone, Debug)]
 pub struct Critic(Transformer);
 
@@ -14,7 +14,7 @@ impl Critic {
     /// Copies `model` without autodiff.
     ///
     /// # Errors
-    /// Returns an error if the model has no critic.
+    /// Returns an error if the model does not have a critic head.
     pub fn new(model: &Transformer) -> Result<Self, RolloutError> {
         if !model.description().critic {
             let fault = "the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong";
@@ -24,8 +24,8 @@ impl Critic {
         Ok(Self(if is_on_tape { model.valid() } else { model.clone() }))
     }
 
-    /// Returns the probability that each token of a text is wrong, `[tokens]`. The text is read
-    /// alone.
+    /// Returns the probability that each token of a text is wrong. The result has one element per
+    /// token and depends on no other text.
     ///
     /// # Panics
     /// Panics if the text is empty or longer than the context.

@@ -1,26 +1,27 @@
-//! Selection of blanks to remask.
+//! Selects the blanks to remask.
 
 use crate::infilling::refused;
 use crate::masking::part_of;
 use clap::ValueEnum;
 use grpo_rollout::RolloutError;
 
-/// Ratios of remasked blanks, one fewer than iterations.
+/// The fraction of blanks to remask after each iteration except the last.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RemaskSchedule {
-    /// Equal steps from the first to the last ratio, inclusive; a single one is the first.
+    /// Ratios that change linearly between the two ends, both inclusive. If only one ratio is
+    /// needed, it is `from`.
     Linear {
-        /// The first ratio, 0 to 1.
+        /// First ratio, between 0 and 1.
         from: f64,
-        /// The last ratio, 0 to 1.
+        /// Last ratio, between 0 and 1.
         to: f64,
     },
-    /// Each, 0 to 1.
+    /// Explicit ratios, each between 0 and 1.
     List(Vec<f64>),
 }
 
 impl RemaskSchedule {
-    /// Checks that the schedule fits the number of iterations.
+    /// Checks the ratios, and that their number matches the iterations.
     pub(super) fn check(&self, iterations: usize) -> Result<(), RolloutError> {
         match self {
             Self::Linear { from, to } => {
@@ -39,45 +40,45 @@ impl RemaskSchedule {
         }
     }
 
-    /// Returns the ratio after iteration `time`, from 0, of `iterations - 1`.
+    /// Returns the ratio after the iteration with zero-based index `time`.
     pub(super) fn ratio(&self, time: usize, iterations: usize) -> f64 {
         match self {
             Self::Linear { from, .. } if iterations <= 2 => *from,
             Self::Linear { from, to } => {
                 let part = time as f64 / (iterations - 2) as f64;
-                // Written so that the last value is exactly `to`.
+                // This form makes the last value exactly `to`.
                 from * (1.0 - part) + to * part
             }
             Self::List(ratios) => ratios[time],
         }
     }
 
-    /// Returns whether no later ratio is larger than that of `time`.
+    /// Returns whether all later ratios are at most the one at `time`.
     pub(super) fn only_falls_from(&self, time: usize, iterations: usize) -> bool {
         let now = self.ratio(time, iterations);
         (time + 1..iterations - 1).all(|later| self.ratio(later, iterations) <= now)
     }
 }
 
-/// Meaning of a ratio.
+/// How a ratio determines the blanks to remask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RemaskRule {
-    /// Remasks this fraction of the blanks, rounded down, the most wrong ones.
+    /// Remasks this fraction of the blanks (rounded down), starting with the most likely errors.
     #[value(help = "The most wrong ones: that part of the blanks")]
     Ratio,
-    /// Remasks every blank whose wrongness exceeds 1 − ratio, possibly none.
+    /// Remasks all blanks with an error probability above 1 − ratio. There may be none.
     #[value(help = "All whose wrongness is above 1 − ratio")]
     Threshold,
 }
 
 impl RemaskRule {
-    /// Returns the blanks to remask, given the wrongness of each.
+    /// Returns the blanks to remask, given the error probability of each blank.
     pub(super) fn choose(self, wrongness: &[f64], ratio: f64) -> Vec<usize> {
         let blanks = 0..wrongness.len();
         match self {
             Self::Ratio => {
                 let mut order: Vec<usize> = blanks.collect();
-                // Stable: ties keep the first.
+                // The sort is stable, so the first of equal blanks is selected.
                 order.sort_by(|&a, &b| wrongness[b].total_cmp(&wrongness[a]));
                 order.truncate(part_of(wrongness.len(), ratio));
                 order
@@ -87,7 +88,7 @@ impl RemaskRule {
     }
 }
 
-/// Checks that `value` is 0 to 1.
+/// Checks that `value` is between 0 and 1.
 pub(super) fn check_part(name: &str, value: f64) -> Result<(), RolloutError> {
     match (0.0..=1.0).contains(&value) {
         true => Ok(()),
@@ -125,7 +126,7 @@ mod tests {
         let wrongness = [0.2, 0.9, 0.5, 0.9, 0.1];
         let ratio = |ratio| RemaskRule::Ratio.choose(&wrongness, ratio);
         assert!(ratio(0.19).is_empty());
-        assert_eq!(ratio(0.2), [1]); // of equal ones the first
+        assert_eq!(ratio(0.2), [1]); // the first of equal values
         assert_eq!(ratio(0.79), [1, 3, 2]);
         assert_eq!(ratio(1.0), [1, 3, 2, 0, 4]);
         for (ratio, len, part) in [(0.29, 100, 29), (0.7, 90, 63), (0.07, 100, 7), (0.999, 10, 9)] {

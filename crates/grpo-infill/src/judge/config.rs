@@ -1,4 +1,4 @@
-//! Settings of judge training.
+//! Judge training configuration.
 
 use grpo_data::ConfigFault;
 use grpo_logprob::SamplingSettings;
@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 use super::report::{JudgeGate, JudgeValidationConfig};
 use super::scaling::JudgeScaling;
 
-/// Settings of judge training.
+/// Judge training configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgeConfig {
-    /// Steps, batches, AdamW.
+    /// Steps, batches and optimizer settings.
     pub steps: StepsConfig,
-    /// Fraction of unmodified training texts.
+    /// Fraction of training texts left unmodified.
     pub natural_share: f64,
     /// How the infiller fills blanks.
     pub fill: FillSettings,
-    /// Factors of the loss.
+    /// Factors applied to the loss.
     pub scaling: JudgeScaling,
-    /// Treatment of a pre-trained trunk.
+    /// Settings for starting from a pretrained trunk.
     pub transfer: TransferConfig,
-    /// Texts of a validation.
+    /// Texts used for validation.
     pub validation: JudgeValidationConfig,
-    /// What the judge needs to be used as a reward.
+    /// Requirements for using the judge as a reward.
     pub gate: JudgeGate,
 }
 
 impl JudgeConfig {
-    /// Checks ranges and combinations.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// Returns the first key that is out of range or has no effect.
+    /// Returns an error that names the first key that is out of range or has no effect.
     pub fn check(&self) -> Result<(), ConfigFault> {
         self.steps.check("judge")?;
         in_range("natural_share", self.natural_share, 0.0..=0.99)?;
@@ -43,13 +43,13 @@ impl JudgeConfig {
     }
 }
 
-/// How the infiller fills the blanks of training texts.
+/// Sampling settings with which the infiller fills the blanks in training texts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FillSettings {
-    /// Divisor of the logits.
+    /// Sampling temperature.
     pub temperature: f32,
-    /// Number of most probable characters to sample from.
+    /// Number of most likely characters to sample from.
     pub top_k: usize,
 }
 

@@ -1,4 +1,5 @@
-//! Training texts of judges: partly replaced by an infiller, with the replaced fraction.
+//! Training examples for judges: texts partially replaced by an infiller, labelled with the
+//! replaced fraction.
 
 use std::sync::Arc;
 
@@ -13,13 +14,13 @@ use super::config::JudgeConfig;
 use crate::fill::{Blank, draw_blanks};
 use grpo_train::{TrainError, by_tokens, distribution_fault};
 
-/// Data of judge training.
+/// Judge training data.
 pub struct JudgeData {
-    /// The texts.
+    /// Source of the texts.
     pub passages: Arc<Passages>,
-    /// The training split, with blanks.
+    /// Masked texts from the training split.
     pub train: MaskedStream,
-    /// The infiller that fills the blanks.
+    /// Infiller that fills the blanks.
     pub infiller: Frozen<Transformer>,
 }
 
@@ -27,7 +28,7 @@ impl JudgeData {
     /// Checks the settings against the data.
     ///
     /// # Errors
-    /// Returns an error if the fill settings do not fit the vocabulary.
+    /// Returns an error if the fill settings don't match the vocabulary.
     pub fn check(&self, config: &JudgeConfig) -> Result<(), TrainError> {
         JudgeExamples::new(self, config, 0).map(drop)
     }
@@ -37,18 +38,18 @@ impl JudgeData {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Judged {
     pub(super) ids: Vec<u32>,
-    /// Fraction of the characters that were replaced, by samples of the infiller (even if equal to
-    /// the original) or by another line.
+    /// Fraction of characters that were replaced. It includes characters sampled by the infiller
+    /// that happen to equal the original, and replaced lines.
     pub(super) ratio: f64,
 }
 
-/// Training texts of each step, a function of seed and step.
+/// Generates the training texts of each step. They depend only on the seed and the step.
 pub(super) struct JudgeExamples<'a> {
     pub(super) data: &'a JudgeData,
     natural_share: f64,
     distribution: SamplingDistribution,
     micro_batch_tokens: Option<usize>,
-    /// Decides which texts are not modified.
+    /// Decides which texts stay unmodified.
     natural: CounterRng,
     drawn: CounterRng,
 }
@@ -74,7 +75,7 @@ impl<'a> JudgeExamples<'a> {
         })
     }
 
-    /// Returns the texts of step `step`.
+    /// Generates `size` texts for a step.
     pub(super) fn batch(&self, step: u64, size: usize) -> Result<Vec<Judged>, TrainError> {
         let masked = self.data.train.batch(step, size)?;
         let is_natural = |text: usize| {
@@ -90,7 +91,7 @@ impl<'a> JudgeExamples<'a> {
         Ok(texts)
     }
 
-    /// Fills the blanks of a step's texts, each text in one pass.
+    /// Fills all blanks in `texts`, using a single pass for each text.
     pub(super) fn fill(
         &self,
         texts: &mut [Judged],
@@ -141,7 +142,7 @@ mod tests {
 
     const LENGTH: usize = 30;
 
-    /// Lines of very different lengths, and an untrained infiller.
+    /// Returns lines of very different lengths and an untrained infiller.
     fn data() -> JudgeData {
         let line = |i: usize| "abcde".chars().cycle().skip(i).take(2 + i % 20).collect::<String>();
         let text: Vec<String> =
@@ -188,13 +189,13 @@ mod tests {
                 assert_eq!(text.ids, masked.original);
                 continue;
             }
-            // Relative to the text itself, not to the longest possible one.
+            // The ratio is relative to this text, not to the maximum length.
             assert_eq!(text.ratio, blanks as f64 / masked.original.len() as f64);
             for (place, (&id, &before)) in text.ids.iter().zip(&masked.ids).enumerate() {
                 assert!(before == mask || id == before, "place {place} was no blank");
             }
         }
-        // Five standard errors of a share of 0.3 among 64.
+        // Five standard errors of a proportion of 0.3 in 64 texts.
         assert!((natural as f64 / 64.0 - 0.3).abs() < 5.0 * (0.21_f64 / 64.0).sqrt(), "{natural}");
         let lengths = texts.iter().map(|text| text.ids.len());
         assert!(lengths.clone().max().unwrap() > 2 * lengths.min().unwrap());

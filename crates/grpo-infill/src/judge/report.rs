@@ -1,16 +1,17 @@
-//! Measures of judges, and the gate for their use as rewards.
+//! Evaluation results of judges, and the gate for using them as rewards.
 
 use grpo_data::ConfigFault;
 use grpo_train::in_range;
 use serde::{Deserialize, Serialize};
 
-/// Texts of a validation, always the same ones.
+/// Number of validation texts. Every validation uses the same texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeValidationConfig {
-    /// Number of natural texts, for `zero_mean` and `zero_p90`.
+    /// Number of natural texts, on which `zero_mean` and `zero_p90` are measured.
     pub natural: usize,
-    /// Number of texts with 0 to 0.9 replaced, for the correlations; every tenth is natural.
+    /// Number of texts for the correlations, with replaced fractions from 0 to 0.9. One in ten is
+    /// natural.
     pub spread: usize,
 }
 
@@ -27,28 +28,29 @@ impl JudgeValidationConfig {
     }
 }
 
-/// Measures on held-out texts.
+/// Results on held-out texts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JudgeMeasures {
-    /// Mean squared error on all texts.
+    /// Mean squared error over all texts.
     pub eval_loss: f64,
-    /// Mean output on natural texts.
+    /// Mean output for natural texts.
     pub zero_mean: f64,
-    /// 90th percentile of the outputs on natural texts.
+    /// 90th percentile of the outputs for natural texts.
     pub zero_p90: f64,
-    /// Pearson's correlation of outputs with the replaced fraction; 0 for constant outputs.
+    /// Pearson correlation between outputs and replaced fractions, or 0 if the outputs are
+    /// constant.
     pub pearson: f64,
-    /// Spearman's correlation.
+    /// Spearman correlation between outputs and replaced fractions.
     pub spearman: f64,
 }
 
-/// What a judge needs to be used as a reward.
+/// Requirements for using a judge as a reward.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeGate {
-    /// Largest `zero_p90`, so that natural texts are not considered corrupted.
+    /// Maximum `zero_p90`. It ensures that natural texts aren't mistaken for corrupted ones.
     pub max_zero_p90: f64,
-    /// Smallest `spearman`, so that outputs increase with the replaced fraction.
+    /// Minimum `spearman`. It ensures that outputs increase with the replaced fraction.
     pub min_spearman: f64,
 }
 
@@ -59,31 +61,31 @@ impl Default for JudgeGate {
 }
 
 impl JudgeGate {
-    /// Checks ranges.
+    /// Validates the thresholds.
     pub(super) fn check(&self) -> Result<(), ConfigFault> {
         in_range("gate.max_zero_p90", self.max_zero_p90, 0.0..=1.0)?;
         in_range("gate.min_spearman", self.min_spearman, -1.0..=1.0)
     }
 
-    /// Returns whether a judge with these measures passes.
+    /// Returns whether these results meet the requirements.
     pub fn passes(&self, measures: &JudgeMeasures) -> bool {
         measures.zero_p90 <= self.max_zero_p90 && measures.spearman >= self.min_spearman
     }
 }
 
-/// Content of `judge.json` next to a judge's weights, measured on texts that did not affect the
-/// selection.
+/// Contents of `judge.json`, which is stored next to a judge's weights. The results are measured on
+/// texts that had no influence on model selection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JudgeReport {
     /// Whether the judge may be used as a reward.
     pub passed: bool,
-    /// The gate.
+    /// Requirements that were checked.
     pub gate: JudgeGate,
-    /// The measures.
+    /// Results on held-out texts.
     pub validation: JudgeMeasures,
-    /// Numbers of texts.
+    /// Number of texts used.
     pub texts: JudgeValidationConfig,
-    /// Optimizer steps.
+    /// Optimizer step at which the judge was saved.
     pub train_step: u64,
 }

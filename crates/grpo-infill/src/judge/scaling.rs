@@ -1,7 +1,8 @@
-//! Factors of a judge's loss against outputs that are nearly constant or do not follow the targets.
+//! Loss factors that discourage outputs that are nearly constant or uncorrelated with the targets.
 //!
-//! Both factors are numbers of the whole batch without gradients. They use the platform's `exp`, so
-//! runs with them are bit-identical on one platform only, as runs in f32 are anyway.
+//! Both factors are computed from the entire batch, without gradients. They use the platform's
+//! `exp`, so results are only reproducible bit for bit on the same platform. This is true of f32
+//! runs in general.
 
 use grpo_data::ConfigFault;
 use grpo_data::statistics::{pearson, population_variance};
@@ -9,24 +10,24 @@ use serde::{Deserialize, Serialize};
 
 use grpo_train::in_range;
 
-/// Factors of a judge's loss; a missing one is 1.
+/// Factors applied to a judge's loss. Missing ones count as 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeScaling {
-    /// Against nearly constant outputs.
+    /// Penalises nearly constant outputs.
     pub variance: Option<VarianceScaling>,
-    /// Against outputs that do not follow the targets.
+    /// Penalises outputs that don't correlate with the targets.
     pub correlation: Option<CorrelationScaling>,
 }
 
-/// `1 + (s − 1)(1 − e^(−α · max(var(y) / var(ŷ) − 1, 0)))`: 1 if outputs vary as much as targets,
-/// up to s for constant outputs.
+/// The factor `1 + (s − 1)(1 − e^(−α · max(var(y) / var(ŷ) − 1, 0)))`. It is 1 if the outputs vary
+/// at least as much as the targets, and approaches s as the outputs become constant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VarianceScaling {
-    /// s, the largest factor.
+    /// Maximum factor s.
     pub scale: f64,
-    /// α, the steepness.
+    /// Steepness α.
     pub alpha: f64,
 }
 
@@ -36,12 +37,12 @@ impl Default for VarianceScaling {
     }
 }
 
-/// The parabola through 1, √α and α at the correlations 1, 0 and −1 (Pearson's, of outputs and
-/// targets).
+/// A factor that depends on the Pearson correlation of outputs and targets. It is a parabola with
+/// the values 1, √α and α at correlations of 1, 0 and −1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CorrelationScaling {
-    /// α, the factor for a correlation of −1.
+    /// Factor α for a correlation of −1.
     pub alpha: f64,
 }
 
@@ -52,7 +53,7 @@ impl Default for CorrelationScaling {
 }
 
 impl JudgeScaling {
-    /// Checks ranges; `section` is the name in the configuration.
+    /// Validates the settings. `section` is the section name in the configuration.
     pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         if let Some(variance) = self.variance {
             in_range(&format!("{section}.variance.scale"), variance.scale, 1.0..=1e3)?;
@@ -64,7 +65,7 @@ impl JudgeScaling {
         }
     }
 
-    /// Returns the factor of a batch.
+    /// Returns the factor for a batch.
     pub(crate) fn factor(&self, outputs: &[f64], targets: &[f64]) -> f64 {
         let of_variance = self.variance.map(|scaling| scaling.factor(outputs, targets));
         let of_correlation = self.correlation.map(|scaling| scaling.factor(outputs, targets));
@@ -78,14 +79,15 @@ impl VarianceScaling {
         if wanted <= found {
             return 1.0;
         }
-        // Infinite for constant outputs; e^−∞ is 0.
+        // Infinite for constant outputs, in which case the exponential is 0.
         let excess = wanted / found - 1.0;
         1.0 + (self.scale - 1.0) * (1.0 - (-self.alpha * excess).exp())
     }
 }
 
 impl CorrelationScaling {
-    /// Constant outputs count as correlation 0; with constant targets the factor is 1.
+    /// Returns the factor for a batch. Constant outputs are treated as uncorrelated. If the targets
+    /// are constant, the factor is 1.
     fn factor(&self, outputs: &[f64], targets: &[f64]) -> f64 {
         if population_variance(targets) == 0.0 {
             return 1.0;
@@ -112,12 +114,13 @@ mod tests {
         check(&[0.0, 1.0], 1.0);
         check(&[-1.0, 2.0], 1.0);
         check(&[0.5, 0.5], 5.0);
-        // A quarter of the variance: the excess is 3.
+        // With a quarter of the variance, the excess is 3.
         check(&[0.25, 0.75], 1.0 + 4.0 * (1.0 - (-4.5_f64).exp()));
         assert_eq!(scaling.factor(&[0.1, 0.1], &[0.5, 0.5]), 1.0);
     }
 
-    /// A = ½, B = −3/2, C = 2: 1 at c = 1, 2 at 0, 4 at −1, and ½·0.64 − 1.5·0.8 + 2 = 1.12 at 0.8.
+    /// The parabola has A = ½, B = −3/2, C = 2. Its value is 1 at c = 1, 2 at 0, 4 at −1, and
+    /// ½·0.64 − 1.5·0.8 + 2 = 1.12 at 0.8.
     #[test]
     fn outputs_that_do_not_follow_are_scaled_up() {
         let scaling = CorrelationScaling::default();

@@ -1,12 +1,13 @@
-//! The target of a judge.
+//! The training target of a judge.
 
-/// Returns the target of a text whose fraction `ratio` was replaced: `r⁴ − 2r³ + 2r`.
+/// Returns the training target for a text in which the fraction `ratio` was replaced:
+/// `r⁴ − 2r³ + 2r`.
 ///
-/// It maps 0 to 0 and 1 to 1 and increases, with slope 2 at 0 and 0 at 1: as a reward, a judge has
-/// to distinguish 0 from 0.1 rather than 0.8 from 0.9.
+/// The function increases from 0 to 1, with a slope of 2 at 0 and a slope of 0 at 1. When a judge
+/// is used as a reward, telling 0 from 0.1 matters more than telling 0.8 from 0.9.
 ///
 /// # Panics
-/// Panics if `ratio` is outside of `0..=1`.
+/// Panics if `ratio` is not in `0..=1`.
 pub fn corruption_target(ratio: f64) -> f64 {
     assert!((0.0..=1.0).contains(&ratio), "a part of {ratio} of a text cannot be replaced");
     ratio.powi(4) - 2.0 * ratio.powi(3) + 2.0 * ratio
@@ -22,7 +23,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// By hand: 0.1⁴ − 2·0.1³ + 2·0.1 = 0.0001 − 0.002 + 0.2, and so on.
+    /// Computed by hand, e.g. 0.1⁴ − 2·0.1³ + 2·0.1 = 0.0001 − 0.002 + 0.2.
     #[test]
     fn known_values() {
         for (ratio, target) in [
@@ -42,7 +43,7 @@ mod tests {
         fn it_stays_in_range_and_rises(a in 0.0..=1.0, b in 0.0..=1.0) {
             let (low, high) = if a < b { (a, b) } else { (b, a) };
             prop_assert!((0.0..=1.0).contains(&corruption_target(a)));
-            // Rounding of a sum of three terms of at most 2.
+            // Rounding error of a sum of three terms of at most 2.
             prop_assert!(corruption_target(low) <= corruption_target(high) + 1e-15);
         }
     }

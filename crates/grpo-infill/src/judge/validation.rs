@@ -1,4 +1,4 @@
-//! Validation of judges on held-out texts.
+//! Judge validation on held-out texts.
 
 use crate::Split;
 use grpo_data::{CounterRng, Purpose};
@@ -9,22 +9,22 @@ use super::target::{corruption_target, mean_squared_error};
 use grpo_data::statistics::{mean, pearson, percentile, spearman};
 use grpo_train::TrainError;
 
-/// A set of held-out texts.
+/// Selects a set of held-out texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
-    /// Texts of every validation, which select the judge.
+    /// Texts used by all validations during training, which select the best judge.
     Looks = 0,
-    /// Texts that measure the selected judge.
+    /// Texts for the final evaluation of the selected judge.
     Report = 1,
 }
 
-/// The texts of a validation.
+/// A set of validation texts.
 pub(super) struct ValidationTexts {
     natural: Vec<Judged>,
     spread: Vec<Judged>,
 }
 
-/// The largest replaced fraction.
+/// Largest replaced fraction.
 const LARGEST_RATIO: f64 = 0.9;
 
 impl ValidationTexts {
@@ -43,8 +43,8 @@ impl ValidationTexts {
         let spread = |index: usize| {
             let wanted = match index % 10 {
                 0 => 0.0,
-                // Over all indices, so that the fraction does not depend on the position in the
-                // corpus.
+                // Computed from the index alone, so that the fraction doesn't correlate with the
+                // position in the corpus.
                 _ => LARGEST_RATIO * (index + 1) as f64 / config.spread as f64,
             };
             masked(passage(config.natural + index), wanted, mask, index, round, &rng)
@@ -55,7 +55,7 @@ impl ValidationTexts {
         Ok(Self { natural, spread })
     }
 
-    /// Computes the measures; `score` returns one output per text.
+    /// Evaluates a judge. `score` returns one output per text.
     pub(super) fn measures(&self, score: impl Fn(&[Judged]) -> Vec<f64>) -> JudgeMeasures {
         let (natural, outputs) = (score(&self.natural), score(&self.spread));
         let ratios: Vec<f64> = self.spread.iter().map(|text| text.ratio).collect();
@@ -73,8 +73,10 @@ impl ValidationTexts {
     }
 }
 
-/// Hides at least the fraction `wanted` of `ids`: at random positions in texts of even index, in
-/// one run in the others, because an infiller leaves different traces in long gaps.
+/// Masks at least the fraction `wanted` of `ids`.
+///
+/// Texts with an even index are masked at random positions, the others in one contiguous run. An
+/// infiller leaves different traces in long gaps.
 fn masked(
     mut ids: Vec<u32>,
     wanted: f64,
@@ -85,7 +87,7 @@ fn masked(
 ) -> Judged {
     let length = ids.len();
     let count = ((wanted * length as f64).ceil() as usize).min(length);
-    // The last words separate these numbers from those of passages and draws.
+    // The last word keeps these numbers distinct from those used for passages and fills.
     let counter = |place: usize| [place as u32, index as u32, round as u32, u32::MAX];
     if index.is_multiple_of(2) {
         let mut order: Vec<(u64, usize)> =
@@ -125,7 +127,7 @@ mod tests {
         assert_ne!(places(4, Round::Looks), places(4, Round::Report));
     }
 
-    /// Outputs equal to the ratios, and natural texts of which a tenth is considered corrupted.
+    /// The outputs equal the ratios, except that one in ten natural texts is considered corrupted.
     #[test]
     fn measures_are_of_the_right_texts() {
         let natural = (0..10).map(|i| Judged { ids: vec![i], ratio: 0.0 }).collect();
@@ -144,7 +146,7 @@ mod tests {
         let spread_errors: f64 = (0..10).map(|i| error(f64::from(i) / 10.0)).sum();
         assert!((measures.eval_loss - (spread_errors + 0.25) / 20.0).abs() < 1e-12);
         assert!((measures.zero_mean - 0.05).abs() < 1e-12);
-        // The 8.1th of ten: a tenth of the way to 0.5.
+        // The percentile lies between the 9th and the 10th value, a tenth of the way up to 0.5.
         assert!((measures.zero_p90 - 0.05).abs() < 1e-12, "{}", measures.zero_p90);
         assert!((measures.pearson - 1.0).abs() < 1e-12 && (measures.spearman - 1.0).abs() < 1e-12);
     }

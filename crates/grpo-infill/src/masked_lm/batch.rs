@@ -1,5 +1,7 @@
-//! Packed masked texts and their targets, the positions at which the loss counts. A blank is a
-//! target that the model reads as MASK.
+//! Batches of masked texts and their targets.
+//!
+//! A target is a position that contributes to the loss. A blank is a target that the model sees as
+//! MASK.
 
 use crate::Characters;
 use crate::MaskedText;
@@ -10,18 +12,18 @@ use grpo_model::TokenBatch;
 
 use crate::fill::Blank;
 
-/// Concatenated texts with `n` targets.
+/// A batch of concatenated texts with `n` targets. Vectors have one element per target.
 pub(super) struct MaskedBatch {
     pub(super) inputs: TokenBatch,
-    /// Row among the tokens.
+    /// Row in the batch.
     rows: Vec<usize>,
-    /// Index of its text.
+    /// Index of the text.
     pub(super) texts: Vec<usize>,
-    /// Position in the text.
+    /// Position within the text.
     places: Vec<usize>,
-    /// The true character.
+    /// Correct character.
     pub(super) truths: Vec<u32>,
-    /// Whether the model reads MASK there instead of a character.
+    /// Whether the model sees MASK at this position.
     pub(super) is_blank: Vec<bool>,
     vocabulary: usize,
     never: [u32; 3],
@@ -53,23 +55,24 @@ impl MaskedBatch {
         batch
     }
 
-    /// Returns the rows of the targets, `[n]`.
+    /// Returns the rows of the targets as a tensor, `[n]`.
     pub(super) fn places(&self, device: &Device) -> Tensor<1, Int> {
         indices(self.rows.iter().copied(), device)
     }
 
-    /// Returns the true characters, `[n]`.
+    /// Returns the correct characters as a tensor, `[n]`.
     pub(super) fn truths(&self, device: &Device) -> Tensor<1, Int> {
         let ids: Vec<i32> = self.truths.iter().map(|&id| id as i32).collect();
         Tensor::from_data(TensorData::new(ids, [self.truths.len()]), device)
     }
 
-    /// Returns the true characters under the distribution of characters, without MASK, PAD and CLS.
+    /// Returns the targets for scoring. Their distribution excludes MASK, PAD and CLS.
     pub(super) fn targets(&self) -> Targets {
         Targets::new(self.truths.clone(), self.vocabulary).without(&self.never)
     }
 
-    /// Returns the coordinates of each target in a step with `first` earlier texts.
+    /// Returns the coordinates of each target. `first` is the number of preceding texts in the
+    /// step.
     pub(super) fn blanks(&self, step: u64, first: usize) -> Vec<Blank> {
         let places = self.texts.iter().zip(&self.places);
         places.map(|(&text, &place)| Blank { step, text: first + text, place }).collect()

@@ -1,4 +1,4 @@
-//! Training of the critic head.
+//! Critic head training.
 
 use crate::MaskedText;
 use burn::tensor::activation::log_sigmoid;
@@ -10,29 +10,31 @@ use serde::{Deserialize, Serialize};
 
 use grpo_train::in_range;
 
-/// Settings of the critic: the model fills its blanks and reads the filled text, and the critic
-/// head predicts which characters differ from the original (binary cross-entropy).
+/// Critic training settings.
+///
+/// The model fills its own blanks and reads the filled text. The critic head learns to predict
+/// which characters differ from the original, using binary cross-entropy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CriticConfig {
-    /// Weight of its loss.
+    /// Weight of the critic loss.
     pub alpha: f64,
-    /// The weight is 0 up to this step …
+    /// Last step at which the weight is 0.
     pub warmup_from: u64,
-    /// … and increases linearly to its full value in this one.
+    /// First step at which the weight reaches `alpha`. It increases linearly up to this step.
     pub warmup_to: u64,
     /// Characters to learn from.
     pub scope: CriticScope,
 }
 
-/// Characters that a critic learns from.
+/// The characters from which a critic learns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CriticScope {
-    /// All characters, including those that the cross-entropy ignores.
+    /// All characters, including those ignored by the cross-entropy.
     #[default]
     MaskedAndIgnore,
-    /// The targets only.
+    /// Targets only.
     MaskedOnly,
 }
 
@@ -57,7 +59,7 @@ impl CriticConfig {
         }
     }
 
-    /// Returns the weight of its loss in step `step`, from 0.
+    /// Returns the weight of the critic loss at a zero-based step.
     pub(super) fn weight(&self, step: u64) -> f64 {
         if step >= self.warmup_to {
             return self.alpha;
@@ -67,8 +69,8 @@ impl CriticConfig {
     }
 }
 
-/// Returns the binary cross-entropy of `filled` against `texts`, summed over the positions of
-/// `scope`, `[1]`.
+/// Computes the binary cross-entropy of the critic on `filled`, using `texts` as the reference. The
+/// loss is summed over the positions in `scope` and has shape `[1]`.
 pub(super) fn loss(
     model: &Transformer,
     texts: &[MaskedText],
@@ -91,7 +93,8 @@ pub(super) fn loss(
     let hidden = gather_rows(hidden, indices(rows.iter().copied(), &model.device()));
     let logits = model.critic(hidden).expect("a model with a critic");
     let signs = TensorData::new(signs, [rows.len()]);
-    // −log σ(z) for a wrong character, −log (1 − σ(z)) = −log σ(−z) for a correct one.
+    // The loss is −log σ(z) for a wrong character, and −log (1 − σ(z)) = −log σ(−z) for a correct
+    // one.
     log_sigmoid(logits * Tensor::from_data(signs, &model.device())).sum().neg()
 }
 

@@ -1,7 +1,7 @@
-//! Weights of positions in a masked language model's loss.
+//! Loss weighting for masked language models.
 //!
-//! All weights are numbers without gradients. They use the platform's `powf` and `ln`, so runs with
-//! them are bit-identical on one platform only, as runs in f32 are anyway.
+//! Weights are computed without gradients. They use the platform's `powf` and `ln`, so results are
+//! only reproducible bit for bit on the same platform. This is true of f32 runs in general.
 
 use grpo_data::ConfigFault;
 use std::path::PathBuf;
@@ -11,28 +11,30 @@ use serde::{Deserialize, Serialize};
 use crate::judge::corruption_target;
 use grpo_train::in_range;
 
-/// Weights of the cross-entropy; a missing one has no effect.
+/// Modifications of the cross-entropy. Missing ones have no effect.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModifierConfig {
-    /// Label smoothing: the fraction of the target distributed evenly over all characters, without
-    /// MASK, PAD and CLS (Szegedy et al. 2016, section 7).
+    /// Label smoothing: the fraction of the target distribution that is spread evenly over all
+    /// characters, excluding MASK, PAD and CLS (Szegedy et al. 2016, section 7).
     pub label_smoothing: f64,
-    /// Weights positions by the model's confidence in a wrong character.
+    /// Weights positions by how confident the model is in a wrong character.
     pub entropy: Option<EntropyWeighting>,
-    /// Weights texts by the fraction to fill.
+    /// Weights texts by the fraction of characters to fill.
     pub mask_ratio: Option<MaskRatioWeighting>,
-    /// Weights texts by a judge's score of the model's fills.
+    /// Weights texts by a judge's score for the text as filled by the model.
     pub judge: Option<JudgeWeighting>,
 }
 
-/// `1 + scale · (1 − H / ln(n − 1))` with the entropy H of the model's distribution over the n − 1
-/// wrong characters: 1 if they are equally probable, 1 + scale if one of them has all the
+/// The weight `1 + scale · (1 − H / ln(n − 1))`, where H is the entropy of the model's distribution
+/// over the n − 1 wrong characters.
+///
+/// It is 1 if the wrong characters are all equally likely, and 1 + scale if one of them has all the
 /// probability.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EntropyWeighting {
-    /// Largest addition to the weight.
+    /// Largest increase of the weight.
     pub scale: f64,
 }
 
@@ -42,16 +44,16 @@ impl Default for EntropyWeighting {
     }
 }
 
-/// `1 / ratio^exponent`, limited to `min` and `max`, so that texts with few blanks count as much as
-/// those with many.
+/// The weight `1 / ratio^exponent`, clamped to `min` and `max`. It prevents texts with many blanks
+/// from dominating those with few.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MaskRatioWeighting {
-    /// 0.5: the root.
+    /// Exponent. The default of 0.5 is a square root.
     pub exponent: f64,
-    /// Smallest weight.
+    /// Minimum weight.
     pub min: f64,
-    /// Largest weight.
+    /// Maximum weight.
     pub max: f64,
 }
 
@@ -61,23 +63,23 @@ impl Default for MaskRatioWeighting {
     }
 }
 
-/// `(judge / target(ratio))^exponent`, limited to `min` and `max`, with the judge's score of the
-/// filled text and its training target for the replaced fraction.
+/// The weight `(judge / target(ratio))^exponent`, clamped to `min` and `max`. `judge` is the score
+/// of the filled text, and `target` is the judge's training target for the replaced fraction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JudgeWeighting {
-    /// Folder of the judge.
+    /// Model directory of the judge.
     pub model: PathBuf,
-    /// Exponent of the weight.
+    /// Exponent of the ratio.
     #[serde(default = "one")]
     pub exponent: f64,
-    /// Smallest weight.
+    /// Minimum weight.
     #[serde(default = "tenth")]
     pub min: f64,
-    /// Largest weight.
+    /// Maximum weight.
     #[serde(default = "ten")]
     pub max: f64,
-    /// Whether a judge that did not pass its gate may be used.
+    /// Whether to accept a judge that failed its gate.
     #[serde(default)]
     pub accept_failed_judge: bool,
 }
@@ -93,7 +95,7 @@ fn ten() -> f64 {
 }
 
 impl ModifierConfig {
-    /// Checks ranges; `section` is the name in the configuration.
+    /// Validates the settings. `section` is the section name in the configuration.
     pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("label_smoothing"), self.label_smoothing, 0.0..=0.99)?;
@@ -116,15 +118,16 @@ impl ModifierConfig {
 }
 
 impl EntropyWeighting {
-    /// Returns the weight of a position, given the log-probability of the true character and the
-    /// entropy over `characters` characters.
+    /// Returns the weight of a position. `logprob` is the log-probability of the correct character,
+    /// and `entropy` is the entropy of the distribution over `characters` characters.
     ///
-    /// With p of the true character, H(p) = −p ln p − (1 − p) ln(1 − p) + (1 − p) H, so H can be
-    /// computed without the distribution.
+    /// If the correct character has probability p, then
+    /// H(p) = −p ln p − (1 − p) ln(1 − p) + (1 − p) H. This gives H without access to the full
+    /// distribution.
     pub(crate) fn weight(&self, logprob: f64, entropy: f64, characters: usize) -> f64 {
         let wrong = -logprob.exp_m1(); // 1 − p
-        // With fewer than two wrong characters there is no uncertainty. If the model is right, only
-        // rounding remains.
+        // With fewer than two wrong characters there is no uncertainty about them. If the model is
+        // almost certain of the correct character, only rounding errors are left.
         if characters < 3 || wrong < 1e-4 {
             return 1.0;
         }
@@ -135,17 +138,17 @@ impl EntropyWeighting {
 }
 
 impl MaskRatioWeighting {
-    /// Returns the weight of a text with this fraction to fill.
+    /// Returns the weight of a text with this fraction of characters to fill.
     pub(crate) fn weight(&self, ratio: f64) -> f64 {
         ratio.powf(-self.exponent).clamp(self.min, self.max)
     }
 }
 
 impl JudgeWeighting {
-    /// Returns the weight of a text with this filled fraction and the judge's score.
+    /// Returns the weight of a text, given the judge's score and the fraction of filled characters.
     pub(crate) fn weight(&self, score: f64, ratio: f64) -> f64 {
         if ratio == 0.0 {
-            return 1.0; // nothing was filled, and nothing is expected
+            return 1.0; // there were no blanks to fill
         }
         (score / corruption_target(ratio)).powf(self.exponent).clamp(self.min, self.max)
     }
@@ -161,7 +164,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with the distribution over wrong characters.
+        /// Compares with the entropy computed from the full distribution.
         #[test]
         fn entropy_weights_are_those_of_the_wrong_characters(
             numbers in proptest::collection::vec(0.01..1.0_f64, 3..10),
@@ -192,7 +195,7 @@ mod tests {
         }
     }
 
-    /// The target of 0.5 is 0.8125.
+    /// The target for 0.5 is 0.8125.
     #[test]
     fn what_a_judge_finds_worse_than_expected_weighs_more() {
         let weighting = JudgeWeighting {

@@ -1,4 +1,4 @@
-//! The loss and its gradients, compared with plain f64 loops and difference quotients.
+//! Compares the loss with plain f64 loops, and its gradients with finite differences.
 
 use crate::{MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split};
 use std::path::Path;
@@ -27,7 +27,7 @@ fn data() -> MaskedData {
     MaskedData { characters, train: stream(Split::Train), validation: stream(Split::Validation) }
 }
 
-/// A model whose probabilities are far from uniform.
+/// Returns a model with probabilities far from uniform.
 fn model(sizes: &InfillerConfig) -> Transformer {
     let config = ModelConfig::infiller(sizes).unwrap();
     larger(Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap())
@@ -37,7 +37,7 @@ fn larger(model: Transformer) -> Transformer {
     struct Larger;
     impl ModuleMapper for Larger {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            // The scales of norms remain 1.
+            // Keep norm scales at 1.
             let factor = if D == 2 { 15.0 } else { 1.0 };
             param.map(|value| match value.is_require_grad() {
                 true => Tensor::from_inner(value.inner() * factor).require_grad(),
@@ -78,7 +78,7 @@ fn rows(tensor: Tensor<2>) -> Vec<Vec<f64>> {
     numbers.chunks(width).map(<[f64]>::to_vec).collect()
 }
 
-/// Returns `log p` of each character at each target.
+/// Computes `log p` for every character at each target.
 fn log_probabilities(model: &Transformer, batch: &MaskedBatch, base: usize) -> Vec<Vec<f64>> {
     let hidden = model.hidden(&batch.inputs, None, &mut Dropout::off());
     let hidden = gather_rows(hidden, batch.places(&model.device()));
@@ -89,7 +89,7 @@ fn log_probabilities(model: &Transformer, batch: &MaskedBatch, base: usize) -> V
     rows(model.logits(hidden)).into_iter().map(of_row).collect()
 }
 
-/// Returns the weight of each target from whole distributions and judge scores.
+/// Computes the weight of each target from full distributions and judge scores.
 fn plain_weights(
     texts: &[MaskedText],
     batch: &MaskedBatch,
@@ -122,7 +122,7 @@ fn plain_weights(
     (0..batch.truths.len()).map(of_target).collect()
 }
 
-/// `Σ_i w_i · −Σ_v q_i(v) log p_i(v) / n`
+/// Computes `Σ_i w_i · −Σ_v q_i(v) log p_i(v) / n`.
 fn plain_cross_entropy(
     batch: &MaskedBatch,
     log_probabilities: &[Vec<f64>],
@@ -140,7 +140,7 @@ fn plain_cross_entropy(
     sum / log_probabilities.len() as f64
 }
 
-/// Mean of `−ln σ` for wrong characters and `−ln (1 − σ)` for correct ones.
+/// Computes the mean of `−ln σ` for wrong characters and `−ln (1 − σ)` for correct ones.
 fn plain_critic(
     model: &Transformer,
     texts: &[MaskedText],
@@ -165,7 +165,7 @@ fn plain_critic(
     sum / count
 }
 
-/// A judge of texts of nine characters with distinct scores.
+/// Returns a judge for texts of nine characters that gives them distinct scores.
 fn judge(data: &MaskedData) -> SequenceScorer {
     judge_of(data, 9)
 }
@@ -245,7 +245,7 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
     let mut compared = 0;
     for parameter in parameters(&model) {
         let gradient = Gradient::of(&model, parameter.id, &mut computed.gradients);
-        // The element with the largest gradient, and one in the middle.
+        // Test the element with the largest gradient, and one in the middle.
         let largest =
             (0..gradient.len()).max_by(|&a, &b| gradient[a].abs().total_cmp(&gradient[b].abs()));
         for element in largest.into_iter().chain([gradient.len() / 2]) {
@@ -268,7 +268,7 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
     assert!(compared > 10, "only {compared} gradients are large enough to say anything");
 }
 
-/// The gradient of one parameter.
+/// Extracts the gradient of a single parameter.
 struct Gradient<'a> {
     id: ParamId,
     gradients: &'a mut GradientsParams,

@@ -1,9 +1,9 @@
-//! Masks and replacements at chosen positions.
+//! Masks and replaces characters at selected positions.
 
 use super::{Corruption, Draw, Draws, MaskedText, Masking, choose, lines};
 use crate::{Passages, Split};
 
-/// Draws a passage and masks it with a stage; it may have no target.
+/// Draws a passage and applies a masking stage to it. The result may have no targets.
 pub(crate) fn mask(
     masking: &Masking,
     corruption: Corruption,
@@ -68,12 +68,12 @@ pub(crate) fn mask(
     };
     let count = chosen.iter().filter(|one| **one).count();
     let ratio = count as f64 / ids.len() as f64;
-    // A text without a target is drawn again.
+    // Without any targets, the caller draws another text.
     let is_target = if full_targets && count > 0 { vec![true; ids.len()] } else { chosen };
     MaskedText { ids, original, is_target, ratio, stage }
 }
 
-/// Masks each chosen position, or most of them with [`Corruption::Bert`].
+/// Masks the selected positions. With [`Corruption::Bert`], some of them are treated differently.
 fn corrupt(
     ids: &mut [u32],
     chosen: &[bool],
@@ -95,7 +95,7 @@ fn corrupt(
     }
 }
 
-/// Weights of [`Masking::Replacement`].
+/// The weights in [`Masking::Replacement`].
 struct Kinds {
     random: f64,
     mask: f64,
@@ -103,7 +103,8 @@ struct Kinds {
     original_multiplier: f64,
 }
 
-/// Replaces each run of chosen positions by one kind, so that a fragment is contiguous text.
+/// Replaces each run of selected positions with a single kind of replacement, so that fragments are
+/// contiguous text.
 fn replace(
     ids: &mut [u32],
     chosen: &[bool],
@@ -134,7 +135,7 @@ fn replace(
     }
 }
 
-/// Draws a character; the true one counts as `multiplier` characters.
+/// Draws a random character. The correct character has the weight `multiplier`, all others 1.
 fn random_character(truth: u32, alphabet: usize, multiplier: f64, draws: &Draws, at: usize) -> u32 {
     let others = (alphabet - 1) as f64;
     if draws.uniform(Draw::Truth, at) * (others + multiplier) < multiplier || alphabet == 1 {

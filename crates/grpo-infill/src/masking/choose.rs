@@ -1,15 +1,15 @@
-//! Selection of positions in a passage.
+//! Selects positions in a passage.
 
 use super::{Draw, Draws};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Chooses each of `len` positions independently.
+/// Selects each of `len` positions independently.
 pub(super) fn random(len: usize, probability: f64, draws: &Draws) -> Vec<bool> {
     (0..len).map(|at| draws.uniform(Draw::Place, at) < probability).collect()
 }
 
-/// Chooses the positions of random spans, including both ends.
+/// Selects random spans, including both ends.
 pub(super) fn spans(len: usize, spans: u32, draws: &Draws) -> Vec<bool> {
     let mut ends: Vec<usize> =
         (0..2 * spans as usize).map(|i| draws.below(Draw::Place, i, len)).collect();
@@ -21,24 +21,25 @@ pub(super) fn spans(len: usize, spans: u32, draws: &Draws) -> Vec<bool> {
     chosen
 }
 
-/// Returns how many of `len` positions a ratio selects, at least one.
+/// Returns the number of positions to select for a ratio. It is at least 1.
 pub(super) fn target(ratio: f64, len: usize) -> usize {
-    // Seven hundredths of 100 are 7.000000000000001 in floating point, which must not give 8.
+    // 0.07 · 100 is 7.000000000000001 in floating point, which must not be rounded up to 8.
     let places = (ratio * len as f64 - 1e-9).ceil() as usize;
     places.clamp(1, len)
 }
 
-/// Chooses `target` positions one by one with probabilities proportional to their current weights:
-/// `p2` next to a chosen position, else `p1`.
+/// Selects `target` positions one at a time, with probabilities proportional to their weights. A
+/// position has the weight `p2` if it is next to a selected one, and `p1` otherwise.
 ///
-/// Implemented as a race: a position of weight `w` is chosen at an exponentially distributed time
-/// with rate `w`, and a changed rate rescales the remaining time (Gibson and Bruck 2000, "Efficient
-/// exact stochastic simulation", the next-reaction method). This is exact and takes `O(n log n)`.
+/// The implementation simulates a race. A position with weight `w` is selected at an exponentially
+/// distributed time with rate `w`. If the rate changes, the remaining time is rescaled (Gibson and
+/// Bruck 2000, "Efficient exact stochastic simulation", the next-reaction method). The result is
+/// exact and takes `O(n log n)`.
 pub(super) fn sticky(len: usize, target: usize, p1: f64, p2: f64, draws: &Draws) -> Vec<bool> {
     let mut race = Race::new(len, p1, draws);
     for order in 0..target {
         let at = race.next().unwrap_or_else(|| {
-            // No remaining position has a weight.
+            // All remaining positions have weight 0.
             let nth = draws.below(Draw::Fallback, order, len - order);
             let left = (0..len).filter(|at| !race.chosen[*at]);
             left.clone().nth(nth).expect("fewer places are chosen than there are")
@@ -52,11 +53,11 @@ struct Race {
     chosen: Vec<bool>,
     /// Weights of the remaining positions.
     rates: Vec<f64>,
-    /// When each position is chosen if nothing changes; infinite without a weight.
+    /// Time at which each position would be selected. It is infinite if the weight is 0.
     times: Vec<f64>,
-    /// Remaining unit-rate times of positions that never had a weight.
+    /// Remaining times at rate 1, for positions whose weight has always been 0.
     waits: Vec<f64>,
-    /// Times and positions, soonest first. Outdated entries are skipped.
+    /// Priority queue of times and positions, earliest first. Outdated entries are skipped.
     soonest: BinaryHeap<Reverse<(OrderedTime, usize)>>,
     now: f64,
 }
@@ -79,7 +80,7 @@ impl Race {
         race
     }
 
-    /// Returns the next position, unless none has a weight.
+    /// Returns the next position, or `None` if all weights are 0.
     fn next(&mut self) -> Option<usize> {
         while let Some(Reverse((OrderedTime(time), at))) = self.soonest.pop() {
             if !self.chosen[at] && time == self.times[at] {
@@ -111,7 +112,7 @@ impl Race {
     }
 }
 
-/// An ordered time; never NaN.
+/// A time with a total order. It is never NaN.
 #[derive(PartialEq)]
 struct OrderedTime(f64);
 
@@ -135,7 +136,7 @@ mod tests {
     use grpo_data::{CounterRng, Purpose};
     use std::collections::BTreeMap;
 
-    /// Computes the probability of each set of `target` positions, summed over all orders.
+    /// Computes the exact probability of each set of `target` positions, summed over all orders.
     fn exact(
         chosen: &[bool],
         target: usize,
@@ -166,7 +167,7 @@ mod tests {
         }
     }
 
-    /// 20,000 draws per case, compared with the exact probabilities within five standard errors.
+    /// Compares 20,000 draws per case with the exact probabilities, within five standard errors.
     #[test]
     fn sticky_places_are_drawn_one_by_one_by_their_weights() {
         let rng = CounterRng::new(9, Purpose::Masking);
@@ -213,7 +214,7 @@ mod tests {
         check(0.9, 2, 2);
     }
 
-    /// Weights that leave no finite time end in a choice nonetheless.
+    /// Extreme weights that lead to infinite times still select enough positions.
     #[test]
     fn odd_weights_still_choose() {
         let rng = CounterRng::new(9, Purpose::Masking);

@@ -1,4 +1,4 @@
-//! Random numbers of a masked text.
+//! Random numbers for masking a text.
 
 use grpo_data::CounterRng;
 
@@ -18,7 +18,7 @@ pub(crate) enum Draw {
     Offset = 10,
 }
 
-/// The generator of an attempt to mask a text.
+/// Random number generator for one attempt to mask a text.
 #[derive(Clone, Copy)]
 pub(crate) struct Draws {
     pub(crate) rng: CounterRng,
@@ -34,7 +34,7 @@ impl Draws {
         self.rng.below(self.counter(what, at), bound as u64) as usize
     }
 
-    /// Returns a number between two others.
+    /// Returns a uniformly distributed number between `least` and `most`.
     pub(crate) fn between(&self, what: Draw, least: f64, most: f64) -> f64 {
         least + (most - least) * self.uniform(what, 0)
     }

@@ -1,13 +1,13 @@
-//! Replacement of lines by other lines.
+//! Replaces lines with other lines.
 
 use super::{Draw, Draws, part_of};
 use crate::PassageOptions;
 use crate::passages::Lines;
 
-/// Replaces a fraction of the lines of `passage`, at least one, and returns which characters are
-/// new.
+/// Replaces a fraction of the lines in `passage`, but at least one. Returns the new text, along
+/// with a flag for each character that tells whether it was replaced.
 ///
-/// A line is never replaced by an equal one. A passage that becomes too long is truncated.
+/// A line is never replaced by an identical one. If the result is too long, it is truncated.
 pub(super) fn replace(
     passage: &[u32],
     part: f64,
@@ -15,7 +15,7 @@ pub(super) fn replace(
     options: &PassageOptions,
     draws: &Draws,
 ) -> (Vec<u32>, Vec<bool>) {
-    // Every line of a passage has the same end.
+    // All lines of a passage end in the same character.
     let end = passage[passage.len() - 1];
     let lines: Vec<&[u32]> = passage.split_inclusive(|id| *id == end).collect();
     let count = part_of(lines.len(), part).max(1);
@@ -31,7 +31,7 @@ pub(super) fn replace(
     (ids, is_foreign)
 }
 
-/// Chooses `count` of `len` items, each set with equal probability (Floyd's algorithm).
+/// Selects `count` of `len` items using Floyd's algorithm. All subsets are equally likely.
 fn some_of(len: usize, count: usize, draws: &Draws) -> Vec<bool> {
     let mut chosen = vec![false; len];
     for last in len - count..len {
@@ -42,7 +42,8 @@ fn some_of(len: usize, count: usize, draws: &Draws) -> Vec<bool> {
     chosen
 }
 
-/// Returns a line other than `line`, starting at a random one; `None` if all are equal.
+/// Searches for a line that differs from `line`, starting at a random position. Returns `None` if
+/// all lines are equal.
 fn another<'a>(
     line: &[u32],
     split: &'a Lines,

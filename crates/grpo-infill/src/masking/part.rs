@@ -1,9 +1,9 @@
-//! Fractions of counts.
+//! Fractions of a count.
 
 /// Returns the fraction `ratio` of `len`, rounded down.
 ///
-/// 0.29 · 100 is 28.999999999999996 in floating point but must give 29, so errors of up to 1e-9 are
-/// ignored.
+/// Rounding errors of up to 1e-9 are ignored. For example, 0.29 · 100 is 28.999999999999996 in
+/// floating point, but the result has to be 29.
 pub(crate) fn part_of(len: usize, ratio: f64) -> usize {
     ((len as f64 * ratio + 1e-9) as usize).min(len)
 }
@@ -27,7 +27,7 @@ mod tests {
         }
     }
 
-    /// Whole hundredths of whole hundreds.
+    /// Checks all multiples of 0.01 for lengths that are multiples of 100.
     #[test]
     fn hundredths_are_exact() {
         for hundredths in 0..=100 {

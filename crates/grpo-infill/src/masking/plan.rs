@@ -4,7 +4,8 @@ use super::Masking;
 use grpo_data::DataError;
 use serde::{Deserialize, Serialize};
 
-/// A list of evenly mixed stages, and the corruption of chosen positions.
+/// A list of masking stages that are used equally often, and the corruption applied to selected
+/// positions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "PlanKeys", into = "PlanKeys")]
 pub struct MaskingPlan {
@@ -12,31 +13,33 @@ pub struct MaskingPlan {
     corruption: Corruption,
 }
 
-/// What replaces the characters chosen by [`Masking::Random`] or [`Masking::Sticky`].
+/// What replaces the characters selected by [`Masking::Random`] and [`Masking::Sticky`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Corruption {
-    /// MASK.
+    /// Always MASK.
     #[default]
     None,
-    /// MASK for 80 %, a random character for 10 %, the true one for 10 % (Devlin et al. 2019,
-    /// "BERT", section 3.1). For pre-training only, because only blanks can be filled.
+    /// MASK in 80 % of cases, a random character in 10 %, and the original character in 10 %
+    /// (Devlin et al. 2019, "BERT", section 3.1). Only for pretraining, because rewards and judges
+    /// require all targets to be blanks.
     Bert,
 }
 
-/// Named lists of stages.
+/// Predefined lists of stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MaskingPreset {
-    /// Nine stages of every kind of masking, for training.
+    /// Nine stages that cover a broad range of masking, for training.
     Complex,
-    /// Fourteen stages, from few isolated blanks to nine tenths of a passage, for measuring.
+    /// Fourteen stages that range from a few isolated blanks to nine tenths of a passage, for
+    /// evaluation.
     Validation,
-    /// [`Self::Complex`] and replaced lines, for judges.
+    /// [`Self::Complex`] plus line replacement, for judges.
     SpanAndLines,
 }
 
-/// The keys of a configuration: one of `preset` and `stages`.
+/// Configuration keys. Exactly one of `preset` and `stages` must be given.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlanKeys {
@@ -52,7 +55,7 @@ impl MaskingPlan {
     /// Creates a plan from stages.
     ///
     /// # Errors
-    /// Returns an error if there are none or a number is out of range.
+    /// Returns an error if `stages` is empty or a value is out of range.
     pub fn new(stages: Vec<Masking>, corruption: Corruption) -> Result<Self, DataError> {
         if stages.is_empty() {
             return Err(DataError::setting("stages", "an empty list", "at least one stage"));
@@ -68,8 +71,9 @@ impl MaskingPlan {
         Self { stages: preset.stages(), corruption }
     }
 
-    /// Adapts the plan for judges: only MASK, to be filled, and sticky ratios drawn for each
-    /// passage, so that all degrees of corruption occur.
+    /// Adapts the plan for training a judge. Selected characters always become MASK, so that the
+    /// infiller can fill them. Sticky ratios are drawn for each passage, so that all degrees of
+    /// corruption occur.
     #[must_use]
     pub fn for_judge(mut self) -> Self {
         self.corruption = Corruption::None;
@@ -81,7 +85,7 @@ impl MaskingPlan {
         self
     }
 
-    /// Returns the stages, at least one.
+    /// Returns the stages. There is at least one.
     pub fn stages(&self) -> &[Masking] {
         &self.stages
     }
@@ -91,11 +95,11 @@ impl MaskingPlan {
         self.corruption
     }
 
-    /// Checks that every target is MASK and everything else is unchanged, as sampling and rewards
-    /// require.
+    /// Checks that every target is MASK and that all other characters are unchanged. Sampling and
+    /// rewards rely on this.
     ///
     /// # Errors
-    /// Returns the reason if not.
+    /// Returns an error that explains which part of the plan violates this.
     pub fn check_pure(&self) -> Result<(), DataError> {
         let not = |reason: &str, remedy| {
             Err(DataError::Invalid(format!(

@@ -1,4 +1,4 @@
-//! Lines as ids, and the positions at which passages begin.
+//! Encoded lines, and the positions at which a passage can start.
 
 use super::options::{PassageOptions, PassageReport, PassageUnit};
 use super::source::Source;
@@ -7,27 +7,27 @@ use grpo_data::DataError;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A kept line.
+/// A line retained from the file.
 pub(super) struct Kept<'a> {
-    /// With its end, if passages have line ends.
+    /// Text of the line, including its line ending if passages contain line endings.
     pub(super) text: &'a str,
-    /// Its number in the file, from 1.
+    /// Line number in the file, starting at 1.
     number: u64,
-    /// Whether a passage can begin with it.
+    /// Whether a passage can start with this line.
     begins: bool,
 }
 
-/// Concatenated lines as ids.
+/// Concatenated lines, encoded as IDs.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     pub(super) ids: Vec<u32>,
-    /// Start of each line in [`Self::ids`], and the end of the last.
+    /// Start of each line in [`Self::ids`], followed by the end of the last line.
     bounds: Vec<usize>,
-    /// Indices of lines with which a passage can begin, increasing.
+    /// Indices of lines with which a passage can start, in ascending order.
     beginnings: Vec<usize>,
 }
 
-/// Returns the lines of a text that passages use.
+/// Selects the lines that can be part of passages, and counts the dropped ones.
 pub(super) fn kept<'a>(
     source: &'a Source,
     options: &PassageOptions,
@@ -73,7 +73,7 @@ impl Lines {
         Ok(lines)
     }
 
-    /// Splits the lines for training and validation; each split has a passage.
+    /// Splits the lines into training and validation lines. Both have at least one passage.
     pub(super) fn split(
         mut self,
         options: &PassageOptions,
@@ -108,7 +108,7 @@ impl Lines {
         if options.unit == PassageUnit::Lines && self.ids.len() < length {
             return Err(short("whole", self.ids.len()));
         }
-        // At a line that can begin a passage, with at least one on each side.
+        // Split at a line that can start a passage, with at least one on each side.
         let at = part(self.beginnings.len()).clamp(1, self.beginnings.len() - 1);
         let line = self.beginnings[at];
         let cut = self.bounds[line];
@@ -121,7 +121,7 @@ impl Lines {
         Ok((self, rest))
     }
 
-    /// Returns the number of positions at which a passage can begin.
+    /// Returns the number of positions at which a passage can start.
     pub(crate) fn places(&self, options: &PassageOptions) -> usize {
         match options.unit {
             PassageUnit::Lines | PassageUnit::Line => self.beginnings.len(),
@@ -129,7 +129,7 @@ impl Lines {
         }
     }
 
-    /// Returns the passage at one of [`Self::places`].
+    /// Returns the passage at a position below [`Self::places`].
     pub(super) fn passage(&self, place: usize, options: &PassageOptions) -> Vec<u32> {
         let length = options.length;
         match options.unit {
@@ -148,7 +148,8 @@ impl Lines {
         }
     }
 
-    /// Returns the line at one of [`Self::places`], with its end if passages have line ends.
+    /// Returns the line at a position below [`Self::places`]. It includes its line ending if
+    /// passages contain line endings.
     pub(crate) fn line(&self, place: usize) -> &[u32] {
         let line = self.beginnings[place];
         &self.ids[self.bounds[line]..self.bounds[line + 1]]

@@ -1,63 +1,64 @@
-//! Options of passages, and reports.
+//! Passage options and statistics.
 
 use clap::ValueEnum;
 use grpo_data::DataError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The unit of a passage.
+/// The unit of text that forms a passage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum PassageUnit {
-    /// Whole lines with their ends from a random line on, as many as fit. A line that does not fit
-    /// is truncated and gets its end back. No passage begins with a line of fewer than two
-    /// non-blank characters.
+    /// As many complete lines as fit, including their line endings, starting at a random line. A
+    /// line that is too long on its own is truncated, but keeps its line ending. Passages never
+    /// start with a line of fewer than two non-blank characters.
     #[default]
     #[value(help = "Whole lines, while they fit")]
     Lines,
-    /// A line without its end, as in a file of molecules. Lines that do not fit are dropped,
-    /// because part of a molecule is not a molecule; so are lines of fewer than two characters and
-    /// duplicates.
+    /// A single line without its line ending, e.g. from a molecule file. Lines that don't fit are
+    /// dropped, because part of a molecule isn't a molecule. Duplicates and lines of fewer than two
+    /// characters are dropped as well.
     #[value(help = "One line, as in a file of molecules")]
     Line,
-    /// Exactly `length` characters from any position.
+    /// Exactly `length` characters, starting anywhere.
     #[value(help = "As many characters as fit, from anywhere")]
     Window,
 }
 
-/// Options of passages.
+/// Options for creating passages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PassageOptions {
-    /// Largest number of characters of a passage; at least 2.
+    /// Maximum number of characters in a passage. Must be at least 2.
     pub length: usize,
-    /// The unit of a passage.
+    /// Unit of text that forms a passage.
     pub unit: PassageUnit,
-    /// Fraction at the end of the file that is held out for validation, strictly between 0 and 1.
+    /// Fraction of the file, at its end, that is held out for validation. Must be between 0 and 1,
+    /// exclusive.
     pub validation_fraction: f64,
 }
 
-/// Report on a file.
+/// Statistics about a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassageReport {
-    /// Number of kept characters.
+    /// Number of characters retained.
     pub characters: u64,
-    /// Lines, or rows of a file of molecules.
+    /// Number of lines, or of rows in a molecule file.
     pub lines: u64,
-    /// Number of positions (lines, or characters of a window) at which a training passage can
-    /// begin.
+    /// Number of positions at which a training passage can start. A position is a line, or a
+    /// character if passages are windows.
     pub train: u64,
-    /// The same for validation passages.
+    /// Number of positions at which a validation passage can start.
     pub validation: u64,
-    /// Lines dropped because they have fewer than two characters.
+    /// Number of lines dropped because they have fewer than two characters.
     pub too_short: u64,
-    /// Lines dropped because they are longer than a passage.
+    /// Number of lines dropped because they don't fit into a passage.
     pub too_long: u64,
-    /// Lines dropped because they are duplicates.
+    /// Number of duplicate lines dropped.
     pub duplicates: u64,
 }
 
 impl PassageUnit {
-    /// Returns the name in configurations.
+    /// Returns the name used in configuration files.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lines => "lines",
@@ -82,7 +83,7 @@ impl PassageOptions {
 }
 
 impl fmt::Display for PassageReport {
-    /// Writes a sentence of counts, without those that are 0.
+    /// Formats the counts as a sentence, omitting counts of dropped lines that are 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

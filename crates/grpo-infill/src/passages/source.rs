@@ -1,13 +1,14 @@
-//! The text of a file of any supported kind.
+//! Reads text and molecule files.
 
 use grpo_data::{DataError, FileOrigin, read_text_file};
 use grpo_molecules::{MoleculeReader, ReadOptions};
 use std::path::Path;
 
-/// A text with `\n` as its only line end.
+/// A text in which all line endings are `\n`.
 pub(super) struct Source {
     pub(super) text: String,
-    /// File line, from 1, of each line of the text, if they differ.
+    /// Line number in the file of each line of the text, starting at 1. `None` if they are
+    /// consecutive.
     numbers: Option<Vec<u64>>,
 }
 
@@ -30,7 +31,7 @@ impl Source {
         Self { text, numbers: None }
     }
 
-    /// Reads molecules only, one per line, without names and other columns.
+    /// Reads the molecules of a file, one per line. Names and other columns are ignored.
     fn from_molecules(path: &Path) -> Result<Self, DataError> {
         let (mut text, mut numbers) = (String::new(), Vec::new());
         for record in MoleculeReader::open(path, &ReadOptions::default())? {
@@ -42,14 +43,15 @@ impl Source {
         Ok(Self { text, numbers: Some(numbers) })
     }
 
-    /// Adds a missing end to the last line.
+    /// Terminates the last line if necessary.
     pub(super) fn end_last_line(&mut self) {
         if !self.text.ends_with('\n') {
             self.text.push('\n');
         }
     }
 
-    /// Returns the file line, from 1, of line `index`, from 0.
+    /// Returns the line number in the file, starting at 1, for the zero-based line `index` of the
+    /// text.
     pub(super) fn number(&self, index: usize) -> u64 {
         self.numbers.as_ref().map_or(index as u64 + 1, |numbers| numbers[index])
     }

@@ -8,7 +8,7 @@ fn registry() -> RewardRegistry {
 }
 use grpo_rewards::{RewardConfig, RewardKind, RewardRegistry};
 
-/// A judge of random weights, of characters of `text`, that sees 8 of them.
+/// Returns a judge with random weights that knows the characters of `text` and reads at most 8.
 fn judge_folder(text: &str, seed: u64) -> tempfile::TempDir {
     let characters = Characters::from_texts([text]).unwrap();
     let sizes = InfillerConfig::new(characters.len(), 8, 1, 2, 8);
@@ -60,7 +60,7 @@ fn parts_by_hand() {
     for (filled, recovery, entropy) in [
         ("abcabc", 1.0, 3_f64.ln()),
         ("abcaaa", 1.0 / 3.0, 0.0),
-        // Two of one, one of another.
+        // One character occurs twice, another one once.
         ("abcaac", 2.0 / 3.0, 3_f64.ln() - 2.0 / 3.0 * 2_f64.ln()),
         ("abcbca", 0.0, 3_f64.ln()),
     ] {
@@ -72,7 +72,7 @@ fn parts_by_hand() {
     }
 }
 
-/// What the judge sees is the whole text, with CLS in front, alone.
+/// The judge sees the entire text, preceded by CLS and separate from other texts.
 #[test]
 fn the_judge_is_the_scorer_of_its_folder() {
     let folder = judge_folder("abc", 1);
@@ -91,7 +91,7 @@ fn the_judge_is_the_scorer_of_its_folder() {
     assert_ne!(part(&together[0], "judge"), part(&together[1], "judge"));
 }
 
-/// Large enough for operations that are cut into parts for threads.
+/// The model is large enough for operations to be split between threads.
 #[test]
 fn the_number_of_threads_and_the_texts_beside_it_are_no_part_of_a_reward() {
     let characters = Characters::from_texts(["abc"]).unwrap();
@@ -122,7 +122,7 @@ fn weights_mix_judge_and_recovery() {
     assert!((outcome.total().unwrap() - expected).abs() < 1e-12);
     assert_eq!(mixed.term_names(), ["judge", "recovery"]);
     let alone = |folder, weights| reward(folder, weights).score(&samples)[0].clone();
-    // The second judge is measured, and no part of the total.
+    // The second judge is reported, but doesn't affect the total.
     assert_eq!(part(outcome, "judge"), part(&alone(&first, [1.0, 0.0]), "judge"));
     assert_eq!(part(outcome, "second_judge"), part(&alone(&second, [1.0, 0.0]), "judge"));
     assert_ne!(part(outcome, "second_judge"), part(outcome, "judge"));
@@ -198,7 +198,7 @@ fn prompts_that_no_filling_of_can_be_judged_are_refused() {
     assert_eq!(check(only), "the field 'blanked' of the prompt's record is not a text");
     assert_eq!(check(fields("abc", "abc")), "the field 'blanked' has no blank (␣)");
     assert!(check(fields("abcabcabc", "abcabcab␣")).starts_with("the text has 9 characters"));
-    // The first judge knows it, the second does not.
+    // The character is known to the first judge, but not to the second.
     assert!(check(fields("abx", "a␣x")).starts_with("the judge cannot read the text"));
 }
 
@@ -211,7 +211,7 @@ fn weights_that_are_no_mean_are_refused() {
             "reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {sum}"
         );
         assert_eq!(refusal(&config), expected);
-        // Without a look at any file.
+        // No file has to be read.
         assert_eq!(config.spec().check().unwrap_err().to_string(), expected);
     }
 }

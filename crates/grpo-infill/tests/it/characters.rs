@@ -34,7 +34,7 @@ fn a_blank_is_mask_and_mask_is_a_blank() {
     let mask = characters.mask_id();
     assert_eq!(characters.encode_blanks("a␣c", BLANK).unwrap(), [0, mask, 2]);
     assert_eq!(characters.encode_blanks("a_c", '_').unwrap(), [0, mask, 2]);
-    // A blank that is a character of the vocabulary too is a blank.
+    // A blank marker takes precedence over a character of the vocabulary.
     assert_eq!(characters.encode_blanks("abc", 'b').unwrap(), [0, mask, 2]);
     let [_, pad, cls] = characters.specials();
     assert_eq!(characters.decode(&[cls, 0, mask, 2, pad, pad]), "a␣c");
@@ -54,7 +54,7 @@ fn reports_the_position_of_an_unknown_character() {
     let message = |text| characters.encode(text).unwrap_err().to_string();
     expect(&message("abéa"), "'é'", 3, "\"abéa\"");
     expect(&message("漢\n"), "'漢'", 1, "\"漢\\n\"");
-    // A blank is no character of a text that has none.
+    // The blank marker isn't a character if text is encoded without blanks.
     expect(&message("a␣"), "'␣'", 2, "\"a␣\"");
     let error = characters.encode_blanks("a␣_", BLANK).unwrap_err();
     expect(&error.to_string(), "'_'", 3, "\"a␣_\"");
@@ -70,7 +70,7 @@ fn a_vocabulary_survives_its_own_json_and_its_hash_says_whether_it_is_the_same()
     );
     assert_eq!(parse(&json).unwrap(), characters);
     assert_eq!(parse(&json).unwrap().sha256(), characters.sha256());
-    // The order of a file is that of the weights.
+    // The order of characters in the file matters, because it defines the order of the weights.
     let other = parse(r#"{"characters": "ba", "mask": 2, "pad": 3, "cls": 4}"#).unwrap();
     assert_eq!(other.encode("ab").unwrap(), [1, 0]);
     assert_ne!(other.sha256(), of("ab").sha256());
@@ -80,7 +80,7 @@ fn a_vocabulary_survives_its_own_json_and_its_hash_says_whether_it_is_the_same()
 #[test]
 fn wrong_vocabularies_are_refused_with_their_fault() {
     let check = |json: &str, expect: &str| assert_eq!(parse(json).unwrap_err(), expect);
-    // What an infiller's vocabulary without MASK is.
+    // A vocabulary without MASK.
     check(
         r#"{"characters": "ab"}"#,
         "`mask` in `c.json` is missing; expected 2: behind the ids of the 2 characters come those of MASK, PAD and CLS, which differ",
@@ -89,7 +89,7 @@ fn wrong_vocabularies_are_refused_with_their_fault() {
         r#"{"characters": "ab", "mask": 2, "pad": 3}"#,
         "`cls` in `c.json` is missing; expected 4: behind the ids of the 2 characters come those of MASK, PAD and CLS, which differ",
     );
-    // The collision of the original's example: its judge took every PAD for a CLS.
+    // The ID collision from the example of the original, whose judge mistook every PAD for CLS.
     check(
         r#"{"characters": "ab", "mask": 2, "pad": 3, "cls": 3}"#,
         "`cls` in `c.json` is 3; expected 4: behind the ids of the 2 characters come those of MASK, PAD and CLS, which differ",
@@ -150,7 +150,7 @@ fn a_model_folder_keeps_its_characters() {
     assert!(codec.prompt(&text(""), &options).is_err());
     let completion = |text: &str| codec.completion(&CompletionSource::Text(text.to_owned()));
     assert_eq!(completion("ab").unwrap(), [0, 1]);
-    // Nothing that was written has a blank.
+    // Completions have no blanks.
     assert!(completion("a␣").is_err());
     assert_eq!(codec.decode(&[0, 3, 2]), "a␣c");
 
@@ -178,7 +178,8 @@ proptest! {
         prop_assert_eq!(parse(&characters.to_json()).unwrap(), characters);
     }
 
-    /// [FIX] PAD and CLS were one id, and PAD was computed from a size that counted it already.
+    /// Regression test for a bug in the original: PAD and CLS had the same ID, and PAD was computed
+    /// from a size that already included it.
     #[test]
     fn special_ids_are_distinct_and_no_character(text in "\\PC{1,40}") {
         prop_assume!(!text.contains(BLANK));

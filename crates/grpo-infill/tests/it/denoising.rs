@@ -1,4 +1,5 @@
-//! Iterative infilling, against plain loops, against itself in other layouts, and against what it refuses.
+//! Iterative infilling: comparison with plain loops, independence of the layout, and rejected
+//! inputs.
 
 use grpo_infill::{
     Denoising, DenoisingSettings, Filled, Infilling, InfillingSettings, Quality, RemaskRule,
@@ -16,7 +17,7 @@ use crate::support::{in_pool, prompt};
 
 const SEED: u64 = 5;
 const PURPOSE: Purpose = Purpose::Evaluation;
-/// Random numbers of the choice what is blanked again: beyond all positions.
+/// Offset of the random numbers that select blanks to refill. Positions are smaller.
 const CHOICE: u32 = 1 << 31;
 
 fn sampling() -> SamplingSettings {
@@ -33,7 +34,7 @@ fn fill(settings: &DenoisingSettings, texts: &[Prompt], trust: Trust<'_>) -> Vec
     denoising.fill(&Frozen::snapshot(&model), texts, trust, Quality::None, SEED, PURPOSE).unwrap()
 }
 
-/// A critic of arbitrary opinions, which hang on neighbours.
+/// A critic with arbitrary estimates that depend on the neighbours.
 fn opinions(ids: &[u32]) -> Vec<f64> {
     let before = std::iter::once(&0).chain(ids);
     ids.iter()
@@ -42,7 +43,7 @@ fn opinions(ids: &[u32]) -> Vec<f64> {
         .collect()
 }
 
-/// Every combination of rule and trust.
+/// Returns all combinations of rule and trust.
 fn ways() -> impl Iterator<Item = (RemaskRule, Trust<'static>)> {
     let critic: &'static Wrongness<'static> = &opinions;
     [RemaskRule::Ratio, RemaskRule::Threshold]
@@ -50,7 +51,8 @@ fn ways() -> impl Iterator<Item = (RemaskRule, Trust<'static>)> {
         .flat_map(move |rule| [(rule, Trust::Probability), (rule, Trust::Critic(critic))])
 }
 
-/// The original wrote the samples of the last row of a batch alone, and left blanks in all others.
+/// Regression test for a bug in the original: only the last row of a batch was updated, and the
+/// others kept their blanks.
 #[test]
 fn no_row_of_a_batch_keeps_a_blank_and_nothing_else_changes() {
     let texts = blanked();
@@ -77,7 +79,8 @@ fn no_row_of_a_batch_keeps_a_blank_and_nothing_else_changes() {
     }
 }
 
-/// The definition again: ids, log-probabilities and iterations of one sample of a text.
+/// Reference implementation. Returns the IDs, log-probabilities and number of iterations for one
+/// sample of a text.
 fn by_the_definition(
     settings: &DenoisingSettings,
     text: &Prompt,
@@ -132,7 +135,7 @@ fn by_the_definition(
     (ids, blanks.iter().map(|&place| chosen[place]).collect(), done)
 }
 
-/// Temperature 0.8 and top-p 0.95 over the characters.
+/// Computes the distribution over characters with temperature 0.8 and top-p 0.95.
 fn nucleus(logits: &[f64]) -> Vec<f64> {
     let mut weights: Vec<f64> = logits.iter().map(|logit| (logit / 0.8).exp()).collect();
     SPECIALS.iter().for_each(|&id| weights[id as usize] = 0.0);
@@ -182,11 +185,11 @@ fn what_is_filled_is_what_the_definition_fills() {
             }
         }
     }
-    // Some texts were finished early, and some were not.
+    // Some texts ended early, others didn't.
     assert!(ends.contains(&7) && ends.iter().any(|&end| end < 7), "{ends:?}");
 }
 
-/// One iteration is the single pass that policies are trained with.
+/// A single iteration is the single pass used to train policies.
 #[test]
 fn one_iteration_is_a_single_pass() {
     let texts = blanked();
@@ -230,15 +233,16 @@ fn a_text_without_wrong_places_is_finished() {
     let single =
         fill(&DenoisingSettings { iterations: 1, ..settings.clone() }, &texts, Trust::Probability);
     assert_eq!(fill(&settings, &texts, Trust::Critic(&|ids| vec![0.0; ids.len()])), single);
-    // By the ratio nothing ends early, and all is filled again.
+    // With the ratio rule, nothing ends early and blanks are always refilled.
     let always = DenoisingSettings { rule: RemaskRule::Ratio, ..settings };
     let groups = fill(&always, &texts, Trust::Critic(&|ids| vec![0.0; ids.len()]));
     let times: Vec<usize> = groups.iter().map(|group| group[0].iterations).collect();
-    // The last of 14 ratios is 5 %, and a part of less than a blank is none.
+    // The last of 14 ratios is 5 %, and a fraction of less than one blank is rounded down to none.
     assert_eq!(times, [14, 8, 13, 1, 12]);
 }
 
-/// A bar that nothing is above ends nothing where a later one is lower: each ratio is looked at.
+/// An iteration without any errors above the threshold doesn't end the process if a later threshold
+/// is lower.
 #[test]
 fn a_larger_ratio_after_a_smaller_one_has_its_turn() {
     let texts = blanked();
@@ -266,11 +270,12 @@ fn a_larger_ratio_after_a_smaller_one_has_its_turn() {
     let each = texts.len();
     assert_eq!(times([0.0, 0.9, 0.0, 0.9]), (vec![3; each], 4 * each));
     assert_eq!(times([0.9, 0.1, 0.2, 0.3]), (vec![2; each], 4 * each));
-    // Nothing can change any more, so that nobody is asked again.
+    // No later ratio can change anything, so the critic isn't called again.
     assert_eq!(times([0.9, 0.3, 0.3, 0.2]), (vec![2; each], 2 * each));
 }
 
-/// The critic is asked of the filled text, and all that it finds wrong is filled again, until it finds nothing.
+/// The critic reads the filled text. Everything it considers wrong is refilled until it finds no
+/// more errors.
 #[test]
 fn a_critic_has_its_way() {
     let settings = DenoisingSettings {
@@ -312,7 +317,7 @@ fn quality_is_what_is_asked_for() {
     let first = |ids: &[u32]| f64::from(ids[0]) / 10.0;
     let judged = of(Quality::Judge(&first));
     assert!(judged.iter().all(|filled| filled.quality == Some(first(&filled.ids))));
-    // It decides nothing.
+    // The quality doesn't affect the result.
     let ids = |filled: Vec<Filled>| filled.into_iter().map(|filled| filled.ids).collect::<Vec<_>>();
     assert_eq!(ids(judged), ids(of(Quality::None)));
 }

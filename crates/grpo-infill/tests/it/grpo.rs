@@ -1,5 +1,5 @@
-//! GRPO of an infiller: all blanks of a text are filled at once, and scored under the distribution that they were drawn
-//! from.
+//! GRPO with an infiller. All blanks of a text are filled at once, and scored under the
+//! distribution from which they were drawn.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn sizes() -> ModelConfig {
     ModelConfig::infiller(&InfillerConfig::new(11, 16, 2, 2, 16)).unwrap()
 }
 
-/// Probabilities far from equal.
+/// Returns an infiller with probabilities far from uniform.
 fn infiller() -> Transformer {
     shaken_with(Codec::from_text_codec(characters()), sizes(), 2.0)
 }
@@ -74,7 +74,7 @@ fn begin(
 
 fn grpo(config: GrpoConfig) -> Grpo<Transformer> {
     let policy = infiller();
-    // Rewards that hang on what is filled in.
+    // The rewards depend on what is filled in.
     let reward = pattern("^a[a-d]c|^[a-d]b|^h.[a-d]");
     begin(reward, policy.clone(), Frozen::snapshot(&policy), config)
 }
@@ -83,8 +83,9 @@ fn metric(report: &StepReport, name: &str) -> f64 {
     Metrics::of(report, 0).get(name).unwrap_or_else(|| panic!("{name} is measured"))
 }
 
-/// Acceptance tests 3 and 4: nothing has moved yet, and the trainer's probabilities are the sampler's, truncation,
-/// temperature and forbidden ids included.
+/// Acceptance tests 3 and 4: before the first update, the policy equals the reference, and the
+/// trainer computes the same probabilities as the sampler. This includes truncation, temperature
+/// and forbidden IDs.
 #[test]
 fn at_the_first_step_policy_reference_and_sampler_are_one() {
     for estimator in [KlEstimator::Exact, KlEstimator::K3] {
@@ -102,7 +103,7 @@ fn at_the_first_step_policy_reference_and_sampler_are_one() {
     }
 }
 
-/// What the reward sees is the whole text, filled in.
+/// The reward function sees the entire filled text.
 #[test]
 fn the_reward_reads_the_whole_text() {
     let report = grpo(settings()).step(&texts(), 0).unwrap();
@@ -116,8 +117,8 @@ fn the_reward_reads_the_whole_text() {
     }
 }
 
-/// The text of a group is read once for all of it; alone, cut into other micro-batches, computed again on the way
-/// back, the update is the same.
+/// The text of a group is normally processed once for the entire group. The update is the same with
+/// separate texts, other micro-batch sizes, and activation checkpointing.
 #[test]
 fn shared_texts_and_micro_batches_change_nothing() {
     for reduction in [Reduction::SequenceMean, Reduction::SequenceSum, Reduction::TokenMean] {
@@ -127,7 +128,7 @@ fn shared_texts_and_micro_batches_change_nothing() {
             config.loss.reduction = Some(reduction);
             config.train.micro_batch_tokens = tokens;
             config.train.activation_checkpointing = checkpointing;
-            // Else Adam takes the rounding of a small gradient for its sign.
+            // With a smaller epsilon, Adam would amplify the rounding errors of small gradients.
             config.optimizer.epsilon = 1e-3;
             let mut grpo = grpo(config);
             let before = parameters(grpo.policy());
@@ -144,8 +145,9 @@ fn shared_texts_and_micro_batches_change_nothing() {
     }
 }
 
-/// `−1/n Σ_i A_i Σ_j log π(o_ij | x_i)` over the blanks j, from the model's logits, one completion after the other; the
-/// distribution is the one that was sampled: temperature 0.8, characters alone, and what top-p kept.
+/// Computes `−1/n Σ_i A_i Σ_j log π(o_ij | x_i)` over the blanks j from the model's logits, one
+/// completion at a time. The distribution is the one used for sampling: temperature 0.8, restricted
+/// to characters and to what top-p kept.
 fn reinforce(policy: &Transformer, completions: &[&Completion], advantages: &[f64]) -> Tensor<1> {
     let mut loss = Tensor::zeros([1], &policy.device());
     for (completion, advantage) in completions.iter().zip(advantages) {
@@ -169,7 +171,8 @@ fn reinforce(policy: &Transformer, completions: &[&Completion], advantages: &[f6
     loss
 }
 
-/// The gradient of every parameter, in the order of [`parameters`]; 0 where the loss does not reach.
+/// Returns the gradient of every parameter in the order of [`parameters`], or 0 for unused
+/// parameters.
 fn flat(policy: &Transformer, gradients: &Gradients) -> Vec<f32> {
     struct Numbers<'a>(Vec<f32>, &'a Gradients);
     impl ModuleVisitor for Numbers<'_> {
@@ -185,14 +188,16 @@ fn flat(policy: &Transformer, gradients: &Gradients) -> Vec<f32> {
     numbers.0
 }
 
-/// The gradient is that of the formula: of blanks alone, each under its own distribution, summed over a text.
+/// The gradient matches the formula: only blanks contribute, each with its own distribution, summed
+/// over a text.
 #[test]
 fn the_gradient_is_that_of_the_formula() {
     let mut config = settings();
     config.loss.kl_coef = None;
     config.loss.reduction = Some(Reduction::SequenceSum);
     config.advantage.scale = Some(RewardScale::None);
-    // So Adam's first step is g / (|g| + 1) down, of which every element of the gradient can be read.
+    // With these settings, Adam's first step is −g / (|g| + 1), from which every element of the
+    // gradient can be recovered.
     config.optimizer.learning_rate = 1.0;
     config.optimizer.epsilon = 1.0;
     config.optimizer.max_grad_norm = 1e9;
@@ -218,7 +223,8 @@ fn the_gradient_is_that_of_the_formula() {
     assert!(away < 1e-4 * largest, "{away} of {largest}");
 }
 
-/// Acceptance test 7: a blank, eight characters, one of which is rewarded.
+/// Acceptance test 7: there is a single blank with eight possible characters, one of which is
+/// rewarded.
 #[test]
 fn the_rewarded_character_is_found() {
     let mut config = settings();
@@ -239,8 +245,9 @@ fn the_rewarded_character_is_found() {
     assert!(rewarded.is_some_and(|p| p > 0.9), "{rewarded:?}");
 }
 
-/// Acceptance test 6: where all rewards are equal, the penalty alone moves the policy, and back to the reference. A
-/// differentiated k1 would not, and neither would a KL of what top-p kept alone.
+/// Acceptance test 6: if all rewards are equal, only the KL penalty moves the policy, and it moves
+/// it back towards the reference. Neither a differentiated k1 estimate nor a KL restricted to the
+/// top-p set would do that.
 #[test]
 fn the_exact_kl_draws_the_policy_back() {
     for top_p in [None, Some(0.05)] {
@@ -266,14 +273,14 @@ fn drawn_back(top_p: Option<f32>) {
     assert!(kls[29] < 0.5 * kls[0], "{} from {}", kls[29], kls[0]);
 }
 
-/// A text whose completions are all rewarded alike teaches nothing, whatever the others do: each group for itself, and not
-/// the first one for all.
+/// A group in which all rewards are equal contributes nothing, regardless of other groups. This is
+/// decided for each group, not based on the first one.
 #[test]
 fn a_group_of_equal_rewards_is_left_out_alone() {
     let mut config = settings();
     config.loss.kl_coef = None;
     let mut grpo = grpo(config);
-    // The first has no blank that matters to the pattern.
+    // In the first text, the blank doesn't affect whether the pattern matches.
     let texts = [vec![4, 4, MASK], vec![7, MASK, MASK, MASK]];
     let texts: Vec<Prompt> =
         texts.into_iter().zip(0..).map(|(ids, index)| Prompt::of_ids(index, ids)).collect();

@@ -1,4 +1,5 @@
-//! Blanks filled in one pass: against the definition, alone and among others, and what is refused.
+//! Single-pass infilling: comparison with the definition, independence of other texts, and rejected
+//! inputs.
 
 use burn::tensor::Device;
 use grpo_data::{Codec, Completion, Finish, Group, Prompt, SampleKey};
@@ -18,13 +19,13 @@ fn characters() -> Characters {
     Characters::from_texts(["abcdefgh"]).unwrap()
 }
 
-/// An infiller whose probabilities are far from equal.
+/// Returns an infiller with probabilities far from uniform.
 fn infiller() -> Transformer {
     let config = ModelConfig::infiller(&InfillerConfig::new(IDS, 24, 2, 2, 16)).unwrap();
     shaken(Codec::from_text_codec(characters()), config)
 }
 
-/// Everything that is no character is forbidden.
+/// Sampling settings that forbid everything except characters.
 fn bent() -> SamplingSettings {
     let forbidden = characters().specials().to_vec();
     SamplingSettings { temperature: 0.8, top_p: Some(0.7), forbidden, ..Default::default() }
@@ -39,7 +40,7 @@ fn infilling(sampling: SamplingSettings) -> Infilling {
     Infilling::new(settings(sampling), &infiller(), 24).unwrap()
 }
 
-/// Texts with one blank, some, and nothing else.
+/// Texts with one blank, with several blanks, and with nothing but blanks.
 fn texts() -> Vec<Prompt> {
     let ids: [&[u32]; 5] = [
         &[0, MASK, 2, 3],
@@ -55,7 +56,8 @@ fn sample(sampling: SamplingSettings) -> Vec<Group> {
     infilling(sampling).sample(&Frozen::snapshot(&infiller()), &texts(), KEY).unwrap()
 }
 
-/// The probability of each id at `place` under [`bent`], by plain loops over the model's logits.
+/// Computes the probability of each ID at `place` under [`bent`], using plain loops over the
+/// model's logits.
 fn probabilities(model: &Transformer, text: &[u32], place: usize) -> Vec<f64> {
     let mut batch = TokenBatch::new();
     batch.push(text);
@@ -78,8 +80,8 @@ fn probabilities(model: &Transformer, text: &[u32], place: usize) -> Vec<f64> {
     kept.iter().map(|p| p / sum).collect()
 }
 
-/// No row has a blank left, the rest of the text is as it was, and what is no character never comes; those that the
-/// truncation cut never come either, and each log-probability is that of what is left.
+/// All blanks are filled, and the rest of the text is unchanged. Special tokens and characters
+/// removed by truncation never occur. Log-probabilities refer to the truncated distribution.
 #[test]
 fn every_blank_of_every_row_is_filled_from_the_distribution_that_is_scored() {
     let model = infiller();
@@ -103,7 +105,7 @@ fn every_blank_of_every_row_is_filled_from_the_distribution_that_is_scored() {
                 }
                 let all = probabilities(&model, &text.ids, place);
                 let expected = all[id as usize];
-                // Each place and sample has a number of its own.
+                // Each position and sample has its own random number.
                 let u = completion.key().uniform(KEY.purpose, place as u32);
                 let below: f64 = all[..id as usize].iter().sum();
                 assert!((below - 1e-5..below + expected + 1e-5).contains(&u), "{u} of {below}");
@@ -113,12 +115,12 @@ fn every_blank_of_every_row_is_filled_from_the_distribution_that_is_scored() {
             assert!(logprobs.next().is_none());
         }
     }
-    // They are draws, and not one answer.
+    // The samples differ from each other.
     let first: Vec<&[u32]> = groups[2].completions().map(Completion::ids).collect();
     assert!(first.iter().any(|ids| *ids != first[0]));
 }
 
-/// How often each character comes is its probability, place by place.
+/// At each position, the frequency of each character equals its probability.
 #[test]
 fn frequencies_are_probabilities() {
     let model = infiller();
@@ -213,7 +215,7 @@ fn refuses_texts_that_cannot_be_filled() {
     );
     assert_eq!(refused(&[MASK, 11]), "a prompt has the id 11, and the vocabulary has 11 tokens");
     assert!(refused(&[MASK; 25]).starts_with("a text of 25 characters does not fit"));
-    // The tape is dropped by the type.
+    // Freezing the model removes its autodiff.
     let on_tape = Transformer::random(
         &ModelConfig::infiller(&InfillerConfig::new(IDS, 24, 1, 2, 16)).unwrap(),
         1,

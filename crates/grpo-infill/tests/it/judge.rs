@@ -1,4 +1,4 @@
-//! Training of a judge.
+//! Judge training.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::models::{infiller, judge, passages, random, sizes, steps, stream};
 use crate::recorder::{self, Recorder};
 use crate::training::parameters;
 
-/// The infiller knows nothing, so that what it fills in is random.
+/// The infiller is untrained, so it fills blanks at random.
 fn data(passages: &Arc<Passages>) -> JudgeData {
     JudgeData {
         passages: passages.clone(),
@@ -55,14 +55,15 @@ fn run_from(
 #[test]
 fn distinguishes_random_characters_from_text() {
     let passages = passages(12);
-    // It begins with what another infiller learned of the text.
+    // The judge starts from the weights of an infiller trained on the same text.
     let sizes = ModelConfig::sequence_scorer(&sizes(&passages, false)).unwrap();
     let trunk = trained_infiller(&passages, 300);
     let device = Device::flex().autodiff();
     let judge = SequenceScorer::from_trunk(&sizes, &trunk, 1, &device).unwrap();
     let (recorder, judge) = run_from(judge, &config(400), 1);
     let last = recorder.last();
-    // Of four characters a random one is right now and then, and of twelve places a part is a rough measure.
+    // The measures can't be perfect: with four characters, a random one is sometimes correct, and
+    // with twelve positions, the replaced fraction is a coarse measure.
     assert!(last.spearman > 0.65 && last.pearson > 0.65, "{last:?}");
     assert!(last.zero_p90 < 0.1, "{last:?}");
     let natural = passages.characters().encode("bcdabcdabcda").unwrap();
@@ -87,7 +88,8 @@ fn the_gate_checks_both_measures() {
     assert!(!gate.passes(&JudgeMeasures { spearman: f64::NAN, ..good }));
 }
 
-/// Of the looks that pass the best is the one with the smallest error, however small that of others was.
+/// Among the validations that pass the gate, the one with the smallest error is selected, even if
+/// others have an even smaller error.
 #[test]
 fn a_judge_that_passes_is_better_than_one_that_does_not() {
     let passages = passages(12);
@@ -96,7 +98,7 @@ fn a_judge_that_passes_is_better_than_one_that_does_not() {
         config.steps.eval_every = 10;
         run_from(judge(&passages, 1), &config, 1).0
     };
-    // A gate that some looks pass, but not the one of the smallest error.
+    // A gate that some validations pass, but not the one with the smallest error.
     let free = run(JudgeGate { max_zero_p90: 1.0, min_spearman: -1.0 });
     let looks = || free.validations.iter().map(|look| look.measures);
     let smallest = looks().min_by(|a, b| a.eval_loss.total_cmp(&b.eval_loss)).unwrap();
@@ -116,7 +118,8 @@ fn a_judge_that_passes_is_better_than_one_that_does_not() {
     assert_eq!(kinds, [false, true].into(), "looks of both kinds: {:?}", recorder.validations);
 }
 
-/// The best of many looks is chosen for what it is on their texts; the report is of others, always the same.
+/// The best validation is selected using its own texts. The report uses different texts, which are
+/// always the same.
 #[test]
 fn the_report_uses_texts_of_no_validation() {
     let passages = passages(12);
@@ -152,7 +155,7 @@ fn equal_seeds_give_equal_judges() {
     assert_ne!(first, run(2, 1));
 }
 
-/// Factors are of the whole batch, however it is cut.
+/// The factors depend on the entire batch, regardless of micro-batches.
 #[test]
 fn micro_batches_decide_nothing_but_memory() {
     let whole = JudgeConfig { steps: steps(1), ..everything(1) };
@@ -169,7 +172,7 @@ fn micro_batches_decide_nothing_but_memory() {
     assert!((a.grad_norm - b.grad_norm).abs() < 1e-4 * a.grad_norm, "{a:?} {b:?}");
 }
 
-/// A factor multiplies the gradients as it does the loss.
+/// A factor multiplies the gradients as well as the loss.
 #[test]
 fn factors_reach_the_gradients() {
     let plain = config(1);
@@ -178,7 +181,7 @@ fn factors_reach_the_gradients() {
     let (told_scaled, _) = run(&JudgeConfig { scaling, ..config(1) }, 1);
     let (plain, scaled) = (&told_plain.steps[0], &told_scaled.steps[0]);
     let factor = scaled.parts["loss_factor"];
-    // Outputs of a new judge hardly vary.
+    // The outputs of an untrained judge hardly vary.
     assert!(factor > 4.9 && factor <= 5.0, "{factor}");
     for (plain, scaled) in
         [(plain.step_train_loss, scaled.step_train_loss), (plain.grad_norm, scaled.grad_norm)]

@@ -1,4 +1,4 @@
-//! Pre-training of an infiller.
+//! Infiller pretraining.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn run(
     (recorder, trained)
 }
 
-/// An infiller that knows the text of `passages`.
+/// Returns an infiller trained on the text of `passages`.
 pub(crate) fn trained_infiller(passages: &Arc<Passages>, of_steps: u64) -> Transformer {
     run(infiller(passages, false), &config(of_steps), 1).1
 }
@@ -62,7 +62,7 @@ fn a_text_without_a_choice_is_learned() {
     assert_eq!(train_steps, [50, 100, 150, 200, 250, 300, 350]);
 }
 
-/// With all that can be switched on.
+/// Returns a configuration with all optional features enabled.
 fn everything(of_steps: u64) -> MaskedLmConfig {
     let modifiers = ModifierConfig {
         label_smoothing: 0.1,

@@ -19,8 +19,9 @@ fn stages(texts: &[MaskedText]) -> Vec<usize> {
     texts.iter().map(|text| text.stage).collect()
 }
 
-/// [FIX] The original's seeds hung on a hash that each process salts, so that no two runs had the same data. These bytes
-/// are those of every process, and were computed by a second implementation in Python.
+/// Regression test for a bug in the original: its seeds depended on a hash that is salted per
+/// process, so no two runs used the same data. The expected bytes were computed with a separate
+/// implementation in Python.
 #[test]
 fn texts_stay_what_they_are() {
     let passages = passages(PassageUnit::Lines, 20);
@@ -39,7 +40,7 @@ fn texts_stay_what_they_are() {
     assert_eq!(text(Split::Validation), expect([(1, "ccdc␣␣\ndcdcda\n"), (0, "␣␣dcd␣\n␣␣dcda␣")]));
 }
 
-/// [FIX] The original wrote each batch of stages twice, in another order.
+/// Regression test for a bug in the original, which used each batch twice, in a different order.
 #[test]
 fn no_batch_comes_twice() {
     let sorted = |index| {
@@ -84,16 +85,16 @@ fn stages_are_mixed_evenly_and_shuffled() {
         }
         counts
     };
-    // 32 texts of 9 stages: 3 of each, and of the first 5 one more.
+    // 32 texts and 9 stages: each stage is used 3 times, and the first 5 stages once more.
     let first = stages(&stream.batch(0, 32).unwrap());
     let expect = (0..9).map(|stage| (stage, if stage < 5 { 4 } else { 3 })).collect();
     assert_eq!(count(&first), expect);
     let sorted = |stages: &[usize]| stages.is_sorted();
     assert!(!sorted(&first));
-    // Batches smaller than the list of stages do not leave its end out.
+    // With batches smaller than the list of stages, later stages still get their turn.
     let small: Vec<usize> = (0..9).flat_map(|i| stages(&stream.batch(i, 4).unwrap())).collect();
     assert_eq!(count(&small), (0..9).map(|stage| (stage, 4)).collect());
-    // In all orders: the place of a stage differs between batches.
+    // Batches are shuffled, so the position of a stage differs between batches.
     let places: Vec<_> = (0..20)
         .map(|i| stages(&stream.batch(i, 9).unwrap()).iter().position(|one| *one == 0).unwrap())
         .collect();
@@ -117,7 +118,7 @@ fn each_stage_masks_by_its_own_numbers() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Resumed anywhere, in any order: what was asked for before decides nothing.
+    /// A batch is the same after resuming, regardless of the batches requested before.
     #[test]
     fn a_batch_is_a_function_of_its_index(seed: u64, indices in prop::collection::vec(any::<u64>(), 1..5), size in 1usize..12) {
         let (first, second) = (of(seed, Purpose::Masking, Split::Train), of(seed, Purpose::Masking, Split::Train));

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// `n` texts of one stage, of windows of `length`.
+/// Returns `n` texts for a single stage, using windows of `length` characters.
 fn texts(masking: Masking, corruption: Corruption, length: usize, n: usize) -> Vec<MaskedText> {
     let plan = MaskingPlan::new(vec![masking], corruption).unwrap();
     stream(&passages(PassageUnit::Window, length), Split::Train, plan).batch(0, n).unwrap()
@@ -21,21 +21,22 @@ fn count(text: &MaskedText) -> usize {
     text.is_target.iter().filter(|one| **one).count()
 }
 
-/// The id of MASK in [`passages`]: behind a, b, c, d and the line end.
+/// The ID of MASK in [`passages`], which follows a, b, c, d and the line ending.
 const MASK: u32 = 5;
 
 #[test]
 fn places_of_random_masking_have_the_probability_of_the_ratio() {
-    // 400 texts of 100 places, 0.3 of them: 12,000 with a standard deviation of 92.
+    // 400 texts of 100 positions with a probability of 0.3: 12,000 with a standard deviation of 92.
     let random = |min_ratio, max_ratio| Masking::Random { min_ratio, max_ratio };
     let fixed = pure(random(0.3, 0.3), 100, 400);
     let all: usize = fixed.iter().map(count).sum();
     assert!(all.abs_diff(12_000) < 460, "{all}");
-    // Between texts the number has the variance of a fair coin's: 100 · 0.3 · 0.7 = 21, ± 1.5.
+    // Across texts, the count has a binomial variance: 100 · 0.3 · 0.7 = 21, ± 1.5.
     let variance =
         fixed.iter().map(|text| (count(text) as f64 - 30.0).powi(2)).sum::<f64>() / 400.0;
     assert!((variance - 21.0).abs() < 7.5, "{variance}");
-    // A ratio uniform in 0.2..0.8 has the mean 0.5 and the deviation 0.173, with √(0.5·0.5/100) on top of it.
+    // A ratio uniformly distributed in 0.2..0.8 has mean 0.5 and standard deviation 0.173, in
+    // addition to √(0.5·0.5/100).
     let drawn = pure(random(0.2, 0.8), 100, 400);
     let mean = drawn.iter().map(|text| text.ratio).sum::<f64>() / 400.0;
     assert!((mean - 0.5).abs() < 0.046, "{mean}");
@@ -55,12 +56,14 @@ fn sticky_places_clump_or_keep_apart() {
         texts.iter().map(runs).sum::<usize>() as f64 / 100.0
     };
     let (clumps, even, apart) = (mean_runs(0.1, 0.9), mean_runs(0.3, 0.3), mean_runs(0.3, 0.05));
-    // Equal weights: 30 of 100 places begin 30 · 71 / 100 = 21.3 runs; a run's number deviates by about 2 a text.
+    // With equal weights, 30 of 100 positions form 30 · 71 / 100 = 21.3 runs, with a standard
+    // deviation of about 2 per text.
     assert!((even - 21.3).abs() < 1.0, "{even}");
     assert!(clumps < 15.0 && apart > 25.0, "{clumps}, {apart}");
-    // Without a weight next to a chosen place all are isolated, as long as it goes.
+    // If positions next to a selected one have no weight, all positions are isolated as long as
+    // possible.
     assert_eq!(mean_runs(0.3, 0.0), 30.0);
-    // Without a weight elsewhere there is one clump.
+    // If all other positions have no weight, there is a single cluster.
     assert_eq!(mean_runs(0.0, 1.0), 1.0);
 }
 
@@ -68,11 +71,12 @@ fn sticky_places_clump_or_keep_apart() {
 fn a_redrawn_sticky_ratio_is_the_larger_of_two() {
     let masking = Masking::Sticky { ratio: 0.8, p1: 0.2, p2: 0.3, redrawn: true };
     let texts = pure(masking, 100, 900);
-    // The larger of two uniforms below 0.8 has the mean 2/3 · 0.8 and the deviation 0.8/√18; rounding up adds 0.005.
+    // The larger of two uniform numbers below 0.8 has mean 2/3 · 0.8 and standard deviation
+    // 0.8/√18. Rounding up adds 0.005.
     let mean = texts.iter().map(|text| text.ratio).sum::<f64>() / 900.0;
     assert!((mean - 0.5383).abs() < 0.0315, "{mean}");
     assert!(texts.iter().all(|text| text.ratio <= 0.8));
-    // A quarter of them are below one half of the ratio.
+    // A quarter of them are below half the ratio.
     let low = texts.iter().filter(|text| text.ratio <= 0.4).count();
     assert!(low.abs_diff(225) < 66, "{low}");
 }
@@ -84,7 +88,7 @@ fn spans_are_masked_whole_whatever_the_corruption() {
         assert!((1..=3).contains(&(0..100).filter(begins).count()));
         check_pure(&text);
     }
-    // Of two places, both ends are the same at half of the draws, each as often as the other.
+    // With two positions, both ends coincide in half of the draws, equally often at each position.
     let mut counts = [0i32; 3];
     for text in pure(Masking::Span { spans: 1 }, 2, 4000) {
         counts[usize::from(text.is_target[0]) + 2 * usize::from(text.is_target[1]) - 1] += 1;
@@ -111,8 +115,9 @@ fn bert_corruption_masks_most_and_leaves_some() {
                 assert!(id <= MASK);
             }
         }
-        // Of about 10,000: 80 % MASK, and of the 10 % random ones those that are not the truth by chance. Letters are
-        // 6 of 7 characters in equal parts, so that it is 4 of 5 of them.
+        // Out of about 10,000: 80 % MASK, and those of the 10 % random characters that aren't
+        // correct by chance. Letters make up 6 of 7 characters in equal proportions, so 4 of 5
+        // random characters are wrong.
         let part = |n: usize| n as f64 / chosen as f64;
         assert!((9_500..10_500).contains(&chosen));
         assert!((part(masked) - 0.8).abs() < 0.02, "{}", part(masked));
@@ -120,7 +125,8 @@ fn bert_corruption_masks_most_and_leaves_some() {
     }
 }
 
-/// What GRPO needs: MASK at each target, the truth everywhere else.
+/// Checks the requirements of GRPO: MASK at each target, and the original characters everywhere
+/// else.
 fn check_pure(text: &MaskedText) {
     let expect: Vec<u32> = text
         .original
@@ -132,7 +138,8 @@ fn check_pure(text: &MaskedText) {
     assert_eq!(text.ratio, count(text) as f64 / text.ids.len() as f64);
 }
 
-/// [FIX] 10 % random and 10 % unchanged places stayed in what the original sampled from and judged.
+/// Regression test for a bug in the original: the 10 % random and 10 % unchanged characters were
+/// also present in the texts used for sampling and judging.
 #[test]
 fn a_plan_that_is_pure_has_blanks_as_targets_and_the_truth_elsewhere() {
     for preset in [MaskingPreset::Complex, MaskingPreset::Validation] {
@@ -181,7 +188,7 @@ fn lines_are_replaced_by_other_lines_of_the_same_half() {
                 assert!(own.contains(found));
                 replaced += usize::from(found != truth);
             }
-            // Three tenths, and at least one.
+            // Three tenths of the lines, but at least one.
             assert_eq!(replaced, (n * 3 / 10).max(1));
             assert_eq!(text.ratio, replaced as f64 / n as f64);
         }
@@ -230,7 +237,7 @@ fn line_masking_needs_lines() {
             )
         );
     }
-    // All lines the same: there is nothing to replace one by.
+    // If all lines are equal, there is no replacement.
     let same = Arc::new(read(&"aaa\n".repeat(30), &options(PassageUnit::Lines, 16)).unwrap());
     let plan = MaskingPlan::new(vec![line_masking(0.5, 0.5)], Corruption::None).unwrap();
     assert_eq!(
@@ -260,7 +267,8 @@ impl Mixture {
         }
     }
 
-    /// Of the places that were chosen, the parts that are MASK, the truth, and something else.
+    /// Returns the fractions of selected positions that are MASK, the original character, and
+    /// another character.
     fn parts(&self, half: Split) -> [f64; 3] {
         let plan = MaskingPlan::new(vec![self.masking(false)], Corruption::None).unwrap();
         let (mut counts, mut all) = ([0.0; 3], 0.0);
@@ -298,17 +306,19 @@ fn replacement_mixes_random_characters_mask_and_fragments() {
         original_multiplier,
         ratio,
     };
-    // Five characters; the true one counts as 1, 0 and 6 of them.
+    // There are five characters. The correct one has the weight 1, 0 or 6.
     check(mixture(1.0, 0.0, 0.0, 1.0, 0.3).parts(Split::Train), [0.0, 0.2, 0.8]);
     check(mixture(1.0, 0.0, 0.0, 0.0, 0.3).parts(Split::Train), [0.0, 0.0, 1.0]);
     check(mixture(3.0, 1.0, 0.0, 6.0, 0.3).parts(Split::Train), [0.25, 0.45, 0.3]);
-    // A fragment's character is the true one by chance: letters are 6/7 of the text and one of 4, the end is 1/7.
+    // A fragment's character may be correct by chance. Letters make up 6/7 of the text and there
+    // are 4 of them; the line ending makes up 1/7.
     let chance = (6.0f64 / 7.0).powi(2) / 4.0 + (1.0f64 / 7.0).powi(2);
     check(
         mixture(0.0, 0.2, 0.8, 1.0, 0.3).parts(Split::Train),
         [0.2, 0.8 * chance, 0.8 * (1.0 - chance)],
     );
-    // Neither in validation nor where half of the places are chosen: the others share its part.
+    // Fragments are not used during validation, or if at least half of the positions are selected.
+    // The other kinds are used instead.
     check(mixture(0.0, 0.2, 0.8, 1.0, 0.3).parts(Split::Validation), [1.0, 0.0, 0.0]);
     check(mixture(0.0, 0.2, 0.8, 1.0, 0.9).parts(Split::Train), [1.0, 0.0, 0.0]);
 }
@@ -327,7 +337,7 @@ fn a_fragment_is_a_run_of_another_text() {
             (0..60).collect::<Vec<_>>().chunk_by(|a, b| text.is_target[*a] == text.is_target[*b])
         {
             let found = passages.characters().decode(&text.ids[run[0]..=run[run.len() - 1]]);
-            // A run may go over the end of the foreign passage to its beginning.
+            // A run may wrap around from the end of the other passage to its start.
             let around =
                 (1..found.len()).any(|at| all.contains(&found[..at]) && all.contains(&found[at..]));
             assert!(all.contains(&found) || around, "{found:?}");
@@ -360,7 +370,8 @@ proptest! {
         }
     }
 
-    /// [FIX] Rows without a mask went into the batch.
+    /// Regression test for a bug in the original: batches contained texts without any masked
+    /// position.
     #[test]
     fn every_text_has_a_target(max_ratio in 0.01f64..=1.0, spans in 1u32..9, length in 2usize..6) {
         let random = Masking::Random { min_ratio: 0.0, max_ratio };

@@ -1,4 +1,4 @@
-//! Settings of a masking: stages, plans, presets.
+//! Masking configuration: stages, plans and presets.
 
 use grpo_infill::{Corruption, Masking, MaskingPlan, MaskingPreset};
 
@@ -57,7 +57,7 @@ fn a_plan_is_a_preset_or_a_list_of_stages() {
     let parse = |json: &str| serde_json::from_str::<MaskingPlan>(json).map_err(|e| e.to_string());
     let complex = parse(r#"{"preset": "complex"}"#).unwrap();
     assert_eq!(complex, MaskingPlan::preset(MaskingPreset::Complex, Corruption::None));
-    // What is written next to a run reads back as the same.
+    // The plan stored with a run can be read back.
     let bert = MaskingPlan::preset(MaskingPreset::SpanAndLines, Corruption::Bert);
     assert_eq!(parse(&serde_json::to_string(&bert).unwrap()).unwrap(), bert);
     let random = parse(r#"{"stages": [{"type": "random", "max_ratio": 0.5}]}"#).unwrap();
@@ -70,7 +70,7 @@ fn a_plan_is_a_preset_or_a_list_of_stages() {
     assert!(error(r#"{"preset": "complex", "ratio": 1}"#).starts_with("unknown field `ratio`"));
 }
 
-/// The numbers of the presets, written down a second time.
+/// The expected values of the presets, written out independently.
 #[test]
 fn presets_have_their_numbers() {
     let check = |preset, expect: &[&str]| {

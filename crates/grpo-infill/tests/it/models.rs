@@ -1,4 +1,4 @@
-//! Passages, models and a witness for the tests of infillers and judges.
+//! Shared passages, models and a recorder for tests of infillers and judges.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use grpo_train::{OptimizerConfig, StepsConfig};
 
 use crate::training::optimizer;
 
-/// A text in which each character tells all others.
+/// Returns passages of a text in which each character determines all others.
 pub(crate) fn passages(length: usize) -> Arc<Passages> {
     of_text(&"abcd".repeat(160), length)
 }

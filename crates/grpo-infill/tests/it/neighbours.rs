@@ -1,4 +1,4 @@
-//! A small model that sees what is before and behind a blank, and texts with blanks.
+//! A small model that sees only the neighbours of a blank, and texts with blanks.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -10,22 +10,23 @@ use grpo_model::{CacheSlot, Dropout, KvCache, LanguageModel, TokenBatch};
 
 use crate::support::{prompt, shakes};
 
-/// Seven characters, then MASK, PAD and CLS.
+/// Seven characters, followed by MASK, PAD and CLS.
 pub(crate) const SIZE: usize = 10;
 pub(crate) const MASK: u32 = 7;
 pub(crate) const SPECIALS: [u32; 3] = [7, 8, 9];
 const WIDTH: usize = 6;
-/// The longest text that it can see.
+/// Context length of the model.
 pub(crate) const LENGTH: usize = 16;
 
-/// A token's hidden state is its row of the table, with those of its neighbours added.
+/// A model in which the hidden state of a token is the sum of its own embedding and those of its
+/// neighbours.
 #[derive(Module, Debug)]
 pub(crate) struct Neighbours {
     table: Param<Tensor<2>>,
     head: Param<Tensor<2>>,
 }
 
-/// The numbers of the model whose logits are `scale` times as large as usual, row by row.
+/// Returns the parameters of the model, in row-major order. `scale` multiplies the logits.
 fn numbers(scale: f32) -> [Vec<f32>; 2] {
     let table = shakes().take(SIZE * WIDTH).map(|x| x * 2.0).collect();
     let head = shakes().skip(1000).take(WIDTH * SIZE).map(|x| x * 3.0 * scale).collect();
@@ -51,7 +52,7 @@ impl LanguageModel for Neighbours {
     ) -> Tensor<2> {
         let device = self.table.device();
         let own = gather_rows(self.table.val(), tokens.flat_ids(&device));
-        // A row of zeros behind the last stands for what is beyond the ends.
+        // A row of zeros after the last one represents positions beyond either end.
         let none = tokens.tokens();
         let padded = Tensor::cat(vec![own.clone(), Tensor::zeros([1, WIDTH], &device)], 0);
         let of = |sequence: usize| tokens.rows(sequence);
@@ -86,7 +87,7 @@ impl LanguageModel for Neighbours {
     }
 }
 
-/// The logits at `place` of a text, in plain loops.
+/// Computes the logits at `place` in a text with plain loops.
 pub(crate) fn logits(ids: &[u32], place: usize) -> Vec<f64> {
     let [table, head] = numbers(1.0);
     let around = place.saturating_sub(1)..(place + 2).min(ids.len());
@@ -99,13 +100,14 @@ pub(crate) fn logits(ids: &[u32], place: usize) -> Vec<f64> {
     (0..SIZE).map(logit).collect()
 }
 
-/// What never draws MASK, PAD or CLS.
+/// Returns a distribution that never draws MASK, PAD or CLS.
 pub(crate) fn characters(settings: SamplingSettings) -> SamplingDistribution {
     let settings = SamplingSettings { forbidden: SPECIALS.to_vec(), ..settings };
     settings.checked(SIZE).unwrap()
 }
 
-/// Texts of different lengths: blanks alone, blanks at the ends, neighbours, one blank.
+/// Texts of different lengths: only blanks, blanks at the ends, adjacent blanks, and a single
+/// blank.
 pub(crate) fn blanked() -> Vec<Prompt> {
     let texts: [&[u32]; 5] = [
         &[7; 16],

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// Every text that a split's passages are, of `n` draws.
+/// Draws `n` passages from a split and returns the distinct texts.
 fn drawn(passages: &Passages, split: Split, n: u32) -> BTreeSet<String> {
     let rng = CounterRng::new(1, Purpose::Evaluation);
     let text = |i| passages.characters().decode(&passages.passage(split, &rng, [i, 0]));
@@ -22,13 +22,14 @@ fn texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
 fn passages_of_lines_are_whole_lines_while_they_fit() {
     let text = "one two\nx\n\nthree\nfour five six\n  \n9\nlast line\nlater";
     let passages = read(text, &options(PassageUnit::Lines, 12)).unwrap();
-    // Of "one two", "three", "four five six", "last line" and "later", the last one (0.2 of 5) is held out. "x",
-    // "  " and "9" begin none. "four five six" has 13 characters and is cut.
+    // "one two", "three", "four five six", "last line" and "later" can start a passage, and the
+    // last one is held out (0.2 of 5). "x", "  " and "9" are too short to start one. "four five
+    // six" has 13 characters and is truncated.
     assert_eq!(
         drawn(&passages, Split::Train, 100),
         texts(["one two\nx\n\n", "three\n", "four five s\n", "last line\n"])
     );
-    // The file ends without a line end, and its line does not.
+    // The last line has no line ending in the file, but it has one in the passage.
     assert_eq!(drawn(&passages, Split::Validation, 20), texts(["later\n"]));
     assert_eq!(
         passages.report().to_string(),
@@ -42,7 +43,8 @@ fn passages_of_a_line_are_lines_that_fit_each_once() {
     let passages = read(text, &options(PassageUnit::Line, 5)).unwrap();
     assert_eq!(drawn(&passages, Split::Train, 100), texts(["CCO", "CN", "CCN", "CCCCC"]));
     assert_eq!(drawn(&passages, Split::Validation, 20), texts(["NN"]));
-    // What is dropped is counted, and neither it nor a line end is in the vocabulary.
+    // Dropped lines are counted. Neither their characters nor line endings are part of the
+    // vocabulary.
     assert_eq!(passages.characters().characters(), ['C', 'N', 'O']);
     assert_eq!(
         passages.report().to_string(),
@@ -108,7 +110,7 @@ fn reports_an_unknown_character_with_its_line() {
         "CN\n\nCOF\nNN\n",
         "a.txt:3: 'F' (character 3 of \"COF\") is not one of the 3 characters of the model; replace it, or train a model on text that has it",
     );
-    // Rows of a file of molecules have their own lines.
+    // Rows of a molecule file are reported with their own line numbers.
     check(
         "a.smi",
         "smiles\n\nCN\n\nFC\nNN\n",
@@ -118,7 +120,7 @@ fn reports_an_unknown_character_with_its_line() {
     assert_eq!(fits.characters(), &known);
 }
 
-/// The options with another value in one place.
+/// Returns the options with a change applied.
 fn with(change: impl FnOnce(&mut PassageOptions)) -> PassageOptions {
     let mut options = options(PassageUnit::Lines, 8);
     change(&mut options);
@@ -205,7 +207,7 @@ fn files_that_cannot_be_read_are_refused_with_the_reason() {
     check("no-smiles.csv", Some(b"a,b\n1,2\n"), "`no-smiles.csv` has no column");
 }
 
-/// Lines, some of them empty, too long, or there twice.
+/// Generates lines, some of which are empty, too long or duplicates.
 fn any_lines() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec("[a-e ]{0,14}", 2..30)
 }
@@ -241,7 +243,7 @@ proptest! {
         }
     }
 
-    /// Lines are numbered, so that it shows where one is from.
+    /// The lines are numbered, so their origin is known.
     #[test]
     fn no_line_is_in_both_halves(n in 2usize..80, unit in 0usize..2, fraction in 0.01f64..0.99) {
         let unit = [PassageUnit::Lines, PassageUnit::Line][unit];
@@ -268,7 +270,7 @@ fn all_beginnings_are_equally_likely() {
     for i in 0..8000 {
         *counts.entry(passages.passage(Split::Train, &rng, [i, 7])).or_insert(0i32) += 1;
     }
-    // 40 lines with 200 each, and a standard deviation of 14.
+    // 40 lines, each drawn about 200 times with a standard deviation of 14.
     assert_eq!(counts.len(), 40);
     assert!(counts.values().all(|count| (count - 200).abs() < 75), "{counts:?}");
 }

@@ -1,4 +1,4 @@
-//! What the tests of engines share.
+//! Helpers shared by the tests of both engines.
 
 use burn::tensor::Device;
 use grpo_data::{Codec, Completion, Group, Prompt, Purpose};
@@ -8,7 +8,8 @@ use grpo_rollout::StepKey;
 pub(crate) const KEY: StepKey =
     StepKey { seed: 7, purpose: Purpose::Sampling, step: 3, policy_version: 5 };
 
-/// A model whose weights are twice the first values and up to 0.2 away from that: its probabilities are far from equal.
+/// Returns a model whose weights are twice their initial values, plus noise of up to 0.2. Its
+/// probabilities are far from uniform.
 pub(crate) fn shaken(codec: Codec, config: ModelConfig) -> Transformer {
     let device = Device::flex();
     let folder = tempfile::tempdir().unwrap();
@@ -26,7 +27,7 @@ pub(crate) fn shaken(codec: Codec, config: ModelConfig) -> Transformer {
     ModelFolder::load_model(folder.path(), &device).unwrap()
 }
 
-/// Numbers in −½ to ½.
+/// Returns pseudorandom numbers between −½ and ½.
 pub(crate) fn shakes() -> impl Iterator<Item = f32> {
     (0_u32..).map(|i| (i.wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0 - 0.5)
 }
@@ -39,7 +40,7 @@ pub(crate) fn completions(groups: &[Group]) -> impl Iterator<Item = &Completion>
     groups.iter().flat_map(Group::completions)
 }
 
-/// What `f` gives in a pool of so many threads.
+/// Runs `f` in a thread pool with the given number of threads.
 pub(crate) fn in_pool<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(f)
 }

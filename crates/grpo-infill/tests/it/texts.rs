@@ -1,4 +1,4 @@
-//! What the tests of passages and of masking share.
+//! Helpers shared by the tests of passages and masking.
 
 use grpo_data::Purpose;
 use grpo_infill::{
@@ -7,7 +7,7 @@ use grpo_infill::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A fifth is held out.
+/// Returns options that hold out a fifth of the text.
 pub(crate) fn options(unit: PassageUnit, length: usize) -> PassageOptions {
     PassageOptions { length, unit, validation_fraction: 0.2 }
 }
@@ -22,13 +22,13 @@ pub(crate) fn write(folder: &tempfile::TempDir, name: &str, text: &str) -> PathB
     path
 }
 
-/// `n` different lines of 6 letters.
+/// Returns `n` distinct lines of 6 letters.
 pub(crate) fn letters(n: u32) -> String {
     let letter = |i: u32, at: u32| char::from(b'a' + (i / 4u32.pow(at) % 4) as u8);
     (0..n).map(|i| (0..6).map(|at| letter(i, at)).chain(['\n']).collect::<String>()).collect()
 }
 
-/// Passages of a thousand lines.
+/// Returns passages of a text with 1,000 lines.
 pub(crate) fn passages(unit: PassageUnit, length: usize) -> Arc<Passages> {
     Arc::new(read(&letters(1000), &options(unit, length)).unwrap())
 }

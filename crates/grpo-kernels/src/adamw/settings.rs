@@ -1,26 +1,26 @@
-//! Settings of an AdamW step, and derived factors.
+//! AdamW settings and the factors derived from them.
 
-/// Settings of an AdamW step, equal for every element of a tensor.
+/// Settings for a single AdamW update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// Learning rate.
     pub learning_rate: f64,
-    /// Decay rates of the two moments.
+    /// Decay rates β₁ and β₂ of the moments.
     pub betas: [f64; 2],
-    /// Added to the root of the second moment.
+    /// Constant ε added to the square root of the second moment.
     pub epsilon: f64,
-    /// Decoupled weight decay.
+    /// Decoupled weight decay λ.
     pub weight_decay: f64,
-    /// Step number, from 1.
+    /// Step number, starting at 1.
     pub step: u32,
-    /// Factor of the gradient, from clipping.
+    /// Factor applied to the gradient, used for clipping.
     pub gradient_scale: f64,
 }
 
-/// Factors of elements, rounded once.
+/// Factors in the elementwise update, computed in f64 and rounded once.
 pub(crate) struct Factors {
     pub(crate) gradient: f32,
-    /// β and 1 − β of each moment.
+    /// β and 1 − β for each moment.
     pub(crate) first: [f32; 2],
     pub(crate) second: [f32; 2],
     /// `1 − η λ`.

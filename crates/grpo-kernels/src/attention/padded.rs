@@ -1,4 +1,4 @@
-//! Attention with padded sequences.
+//! Attention over padded sequences.
 
 use burn::tensor::{Int, Tensor, TensorData};
 
@@ -6,9 +6,11 @@ use crate::attention_softmax::attention_softmax;
 use crate::packing::{Heads, Packing};
 use crate::visible::Visible;
 
-/// Computes [`attention`](crate::attention()) with left padding: the oracle of the fused version,
-/// and the implementation for other backends and for dropout. `on_weights` transforms the attention
-/// weights `[sequences, heads, queries, keys]`.
+/// Computes [`attention`](crate::attention()) by padding sequences on the left.
+///
+/// This version is the reference for testing the fused implementation. It is also used for dropout
+/// and on backends without fused attention. `on_weights` can modify the attention weights, which
+/// have shape `[sequences, heads, queries, keys]`.
 pub fn padded_attention(
     query: Tensor<2>,
     keys: Tensor<2>,
@@ -29,7 +31,8 @@ pub fn padded_attention(
     let values = split(values, &padded.key_rows, all, kv_heads);
     let visible = if packing.is_causal() { Visible::causal() } else { Visible::all() };
     let tokens: Vec<_> = padded.starts.iter().map(|&start| start..all).collect();
-    // Heads that share keys are adjacent, so they become rows of one product without copying keys.
+    // Heads that share keys are adjacent, so the product can treat them as additional rows instead
+    // of copying the keys.
     let rows = heads / kv_heads * queries;
     let grouped = query.reshape([batch, kv_heads, rows, width]);
     let scores = grouped.matmul(keys.swap_dims(2, 3)).reshape([batch, heads, queries, all]);
@@ -39,18 +42,18 @@ pub fn padded_attention(
     take(mixed.swap_dims(1, 2).reshape([batch * queries, heads * width]), &padded.own_rows)
 }
 
-/// Indices of rows in left-padded sequences.
+/// Row indices for left-padded sequences.
 struct Padded {
-    /// Columns of the longest sequence, without and with the sequence that it continues.
+    /// Length of the longest sequence, without and with the prefix it continues.
     queries: usize,
     keys: usize,
-    /// The row at each position `[sequences · queries]` and `[sequences · keys]`; any row for
-    /// padding.
+    /// Row at each padded position, `[sequences · queries]` and `[sequences · keys]`. Padding may
+    /// use any row.
     query_rows: Vec<i32>,
     key_rows: Vec<i32>,
-    /// The column of the first key of each sequence.
+    /// Column of the first key of each sequence.
     starts: Vec<usize>,
-    /// Position of each row among the queries.
+    /// Position of each row among the padded queries.
     own_rows: Vec<i32>,
 }
 
@@ -83,7 +86,7 @@ impl Padded {
     }
 }
 
-/// Selects the rows `rows` of `x`; `x` itself if that is all of it.
+/// Selects `rows` of `x`. Returns `x` itself if that selects all rows in order.
 fn take(x: Tensor<2>, rows: &[i32]) -> Tensor<2> {
     if x.dims()[0] == rows.len() && rows.iter().zip(0..).all(|(&row, place)| row == place) {
         return x;

@@ -1,4 +1,4 @@
-//! Functions of single elements: GELU in both forms, and the gate of a feed-forward layer.
+//! Elementwise operations: both variants of GELU, and SwiGLU.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -79,7 +79,7 @@ impl Operation<Flex, 2> for Swiglu {
     }
 }
 
-/// `y = x · Φ(x)`.
+/// Computes `y = x · Φ(x)`.
 #[multiversion(targets = "simd")]
 fn gelu_forward(x: &[f32], y: &mut [f32]) {
     for (y, &x) in y.iter_mut().zip(x) {
@@ -87,7 +87,7 @@ fn gelu_forward(x: &[f32], y: &mut [f32]) {
     }
 }
 
-/// `dx = dy · (Φ(x) + x · φ(x))`.
+/// Computes `dx = dy · (Φ(x) + x · φ(x))`.
 #[multiversion(targets = "simd")]
 fn gelu_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
     const INV_SQRT_2PI: f32 = 0.398_942_3;
@@ -97,10 +97,10 @@ fn gelu_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
     }
 }
 
-/// Computes `(Φ(x), e^{−x²/2})` from one exponential.
+/// Computes `(Φ(x), e^{−x²/2})` using a single exponential.
 ///
-/// Φ by Abramowitz & Stegun 7.1.26, with an absolute error below 1.5e-7, the resolution of `f32` at
-/// 1.
+/// Φ uses formula 7.1.26 of Abramowitz & Stegun. The absolute error is below 1.5e-7, which is close
+/// to the `f32` resolution near 1.
 #[inline(always)]
 #[expect(
     clippy::excessive_precision,
@@ -118,17 +118,17 @@ fn cdf_and_gauss(x: f32) -> (f32, f32) {
     (if x < 0.0 { upper_tail } else { 1.0 - upper_tail }, gauss)
 }
 
-/// `y = x · σ(2u)`, because `½ (1 + tanh u) = σ(2u)`.
+/// Computes `y = x · σ(2u)`, which equals GELU because `½ (1 + tanh u) = σ(2u)`.
 #[multiversion(targets = "simd")]
 fn gelu_tanh_forward(x: &[f32], y: &mut [f32]) {
     for (y, &x) in y.iter_mut().zip(x) {
         let (near, gate, _) = gate(x);
-        // Below −10 the gate is constant, 0 up to 1e-38.
+        // Below −10 the gate is constant. It equals 0 to within 1e-38.
         *y = x.max(near) * gate;
     }
 }
 
-/// `dx = dy · (σ(2u) + x · σ(2u) (1 − σ(2u)) · 2u′)`.
+/// Computes `dx = dy · (σ(2u) + x · σ(2u) (1 − σ(2u)) · 2u′)`.
 #[multiversion(targets = "simd")]
 fn gelu_tanh_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
     for ((dx, &x), &dy) in dx.iter_mut().zip(x).zip(dy) {
@@ -141,8 +141,8 @@ fn gelu_tanh_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
 const TWO_SQRT_2_OVER_PI: f32 = 1.595_769;
 const CUBIC: f32 = 0.044_715;
 
-/// Returns `x` limited to ±10, where the gate has reached 0 or 1 and nothing overflows, and there
-/// `σ(2u)` and `1 − σ(2u)`.
+/// Returns `x` clamped to ±10, together with `σ(2u)` and `1 − σ(2u)` at this point. Beyond ±10 the
+/// gate is constant, and clamping prevents overflow.
 #[inline(always)]
 fn gate(x: f32) -> (f32, f32, f32) {
     let near = x.clamp(-10.0, 10.0);
@@ -150,17 +150,17 @@ fn gate(x: f32) -> (f32, f32, f32) {
     (near, gate, complement)
 }
 
-/// `y = silu(gate) · up`.
+/// Computes `y = silu(gate) · up`.
 #[multiversion(targets = "simd")]
 fn swiglu_forward(gate: &[f32], up: &[f32], y: &mut [f32]) {
     for ((y, &gate), &up) in y.iter_mut().zip(gate).zip(up) {
         let (sigmoid, _) = simd::sigmoid(gate);
-        // Even the smallest σ would matter next to a very large gate.
+        // For a very large negative gate, even the smallest σ would make a difference.
         *y = gate.max(LEAST) * sigmoid * up;
     }
 }
 
-/// `dgate = dy ∘ up ∘ σ(g) (1 + g (1 − σ(g)))`, `dup = dy ∘ silu(g)`.
+/// Computes `dgate = dy ∘ up ∘ σ(g) (1 + g (1 − σ(g)))` and `dup = dy ∘ silu(g)`.
 #[multiversion(targets = "simd")]
 fn swiglu_backward(gate: &[f32], up: &[f32], dy: &[f32], dgate: &mut [f32], dup: &mut [f32]) {
     let inputs = gate.iter().zip(up).zip(dy);
@@ -172,5 +172,5 @@ fn swiglu_backward(gate: &[f32], up: &[f32], dy: &[f32], dgate: &mut [f32], dup:
     }
 }
 
-/// At this value `g · σ(g)` is 0 up to 1e-36.
+/// At this value, `g · σ(g)` is 0 to within 1e-36.
 const LEAST: f32 = -87.0;

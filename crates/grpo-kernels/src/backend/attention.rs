@@ -1,4 +1,4 @@
-//! Tasks of attention over packed sequences.
+//! Splits attention over packed sequences into tasks.
 
 mod part;
 mod tiles;
@@ -13,7 +13,7 @@ use crate::tape::Operation;
 use crate::{Heads, Packing};
 use part::{Columns, Gradients, Inputs, NORMALIZERS, Part, Upstream, backward, forward};
 
-/// Settings of attention.
+/// Attention settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
     pub(crate) heads: Heads,
@@ -29,10 +29,10 @@ pub(crate) fn joint_attention(inputs: Tensor<2>, of: Attention) -> Tensor<2> {
     unary(of, inputs)
 }
 
-/// Queries per task. Only the gradients of keys and values depend on it, by rounding.
+/// Number of queries per task. Only the rounding of key and value gradients depends on it.
 const QUERIES: usize = 128;
 
-/// Attention of queries, keys and values, or of all three in one matrix.
+/// Attention with separate query, key and value matrices, or with a single matrix for all three.
 impl<const N: usize> Operation<Flex, N> for Attention {
     type Saved = Saved<N>;
 
@@ -76,14 +76,14 @@ impl<const N: usize> Operation<Flex, N> for Attention {
                 parts(&self.packing, members.iter().map(|(index, _)| *index))
                     .flat_map(|part| (0..self.heads.kv_heads).map(move |head| (part.clone(), head)))
                     .collect();
-            // The gradients of a task cover all keys that it sees. Only a few tasks run at a time,
-            // so that memory grows linearly with the length.
+            // A task's gradients cover all the keys it sees. Only a few tasks run at a time, so
+            // memory grows linearly with the sequence length.
             for tasks in tasks.chunks(2 * rayon::current_num_threads()) {
                 let of_tasks: Vec<Gradients> = tasks
                     .par_iter()
                     .map(|(part, kv_head)| backward(&inputs, part, *kv_head, &upstream))
                     .collect();
-                // In task order, regardless of the number of threads.
+                // Sum in task order, regardless of the number of threads.
                 for ((part, kv_head), gradients) in tasks.iter().zip(&of_tasks) {
                     add(&mut members, part, *kv_head, gradients);
                 }
@@ -98,11 +98,11 @@ impl<const N: usize> Operation<Flex, N> for Attention {
 pub(crate) struct Saved<const N: usize> {
     inputs: [FlexTensor; N],
     output: FlexTensor,
-    /// Normalisers of each query and head.
+    /// Normalisers for each query and head.
     normalizers: FlexTensor,
 }
 
-/// Returns the rows of each sequence in the gradient of each input, by families.
+/// Splits the gradient of each input into the rows of each sequence, grouped by family.
 fn split_by_family<'a, const N: usize>(
     gradients: &'a mut [Vec<f32>; N],
     widths: &[usize; N],
@@ -122,7 +122,7 @@ fn split_by_family<'a, const N: usize>(
     families.map(|members| members.into_iter().filter_map(&mut take).collect()).collect()
 }
 
-/// Splits sequences into parts of at most [`QUERIES`] queries.
+/// Splits sequences into parts with at most [`QUERIES`] queries each.
 fn parts(packing: &Packing, sequences: impl Iterator<Item = usize>) -> impl Iterator<Item = Part> {
     sequences.flat_map(|sequence| {
         let own = packing.sequences()[sequence].rows.clone();
@@ -136,8 +136,8 @@ fn parts(packing: &Packing, sequences: impl Iterator<Item = usize>) -> impl Iter
     })
 }
 
-/// Returns groups of sequences that share keys: one that continues none, and its continuations in
-/// order.
+/// Groups sequences that share keys. Each group consists of a sequence that does not continue
+/// another one, followed by its continuations in order.
 fn families(packing: &Packing) -> Vec<Vec<usize>> {
     let mut families: Vec<Vec<usize>> = vec![Vec::new(); packing.sequences().len()];
     for (index, sequence) in packing.sequences().iter().enumerate() {
@@ -147,7 +147,8 @@ fn families(packing: &Packing) -> Vec<Vec<usize>> {
     families
 }
 
-/// Adds the gradients of `part` to the sequences of its family, whose first is the continued one.
+/// Adds the gradients of `part` to its own sequence, and to the first sequence of the family, which
+/// provides the prefix.
 fn add(members: &mut [(usize, OfSequence<'_>)], part: &Part, kv_head: usize, of: &Gradients) {
     let place = members.iter().position(|(index, _)| *index == part.sequence);
     let place = place.expect("a task is of a member");
@@ -160,7 +161,7 @@ fn add(members: &mut [(usize, OfSequence<'_>)], part: &Part, kv_head: usize, of:
     }
 }
 
-/// The rows of one sequence in the gradient of each input.
+/// Rows of a single sequence in the gradient of each input.
 struct OfSequence<'a> {
     gradients: Vec<&'a mut [f32]>,
     heads: Heads,
@@ -174,7 +175,8 @@ impl OfSequence<'_> {
         add_rows(rows, start + kv_head * group, values.chunks_exact(group), group);
     }
 
-    /// `which` is 1 for keys and 2 for values; rows after the last are padding.
+    /// Adds gradients of keys (`which` is 1) or values (`which` is 2). Extra rows at the end of
+    /// `values` are padding and are ignored.
     fn add_keys(&mut self, which: usize, kv_head: usize, values: &[f32], padded: usize) {
         let width = self.heads.width;
         let (rows, stride, start) = self.columns(which);
@@ -182,7 +184,7 @@ impl OfSequence<'_> {
         add_rows(rows, start + kv_head * width, values.chunks_exact(padded), width);
     }
 
-    /// Returns the matrix of queries, keys or values, its number of columns, and the first column.
+    /// Returns the gradient of queries, keys or values, along with its row stride and first column.
     fn columns(&mut self, which: usize) -> (&mut [f32], usize, usize) {
         let (queries, keys) = (self.heads.query_columns(), self.heads.key_columns());
         match &mut self.gradients[..] {
@@ -205,7 +207,8 @@ fn add_rows<'a, 'b>(
     }
 }
 
-/// A matrix with a row stride, so that part of another matrix's columns needs no copy.
+/// A matrix with a row stride, which can refer to a range of another matrix's columns without a
+/// copy.
 struct Rows {
     tensor: FlexTensor,
     columns: usize,

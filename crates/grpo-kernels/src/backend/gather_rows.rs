@@ -1,4 +1,4 @@
-//! Selects rows of a matrix, in parallel over output rows.
+//! Gathers matrix rows in parallel.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use rayon::prelude::*;
 use super::unary;
 use crate::tape::Operation;
 
-/// Rows that one task writes.
+/// Number of output rows per task.
 const ROWS: usize = 8;
 
-/// All `ids` must be rows of the table.
+/// Selects rows of `table`. All `ids` must be valid row indices.
 pub(crate) fn gather_rows(table: Tensor<2>, ids: Arc<[usize]>) -> Tensor<2> {
     unary(GatherRows { ids }, table)
 }
@@ -25,7 +25,7 @@ struct GatherRows {
 }
 
 impl Operation<Flex, 1> for GatherRows {
-    /// The number of rows of the table.
+    /// Number of rows in the table.
     type Saved = usize;
 
     fn forward(&self, [table]: [FlexTensor; 1], _: [bool; 1]) -> (FlexTensor, usize) {
@@ -59,14 +59,15 @@ impl Operation<Flex, 1> for GatherRows {
     }
 }
 
-/// The positions of each id in order: those of id `i` are `positions[starts[i]..starts[i + 1]]`.
+/// The positions at which each ID occurs, in order. ID `i` occurs at
+/// `positions[starts[i]..starts[i + 1]]`.
 struct PositionsOfIds {
     positions: Vec<usize>,
     starts: Vec<usize>,
 }
 
 impl PositionsOfIds {
-    /// For ids below `rows`.
+    /// Builds the index. All `ids` must be below `rows`.
     fn new(ids: &[usize], rows: usize) -> Self {
         let mut starts = vec![0; rows + 1];
         for &id in ids {
@@ -88,7 +89,7 @@ impl PositionsOfIds {
     }
 }
 
-/// Adds rows `positions` of `dy` to `sum`.
+/// Adds the rows of `dy` at `positions` to `sum`.
 #[multiversion(targets = "simd")]
 fn add_rows(dy: &[f32], positions: &[usize], sum: &mut [f32]) {
     let width = sum.len();

@@ -1,19 +1,19 @@
-//! Matrix products into uninitialised memory.
+//! Matrix multiplication into uninitialised memory.
 //!
-//! They use the `gemm` crate, as Burn's own product on the CPU does, with the same bits. Burn's
-//! product first zeroes the result and copies it to aligned memory in one thread, which took an
-//! eighth of the time of a training step of a small model (docs/LOG.md).
+//! Like Burn's CPU backend, this uses the `gemm` crate, and the results are bit-identical. Burn
+//! first zeroes the output and then copies it to aligned memory on a single thread. For a small
+//! model, this took an eighth of the time of a training step (see docs/LOG.md).
 
 use burn::backend::flex::FlexTensor;
 use burn::tensor::TensorData;
 
-/// Multiplications from which threads are used, as in Burn.
+/// Products with at least this many multiplications use several threads, as in Burn.
 const PARALLEL: usize = 192 * 192 * 192;
 
-/// Returns `a · b` of two matrices in any layout, including transposed views.
+/// Returns the matrix product `a · b`. Any layout is supported, including transposed views.
 ///
 /// # Panics
-/// Panics if the shapes do not match or the product does not fit into memory.
+/// Panics if the shapes don't match, or if the product does not fit into memory.
 pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     let (a, b) = (View::new(a), View::new(b));
     assert_eq!(a.columns, b.rows, "columns of the first against rows of the second");
@@ -28,9 +28,11 @@ pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
         unsafe_code,
         reason = "the crate's function takes pointers; what it is worth stands above"
     )]
-    // SAFETY: `View::new` has checked that each place that rows, columns and strides can name is inside of its slice.
-    // The result has room for m · n numbers, which `usize` can count, at n to a row; `gemm` does not read it (`read_dst` is false) and writes all
-    // of it, which makes `set_len` right. Nothing else refers to the result yet.
+    // SAFETY: `View::new` has checked that every element addressable by the rows, columns and
+    // strides is inside its slice. The output has capacity for m · n numbers in rows of n, and this
+    // product does not overflow `usize`. `gemm` doesn't read the output, because `read_dst` is
+    // false, and it writes all of it, so `set_len` is valid. There are no other references to the
+    // output yet.
     unsafe {
         gemm::gemm(
             m,
@@ -58,19 +60,21 @@ pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(out, [m, n]))
 }
 
-/// A view of a matrix, from its first number.
+/// A strided view of a matrix. The slice starts at the first element.
 struct View<'a> {
     numbers: &'a [f32],
     rows: usize,
     columns: usize,
-    /// Row and column strides.
+    /// Row stride and column stride.
     down: isize,
     across: isize,
 }
 
 impl<'a> View<'a> {
+    /// Creates a view of a tensor.
+    ///
     /// # Panics
-    /// Panics if the tensor is not an `f32` matrix, or if its layout exceeds its storage.
+    /// Panics if the tensor is not an `f32` matrix, or if its layout extends beyond its storage.
     fn new(tensor: &'a FlexTensor) -> Self {
         let layout = tensor.layout();
         let ([rows, columns], [down, across]) = ([0, 1].map(|i| layout.shape()[i]), {
@@ -99,7 +103,8 @@ mod tests {
     use burn::backend::Flex;
     use burn::backend::ops::FloatTensorOps;
 
-    /// A view of one number with 2³³ rows or columns; two of them have a product of 2⁶⁶ elements.
+    /// Expands a single number to 2³³ rows or columns. The product of two such views would have 2⁶⁶
+    /// elements.
     #[test]
     #[should_panic(expected = "more elements than can be counted")]
     fn a_product_whose_size_overflows_is_refused() {

@@ -1,4 +1,4 @@
-//! The matrix product.
+//! Matrix multiplication.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -16,7 +16,7 @@ pub(crate) fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
 struct Matmul;
 
 impl Operation<Flex, 2> for Matmul {
-    /// Each factor, for the gradient of the other.
+    /// Each factor, if it is needed for the gradient of the other.
     type Saved = [Option<FlexTensor>; 2];
 
     fn forward(

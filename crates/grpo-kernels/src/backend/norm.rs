@@ -1,4 +1,5 @@
-//! Layer norm and RMS norm: rows in parallel, sums of parameter gradients in row order.
+//! Layer norm and RMS norm. Rows are processed in parallel, and parameter gradients are summed in
+//! row order.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -90,8 +91,10 @@ impl Operation<Flex, 2> for RmsNorm {
     }
 }
 
-/// Computes the gradient of `x` and, if `wanted`, those of `K` parameters. `write` gets rows of
-/// `x`, `gamma`, the same rows of `dy` and of the gradient of `x`, and the sums to add to.
+/// Computes the gradient of `x` and, if `wanted`, the gradients of `K` parameters.
+///
+/// The arguments of `write` are rows of `x`, `gamma`, the corresponding rows of `dy` and of the
+/// output gradient, and the sums to which parameter gradients are added.
 fn backward<const K: usize>(
     [x, gamma]: [FlexTensor; 2],
     dy: FlexTensor,
@@ -135,8 +138,8 @@ fn layer_forward(x: &[f32], gamma: &[f32], beta: &[f32], epsilon: f32, y: &mut [
     }
 }
 
-/// With `n = (x − mean)·inverse` and `g = dy ∘ γ`:
-/// `dx = inverse · (g − mean(g) − n · mean(g ∘ n))`, and where they are wanted `dγ += dy ∘ n`, `dβ += dy`.
+/// Computes `dx = inverse · (g − mean(g) − n · mean(g ∘ n))` with `n = (x − mean)·inverse` and
+/// `g = dy ∘ γ`. If parameter gradients are requested, also computes `dγ += dy ∘ n` and `dβ += dy`.
 #[multiversion(targets = "simd")]
 fn layer_backward(
     x: &[f32],
@@ -172,7 +175,7 @@ fn layer_backward(
 fn mean_and_inverse_deviation(x: &[f32], epsilon: f32) -> (f32, f32) {
     let scale = 1.0 / x.len() as f32;
     let mean = simd::sum([x], |[x]| x) * scale;
-    // Two passes, because E[x²] − E[x]² cancels for a large mean.
+    // Uses two passes, because E[x²] − E[x]² suffers from cancellation if the mean is large.
     let variance = simd::sum([x], |[x]| (x - mean) * (x - mean)) * scale;
     (mean, 1.0 / (variance + epsilon).sqrt())
 }
@@ -188,8 +191,8 @@ fn rms_forward(x: &[f32], gamma: &[f32], epsilon: f32, y: &mut [f32]) {
     }
 }
 
-/// With `n = x·inverse` and `g = dy ∘ γ`: `dx = inverse · (g − n · mean(g ∘ n))`, and where it is wanted
-/// `dγ += dy ∘ n`.
+/// Computes `dx = inverse · (g − n · mean(g ∘ n))` with `n = x·inverse` and `g = dy ∘ γ`. If the
+/// parameter gradient is requested, also computes `dγ += dy ∘ n`.
 #[multiversion(targets = "simd")]
 fn rms_backward(
     x: &[f32],
@@ -233,7 +236,7 @@ mod tests {
         FlexTensor::from_data(TensorData::new(values, shape))
     }
 
-    /// Gradients of frozen weights are not computed, which does not change that of `x`.
+    /// Skipping the gradients of frozen weights doesn't affect the gradient of `x`.
     #[test]
     fn gradients_of_parameters_are_computed_where_they_are_wanted() {
         let saved = || [tensor([300, 7]), tensor([7])];

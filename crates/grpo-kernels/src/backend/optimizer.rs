@@ -1,4 +1,4 @@
-//! In-place operations of an optimizer, without autodiff.
+//! In-place optimizer operations. None of them supports autodiff.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;

@@ -1,4 +1,5 @@
-//! Rotary positions: rows in parallel; the backward pass uses negative angles.
+//! Rotary position embeddings. Rows are processed in parallel, and the backward pass rotates by the
+//! negative angle.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -10,7 +11,7 @@ use super::{dense, ternary};
 use crate::simd::CHUNK;
 use crate::tape::Operation;
 
-/// `tables` are the cosines and sines.
+/// Applies the rotation. `tables` contains the cosines and the sines.
 pub(crate) fn rotary(x: Tensor<2>, tables: [Tensor<2>; 2]) -> Tensor<2> {
     ternary(Rotary, x, tables)
 }
@@ -37,7 +38,7 @@ impl Operation<Flex, 3> for Rotary {
     }
 }
 
-/// `direction` is 1, or −1 for the gradient.
+/// Rotates `x`. `direction` is 1 in the forward pass and −1 in the backward pass.
 fn turned(x: FlexTensor, tables: &[FlexTensor; 2], direction: f32) -> FlexTensor {
     let [cos, sin] = tables.each_ref().map(|table| table.to_contiguous());
     let (columns, half) = (x.layout().shape()[1], cos.layout().shape()[1]);
@@ -52,8 +53,8 @@ fn turned(x: FlexTensor, tables: &[FlexTensor; 2], direction: f32) -> FlexTensor
     x
 }
 
-/// Rotates rows `[rows][heads · 2 · half]` by tables `[rows][half]`, by the negative angles if
-/// `direction` is −1.
+/// Rotates rows of shape `[rows][heads · 2 · half]` using tables of shape `[rows][half]`. The
+/// angles are negated if `direction` is −1.
 #[multiversion(targets = "simd")]
 fn turn(x: &mut [f32], columns: usize, cos: &[f32], sin: &[f32], half: usize, direction: f32) {
     let tables = cos.chunks_exact(half).zip(sin.chunks_exact(half));

@@ -1,4 +1,4 @@
-//! Softmax of attention scores, heads in parallel.
+//! Softmax of attention scores, with heads processed in parallel.
 
 use std::ops::Range;
 
@@ -42,13 +42,13 @@ impl Operation<Flex, 1> for Softmax {
     }
 }
 
-/// The heads of attention scores, contiguous in memory.
+/// Layout of the heads, which are contiguous in memory.
 struct Heads {
-    /// Scores of a head.
+    /// Number of scores per head.
     size: usize,
     heads: usize,
     queries: usize,
-    /// The visible keys of each query in each row of the batch.
+    /// Range of visible keys for each query in each batch row.
     columns: Vec<Range<usize>>,
 }
 
@@ -60,14 +60,15 @@ impl Heads {
         Self { size: (queries * keys).max(1), heads, queries, columns }
     }
 
-    /// What the queries of a head see.
+    /// Returns the visible keys of each query in a head.
     fn columns(&self, head: usize) -> &[Range<usize>] {
         let row = head / self.heads;
         &self.columns[row * self.queries..(row + 1) * self.queries]
     }
 }
 
-/// A head: a row of `keys` scores per query, of which it sees `columns`. `y` must be zeroed.
+/// Computes the softmax for a single head. `x` has one row of scores per query, and `columns` gives
+/// the range of visible keys. `y` must be zeroed.
 #[multiversion(targets = "simd")]
 fn forward(x: &[f32], y: &mut [f32], columns: &[Range<usize>], scale: f32) {
     let keys = x.len() / columns.len();
@@ -85,7 +86,7 @@ fn forward(x: &[f32], y: &mut [f32], columns: &[Range<usize>], scale: f32) {
     }
 }
 
-/// `dx = scale · y ∘ (dy − Σ y·dy)` for each row of a head. `dx` must be zeroed.
+/// Computes `dx = scale · y ∘ (dy − Σ y·dy)` for each row of a head. `dx` must be zeroed.
 #[multiversion(targets = "simd")]
 fn backward(y: &[f32], dy: &[f32], dx: &mut [f32], columns: &[Range<usize>], scale: f32) {
     let keys = y.len() / columns.len();

@@ -1,4 +1,4 @@
-//! In-place sums.
+//! In-place addition.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;

@@ -1,8 +1,9 @@
-//! The product on the CPU.
+//! The batch-invariant product on the CPU.
 //!
-//! The columns of the result are divided into panels for the threads, and a panel into blocks of a
-//! few rows and a strip of columns, whose sums stay in registers for some terms. Blocks decide
-//! which elements are computed together, never the order of an element's terms.
+//! The columns of the result are divided into panels, which are distributed across threads. A panel
+//! is divided into blocks of a few rows and a strip of columns, whose sums stay in registers for a
+//! number of terms. This division affects which elements are computed together, but never the order
+//! of summation within an element.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -12,26 +13,27 @@ use rayon::prelude::*;
 
 use super::strip::{Held, Rows, STRIP, Strip, VECTORS, Widen, primitive};
 
-/// Largest number of strips per task; neighbours share pages of memory.
+/// Largest number of strips per task. Adjacent strips share memory pages.
 const STRIPS: usize = 8;
-/// Terms after which a strip moves on to the next rows of the result, so that what it read stays in
-/// the L2 cache.
+/// Number of terms after which a strip moves on to the next rows of the result. The weights it has
+/// read then remain in the L2 cache.
 const DEPTH: usize = 512;
-/// The same for a few blocks of rows, which are bound by reading weights.
+/// The same limit if there are only a few blocks of rows. In this case, reading weights is the
+/// bottleneck.
 const FEW_DEPTH: usize = 128;
 const FEW_ROWS: usize = 3 * ROWS;
-/// The same for narrow weights read for a single block of rows; the strips of a panel, read in
-/// turns, are then contiguous.
+/// The same limit for narrow weights and a single block of rows. The strips of a panel are read in
+/// turn, so with a small depth the memory accesses are contiguous.
 const NARROW_DEPTH: usize = 16;
-/// Rows of a block: with four vectors each, 24 of 32 registers hold sums.
+/// Number of rows in a block. With four vectors each, sums occupy 24 of 32 registers.
 const ROWS: usize = 6;
-/// Columns of a block with a transposed weight.
+/// Number of columns in a block if the weight is transposed.
 const DOTS: usize = 4;
 
 pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
     let [rows, inner] = x.dims();
     let columns = weight.dims()[1];
-    // Copied only for layouts that no model's weights have.
+    // Unusual layouts are copied. Weights of models never have them.
     let held = match Held::new(weight) {
         Held::Float(weight) if !is_known(&weight) => Held::Float(weight.to_contiguous()),
         held => held,
@@ -46,14 +48,14 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
     let threads = rayon::current_num_threads();
     let strips = columns.div_ceil(STRIP).div_ceil(2 * threads).clamp(1, STRIPS);
     let width = strips * STRIP;
-    // Without rows there are no panels.
+    // An empty `x` has no panels.
     let count = if rows == 0 { 0 } else { columns.div_ceil(width) };
     let mut panels: Vec<Vec<&mut [f32]>> = Vec::new();
     panels.resize_with(count, || Vec::with_capacity(rows));
     for row in y.chunks_mut(columns.max(1)) {
         panels.iter_mut().zip(row.chunks_mut(width)).for_each(|(panel, part)| panel.push(part));
     }
-    // With few panels, rows are divided too, to use all threads.
+    // If there are few panels, divide the rows as well to use all threads.
     let parts = (2 * threads).div_ceil(panels.len().max(1));
     let part = rows.div_ceil(parts).next_multiple_of(ROWS);
     let arch = Arch::new();
@@ -73,20 +75,20 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
     Tensor::from_primitive::<Flex>(y)
 }
 
-/// Returns whether weights are read in place.
+/// Returns whether the weight can be read without a copy.
 fn is_known(weight: &FlexTensor) -> bool {
     Weight::new(&Held::Float(weight.clone())).is_some()
 }
 
-/// The weight as it lies in memory.
+/// The memory layout of a weight.
 enum Weight<'a> {
     Rows(Rows<'a>),
-    /// `(i, j)` is at `start + j · stride + i`.
+    /// Transposed: element `(i, j)` is at `start + j · stride + i`.
     Columns(Strip<'a, f32>),
 }
 
 impl<'a> Weight<'a> {
-    /// `None` where the weight lies in neither way.
+    /// Returns `None` if neither layout applies.
     fn new(held: &'a Held) -> Option<Self> {
         match (held.rows(), held) {
             (Some(rows), _) => Some(Self::Rows(rows)),
@@ -104,15 +106,15 @@ impl<'a> Weight<'a> {
     }
 }
 
-/// The product of rows of `x` and some columns of the weight.
+/// The product of some rows of `x` and some columns of the weight.
 struct Product<'a, 'y> {
-    /// `[rows, inner]`, and more behind.
+    /// Shape `[rows, inner]`. The slice may be longer.
     x: &'a [f32],
     inner: usize,
     weight: &'a Weight<'a>,
-    /// The first of the columns.
+    /// First column.
     first: usize,
-    /// Their part of each row.
+    /// Output slice for each row.
     y: &'a mut [&'y mut [f32]],
 }
 
@@ -124,7 +126,7 @@ impl WithSimd for Product<'_, '_> {
         let Self { x, inner, weight, first, y } = self;
         match *weight {
             Weight::Columns(Strip { values, stride }) => {
-                // Some columns for all rows, so that weights are read once.
+                // Process a few columns for all rows, so that weights are read only once.
                 let columns = y[0].len();
                 for start in (0..columns).step_by(4 * DOTS) {
                     let part = start..columns.min(start + 4 * DOTS);
@@ -156,8 +158,10 @@ impl WithSimd for Product<'_, '_> {
     }
 }
 
-/// Processes all rows with one strip of the weight. Narrow weights are widened `in_registers` or,
-/// if several blocks of rows need them, once into `buffer`; strips that end early use it too.
+/// Multiplies all rows by one strip of the weight.
+///
+/// Narrow weights are converted `in_registers`. If several blocks of rows need them, they are
+/// converted once into `buffer` instead. Incomplete strips always use the buffer.
 #[inline(always)]
 fn add_strip<S: Simd>(
     simd: S,
@@ -185,7 +189,7 @@ fn add_strip<S: Simd>(
     block_rows(simd, x, &Strip { values: &*buffer, stride: STRIP }, strip, y);
 }
 
-/// Writes a strip of `columns` columns into rows of [`STRIP`] numbers.
+/// Copies a strip with `columns` columns into rows of [`STRIP`] numbers.
 #[inline(always)]
 fn pack<S: Simd>(from: &impl Widen, columns: usize, to: &mut [f32]) {
     let width = VECTORS * S::F32_LANES;
@@ -201,7 +205,7 @@ fn pack<S: Simd>(from: &impl Widen, columns: usize, to: &mut [f32]) {
     }
 }
 
-/// Some columns of rows of `x`.
+/// A range of columns of `x`.
 #[derive(Clone)]
 struct Terms<'a> {
     x: &'a [f32],
@@ -247,7 +251,7 @@ fn add_block<S: Simd, const R: usize>(
     let rows: [&[f32]; R] =
         std::array::from_fn(|r| &x.x[r * x.inner + x.terms.start..][..x.terms.len()]);
     let count = (y[0].len() - strip - first).min(width);
-    // A local copy, because partial loads and stores would keep the sums out of registers.
+    // Work on a local copy, because partial loads and stores would keep the sums out of registers.
     let mut block = [0.0_f32; ROWS * STRIP];
     for (block, y) in block.chunks_mut(STRIP).zip(y.iter()).take(R) {
         block[..count].copy_from_slice(&y[strip + first..][..count]);
@@ -279,8 +283,8 @@ fn add_block<S: Simd, const R: usize>(
     }
 }
 
-/// A block of rows with all columns of the panel, if the inner axis is contiguous in both: lanes
-/// run along it and are added last.
+/// Computes a block of rows for all columns of the panel. The inner axis is contiguous in both
+/// operands, so lanes run along it and are summed at the end.
 #[inline(always)]
 fn dot_rows<S: Simd>(
     simd: S,
@@ -303,7 +307,7 @@ fn dot_rows<S: Simd>(
             _ => dots::<S, 6, DOTS>(simd, x, inner, weights, stride, y, first),
         }
     }
-    // The remaining columns, with the same order of terms.
+    // Remaining columns, using the same order of terms.
     for column in whole..part.len() {
         let (weights, first) = (&weights[column * stride..], part.start + column);
         for r in 0..y.len() {

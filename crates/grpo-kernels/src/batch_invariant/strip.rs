@@ -1,7 +1,7 @@
-//! Layouts of weights, and their conversion to `f32` in registers.
+//! Weight layouts and their conversion to `f32` in registers.
 //!
-//! Narrow numbers are converted exactly, so results are bit-identical to those of the same numbers
-//! in `f32`. The loops are plain; the compiler vectorises them.
+//! Narrow formats are converted exactly, so the results are bit-identical to those for the same
+//! numbers in `f32`. The loops are written plainly and rely on auto-vectorisation.
 
 use burn::backend::flex::{FlexQTensor, FlexTensor};
 use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex};
@@ -9,14 +9,14 @@ use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype
 use burn::tensor::{DType, Tensor, bf16};
 use pulp::Simd;
 
-/// Columns of a strip: four vectors of 16 lanes.
+/// Number of columns in a strip: four vectors of 16 lanes.
 pub(super) const STRIP: usize = 64;
-/// Vectors per row of a block.
+/// Number of vectors per row of a block.
 pub(super) const VECTORS: usize = 4;
-/// Neighbours in a row of quantised weights that share a scale.
+/// Number of adjacent quantised weights in a row that share a scale.
 const SHARED: usize = 32;
 
-/// Part of a weight, row by row.
+/// A region of a weight matrix stored row by row.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'a> {
     F32(Strip<'a, f32>),
@@ -24,14 +24,14 @@ pub(super) enum Rows<'a> {
     Quantized(Quantized<'a>),
 }
 
-/// Numbers in rows with a stride.
+/// Rows of numbers with a stride.
 #[derive(Clone, Copy)]
 pub(super) struct Strip<'a, T> {
     pub(super) values: &'a [T],
     pub(super) stride: usize,
 }
 
-/// Integers with a scale per [`SHARED`] of a row.
+/// Quantised integers, with one scale for every [`SHARED`] of them.
 #[derive(Clone, Copy)]
 pub(super) struct Quantized<'a> {
     values: Strip<'a, i8>,
@@ -39,7 +39,8 @@ pub(super) struct Quantized<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The part from `row` and `column`, a multiple of [`STRIP`].
+    /// Returns the region that starts at `row` and `column`. The column must be a multiple of
+    /// [`STRIP`].
     pub(super) fn at(self, row: usize, column: usize) -> Self {
         match self {
             Self::F32(strip) => Self::F32(strip.at(row, column)),
@@ -59,16 +60,16 @@ impl<'a, T> Strip<'a, T> {
     }
 }
 
-/// Rows of a strip of the weight, as `f32`.
+/// Rows of a weight strip that can be converted to `f32`.
 pub(super) trait Widen {
-    /// Converts `row` from `first` on, as many as fit into `to`: [`SHARED`], or a part or multiple
-    /// of it.
+    /// Converts numbers of `row` starting at `first` until `to` is full. The length of `to` must
+    /// divide [`SHARED`] or be a multiple of it.
     fn widen(&self, row: usize, first: usize, to: &mut [f32]);
 
-    /// The same in registers.
+    /// Same as `widen`, but returns the numbers in registers.
     #[inline(always)]
     fn vectors<S: Simd>(&self, row: usize, first: usize) -> [S::f32s; VECTORS] {
-        // Only used here, so the compiler keeps it in registers.
+        // The array doesn't escape, so the compiler keeps it in registers.
         let mut wide = [0.0; STRIP];
         let wide = &mut wide[..VECTORS * S::F32_LANES];
         self.widen(row, first, wide);
@@ -110,15 +111,15 @@ impl Widen for Quantized<'_> {
     }
 }
 
-/// A weight in the CPU's memory.
+/// A weight in CPU memory.
 pub(super) enum Held {
-    /// In `f32` or `bf16`.
+    /// Numbers in `f32` or `bf16`.
     Float(FlexTensor),
     Quantized(FlexQTensor),
 }
 
 impl Held {
-    /// Quantised numbers in other layouts than [`Rows`] are converted to `f32`.
+    /// Wraps a weight. Quantised weights with an unsupported layout are converted to `f32`.
     pub(super) fn new(weight: Tensor<2>) -> Self {
         if let DType::QFloat(scheme) = weight.dtype() {
             let dispatch = weight.clone().into_dispatch();
@@ -133,14 +134,14 @@ impl Held {
         Self::Float(primitive(weight))
     }
 
-    /// Returns the rows, if the layout allows it.
+    /// Returns the rows, or `None` if the layout is not row by row.
     pub(super) fn rows(&self) -> Option<Rows<'_>> {
         match self {
             Self::Float(weight) => {
                 let layout = weight.layout();
                 let (start, stride) = (layout.start_offset(), layout.strides()[0]);
                 let stride = usize::try_from(stride).ok()?;
-                // The stride of an axis of length 1 is meaningless.
+                // The stride of an axis of length 1 is arbitrary.
                 let in_rows = layout.strides()[1] == 1 || layout.shape()[1] == 1;
                 match weight.dtype() {
                     _ if !in_rows => None,
@@ -168,7 +169,8 @@ pub(super) fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
     tensor.try_into_primitive::<Flex>().expect("a tensor on the CPU, off the tape")
 }
 
-/// Returns whether bytes are contiguous in rows, with a scale per [`SHARED`].
+/// Returns whether the weight consists of contiguous rows of bytes with a scale per [`SHARED`]
+/// numbers.
 fn is_known(scheme: &QuantScheme, weight: &FlexQTensor) -> bool {
     let expected = |value: QuantValue| {
         QuantScheme::default()

@@ -1,8 +1,8 @@
 //! Pages in CPU memory.
 //!
-//! For each head a page contains its keys `[width, PAGE]` and its values `[PAGE, width]`. Scores
-//! are computed for all positions of a page at once, and outputs for all columns, so nothing is
-//! summed across the lanes of a vector.
+//! For each head, a page contains the keys `[width, PAGE]` and the values `[PAGE, width]`. With
+//! this layout, scores for all positions of a page and outputs for all columns can be computed with
+//! vertical vector operations. No sums across vector lanes are needed.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -13,15 +13,15 @@ use rayon::prelude::*;
 use super::seen::{PAGE, Seen};
 use crate::{Heads, simd};
 
-/// Smallest number of heads of rows per task.
+/// Smallest number of (row, head) pairs per task.
 const TASK: usize = 16;
 
 #[derive(Clone, Debug)]
 pub(super) struct HostPages {
     heads: Heads,
-    /// `[pages, kv heads, width, PAGE]`
+    /// Shape `[pages, kv heads, width, PAGE]`.
     keys: Vec<f32>,
-    /// `[pages, kv heads, PAGE, width]`
+    /// Shape `[pages, kv heads, PAGE, width]`.
     values: Vec<f32>,
 }
 
@@ -30,7 +30,7 @@ impl HostPages {
         Self { heads, keys: Vec::new(), values: Vec::new() }
     }
 
-    /// Numbers of a page.
+    /// Returns the number of elements in a page.
     fn size(&self) -> usize {
         self.heads.key_columns() * PAGE
     }
@@ -86,10 +86,10 @@ impl HostPages {
     }
 }
 
-/// One head of one row.
+/// Attention for a single row and key/value head.
 struct Attend<'a> {
     pages: &'a HostPages,
-    /// Of keys and values.
+    /// Key/value head.
     head: usize,
     seen: Seen<'a>,
     query: &'a [f32],
@@ -126,7 +126,7 @@ impl WithSimd for Attend<'_> {
     }
 }
 
-/// `Σ_i q_i K_i` for all positions of a page.
+/// Computes `Σ_i q_i K_i` for all positions of a page.
 #[inline(always)]
 fn products<S: Simd>(simd: S, query: &[f32], keys: &[f32], scores: &mut [f32]) {
     let (scores, _) = S::as_mut_simd_f32s(scores);
@@ -135,7 +135,7 @@ fn products<S: Simd>(simd: S, query: &[f32], keys: &[f32], scores: &mut [f32]) {
     }
 }
 
-/// Replaces scores by `exp(scale · (x − max))` and returns the sum.
+/// Replaces each score with `exp(scale · (x − max))` and returns the sum.
 #[inline(always)]
 fn exponentials(scores: &mut [f32], scale: f32) -> f32 {
     let max = simd::max(scores);
@@ -160,8 +160,8 @@ fn mix<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Computes `Σ_i w_i R_i` over rows of `columns` numbers, for the columns of a vector from `first`
-/// on, with four partial sums.
+/// Computes `Σ_i w_i R_i` over rows of `columns` numbers, restricted to the vector of columns that
+/// starts at `first`. Uses four partial sums.
 #[inline(always)]
 fn weighted_sum<S: Simd>(
     simd: S,

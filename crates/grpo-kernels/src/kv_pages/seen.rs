@@ -1,13 +1,13 @@
-//! The visible part of paged keys and values.
+//! The visible positions of a paged cache.
 
-/// Positions of a page.
+/// Number of positions per page.
 pub const PAGE: usize = 16;
 
-/// Visible positions of a query row.
+/// The positions visible to a query.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// Pages of its sequence, in order.
+    /// Pages of the sequence, in order.
     pub pages: &'a [u32],
-    /// Number of visible positions, at least one.
+    /// Number of visible positions. Must be at least 1.
     pub positions: usize,
 }

@@ -1,12 +1,13 @@
-//! The angles of rotary positions.
+//! Rotation tables for rotary position embeddings.
 
 use burn::tensor::Tensor;
 
-/// Cosines and sines of the angles of each row, `[n, width / 2]` each, with the width of a head.
+/// Cosines and sines of the rotation angles. Each table has shape `[n, width / 2]`, where `width`
+/// is the head width.
 #[derive(Clone, Debug)]
 pub struct RotaryTables {
-    /// Without autodiff.
+    /// Cosines, without autodiff.
     pub cos: Tensor<2>,
-    /// Without autodiff.
+    /// Sines, without autodiff.
     pub sin: Tensor<2>,
 }

@@ -18,8 +18,9 @@ fn swiglu_oracle(gate: &[f64], up: &[f64]) -> Vec<f64> {
     gate.iter().zip(up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect()
 }
 
-/// Values to 3e-7 and gradients to 5e-7, at values in −9..9; the gradient of the plain version to 3e-6, because
-/// it takes `1 − tanh²` as a difference, times a slope of up to 10.
+/// Checks values to 3e-7 and gradients to 5e-7 for inputs in −9..9. The gradient of the plain
+/// version is only accurate to 3e-6, because it computes the difference `1 − tanh²` and multiplies
+/// it by a slope of up to 10.
 #[track_caller]
 fn check_activation(
     fused: fn(Tensor<2>) -> Tensor<2>,
@@ -50,7 +51,7 @@ fn gelu_tanh_and_its_gradient() {
 #[test]
 fn the_two_gelus_differ() {
     let x = tensor(&[2.0], [1], &Device::flex());
-    // Both to five digits from their definitions.
+    // Both values are computed from the definition to five digits.
     assert_each_close(&host(gelu(x.clone())), &[1.954_50], 1e-5);
     assert_each_close(&host(gelu_tanh(x)), &[1.954_60], 1e-5);
 }
@@ -58,7 +59,7 @@ fn the_two_gelus_differ() {
 #[test]
 fn swiglu_and_its_gradients() {
     let device = Device::flex().autodiff();
-    // The last has more than one chunk of 16 × 1024.
+    // The last shape has more than one chunk of 16 × 1024.
     for shape in [[1, 1], [3, 37], [40, 417]] {
         let n = shape[0] * shape[1];
         let gate: Vec<f64> = values(n, 3).iter().map(|v| f64::from(*v as f32 * 3.0)).collect();
@@ -77,7 +78,8 @@ fn swiglu_and_its_gradients() {
             assert_each_close(&dgate, &finite_differences(&gate, of_gate, &w), 3e-7);
             assert_each_close(&dup, &finite_differences(&up, of_up, &w), 3e-7);
         }
-        // The plain one takes `1 − σ` as a difference, and multiplies it by numbers of up to 9 · 9.
+        // The plain version computes the difference `1 − σ` and multiplies it by numbers up to 9 ·
+        // 9.
         assert_each_close(&plain_dgate, &dgate, 3e-6);
         assert_each_close(&plain_dup, &dup, 3e-7);
     }
@@ -94,7 +96,7 @@ fn combines_a_constant_and_a_tracked_tensor() {
     assert!(gate.grad(&gradients).is_none());
 }
 
-/// `f` and its derivative against the limits 0 and `x`, where `x³` and `eˣ` overflow.
+/// Checks that `f` and its derivative approach their limits 0 and `x` where `x³` and `eˣ` overflow.
 #[track_caller]
 fn check_extremes(f: impl Fn(Tensor<2>) -> Tensor<2>) {
     let x = [-3e38, -1e30, -1e3, -88.0, -20.0, 0.0, 20.0, 88.0, 1e3, 1e30, 3e38];
@@ -104,7 +106,7 @@ fn check_extremes(f: impl Fn(Tensor<2>) -> Tensor<2>) {
         let x = f64::from(*x as f32);
         let (value, slope) =
             if x > 0.0 { (x, 1.0) } else { (0.0, if x < 0.0 { 0.0 } else { 0.5 }) };
-        // At ±20 the logistic function is 2e-9 from its limit.
+        // At ±20, the logistic function is within 2e-9 of its limit.
         assert!((y - value).abs() <= 1e-30 + 5e-8 * f64::from(x.abs() <= 20.0), "f({x}) = {y}");
         assert!((dx - slope).abs() <= 1e-30 + 5e-8 * f64::from(x.abs() <= 20.0), "f'({x}) = {dx}");
     }
@@ -115,7 +117,7 @@ fn extremes_are_finite() {
     check_extremes(gelu_tanh);
     check_extremes(plain::gelu_tanh);
     check_extremes(|x| swiglu(x.clone(), x.ones_like()));
-    // As the gradient of `up`, which is silu too.
+    // The same holds for the gradient of `up`, which is silu as well.
     let device = Device::flex().autodiff();
     let (gate, up) = (tensor(&[-1e30, 1e30], [1, 2], &device), tensor(&[0.0; 2], [1, 2], &device));
     let (_, [dup]) = differentiate([up], &[1.0; 2], |[up]| swiglu(gate.clone(), up));

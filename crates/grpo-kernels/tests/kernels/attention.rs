@@ -8,12 +8,13 @@ use crate::support::{assert_close, bits, finite_differences, host, tensor, value
 
 const WIDE: Heads = Heads { heads: 2, kv_heads: 2, width: 32 };
 
-/// Of scores below 10, whose own rounding weights and output then show. As the kernel sees it.
+/// Keeps scores below 10, so that rounding of the weights and the output dominates. Rounded to f32
+/// like in the kernel.
 fn scale(width: usize) -> f64 {
     f64::from(1.0 / width as f32)
 }
 
-/// Lengths of sequences with what they continue.
+/// Creates a packing from sequence lengths and continued sequences.
 fn packed(sequences: &[(usize, Option<usize>)], causal: bool) -> Packing {
     let mut start = 0;
     let sequence = |&(length, behind): &(usize, Option<usize>)| {
@@ -24,7 +25,8 @@ fn packed(sequences: &[(usize, Option<usize>)], causal: bool) -> Packing {
     Packing::new(sequences.iter().map(sequence).collect::<Vec<_>>(), causal)
 }
 
-/// From the definition: each pair of query and key is asked by itself. `x` is `[rows][queries, keys, values]`.
+/// Reference implementation that handles each query–key pair separately. `x` is
+/// `[rows][queries, keys, values]`.
 fn oracle(x: &[f64], heads: Heads, scale: f64, packing: &Packing) -> Vec<f64> {
     let (of_queries, of_keys) = (heads.query_columns(), heads.key_columns());
     let columns = of_queries + 2 * of_keys;
@@ -67,7 +69,7 @@ fn plain_joint(x: Tensor<2>, heads: Heads, scale: f64, packing: &Packing) -> Ten
     padded_attention(query, keys, values, heads, scale, packing, |weights| weights)
 }
 
-/// Three matrices of their own.
+/// Attention with three separate matrices.
 fn separate(x: Tensor<2>, heads: Heads, scale: f64, packing: &Packing) -> Tensor<2> {
     let (queries, keys) = (heads.query_columns(), heads.key_columns());
     let part = |start: usize, length: usize| x.clone().narrow(1, start, length) * 1.0;
@@ -83,8 +85,8 @@ fn separate(x: Tensor<2>, heads: Heads, scale: f64, packing: &Packing) -> Tensor
 
 type Operation = fn(Tensor<2>, Heads, f64, &Packing) -> Tensor<2>;
 
-/// Values and gradients of all forms; gradients against finite differences where there are few numbers, else
-/// against the plain version.
+/// Checks the values and gradients of all variants. Gradients of small inputs are compared with
+/// finite differences, others with the plain version.
 #[track_caller]
 fn check(heads: Heads, packing: &Packing) {
     let device = Device::flex().autodiff();
@@ -130,7 +132,8 @@ fn small_sequences_of_every_kind() {
     }
 }
 
-/// A query sees just one key, or a block of queries one more than a register holds.
+/// Covers queries with a single visible key, and blocks with one query more than fits into a
+/// register.
 #[test]
 fn lengths_around_blocks_tiles_and_tasks() {
     for causal in [true, false] {
@@ -144,7 +147,7 @@ fn lengths_around_blocks_tiles_and_tasks() {
     check(Heads { heads: 2, kv_heads: 2, width: 128 }, &packed(&[(50, None), (48, None)], true));
 }
 
-/// Ones that go through different tasks and blocks.
+/// The sequences are processed by different tasks and blocks.
 #[test]
 fn a_row_does_not_depend_on_the_other_sequences() {
     let columns = WIDE.query_columns() + 2 * WIDE.key_columns();
@@ -161,7 +164,8 @@ fn a_row_does_not_depend_on_the_other_sequences() {
     }
 }
 
-/// With keys of a prefix whose gradient is made of several tasks, of which more threads hold more at a time.
+/// The gradient of the shared keys is summed over several tasks, and with more threads, more of
+/// them are processed at a time.
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     let packing =
@@ -184,7 +188,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
     }
 }
 
-/// Rows that are there once give what they give in front of each sequence.
+/// Shared rows give the same result as a copy in front of each sequence.
 #[test]
 fn a_shared_prefix_is_one_in_front_of_each() {
     let columns = WIDE.query_columns() + 2 * WIDE.key_columns();
@@ -202,7 +206,7 @@ fn a_shared_prefix_is_one_in_front_of_each() {
     }
 }
 
-/// The numbers of a later token are nothing to an earlier one, and one sequence's are nothing to another.
+/// Later tokens don't affect earlier ones, and sequences don't affect each other.
 #[test]
 fn what_a_token_does_not_see_changes_no_bit() {
     let columns = WIDE.query_columns() + 2 * WIDE.key_columns();
@@ -225,7 +229,7 @@ fn what_a_token_does_not_see_changes_no_bit() {
 #[test]
 fn scores_far_apart_are_finite() {
     let heads = Heads { heads: 1, kv_heads: 1, width: 1 };
-    // Queries 1e4 and −1e4 over keys 1, 0, −1: all weight on one key.
+    // Queries 1e4 and −1e4 over the keys 1, 0, −1 put all the weight on a single key.
     let x = [1e4, 1.0, 5.0, -1e4, 0.0, 7.0, 1e4, -1.0, 9.0];
     let x = tensor(&x, [3, 3], &Device::flex());
     let packing = packed(&[(3, None)], false);
@@ -248,8 +252,8 @@ proptest! {
         let got = host(joint_attention(
             tensor(&x, [packing.rows(), columns], &Device::flex()), heads, scale, &packing,
         ));
-        // A score of 40 products is off by some 4e-7, and so is, relative to itself, the weight that it becomes; 6.2e-7 was
-        // seen in the mean of 91 values.
+        // A score is the sum of 40 products, with an error of about 4e-7. The relative error of its
+        // weight is the same. The largest observed error in the mean of 91 values is 6.2e-7.
         assert_close(&got, &oracle(&x, heads, scale, &packing), 1.5e-6);
     }
 }

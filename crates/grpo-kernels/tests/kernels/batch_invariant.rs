@@ -1,4 +1,4 @@
-//! Products whose rows do not depend on each other.
+//! Products in which the rows don't affect each other.
 
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::support::{assert_close, host, tensor, values};
 
-/// `x · W + b` in f64.
+/// Computes `x · W + b` in f64.
 fn oracle(x: &[f64], weight: &[f64], bias: Option<&[f64]>, inner: usize) -> Vec<f64> {
     let columns = weight.len() / inner;
     x.chunks(inner)
@@ -29,7 +29,7 @@ fn bits(tensor: Tensor<2>) -> Vec<u32> {
     tensor.into_data().iter::<f32>().map(f32::to_bits).collect()
 }
 
-/// The weight as it is, and as the transposed view of another matrix.
+/// Returns the weight in its regular layout and as a transposed view of another matrix.
 fn layouts(weight: &[f64], [inner, columns]: [usize; 2]) -> [Tensor<2>; 2] {
     let device = Device::flex();
     let view = tensor(&transposed(weight, inner), [columns, inner], &device).transpose();
@@ -47,7 +47,7 @@ fn check([rows, inner, columns]: [usize; 3]) {
             let given = bias.map(|bias| tensor(bias, [columns], &device));
             let got = host(batch_invariant_linear(input(), layout.clone(), given));
             let expected = oracle(&x, &weight, bias.map(Vec::as_slice), inner);
-            // Half an ulp for each term, at most, of sums of terms below 1.
+            // At most half an ulp per term, for sums of terms below 1.
             assert_close(&got, &expected, 6e-8 * (2.0 + inner as f64).sqrt());
         }
     }
@@ -66,7 +66,7 @@ fn sizes_around_blocks_and_panels() {
     check([1, 16, 1]);
 }
 
-/// Weights of every kind, as they are and as transposed views.
+/// Weights of every data type, in their regular layout and as transposed views.
 #[test]
 fn the_plain_version_is_the_same_within_rounding() {
     let (rows, inner, columns) = (7, 64, 96);
@@ -80,7 +80,7 @@ fn the_plain_version_is_the_same_within_rounding() {
                 let x = tensor(&values(rows * inner, 1), [rows, inner], &device);
                 host(operation(x, weight.clone(), bias.clone()))
             };
-            // Each is half an ulp a term away from the sum, at most.
+            // Each version deviates from the exact sum by at most half an ulp per term.
             let tolerance = 1.2e-7 * (2.0 + inner as f64).sqrt();
             assert_close(
                 &run(plain::batch_invariant_linear),
@@ -99,7 +99,7 @@ fn nothing_to_compute() {
     assert_eq!(batch_invariant_linear(none, weight, None).dims(), [0, 4]);
 }
 
-/// The weight in bf16, and quantized in blocks of `block` in a row.
+/// Returns the weight in bf16, and quantised in blocks of `block` numbers.
 fn in_fewer_bits(weight: &Tensor<2>, block: u8) -> Vec<Tensor<2>> {
     let quantized = [QuantValue::Q8S, QuantValue::Q4S].map(|value| {
         let scheme = QuantScheme::default().with_value(value).per_block([block], ScaleDtype::F32);
@@ -108,7 +108,7 @@ fn in_fewer_bits(weight: &Tensor<2>, block: u8) -> Vec<Tensor<2>> {
     [&[weight.clone().cast(FloatDType::BF16)], quantized.as_slice()].concat()
 }
 
-/// The numbers of a weight in f32.
+/// Converts a weight to f32.
 fn in_f32(weight: &Tensor<2>) -> Tensor<2> {
     match weight.dtype() {
         DType::QFloat(_) => weight.clone().dequantize(),
@@ -144,7 +144,7 @@ fn fewer_bits_are_their_numbers_in_f32() {
     }
 }
 
-/// In another place of its storage, and not in rows.
+/// Views with an offset into their storage, and views that are not stored row by row.
 #[test]
 fn views_of_bf16_weights() {
     let device = Device::flex();
@@ -159,7 +159,7 @@ fn views_of_bf16_weights() {
     assert_eq!(bits(batch_invariant_linear(x(), columns, None)), expected);
 }
 
-/// A weight that is part of another matrix, and one that lies in neither way.
+/// A weight that is part of another matrix, and one with an unsupported layout.
 #[test]
 fn views_of_other_matrices() {
     let device = Device::flex();
@@ -177,7 +177,7 @@ fn views_of_other_matrices() {
 }
 
 proptest! {
-    /// Each row by itself, in any batch and by any number of threads: the same bits.
+    /// Each row is bit for bit the same in any batch and with any number of threads.
     #[test]
     fn no_row_depends_on_the_others(
         rows in 1..40_usize, inner in 1..70_usize,

@@ -1,4 +1,4 @@
-//! Rows of a matrix by their numbers.
+//! Gathering matrix rows by index.
 
 use burn::tensor::{Device, Int, Tensor};
 use grpo_kernels::{gather_rows, plain};
@@ -30,7 +30,7 @@ fn check([rows, width]: [usize; 2], ids: &[usize], seed: u64) {
         assert_eq!(host(output.clone()), expected);
         let weights = tensor(&w, [ids.len(), width], &device);
         let gradients = (output * weights).sum().backward();
-        // Up to 49 numbers of up to 3 for one row, each sum to 2⁻²⁴.
+        // Up to 49 numbers of up to 3 per row, each accurate to 2⁻²⁴.
         assert_each_close(&host(table.grad(&gradients).unwrap()), &slopes, 1e-5);
     }
 }
@@ -45,7 +45,8 @@ proptest! {
     }
 }
 
-/// In f32 the order shows: the large ones have to be gone before the small one comes.
+/// The order of an f32 sum matters here: the large terms have to cancel before the small one is
+/// added.
 #[test]
 fn the_gradient_is_summed_in_the_order_of_places() {
     let device = Device::flex().autodiff();

@@ -1,20 +1,20 @@
-//! Attention over keys and values in pages.
+//! Attention over paged keys and values.
 
 use burn::tensor::{Device, Tensor};
 use grpo_kernels::{Heads, KvPages, PAGE, Seen};
 
 use crate::support::{assert_close, host, tensor, values};
 
-/// Pages of three sequences, out of order; the first page belongs to two of them.
+/// Pages of three sequences, in arbitrary order. The first page is shared by two of them.
 const PAGES: [&[u32]; 3] = [&[4, 1, 5], &[4, 2], &[0]];
 const LENGTHS: [usize; 3] = [2 * PAGE + 5, PAGE + 1, 7];
 const COUNT: usize = 6;
-/// Small enough that no score is so large that its rounding shows.
+/// Small enough that rounding errors of the scores are negligible.
 const SCALE: f64 = 0.05;
 
 struct Case {
     heads: Heads,
-    /// Of each place, `[COUNT · PAGE, kv heads · width]`.
+    /// Keys for all positions, `[COUNT · PAGE, kv heads · width]`.
     keys: Vec<f64>,
     values: Vec<f64>,
 }
@@ -25,7 +25,7 @@ impl Case {
         Self { heads, keys: values(size, 1), values: values(size, 2) }
     }
 
-    /// Written in two parts, and with a page that was copied.
+    /// Fills the cache in two steps, and copies a page.
     fn fill(&self, mut pages: KvPages) -> KvPages {
         let columns = self.heads.key_columns();
         let rows = |numbers: &[f64], places: &[usize]| -> Tensor<2> {
@@ -40,7 +40,7 @@ impl Case {
         for places in odd_first.chunks(37) {
             pages.write(rows(&self.keys, places), rows(&self.values, places), places);
         }
-        // There and back.
+        // Copy a page there and back.
         pages.grow_to(COUNT + 1);
         pages.copy_page(2, COUNT);
         let zeros = || Tensor::zeros([PAGE, columns], &Device::flex());
@@ -49,7 +49,7 @@ impl Case {
         pages
     }
 
-    /// By the definition, in f64.
+    /// Computes attention from the definition in f64.
     fn oracle(&self, query: &[f64], seen: Seen<'_>, scale: f64) -> Vec<f64> {
         let Heads { heads, kv_heads, width } = self.heads;
         let columns = self.heads.key_columns();
@@ -86,7 +86,7 @@ fn shapes() -> impl Iterator<Item = Heads> {
         .map(|(heads, kv_heads, width)| Heads { heads, kv_heads, width })
 }
 
-/// What each sequence sees at several lengths.
+/// Returns the visible positions of each sequence for several lengths.
 fn seen() -> Vec<Seen<'static>> {
     let of = |(pages, length): (&'static &'static [u32], usize)| {
         [1, 2, 5, PAGE - 1, PAGE, PAGE + 1, length]
@@ -141,7 +141,7 @@ fn no_row_depends_on_the_others() {
     }
 }
 
-/// What stands in a page behind what is seen is never used.
+/// Positions of a page beyond the visible ones are never used.
 #[test]
 fn nothing_is_seen_beyond_the_positions() {
     let heads = Heads { heads: 2, kv_heads: 1, width: 8 };

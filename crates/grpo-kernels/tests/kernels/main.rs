@@ -1,5 +1,5 @@
-//! Each fused operation against plain f64 loops, its gradient against the derivative of those loops taken by
-//! finite differences, and both against the plain version in Burn's primitives.
+//! Compares each fused operation with plain f64 loops, its gradients with finite differences of
+//! those loops, and both with the plain version built from Burn's primitives.
 
 mod activations;
 mod attention;

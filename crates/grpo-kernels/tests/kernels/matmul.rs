@@ -1,4 +1,4 @@
-//! The matrix product against Burn's, which it has to equal bit for bit, and against f64.
+//! The matrix product has to match Burn's bit for bit, and f64 within rounding.
 
 use burn::tensor::{Device, Tensor};
 use grpo_kernels::{matmul, plain};
@@ -12,11 +12,12 @@ fn bits(values: &[f64]) -> Vec<u64> {
 #[test]
 fn products_and_gradients_have_the_bits_of_burns() {
     let device = Device::flex().autodiff();
-    // The last ones are computed by threads.
+    // The last sizes are computed by several threads.
     for [m, k, n] in [[1, 1, 1], [5, 7, 3], [1, 64, 200], [33, 50, 17], [300, 200, 190]] {
         let (x, y, w) = (values(m * k, 1), values(k * n, 2), values(m * n, 3));
         let run = |operation: fn(Tensor<2>, Tensor<2>) -> Tensor<2>| {
-            // Both in one rank and as they come: the second is the transposed view of another matrix.
+            // The first factor is contiguous, and the second is a transposed view of another
+            // matrix.
             let inputs = [tensor(&x, [m, k], &device), tensor(&y, [n, k], &device)];
             differentiate(inputs, &w, |[x, y]| operation(x, y.transpose()))
         };

@@ -29,7 +29,7 @@ fn rms_norm_oracle(x: &[f64], gamma: &[f64], epsilon: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The last has more than one chunk of 128 rows, so that the partial sums are added.
+/// The last shape has more than one chunk of 128 rows, so partial sums are added.
 const SHAPES: [[usize; 2]; 3] = [[1, 3], [4, 33], [300, 5]];
 
 #[test]
@@ -38,7 +38,7 @@ fn layer_norm_and_its_gradients() {
     for shape in SHAPES {
         let [rows, features] = shape;
         let n = rows * features;
-        // An offset, so that a one-pass variance would show its cancellation.
+        // With a large offset, a one-pass variance would suffer from cancellation.
         let x: Vec<f64> = values(n, 5).iter().map(|v| f64::from(*v as f32 + 50.0)).collect();
         let (w, gamma, beta) = (values(n, 6), values(features, 7), values(features, 8));
         let expected = layer_norm_oracle(&x, &gamma, &beta, 1e-5);
@@ -51,7 +51,7 @@ fn layer_norm_and_its_gradients() {
             let scale = tensor(&gamma, [features], &device).require_grad();
             let shift = tensor(&beta, [features], &device).require_grad();
             let output = operation(input.clone(), scale.clone(), shift.clone(), 1e-5);
-            // The mean of values near 50 is known to 50 · 2⁻²⁴ · a few.
+            // The mean of values near 50 is accurate to a few times 50 · 2⁻²⁴.
             assert_close(&host(output.clone()), &expected, 1e-5);
             let gradients = (output * tensor(&w, shape, &device)).sum().backward();
             assert_close(&host(input.grad(&gradients).unwrap()), &dx, 2e-5);
@@ -64,7 +64,8 @@ fn layer_norm_and_its_gradients() {
 #[test]
 fn rms_norm_and_its_gradients() {
     let device = Device::flex().autodiff();
-    // The second ε is as large as the mean square: it has to stand under the root.
+    // The second ε is as large as the mean square, which checks that it is added before taking the
+    // root.
     for (shape, epsilon) in SHAPES.into_iter().flat_map(|shape| [(shape, 1e-6), (shape, 2.5)]) {
         let [rows, features] = shape;
         let n = rows * features;
@@ -84,7 +85,7 @@ fn rms_norm_and_its_gradients() {
     }
 }
 
-/// What is frozen under adapters: parameters without a gradient beside an input with one.
+/// As with adapters, the parameters are frozen but the input has a gradient.
 #[test]
 fn frozen_parameters() {
     let device = Device::flex().autodiff();

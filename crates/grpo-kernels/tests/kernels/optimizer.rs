@@ -1,4 +1,4 @@
-//! A step of AdamW, and the norm that gradients are clipped by.
+//! The AdamW update, and the norm used for gradient clipping.
 
 use burn::tensor::{Device, Tensor};
 use grpo_kernels::{AdamW, adamw_step, plain, squared_norm};
@@ -19,7 +19,8 @@ fn settings(step: u32) -> AdamW {
     }
 }
 
-/// PyTorch's `_single_tensor_adamw`, in f64: parameter, first and second moment of one element.
+/// PyTorch's `_single_tensor_adamw` in f64, for a single element. Returns the parameter, the first
+/// moment and the second moment.
 fn torch([mut parameter, mut m, mut v]: [f64; 3], gradient: f64, by: &AdamW) -> [f64; 3] {
     let gradient = gradient * by.gradient_scale;
     let [beta_1, beta_2] = by.betas;
@@ -67,7 +68,7 @@ fn adamw_is_that_of_pytorch() {
     check([17, 1001]);
 }
 
-/// A tied head's gradient comes transposed.
+/// For example, the gradient of a tied head is transposed.
 #[test]
 fn tensors_that_are_views() {
     let device = Device::flex();
@@ -99,7 +100,7 @@ fn a_squared_norm_keeps_small_squares() {
         let x: Tensor<1> = tensor(&x, [n], &Device::flex());
         for operation in [squared_norm, plain::squared_norm] {
             let got = operation(x.clone());
-            // 2⁻⁵³ of the large one may be lost with each of the others.
+            // Each addition of a small number may lose 2⁻⁵³ of the large one.
             assert!((got - expected).abs() <= 3e-14 * expected, "{got}, expected {expected}");
         }
     }

@@ -1,4 +1,4 @@
-//! What holds for every input.
+//! Properties that hold for all inputs.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_kernels::{
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::softmax::oracle;
 use crate::support::{assert_close, bits, host, tensor, values};
 
-/// Scores of a shape with what may be seen of them.
+/// Generates the shape of scores along with visible ranges.
 fn attention() -> impl Strategy<Value = ([usize; 4], Visible)> {
     let shape = (1..4_usize, 1..3_usize, 1..20_usize, 0..20_usize);
     let shape = shape.prop_map(|(b, h, queries, more)| [b, h, queries, queries + more]);
@@ -32,13 +32,14 @@ proptest! {
         (shape, visible) in attention(), seed: u64, scale in 0.01..2.0,
     ) {
         let x = values(shape.iter().product(), seed);
-        // The scale as the kernel sees it.
+        // Rounded to f32 like in the kernel.
         let scale = f64::from(scale as f32);
         let expected = oracle(&x, shape, scale, &visible);
         let scores = tensor(&x, shape, &Device::flex());
         for operation in [attention_softmax, plain::attention_softmax] {
             let got = host(operation(scores.clone(), scale, &visible));
-            // The argument of the exponential is rounded at up to 12: 12 · 2⁻²⁴ relative.
+            // The argument of the exponential is at most 12, so rounding it causes a relative error
+            // of 12 · 2⁻²⁴.
             assert_close(&got, &expected, 1e-6);
             for row in got.chunks(shape[3]) {
                 prop_assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-6);
@@ -49,7 +50,7 @@ proptest! {
         }
     }
 
-    /// Every range that holds all keys is no range.
+    /// A range that covers all keys is equivalent to no range.
     #[test]
     fn padding_of_no_key_changes_no_bit((shape, visible) in attention(), seed: u64) {
         let scores = tensor(&values(shape.iter().product(), seed), shape, &Device::flex());
@@ -61,7 +62,7 @@ proptest! {
         );
     }
 
-    /// A power of two is exact.
+    /// Powers of two are exact.
     #[test]
     fn rms_norm_without_epsilon_does_not_see_the_scale(
         rows in 1..5_usize, features in 1..70_usize, seed: u64, power in -20..20_i32,
@@ -81,7 +82,7 @@ proptest! {
         prop_assert_eq!(bits(swiglu(gate, up) * scale), bits(scaled));
     }
 
-    /// `Φ(x) + Φ(−x) = 1` and `σ(u) + σ(−u) = 1`: `f(x) − f(−x) = x`.
+    /// `Φ(x) + Φ(−x) = 1` and `σ(u) + σ(−u) = 1` imply `f(x) − f(−x) = x`.
     #[test]
     fn both_gelus_differ_from_their_mirror_image_by_x(x in -30.0..30.0_f32) {
         let x = f64::from(x);
@@ -93,7 +94,7 @@ proptest! {
     }
 }
 
-/// Every output and gradient, with several chunks of everything.
+/// Computes all outputs and gradients on inputs with several chunks.
 fn everything() -> Vec<u32> {
     let device = Device::flex().autodiff();
     let input = |seed| tensor(&values(700 * 61, seed), [700, 61], &device).require_grad();
@@ -131,13 +132,13 @@ fn results_do_not_depend_on_the_number_of_threads() {
         pool.install(everything)
     };
     let one = with(1);
-    // Six outputs, seven gradients of inputs, three of parameters.
+    // Six outputs, seven input gradients and three parameter gradients.
     assert_eq!(one.len(), 13 * 700 * 61 + 3 * 61);
     assert!(one == with(3), "1 and 3 threads");
     assert!(one == with(8), "1 and 8 threads");
 }
 
-/// A row of a batch is what it is alone, to the bit.
+/// A row in a batch is bit for bit the same as on its own.
 #[test]
 fn results_do_not_depend_on_the_other_rows() {
     let device = Device::flex();

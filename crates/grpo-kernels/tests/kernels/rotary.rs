@@ -1,11 +1,12 @@
-//! Rotary positions.
+//! Rotary position embeddings.
 
 use burn::tensor::{Device, Tensor};
 use grpo_kernels::{RotaryTables, plain, rotary};
 
 use crate::support::{assert_close, bits, differentiate, finite_differences, host, tensor, values};
 
-/// By complex numbers: `(a + ib) e^{iφ}`, `angles` of each row.
+/// Reference implementation with complex numbers: `(a + ib) e^{iφ}`. `angles` contains the angles
+/// of each row.
 fn oracle(x: &[f64], columns: usize, angles: &[f64], half: usize) -> Vec<f64> {
     let mut out = x.to_vec();
     for (place, out) in out.iter_mut().enumerate() {
@@ -37,7 +38,7 @@ fn pairs_are_turned_and_their_gradients_turned_back() {
         let (x, w, angles) = (values(n, 1), values(n, 2), values(rows * half, 3));
         let tables = tables(&angles, rows, half);
         let of_x = |x: &[f64]| oracle(x, columns, &angles, half);
-        // Turning keeps lengths: the gradient is what turns back.
+        // A rotation preserves lengths, so the gradient is the inverse rotation.
         let back: Vec<f64> = angles.iter().map(|angle| -angle).collect();
         let slopes = oracle(&w, columns, &back, half);
         if n < 500 {
@@ -60,7 +61,7 @@ fn what_somebody_else_holds_stays_as_it_is() {
     let turned = rotary(x.clone(), &tables);
     assert_eq!(host(x.clone()), before);
     assert_ne!(host(turned.clone()), before);
-    // Views and what nobody else holds give the same.
+    // Views and uniquely owned tensors give the same result.
     let wide = Tensor::cat(vec![x.clone(), x.clone()], 1);
     assert_eq!(bits(rotary(wide.narrow(1, 8, 8), &tables)), bits(turned.clone()));
     assert_eq!(bits(rotary(x * 1.0, &tables)), bits(turned));

@@ -1,4 +1,4 @@
-//! Softmax of attention scores over the visible keys.
+//! Softmax of attention scores over visible keys.
 #![expect(clippy::single_range_in_vec_init, reason = "a batch of one row has one range")]
 
 use std::ops::Range;
@@ -8,7 +8,8 @@ use grpo_kernels::{Visible, attention_softmax, plain};
 
 use crate::support::{assert_close, differentiate, finite_differences, host, tensor, values};
 
-/// `[batch, heads, queries, keys]` from the definition: each pair of query and key is asked by itself.
+/// Reference implementation for scores `[batch, heads, queries, keys]`, which handles each
+/// query–key pair separately.
 pub(crate) fn oracle(x: &[f64], shape: [usize; 4], scale: f64, visible: &Visible) -> Vec<f64> {
     let [_, heads, queries, keys] = shape;
     let mut out = vec![0.0; x.len()];
@@ -30,7 +31,7 @@ pub(crate) fn oracle(x: &[f64], shape: [usize; 4], scale: f64, visible: &Visible
     out
 }
 
-/// Values to 1.5e-7, gradients to 2e-7, fused and plain.
+/// Checks values to 1.5e-7 and gradients to 2e-7 for the fused and the plain version.
 #[track_caller]
 fn check(shape: [usize; 4], visible: &Visible) {
     let device = Device::flex().autodiff();
@@ -101,7 +102,7 @@ fn what_is_hidden_is_never_read() {
     }
 }
 
-/// Scores far apart, and shifted by what would overflow an exponential.
+/// Scores that are far apart, with an offset that would overflow an exponential.
 #[test]
 fn extremes_are_finite() {
     let x = [-3e38, 1e4, 1e4 - 1.0, 0.0];

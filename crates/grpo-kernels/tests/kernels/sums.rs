@@ -1,4 +1,4 @@
-//! Sums against themselves in f64.
+//! Compares sums with f64.
 
 use burn::tensor::{Device, Tensor};
 use grpo_kernels::{add, add_bias, plain};
@@ -8,7 +8,7 @@ use crate::support::{assert_close, differentiate, host, tensor, values};
 #[test]
 fn sums_and_their_gradients() {
     let device = Device::flex().autodiff();
-    // Several chunks and partial sums, with a remainder of each.
+    // Several chunks and partial sums, each with a remainder.
     for [rows, columns] in [[1, 1], [3, 17], [300, 65], [131, 300]] {
         let n = rows * columns;
         let (x, y, bias, w) = (values(n, 1), values(n, 2), values(columns, 3), values(n, 4));
@@ -21,7 +21,7 @@ fn sums_and_their_gradients() {
             assert_eq!((&dx, &dy), (&w, &w));
         }
         for operation in [add_bias, plain::add_bias] {
-            // The bias as a matrix of one row, so that both inputs have one rank.
+            // The bias is a matrix with one row, so that both inputs have the same rank.
             let row = tensor(&bias, [1, columns], &device);
             let with_bias = |x: Tensor<2>, row: Tensor<2>| operation(x, row.squeeze_dim(0));
             let inputs = [input(&x), row];

@@ -1,8 +1,8 @@
-//! What the tests share: inputs, comparisons, finite differences.
+//! Shared test helpers: inputs, comparisons and finite differences.
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// Deterministic, non-trivial values in −3..3.
+/// Returns deterministic pseudorandom values in −3..3.
 pub(crate) fn values(n: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..n)
@@ -10,7 +10,7 @@ pub(crate) fn values(n: usize, seed: u64) -> Vec<f64> {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            // Through f32, so that the oracle sees exactly what the kernel sees.
+            // Rounded to f32, so that the reference and the kernel see the same numbers.
             f64::from(((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * 6.0)
         })
         .collect()
@@ -33,7 +33,7 @@ pub(crate) fn bits<const D: usize>(tensor: Tensor<D>) -> Vec<u32> {
     tensor.into_data().iter::<f32>().map(f32::to_bits).collect()
 }
 
-/// The gradients of `Σ w · f(inputs)` by Burn's tape, and the output.
+/// Returns the output of `f`, and the gradients of `Σ w · f(inputs)` computed with Burn's autodiff.
 pub(crate) fn differentiate<const D: usize, const I: usize, const N: usize>(
     inputs: [Tensor<I>; N],
     w: &[f64],
@@ -46,7 +46,7 @@ pub(crate) fn differentiate<const D: usize, const I: usize, const N: usize>(
     (host(output), inputs.map(|input| host(input.grad(&gradients).unwrap())))
 }
 
-/// Differences relative to the largest of `expected`, or to 1 where that is less.
+/// Compares values relative to the largest of `expected`, or to 1 if that is larger.
 #[track_caller]
 pub(crate) fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(got.len(), expected.len());
@@ -56,7 +56,7 @@ pub(crate) fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
     }
 }
 
-/// As [`assert_close`], each element beside itself.
+/// Like [`assert_close`], but relative to each element.
 #[track_caller]
 pub(crate) fn assert_each_close(got: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(got.len(), expected.len());
@@ -65,7 +65,7 @@ pub(crate) fn assert_each_close(got: &[f64], expected: &[f64], tolerance: f64) {
     }
 }
 
-/// d(Σ w·f(x))/dx by central differences of an f64 function: error about 1e-9.
+/// Computes d(Σ w·f(x))/dx with central differences in f64. The error is about 1e-9.
 pub(crate) fn finite_differences(x: &[f64], f: impl Fn(&[f64]) -> Vec<f64>, w: &[f64]) -> Vec<f64> {
     let h = 1e-5;
     let dot = |x: &[f64]| f(x).iter().zip(w).map(|(y, w)| y * w).sum::<f64>();

@@ -1,5 +1,5 @@
-//! BERT (Devlin et al. 2019) and models with its architecture, such as MiniLM: a bidirectional
-//! encoder with post-norm.
+//! BERT (Devlin et al. 2019) and compatible models such as MiniLM. These are bidirectional encoders
+//! with post-norm blocks.
 
 use super::fields::{Fault, Fields};
 use crate::description::{
@@ -27,7 +27,7 @@ pub(super) const NAMES: Names = Names {
         ("mlp_norm", "output.LayerNorm"),
     ],
     conv1d: false,
-    // Position ids, and heads of other tasks.
+    // Position IDs, and heads for other tasks.
     ignored: |name| {
         name.ends_with("embeddings.position_ids")
             || ["pooler.", "bert.pooler.", "cls.", "classifier."]

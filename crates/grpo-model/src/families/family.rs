@@ -1,28 +1,28 @@
-//! Supported families.
+//! Supported model families.
 
-/// A supported family.
+/// A supported model family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// MolGPT (Bagal et al. 2022).
     MolGpt,
     /// GPT-2 (Radford et al. 2019).
     Gpt2,
-    /// Llama 1 to 3 (Touvron et al. 2023) and models with its architecture.
+    /// Llama 1 to 3 (Touvron et al. 2023), and other models with the same architecture.
     Llama,
-    /// Qwen2 and 2.5: Llama with biases on queries, keys and values.
+    /// Qwen2 and Qwen2.5, which are Llama models with query, key and value biases.
     Qwen2,
-    /// Qwen3, dense: Llama with norms on queries and keys.
+    /// Dense Qwen3 models, which are Llama models with query and key norms.
     Qwen3,
-    /// BERT (Devlin et al. 2019): an encoder.
+    /// BERT (Devlin et al. 2019), an encoder.
     Bert,
-    /// A bidirectional transformer over characters that fills blanks.
+    /// A bidirectional character-level transformer that fills in blanks.
     Infiller,
-    /// The infiller's trunk with a head that scores a whole text.
+    /// An infiller with a head that scores the entire text.
     SequenceScorer,
 }
 
 impl Family {
-    /// All families.
+    /// All supported families.
     pub const ALL: [Self; 8] = [
         Self::MolGpt,
         Self::Gpt2,
@@ -34,8 +34,8 @@ impl Family {
         Self::SequenceScorer,
     ];
 
-    /// Returns the name in `config.json`: `model_type` of transformers, or `architecture` of a
-    /// MolGPT.
+    /// Returns the name used in `config.json`. This is the `model_type` key in transformers, and
+    /// the `architecture` key for MolGPT.
     pub fn name(self) -> &'static str {
         match self {
             Self::MolGpt => "molgpt",
@@ -49,12 +49,13 @@ impl Family {
         }
     }
 
-    /// Returns whether its ids are characters, MASK, PAD and CLS, listed in `characters.json`.
+    /// Returns whether the token IDs are the characters in `characters.json`, followed by MASK, PAD
+    /// and CLS.
     pub fn reads_characters(self) -> bool {
         matches!(self, Self::Infiller | Self::SequenceScorer)
     }
 
-    /// Returns whether attention is causal, so that the model can continue a text.
+    /// Returns whether attention is causal, which is required to generate text from left to right.
     pub fn is_causal(self) -> bool {
         match self {
             Self::MolGpt | Self::Gpt2 | Self::Llama | Self::Qwen2 | Self::Qwen3 => true,

@@ -1,8 +1,8 @@
-//! Typed access to keys of a `config.json`.
+//! Typed access to `config.json` keys.
 
 use serde_json::{Map, Value};
 
-/// The keys of a `config.json`, or of an object in it.
+/// Keys of a `config.json` or of a nested object.
 pub(crate) struct Fields<'a>(pub(crate) &'a Map<String, Value>);
 
 /// An error in a `config.json`.
@@ -10,24 +10,24 @@ pub(crate) struct Fields<'a>(pub(crate) &'a Map<String, Value>);
 pub(crate) struct Fault(pub(crate) String);
 
 impl Fields<'_> {
-    /// Returns a required whole number.
+    /// Returns a required non-negative integer.
     pub(super) fn size(&self, key: &str) -> Result<usize, Fault> {
         self.optional_size(key)?.ok_or_else(|| Fault(format!("the key '{key}' is missing")))
     }
 
-    /// Returns a whole number; `None` if the key is missing or null.
+    /// Returns a non-negative integer, or `None` if the key is missing or null.
     pub(super) fn optional_size(&self, key: &str) -> Result<Option<usize>, Fault> {
         self.read(key, "a whole number of at least 0", |value| {
             value.as_u64().and_then(|value| usize::try_from(value).ok())
         })
     }
 
-    /// Returns a finite number.
+    /// Returns a finite number, or `None` if the key is missing or null.
     pub(super) fn optional_number(&self, key: &str) -> Result<Option<f64>, Fault> {
         self.read(key, "a finite number", |value| value.as_f64().filter(|value| value.is_finite()))
     }
 
-    /// Returns a finite number above 0.
+    /// Returns a positive finite number. The key is required if there is no default.
     pub(super) fn positive(&self, key: &str, default: Option<f64>) -> Result<f64, Fault> {
         match (self.optional_number(key)?, default) {
             (Some(value), _) if value > 0.0 => Ok(value),
@@ -37,7 +37,7 @@ impl Fields<'_> {
         }
     }
 
-    /// Returns `initializer_range`, the standard deviation of new weights.
+    /// Returns `initializer_range`, the standard deviation of the initial weights.
     pub(super) fn initial_deviation(&self) -> Result<f64, Fault> {
         match self.positive("initializer_range", Some(0.02))? {
             // Smaller values could make all weights zero.
@@ -56,12 +56,12 @@ impl Fields<'_> {
         self.read(key, "a string", Value::as_str)
     }
 
-    /// Returns an object.
+    /// Returns a nested object.
     pub(super) fn object(&self, key: &str) -> Result<Option<Fields<'_>>, Fault> {
         self.read(key, "an object", |value| value.as_object().map(Fields))
     }
 
-    /// Rejects a key that enables an unsupported feature.
+    /// Returns an error if a flag enables an unsupported feature.
     pub(super) fn refuse(&self, key: &str, expected: bool) -> Result<(), Fault> {
         match self.flag(key, expected)? == expected {
             true => Ok(()),

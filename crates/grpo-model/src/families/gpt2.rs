@@ -1,5 +1,7 @@
-//! GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), as
-//! `GPT2LMHeadModel` in transformers: learned positions, pre-norm, one matrix for queries, keys and
+//! GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), compatible
+//! with `GPT2LMHeadModel` in transformers.
+//!
+//! It has learned positions, pre-norm blocks and a single fused matrix for queries, keys and
 //! values.
 
 use super::fields::{Fault, Fields};
@@ -26,7 +28,7 @@ pub(super) const NAMES: Names = Names {
         ("mlp.down", "mlp.c_proj"),
     ],
     conv1d: true,
-    // Causal masks, and the tied head.
+    // Causal masks and the tied output layer.
     ignored: |name| {
         name.ends_with(".attn.bias")
             || name.ends_with(".attn.masked_bias")

@@ -1,9 +1,11 @@
-//! The infiller, and the sequence scorer with its trunk.
+//! The infiller and the sequence scorer.
 //!
 //! An infiller is a bidirectional transformer that predicts the character at each masked position.
-//! A sequence scorer reads `[CLS] + text` and returns a number. Both are pre-norm with rotary
-//! positions in half-split form, exact GELU, biases in all linear layers, and a tied head.
-//! `config.json` has our own format.
+//! A sequence scorer uses the same architecture to assign a number to `[CLS] + text`.
+//!
+//! Both use pre-norm blocks, half-split rotary positions, exact GELU, biases in all linear layers
+//! and, for infillers, a tied output layer. The format of `config.json` is specific to this
+//! project.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -40,17 +42,17 @@ pub(super) const NAMES: Names = Names {
     ignored: |_| false,
 };
 
-/// Sizes of an infiller or a sequence scorer: `config.json`, which also contains `model_type`.
+/// Sizes of an infiller or sequence scorer. `config.json` contains these keys and `model_type`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InfillerConfig {
-    /// Number of ids: the characters, then MASK, PAD and CLS.
+    /// Vocabulary size: the characters, followed by MASK, PAD and CLS.
     pub vocab_size: usize,
-    /// Longest text in characters. A scorer has an additional position for CLS.
+    /// Maximum text length in characters. A scorer has one more position for CLS.
     pub block_size: usize,
-    /// Transformer blocks.
+    /// Number of transformer blocks.
     pub n_layer: usize,
-    /// Attention heads; must divide `n_embd` into even widths.
+    /// Number of attention heads. Must divide `n_embd`, and the width of each head must be even.
     pub n_head: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
@@ -66,16 +68,16 @@ fn default_rope_theta() -> f64 {
     10_000.0
 }
 
-/// MASK, PAD and CLS, the last ids, in this order.
+/// Number of special tokens. MASK, PAD and CLS are the last IDs, in this order.
 const SPECIALS: usize = 3;
 
-/// PyTorch's default.
+/// Default of PyTorch's `LayerNorm`.
 const LAYER_NORM_EPSILON: f64 = 1e-5;
-/// The standard deviation of GPT-2.
+/// Standard deviation used by GPT-2.
 const DEVIATION: f64 = 0.02;
 
 impl InfillerConfig {
-    /// Returns unchecked sizes without a critic.
+    /// Creates a configuration without a critic. The sizes are not validated.
     pub fn new(
         vocab_size: usize,
         block_size: usize,
@@ -87,7 +89,7 @@ impl InfillerConfig {
         Self { vocab_size, block_size, n_layer, n_head, n_embd, rope_theta, critic: false }
     }
 
-    /// Returns the `config.json` of a family.
+    /// Returns the `config.json` for a model of this family.
     pub(crate) fn to_json(&self, family: Family) -> Map<String, Value> {
         let Ok(Value::Object(mut json)) = serde_json::to_value(self) else {
             unreachable!("numbers are JSON")
@@ -125,7 +127,6 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
             config.n_embd, config.n_head
         )));
     }
-    // Also rejects NaN.
     if config.rope_theta <= 1.0 {
         return Err(Fault(format!("rope_theta = {}; expected more than 1", config.rope_theta)));
     }
@@ -159,7 +160,8 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
         head: if is_scorer { HeadKind::Score } else { HeadKind::Tied },
         critic: config.critic,
         initial_deviation: DEVIATION,
-        // Keeps the residual stream of a new model at the scale of one block (Radford et al. 2019).
+        // Keeps the residual stream of a new model at the scale of a single block (Radford et al.
+        // 2019).
         residual_deviation: DEVIATION / ((2 * config.n_layer) as f64).sqrt(),
     })
 }

@@ -1,6 +1,8 @@
 //! Llama (Touvron et al. 2023; Grattafiori et al. 2024), Qwen2 (Yang et al. 2024) and Qwen3 (Yang
-//! et al. 2025): pre-norm with RMS norms, rotary positions, grouped heads, a gated MLP. They differ
-//! in biases and in norms of queries and keys.
+//! et al. 2025).
+//!
+//! All three are pre-norm transformers with RMS norms, rotary positions, grouped-query attention
+//! and a gated MLP. They differ in their biases, and in whether queries and keys are normalised.
 
 use super::family::Family;
 use super::fields::{Fault, Fields};
@@ -28,7 +30,7 @@ pub(super) const NAMES: Names = Names {
         ("mlp.down", "mlp.down_proj"),
     ],
     conv1d: false,
-    // Frequencies, and the tied head.
+    // Rotary frequencies are recomputed. A tied head may still be stored as a tensor.
     ignored: |name| name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight",
 };
 
@@ -37,7 +39,7 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
     let heads = fields.size("num_attention_heads")?;
     let head_width = match fields.optional_size("head_dim")? {
         Some(head_width) => head_width,
-        // Qwen3's default does not follow from the width.
+        // Qwen3's default head width is independent of the model width.
         None if family == Family::Qwen3 => 128,
         None if heads > 0 && width.is_multiple_of(heads) => width / heads,
         None => {
@@ -95,7 +97,7 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
     })
 }
 
-/// Rejects heads with partial rotation.
+/// Rejects models that rotate only a fraction of each head.
 fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), Fault> {
     let inner = fields.object("rope_parameters")?;
     for fields in inner.iter().chain([fields]) {
@@ -109,7 +111,7 @@ fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Rejects sliding-window layers.
+/// Rejects layer types other than full attention, e.g. sliding windows.
 fn refuse_other_layers(fields: &Fields<'_>) -> Result<(), Fault> {
     let Some(kinds) = fields.0.get("layer_types").and_then(|kinds| kinds.as_array()) else {
         return Ok(());
@@ -122,12 +124,12 @@ fn refuse_other_layers(fields: &Fields<'_>) -> Result<(), Fault> {
     }
 }
 
-/// Reads `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (earlier
+/// Reads `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (older
 /// checkpoints).
 fn rotary(fields: &Fields<'_>, context: usize) -> Result<RotaryConfig, Fault> {
     let newer = fields.object("rope_parameters")?;
     let older = fields.object("rope_scaling")?;
-    // As in transformers 5, the older key wins unless it is empty.
+    // As in transformers 5, the older key takes precedence unless it is empty.
     let scaling = older.filter(|older| !older.0.is_empty()).or(newer);
     let inner_base = match &scaling {
         Some(scaling) => scaling.optional_number("rope_theta")?,
@@ -195,7 +197,8 @@ fn rotary_scaling(fields: &Fields<'_>, context: usize) -> Result<RotaryScaling, 
     }
 }
 
-/// The default of transformers: `0.1 · mscale · ln(factor) + 1`.
+/// Returns the attention factor. The default is that of transformers:
+/// `0.1 · mscale · ln(factor) + 1`.
 fn yarn_attention_factor(fields: &Fields<'_>, factor: f64) -> Result<f64, Fault> {
     if let Some(given) = fields.optional_number("attention_factor")? {
         return Ok(given);

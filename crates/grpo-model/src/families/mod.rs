@@ -1,4 +1,4 @@
-//! Model families: a description and a table of tensor names each.
+//! Model families. Each consists of a description and a table of tensor names.
 
 mod bert;
 mod family;
@@ -29,7 +29,7 @@ impl Family {
         }
     }
 
-    /// Reads the description from a `config.json`.
+    /// Derives the model description from a `config.json`.
     pub(crate) fn describe(
         self,
         json: &serde_json::Map<String, serde_json::Value>,

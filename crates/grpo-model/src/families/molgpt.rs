@@ -1,8 +1,11 @@
 //! MolGPT (Bagal et al. 2022, "MolGPT: Molecular Generation Using a Transformer-Decoder Model").
 //!
-//! A pre-norm causal transformer with learned positions, a type embedding that distinguishes tokens
-//! (1) from conditions (0), exact GELU, biases except in the head, and a separate head. Tensor
-//! names and layouts follow the published PyTorch code; `config.json` has our own format.
+//! MolGPT is a pre-norm causal transformer with learned positions, exact GELU, and an untied output
+//! layer. All linear layers except the output layer have biases. A type embedding distinguishes
+//! tokens (1) from conditions (0).
+//!
+//! Tensor names and layouts follow the published PyTorch code. The format of `config.json` is
+//! specific to this project.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -30,28 +33,28 @@ pub(super) const NAMES: Names = Names {
         ("attention.inputs.2", "attn.value"),
         ("attention.output", "attn.proj"),
         ("mlp_norm", "ln2"),
-        // Entries 0 and 2 of a PyTorch `Sequential`.
+        // Indices into a PyTorch `Sequential`.
         ("mlp.up", "mlp.0"),
         ("mlp.down", "mlp.2"),
     ],
     conv1d: false,
-    // The published code stores causal masks with the weights.
+    // The published code stores causal masks along with the weights.
     ignored: |name| name.ends_with(".attn.mask"),
 };
 
-/// Sizes of a MolGPT: its `config.json`.
+/// MolGPT sizes, as stored in its `config.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MolGptConfig {
-    /// `"molgpt"`.
+    /// Always `"molgpt"`.
     architecture: Architecture,
     /// Vocabulary size.
     pub vocab_size: usize,
     /// Context length in tokens.
     pub block_size: usize,
-    /// Transformer blocks.
+    /// Number of transformer blocks.
     pub n_layer: usize,
-    /// Attention heads; must divide `n_embd`.
+    /// Number of attention heads. Must divide `n_embd`.
     pub n_head: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
@@ -63,11 +66,11 @@ enum Architecture {
     MolGpt,
 }
 
-/// PyTorch's default.
+/// Default of PyTorch's `LayerNorm`.
 const LAYER_NORM_EPSILON: f64 = 1e-5;
 
 impl MolGptConfig {
-    /// Returns unchecked sizes.
+    /// Creates a configuration without validating it.
     pub fn new(
         vocab_size: usize,
         block_size: usize,
@@ -92,8 +95,8 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
     if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
         return Err(Fault(format!("{name} is 0; it must be at least 1")));
     }
-    // Far above any model of this family; larger sizes are most likely typing errors and would not
-    // fit into memory.
+    // These limits are far above any model of this family. Larger sizes are most likely typos, and
+    // would not fit into memory.
     let most = [1 << 20, 1 << 20, 1 << 10, 1 << 16, 1 << 16];
     if let Some(((name, size), most)) = sizes.iter().zip(most).find(|((_, size), most)| size > most)
     {
@@ -124,7 +127,7 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
         query_key_norm: false,
         causal: true,
         head: HeadKind::Own,
-        // As GPT-2.
+        // Same initialisation as GPT-2.
         critic: false,
         initial_deviation: 0.02,
         residual_deviation: 0.02,

@@ -1,15 +1,15 @@
-//! Layers that `adapter_config.json` excludes.
+//! The `exclude_modules` setting of an adapter.
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
 use crate::lora::Adaptable;
 
-/// `exclude_modules`: target layers without a pair.
+/// Target layers that are excluded from adaptation.
 pub(super) enum Excluded {
-    /// Layers whose path ends in one of these names.
+    /// Excludes layers with a path ending in one of these names.
     Named(Vec<String>),
-    /// Layers whose whole path matches.
+    /// Excludes layers with a path that matches this expression in full.
     Pattern(Regex),
 }
 

@@ -1,4 +1,4 @@
-//! `target_modules` and `layers_to_transform` of an adapter.
+//! The `target_modules` and `layers_to_transform` settings of an adapter.
 
 use std::fmt;
 
@@ -7,13 +7,15 @@ use serde_json::{Map, Value};
 
 use crate::lora::Adaptable;
 
-/// The layers that have a pair of matrices.
+/// The layers that an adapter targets.
 pub(super) enum Targets {
-    /// Layers whose path ends with one of these names, in these blocks or in all; each of them has a pair.
+    /// Layers with a path ending in one of these names, optionally restricted to certain blocks.
+    /// The weights file must contain a pair for each of them.
     Named { names: Vec<String>, blocks: Option<Vec<u64>> },
-    /// Layers whose whole path matches this expression; which of them have a pair is up to the weights file.
+    /// Layers with a path that matches this expression in full. The weights file may omit some of
+    /// them.
     Pattern(Regex),
-    /// All linear layers; which of them have a pair is up to the weights file.
+    /// All linear layers. The weights file may omit some of them.
     Any,
 }
 
@@ -38,12 +40,12 @@ impl Targets {
         }
     }
 
-    /// Whether the weights file must have a pair for this layer.
+    /// Returns whether the weights file must contain a pair for this layer.
     pub(super) fn needs(&self, layer: &Adaptable) -> bool {
         matches!(self, Self::Named { .. }) && self.allows(layer)
     }
 
-    /// Whether the weights file may have a pair for this layer.
+    /// Returns whether the weights file may contain a pair for this layer.
     pub(super) fn allows(&self, layer: &Adaptable) -> bool {
         match self {
             Self::Named { names, blocks } => {
@@ -74,7 +76,7 @@ impl fmt::Display for Targets {
     }
 }
 
-/// `layers_to_transform`: the number of a block, or a list of them.
+/// Parses `layers_to_transform`, which is a single block index or a list of them.
 fn blocks(json: &Map<String, Value>) -> Result<Option<Vec<u64>>, String> {
     let blocks = match json.get("layers_to_transform") {
         None | Some(Value::Null) => return Ok(None),

@@ -1,4 +1,4 @@
-//! Adapters next to a base that stays as it is.
+//! Adapters on a base model that stays unchanged.
 
 use burn::module::Module;
 use burn::optim::{AdamWConfig, GradientsParams};
@@ -17,14 +17,14 @@ use crate::support::{
     shaken, shakes,
 };
 
-/// α over rank of [`lora`].
+/// α divided by the rank in [`lora`].
 pub(crate) const SCALE: f64 = 5.0 / 3.0;
 
 pub(crate) fn lora(dropout: f64) -> LoraConfig {
     LoraConfig { rank: 3, alpha: 5.0, dropout, targets: vec![], rslora: false }
 }
 
-/// An adapter whose matrices are all away from 0.
+/// Returns an adapter in which all matrices are nonzero.
 pub(crate) fn shaken_adapter(model: &Transformer, dropout: f64, device: &Device) -> Adapter {
     let folder = tempfile::tempdir().unwrap();
     let adapter = Adapter::random(&lora(dropout), model, 1, device).unwrap();
@@ -43,7 +43,7 @@ pub(crate) fn adapted(model: &Transformer, adapter: Adapter) -> Policy {
     Policy::Adapted(Adapted::new(model, adapter))
 }
 
-/// The matrices of an adapter, by PEFT's names.
+/// Returns the matrices of an adapter under the names used by PEFT.
 pub(crate) fn pairs(adapter: &Adapter, base: &Transformer) -> Weights {
     let folder = tempfile::tempdir().unwrap();
     write_pairs(adapter, folder.path(), base);
@@ -66,7 +66,7 @@ fn a_new_adapter_changes_nothing() {
         let policy = adapted(&model, adapter.clone());
         let expected = logits(&model, &batch());
         assert_eq!(policy_logits(&policy, &mut Dropout::off()), expected);
-        // Whatever is dropped on the way into B = 0.
+        // Dropout in front of B = 0 makes no difference.
         assert_eq!(policy_logits(&policy, &mut Dropout::new(1, 0, 0.0)), expected);
         assert_eq!(logits(&model.merged(&adapter), &batch()), expected);
     }
@@ -119,7 +119,7 @@ fn dropout_of_an_adapter_acts_where_dropout_is_on() {
 fn only_the_pairs_are_parameters() {
     let device = Device::flex().autodiff();
     for (json, linears) in [
-        // (in, out) of each block, twice.
+        // (in, out) for each linear layer of a block. There are two blocks.
         (llama(), vec![(24, 24), (24, 12), (24, 12), (24, 24), (24, 40), (24, 40), (40, 24)]),
         (qwen3(), vec![(24, 40), (24, 20), (24, 20), (40, 24), (24, 40), (24, 40), (40, 24)]),
         (gpt2(), vec![(24, 72), (24, 24), (24, 96), (96, 24)]),
@@ -129,7 +129,7 @@ fn only_the_pairs_are_parameters() {
         let expected: usize = linears.iter().map(|(input, output)| 2 * 3 * (input + output)).sum();
         assert_eq!(policy.num_params(), expected);
         assert_eq!(linear_weights(&policy).len(), 2 * 2 * linears.len());
-        // Targets by the end of their path; GPT-2 has two layers called c_proj.
+        // Targets match the end of a path. GPT-2 has two layers called c_proj.
         let target = if linears.len() == 4 { "c_proj" } else { "o_proj" };
         let config = LoraConfig { targets: vec![target.to_owned()], ..lora(0.0) };
         let pairs = pairs(&Adapter::random(&config, &model, 1, &device).unwrap(), &model);
@@ -156,7 +156,7 @@ fn a_step_moves_the_adapter_and_no_bit_of_the_base() {
     for (name, (_, values)) in &pairs_before {
         assert_ne!(*values, pairs_after[name].1, "{name}");
     }
-    // The policy before the step is another one.
+    // The policy from before the step is unaffected.
     assert_eq!(pairs(policy.parts().1.unwrap(), &model), pairs_before);
 }
 
@@ -179,7 +179,7 @@ fn seeds_give_adapters() {
         |seed| pairs(&Adapter::random(&lora(0.0), &model, seed, &Device::flex()).unwrap(), &model);
     assert_eq!(of(1), of(1));
     assert_ne!(of(1), of(2));
-    // Over 1/√in, all of A is uniform within ±1.
+    // Divided by 1/√in, A is uniformly distributed within ±1.
     let mut all: Vec<f64> = vec![];
     let mut firsts: Vec<f64> = vec![];
     for (name, (shape, values)) in of(1) {
@@ -196,7 +196,7 @@ fn seeds_give_adapters() {
     assert!(all.iter().all(|value| value.abs() <= 1.0 + 1e-6));
     let n = all.len() as f64;
     let variance = all.iter().map(|value| value * value).sum::<f64>() / n;
-    // Five standard errors of the mean of squares.
+    // Five standard errors of the mean square.
     let error = (4.0 / 45.0 / n).sqrt();
     assert!((variance - 1.0 / 3.0).abs() < 5.0 * error && 5.0 * error < 0.06, "{variance} {error}");
 }
@@ -221,7 +221,7 @@ fn settings_out_of_range() {
     ] {
         assert_eq!(refusal(config), expected);
     }
-    // A whole path is a target too, and nothing of another layer.
+    // A full path is also a valid target, and matches no other layer.
     let one = LoraConfig { targets: vec!["model.layers.1.self_attn.k_proj".into()], ..lora(0.0) };
     let adapter = Adapter::random(&one, &model, 1, &Device::flex()).unwrap();
     assert_eq!(adapter.num_params(), 3 * (24 + 12));

@@ -1,4 +1,4 @@
-//! A cache after any sequence of what can be done with it, against sequences that are kept apart.
+//! Compares a cache after arbitrary sequences of operations with separately stored sequences.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,14 @@ use serde_json::json;
 use crate::configs::{config, llama, molgpt, with};
 use crate::support::{host, shaken};
 
-/// Which of the sequences that there are is chosen modulo their number.
+/// A cache operation. Indices are taken modulo the number of open sequences.
 #[derive(Clone, Debug)]
 enum Step {
     Open,
     Fork(usize),
     Close(usize),
-    /// Those with a number that has the bit, each by so many tokens and some more.
+    /// Extends all sequences whose index has its bit set. The number of tokens differs between
+    /// them.
     Extend(u8, usize),
 }
 
@@ -32,20 +33,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
-/// A sequence, with a name for each of its pages.
+/// A sequence, with a label for each of its pages.
 struct Kept {
     slot: CacheSlot,
     ids: Vec<u32>,
     pages: Vec<usize>,
 }
 
-/// What is remembered, kept simply.
+/// A simple model of the cache.
 #[derive(Default)]
 struct Simple {
     sequences: Vec<Kept>,
-    /// The next page's name.
+    /// Label of the next page.
     name: usize,
-    /// The most pages that there were at the same time.
+    /// Maximum number of pages in use at the same time.
     most: usize,
     next_id: u32,
 }
@@ -140,8 +141,9 @@ impl Simple {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// What comes out is bit for bit what comes out alone in one pass, and pages are as many as were needed at the
-    /// same time: none is lost, shared by mistake or given away too early.
+    /// The output is bit for bit the same as when each sequence is processed separately in one
+    /// pass. The number of pages equals the maximum needed at any time, so no page is leaked,
+    /// shared by mistake or freed too early.
     #[test]
     fn any_order_of_steps(steps in steps(), rotary in any::<bool>()) {
         let json = match rotary {
@@ -153,7 +155,7 @@ proptest! {
         for step in &steps {
             simple.take(&model, &mut cache, step);
         }
-        // All of them again, and all pages come back.
+        // Extend all sequences once more, then check that all pages are returned.
         simple.take(&model, &mut cache, &Step::Extend(255, 1));
         while !simple.sequences.is_empty() {
             simple.take(&model, &mut cache, &Step::Close(0));

@@ -1,4 +1,4 @@
-//! What a `config.json` may say, and what is refused with a sentence.
+//! Supported and rejected `config.json` files.
 
 use grpo_model::{
     Activation, Biases, Family, HeadKind, ModelConfig, Positions, RotaryConfig, RotaryScaling,
@@ -60,7 +60,7 @@ fn quantised_checkpoints() {
     }
 }
 
-/// Each change of keys in a configuration that is fine, with the sentence that refuses it.
+/// Applies each change to a valid configuration and checks the resulting error message.
 #[track_caller]
 fn check_changes<const N: usize>(fine: &Value, changes: [(Value, &str); N]) {
     for (change, expected) in changes {
@@ -281,11 +281,11 @@ fn defaults_are_those_of_transformers() {
         (96, HeadKind::Tied, Activation::GeluTanh)
     );
     assert_eq!(of(bert()).head, HeadKind::None);
-    // transformers reads mlp_bias for Llama alone.
+    // transformers reads mlp_bias only for Llama.
     for qwen in [crate::configs::qwen2(), crate::configs::qwen3()] {
         assert_eq!(of(with(qwen.clone(), json!({"mlp_bias": true}))), of(qwen));
     }
-    // A window that is off is none.
+    // A disabled sliding window is ignored.
     assert_eq!(
         of(with(
             crate::configs::qwen2(),
@@ -295,7 +295,8 @@ fn defaults_are_those_of_transformers() {
     );
 }
 
-/// `rope_theta` and `rope_scaling` of transformers 4 say what `rope_parameters` of transformers 5 says.
+/// `rope_theta` and `rope_scaling` of transformers 4 are equivalent to `rope_parameters` of
+/// transformers 5.
 #[test]
 fn old_and_new_keys_are_the_same_model() {
     let new = |rope: Value| with(without(llama(), "rope_theta"), json!({"rope_parameters": rope}));
@@ -321,7 +322,7 @@ fn old_and_new_keys_are_the_same_model() {
         seen.push(newer.description().clone());
     }
     assert_eq!(config(&old(Value::Null)).description(), &seen[0]);
-    // Where there are both, transformers 5 takes the older one, unless it is empty.
+    // If both are present, transformers 5 uses the older one unless it is empty.
     let linear = json!({"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0});
     let both = |rope: Value| with(new(linear.clone()), json!({"rope_scaling": rope}));
     let yarn = json!({"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16});

@@ -1,15 +1,15 @@
-//! Small models of every family, as their `config.json`.
+//! Configurations of small models for every family.
 
 use grpo_model::ModelConfig;
 use serde_json::{Value, json};
 
-/// Reads a `config.json`.
+/// Parses a `config.json`.
 #[track_caller]
 pub(crate) fn config(json: &Value) -> ModelConfig {
     ModelConfig::from_json(&json.to_string()).unwrap()
 }
 
-/// `json` with the keys of `change` instead of its own.
+/// Returns `json` with the keys of `change` added or replaced.
 pub(crate) fn with(mut json: Value, change: Value) -> Value {
     let Value::Object(change) = change else { panic!("an object") };
     json.as_object_mut().unwrap().extend(change);
@@ -54,7 +54,7 @@ pub(crate) fn molgpt() -> Value {
     })
 }
 
-/// With a critic.
+/// An infiller with a critic.
 pub(crate) fn infiller() -> Value {
     json!({
         "model_type": "infiller", "vocab_size": 19, "block_size": 24, "n_layer": 2, "n_head": 3,
@@ -69,12 +69,12 @@ pub(crate) fn sequence_scorer() -> Value {
     })
 }
 
-/// One left-to-right language model of each family.
+/// One causal language model from each family.
 pub(crate) fn language_models() -> [Value; 5] {
     [llama(), qwen2(), qwen3(), gpt2(), molgpt()]
 }
 
-/// What rotary positions can be.
+/// All supported kinds of rotary positions.
 pub(crate) fn rotations() -> [Value; 6] {
     let llama3 = json!({
         "rope_type": "llama3", "rope_theta": 50.0, "factor": 4.0, "low_freq_factor": 1.0,

@@ -1,4 +1,4 @@
-//! Damaged and hostile files: whatever stands in them, the answer is a model or a sentence.
+//! Damaged and malicious files. Loading one returns either a model or an error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::adapters::{lora, shaken_adapter};
 use crate::configs::{bert, config, gpt2, llama, molgpt, qwen3, with};
 use crate::support::{Weights, safetensors_bytes, shaken, weights, write_model};
 
-/// Bytes and JSON values to put into files.
+/// Generates random bytes and JSON values.
 struct Dice {
     rng: CounterRng,
     drawn: u32,
@@ -56,7 +56,7 @@ impl Dice {
         }
     }
 
-    /// Changes a value somewhere inside.
+    /// Changes a random value within `json`.
     fn change(&mut self, json: &mut Value) {
         match json {
             Value::Object(map) if !map.is_empty() && self.below(8) > 0 => {
@@ -77,7 +77,7 @@ impl Dice {
 
     fn change_bytes(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(4) {
-            // The header more often than the numbers.
+            // Modify the header more often than the tensor data.
             let within = if self.below(3) > 0 { bytes.len().min(3000) } else { bytes.len() };
             let place = self.below(within);
             match self.below(6) {
@@ -94,7 +94,8 @@ impl Dice {
         }
     }
 
-    /// Changes a safetensors file: its bytes, or its header in a way that leaves it JSON.
+    /// Modifies a safetensors file. Changes either random bytes, or the header while keeping it
+    /// valid JSON.
     fn change_tensors(&mut self, bytes: &mut Vec<u8>) {
         let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
         if self.below(2) == 0 {
@@ -108,7 +109,7 @@ impl Dice {
     }
 }
 
-/// A model folder, whole or in two files, with an adapter.
+/// A model directory with an adapter. The weights are in a single file or in two shards.
 struct Subject {
     folder: TempDir,
     files: Vec<(PathBuf, Vec<u8>)>,
@@ -146,7 +147,7 @@ impl Subject {
         Self { folder, files, base }
     }
 
-    /// Loads with one file changed; whether it was refused.
+    /// Modifies one file and loads the model. Returns whether it was rejected.
     fn try_one(&self, dice: &mut Dice) -> bool {
         let (path, whole) = &self.files[dice.below(self.files.len())];
         let mut bytes = whole.clone();
@@ -187,7 +188,7 @@ impl Subject {
     }
 }
 
-/// What loads computes something.
+/// Loads a model and runs it.
 fn load_model(folder: &Path) -> Result<(), String> {
     let model = ModelFolder::load(folder, &Codecs::default(), &Device::flex())
         .map_err(|error| error.to_string())?
@@ -205,7 +206,7 @@ fn load_adapter(folder: &Path, base: &Transformer) -> Result<(), String> {
     Ok(())
 }
 
-/// `GRPO_DAMAGE` says how many changes are tried, 400 where it is not set.
+/// The environment variable `GRPO_DAMAGE` sets the number of changes to try. The default is 400.
 #[test]
 fn no_change_of_a_file_makes_it_panic() {
     let tries: u32 = std::env::var("GRPO_DAMAGE").map_or(400, |n| n.parse().unwrap());

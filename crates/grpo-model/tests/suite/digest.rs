@@ -1,4 +1,4 @@
-//! The hash of weights: of what it is, and of what it is not.
+//! Tests of what the weight hash depends on, and what it doesn't depend on.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -13,7 +13,7 @@ use crate::adapters::shaken_adapter;
 use crate::configs::{config, gpt2, llama};
 use crate::support::shaken;
 
-/// Two matrices, a vector and no numbers.
+/// A module with two matrices, and a vector in a submodule.
 #[derive(Module, Debug)]
 struct Small {
     first: Param<Tensor<2>>,
@@ -42,7 +42,7 @@ fn values() -> Vec<f32> {
     (0..14).map(|i| i as f32 * 0.37 - 2.0).collect()
 }
 
-/// The bytes that are hashed, written down by hand.
+/// Computes the hash from manually encoded bytes.
 fn expected(values: &[f32]) -> String {
     let mut bytes: Vec<u8> = Vec::new();
     let parts: [(&str, &[u64], &[f32]); 3] = [
@@ -66,7 +66,7 @@ fn it_is_of_paths_shapes_and_numbers() {
     for device in [Device::flex(), Device::flex().autodiff()] {
         let module = small(&values, &device);
         assert_eq!(weights_digest(&module).to_string(), expected(&values));
-        // Other ids of the parameters.
+        // The parameter IDs differ.
         assert_eq!(weights_digest(&small(&values, &device)), weights_digest(&module));
     }
 }
@@ -77,18 +77,18 @@ fn it_is_not_of_how_a_tensor_lies() {
     let device = Device::flex();
     let mut module = small(&values, &device);
     let hash = weights_digest(&module);
-    // The same matrix, column by column.
+    // The same matrix, stored column by column.
     let columns = [0, 3, 1, 4, 2, 5].map(|i| values[i]);
     let turned = tensor(&columns, [3, 2], &device).val().transpose();
     assert_eq!(turned.dims(), [2, 3]);
     module.first = Param::from_tensor(turned);
     assert_eq!(weights_digest(&module), hash);
-    // A part of a larger storage.
+    // A slice of a larger tensor.
     let larger: Vec<f32> = (0..4).map(|_| 9.0).chain(values[6..12].iter().copied()).collect();
     let part = tensor(&larger, [5, 2], &device).val().slice([2..5, 0..2]);
     module.second = Param::from_tensor(part);
     assert_eq!(weights_digest(&module), hash);
-    // The same storage as another shape is another matrix.
+    // The same data with a different shape is a different matrix.
     module.first = tensor(&values[..6], [3, 2], &device);
     assert_ne!(weights_digest(&module), hash);
 }
@@ -116,7 +116,7 @@ proptest! {
 }
 
 fn large(device: &Device) -> Transformer {
-    // Tensors that are hashed on several threads.
+    // Some tensors are large enough to be hashed by several threads.
     let config = grpo_model::ModelConfig::from_json(
         r#"{"model_type": "llama", "vocab_size": 300, "max_position_embeddings": 64,
             "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 2,
@@ -157,7 +157,7 @@ fn models_from_disk_have_the_hash_that_they_had() {
         let folder = tempfile::tempdir().unwrap();
         let spec = ModelSpec { config: config(&json), codec: Codec::of_ids(Default::default()) };
         spec.write(folder.path(), &model, StoredAs::F32).unwrap();
-        // Off the tape, and with other ids.
+        // The loaded model has no autodiff, and different parameter IDs.
         let loaded = ModelFolder::load_model(folder.path(), &Device::flex()).unwrap();
         assert_eq!(weights_digest(&loaded), hash);
         assert_ne!(weights_digest(&shaken(&config(&json), 4, &device)), hash);
@@ -173,7 +173,7 @@ fn an_adapted_policy_has_two() {
     let [first, second] = bases.each_ref().map(on);
     assert_eq!(weights_digest(&first), weights_digest(&second));
     assert_ne!(first.base_digest(), second.base_digest());
-    // The base alone, as a reference has it.
+    // The base without an adapter, as used for a reference policy.
     let whole = Policy::Whole(bases[0].clone());
     assert_eq!(first.base_digest(), Some(Frozen::snapshot(&whole).digest()));
     assert_eq!(whole.base_digest(), None);
@@ -182,7 +182,7 @@ fn an_adapted_policy_has_two() {
         grpo_model::Adapter::random(&crate::adapters::lora(0.0), &bases[0], 1, &device).unwrap(),
     ));
     assert_ne!(weights_digest(&other), weights_digest(&first));
-    // What is held in less than f32 is another model.
+    // Rounding the weights changes the hash.
     for precision in [WeightPrecision::Bf16, WeightPrecision::Q8, WeightPrecision::Q4] {
         let rounded = Frozen::snapshot_in(&whole, precision);
         assert_ne!(rounded.digest(), weights_digest(&whole));

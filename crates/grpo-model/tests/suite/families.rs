@@ -1,4 +1,4 @@
-//! Every family against plain f64 loops.
+//! Compares every model family with plain f64 loops.
 
 use burn::tensor::Device;
 use grpo_model::{Dropout, LanguageModel, Policy, SentenceEncoder, TokenBatch, Transformer};
@@ -11,7 +11,7 @@ use crate::support::{assert_close, host, largest, shaken};
 
 pub(crate) const IDS: [u32; 11] = [3, 18, 0, 7, 7, 11, 2, 16, 5, 9, 1];
 
-/// Logits, or hidden states of an encoder, of one sequence.
+/// Compares the logits (or, for encoders, the hidden states) of a single sequence.
 #[track_caller]
 fn check(json: &Value, seed: u64) {
     let config = config(json);
@@ -73,7 +73,7 @@ fn rotary_positions_are_their_definitions() {
     }
 }
 
-/// Each rotation gives other logits than each other one: the formulas are told apart.
+/// All variants give different logits, so a mix-up would be detected.
 #[test]
 fn rotary_positions_differ() {
     let of = |rope: &Value| {
@@ -89,7 +89,7 @@ fn rotary_positions_differ() {
     }
 }
 
-/// Each mask in its place: behind the embeddings, on the weights of attention, on both branches.
+/// Dropout applies after the embeddings, to the attention weights, and to both branches of a block.
 #[test]
 fn dropout_is_in_its_places() {
     let config = config(&llama());

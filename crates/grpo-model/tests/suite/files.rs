@@ -1,4 +1,4 @@
-//! Weights on disk: one file or several, numbers of each kind, and what is wrong with a file, by name.
+//! Weight files: single files and shards, all number formats, and errors for invalid files.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const NORM: &str = "model.norm.weight";
 
-/// A model folder of a Llama of one block, and its weights.
+/// Returns a model directory with a single-block Llama, along with its weights.
 fn folder() -> (TempDir, Weights) {
     let config = config(&with(llama(), json!({"num_hidden_layers": 1})));
     let weights = weights(&shaken(&config, 1, &Device::flex()));
@@ -39,7 +39,7 @@ fn check_refused(folder: &Path, expected: &str) {
     assert_eq!(load(folder).unwrap_err(), expected);
 }
 
-/// Cuts the weights into two files and lists them.
+/// Splits the weights into two shards and writes their index.
 fn shard(folder: &Path, weights: &Weights) -> Value {
     let mut map = serde_json::Map::new();
     let names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
@@ -61,7 +61,7 @@ fn weights_in_two_files_are_the_weights() {
     std::fs::remove_file(folder.path().join(FILE)).unwrap();
     shard(folder.path(), &weights);
     assert_eq!(named_tensors(&load(folder.path()).unwrap()), expected);
-    // Where there are both, the one file is the model.
+    // If both exist, the single file takes precedence.
     std::fs::write(folder.path().join(FILE), [0; 3]).unwrap();
     check_refused(
         folder.path(),
@@ -92,7 +92,7 @@ fn lists_that_are_not_true() {
     }
     listed(NORM, "absent.safetensors");
     check_refused(at, "cannot read absent.safetensors: No such file or directory (os error 2)");
-    // In the other file than the one that is listed.
+    // The tensor is in a different file than the one in the index.
     let place = index["weight_map"][NORM].as_str().unwrap();
     let other = if place.contains("00001") {
         "model-00002-of-00002.safetensors"
@@ -113,7 +113,7 @@ fn lists_that_are_not_true() {
             "model.safetensors.index.json: tensor 'model.extra.weight' is listed in {other}, but is not there"
         ),
     );
-    // In both files.
+    // The tensor is in both files.
     std::fs::write(at.join(other), safetensors_bytes(&weights)).unwrap();
     listed(NORM, place);
     let twice = index["weight_map"].as_object().unwrap().iter().filter(|(_, file)| *file != other);
@@ -208,7 +208,7 @@ fn tensors_that_are_missing_unknown_or_of_another_shape() {
                 "model.safetensors has no tensor '{name}'; is it a checkpoint of this model family?"
             ),
         );
-        // The numbers stay: a reshaped matrix is another matrix.
+        // The number of elements is the same, but a reshaped matrix is a different matrix.
         let (shape, _) = &weights[name];
         let reshaped = match shape.as_slice() {
             [rows, columns] => vec![rows * 2, columns / 2],
@@ -262,7 +262,7 @@ fn tensors_that_hold_nothing_learned_are_passed_over() {
     }
 }
 
-/// The trunk alone is stored without the name in front (`GPT2Model`, sentence-transformers' BERT).
+/// Headless models are stored without the prefix (`GPT2Model`, and BERT in sentence-transformers).
 #[test]
 fn checkpoints_without_their_prefix() {
     for (json, prefix) in [(gpt2(), "transformer."), (bert(), "bert."), (qwen2(), "model.")] {
@@ -274,7 +274,7 @@ fn checkpoints_without_their_prefix() {
         let folder = tempfile::tempdir().unwrap();
         write_folder(folder.path(), &config, &bare);
         assert_eq!(named_tensors(&load(folder.path()).unwrap()), named_tensors(&model));
-        // Half of them is a mistake.
+        // A mixture of both is an error.
         let mut half = bare.clone();
         let (name, first) = half.pop_first().unwrap();
         half.insert(format!("{prefix}{name}"), first);
@@ -298,7 +298,7 @@ fn files_that_were_cut_anywhere() {
             _ if end < header - 8 => {
                 format!("its header would have {} bytes, and the file has {end}", header - 8)
             }
-            // Eight bytes less than it takes: found while reading.
+            // The file is less than eight bytes too short, which is detected while reading.
             _ if end < header => format!("it has only {end} bytes"),
             _ => format!(
                 "its header promises {} bytes of tensors, and there are {}",

@@ -1,5 +1,5 @@
-//! Gradients against central differences of the f64 loops, and the pieces of a checkpointed pass against the whole
-//! tape.
+//! Compares gradients with central differences of the f64 loops, and a checkpointed pass with a
+//! regular one.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::support::{Weights, shaken, shakes, weights};
 
 const ROWS: [&[u32]; 3] = [&[3, 18, 0, 7, 7], &[11, 2], &[16, 5, 9, 1]];
 
-/// A policy of a shaken model, whole or adapted, on the tape.
+/// Returns a full or adapted policy with autodiff, based on a model with perturbed weights.
 fn policy(json: &Value, is_adapted: bool, dropout: f64) -> Policy {
     let device = Device::flex().autodiff();
     let model = shaken(&config(json), 1, &device);
@@ -30,7 +30,7 @@ fn policy(json: &Value, is_adapted: bool, dropout: f64) -> Policy {
     adapted(&model, adapter)
 }
 
-/// `Σ w · logits` of all tokens, and its gradients by the names of the parameters on disk.
+/// Computes `Σ w · logits` over all tokens, and its gradients by the parameter names on disk.
 fn gradients(policy: &Policy, checkpointing: bool, mut dropout: Dropout) -> (f64, Weights) {
     let tokens = TokenBatch::from_iter(ROWS);
     let forward = match checkpointing {
@@ -53,13 +53,13 @@ fn gradients(policy: &Policy, checkpointing: bool, mut dropout: Dropout) -> (f64
     (value, named)
 }
 
-/// What the logits of each token are multiplied by in the loss.
+/// The weights of each token's logits in the loss.
 fn factors(vocabulary: usize) -> impl Iterator<Item = Vec<f32>> {
     let mut shakes = shakes("loss");
     std::iter::repeat_with(move || shakes.by_ref().take(vocabulary).collect())
 }
 
-/// Puts the sum of the gradients in the place of each parameter.
+/// Replaces each parameter with the sum of its gradients.
 pub(crate) struct IntoGradients(pub(crate) Vec<GradientsParams>);
 
 impl ModuleMapper for IntoGradients {
@@ -70,14 +70,15 @@ impl ModuleMapper for IntoGradients {
     }
 }
 
-/// The same loss in f64.
+/// Computes the same loss in f64.
 fn loss(oracle: &Oracle, vocabulary: usize) -> f64 {
     let logits: Vec<f64> = ROWS.iter().flat_map(|row| oracle.logits(row)).collect();
     let pairs = logits.chunks(vocabulary).zip(factors(vocabulary));
     pairs.map(|(logits, w)| logits.iter().zip(w).map(|(l, w)| l * f64::from(w)).sum::<f64>()).sum()
 }
 
-/// Along a direction in each tensor; `oracle` is made of numbers in f64.
+/// Checks the derivative along one direction in each tensor. `oracle` computes the loss from f64
+/// numbers.
 #[track_caller]
 pub(crate) fn check(
     gradients: &Weights,
@@ -168,10 +169,12 @@ fn a_checkpointed_pass_has_the_loss_and_the_gradients_of_the_kept_tape() {
                 let ((kept, kept_gradients), (recomputed, gradients)) = (of(false), of(true));
                 assert_eq!(kept, recomputed, "{json}");
                 assert_eq!(kept_gradients.len(), gradients.len());
-                // Bit for bit: the same operations on the same numbers, and no more than two parts to add up.
+                // Bit for bit, because the operations and their inputs are the same, and at most
+                // two parts are added up.
                 assert_eq!(kept_gradients, gradients, "{json}");
                 for (name, (_, gradient)) in gradients {
-                    // Without rotation, a key's bias adds the same to all scores of a query.
+                    // Without rotary positions, the key bias adds a constant to all scores of a
+                    // query.
                     let idle = name.ends_with("key.bias");
                     assert!(idle || gradient.iter().any(|g| g.abs() > 1e-4), "{name} of {json}");
                 }
@@ -180,7 +183,7 @@ fn a_checkpointed_pass_has_the_loss_and_the_gradients_of_the_kept_tape() {
     }
 }
 
-/// The dropout of the test above drops: another mask, another loss.
+/// Dropout is effective in the test above, because other masks change the loss.
 #[test]
 fn dropout_is_part_of_a_checkpointed_pass() {
     for is_adapted in [false, true] {
@@ -198,7 +201,7 @@ fn dropout_is_part_of_a_checkpointed_pass() {
     }
 }
 
-/// A model on the tape whose pass is checkpointed has the state of dropout of a kept one behind it.
+/// After a checkpointed pass, the dropout state is the same as after a regular one.
 #[test]
 fn dropout_goes_on_behind_a_checkpointed_pass_as_behind_a_kept_one() {
     let policy = policy(&gpt2(), true, 0.3);
@@ -214,7 +217,7 @@ fn dropout_goes_on_behind_a_checkpointed_pass_as_behind_a_kept_one() {
     assert_eq!(after(true), after(false));
 }
 
-/// What a settings file says does not matter for the tensors.
+/// Writes the matrices of an adapter. The configuration doesn't affect them.
 pub(crate) fn write_pairs(adapter: &Adapter, folder: &std::path::Path, base: &Transformer) {
     let config = LoraConfig { rank: 1, alpha: 1.0, dropout: 0.0, targets: vec![], rslora: false };
     write_adapter(adapter, &AdapterConfig::new(&config, base, "base"), folder, base).unwrap();

@@ -1,4 +1,5 @@
-//! The infiller: against plain f64 loops, what its tokens see, its critic, its first values, its folder.
+//! The infiller: comparison with plain f64 loops, visibility of tokens, the critic, initial values,
+//! and model files.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -58,7 +59,7 @@ proptest! {
     }
 }
 
-/// A causal model would not see what stands behind.
+/// In a causal model, the first character would not see later ones.
 #[test]
 fn the_first_character_sees_the_last() {
     let model = shaken(&config(&infiller()), 1, &Device::flex());
@@ -68,7 +69,7 @@ fn the_first_character_sees_the_last() {
     assert!(largest(&apart) > 1e-2 * largest(&one), "{apart:?}");
 }
 
-/// Equal characters in other places are told apart by where they stand.
+/// Equal characters at different positions have different hidden states.
 #[test]
 fn characters_know_their_places() {
     let model = shaken(&config(&infiller()), 1, &Device::flex());
@@ -78,7 +79,8 @@ fn characters_know_their_places() {
     assert!(largest(&apart) > 1e-3 * largest(&one), "{apart:?}");
 }
 
-/// `Σ w · logits + Σ w' · critic`, with each half alone as well, so that neither hides the other.
+/// The loss is `Σ w · logits + Σ w' · critic`. Both terms are also tested separately, so that
+/// neither can mask an error in the other.
 #[test]
 fn gradients_are_those_of_the_definition() {
     let config = config(&infiller());
@@ -120,7 +122,7 @@ fn a_model_without_a_critic_has_none() {
     assert!(model.critic(hidden).is_none());
 }
 
-/// A critic on a base that an adapter stands on gets no gradient, and stays usable on the tape.
+/// The critic of an adapted base gets no gradient, but still works with autodiff.
 #[test]
 fn an_adapter_leaves_the_critic_alone() {
     let device = Device::flex().autodiff();
@@ -131,7 +133,7 @@ fn an_adapter_leaves_the_critic_alone() {
     let batch = TokenBatch::from_iter(ROWS);
     let hidden = policy.hidden(&batch, None, &mut Dropout::off());
     assert!(hidden.is_autodiff());
-    // A new adapter changes nothing.
+    // A new adapter has no effect.
     assert_eq!(host(policy.logits(hidden.clone())), logits(&base, &batch));
     let on_tape = policy.parts().0.critic(hidden).unwrap();
     assert!(on_tape.is_autodiff());
@@ -140,7 +142,7 @@ fn an_adapter_leaves_the_critic_alone() {
     assert!(trained.iter().all(|parameter| parameter.path.contains("adapter")), "{:?}", {
         trained.iter().map(|parameter| &parameter.path).collect::<Vec<_>>()
     });
-    // A pair for each of the six layers of each block.
+    // A pair for each of the six linear layers in each block.
     assert_eq!(trained.len(), 2 * 2 * 6);
 }
 
@@ -200,7 +202,8 @@ ln_f.bias [24]
 ln_f.weight [24]
 tok_emb.weight [19, 24]";
     assert_eq!(listed.join("\n"), expected);
-    // Six matrices of the block and that of the critic; the head is the table, which has no decay.
+    // Six matrices in the block, and the critic. The head is the embedding table, which has no
+    // weight decay.
     assert_eq!(linear_weights(&model).len(), 7);
 }
 

@@ -1,4 +1,4 @@
-//! What a sequence is computed with changes nothing.
+//! The result for a sequence doesn't depend on the batch it is in.
 
 use burn::tensor::Device;
 use grpo_model::{
@@ -18,7 +18,7 @@ fn models() -> impl Iterator<Item = Transformer> {
     all.map(|json| shaken(&config(&json), 1, &Device::flex()))
 }
 
-/// Hidden states of each token of each sequence.
+/// Returns the hidden states of all tokens in all sequences.
 fn hidden(model: &Transformer, sequences: &[&[u32]]) -> Vec<f64> {
     let batch = TokenBatch::from_iter(sequences.iter().copied());
     host(model.hidden(&batch, None, &mut Dropout::off()))
@@ -58,8 +58,9 @@ fn continuations_of_a_shared_beginning_give_what_whole_sequences_give() {
     }
 }
 
-/// Forks, tokens one by one and several at once, sequences that end and others that begin: each gives what it gives
-/// without a cache, and bit for bit what it gives in a cache of its own.
+/// Uses forks, single tokens and several tokens at once, and closes and opens sequences in between.
+/// The results match those without a cache, and are bit for bit equal to those of a separate cache
+/// for each sequence.
 #[test]
 fn cached_sequences_equal_separate_ones() {
     for model in models() {

@@ -1,4 +1,4 @@
-//! Tests through the public interface, in one binary.
+//! Tests of the public interface, compiled into one binary.
 
 mod adapters;
 mod cache;

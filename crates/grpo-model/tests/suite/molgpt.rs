@@ -1,4 +1,5 @@
-//! MolGPT against plain f64 loops, its cache against its full pass, its weights out and in again.
+//! MolGPT: comparison with plain f64 loops, cached and full passes, and a round trip of the
+//! weights.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,8 @@ fn logits(model: &Transformer, rows: &[&[u32]], prefix: Option<Tensor<3>>) -> Ve
     host(model.logits(model.hidden(&tokens, prefix, &mut Dropout::off())))
 }
 
-/// The forward pass by its definition, from the stored tensors, one sequence at a time.
+/// Reference implementation of the forward pass. It uses the stored tensors and processes one
+/// sequence at a time.
 struct Oracle(BTreeMap<String, Vec<f64>>);
 
 impl Oracle {
@@ -56,7 +58,7 @@ impl Oracle {
             .collect()
     }
 
-    /// Logits of each token; `prefix` are vectors of the model's width.
+    /// Computes the logits of each token. `prefix` contains embedding vectors.
     fn logits(&self, tokens: &[u32], prefix: &[Vec<f64>], layers: usize, heads: usize) -> Vec<f64> {
         let (tok, kind, pos) =
             (&self.0["tok_emb.weight"], &self.0["type_emb.weight"], &self.0["pos_emb"]);
@@ -248,7 +250,7 @@ fn seeds_give_models() {
     let weights: Vec<f64> = of(1)["blocks.0.mlp.0.weight"].iter::<f64>().collect();
     let n = weights.len() as f64;
     let deviation = (weights.iter().map(|w| w * w).sum::<f64>() / n).sqrt();
-    // Five standard errors of a standard deviation.
+    // Five standard errors of the standard deviation.
     assert!((deviation - 0.02).abs() < 5.0 * 0.02 / (2.0 * n).sqrt(), "{deviation}");
 }
 
@@ -300,7 +302,7 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     assert!(refusal(&good).contains("holds a number that is not finite"));
     std::fs::remove_file(&path).unwrap();
     assert!(refusal(&good).contains(" has neither model.safetensors nor model.safetensors.index"));
-    // A folder in the place of the file.
+    // A directory in place of the file.
     std::fs::create_dir(&path).unwrap();
     assert!(load(&good).is_err());
 }
@@ -308,6 +310,6 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
 #[test]
 fn weight_decay_is_for_the_matrices_of_linear_layers() {
     let model = Transformer::random(&config(11, 9, 2, 16), 0, &Device::flex()).unwrap();
-    // Four of attention and two of the MLP in each block, and the head.
+    // Four attention matrices and two MLP matrices per block, and the head.
     assert_eq!(linear_weights(&model).len(), 2 * 6 + 1);
 }

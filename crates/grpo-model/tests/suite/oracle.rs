@@ -1,4 +1,5 @@
-//! The forward pass by its definition: from `config.json` and the stored tensors, one sequence at a time, in f64.
+//! Reference implementation of the forward pass in f64. It uses `config.json` and the stored
+//! tensors, and processes one sequence at a time.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,13 +13,13 @@ use crate::support::{Weights, host, weights};
 
 pub(crate) struct Oracle {
     json: Map<String, Value>,
-    /// Numbers by the names on disk.
+    /// Tensor values by the names used on disk.
     pub(crate) tensors: BTreeMap<String, Vec<f64>>,
-    /// What the pass drops; a Llama's alone.
+    /// Dropout of the pass. Only supported for Llama.
     dropout: RefCell<Dropout>,
 }
 
-/// `[token][width]`
+/// Hidden states, `[token][width]`.
 type States = Vec<Vec<f64>>;
 
 impl Oracle {
@@ -36,19 +37,20 @@ impl Oracle {
         Self { json: config.json().clone(), tensors, dropout: RefCell::new(Dropout::off()) }
     }
 
-    /// With this dropout in the places of GPT: behind the embeddings, on the weights of attention, and on what
-    /// attention and MLP add.
+    /// Adds dropout at the same positions as in GPT: after the embeddings, to the attention
+    /// weights, and to the outputs of attention and MLP.
     pub(crate) fn dropping(self, dropout: Dropout) -> Self {
         Self { dropout: RefCell::new(dropout), ..self }
     }
 
-    /// The factors of the next place.
+    /// Returns the next dropout mask.
     fn mask(&self, n: usize) -> Vec<f64> {
         let ones = Tensor::<1>::ones([n], &Device::flex());
         host(self.dropout.borrow_mut().apply(ones))
     }
 
-    /// Adds `scale · B · A`, stored `[out, rank]` and `[rank, in]`, to the matrix of a module.
+    /// Adds `scale · B · A` to the matrix of a module. A and B are stored as `[rank, in]` and
+    /// `[out, rank]`.
     pub(crate) fn add_pair(&mut self, module: &str, a: &[f64], b: &[f64], rank: usize, scale: f64) {
         let (input, output) = (a.len() / rank, b.len() / rank);
         let conv1d = self.is("gpt2");
@@ -62,7 +64,7 @@ impl Oracle {
         }
     }
 
-    /// `[token · vocabulary]`
+    /// Computes the logits, `[token · vocabulary]`.
     pub(crate) fn logits(&self, ids: &[u32]) -> Vec<f64> {
         let tied = self.json.get("tie_word_embeddings").and_then(Value::as_bool);
         let head = match (tied.unwrap_or(self.is("gpt2")), self.is("gpt2")) {
@@ -75,7 +77,7 @@ impl Oracle {
         hidden.iter().flat_map(|x| product(&self.tensors[head], x)).collect()
     }
 
-    /// Hidden states after the last norm.
+    /// Computes the hidden states after the final norm.
     pub(crate) fn hidden(&self, ids: &[u32]) -> States {
         match self.json["model_type"].as_str().unwrap() {
             "gpt2" => self.gpt2(ids),
@@ -212,7 +214,7 @@ impl Oracle {
         x
     }
 
-    /// Every token sees every other; pre-norm, rotary, exact GELU.
+    /// Bidirectional, pre-norm, rotary positions, exact GELU.
     fn infiller(&self, ids: &[u32]) -> States {
         let (width, heads) = (self.size("n_embd"), self.size("n_head"));
         let (frequencies, _) = self.rotary(width / heads);
@@ -250,12 +252,12 @@ impl Oracle {
         x.iter().map(|x| norm("ln_f", x)).collect()
     }
 
-    /// Of each character the logit that it is wrong.
+    /// Computes the logit that each character is wrong.
     pub(crate) fn critic(&self, ids: &[u32]) -> Vec<f64> {
         self.hidden(ids).iter().map(|x| self.linear("critic", x)[0]).collect()
     }
 
-    /// The score of a text, of which nothing is cut off.
+    /// Computes the score of a text that fits into the context.
     pub(crate) fn score(&self, text: &[u32]) -> f64 {
         let cls = self.size("vocab_size") as u32 - 1;
         let first = &self.hidden(&[&[cls], text].concat())[0];
@@ -264,7 +266,7 @@ impl Oracle {
         1.0 / (1.0 + (-(of("scale") * raw + of("shift"))).exp())
     }
 
-    /// Radians a position for each pair, and what cosines and sines are multiplied by.
+    /// Returns the radians per position for each pair, and the factor applied to cosines and sines.
     fn rotary(&self, head_width: usize) -> (Vec<f64>, f64) {
         let rope = self.json.get("rope_parameters").or(self.json.get("rope_scaling"));
         let rope = rope.and_then(Value::as_object).cloned().unwrap_or_default();
@@ -379,7 +381,7 @@ fn add(x: &mut [f64], y: &[f64]) {
     x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
 }
 
-/// `weight` is `[out, in]`.
+/// Computes the product with a matrix stored as `[out, in]`.
 fn product(weight: &[f64], x: &[f64]) -> Vec<f64> {
     weight.chunks(x.len()).map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
 }
@@ -396,7 +398,7 @@ fn attention(
     attention_dropping(q, k, v, heads, kv_heads, causal, &all)
 }
 
-/// The weights are multiplied by `mask`, `[head][query][key]`.
+/// Computes attention, with the attention weights multiplied by `mask` (`[head][query][key]`).
 fn attention_dropping(
     q: &States,
     k: &States,

@@ -1,4 +1,4 @@
-//! Adapters in PEFT's folder format: out and in again.
+//! Adapters in PEFT's directory format: a round trip, and supported variants.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub(crate) fn model() -> Transformer {
     shaken(&config(&llama()), 1, &Device::flex())
 }
 
-/// A folder with an adapter of [`model`].
+/// Returns a directory with an adapter for [`model`].
 pub(crate) fn folder(model: &Transformer) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let adapter = shaken_adapter(model, 0.25, &Device::flex());
@@ -40,13 +40,13 @@ pub(crate) fn read_json(folder: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(folder.join(CONFIG)).unwrap()).unwrap()
 }
 
-/// Changes keys of the settings.
+/// Changes keys in the adapter configuration.
 pub(crate) fn change(folder: &Path, keys: Value) {
     let json = with(read_json(folder), keys);
     std::fs::write(folder.join(CONFIG), json.to_string()).unwrap();
 }
 
-/// Changes the tensors.
+/// Modifies the tensors of the adapter.
 pub(crate) fn edit(folder: &Path, change: impl FnOnce(&mut Weights)) {
     let mut weights = read_safetensors(&folder.join(FILE));
     change(&mut weights);
@@ -63,7 +63,7 @@ pub(crate) fn check_refused(folder: &Path, model: &Transformer, expected: &str) 
     assert_eq!(load(folder, model).unwrap_err(), expected);
 }
 
-/// PEFT says nothing of the numbers of a base, and ours do: read again, the adapter is for that base alone.
+/// Unlike PEFT, we record the base weights, so a stored adapter is tied to its base.
 #[test]
 fn an_adapter_says_which_numbers_it_was_trained_on() {
     let device = Device::flex();
@@ -95,13 +95,13 @@ fn an_adapter_says_which_numbers_it_was_trained_on() {
             digest(&second)
         )
     );
-    // In whatever precision a base is held, it is the same one.
+    // The digest doesn't depend on the precision in which the base is loaded.
     for precision in [WeightPrecision::Bf16, WeightPrecision::Q8] {
         let held =
             ModelFolder::load_in(bases[0].path(), &Codecs::default(), precision, &device).unwrap();
         assert_eq!(held.digest, first.digest);
     }
-    // One of PEFT's is accepted on every base.
+    // An adapter written by PEFT is accepted for any base.
     edit(folder.path(), |_| ());
     let of_peft = load(folder.path(), &first.model).unwrap().config;
     of_peft.on_base(&second.digest, here, other).unwrap();
@@ -122,7 +122,7 @@ fn adapters_survive_the_way_out_and_in() {
         }
         let stored = read_safetensors(&first.path().join(FILE));
         assert_eq!(pairs(&read.adapter, &model), stored);
-        // Both of a pair for each layer; A is `[rank, in]`, B is `[out, rank]`.
+        // Both matrices for each layer. A is `[rank, in]`, B is `[out, rank]`.
         assert_eq!(
             stored.values().map(|(_, values)| values.len()).sum::<usize>(),
             read.adapter.num_params()
@@ -152,7 +152,7 @@ fn settings_are_written_as_peft_reads_them() {
         (&json["fan_in_fan_out"], &json["target_modules"]),
         (&json!(true), &json!(["c_attn", "c_fc", "c_proj"]))
     );
-    // Keys that are none of our business stay.
+    // Keys that we don't interpret are preserved.
     let folder = folder(&gpt2);
     change(folder.path(), json!({"revision": "main", "loftq_config": {}}));
     let read = load(folder.path(), &gpt2).unwrap();
@@ -160,7 +160,7 @@ fn settings_are_written_as_peft_reads_them() {
     assert_eq!(read_json(folder.path())["revision"], "main");
 }
 
-/// What an adapter adds to the matrix of a layer of a Llama or Qwen, `[out · in]`.
+/// Returns what an adapter adds to the matrix of a Llama or Qwen layer, `[out · in]`.
 fn added(model: &Transformer, adapter: &Adapter, layer: &str) -> Vec<f64> {
     let name = format!("{layer}.weight");
     let [merged, plain] = [named_tensors(&model.merged(adapter)), named_tensors(model)];
@@ -168,7 +168,7 @@ fn added(model: &Transformer, adapter: &Adapter, layer: &str) -> Vec<f64> {
     both.map(|(merged, plain)| merged - plain).collect()
 }
 
-/// `scale · B · A` of a pair on disk.
+/// Computes `scale · B · A` from the matrices on disk.
 fn product(pairs: &Weights, layer: &str, scale: f64) -> Vec<f64> {
     let of = |part: &str| &pairs[&format!("base_model.model.{layer}.lora_{part}.weight")];
     let ((a_shape, a), (b_shape, b)) = (of("A"), of("B"));
@@ -184,7 +184,8 @@ fn product(pairs: &Weights, layer: &str, scale: f64) -> Vec<f64> {
 fn patterns_give_layers_ranks_and_alphas_of_their_own() {
     let model = shaken(&config(&qwen3()), 1, &Device::flex());
     let folder = folder(&model);
-    // Of several patterns the first that is true counts; one is true of a whole path, or of an end behind a dot.
+    // The first matching pattern counts. A pattern matches a full path, or the end of a path
+    // following a dot.
     change(
         folder.path(),
         json!({
@@ -218,7 +219,7 @@ fn patterns_give_layers_ranks_and_alphas_of_their_own() {
         ("model.layers.1.self_attn.q_proj", 7.0),
     ] {
         let expected = product(&stored, layer, alpha / ranks(layer) as f64);
-        // The difference of two f32 near 1.
+        // The tolerance accounts for a difference of two f32 numbers near 1.
         assert_close(
             &added(&model, &read.adapter, layer),
             &expected,
@@ -243,7 +244,7 @@ fn some_layers_alone() {
     let read = load(folder.path(), &model).unwrap();
     assert_eq!(pairs(&read.adapter, &model), pairs(&adapter, &model));
     assert_eq!(read.adapter.num_params(), 2 * 3 * (24 + 24 + 24 + 12));
-    // A layer that the settings name and the file does not have.
+    // A layer named in the configuration is missing from the weights.
     edit(folder.path(), |weights| {
         weights.retain(|name, _| !name.contains("layers.1.self_attn.v_proj"))
     });
@@ -252,7 +253,7 @@ fn some_layers_alone() {
         &model,
         "adapter_model.safetensors has no tensor 'base_model.model.model.layers.1.self_attn.v_proj.lora_A.weight'; is it a checkpoint of this model family?",
     );
-    // Where a pattern stands in place of names, or some are dropped, it is not missing.
+    // This is not an error if the targets are a pattern, or if the layer is excluded.
     let saved = read_json(folder.path());
     for keys in [
         json!({"target_modules": ".*(q|v)_proj"}),
@@ -276,7 +277,7 @@ fn some_layers_alone() {
         "adapter_config.json: target_modules = \"(\", which is not a regular expression; copy the file from the adapter again",
     );
     change(folder.path(), saved.clone());
-    // What is dropped must not be there, and what is not left out must.
+    // Excluded layers must not be present, and all others must be.
     change(folder.path(), json!({"exclude_modules": ["1.self_attn.q_proj"]}));
     check_refused(
         folder.path(),
@@ -292,7 +293,7 @@ fn some_layers_alone() {
         "adapter_config.json: exclude_modules = 3; expected a list of names, or a pattern",
     );
     change(folder.path(), with(saved.clone(), json!({"exclude_modules": null})));
-    // Of the blocks that are named, all are there, and of others none.
+    // All layers in the given blocks must be present, and none in other blocks.
     let other = "it has matrices for model.layers.1.self_attn.q_proj, which target_modules of adapter_config.json does not name; take both files from the same adapter";
     for blocks in [json!([0]), json!(0)] {
         change(folder.path(), json!({"layers_to_transform": blocks}));

@@ -1,4 +1,4 @@
-//! Folders of adapters that are refused, and what is said of them.
+//! Adapter directories that are rejected, and the error messages.
 
 use burn::tensor::Device;
 use grpo_model::{Adapter, LoraConfig};
@@ -42,7 +42,7 @@ fn settings_that_contradict_the_file() {
     );
 }
 
-/// More columns than a matrix has could say nothing more.
+/// A rank above the size of the matrix would be useless.
 #[test]
 fn ranks_that_a_layer_cannot_have() {
     let config = LoraConfig { rank: 13, ..lora(0.0) };
@@ -59,7 +59,7 @@ fn adapters_of_another_base() {
     let folder = folder(&model);
     let known = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj";
     let other = |json: Value| shaken(&config(&json), 1, &Device::flex());
-    // More blocks than the base has.
+    // The adapter has more blocks than the base.
     check_refused(
         folder.path(),
         &other(with(llama(), json!({"num_hidden_layers": 1}))),
@@ -67,7 +67,7 @@ fn adapters_of_another_base() {
             "adapter_model.safetensors: 'base_model.model.model.layers.1.mlp.down_proj.lora_A.weight' has no layer in this model, whose linear layers are {known}; was the adapter trained on another base?"
         ),
     );
-    // Fewer blocks.
+    // The adapter has fewer blocks than the base.
     check_refused(
         folder.path(),
         &other(with(llama(), json!({"num_hidden_layers": 3}))),
@@ -144,7 +144,7 @@ fn pairs_that_are_not_whole() {
     edit(folder.path(), Weights::clear);
     change(folder.path(), json!({"target_modules": "all-linear"}));
     check_refused(folder.path(), &model, "adapter_model.safetensors has no LoRA matrices");
-    // Trained next to the pairs (modules_to_save).
+    // A layer trained in full, in addition to the adapter (modules_to_save).
     let folder = fresh();
     edit(folder.path(), |weights| {
         drop(weights.insert("base_model.model.lm_head.weight".into(), (vec![1], vec![1.0])))
@@ -183,7 +183,7 @@ fn kinds_that_are_not_supported() {
             json!({"init_lora_weights": "pissa_niter_16"}),
             "init_lora_weights = \"pissa_niter_16\" is not supported: it changes the base",
         ),
-        // As f32 it would be 1.
+        // Rounds to 1 as f32.
         (json!({"lora_dropout": 0.999_999_999}), "lora_dropout = 0.999999999; expected 0 to 1"),
         (json!({"use_rslora": "yes"}), "use_rslora = \"yes\"; expected true or false"),
         (json!({"rank_pattern": {"q_proj": 0}}), "rank_pattern = 0; expected 1 to 65536"),
@@ -204,7 +204,7 @@ fn kinds_that_are_not_supported() {
         let start = format!("{CONFIG}: rank_pattern: '{pattern}' is no pattern: ");
         assert!(message.starts_with(&start), "{message}");
     }
-    // What is off, whatever way it is said.
+    // Features can be disabled in different ways.
     let folder = folder(&model);
     change(
         folder.path(),

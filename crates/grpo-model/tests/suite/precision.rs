@@ -1,4 +1,4 @@
-//! Bases held in fewer bits.
+//! Base models stored with reduced precision.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -15,7 +15,7 @@ use crate::configs::{config, gpt2, llama, with};
 use crate::families::{IDS, logits};
 use crate::support::{host, largest, named_tensors, shaken, weights, write_model};
 
-/// Rows of 32, 16, 64 and 40 (five blocks of 8).
+/// A model whose matrices have rows of 32, 16, 64 and 40 (five blocks of 8).
 fn wide() -> serde_json::Value {
     with(
         llama(),
@@ -32,7 +32,7 @@ fn held(json: &serde_json::Value, precision: WeightPrecision) -> Transformer {
         .model
 }
 
-/// The kind of numbers of each parameter.
+/// Returns the data type of each parameter.
 fn kinds(model: &Transformer) -> Vec<(String, DType)> {
     struct Kinds(Vec<String>, Vec<(String, DType)>);
     impl ModuleVisitor for Kinds {
@@ -75,7 +75,7 @@ fn matrices_of_blocks_are_held_in_fewer_bits_and_nothing_else() {
 
 #[test]
 fn rows_that_cannot_be_cut_stay_as_they_are() {
-    // Outputs of 24 are three blocks of 8; of 12 and 42, none.
+    // 24 outputs are three blocks of 8, whereas 12 and 42 cannot be divided into blocks.
     let json = with(llama(), json!({"intermediate_size": 42}));
     let kinds = kinds(&held(&json, WeightPrecision::Q8));
     for (path, kind) in kinds.iter().filter(|(path, _)| is_block_matrix(path)) {
@@ -84,7 +84,7 @@ fn rows_that_cannot_be_cut_stay_as_they_are() {
     }
 }
 
-/// Largest distance of the logits from those of f32, over the largest of them.
+/// Returns the largest deviation of the logits from those in f32, relative to the largest logit.
 fn error(precision: WeightPrecision) -> f64 {
     let batch = TokenBatch::from_iter([IDS.as_slice()]);
     let expected = logits(&held(&wide(), WeightPrecision::F32), &batch);
@@ -93,19 +93,21 @@ fn error(precision: WeightPrecision) -> f64 {
     largest(&apart) / largest(&expected)
 }
 
-/// Measured: 0.0084, 0.019 and 0.45. Weights without structure are the worst case: their errors are of
-/// 2⁻⁹ of a weight, ½/127 and ½/7 of a block's largest.
+/// The measured errors are 0.0084, 0.019 and 0.45. Random weights are the worst case: their
+/// rounding errors are 2⁻⁹ of a weight for bf16, and ½/127 and ½/7 of the largest weight in a block
+/// otherwise.
 #[test]
 fn logits_are_near_those_of_f32() {
     let [bf16, q8, q4] =
         [WeightPrecision::Bf16, WeightPrecision::Q8, WeightPrecision::Q4].map(error);
     assert!((0.003..0.012).contains(&bf16), "{bf16}");
     assert!((0.007..0.027).contains(&q8), "{q8}");
-    // 127/7 = 18 times the step, and no longer small.
+    // The quantisation step is 127/7 = 18 times larger, and no longer small.
     assert!((10.0..30.0).contains(&(q4 / q8)), "{q4} and {q8}");
 }
 
-/// Hidden states of sequences in a cache: `ids` in one piece, then three of their tokens one by one.
+/// Computes hidden states using a cache: `ids` in one piece, followed by three of its tokens one at
+/// a time.
 fn extended<M: LanguageModel>(model: &Frozen<M>, sequences: &[&[u32]]) -> Vec<Vec<f64>> {
     let mut cache = KvCache::new();
     let slots: Vec<_> = sequences.iter().map(|_| cache.open()).collect();
@@ -136,11 +138,11 @@ fn a_rounded_snapshot_computes_what_a_model_held_so_computes() {
         let got = extended(&snapshot, &rows);
         assert_eq!(got, extended(&Frozen::snapshot(&held(&wide(), precision)), &rows));
         assert_ne!(got, exact, "{precision}");
-        // To the last bit what each gives alone.
+        // Bit for bit the same as for each sequence on its own.
         for (ids, together) in rows.iter().zip(&got) {
             assert_eq!(extended(&snapshot, &[ids])[0], *together, "{precision}");
         }
-        // An adapter is not rounded, and a base that is held so already stays.
+        // Adapters are not rounded, and a base that is already rounded stays the same.
         let new = shaken_adapter(&plain, 0.0, &Device::flex());
         let policy = adapted(&plain, new.clone());
         let rounded = extended(&Frozen::snapshot_in(&policy, precision), &rows);
@@ -169,7 +171,7 @@ fn held_numbers_are_the_nearest_ones() {
     for (precision, steps) in [(WeightPrecision::Q8, 127.0), (WeightPrecision::Q4, 7.0)] {
         let model = held(&wide(), precision);
         for (name, data) in named_tensors(&model).into_iter().filter(|(name, _)| is_matrix(name)) {
-            // Held `[in, out]`, in blocks along the outputs; stored `[out, in]`.
+            // In memory as `[in, out]` with blocks along the outputs, on disk as `[out, in]`.
             let got: Vec<f32> = data.iter().collect();
             let (shape, expected) = &plain[&name];
             let (outputs, inputs) = (shape[0], shape[1]);
@@ -191,7 +193,8 @@ fn held_numbers_are_the_nearest_ones() {
     }
 }
 
-/// The loss of an adapter on a held base has gradients, and the merged model is the same function.
+/// Gradients of an adapter on a rounded base are available, and merging the adapter doesn't change
+/// the output.
 #[test]
 fn adapters_on_held_bases() {
     let batch = TokenBatch::from_iter([IDS.as_slice()]);

@@ -1,4 +1,4 @@
-//! Scores of completions.
+//! Completion scoring.
 
 use burn::tensor::Device;
 use grpo_model::{Frozen, all_logprobs, score_completions};

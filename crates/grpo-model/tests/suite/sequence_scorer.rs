@@ -1,4 +1,5 @@
-//! The sequence scorer: against plain f64 loops, what can change a score, its beginning as an infiller, wrong folders.
+//! The sequence scorer: comparison with plain f64 loops, factors that affect a score,
+//! initialisation from an infiller, and invalid directories.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ use crate::support::{
     assert_close, characters, codecs, host, named_tensors, shaken, shakes, weights, write_folder,
 };
 
-/// Of the vocabularies of 19 ids.
+/// Special tokens in vocabularies of 19 IDs.
 const MASK: u32 = 16;
 const PAD: u32 = 17;
 const CLS: u32 = 18;
@@ -55,14 +56,14 @@ proptest! {
     }
 }
 
-/// The original put CLS in front of a text of full length and kept the last `block_size` ids: CLS was gone, and the
-/// score was that of some character.
+/// Regression test for a bug in the original: it put CLS in front of a text of full length and kept
+/// the last `block_size` IDs. CLS was lost, and the score was computed from an arbitrary character.
 #[test]
 fn a_text_that_is_too_long_loses_its_tail_and_not_cls() {
     let scorer = scorer(&sequence_scorer(), 1, &Device::flex());
     let oracle = oracle(&sequence_scorer(), &scorer);
     let long: [u32; 12] = [4, 1, 15, 3, 3, 9, 2, 0, 5, 5, 8, 11];
-    // The block is of 8 characters, and CLS has a place of its own next to them.
+    // The block size is 8 characters. CLS has an additional position.
     assert_eq!(scorer.longest_text(), 8);
     for length in [8, 9, 12] {
         let got = scorer.score(&long[..length]);
@@ -74,7 +75,8 @@ fn a_text_that_is_too_long_loses_its_tail_and_not_cls() {
     assert!((scorer.score(&long) - without_cls).abs() > 1e-3, "{without_cls}");
 }
 
-/// In the original PAD was attended to, so that short texts looked cleaner.
+/// Regression test for a bug in the original, in which tokens attended to PAD. Short texts looked
+/// cleaner as a result.
 #[test]
 fn padding_cannot_change_a_score() {
     let json = sequence_scorer();
@@ -86,7 +88,7 @@ fn padding_cannot_change_a_score() {
             assert_eq!(scorer.score(&padded).to_bits(), score.to_bits());
         }
     }
-    // Whatever stands in the table for it.
+    // The embedding of PAD is irrelevant.
     let other = with_another_vector(&json, &scorer, PAD);
     assert_ne!(weights_digest(other.model()), weights_digest(scorer.model()));
     for text in TEXTS {
@@ -95,7 +97,8 @@ fn padding_cannot_change_a_score() {
     }
 }
 
-/// The original gave CLS the id of PAD, so that the vector of CLS stood for PAD too.
+/// Regression test for a bug in the original: CLS and PAD had the same ID, and therefore the same
+/// embedding.
 #[test]
 fn mask_pad_and_cls_are_vectors_of_their_own() {
     let json = sequence_scorer();
@@ -113,7 +116,7 @@ fn mask_pad_and_cls_are_vectors_of_their_own() {
     assert_eq!(change(PAD), 0.0);
 }
 
-/// The scorer, where one id has another vector.
+/// Returns the scorer with a different embedding for one ID.
 fn with_another_vector(json: &Value, scorer: &SequenceScorer, id: u32) -> SequenceScorer {
     let mut changed = weights(scorer.model());
     let (_, table) = changed.get_mut("tok_emb.weight").unwrap();
@@ -129,7 +132,7 @@ fn texts_beside_it_are_no_part_of_a_score() {
     let alone: Vec<f64> = TEXTS.iter().map(|text| scorer.score(text)).collect();
     let together = host(scorer.forward(&scorer.batch(&TEXTS, CLS), &mut Dropout::off()));
     assert_close(&together, &alone, 1e-6);
-    // Equal scores would say nothing.
+    // The comparison would be meaningless if scores were equal.
     assert!(alone.iter().all(|score| alone.iter().filter(|s| *s == score).count() == 1));
 }
 
@@ -137,7 +140,7 @@ fn texts_beside_it_are_no_part_of_a_score() {
 fn gradients_are_those_of_the_definition() {
     let config = config(&sequence_scorer());
     let scorer = scorer(&sequence_scorer(), 1, &Device::flex().autodiff());
-    // Large enough for the sigmoid's small slopes.
+    // Large factors compensate for the small slope of the sigmoid.
     let factors: Vec<f32> = shakes("scores").take(TEXTS.len()).map(|w| 10.0 * w).collect();
     let scores = scorer.forward(&scorer.batch(&TEXTS, CLS), &mut Dropout::off());
     let weight = TensorData::new(factors.clone(), [TEXTS.len()]);
@@ -182,7 +185,7 @@ fn a_head_begins_with_its_first_values() {
     assert_eq!(listed, expected);
     let of = |name: &str| named_tensors(&model)[name].iter::<f64>().next();
     assert_eq!((of("score_head.scale"), of("score_head.shift")), (Some(1.0), Some(0.0)));
-    // The block's six and the direction; scale and shift have no decay.
+    // Six matrices in the block, and the score direction. Scale and shift have no weight decay.
     assert_eq!(linear_weights(&model).len(), 7);
 }
 
@@ -229,7 +232,7 @@ fn a_scorer_cannot_begin_as_another_kind_of_model() {
     );
 }
 
-/// The original asks for a judge of the kind SEQUENCE_SCORER; so do we, and before the weights are read.
+/// The family is checked before the weights are read.
 #[test]
 fn folders_of_other_families_are_no_judges() {
     for (json, family) in [(infiller(), "infiller"), (molgpt(), "molgpt"), (bert(), "bert")] {

@@ -1,4 +1,4 @@
-//! Small models, comparisons and files that several tests need.
+//! Shared small models, comparisons and file helpers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,21 +9,21 @@ use grpo_infill::Characters;
 use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, Transformer};
 use safetensors::tensor::{Dtype, TensorView};
 
-/// Shapes and numbers of tensors, by their names on disk.
+/// Shapes and values of tensors by their names on disk.
 pub(crate) type Weights = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// What a model holds, by its names on disk.
+/// Returns the tensors of a model by their names on disk.
 pub(crate) fn named_tensors(model: &Transformer) -> BTreeMap<String, TensorData> {
     StoredTensors::of(model).read()
 }
 
-/// As [`named_tensors`], to be changed.
+/// Like [`named_tensors`], but in a form that can be modified.
 pub(crate) fn weights(model: &Transformer) -> Weights {
     let values = |data: TensorData| (data.shape().to_vec(), data.iter::<f32>().collect());
     named_tensors(model).into_iter().map(|(name, data)| (name, values(data))).collect()
 }
 
-/// Numbers in −½ to ½, the same for the same name.
+/// Returns pseudorandom numbers between −½ and ½ that depend only on the name.
 pub(crate) fn shakes(name: &str) -> impl Iterator<Item = f32> {
     let mut state = name.bytes().map(u64::from).sum::<u64>() * 7919 + 1;
     std::iter::repeat_with(move || {
@@ -32,13 +32,14 @@ pub(crate) fn shakes(name: &str) -> impl Iterator<Item = f32> {
     })
 }
 
-/// A model whose every parameter is away from its first value, so that each one matters.
+/// Returns a model in which every parameter differs from its initial value, so that each one
+/// matters.
 pub(crate) fn shaken(config: &ModelConfig, seed: u64, device: &Device) -> Transformer {
-    // Scales of norms stay near 1: with larger ones attention is so sharp that rounding alone decides it.
+    // Keep norm scales near 1. Larger scales make attention so sharp that rounding errors dominate.
     shaken_by(config, seed, |shape| if shape.len() > 1 { 5.0 } else { 1.0 }, device)
 }
 
-/// As [`shaken`], with parameters of a shape multiplied by what `factor` says.
+/// Like [`shaken`], but multiplies parameters by a factor that depends on their shape.
 pub(crate) fn shaken_by(
     config: &ModelConfig,
     seed: u64,
@@ -55,7 +56,7 @@ pub(crate) fn shaken_by(
     ModelFolder::load_model(folder.path(), device).unwrap()
 }
 
-/// A model folder without a vocabulary, but for models of characters, which have to have one.
+/// Writes a model directory without a vocabulary, except for character models, which require one.
 pub(crate) fn write_folder(folder: &Path, config: &ModelConfig, weights: &Weights) {
     let json = serde_json::to_string(config.json()).unwrap();
     std::fs::write(folder.join("config.json"), json).unwrap();
@@ -65,20 +66,20 @@ pub(crate) fn write_folder(folder: &Path, config: &ModelConfig, weights: &Weight
     std::fs::write(folder.join("model.safetensors"), safetensors_bytes(weights)).unwrap();
 }
 
-/// As [`write_folder`], of a model.
+/// Like [`write_folder`], but takes a model instead of weights.
 pub(crate) fn write_model(folder: &Path, config: &ModelConfig, model: &Transformer) {
     let spec = ModelSpec { config: config.clone(), codec: Codec::of_ids(Default::default()) };
     spec.write(folder, model, StoredAs::F32).unwrap();
 }
 
-/// As many characters as the model has ids for, with MASK, PAD and CLS.
+/// Returns a vocabulary with as many IDs as the model, including MASK, PAD and CLS.
 pub(crate) fn characters(config: &ModelConfig) -> Characters {
     let number = u32::try_from(config.description().vocabulary).unwrap() - 3;
     let text: String = (0..number).map(|i| char::from_u32(u32::from('a') + i).unwrap()).collect();
     Characters::from_texts([text.as_str()]).unwrap()
 }
 
-/// A safetensors file of f32.
+/// Returns the contents of a safetensors file with f32 tensors.
 pub(crate) fn safetensors_bytes(weights: &Weights) -> Vec<u8> {
     let typed = weights.iter().map(|(name, (shape, values))| {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -87,7 +88,8 @@ pub(crate) fn safetensors_bytes(weights: &Weights) -> Vec<u8> {
     typed_safetensors(typed.collect())
 }
 
-/// A safetensors file of whatever is given: name, kind of numbers, shape, bytes.
+/// Returns the contents of a safetensors file with arbitrary tensors, given by name, data type,
+/// shape and bytes.
 pub(crate) fn typed_safetensors(tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)>) -> Vec<u8> {
     let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
         (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
@@ -107,12 +109,12 @@ pub(crate) fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
     }
 }
 
-/// The largest magnitude.
+/// Returns the largest absolute value.
 pub(crate) fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |most, value| value.abs().max(most))
 }
 
-/// Reads a safetensors file of f32.
+/// Reads a safetensors file with f32 tensors.
 pub(crate) fn read_safetensors(path: &Path) -> Weights {
     let bytes = std::fs::read(path).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -125,7 +127,7 @@ pub(crate) fn read_safetensors(path: &Path) -> Weights {
         .collect()
 }
 
-/// Folders of models that read characters.
+/// Codecs for models that read characters.
 pub(crate) fn codecs() -> Codecs {
     Codecs::new(vec![Characters::CODEC])
 }

@@ -6,7 +6,7 @@ use super::record::{LONGEST, MoleculeRecord, filled};
 use grpo_data::{Bytes, DataError, FileOrigin, Names, too_long};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-/// Default columns of SMILES, in order of preference.
+/// Names of the SMILES column, in order of preference.
 const SMILES_COLUMNS: [&str; 3] = ["smiles", "canonical_smiles", "molecule"];
 
 /// Buffer size of the CSV reader in bytes.
@@ -16,9 +16,9 @@ pub(super) struct CsvRows {
     csv: csv::Reader<RowLimit>,
     unclosed: Unclosed,
     row: csv::ByteRecord,
-    /// What separates the cells of a row.
+    /// The character that separates cells.
     delimiter: u8,
-    /// Number of header cells.
+    /// Number of columns.
     width: usize,
     smiles: usize,
     name: Option<usize>,
@@ -26,7 +26,7 @@ pub(super) struct CsvRows {
 }
 
 impl CsvRows {
-    /// Reads and returns the header line, and finds the columns.
+    /// Reads the header line and locates the columns. Also returns the header line.
     pub(super) fn new(
         source: Bytes,
         options: &ReadOptions,
@@ -37,7 +37,8 @@ impl CsvRows {
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
             .delimiter(delimiter)
-            // Widths are checked here, to report the line.
+            // The number of cells is checked below, which allows the error to include the line
+            // number.
             .flexible(true)
             .buffer_capacity(BUFFER)
             .from_reader(RowLimit { source, read: 0 });
@@ -80,7 +81,7 @@ impl CsvRows {
         Ok((rows, names.join(",")))
     }
 
-    /// Returns the next row; its SMILES may be empty.
+    /// Returns the next row. The SMILES can be empty.
     pub(super) fn next(
         &mut self,
         origin: &FileOrigin,
@@ -120,7 +121,7 @@ impl CsvRows {
     }
 }
 
-/// Returns the cell separator of the header line, and the source from its beginning.
+/// Detects the cell separator in the header line. The returned source starts at the beginning.
 fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataError> {
     let mut source = BufReader::new(source);
     let mut head = Vec::new();
@@ -138,7 +139,7 @@ fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataErro
     Ok((delimiter.unwrap_or(b','), Box::new(Cursor::new(head).chain(source))))
 }
 
-/// Rejects a row that extends to the end of the file because of an unclosed quote.
+/// Returns an error if the last row has an unclosed quote.
 fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataError> {
     match unclosed.line() {
         None => Ok(()),
@@ -149,18 +150,20 @@ fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataE
     }
 }
 
-/// Returns the line on which `row`, just read, begins. The position of the CSV reader is that of
-/// preceding blank lines, so the line is counted back from the end of the row.
+/// Returns the line number on which `row`, the last row read, begins. The CSV reader reports the
+/// position of preceding blank lines, so the number of lines in the row is subtracted from the
+/// position of its end.
 fn line_of(csv: &csv::Reader<RowLimit>, row: &csv::ByteRecord) -> u64 {
     let bytes = row.as_slice().iter();
     let inner = bytes.filter(|&&byte| byte == b'\n').count() as u64;
     let counted = csv.position().line().saturating_sub(1 + inner);
-    // An unclosed quote consumes the last line end, so one line too many is subtracted.
+    // For an unclosed quote, the result would be too small by one, because the last newline is part
+    // of the row.
     counted.max(row.position().map_or(1, csv::Position::line))
 }
 
-/// Unwraps the source's error from the CSV reader. Other errors cannot happen, because widths and
-/// UTF-8 are checked here.
+/// Extracts the I/O error from a CSV error. No other errors can occur, because the number of cells
+/// and UTF-8 are checked in this module.
 fn reading_error(error: csv::Error, origin: &FileOrigin, before: u64) -> DataError {
     let error = match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
@@ -172,10 +175,10 @@ fn reading_error(error: csv::Error, origin: &FileOrigin, before: u64) -> DataErr
     }
 }
 
-/// Limits the length of a row, for example after an unclosed quote.
+/// Limits the length of a row, e.g. after an unclosed quote.
 struct RowLimit {
     source: Quotes<Bytes>,
-    /// Bytes since the previous row.
+    /// Number of bytes read since the previous row.
     read: usize,
 }
 

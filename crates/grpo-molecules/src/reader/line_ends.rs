@@ -1,9 +1,9 @@
-//! Normalises line ends.
+//! Normalization of line endings.
 
 use std::io::{self, Read};
 
-/// Converts each `\r\n` and lone `\r` to `\n`, and adds a missing `\n` at the end, so that line
-/// numbers are those of an editor.
+/// Converts `\r\n` and `\r` to `\n` and appends a missing `\n` at the end. Line numbers are then
+/// the same as in a text editor.
 pub(super) struct LineEnds<R> {
     source: R,
     after_return: bool,

@@ -1,13 +1,14 @@
-//! Options of a reader.
+//! Options for reading molecules.
 
-/// Options of a reader.
+/// Options for reading molecules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// The CSV column of the SMILES, case-insensitive. Default: the first of `smiles`,
-    /// `canonical_smiles` and `molecule`.
+    /// Name of the CSV column that contains the SMILES, which is case-insensitive. Defaults to the
+    /// first of `smiles`, `canonical_smiles` and `molecule` that exists.
     pub smiles_column: Option<String>,
-    /// The option or key that names the column, for the message if it is missing.
+    /// Name of the option or key that sets the column. It is mentioned in the error message if the
+    /// column is missing.
     pub column_setting: Option<&'static str>,
-    /// Whether to return lines without a SMILES as empty records instead of skipping them.
+    /// Whether to return lines without a SMILES as empty records. By default, they are skipped.
     pub keep_empty: bool,
 }

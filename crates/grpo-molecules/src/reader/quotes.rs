@@ -1,22 +1,24 @@
-//! Detects unclosed CSV quotes, which the CSV reader accepts: all following lines become one cell.
+//! Detects unclosed quotes in CSV files. The CSV reader accepts them and treats the rest of the
+//! file as a single cell.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Passes bytes through, and records at the end the line of an unclosed quote.
+/// A reader that passes bytes through and tracks quotes. At the end, it stores the line of an
+/// unclosed quote.
 pub(super) struct Quotes<R> {
     source: R,
-    /// Cell separator.
+    /// The character that separates cells.
     delimiter: u8,
     state: State,
     line: u64,
-    /// The line of the last opening quote.
+    /// Line of the last opening quote.
     opened: u64,
     unclosed: Unclosed,
 }
 
-/// The line of an unclosed quote, available at the end.
+/// The line of an unclosed quote, available after the end of the file has been reached.
 #[derive(Clone, Default)]
 pub(super) struct Unclosed(Arc<AtomicU64>);
 
@@ -26,13 +28,14 @@ impl Unclosed {
     }
 }
 
-/// State of the CSV reader; a quote opens a cell only at its beginning.
+/// The state of the CSV parser. A quote is only special at the beginning of a cell.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     CellStart,
     Plain,
     Quoted,
-    /// After a quote in a quoted cell: the end of the cell, or the first of a doubled quote.
+    /// After a quote inside a quoted cell, which either ends the cell or is the first of two
+    /// quotes.
     AfterQuote,
 }
 

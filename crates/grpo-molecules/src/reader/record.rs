@@ -1,22 +1,23 @@
-//! A row of a file.
+//! A molecule read from a file.
 
-/// Longest line or CSV row in bytes. A longer one is another kind of file, or an unclosed quote.
+/// Maximum length of a line or CSV row in bytes. Longer rows indicate a different file format or an
+/// unclosed quote.
 pub(super) const LONGEST: usize = 1 << 20;
 
-/// A molecule of a file. Its SMILES is not empty but not checked otherwise.
+/// A molecule read from a file. The SMILES is not empty, but it has not been validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoleculeRecord {
-    /// Its (first) line in the file, counted from 1.
+    /// Line number, starting at 1. For a row with several lines, this is the first one.
     pub line: u64,
-    /// The SMILES, trimmed.
+    /// The SMILES without leading and trailing whitespace.
     pub smiles: String,
-    /// The text after the SMILES in a `.smi` file, or the column `name` of a CSV file.
+    /// The text after the SMILES in a `.smi` file, or the value of the CSV column `name`.
     pub name: Option<String>,
-    /// The column `split` or `source` of a CSV file, such as `train`.
+    /// The value of the CSV column `split` or `source`, e.g. `train`.
     pub split: Option<String>,
 }
 
-/// Returns the trimmed text, unless it is empty.
+/// Returns the trimmed text, or `None` if it is empty.
 pub(super) fn filled(text: &str) -> Option<String> {
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())

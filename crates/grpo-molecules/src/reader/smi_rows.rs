@@ -1,4 +1,4 @@
-//! The lines of a `.smi` file.
+//! Lines of a `.smi` file.
 
 use super::record::{LONGEST, MoleculeRecord, filled};
 use grpo_data::{Bytes, DataError, FileOrigin, LineReader};
@@ -10,7 +10,7 @@ impl SmiRows {
         Self(LineReader::new(source, LONGEST))
     }
 
-    /// The next line; its SMILES may be empty.
+    /// Returns the next line. The SMILES can be empty.
     pub(super) fn next(
         &mut self,
         origin: &FileOrigin,

@@ -32,7 +32,7 @@ fn texts(sequences: &[Vec<u32>]) -> Vec<String> {
     sequences.iter().map(|ids| vocabulary().decode(ids)).collect()
 }
 
-/// `n` different molecules.
+/// Generates `n` different molecules.
 fn molecules(n: u32) -> Vec<String> {
     let bit = |i: u32, at: u32| if i >> at & 1 == 1 { 'N' } else { 'C' };
     (0..n).map(|i| (0..12).map(|at| bit(i, at)).collect()).collect()

@@ -85,7 +85,7 @@ fn lines_without_a_smiles_are_counted() {
     check("\nC\n \t\n\r\nN\n", Smi, &[(2, "C"), (5, "N")], 3);
     check("", Smi, &[], 0);
     check("smiles,q\nC,1\n,2\n \t,3\nN,4\n", Csv, &[(2, "C"), (5, "N")], 2);
-    // Wholly blank lines are no rows to the csv format, but lines are counted all the same.
+    // Blank lines are not CSV rows, but they are included in line numbers.
     check("smiles,q\n\nC,1\n\n\nN,4\n", Csv, &[(3, "C"), (6, "N")], 0);
     check("smiles,q\n\"C\n\",1\nN,4\n", Csv, &[(2, "C"), (4, "N")], 0);
 }
@@ -124,14 +124,14 @@ fn columns_are_found_in_any_case_and_order() {
     check("id,SMILES,Name,Split");
     check("id,Canonical_Smiles,name,SOURCE");
     check("id, molecule ,NAME,source");
-    // Other separators.
+    // Files with a different separator.
     for separator in [";", "\t"] {
         let text =
             "\n id ; Name;smiles;b\n1;\"n;,\";\" C \";,\n".to_string().replace(';', separator);
         let name = format!("n{separator},");
         assert_eq!(read(&text, Csv), [record(3, "C", Some(&name), None)]);
     }
-    // `smiles` comes before `molecule`, wherever they stand.
+    // `smiles` takes precedence over `molecule`, regardless of the column order.
     assert_eq!(read("molecule,smiles\nmethane,C\n", Csv)[0].smiles, "C");
 }
 
@@ -259,7 +259,7 @@ proptest! {
     }
 }
 
-/// 1 MiB without a line end, and a little more.
+/// A line that exceeds the limit of 1 MiB.
 fn endless() -> String {
     "C".repeat((1 << 20) + (1 << 17))
 }
@@ -288,6 +288,6 @@ fn gzip_that_is_out_of_proportion_is_refused() {
     let empty = gzip(&"\n".repeat(2 << 20));
     let fault = error(&empty, Smi, true);
     assert_eq!(fault, "x:100000: the 100000 lines up to here are empty; remove empty lines");
-    // Blank lines are part of the row behind them.
+    // Blank lines count towards the length of the following row.
     assert!(error(&empty, Csv, true).contains("is longer than 1 MiB"));
 }

@@ -3,17 +3,17 @@ use grpo_molecules::Vocabulary;
 use proptest::prelude::*;
 use std::path::Path;
 
-/// MolGPT's vocabulary for MOSES, in the order of its indices.
+/// MolGPT's vocabulary for MOSES, in index order.
 const MOSES: &str = "# ( ) - 1 2 3 4 5 6 < = Br C Cl F N O S [H] [SH] [nH] c n o s";
 
-/// MolGPT's vocabulary for GuacaMol, in the order of its indices.
+/// MolGPT's vocabulary for GuacaMol, in index order.
 const GUACAMOL: &str = "# %10 %11 %12 ( ) - 1 2 3 4 5 6 7 8 9 < = B Br C Cl F I N O P S \
     [B-] [BH-] [BH2-] [BH3-] [B] [C+] [C-] [CH+] [CH-] [CH2+] [CH2] [CH] [F+] [H] [I+] [IH2] [IH] \
     [N+] [N-] [NH+] [NH-] [NH2+] [NH3+] [N] [O+] [O-] [OH+] [O] [P+] [PH+] [PH2+] [PH] [S+] [S-] \
     [SH+] [SH] [Se+] [SeH+] [SeH] [Se] [Si-] [SiH-] [SiH2] [SiH] [Si] [b-] [bH-] [c+] [c-] [cH+] \
     [cH-] [n+] [n-] [nH+] [nH] [o+] [s+] [sH+] [se+] [se] b c n o p s";
 
-/// As Python's `json.dumps({token: index})` would write it.
+/// Returns the output of Python's `json.dumps({token: index})`.
 fn json(tokens: &str) -> String {
     let entries: Vec<String> = tokens
         .split_whitespace()
@@ -137,7 +137,8 @@ fn the_fingerprint_tells_vocabularies_apart() {
     let other = parse(r#"{"<": 0, "C": 2, "N": 1}"#).unwrap();
     assert_eq!(one.sha256(), same.sha256());
     assert_ne!(one.sha256(), other.sha256());
-    // sha256 of each token behind its length in 8 bytes, little-endian; by Python's hashlib.
+    // The SHA-256 hash of all tokens, each prefixed with its length as 8 bytes in little-endian
+    // order. Computed with Python's hashlib.
     assert_eq!(one.sha256(), "9810fe7b783786602ccd94bbee23a710c791b9ad3d4af41238b731651fa3411b");
 }
 
@@ -151,11 +152,11 @@ proptest! {
     #[test]
     fn decoding_gives_back_what_was_encoded(ids in prop::collection::vec(0u32..93, 0..60)) {
         let vocabulary = parse(&json(GUACAMOL)).unwrap();
-        // 93 ids, those of all tokens but the mark.
+        // The vocabulary has 93 ids in addition to the boundary token.
         let skip = |id| if id < vocabulary.boundary() { id } else { id + 1 };
         let ids: Vec<u32> = ids.into_iter().map(skip).collect();
         let smiles = vocabulary.decode(&ids);
-        // No token begins with `l` or `r`, so neighbours never join.
+        // Tokens never begin with `l` or `r`, so adjacent tokens cannot merge.
         prop_assert_eq!(vocabulary.encode(&smiles).unwrap(), ids);
     }
 

@@ -1,4 +1,4 @@
-//! Cleans texts, removes duplicates, and sorts by quality.
+//! Text cleaning, deduplication and ranking by quality.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use super::outcome::{CleanedPairs, Reason, RejectedPair, place};
 use crate::PairRecord;
 use grpo_data::DataError;
 
-/// Settings of cleaning and duplicate removal.
+/// Settings for text cleaning and deduplication.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CleaningRules {
     /// Whether to clean replies with [`clean_reply`].
     pub texts: bool,
-    /// Of replies whose vectors have a larger cosine, only the best liked one is kept; with 1, only
-    /// equal texts are duplicates.
+    /// Maximum cosine similarity between two replies. If it is exceeded, only the reply with more
+    /// likes is kept. With a value of 1, only exact duplicates are removed.
     pub max_cosine: f64,
-    /// Whether to sort by [`quality`], best first.
+    /// Whether to sort the pairs by [`quality`] in descending order.
     pub sort: bool,
 }
 
@@ -51,7 +51,8 @@ impl CleaningRules {
                 pair.reply = clean_reply(&pair.reply);
             }
         }
-        // The best liked reply first, then file order, because the first one is kept.
+        // The first of several duplicates is kept, so replies are visited by number of likes and
+        // then in file order.
         let mut order: Vec<usize> = (0..pairs.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(pairs[*at].reply_likes()));
         let mut fate: Vec<Option<Reason>> = vec![None; pairs.len()];
@@ -87,8 +88,8 @@ impl CleaningRules {
         Ok(())
     }
 
-    /// Returns the pairs that are near an earlier kept pair in `order`, with that pair and the
-    /// cosine.
+    /// Returns the near duplicates in `order`, each with the kept pair that it duplicates and their
+    /// cosine similarity.
     fn near(
         &self,
         pairs: &[PairRecord],
@@ -120,23 +121,26 @@ impl CleaningRules {
     }
 }
 
-/// Number of texts embedded at the same time.
+/// Number of texts per embedder call.
 const BATCH: usize = 256;
 
-/// Length of the first part of a vector. Every reply is compared with every kept one, and this part
-/// mostly shows that they are far apart: the product is at most that of the first parts plus the
-/// lengths of the rest (Cauchy-Schwarz).
+/// Number of leading vector components used for a fast check.
+///
+/// Each reply is compared with every kept reply, and most of these pairs are far apart. By the
+/// Cauchy-Schwarz inequality, the dot product of two vectors is at most the dot product of their
+/// heads plus the product of the norms of their tails. In most cases, this bound is already below
+/// the threshold.
 const HEAD: usize = 96;
-/// Bound of the single-precision error in that comparison, for vectors of length 1.
+/// Upper bound for the single-precision rounding error of this check for unit vectors.
 const ROUNDING: f64 = 1e-4;
 
-/// Returns the length of the rest of a vector.
+/// Returns the norm of the components after the head.
 fn tail(vector: &[f32]) -> f32 {
     let squares = vector.iter().skip(HEAD).map(|number| number * number);
     squares.sum::<f32>().sqrt()
 }
 
-/// Returns the product of the first parts, in SIMD-friendly lanes.
+/// Returns the dot product of the heads. The lanes let the compiler vectorize the loop.
 fn product_of_heads(a: &[f32], b: &[f32]) -> f32 {
     const LANES: usize = 16;
     let (a, b) = (&a[..a.len().min(HEAD)], &b[..b.len().min(HEAD)]);
@@ -152,8 +156,10 @@ fn product_of_heads(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// Cleans a reply: shortens runs of 3 or more equal characters (except digits) to 2, splits
-/// hashtags in camel case into words (`#SoftRain` becomes `Soft Rain`), and normalises white space.
+/// Cleans the text of a reply.
+///
+/// Three or more equal characters in a row are shortened to two, except for digits. Camel-case
+/// hashtags are split into words, e.g. `#SoftRain` becomes `Soft Rain`. Whitespace is normalized.
 pub fn clean_reply(reply: &str) -> String {
     let mut run: Vec<char> = Vec::with_capacity(reply.len());
     for character in reply.chars() {
@@ -166,7 +172,7 @@ pub fn clean_reply(reply: &str) -> String {
     text.split_whitespace().map(words_of_hashtags).collect::<Vec<_>>().join(" ")
 }
 
-/// Splits hashtags in camel case in a word.
+/// Splits the camel-case hashtags in a word.
 fn words_of_hashtags(word: &str) -> String {
     let mut text = String::new();
     let mut rest = word;
@@ -209,8 +215,10 @@ fn camel_words(name: &str) -> Vec<String> {
 }
 
 /// Returns the quality of a pair: 0.6 (likes + 2 retweets) + 20 min(followers / 10,000, 1) + 10
-/// timing, where timing is 1 for a reply 300 to 7,200 seconds after the tweet, 0.5 for an earlier
-/// and 0.7 for a later one. Missing values count 0.
+/// timing.
+///
+/// The timing is 1 for replies posted 300 to 7,200 seconds after the tweet, 0.5 for earlier and 0.7
+/// for later ones. Missing values count as 0.
 pub fn quality(pair: &PairRecord) -> f64 {
     let likes = pair.reply_likes() as f64 + 2.0 * pair.reply_retweets.unwrap_or(0) as f64;
     let followers = pair.reply_author_followers.unwrap_or(0) as f64;

@@ -1,4 +1,4 @@
-//! Filters of collected tweets and replies.
+//! Filters for collected tweets and replies.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,37 @@ use super::outcome::{Reason, Unknown, check_range};
 use crate::PairRecord;
 use grpo_data::DataError;
 
-/// Filters of pairs. Ranges are inclusive. A pair that lacks a value passes and is counted.
+/// Filters for pairs. All ranges are inclusive. A filter accepts pairs without the required value
+/// and counts them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CollectionFilter {
-    /// Likes of the tweet.
+    /// Range for the number of likes of the tweet.
     pub tweet_likes: [u64; 2],
-    /// Retweets of the tweet.
+    /// Range for the number of retweets of the tweet.
     pub tweet_retweets: [u64; 2],
-    /// Likes of the reply.
+    /// Range for the number of likes of the reply.
     pub reply_likes: [u64; 2],
-    /// Largest number of retweets of the reply.
+    /// Maximum number of retweets of the reply.
     pub max_reply_retweets: u64,
-    /// Followers of the reply's author.
+    /// Range for the number of followers of the reply's author.
     pub author_followers: [u64; 2],
-    /// Largest number of replies per author, the first of the file; `unknown` is not an author.
+    /// Maximum number of replies per author. The first replies in the file are kept. Replies by the
+    /// author `unknown` are not limited.
     pub max_replies_of_author: u64,
-    /// Seconds from the tweet to the reply.
+    /// Range for the delay between tweet and reply, in seconds.
     pub seconds_after_tweet: [f64; 2],
-    /// Characters of the reply.
+    /// Range for the length of the reply, in characters.
     pub characters: [usize; 2],
-    /// Whether both texts must be English, according to the record's `lang` or else their letters
-    /// and words.
+    /// Whether both texts must be in English. The language is taken from the `lang` key or, if it
+    /// is missing, guessed from the letters and words.
     pub english: bool,
-    /// Whether to drop retweets and quotes: texts that begin with `RT @`, or records with
+    /// Whether to drop retweets and quotes. These are texts that begin with `RT @` and records with
     /// `is_retweet` or `is_quote`.
     pub no_retweets: bool,
-    /// Whether to drop replies with media: the record's `has_media`, or a list `media`.
+    /// Whether to drop replies with media, as indicated by the `has_media` or `media` key.
     pub no_media: bool,
-    /// Whether to drop replies with a URL.
+    /// Whether to drop replies that contain a URL.
     pub no_urls: bool,
 }
 
@@ -71,7 +73,8 @@ impl CollectionFilter {
         check_range("filter.characters", self.characters)
     }
 
-    /// Returns the reasons to drop a pair. `of_author` counts the collected pairs of each author.
+    /// Returns the reasons to drop a pair. `of_author` contains the number of collected pairs per
+    /// author.
     pub(super) fn faults(
         &self,
         pair: &PairRecord,
@@ -125,7 +128,7 @@ impl CollectionFilter {
 
     fn of_texts(&self, pair: &PairRecord) -> Vec<Reason> {
         let mut faults = Vec::new();
-        // A key of the wrong type is a reason to drop the pair, because its value is unknown.
+        // A value of the wrong type is a reason to drop the pair, because its meaning is unknown.
         fn read(found: Result<bool, Reason>, faults: &mut Vec<Reason>) -> bool {
             found.unwrap_or_else(|fault| {
                 faults.push(fault);
@@ -160,7 +163,7 @@ impl CollectionFilter {
     }
 }
 
-/// Returns a reason if a text is too short or too long.
+/// Returns a reason to drop the reply if its length is out of range.
 pub(super) fn length(reply: &str, [least, most]: [usize; 2]) -> Option<Reason> {
     let found = reply.chars().count();
     let fits = (least..=most).contains(&found);

@@ -1,5 +1,7 @@
-//! Keys of a record that only cleaning uses. They are not checked when a file is read; a value of
-//! the wrong type is a reason to drop the pair.
+//! Access to record keys that are only used for cleaning.
+//!
+//! These keys are not validated when a file is read. If a value has the wrong type, the pair is
+//! dropped.
 
 use grpo_data::described;
 use serde_json::Value;
@@ -7,7 +9,7 @@ use serde_json::Value;
 use super::outcome::Reason;
 use crate::PairRecord;
 
-/// Returns the value of a key; null counts as missing.
+/// Returns the value of a key. Null values are treated as missing.
 fn value<'a>(pair: &'a PairRecord, key: &str) -> Option<&'a Value> {
     pair.fields.get(key).filter(|value| !value.is_null())
 }
@@ -17,7 +19,7 @@ fn wrong(key: &str, found: &Value, expected: &str) -> Reason {
     Reason::new("wrong_value", format_args!("`{key}` is {found}; expected {expected}"))
 }
 
-/// Returns a boolean, which tables write as 1 or 0; false if missing.
+/// Returns a boolean that may be stored as 1 or 0. Missing values are treated as false.
 pub(super) fn flag(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
     match value(pair, key) {
         None => Ok(false),
@@ -28,7 +30,7 @@ pub(super) fn flag(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
     }
 }
 
-/// Returns whether a list is not empty.
+/// Returns `true` if the value is a non-empty list.
 pub(super) fn is_listed(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
     match value(pair, key) {
         None => Ok(false),
@@ -37,7 +39,7 @@ pub(super) fn is_listed(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
     }
 }
 
-/// Returns the language of the record's texts, such as `en` or `en-GB`.
+/// Returns the language of the texts, e.g. `en` or `en-GB`.
 pub(super) fn lang(pair: &PairRecord) -> Result<Option<&str>, Reason> {
     match value(pair, "lang") {
         None => Ok(None),
@@ -46,7 +48,7 @@ pub(super) fn lang(pair: &PairRecord) -> Result<Option<&str>, Reason> {
     }
 }
 
-/// Returns the toxicity of the reply, 0 to 1.
+/// Returns the toxicity of the reply, between 0 and 1.
 pub(super) fn toxicity(pair: &PairRecord) -> Result<Option<f64>, Reason> {
     let Some(found) = value(pair, "toxicity") else { return Ok(None) };
     let toxicity = found.as_f64().filter(|toxicity| (0.0..=1.0).contains(toxicity));

@@ -1,6 +1,6 @@
-//! Default word lists of the rules.
+//! Default word lists for cleaning.
 
-/// Common English words that are not common in neighbouring languages.
+/// Common English words that are rare in related languages.
 pub(super) const ENGLISH_WORDS: [&str; 117] = [
     "the", "and", "that", "have", "has", "had", "it", "it's", "for", "not", "with", "you",
     "you're", "your", "this", "but", "his", "they", "we", "she", "or", "my", "all", "would",
@@ -15,7 +15,7 @@ pub(super) const ENGLISH_WORDS: [&str; 117] = [
     "still",
 ];
 
-/// Words of cryptocurrency spam.
+/// Words that are typical of cryptocurrency spam.
 pub(super) const CRYPTO_WORDS: [&str; 15] = [
     "crypto",
     "cryptocurrency",
@@ -34,13 +34,13 @@ pub(super) const CRYPTO_WORDS: [&str; 15] = [
     "gm",
 ];
 
-/// Words that do not count as content.
+/// Stop words, which do not count as content.
 pub(super) const STOP_WORDS: [&str; 18] = [
     "the", "and", "for", "that", "this", "with", "you", "are", "was", "but", "not", "have", "has",
     "can", "all", "its", "your", "they",
 ];
 
-/// Phrases that fit any tweet.
+/// Generic phrases that could be a reply to any tweet.
 pub(super) const GENERIC_PHRASES: [&str; 15] = [
     "great post",
     "nice post",

@@ -1,4 +1,4 @@
-//! Detection of URLs, hashtags, emoji and English.
+//! Detection of URLs, hashtags, emoji and English text.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use grpo_eval::words;
 
 use super::lists::ENGLISH_WORDS;
 
-/// Returns whether a text contains a URL.
+/// Returns `true` if a text contains a URL.
 pub(super) fn has_url(text: &str) -> bool {
     let lower = text.to_lowercase();
     ["http://", "https://", "www.", "t.co/", "pic.twitter.com"].iter().any(|begin| {
-        // `robot.co/` does not contain `t.co/`.
+        // Without this check, `robot.co/` would match `t.co/`.
         lower.match_indices(begin).any(|(at, _)| {
             !lower[..at].chars().next_back().is_some_and(|before| before.is_alphanumeric())
         })
@@ -35,7 +35,7 @@ pub(super) fn hashtags(text: &str) -> usize {
     count
 }
 
-/// Returns the number of emoji; a flag, or an emoji with a skin tone, counts as two.
+/// Returns the number of emoji. Flags and emoji with a skin tone modifier count as two.
 pub(super) fn emoji(text: &str) -> usize {
     text.chars().filter(|c| is_emoji(*c)).count()
 }
@@ -44,7 +44,7 @@ fn is_emoji(c: char) -> bool {
     matches!(u32::from(c), 0x1F000..=0x1FAFF | 0x2600..=0x27BF | 0x2B50 | 0x2B55 | 0x231A | 0x231B | 0x23E9..=0x23F3)
 }
 
-/// Returns the length of the longest run of a character other than white space.
+/// Returns the length of the longest run of a single non-whitespace character.
 pub(super) fn longest_run(text: &str) -> usize {
     let (mut longest, mut run, mut before) = (0, 0, None);
     for character in text.chars() {
@@ -57,9 +57,11 @@ pub(super) fn longest_run(text: &str) -> usize {
     longest
 }
 
-/// Returns whether a text is English, according to `lang` or else a heuristic: 9 of 10 letters are
-/// unaccented Latin, and one word in 8, at least one, is a common English word. Short texts and
-/// names may mislead it.
+/// Returns `true` if a text is in English.
+///
+/// If `lang` is missing, a heuristic is used: at least 90% of the letters must be unaccented Latin
+/// letters, and at least one word in eight must be a common English word. It can be wrong for short
+/// texts and names.
 pub(super) fn is_english(lang: Option<&str>, text: &str) -> bool {
     match lang {
         Some(lang) => lang == "en" || lang.starts_with("en-") || lang.starts_with("en_"),
@@ -75,13 +77,13 @@ pub(super) fn looks_english(text: &str) -> bool {
     letters > 0 && latin * 10 >= letters * 9 && common > 0 && common * 8 >= words.len()
 }
 
-/// Returns whether a text contains a phrase as whole words.
+/// Returns `true` if a phrase occurs in a text, matching whole words only.
 pub(super) fn has_phrase(words: &[String], phrase: &str) -> bool {
     let phrase: Vec<String> = grpo_eval::words(phrase).collect();
     !phrase.is_empty() && words.windows(phrase.len()).any(|window| window == phrase)
 }
 
-/// Returns the distinct words with content.
+/// Returns the distinct words that are neither stop words nor shorter than three characters.
 pub(super) fn content_words<'a>(words: &'a [String], stop_words: &[String]) -> BTreeSet<&'a str> {
     let says = |word: &&String| word.chars().count() > 2 && !stop_words.contains(word);
     words.iter().filter(says).map(String::as_str).collect()

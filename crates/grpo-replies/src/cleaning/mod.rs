@@ -1,4 +1,4 @@
-//! Selects pairs for training: filters, rules, clean texts, no duplicates, best first.
+//! Selects training pairs by filtering, validating, cleaning, deduplicating and ranking them.
 
 mod clean;
 mod filter;
@@ -20,19 +20,19 @@ pub use validate::ValidationRules;
 
 use crate::PairRecord;
 
-/// Steps of a cleaning, in this order; a step without settings is skipped.
+/// The cleaning steps in the order in which they run. Steps set to `None` are skipped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CleaningPlan {
-    /// Which pairs are collected.
+    /// Filters for the collected pairs.
     pub filter: Option<CollectionFilter>,
-    /// Rules for replies.
+    /// Validation rules for replies.
     pub validation: Option<ValidationRules>,
-    /// Settings of cleaning and duplicate removal.
+    /// Settings for text cleaning and deduplication.
     pub cleaning: Option<CleaningRules>,
 }
 
 impl CleaningPlan {
-    /// All steps with default settings.
+    /// Returns a plan that runs all steps with default settings.
     pub fn all() -> Self {
         Self {
             filter: Some(CollectionFilter::default()),
@@ -44,14 +44,14 @@ impl CleaningPlan {
     /// Checks the settings.
     ///
     /// # Errors
-    /// Returns the first setting out of range.
+    /// Returns an error for the first setting that is out of range.
     pub fn check(&self) -> Result<(), DataError> {
         self.filter.as_ref().map_or(Ok(()), CollectionFilter::check)?;
         self.validation.as_ref().map_or(Ok(()), ValidationRules::check)?;
         self.cleaning.as_ref().map_or(Ok(()), CleaningRules::check)
     }
 
-    /// Runs the steps. `embedder` compares replies.
+    /// Runs the steps. `embedder` is used to find near duplicates.
     ///
     /// # Errors
     /// Returns an error if a setting is out of range or a reply cannot be embedded.

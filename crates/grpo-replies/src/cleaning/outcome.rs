@@ -1,4 +1,4 @@
-//! Results of a cleaning.
+//! The result of cleaning a data set.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::PairRecord;
 
-/// A reason to drop a pair.
+/// The reason why a pair was dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
-    /// The rule, by which reasons are counted.
+    /// Name of the violated rule. Reports count reasons by this name.
     pub rule: String,
-    /// What was found.
+    /// A description of the offending value.
     pub found: String,
 }
 
@@ -31,30 +31,30 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A dropped pair with every rule that it breaks.
+/// A dropped pair with all rules that it violates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RejectedPair {
-    /// The pair as read.
+    /// The original pair.
     pub pair: PairRecord,
-    /// `filter`, `validation` or `cleaning`.
+    /// Name of the step that dropped the pair: `filter`, `validation` or `cleaning`.
     pub step: &'static str,
-    /// The reasons, at least one.
+    /// All reasons for dropping the pair, at least one.
     pub reasons: Vec<Reason>,
 }
 
-/// The kept and dropped pairs.
+/// The pairs that were kept and the pairs that were dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CleanedPairs {
-    /// Kept pairs with cleaned replies, best first (see `quality`); in input order without
-    /// cleaning.
+    /// Kept pairs with cleaned replies, sorted by quality (see `quality`). If the cleaning step is
+    /// skipped, they are in input order.
     pub pairs: Vec<PairRecord>,
-    /// Dropped pairs in the order in which they were dropped.
+    /// Dropped pairs in the order in which they were rejected.
     pub rejected: Vec<RejectedPair>,
-    /// For each rule, the number of pairs that lack its key.
+    /// For each rule, the number of pairs without the required key.
     pub not_judged: BTreeMap<&'static str, u64>,
 }
 
-/// Counts of a cleaning.
+/// Statistics about a cleaning run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CleaningReport {
     /// Number of input pairs.
@@ -63,16 +63,16 @@ pub struct CleaningReport {
     pub valid: usize,
     /// Number of dropped pairs.
     pub invalid: usize,
-    /// 100 valid / total; 0 without pairs.
+    /// 100 valid / total, or 0 if there are no pairs.
     pub valid_percentage: f64,
-    /// Number of pairs that break each rule; a pair can break several.
+    /// Number of pairs that violate each rule. A pair can violate several rules.
     pub rejection_reasons: BTreeMap<String, u64>,
-    /// For each rule, the number of pairs that lack its key.
+    /// For each rule, the number of pairs without the required key.
     pub not_judged: BTreeMap<&'static str, u64>,
 }
 
 impl CleanedPairs {
-    /// Returns the counts.
+    /// Returns statistics about the result.
     pub fn report(&self) -> CleaningReport {
         let (valid, invalid) = (self.pairs.len(), self.rejected.len());
         let mut rejection_reasons = BTreeMap::new();
@@ -91,7 +91,7 @@ impl CleanedPairs {
     }
 }
 
-/// Counts a pair that lacks the key of a rule.
+/// Callback for pairs that lack the key required by a rule.
 pub(super) type Unknown<'a> = &'a mut dyn FnMut(&'static str);
 
 impl CleanedPairs {
@@ -111,12 +111,12 @@ impl CleanedPairs {
     }
 }
 
-/// `file:line`.
+/// Formats a location as `file:line`.
 pub(super) fn place(file: &Path, line: u64) -> String {
     format!("{}:{line}", file.display())
 }
 
-/// Checks that the ends of a range are in order.
+/// Returns an error if the lower bound of a range exceeds its upper bound.
 pub(super) fn check_range<T: PartialOrd + fmt::Display>(
     key: &str,
     [least, most]: [T; 2],

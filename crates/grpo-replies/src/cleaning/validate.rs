@@ -1,4 +1,4 @@
-//! Rules for replies.
+//! Validation rules for replies.
 
 use grpo_eval::{is_all_capitals, words};
 use serde::{Deserialize, Serialize};
@@ -11,40 +11,40 @@ use super::outcome::{Reason, Unknown, check_range};
 use crate::PairRecord;
 use grpo_data::DataError;
 
-/// Rules for replies.
+/// Validation rules for replies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ValidationRules {
-    /// Range of the number of characters, inclusive.
+    /// Inclusive range for the number of characters.
     pub characters: [usize; 2],
-    /// Whether it must be English.
+    /// Whether the reply must be in English.
     pub english: bool,
-    /// Whether to drop replies with a URL.
+    /// Whether to drop replies that contain a URL.
     pub no_urls: bool,
-    /// Largest number of hashtags.
+    /// Maximum number of hashtags.
     pub max_hashtags: usize,
-    /// A longer text in capitals alone is spam.
+    /// Texts longer than this are spam if all letters are capitals.
     pub capitals_from: usize,
-    /// Largest fraction of the characters `!`, `?` and `.`.
+    /// Maximum fraction of the characters `!`, `?` and `.`.
     pub max_punctuation: f64,
-    /// Largest number of emoji.
+    /// Maximum number of emoji.
     pub max_emoji: usize,
-    /// A run of this many equal characters is spam.
+    /// Replies with this many equal characters in a row are spam.
     pub repeated_from: usize,
-    /// Words or phrases whose replies are dropped, matched as whole words.
+    /// Replies with one of these words or phrases are dropped. Only whole words match.
     pub unwanted_words: Vec<String>,
-    /// Smallest number of distinct words of at least 3 letters that are not `stop_words`.
+    /// Minimum number of distinct words with at least 3 letters, not counting `stop_words`.
     pub min_content_words: usize,
     /// Words that do not count as content.
     pub stop_words: Vec<String>,
-    /// Phrases that fit any tweet.
+    /// Generic phrases that could be a reply to any tweet.
     pub generic_phrases: Vec<String>,
-    /// Largest value of min(1, generic phrases / max(1, characters / 100)).
+    /// Maximum value of min(1, generic phrases / max(1, characters / 100)).
     pub max_generic: f64,
-    /// Largest `toxicity` of the record. Records without it pass, because there is no model to
-    /// compute it.
+    /// Maximum value of the record's `toxicity` key. Pairs without this key are accepted, because
+    /// toxicity isn't computed here.
     pub max_toxicity: f64,
-    /// Smallest number of likes; records without it pass.
+    /// Minimum number of likes. Pairs without this key are accepted.
     pub min_likes: u64,
 }
 
@@ -91,7 +91,7 @@ impl ValidationRules {
         Ok(())
     }
 
-    /// Returns every rule that the reply breaks.
+    /// Returns all rules that the reply violates.
     pub(super) fn faults(&self, pair: &PairRecord, unknown: Unknown<'_>) -> Vec<Reason> {
         let reply = &pair.reply;
         let words: Vec<String> = words(reply).collect();
@@ -149,7 +149,7 @@ impl ValidationRules {
         found.into_iter().filter_map(|(is_there, found)| is_there.then_some(found)).collect()
     }
 
-    /// Returns how generic a reply is, 0 to 1.
+    /// Returns a score between 0 and 1 for how generic a reply is.
     fn generic(&self, reply: &str, words: &[String]) -> f64 {
         let hits = self.generic_phrases.iter().filter(|phrase| has_phrase(words, phrase)).count();
         let hundreds = (reply.chars().count() as f64 / 100.0).max(1.0);

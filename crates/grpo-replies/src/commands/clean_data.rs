@@ -26,19 +26,19 @@ use grpo_app::{config, device};
 
 The output starts with the best pairs. docs/configuration.md lists the rules and their settings.")]
 pub(crate) struct CleanDataArguments {
-    /// File of pairs (.jsonl, .jsonl.gz or .parquet), or a folder of such files
+    /// File with pairs (.jsonl, .jsonl.gz or .parquet), or folder that contains such files
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     input: PathBuf,
-    /// File for the remaining pairs (JSON lines), compressed if the name ends in .gz
+    /// Output file (JSON lines), compressed if the name ends in .gz
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: PathBuf,
-    /// File for the rejected lines, with line numbers and reasons
+    /// Output file for rejected lines, with line numbers and reasons
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     rejected: Option<PathBuf>,
-    /// Configuration file (TOML) with the sections `filter`, `validation`, `cleaning` and `embedder`
+    /// Configuration file (TOML) with `filter`, `validation`, `cleaning` and `embedder` sections
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     config: Option<PathBuf>,
-    /// Value for a key of the configuration, e.g. --set validation.min_likes=1; repeatable
+    /// Configuration value, e.g. --set validation.min_likes=1; repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Configuration")]
     set: Vec<String>,
     /// Step to skip; repeatable
@@ -51,26 +51,26 @@ pub(crate) struct CleanDataArguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Step {
-    /// Selection of pairs
+    /// Filters for pairs
     Filter,
-    /// Requirements for replies
+    /// Validation rules for replies
     Validation,
-    /// Text cleaning, removal of duplicates, order by quality
+    /// Text cleaning, deduplication and sorting by quality
     Cleaning,
 }
 
-/// The settings.
+/// Configuration of `grpo clean-data`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct CleaningFile {
     filter: CollectionFilter,
     validation: ValidationRules,
     cleaning: CleaningRules,
-    /// Embedder that compares replies.
+    /// The embedder used to compare replies.
     embedder: EmbedderConfig,
 }
 
-/// The subcommand.
+/// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Filter, validate and clean tweets and replies",
@@ -105,7 +105,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     let embedder = file.embedder.build(&device::device())?;
     let pairs = std::mem::take(&mut read.pairs);
     let lines = pairs.len();
-    // Many pairs take a while.
+    // Report progress before a step that can take a while.
     tell_read(arguments, &read, lines);
     let cleaned = plan.run(pairs, &*embedder)?;
     let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         None => None,
     };
     if cleaned.pairs.is_empty() {
-        // Most wanted where nothing is left.
+        // The list of rejected lines is most useful if no pairs are left.
         gone.into_iter().try_for_each(FileInPlace::finish)?;
         anyhow::bail!(
             "no pair of {} is left: {lines} went, by {}; change these rules with --config, or leave steps out with --skip",
@@ -128,7 +128,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
 
     let kept = cleaned.pairs.iter().map(|pair| {
         let mut object = pair.object();
-        // Without validation, nothing is called valid.
+        // Without the validation step, no pair is marked as valid.
         if plan.validation.is_some() {
             object.insert("validation".to_owned(), json!({ "valid": true, "reasons": [] }));
         }
@@ -140,7 +140,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the rules that dropped pairs, most frequent first.
+/// Returns the most frequent rules, sorted by the number of pairs that they dropped.
 fn commonest(cleaned: &CleanedPairs) -> String {
     let mut reasons: Vec<(String, u64)> = cleaned.report().rejection_reasons.into_iter().collect();
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -161,7 +161,7 @@ fn written(
     Ok(file)
 }
 
-/// Returns every dropped line in input order.
+/// Returns all dropped lines in input order.
 fn rejected(read: &PairFile, cleaned: &CleanedPairs) -> Vec<Value> {
     let mut lines = BTreeMap::new();
     let order = |file: &Path| read.files.iter().position(|other| other == file);
@@ -192,7 +192,8 @@ fn rejected(read: &PairFile, cleaned: &CleanedPairs) -> Vec<Value> {
 }
 
 impl CleanDataArguments {
-    /// Returns the output of messages; pairs on standard output are not mixed with them.
+    /// Returns the function that prints messages. If pairs are written to standard output, messages
+    /// go elsewhere.
     fn say(&self) -> fn(fmt::Arguments<'_>) {
         let files = [Some(&self.output), self.rejected.as_ref()];
         match files.into_iter().flatten().any(|path| is_device(path)) {
@@ -235,5 +236,5 @@ fn tell(arguments: &CleanDataArguments, cleaned: &CleanedPairs) {
     }
 }
 
-/// Largest number of lines printed one by one.
+/// Maximum number of lines that are printed individually.
 const MOST_LINES: usize = 20;

@@ -1,4 +1,4 @@
-//! A file for each subcommand.
+//! Subcommands, one per module.
 
 pub(crate) mod clean_data;
 pub(crate) mod split_data;

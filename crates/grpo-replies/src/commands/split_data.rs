@@ -1,4 +1,4 @@
-//! `grpo split-data`: splits tweets and replies for the supervised phase and the GRPO phase.
+//! `grpo split-data`: splits tweets and replies for supervised training and GRPO.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,13 +28,13 @@ use grpo_app::task::{CommandGroup, TaskCommand};
 Files in the output folder: train_phase1_sft.jsonl and train_phase2_grpo.jsonl with the unchanged lines of the input,
 phase_split_statistics.json with a comparison of both and all skipped lines, and phase_split_distributions.svg.")]
 pub(crate) struct SplitDataArguments {
-    /// File of pairs (.jsonl, .jsonl.gz or .parquet), or a folder of such files
+    /// File with pairs (.jsonl, .jsonl.gz or .parquet), or folder that contains such files
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     input: PathBuf,
     /// Output folder
     #[arg(long, value_name = "FOLDER", help_heading = "Output", default_value = "data/processed")]
     output_dir: PathBuf,
-    /// Fraction of the pairs for the supervised phase, between 0 and 1
+    /// Fraction of pairs for the supervised phase, between 0 and 1
     #[arg(
         long,
         value_name = "FRACTION",
@@ -43,31 +43,31 @@ pub(crate) struct SplitDataArguments {
         help_heading = "Split"
     )]
     split_ratio: f64,
-    /// Seed of the split
+    /// Random seed
     #[arg(long, default_value_t = 42, help_heading = "Split")]
     seed: u64,
-    /// Replace the files of an earlier split
+    /// Replace the files of a previous split
     #[arg(long, help_heading = "Output")]
     force: bool,
 }
 
-/// `phase_split_statistics.json`.
+/// The contents of `phase_split_statistics.json`.
 #[derive(Serialize)]
 struct StatisticsFile<'a> {
     #[serde(flatten)]
     statistics: &'a PhaseStatistics,
     input: &'a Path,
-    /// Input files with sizes and SHA-256.
+    /// Input files with their sizes and SHA-256 hashes.
     files: Vec<InputFile>,
     split_ratio: f64,
     seed: u64,
     pairs: usize,
     tweets: usize,
-    /// Input lines in neither phase.
+    /// Invalid input lines, which are in neither phase.
     skipped: &'a [SkippedLine],
-    /// Repeated pairs, kept in the phase of the first one.
+    /// Repeated pairs. They are in the same phase as the first occurrence.
     duplicates: Vec<Duplicate>,
-    /// The SHA-256 of the file of each phase.
+    /// SHA-256 hash of the file of each phase.
     outputs: BTreeMap<&'a str, String>,
 }
 
@@ -86,7 +86,7 @@ struct Duplicate {
     first_line: u64,
 }
 
-/// The subcommand.
+/// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Split tweets and replies into a supervised and a GRPO phase",
@@ -97,7 +97,8 @@ pub(crate) fn command() -> TaskCommand {
 
 pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let folder = &arguments.output_dir;
-    // Otherwise the output would be read as input, with each pair twice.
+    // Otherwise, the output would be read as input the next time, and every pair would be
+    // duplicated.
     anyhow::ensure!(
         !(arguments.input.is_dir() && is_same_place(&arguments.input, folder)),
         "{} is the input; give --output-dir another folder",
@@ -136,7 +137,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let samples = [scores("phase 1: supervised", &phase1), scores("phase 2: GRPO", &phase2)];
     let drawing =
         distributions("Engagement score (likes of the reply / likes of the tweet)", &samples);
-    // The statistics last: where they are, all is there.
+    // The statistics are written last, so their presence indicates that the output is complete.
     let [phase1, phase2] = texts;
     let contents = [phase1, phase2, (DRAWING, drawing), (STATISTICS, json)];
     let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
@@ -150,7 +151,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     );
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the folder {}", folder.display()))?;
-    // Another split at the same time would leave files of both, and with them pairs in both phases.
+    // Two concurrent splits could leave a mixture of their files, with some pairs in both phases.
     let _lock = lock_folder(folder)?;
     grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
     refuse_earlier(arguments)?;
@@ -161,7 +162,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects an earlier split without `--force`.
+/// Returns an error if the folder contains a previous split, unless `--force` is given.
 fn refuse_earlier(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     for name in [PHASE1, PHASE2, STATISTICS, DRAWING] {
         let path = arguments.output_dir.join(name);
@@ -179,7 +180,8 @@ fn input_file(path: &Path) -> anyhow::Result<InputFile> {
     Ok(InputFile { path, bytes, sha256 })
 }
 
-/// Lines of one kind that are said one by one; the statistics file has all of them.
+/// Maximum number of lines of each kind that are printed individually. The statistics file lists
+/// all of them.
 const MOST_LINES: usize = 20;
 
 fn report(read: &PairFile) {
@@ -222,7 +224,7 @@ fn duplicates(read: &PairFile) -> Vec<Duplicate> {
     read.duplicates().into_iter().map(duplicate).collect()
 }
 
-/// With four decimals, or in scientific notation where they do not count.
+/// Formats a number with four decimals, or in scientific notation if it is large.
 fn short(value: f64) -> String {
     if value.abs() < 1e6 { format!("{value:.4}") } else { format!("{value:.3e}") }
 }

@@ -1,5 +1,5 @@
-//! `grpo train-engagement`: trains a head that predicts how well a reply to a tweet is received,
-//! from past replies.
+//! `grpo train-engagement`: trains a model on past replies that predicts how well a reply is
+//! received.
 
 use std::path::{Path, PathBuf};
 
@@ -28,18 +28,18 @@ use grpo_app::phase::Phase;
 use grpo_app::supervised_run::{ModelFiles, Request, save_folder};
 use grpo_app::task::{CommandGroup, TaskCommand};
 
-/// Configuration of `grpo train-engagement`.
+/// The configuration file of `grpo train-engagement`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EngagementFile {
-    /// Folder of the run.
+    /// Output folder of the run.
     run: PathBuf,
     seed: u64,
-    /// Sizes of the hidden layers.
+    /// Sizes of the two hidden layers.
     #[serde(default = "default_hidden")]
     hidden: [usize; 2],
     data: PairSection,
-    /// The frozen embedder.
+    /// The embedder, which is frozen.
     embedder: EmbedderConfig,
     #[serde(default)]
     objective: EngagementObjective,
@@ -56,11 +56,11 @@ fn default_hidden() -> [usize; 2] {
     Perceptron::HIDDEN
 }
 
-/// Pairs and fractions of their tweets for each split.
+/// The pairs and the fraction of tweets in each split.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PairSection {
-    /// A file of pairs, or a folder of such files.
+    /// A file with pairs, or a folder of such files.
     file: PathBuf,
     #[serde(default = "default_train")]
     train: f64,
@@ -81,7 +81,7 @@ const EXAMPLES: &str = "Examples:
   grpo train-engagement configs/replies/engagement.toml
   grpo train-engagement --resume runs/replies/engagement";
 
-/// The subcommand.
+/// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Train an engagement model, a reward for replies to tweets",
@@ -119,8 +119,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let pairs = read.files.iter().map(|path| ("pairs", path.clone()));
     let files: Vec<_> = pairs.chain(file.embedder.files()?).collect();
     let run = start.folder(&file, &file.run, file.seed, &files)?;
-    // Written without a report until the end, so a run that ends early leaves no model that has
-    // passed.
+    // The report is only added at the end. If a run is interrupted, the model it leaves behind has
+    // no report and therefore never counts as passed.
     let mut files = EngagementDescription {
         embedder: file.embedder.clone(),
         embedder_identity: embedder.identity(),
@@ -142,7 +142,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
 }
 
 impl EngagementFile {
-    /// Returns the settings, checked as far as possible without data.
+    /// Returns the training settings after all checks that don't require data.
     fn settings(&self, origin: &Origin) -> anyhow::Result<EngagementConfig> {
         let settings = EngagementConfig {
             objective: self.objective,
@@ -161,7 +161,7 @@ impl EngagementFile {
         Ok(settings)
     }
 
-    /// Rejects sizes that could be trained but not loaded.
+    /// Rejects sizes that could be trained but could not be loaded again.
     fn check_sizes(&self, width: usize, origin: &Origin) -> anyhow::Result<()> {
         let is_wide = width > EngagementDescription::MOST_NUMBERS;
         let place = origin.place(if is_wide { "embedder.width" } else { "hidden" });
@@ -207,7 +207,7 @@ fn words(measures: &EngagementMeasures) -> String {
     )
 }
 
-/// Reports whether the model may be a reward; if not, the command fails.
+/// Reports whether the model can be used as a reward. Returns an error if it cannot.
 fn verdict(report: &EngagementReport, target: &Path) -> anyhow::Result<()> {
     let EngagementReport { passed, gate, test, .. } = report;
     say(format_args!("{:<12} {}", "engagement", target.display()));

@@ -1,4 +1,4 @@
-//! Training data of engagement models.
+//! Training data for engagement models.
 
 use std::collections::BTreeSet;
 
@@ -10,26 +10,26 @@ use super::preferences::{Preference, neighbours};
 use super::target::{EngagementReply, Targets};
 use grpo_data::ConfigFault;
 
-/// Replies of each split.
+/// The replies in each split.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngagementData {
     /// Training replies.
     pub train: Vec<EngagementReply>,
-    /// Validation replies, to select the weights.
+    /// Validation replies, which are used to select the weights.
     pub validation: Vec<EngagementReply>,
-    /// Test replies, to measure the weights.
+    /// Test replies, which are used to evaluate the weights.
     pub test: Vec<EngagementReply>,
 }
 
-/// Smallest number of held-out replies. With 30 and random outputs, one correlation in 400 is above
-/// 0.5.
+/// Minimum number of held-out replies. With 30 replies and random outputs, only one correlation in
+/// 400 exceeds 0.5.
 const FEWEST_HELD_OUT: usize = 30;
 
 impl EngagementData {
-    /// Splits `pairs` according to `split`, with the features of each.
+    /// Creates a data set from `pairs` and their features, split according to `split`.
     ///
     /// # Panics
-    /// Panics if the numbers of pairs and features differ.
+    /// Panics if `pairs` and `features` have different lengths.
     pub fn new(pairs: &[PairRecord], features: Vec<Vec<f32>>, split: &RecordSplit) -> Self {
         assert_eq!(pairs.len(), features.len(), "features of each pair");
         let reply = |&place: &usize| EngagementReply::new(&pairs[place], features[place].clone());
@@ -41,11 +41,11 @@ impl EngagementData {
         }
     }
 
-    /// Rejects data on which measures would be meaningless.
+    /// Checks that the data permits a meaningful evaluation.
     ///
     /// # Errors
-    /// Returns an error if a tweet is in two splits, or if a split has too few replies or no two of
-    /// them that `objective` can compare.
+    /// Returns an error if a tweet is in more than one split, if a split has too few replies, or if
+    /// `objective` cannot compare any two replies of a split.
     pub fn check(&self, objective: &EngagementObjective) -> Result<(), ConfigFault> {
         let sides = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
         let sides = sides.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);
@@ -86,10 +86,10 @@ impl EngagementData {
     }
 }
 
-/// The replies of a split with their targets.
+/// The replies in a split and their targets.
 pub(super) struct Side<'a> {
     pub(super) replies: &'a [EngagementReply],
-    /// Of each reply.
+    /// The target of each reply.
     pub(super) targets: Vec<f64>,
     pub(super) pairs: Vec<Preference>,
 }

@@ -1,26 +1,28 @@
-//! Preferences between two replies to a tweet.
+//! Preferences between two replies to the same tweet.
 
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Tensor, TensorData};
 
 use super::target::EngagementReply;
 
-/// A preference between two replies to a tweet.
+/// A preference between two replies to the same tweet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Preference {
     /// Index of the better reply.
     pub(super) better: usize,
     pub(super) worse: usize,
-    /// Margin between their logits.
+    /// Minimum difference between the logits of the two replies.
     pub(super) margin: f64,
 }
 
-/// Returns each pair of neighbours that differ among the replies to a tweet, sorted by preference
-/// `e`. The margin is `margin · ln((1 + e_better) / (1 + e_worse))`, because likes differ by
-/// factors; differences would be dominated by a few replies.
+/// Returns pairs of replies to the same tweet that are adjacent when sorted by their preference
+/// score `e`. Replies with equal scores are not paired.
+///
+/// The margin is `margin · ln((1 + e_better) / (1 + e_worse))`. The logarithm is used because likes
+/// vary by orders of magnitude. Otherwise, a few replies would dominate the loss.
 pub(super) fn neighbours(replies: &[EngagementReply], margin: f64) -> Vec<Preference> {
     let mut places: Vec<usize> = (0..replies.len()).collect();
-    // Stable, so that ties keep file order.
+    // The sort is stable, so ties remain in file order.
     places.sort_by(|&a, &b| {
         let (a, b) = (&replies[a], &replies[b]);
         a.tweet.cmp(&b.tweet).then(b.preference.total_cmp(&a.preference))
@@ -34,11 +36,11 @@ pub(super) fn neighbours(replies: &[EngagementReply], margin: f64) -> Vec<Prefer
     pairs.collect()
 }
 
-/// Returns the mean of `−ln σ(z_better − z_worse − margin)` over the pairs (Bradley & Terry 1952;
-/// with a margin: Touvron et al. 2023, "Llama 2", equation 2).
+/// Returns the mean of `−ln σ(z_better − z_worse − margin)` over all pairs (Bradley & Terry 1952).
+/// The margin follows Touvron et al. 2023, "Llama 2", equation 2.
 ///
 /// # Shapes
-/// `logits`: `[2 · pairs]`, better replies first; result: `[1]`.
+/// `logits` is `[2 · pairs]`, with the better replies first. The result is `[1]`.
 pub(super) fn bradley_terry(logits: Tensor<1>, pairs: &[&Preference]) -> Tensor<1> {
     let n = pairs.len();
     let margins: Vec<f32> = pairs.iter().map(|pair| pair.margin as f32).collect();
@@ -47,15 +49,15 @@ pub(super) fn bradley_terry(logits: Tensor<1>, pairs: &[&Preference]) -> Tensor<
     log_sigmoid(better - worse - margins).mean().neg()
 }
 
-/// Returns the loss of one pair, given the logits of all replies.
+/// Returns the loss of a single pair, given the logits of all replies.
 pub(super) fn bradley_terry_loss(pair: &Preference, logits: &[f64]) -> f64 {
     let ahead = logits[pair.better] - logits[pair.worse] - pair.margin;
-    // ln(1 + e^−x), written so that neither end overflows.
+    // Computes ln(1 + e^−x) without overflow for large positive or negative x.
     (-ahead.abs()).exp().ln_1p() + (-ahead).max(0.0)
 }
 
 impl Preference {
-    /// Returns 1 if the better reply has the higher logit, ½ in a tie.
+    /// Returns 1 if the better reply has the higher logit, and ½ if the logits are equal.
     pub(super) fn won(&self, logits: &[f64]) -> f64 {
         match logits[self.better] - logits[self.worse] {
             ahead if ahead > 0.0 => 1.0,
@@ -93,7 +95,7 @@ mod tests {
         let pairs = neighbours(&replies, 0.5);
         let places: Vec<(usize, usize)> = pairs.iter().map(|it| (it.better, it.worse)).collect();
         assert_eq!(places, [(3, 1), (2, 0), (4, 6)]);
-        // ½ ln(8 / 4) of 7 against 3.
+        // For 7 and 3: ½ ln(8 / 4).
         assert!((pairs[1].margin - 0.5 * 2.0_f64.ln()).abs() < 1e-12);
         assert!(neighbours(&replies[..2], 0.5).is_empty());
     }

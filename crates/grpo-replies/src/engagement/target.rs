@@ -1,24 +1,24 @@
-//! Targets of engagement models.
+//! Training targets of engagement models.
 
 use crate::EngagementObjective;
 use crate::PairRecord;
 
-/// Returns `min(reply_likes / max(tweet_likes, 1), 1)`: how well a reply was received, independent
-/// of the tweet's reach.
+/// Returns `min(reply_likes / max(tweet_likes, 1), 1)`. The score measures how well a reply was
+/// received, independently of the reach of the tweet.
 pub fn engagement_score(pair: &PairRecord) -> f64 {
     pair.engagement().min(1.0)
 }
 
-/// A reply to a tweet.
+/// A reply to a tweet, with its features.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngagementReply {
-    /// The tweet's id.
+    /// Id of the tweet.
     pub tweet: String,
-    /// Features of tweet and reply.
+    /// Features of the tweet and the reply.
     pub features: Vec<f32>,
-    /// [`engagement_score`].
+    /// The score computed by [`engagement_score`].
     pub score: f64,
-    /// Preference among replies to a tweet: `reply_likes + 2 · reply_retweets`.
+    /// Score for comparing replies to the same tweet: `reply_likes + 2 · reply_retweets`.
     pub preference: f64,
 }
 
@@ -33,17 +33,18 @@ impl EngagementReply {
     }
 }
 
-/// Maps scores to evenly spread targets in 0..1.
+/// Maps scores to targets between 0 and 1 that are spread more evenly.
 pub(super) enum Targets {
     Log {
         scale: f64,
     },
-    /// Sorted scores of the training replies.
+    /// Scores of the training replies in ascending order.
     Rank(Vec<f64>),
 }
 
 impl Targets {
-    /// Creates targets, with ranks among `train`. For preferences, outputs are compared with ranks.
+    /// Creates the targets. Ranks are computed among the `train` scores. The pairwise objective
+    /// also uses ranks, to evaluate the outputs.
     pub(super) fn new(
         objective: &EngagementObjective,
         train: impl IntoIterator<Item = f64>,
@@ -78,7 +79,8 @@ mod tests {
         Targets::new(&EngagementObjective::Rank, scores.iter().copied())
     }
 
-    /// Of 0, 0, 1, 4, 4, 4, 9, 10: the two 0 have the ranks 1 and 2, so 1.5; less ½ and of 8: 1/8. The three 4: rank 5.
+    /// In 0, 0, 1, 4, 4, 4, 9, 10, the two 0s have ranks 1 and 2, so 1.5. Subtracting ½ and
+    /// dividing by 8 gives 1/8. The three 4s have rank 5.
     #[test]
     fn ranks_by_hand() {
         let targets = rank(&[4.0, 0.0, 1.0, 10.0, 4.0, 9.0, 0.0, 4.0]);
@@ -89,7 +91,7 @@ mod tests {
         }
     }
 
-    /// With scale 3: ln(1 + 3 · 1/3) / ln 4 = ½.
+    /// With a scale of 3, ln(1 + 3 · 1/3) / ln 4 = ½.
     #[test]
     fn logarithms_by_hand() {
         let targets = Targets::new(&EngagementObjective::Log { scale: 3.0 }, []);
@@ -110,11 +112,11 @@ mod tests {
         assert_eq!(score(0, 12), 0.0);
     }
 
-    /// The share of the largest twentieth of the targets in the squared error of a constant output.
-    /// With raw scores it would be nearly all of the error.
+    /// Checks which share of the squared error of a constant prediction comes from the largest 5%
+    /// of the targets. With raw scores, it would be nearly 100%.
     #[test]
     fn no_few_replies_are_the_whole_error() {
-        // Log-normal, like real likes.
+        // A log-normal distribution, similar to that of real likes.
         let rng = grpo_data::CounterRng::new(1, grpo_data::Purpose::Evaluation);
         let scores: Vec<f64> =
             (0..2000).map(|i| (0.003 * (1.5 * rng.normal([i, 0, 0, 0])).exp()).min(1.0)).collect();

@@ -24,10 +24,10 @@ pub use self::description::{
 pub(crate) use self::learned::LearnedConfig;
 pub use self::learned::LearnedReward;
 
-/// File of the head's weights.
+/// File that contains the weights of the head.
 const WEIGHTS: &str = "head.safetensors";
 
-/// A head and its embedder.
+/// An engagement model: a trained head on top of an embedder.
 pub struct EngagementModel {
     description: EngagementDescription,
     head: Perceptron,
@@ -35,10 +35,10 @@ pub struct EngagementModel {
 }
 
 impl EngagementModel {
-    /// Combines a head and its embedder.
+    /// Creates a model from its parts.
     ///
     /// # Panics
-    /// Panics if head or embedder do not match the description.
+    /// Panics if the head or the embedder does not match the description.
     pub fn new(
         description: EngagementDescription,
         head: Perceptron,
@@ -51,12 +51,12 @@ impl EngagementModel {
         Self { description, head, embedder }
     }
 
-    /// Loads a folder of `grpo train-engagement`, by default with the embedder that it names. The
-    /// gate is not checked.
+    /// Loads a model trained with `grpo train-engagement`. By default, it uses the embedder named
+    /// in the description. The gate is not checked.
     ///
     /// # Errors
-    /// Returns an error if a file is missing or damaged, or if the embedder is missing or not that
-    /// of the training.
+    /// Returns an error if a file is missing or damaged, or if the embedder is missing or differs
+    /// from the one used for training.
     pub fn load(
         folder: &Path,
         embedder: Option<&EmbedderConfig>,
@@ -79,16 +79,16 @@ impl EngagementModel {
         Ok(Self { description, head, embedder })
     }
 
-    /// Loads the head of a folder with the sizes of `like`.
+    /// Loads the head in `folder`. Its layer sizes must match those of `like`.
     ///
     /// # Errors
-    /// Returns an error if a file is missing or damaged.
+    /// Returns an error if the file is missing or damaged.
     pub fn load_head(folder: &Path, like: &Perceptron) -> Result<Perceptron, ModelError> {
         let (features, hidden, device) = (like.features(), like.hidden(), like.device());
         Perceptron::load(&folder.join(WEIGHTS), features, hidden, &device)
     }
 
-    /// Writes both files into `folder`.
+    /// Writes the description and the weights to `folder`.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written.
@@ -102,15 +102,15 @@ impl EngagementModel {
         written.map_err(|error| DataError::Invalid(error.to_string()))
     }
 
-    /// Returns the description.
+    /// Returns the model's description.
     pub fn description(&self) -> &EngagementDescription {
         &self.description
     }
 
-    /// Rejects a model that did not pass its gate; `folder` is for the message.
+    /// Checks that the model passed its gate. `folder` is used in the error message.
     ///
     /// # Errors
-    /// Returns an error if the training ended early or the gate failed.
+    /// Returns an error if training was interrupted or the model did not pass the gate.
     pub fn check_gate(&self, folder: &Path) -> Result<(), ConfigFault> {
         let found = match &self.description.report {
             Some(report) if report.passed => return Ok(()),
@@ -123,7 +123,8 @@ impl EngagementModel {
         )))
     }
 
-    /// Predicts a score in 0..1 for each (tweet, reply), independent of other pairs.
+    /// Predicts a score between 0 and 1 for each (tweet, reply) pair. Each score is independent of
+    /// the remaining pairs.
     ///
     /// # Errors
     /// Returns an error if a text cannot be embedded.
@@ -134,7 +135,7 @@ impl EngagementModel {
     }
 }
 
-/// Converts an error of the model to an error of the reward.
+/// Converts a model error to a configuration error.
 fn of_model(fault: impl Display) -> ConfigFault {
     ConfigFault::from_sentence("", format!("reward.model: {fault}"))
 }

@@ -1,4 +1,4 @@
-//! The heuristic reward of replies, with six interpretable components.
+//! A heuristic reward for replies, composed of six interpretable components.
 
 mod components;
 mod config;
@@ -17,39 +17,49 @@ pub(crate) use self::config::HeuristicConfig;
 pub use self::generic_words::{DEFAULT_GENERIC_WORDS, GenericWords};
 use grpo_rewards::{Outcome, PartName, Reward, RewardInput, Scored, text_field};
 
-/// `Σ weight · component` of a reply (the completion) to a tweet (the field `tweet` of its prompt's record), with six
-/// components, each 0 to 1:
+/// Scores replies with a weighted sum of six components, each between 0 and 1.
 ///
-/// | component | of the reply |
+/// The reply is the completion, and the tweet is read from the `tweet` field of the prompt.
+///
+/// | component | value |
 /// |---|---|
-/// | relevance | (cosine of the vectors of tweet and reply + 1)/2 |
-/// | length | characters: below 20 0.3; below 50 0.6; to 150 1; to 280 0.8; above 0.4 |
-/// | sentiment | 1 − \|polarity of the tweet − polarity of the reply\|/2, with VADER's compound (Hutto & Gilbert 2014) |
-/// | diversity | different words over words, between white space; · 0.7 where below 0.5 |
-/// | punctuation | `!?.,` for each character: below 0.01 0.7; 0.02 to 0.08 1; else to 0.15 0.8; above 0.3 |
-/// | engagement | 1; · 0.5 for a generic word in fewer than 30 characters; · 1.1 for a `?`; · 1.05 for two of `.!?`; · 0.6 where more than 10 characters are all capitals; at most 1 |
+/// | relevance | (cosine similarity of tweet and reply + 1)/2 |
+/// | length | 0.3 below 20 characters, 0.6 below 50, 1 up to 150, 0.8 up to 280, otherwise 0.4 |
+/// | sentiment | 1 − \|p(tweet) − p(reply)\|/2, where p is the polarity |
+/// | diversity | fraction of distinct words, multiplied by 0.7 if it is below 0.5 |
+/// | punctuation | 0.7 below 0.01, 1 from 0.02 to 0.08, otherwise 0.8 up to 0.15, and 0.3 above |
+/// | engagement | product of the factors below, at most 1 |
 ///
-/// As engagement is at most 1, its two factors above 1 make good for a penalty and do nothing else. A reply of fewer than 3
-/// characters has 0 in all components, one of more than 500 has 0.3. A reply is read without white space at its ends.
+/// Polarity is VADER's compound score (Hutto & Gilbert 2014). The punctuation component depends on
+/// the fraction of the characters `!?.,`. The factors of the engagement component are:
+/// - 0.5 for a generic word in a reply with fewer than 30 characters,
+/// - 1.1 for a `?`,
+/// - 1.05 for at least two of the characters `.!?`,
+/// - 0.6 for a reply of more than 10 characters in capitals.
 ///
-/// Constant components keep rewards in a narrow band around 0.7: a group's standard deviation is small, and dividing by it
-/// makes much of little; `advantage.scale = "none"` does not divide.
+/// The product is clipped at 1, so the two factors above 1 can only compensate for a penalty. All
+/// components are 0 for replies of fewer than 3 characters, and 0.3 for replies of more than 500.
+/// Leading and trailing whitespace is ignored.
+///
+/// Some components are nearly constant, so rewards fall into a narrow band around 0.7. The standard
+/// deviation within a group is small, and dividing by it amplifies minor differences. Set
+/// `advantage.scale = "none"` to disable this normalization.
 pub struct HeuristicReward {
-    /// At least 0 each, with sum 1.
+    /// Weight of each component. The weights are not negative and sum to 1.
     weights: [f64; 6],
-    /// `None` only if relevance has no weight.
+    /// `None` only if the weight of `relevance` is 0.
     embedder: Option<Arc<dyn Embedder>>,
     generic_words: GenericWords,
     sentiment: SentimentIntensityAnalyzer,
 }
 
-/// Names of the components in the order of weights and values.
+/// Component names, in the order of the weights and values.
 const COMPONENTS: [&str; 6] =
     ["relevance", "length", "sentiment", "diversity", "punctuation", "engagement"];
 
 const TWEET: &str = "tweet";
 
-/// Data of a tweet, shared by all its replies.
+/// Values computed for a tweet and shared by all of its replies.
 struct Tweet {
     vector: Option<Result<Vec<f32>, EmbedError>>,
     polarity: f64,
@@ -62,7 +72,7 @@ impl fmt::Debug for HeuristicReward {
 }
 
 impl HeuristicReward {
-    /// Creates the reward from checked weights. Without relevance, no embedder is needed.
+    /// Creates the reward from validated weights. The embedder is only required for relevance.
     pub(crate) fn new(
         weights: [f64; 6],
         embedder: Option<Arc<dyn Embedder>>,
@@ -75,7 +85,7 @@ impl HeuristicReward {
         self.sentiment.polarity_scores(text).compound
     }
 
-    /// Embeds all texts, if there is an embedder; each has its own error.
+    /// Embeds all texts if there is an embedder. Errors are returned separately for each text.
     fn vectors<'a>(
         &self,
         texts: Vec<&'a str>,
@@ -83,7 +93,7 @@ impl HeuristicReward {
         let embedder = self.embedder.as_ref()?;
         let vectors = match embedder.embed(&texts) {
             Ok(vectors) => vectors.into_iter().map(Ok).collect(),
-            // A text that cannot be embedded must not prevent the vectors of others.
+            // Retry each text separately, because one bad text fails the entire batch.
             Err(_) => {
                 let alone = |text: &&str| Ok(embedder.embed(&[text])?.remove(0));
                 texts.iter().map(alone).collect::<Vec<_>>()
@@ -92,7 +102,7 @@ impl HeuristicReward {
         Some(texts.into_iter().zip(vectors).collect())
     }
 
-    /// Returns the components, or why there are none.
+    /// Returns the components, or an error message if they cannot be computed.
     fn components(
         &self,
         reply: &str,
@@ -118,7 +128,7 @@ impl HeuristicReward {
         ])
     }
 
-    /// Returns the same value for all components.
+    /// Returns the same value for every component.
     fn constant(&self, value: f64) -> [Option<f64>; 6] {
         let mut components = [Some(value); 6];
         if self.embedder.is_none() {

@@ -1,4 +1,4 @@
-//! The settings of a reward of replies that is partly learned and partly heuristic.
+//! Configuration of a reward that combines a learned and a heuristic reward.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use grpo_rewards::{
     Transform, check_mean_weights,
 };
 
-/// A learned and a heuristic reward, `Σ weight · reward`. See [`grpo_rewards::CompositeReward`].
+/// A weighted sum of a learned and a heuristic reward. See [`grpo_rewards::CompositeReward`].
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HybridConfig {
     /// Weight of the learned reward.
     learned_weight: f64,
     /// Weight of the heuristic reward.
     heuristic_weight: f64,
-    /// A reward of type `learned`.
+    /// The learned reward. Its type must be `learned`.
     learned: RewardConfig,
-    /// A reward of type `heuristic`.
+    /// The heuristic reward. Its type must be `heuristic`.
     heuristic: RewardConfig,
 }
 
@@ -53,7 +53,7 @@ impl FromRegistry for HybridConfig {
 }
 
 impl HybridConfig {
-    /// The same as a composite reward.
+    /// Converts the configuration to an equivalent composite reward.
     fn composite(&self) -> CompositeConfig {
         let part = |name: &str, weight, reward: &RewardConfig| CompositePart {
             name: name.to_owned(),
@@ -109,7 +109,7 @@ mod tests {
         config(settings).spec().check().unwrap_err().to_string()
     }
 
-    /// Regression: an unknown type of reward was the heuristic one.
+    /// Regression test: an unknown reward type was treated as heuristic.
     #[test]
     fn a_hybrid_is_of_one_learned_and_one_heuristic_reward() {
         let heuristic = json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams"}});

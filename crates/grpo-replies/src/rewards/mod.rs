@@ -1,4 +1,4 @@
-//! The rewards of replies: a heuristic one, a learned one, and both together.
+//! Rewards for replies: heuristic, learned, and a combination of both.
 
 mod engagement;
 mod heuristic;
@@ -12,7 +12,7 @@ pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward};
 
 use grpo_rewards::RewardKind;
 
-/// Returns the types of rewards of replies.
+/// Returns the reward types for replies.
 pub fn reward_kinds() -> Vec<RewardKind> {
     vec![
         RewardKind::from_settings::<engagement::LearnedConfig>("learned"),
@@ -21,7 +21,7 @@ pub fn reward_kinds() -> Vec<RewardKind> {
     ]
 }
 
-/// A section of JSON, read with the types of rewards of replies.
+/// Parses a JSON section with the reward types for replies.
 #[cfg(test)]
 fn parsed(
     section: serde_json::Value,

@@ -7,7 +7,7 @@ use grpo_replies::{
 };
 use serde_json::json;
 
-/// A pair that every rule likes.
+/// A pair that satisfies all rules.
 fn good() -> PairRecord {
     PairRecord {
         tweet_id: "t".into(),
@@ -49,7 +49,7 @@ fn cleaning() -> CleaningPlan {
     CleaningPlan { cleaning: Some(CleaningRules::default()), ..CleaningPlan::default() }
 }
 
-/// The rules that a pair breaks.
+/// Checks which rules a pair violates after `change`.
 #[track_caller]
 fn check(plan: &CleaningPlan, change: impl FnOnce(&mut PairRecord), expected: &[&str]) {
     let found = run(plan, vec![with(change)]);
@@ -112,7 +112,7 @@ fn what_a_record_does_not_say_is_counted_and_not_held_against_it() {
     assert_eq!((found.pairs.len(), found.not_judged), (1, [("likes", 1), ("toxicity", 1)].into()));
 }
 
-/// Tables write 1 for true; what nobody can read is not taken for a no.
+/// Tables store true as 1. A value that cannot be interpreted is not treated as false.
 #[test]
 fn a_key_of_the_wrong_kind_speaks_against_a_pair() {
     let set = |key: &'static str, value: serde_json::Value| {
@@ -138,7 +138,7 @@ fn a_key_of_the_wrong_kind_speaks_against_a_pair() {
     let expected = "wrong_value (`toxicity` is the string \"0.9\"; expected a number from 0 to 1)";
     assert_eq!(found.rejected[0].reasons[0].to_string(), expected);
     assert!(found.not_judged.is_empty());
-    // What no rule looks at may be anything.
+    // Keys that no rule uses can have any value.
     let mut all = filter();
     let rules = all.filter.as_mut().unwrap();
     (rules.english, rules.no_retweets, rules.no_media) = (false, false, false);
@@ -182,7 +182,7 @@ fn a_reply_is_held_against_every_rule() {
         &["content_words"],
     );
     check(&plan, |pair| pair.reply += " I agree", &["generic"]);
-    // Once in more than 200 characters: 1 / 2.01 is not above 0.5.
+    // One generic phrase in more than 200 characters: 1 / 2.01 does not exceed 0.5.
     let long = "with green leaves and quiet bees over old walls near small rivers behind tall houses under late summer clouds";
     check(&plan, |pair| pair.reply = format!("{} {long} I agree", pair.reply), &[]);
     check(&plan, |pair| pair.reply = "ok".into(), &["length", "english", "content_words"]);
@@ -190,7 +190,8 @@ fn a_reply_is_held_against_every_rule() {
     assert_eq!(found.not_judged, [("toxicity", 1)].into());
 }
 
-/// The original looked for letters: "gm" in "segment", "eth" in "method", "token" in "tokens".
+/// Regression test: the original implementation matched substrings, e.g. "gm" in "segment", "eth"
+/// in "method" and "token" in "tokens".
 #[test]
 fn unwanted_words_are_whole_words() {
     let plan = validation();
@@ -218,7 +219,7 @@ fn replies_are_cleaned() {
     }
 }
 
-/// By hand: 0.6 (likes + 2 retweets) + 20 min(followers / 10,000, 1) + 10 timing.
+/// Expected values from 0.6 (likes + 2 retweets) + 20 min(followers / 10,000, 1) + 10 timing.
 #[test]
 fn the_quality_is_the_formula() {
     let check = |seconds: Option<f64>, followers: Option<u64>, expected: f64| {
@@ -275,7 +276,7 @@ fn keeps_the_best_liked_duplicate_and_sorts_by_quality() {
     assert_eq!(found.pairs, pairs, "nothing but equal texts go, and there are none");
 }
 
-/// What goes as nearly the same, by comparing everything with everything.
+/// Compares the result with a brute-force search over all pairs.
 #[test]
 fn near_replies_are_those_of_plain_loops() {
     let words = ["rain", "coffee", "train", "garden", "quiet", "window", "neighbour", "bread"];

@@ -1,4 +1,4 @@
-//! Training of an engagement model.
+//! Tests for training engagement models.
 
 use burn::tensor::Device;
 use grpo_data::{CounterRng, Purpose, RecordSplit, SplitFractions};
@@ -16,7 +16,7 @@ use crate::support::{optimizer, parameters};
 
 const WIDTH: usize = 48;
 
-/// Kinds of replies, and the part of the tweet's likes that they get.
+/// Types of replies, and the relative number of likes that each type receives.
 const KINDS: [(&str, f64); 4] = [
     ("what a wonderful idea, tell us more about it", 0.2),
     ("interesting, i never thought of that", 0.05),
@@ -24,7 +24,8 @@ const KINDS: [(&str, f64); 4] = [
     ("buy my course now", 0.001),
 ];
 
-/// Replies to 120 tweets, whose likes follow their kind as far as `signal` says, and chance else.
+/// Generates 480 replies to 120 tweets. A `signal` of 1 means that likes depend on the type of
+/// reply, and 0 means that they are random.
 fn pairs(signal: f64) -> Vec<PairRecord> {
     let topics = ["bread", "trains", "gardens", "tax", "music", "rain", "cats", "chess"];
     let rng = CounterRng::new(1, Purpose::Evaluation);
@@ -109,7 +110,7 @@ fn what_replies_have_in_common_is_learned_and_passes() {
         assert_eq!((after.replies, after.tweets), (data.test.len(), data.test.len() / 4));
         assert!(after.pairs > after.tweets);
         assert_eq!(recorder.validations.len(), 6);
-        // The observer keeps the lowest.
+        // The weights with the lowest loss are selected.
         let losses: Vec<f64> =
             recorder.validations.iter().map(|it| it.measures.eval_loss).collect();
         for (look, validated) in recorder.validations.iter().enumerate() {
@@ -123,7 +124,7 @@ fn what_replies_have_in_common_is_learned_and_passes() {
     }
 }
 
-/// Likes that have nothing to do with the texts.
+/// With random likes, no model passes its gate.
 #[test]
 fn noise_passes_no_gate() {
     let data = data(&pairs(0.0));
@@ -159,7 +160,7 @@ fn the_same_seed_gives_the_same_bytes_with_any_number_of_threads() {
     }
 }
 
-/// Where rows of a batch are enough for a product to be cut among threads.
+/// The batch is large enough for matrix products to be distributed over several threads.
 #[test]
 fn threads_change_nothing_of_the_usual_sizes() {
     let (pairs, width) = (pairs(1.0), 384);
@@ -206,7 +207,7 @@ fn no_tweet_is_on_two_sides() {
         fault.contains(&format!("the tweet {} is in two parts", data.train[0].tweet)),
         "{fault}"
     );
-    // Split by replies, as the original does, each tweet's are everywhere.
+    // A split by reply, which the original implementation used, has every tweet in all parts.
     let part = |start: usize| (start..480).step_by(4).collect();
     let split = RecordSplit { train: part(0), validation: part(1), test: part(2) };
     let by_reply = EngagementData::new(&pairs, features(&pairs), &split);
@@ -226,7 +227,7 @@ fn too_little_to_learn_from_is_refused() {
         refused(&few, &rank),
         "the test part has 29 replies, and an engagement model needs 30 there; take a file with more, or change [data]"
     );
-    // Neither is there anything to measure where the test part has none.
+    // The test split also needs replies that can be compared.
     let mut unmeasured = whole.clone();
     unmeasured.test.iter_mut().for_each(|reply| reply.preference = 1.0);
     let pairwise = EngagementObjective::Pairwise { margin: 0.1 };

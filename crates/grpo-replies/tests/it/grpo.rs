@@ -1,4 +1,4 @@
-//! A GRPO step on replies to tweets, with the heuristic reward.
+//! Tests for GRPO steps on replies with the heuristic reward.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use grpo_train::{Decode, Grpo, GrpoConfig, unconditional_prompts};
 
 use crate::support::{SEED, config, distance, model, parameters, pattern, rewarded, vocabulary};
 
-/// Each id but the end mark is a word, some of them with a mark.
+/// Maps every id except the end token to a word.
 fn words() -> Decode {
     const WORDS: [&str; 7] = ["garden", "great!", "rain", "why?", "lovely", "tomatoes", "today."];
     Arc::new(|ids| {
@@ -30,7 +30,7 @@ fn heuristic() -> Arc<dyn Reward> {
     registry.parse(section).unwrap().build(&Device::flex()).unwrap()
 }
 
-/// A policy of which an adapter is trained.
+/// Creates a policy with a trainable adapter.
 fn grpo(reward: Arc<dyn Reward>, config: GrpoConfig) -> Grpo<Policy> {
     let base = model(vocabulary().len(), 2.0);
     let lora = LoraConfig { rank: 3, alpha: 3.0, dropout: 0.0, targets: vec![], rslora: false };
@@ -49,7 +49,8 @@ fn prompts() -> Vec<Prompt> {
     prompts
 }
 
-/// The original computed its loss where no gradient was, and nothing moved.
+/// Regression test: the original implementation computed its loss without gradients, so the model
+/// did not change.
 #[test]
 fn the_reward_of_replies_moves_the_adapter_and_no_bit_of_its_base() {
     let mut grpo = grpo(heuristic(), config());
@@ -62,7 +63,7 @@ fn the_reward_of_replies_moves_the_adapter_and_no_bit_of_its_base() {
         assert!(distance(&parameters(grpo.policy()), &before) > 1e-4, "step {step}");
         assert_eq!(StoredTensors::of(grpo.policy().parts().0).read(), base, "step {step}");
     }
-    // Without a reason to prefer any reply, nothing moves.
+    // If all rewards are equal, the adapter does not change.
     let mut config = config();
     config.optimizer.weight_decay = 0.0;
     let mut indifferent = self::grpo(pattern(""), config);
@@ -71,7 +72,8 @@ fn the_reward_of_replies_moves_the_adapter_and_no_bit_of_its_base() {
     assert_eq!(parameters(indifferent.policy()), before);
 }
 
-/// The original put a polite sentence in the place of an empty reply, and credited the tokens of that.
+/// Regression test: the original implementation replaced empty replies with a polite sentence and
+/// rewarded its tokens.
 #[test]
 fn an_empty_reply_gets_nothing_and_is_what_was_sampled() {
     let mut config = config();
@@ -88,7 +90,8 @@ fn an_empty_reply_gets_nothing_and_is_what_was_sampled() {
         if is_empty {
             empty += 1;
             assert_eq!((total, completion.finish()), (0.0, Finish::EndToken));
-            // Its one token, the end mark, is learned from as any other: it is made rarer.
+            // The only token, the end token, is trained like any other token. Its probability is
+            // reduced.
             assert!(*advantage < 0.0, "{advantage}");
             let gradients = &trace.as_ref().unwrap().gradients;
             assert_eq!(gradients.len(), 1);

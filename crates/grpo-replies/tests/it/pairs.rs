@@ -1,4 +1,4 @@
-//! Pairs read from files.
+//! Tests for reading pairs from files.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(crate) fn read(content: impl AsRef<[u8]>) -> PairFile {
     read_pairs(&write(folder.path(), "pairs.jsonl", content)).unwrap()
 }
 
-/// Why each line was left out, without its file.
+/// Returns the line number and reason of each skipped line.
 fn skipped(read: &PairFile) -> Vec<String> {
     read.skipped.iter().map(|line| format!("{}: {}", line.line, line.reason)).collect()
 }
@@ -67,7 +67,7 @@ fn a_record_has_its_fields_and_keeps_the_others() {
 fn what_a_record_does_not_say_has_a_default() {
     let pair = &read(r#"{"tweet_id":"a","tweet":"t","reply":"r","reply_likes":null}"#).pairs[0];
     assert_eq!((pair.reply_likes(), pair.tweet_likes(), pair.reply_author()), (0, 1, "unknown"));
-    // It is not written as if the record had said it.
+    // Default values are not written to the output.
     assert_eq!(Value::Object(pair.object()), json!({"tweet_id": "a", "tweet": "t", "reply": "r"}));
     let liked = PairRecord { reply_likes: Some(3), tweet_likes: Some(0), ..PairRecord::default() };
     assert_eq!(liked.engagement(), 3.0);
@@ -113,7 +113,7 @@ fn reports_why_each_line_is_not_a_pair() {
         format!("13: the tweet a has another text on line 1 of {file}"),
     ];
     assert_eq!(reasons[2..], expected);
-    // Not a line is lost: 13, of which one is empty.
+    // All 13 lines are accounted for, one of which is empty.
     assert_eq!(found.pairs.len() + found.skipped.len(), 12);
     let text = found.to_string();
     assert!(text.starts_with("1 pairs of 1 tweets, 11 lines left out (") && text.ends_with("; …)"));
@@ -157,7 +157,7 @@ fn gzip_and_folders_are_read_and_files_without_a_pair_are_refused() {
     refused(&other, "cannot tell the format of");
 }
 
-/// A column of texts, some of them null.
+/// Creates a text column with null values.
 fn texts(values: &[Option<&str>]) -> (Vec<ByteArray>, Vec<i16>) {
     let there = values.iter().flatten().map(|text| ByteArray::from(*text)).collect();
     (there, values.iter().map(|value| i16::from(value.is_some())).collect())
@@ -204,12 +204,12 @@ fn reads_parquet_and_reports_rows() {
         "6: `reply` is bytes that are not UTF-8; expected a text",
     ];
     assert_eq!(skipped(&found), expected);
-    // Blanks around a tweet make no other one of it.
+    // Leading and trailing whitespace does not make a tweet distinct.
     let told: Vec<_> = found.pairs.iter().map(|pair| (pair.line, pair.reply_likes())).collect();
     assert_eq!(told, [(1, 4), (3, 0), (4, 0)]);
     let unsaid = "3 pairs do not say `tweet_likes`, for which 1 stands in; 2 pairs do not say `reply_likes`, for which 0 stands in";
     assert_eq!(found.unsaid().unwrap(), unsaid);
-    // What a split writes of a row is a line that is the same pair.
+    // The text of a row can be read again and results in the same pair.
     let again = read(&found.texts[0]);
     assert_eq!(PairRecord { file: path.clone(), ..again.pairs[0].clone() }, found.pairs[0]);
     std::fs::write(&path, b"PAR1 and nothing else").unwrap();

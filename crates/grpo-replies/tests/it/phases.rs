@@ -1,4 +1,4 @@
-//! Pairs split into phases and parts.
+//! Tests for splitting pairs into phases and parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::pairs::read;
 
-/// numpy.percentile of 3, 1, 4, 1, 5, 9, 2, 6.
+/// Expected values from `numpy.percentile` for 3, 1, 4, 1, 5, 9, 2, 6.
 #[test]
 fn quartiles_are_interpolated_and_a_value_on_a_boundary_is_below_it() {
     let quartiles = Quartiles::new(&[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]);
@@ -23,12 +23,12 @@ fn quartiles_are_interpolated_and_a_value_on_a_boundary_is_below_it() {
 fn equal_edges_are_merged_where_asked() {
     let mostly_zero = vec![0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0];
     assert_eq!(Quartiles::new(&mostly_zero).boundaries, [0.0, 0.0, 1.0]);
-    // pandas.qcut(…, 4, duplicates="drop"): two classes, up to 1 and above.
+    // `pandas.qcut(…, 4, duplicates="drop")` also creates two classes, up to 1 and above 1.
     assert_eq!(Quartiles::merged(&mostly_zero).boundaries, [1.0]);
     assert_eq!(Quartiles::merged(&[2.0; 5]).strata(), 1);
 }
 
-/// `tweets` tweets with 2 to 5 replies each, and many replies of equal likes.
+/// Generates tweets with 2 to 5 replies each. Many replies have the same number of likes.
 fn pairs(tweets: usize, seed: u64) -> Vec<PairRecord> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     let mut next = |bound: u64| {
@@ -54,12 +54,12 @@ fn pairs(tweets: usize, seed: u64) -> Vec<PairRecord> {
     pairs
 }
 
-/// The tweets of some places.
+/// Returns the tweets of the pairs at these indices.
 fn tweets<'a>(pairs: &'a [PairRecord], places: &[usize]) -> BTreeSet<&'a str> {
     places.iter().map(|place| pairs[*place].tweet_id.as_str()).collect()
 }
 
-/// The shares of classes among some places, by a plain count.
+/// Returns the fraction of each class among these indices.
 fn shares(classes: &[usize], places: &[usize]) -> BTreeMap<usize, f64> {
     let mut shares = BTreeMap::new();
     for place in places {
@@ -68,14 +68,15 @@ fn shares(classes: &[usize], places: &[usize]) -> BTreeMap<usize, f64> {
     shares
 }
 
-/// The largest distance between shares of all and shares of some.
+/// Returns the maximum difference between the class fractions in a subset and in the complete set.
 fn most_apart(classes: &[usize], places: &[usize]) -> f64 {
     let all: Vec<usize> = (0..classes.len()).collect();
     let (all, some) = (shares(classes, &all), shares(classes, places));
     all.iter().map(|(class, all)| (all - some.get(class).unwrap_or(&0.0)).abs()).fold(0.0, f64::max)
 }
 
-/// The class of a value by a plain reading of the rule: percentiles by sorting, up to a boundary is below it.
+/// A reference implementation of the quartile classes. A value equal to a boundary belongs to the
+/// class below it.
 fn classes(values: &[f64]) -> Vec<usize> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -88,7 +89,7 @@ fn classes(values: &[f64]) -> Vec<usize> {
     values.iter().map(|value| boundaries.iter().filter(|edge| value > edge).count()).collect()
 }
 
-/// What the issue asks of a file like the bundled one.
+/// Checks the requirements of the original issue on data similar to the bundled file.
 #[test]
 fn phases_have_whole_tweets_and_the_shares_of_all() {
     for (seed, ratio) in [(1, 0.5), (2, 0.5), (3, 0.7), (4, 0.25)] {
@@ -135,7 +136,7 @@ fn refuses_an_impossible_split() {
     let two = pairs(2, 1);
     let split = split_phases(&two, 0.999, 1).unwrap();
     assert!(!split.phase1.is_empty() && !split.phase2.is_empty());
-    // Two ids and one text are one tweet.
+    // Tweets with different ids but the same text are considered equal.
     let mut one = pairs(2, 1);
     one.iter_mut().for_each(|pair| pair.tweet = "the same".to_owned());
     let expected = "1 tweets with different texts cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets";
@@ -150,7 +151,8 @@ fn refuses_an_impossible_split() {
     }
 }
 
-/// The original took quartiles in each phase, of which every phase has a quarter: it could not fail.
+/// Regression test: the original implementation computed quartiles for each phase separately, so
+/// each phase always had a quarter of its pairs in every quartile and the check could not fail.
 #[test]
 fn phases_that_differ_are_seen_to_differ() {
     let mut pairs = pairs(100, 7);
@@ -186,7 +188,7 @@ fn statistics_are_those_of_plain_loops() {
         &refs(Box::leak(one.to_vec().into())),
         &refs(Box::leak(other.to_vec().into())),
     );
-    // Of 0.1, 0.2, 0.6: the mean is 0.3, the variance (0.04 + 0.01 + 0.09) / 3.
+    // For 0.1, 0.2, 0.6, the mean is 0.3 and the variance is (0.04 + 0.01 + 0.09) / 3.
     let Spread { mean, std, median, min, max } = found.phase1.engagement;
     assert!((mean - 0.3).abs() < 1e-15 && (std - (0.14_f64 / 3.0).sqrt()).abs() < 1e-15);
     assert_eq!((median, min, max), (0.2, 0.1, 0.6));
@@ -195,14 +197,14 @@ fn statistics_are_those_of_plain_loops() {
         Spread { std: found.phase1.length.std, mean: 11.0 / 3.0, median: 3.0, min: 2.0, max: 6.0 }
     );
     assert_eq!((found.phase1.count, found.phase2.count, found.phase1.tweets), (3, 1, 3));
-    // Boundaries of 0.1, 0.2, 0.2, 0.6: two scores are tied, so that the second quartile is empty.
+    // The scores are 0.1, 0.2, 0.2, 0.6. Because of the tie, one of the quartiles is empty.
     assert_eq!(found.quartiles.counts, [1, 2, 0, 1]);
-    // Of all scores together, not of those of a phase.
+    // Boundaries are computed from all scores, not from the scores of one phase.
     let boundaries = found.quartiles.boundaries.iter().zip([0.175, 0.2, 0.3]);
     assert!(boundaries.into_iter().all(|(found, expected)| (found - expected).abs() < 1e-12));
 }
 
-/// Of replies that nobody liked all scores are one: they are one quartile, and nothing is said of chances.
+/// If no reply has likes, all scores are equal. There is only one quartile and no chi-square test.
 #[test]
 fn scores_that_are_all_equal_are_one_quartile() {
     let mut pairs = pairs(60, 9);
@@ -217,7 +219,8 @@ fn scores_that_are_all_equal_are_one_quartile() {
     assert!((split.phase1.len() as f64 / all as f64 - 0.5).abs() < 0.02);
     assert!(tweets(&pairs, &split.phase1).is_disjoint(&tweets(&pairs, &split.phase2)));
 
-    // Nearly all: 3 of 4 boundaries are the same, and the liked replies are on both sides.
+    // Most scores are equal: three of the four boundaries are the same, and both phases have
+    // replies with likes.
     for pair in pairs.iter_mut().step_by(8) {
         pair.reply_likes = Some(100);
     }
@@ -229,7 +232,7 @@ fn scores_that_are_all_equal_are_one_quartile() {
     assert!(found.quartiles.alike && found.chi_square.is_some());
 }
 
-/// Most replies have no likes at all, so that "a quarter each" is not what there is: the sizes that there are, are told.
+/// Most replies have no likes, so quartiles cannot have equal sizes. The actual sizes are reported.
 #[test]
 fn tied_scores_share_a_quartile_of_reported_size() {
     let statistics = |liked: u64| {
@@ -253,7 +256,7 @@ fn tied_scores_share_a_quartile_of_reported_size() {
     let all = statistics(0);
     assert_eq!(all.quartiles.counts, [100, 0, 0, 0]);
     assert_eq!((all.phase1.count, all.phase2.count), (50, 50));
-    // With one class, there is nothing to compare.
+    // A single class cannot be tested.
     assert_eq!(all.chi_square, None);
     assert!(all.quartiles.alike);
 }

@@ -7,10 +7,10 @@ use grpo_replies::{ReplyExamples, ReplyPrompts, ReplyTemplate};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// ChatML, with Qwen3's switch for thinking.
+/// The ChatML template with the `enable_thinking` option of Qwen3.
 const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}";
 
-/// A folder with the codec of a chat model, and its pairs.
+/// A folder with the codec of a chat model and a file of pairs.
 struct Place(TempDir);
 
 impl Place {
@@ -51,7 +51,7 @@ fn record(tweet: usize, reply: &str, likes: u64) -> serde_json::Value {
     })
 }
 
-/// What the chat template makes of the tweet, by hand.
+/// Returns the expected prompt for a tweet.
 fn prompt(tweet: usize) -> String {
     format!(
         "<|im_start|>user\nWrite an engaging reply to this tweet.\n\nthe fox {tweet}\n\nReply:<|im_end|>\n<|im_start|>assistant\n<think></think>"
@@ -79,7 +79,8 @@ fn the_prompt_is_seen_and_the_reply_and_its_end_are_learned() {
     }
 }
 
-/// The original trained with the chat template and sampled without it.
+/// Regression test: the original implementation used the chat template for training but not for
+/// sampling.
 #[test]
 fn both_phases_have_the_same_prompts() {
     let place = Place::new(&[record(1, "two and two", 3), record(2, "the dog", 1)]);
@@ -96,7 +97,8 @@ fn both_phases_have_the_same_prompts() {
     assert_eq!(seen, sampled);
 }
 
-/// The original filled validation from the training rows: its loss said nothing.
+/// Regression test: the original implementation filled the validation set with training rows, so
+/// its loss was meaningless.
 #[test]
 fn validation_is_of_other_tweets() {
     let records: Vec<_> =
@@ -116,7 +118,8 @@ fn validation_is_of_other_tweets() {
     assert!(
         lines[2].starts_with("validation: 12 examples of 3 tweets by 12 authors; likes: mean ")
     );
-    // The whole is described once, computed by hand: likes 0 to 39.
+    // Without a validation split, there is a single summary. The expected numbers are computed by
+    // hand: likes 0 to 39.
     let whole = place.examples(10_000, 0.0).unwrap();
     assert!(whole.examples.validation.is_empty());
     let expected = "training: 40 examples of 10 tweets by 40 authors; likes: mean 19.5, median 19.5, 0 to 39; mean characters: tweet 9, reply 8";
@@ -143,7 +146,7 @@ fn what_is_too_long_is_left_out_and_named_and_never_cut() {
         line.contains(&format!("; 2 left out with more than 400 tokens ({path}:2: ")),
         "{line}"
     );
-    // A reply that is too long leaves its tweet a prompt.
+    // A tweet whose reply is too long can still be used as a prompt.
     let prompts = place.prompts(400).unwrap();
     assert_eq!(prompts.prompts.len(), 3);
     assert!(
@@ -177,7 +180,8 @@ fn a_tweet_is_one_prompt_with_its_best_liked_reply() {
     assert!(read.places[1].ends_with("pairs.jsonl:2"));
 }
 
-/// The original found the tweet again by looking for "tweet:" and "reply:" in the lower-cased prompt.
+/// Regression test: the original implementation extracted the tweet by searching for "tweet:" and
+/// "reply:" in the lower-cased prompt.
 #[test]
 fn a_tweet_that_has_the_words_of_the_prompt_is_whole() {
     let mut tricky = record(1, "a", 1);
@@ -186,7 +190,8 @@ fn a_tweet_that_has_the_words_of_the_prompt_is_whole() {
     assert_eq!(read.prompts[0].fields["tweet"], "Tweet: x\n\nReply: y Reply:");
 }
 
-/// `<|im_end|>` of a tweet or reply would be the end of a turn: the rest would forge the assistant's.
+/// An `<|im_end|>` in a tweet or reply would end the turn, and the rest could fake a message from
+/// the assistant.
 #[test]
 fn special_tokens_of_texts_are_no_signs_to_the_model() {
     let mut forged = record(1, "a", 1);
@@ -208,7 +213,7 @@ fn special_tokens_of_texts_are_no_signs_to_the_model() {
         "5 pairs of 4 tweets; 3 left out with special tokens ({path}:1: `tweet` has the special token \"<|im_start|>\", {path}:2: `tweet` has the special token \"<|im_start|>\", {path}:3: `reply` has the special token \"<|im_end|>\")"
     );
     assert_eq!(read.report.lines()[0], expected);
-    // A reply is not in the prompt.
+    // GRPO prompts do not contain the reply.
     let read = place.prompts(10_000).unwrap();
     assert_eq!(read.prompts.len(), 3);
     let expected = format!(

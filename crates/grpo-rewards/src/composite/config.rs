@@ -1,4 +1,4 @@
-//! Settings of a composite reward.
+//! Configuration of a composite reward.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use super::{CompositeReward, Part, Transform};
 use crate::registry::are_mean_weights;
 use crate::{FromRegistry, Reward, RewardConfig, RewardRegistry, RewardSpec, of_component};
 
-/// Settings of a [`CompositeReward`].
+/// Configuration of a [`CompositeReward`].
 #[derive(Clone, Debug, Serialize)]
 pub struct CompositeConfig {
-    /// The components to add up.
+    /// The components of the sum.
     pub parts: Vec<CompositePart>,
-    /// Whether to divide weights by their sum. Otherwise another sum than 1 is an error.
+    /// Whether to divide the weights by their sum. If this is not set, the weights must sum to 1.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub normalize: bool,
 }
@@ -26,14 +26,14 @@ pub struct CompositeConfig {
 /// A component of a [`CompositeConfig`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CompositePart {
-    /// Name in metrics and recorded completions: lower-case letters, digits and `_`.
+    /// Name in metrics and recorded completions, consisting of lower-case letters, digits and `_`.
     pub name: String,
-    /// Its weight.
+    /// Weight in the sum.
     pub weight: f64,
-    /// Transform of the score before weighting.
+    /// Transform that is applied to the score before it is multiplied by the weight.
     #[serde(skip_serializing_if = "Transform::is_identity")]
     pub transform: Transform,
-    /// The reward of the component.
+    /// The reward that computes the score.
     pub reward: RewardConfig,
 }
 
@@ -67,15 +67,15 @@ impl FromRegistry for CompositeConfig {
     }
 }
 
-/// Names used by metrics besides the components of a reward, at any depth.
+/// Reserved names. They are used for other metrics, which can be at any nesting level.
 const TAKEN: [(&str, &str); 2] = [
     ("raw", "what a part was before its transform"),
     ("diversity_bonus", "the part of [diversity_bonus]"),
 ];
 
 impl RewardSpec for CompositeConfig {
-    /// Checks that names are valid and distinct, that weights sum to 1 or can be normalised, and
-    /// each component.
+    /// Checks that the names are valid and unique, that the weights sum to 1 or can be normalized,
+    /// and that the configuration of each component is valid.
     fn check(&self) -> Result<(), ConfigFault> {
         if self.parts.is_empty() {
             return ConfigFault::refuse(
@@ -103,7 +103,7 @@ impl RewardSpec for CompositeConfig {
         }
         let weights: Vec<f64> = self.parts.iter().map(|part| part.weight).collect();
         let sum: f64 = weights.iter().sum();
-        // Written so that NaN is rejected.
+        // These comparisons also reject NaN.
         let can_be_mean =
             sum.is_finite() && sum > 0.0 && weights.iter().all(|weight| *weight >= 0.0);
         match are_mean_weights(&weights) || (self.normalize && can_be_mean) {
@@ -120,7 +120,7 @@ impl RewardSpec for CompositeConfig {
             let reward = part.reward.spec().build(device);
             Ok(Part {
                 name: part.name.clone(),
-                // Otherwise the sum is 1 up to rounding.
+                // Without normalization, the sum is 1 up to rounding errors.
                 weight: part.weight / sum,
                 transform: part.transform,
                 reward: reward.map_err(|fault| of_component(fault, &part.name))?,
@@ -143,7 +143,7 @@ impl RewardSpec for CompositeConfig {
 }
 
 impl CompositeConfig {
-    /// Collects a value from each component.
+    /// Collects the values that `ask` returns for each component.
     fn of_each<T>(
         &self,
         ask: impl Fn(&dyn RewardSpec) -> Result<Vec<T>, ConfigFault>,

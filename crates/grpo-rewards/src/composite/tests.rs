@@ -20,7 +20,7 @@ fn fault(settings: serde_json::Value) -> String {
     config(settings).spec().check().unwrap_err().to_string()
 }
 
-/// A reward with fixed outcomes.
+/// A reward that returns fixed outcomes.
 struct Fixed(Vec<Outcome>);
 
 impl Reward for Fixed {
@@ -62,12 +62,12 @@ fn parts_are_transformed_weighted_and_shown() {
     {
         assert!((outcome.part(name).unwrap() - value).abs() < 1e-12, "{name}: {got:?}");
     }
-    // Names of all possible components, whether or not this outcome has them.
+    // These are all possible components, including the ones that this outcome does not contain.
     assert_eq!(reward.parts(), ["a", "a.own", "a.rare", "b", "b.raw", "b.own", "b.rare"]);
     assert_eq!(reward.term_names(), ["a", "b"]);
 }
 
-/// Regression: a part that failed counted as 0.
+/// Regression test: a component that failed was counted as 0.
 #[test]
 fn a_part_that_fails_fails_the_completion_and_no_other() {
     let failed = || Outcome::Failed { reason: "no network".to_owned() };
@@ -149,7 +149,8 @@ fn reports_invalid_parts() {
     assert!(
         composite(json!([pattern("a", 0.5, "a"), pattern("a", 0.5, "b")])).contains("'a' twice")
     );
-    // Two numbers would share a metric: `a.raw` of a transformed component, and the bonus.
+    // Otherwise, two values could be recorded under the same name: `a.raw` for the score before a
+    // transform, or the diversity bonus.
     for (name, whose) in
         [("raw", "what a part was before its transform"), ("diversity_bonus", "[diversity_bonus]")]
     {

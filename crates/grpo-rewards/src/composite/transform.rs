@@ -1,42 +1,42 @@
-//! Transforms of a component's score.
+//! Transforms for the scores of reward components.
 
 use serde::{Deserialize, Serialize};
 
-/// A function of a score.
+/// A function that is applied to a score x.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Transform {
-    /// x
+    /// The unmodified score.
     #[default]
     Identity,
-    /// scale · x + shift
+    /// `scale · x + shift`.
     Affine {
-        /// Factor.
+        /// The factor.
         #[serde(default = "one")]
         scale: f64,
-        /// Summand.
+        /// The constant term.
         #[serde(default)]
         shift: f64,
     },
-    /// x, limited to `low..=high`
+    /// The score, limited to the range `low..=high`.
     Clamp {
         /// Lower bound.
         low: f64,
         /// Upper bound.
         high: f64,
     },
-    /// ln(1 + x), for x above −1
+    /// ln(1 + x), for x > −1.
     Log1p,
-    /// 1/(1 + exp(−(x − centre)/width))
+    /// 1/(1 + exp(−(x − centre)/width)).
     Sigmoid {
-        /// Centre, at which the value is 1/2.
+        /// The score that is mapped to 1/2.
         #[serde(default)]
         centre: f64,
-        /// Distance from the centre at which the value is 0.73 or 0.27.
+        /// Distance from the centre at which the result is 0.73 or 0.27.
         #[serde(default = "one")]
         width: f64,
     },
-    /// −x
+    /// The negative score.
     Negate,
 }
 
@@ -45,16 +45,16 @@ fn one() -> f64 {
 }
 
 impl Transform {
-    /// Returns whether the transform is the identity.
+    /// Returns `true` if the transform is the identity.
     pub fn is_identity(&self) -> bool {
         *self == Self::Identity
     }
 
-    /// Checks the settings.
+    /// Validates the parameters.
     ///
     /// # Errors
-    /// Returns an error if a number is not finite, if `low` is not below `high`, or if the width is
-    /// not above 0.
+    /// Returns an error if a parameter is not finite, if `low` is not less than `high`, or if the
+    /// width is not positive.
     pub(crate) fn check(&self) -> Result<(), String> {
         let finite = |numbers: [f64; 2]| numbers.iter().all(|number| number.is_finite());
         match *self {
@@ -83,7 +83,7 @@ impl Transform {
         let value = match *self {
             Self::Identity => score,
             Self::Affine { scale, shift } => scale * score + shift,
-            // `clamp` would panic on swapped bounds and preserve NaN.
+            // `clamp` would panic if `low` > `high`, and it does not replace NaN.
             Self::Clamp { low, high } => score.max(low).min(high),
             Self::Log1p => score.ln_1p(),
             Self::Sigmoid { centre, width } => 1.0 / (1.0 + (-(score - centre) / width).exp()),

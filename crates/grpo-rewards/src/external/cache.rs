@@ -1,15 +1,16 @@
-//! What deterministic rewards said of completions, so that equal ones are scored once.
+//! A cache for deterministic rewards that avoids scoring identical completions twice.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::{Outcome, RewardInput};
 
-/// Entries of a cache, each of about 200 bytes. Beyond, the oldest leave.
+/// Maximum number of entries, each of about 200 bytes. If it is exceeded, the oldest entries are
+/// removed.
 const MOST: usize = 200_000;
 
 type Key = [u8; 32];
 
-/// Outcomes by completion, prompt and record.
+/// Outcomes by completion, prompt and fields.
 #[derive(Default)]
 pub(super) struct Cache {
     outcomes: HashMap<Key, Outcome>,
@@ -35,7 +36,7 @@ impl Cache {
     }
 }
 
-/// All that a deterministic reward may depend on.
+/// Hashes all inputs that a deterministic reward can depend on.
 fn key(sample: &RewardInput) -> Key {
     let parts = (&sample.text, &sample.prompt, &sample.fields);
     let bytes = serde_json::to_vec(&parts).expect("texts and JSON are JSON");

@@ -1,16 +1,16 @@
-//! What carries requests to a program or a server.
+//! The transport of requests to a program or server.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::output::Output;
 
-/// Why a request has no usable reply.
+/// The reason why a request has no valid reply.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The program ended. A new one may answer.
+    /// The program exited. The request can be sent to a new process.
     Died(String),
-    /// It is late, or what it wrote is not a reply.
+    /// The request timed out or the reply is invalid.
     Other(String),
 }
 
@@ -22,18 +22,18 @@ impl Fault {
     }
 }
 
-/// Opens connections to what scores.
+/// Creates connections to a program or server.
 pub(super) trait Carrier: Send + Sync {
-    /// Starts a program, or connects to a server.
+    /// Starts the program or connects to the server.
     fn connect(&self, output: &Arc<Output>) -> Result<Box<dyn Connection>, Fault>;
 }
 
-/// Carries one request at a time.
+/// A connection that processes one request at a time.
 pub(super) trait Connection: Send {
-    /// Sends a request and waits for its reply, at most `limit`.
+    /// Sends a request and waits for the reply, for at most `limit`.
     fn exchange(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Fault>;
 
-    /// Whether it carries another request after a good reply.
+    /// Returns `true` if the connection can be used for another request after a valid reply.
     fn is_reusable(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! A program that scores completions.
+//! Rewards computed by a program.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use super::process::{self, Answers};
 use super::protocol::{Format, Shape};
 use super::section::{BuildCarrier, CarrierConfig};
 
-/// Keys of a reward of type `command`.
+/// Configuration of the reward type `command`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CommandConfig {
-    /// The program and its arguments.
+    /// The program and its command-line arguments.
     command: Vec<String>,
-    /// What it reads and writes.
+    /// The input and output format of the program.
     #[serde(default)]
     format: FormatName,
-    /// The list of a REINVENT payload that is the reward.
+    /// The list in the REINVENT payload that contains the rewards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     property: Option<String>,
-    /// Names of the components of its replies.
+    /// Names of the components in the replies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     components: Vec<String>,
 }
@@ -52,7 +52,7 @@ impl CarrierConfig for CommandConfig {
         }
     }
 
-    /// The program, if it is named by a path, and arguments that are files.
+    /// Returns all arguments that are files, and the program if it is specified by its path.
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         let (program, arguments) = self.command.split_first().expect("a command is checked");
         let program = program.contains('/').then_some(program);
@@ -87,10 +87,10 @@ impl BuildCarrier for CommandConfig {
     }
 }
 
-/// Starts a program.
+/// The command line of a reward program.
 pub(super) struct Program {
     pub(super) command: Vec<String>,
-    /// What messages call it.
+    /// Display name for error messages.
     pub(super) name: String,
     pub(super) answers: Answers,
 }
@@ -101,7 +101,7 @@ impl Carrier for Program {
     }
 }
 
-/// Refuses a program that is neither a file nor in `PATH`.
+/// Returns an error if a program is neither a file nor in `PATH`.
 pub(super) fn check_program(key: &str, program: &str) -> Result<(), ConfigFault> {
     let is_there = match program.contains('/') {
         true => Path::new(program).is_file(),

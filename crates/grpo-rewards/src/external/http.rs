@@ -1,7 +1,8 @@
-//! A server that scores completions.
+//! Rewards computed by an HTTP server.
 //!
-//! HTTP/1.0 over a plain connection is all that a POST to a scoring server needs: one request per connection, and a reply that
-//! ends where the connection does. A client library for it would enable features of crates that the tensors depend on.
+//! A POST request to a scoring server only requires HTTP/1.0 without TLS: there is one request per
+//! connection, and the server closes the connection after the reply. An HTTP client library would
+//! enable additional features of crates that the tensor library depends on.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -17,20 +18,20 @@ use super::output::Output;
 use super::protocol::{Shape, excerpt};
 use super::section::{BuildCarrier, CarrierConfig};
 
-/// Bytes of a reply.
+/// Maximum size of a reply in bytes.
 const MOST: usize = 16 << 20;
-/// Bytes of the head of a reply.
+/// Maximum size of the status line and headers in bytes.
 const MOST_OF_HEAD: usize = 1 << 16;
-/// Milliseconds to wait before another attempt to connect.
+/// Delays between connection attempts, in milliseconds.
 const PAUSES: [u64; 5] = [100, 200, 400, 800, 1600];
 
-/// Keys of a reward of type `http`.
+/// Configuration of the reward type `http`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpConfig {
-    /// Where requests are posted.
+    /// The URL to which requests are posted.
     url: String,
-    /// Names of the components of its replies.
+    /// Names of the components in the replies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     components: Vec<String>,
 }
@@ -107,7 +108,8 @@ impl Connection for Server {
 }
 
 impl Server {
-    /// Connects, with pauses between attempts. Nothing else is repeated: a request that was sent may have been worked on.
+    /// Connects to the server, retrying after a delay. Requests are never sent twice, because the
+    /// server may have processed the first one.
     fn connected(&self, end: Instant) -> io::Result<TcpStream> {
         let mut pauses = PAUSES.map(Duration::from_millis).into_iter();
         loop {
@@ -133,7 +135,7 @@ impl Server {
         Err(last)
     }
 
-    /// The whole reply.
+    /// Sends a request and returns the complete reply.
     fn post(&self, mut stream: TcpStream, request: &[u8], end: Instant) -> io::Result<Vec<u8>> {
         let head = format!(
             "POST {} HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -168,7 +170,7 @@ fn left(end: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Where the head of a reply ends, and the length of its body, if that is known.
+/// Returns the length of the headers and the `Content-Length` if it is known.
 fn front(reply: &[u8]) -> Option<(usize, Option<usize>)> {
     let first = &reply[..reply.len().min(MOST_OF_HEAD)];
     let end = 4 + first.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
@@ -182,7 +184,7 @@ fn is_complete(reply: &[u8]) -> bool {
     reply.len() - end >= length
 }
 
-/// The body of a whole reply with a good status.
+/// Returns the body of a complete reply, or an error if the status does not indicate success.
 fn body(reply: &[u8]) -> Result<Vec<u8>, String> {
     let Some((end, length)) = front(reply) else {
         return Err(format!("what it sent is not a reply of HTTP: {}", excerpt(reply)));

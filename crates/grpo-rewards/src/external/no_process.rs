@@ -1,20 +1,21 @@
-//! Programs are started on Unix only.
+//! Replacement for the process module on platforms other than Unix, on which programs are not
+//! supported.
 
 use std::sync::Arc;
 
 use super::carrier::{Connection, Fault};
 use super::output::Output;
 
-/// How a program answers.
+/// When a program writes its replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answers {
-    /// A line for each line that it reads.
+    /// The program writes a line for each line of input.
     ByLine,
-    /// All that it writes until it ends, after all that it reads.
+    /// The program reads its entire input and then writes its reply before it exits.
     AtItsEnd,
 }
 
-/// Refuses.
+/// Always returns an error.
 pub(super) fn start(
     _: &[String],
     _: &str,

@@ -1,18 +1,21 @@
-//! The file `reward.log` of a run: what reward programs write to standard error, and why requests failed.
+//! The log file `reward.log` of a run. It contains the standard error output of reward programs and
+//! the reasons for failed requests.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes of the file that one session writes. A program that never stops writing must not fill the disk.
+/// Maximum number of bytes written per session. A program with unlimited output must not fill the
+/// disk.
 const MOST: usize = 16 << 20;
-/// Bytes that are kept while there is no run folder yet.
+/// Number of bytes buffered until the run folder is known.
 const MOST_WITHOUT_FILE: usize = 1 << 16;
-/// The name of the file in the run folder.
+/// Name of the log file in the run folder.
 const NAME: &str = "reward.log";
 
-/// Where that goes. Write errors are ignored: a full disk stops a run elsewhere, with a better message.
+/// The destination of log messages. Write errors are ignored, because a full disk is reported with
+/// a better message elsewhere.
 #[derive(Default)]
 pub(super) struct Output(Mutex<State>);
 
@@ -24,7 +27,7 @@ struct State {
 }
 
 impl Output {
-    /// From now on, and what was written so far.
+    /// Opens the log file in `folder` and writes all buffered messages to it.
     pub(super) fn keep_in(&self, folder: &Path) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.file = OpenOptions::new().create(true).append(true).open(folder.join(NAME)).ok();
@@ -36,7 +39,7 @@ impl Output {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes);
     }
 
-    /// A line of ours.
+    /// Writes a message of this program.
     pub(super) fn note(&self, text: &str) {
         self.write(format!("grpo: {text}\n").as_bytes());
     }

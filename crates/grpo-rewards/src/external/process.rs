@@ -1,4 +1,5 @@
-//! A program as a child process, read and written without a thread, and ended with all that it started.
+//! Child processes with nonblocking pipes. When a process is dropped, its process group is
+//! killed.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Read, Write};
@@ -18,19 +19,19 @@ use super::carrier::{Connection, Fault};
 use super::output::Output;
 use super::protocol::excerpt;
 
-/// Bytes of a reply.
+/// Maximum size of a reply in bytes.
 const MOST: usize = 16 << 20;
-/// Bytes of standard error that a message quotes.
+/// Number of bytes of the standard error output that are quoted in error messages.
 const TAIL: usize = 2000;
-/// Time to end after the last request, and to be seen ended after closing the output.
+/// Time that a process has to exit after its input is closed or after it closes its output.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How a program answers.
+/// When a program writes its replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answers {
-    /// A line for each line that it reads.
+    /// The program writes a line for each line of input.
     ByLine,
-    /// All that it writes until it ends, after all that it reads.
+    /// The program reads its entire input and then writes its reply before it exits.
     AtItsEnd,
 }
 
@@ -38,7 +39,7 @@ struct Process {
     name: String,
     answers: Answers,
     child: Child,
-    /// Kills the process group when this program ends, however it ends.
+    /// Kills the process group if this program exits for any reason.
     guard: Option<Child>,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
@@ -50,7 +51,7 @@ struct Process {
     is_out_of_step: bool,
 }
 
-/// Starts a program; messages call it `name`.
+/// Starts a program. `name` is used in error messages.
 pub(super) fn start(
     command: &[String],
     name: &str,
@@ -123,7 +124,9 @@ impl Process {
         let mut unsent = request;
         loop {
             if let Some(reply) = self.line() {
-                // It cannot be an answer, which its id shows. What is left of the request would be in front of the next one.
+                // The program replied before it read the entire request. Its id shows that this
+                // isn't a valid reply. The connection cannot be reused, because the rest of the
+                // request would precede the next one.
                 self.is_out_of_step = !unsent.is_empty();
                 return Ok(reply);
             }
@@ -152,7 +155,7 @@ impl Process {
         }
     }
 
-    /// The first line that is there.
+    /// Removes the first complete line from the buffer and returns it.
     fn line(&mut self) -> Option<Vec<u8>> {
         if self.answers == Answers::AtItsEnd {
             return None;
@@ -163,7 +166,7 @@ impl Process {
         Some(line)
     }
 
-    /// Until something can be read or written, or a tenth of a second.
+    /// Waits until a pipe is ready, but not longer than a tenth of a second.
     fn wait(&self, is_writing: bool, left: Duration) {
         let mut fds: Vec<PollFd> = Vec::new();
         fds.push(PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN));
@@ -174,17 +177,18 @@ impl Process {
             fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLOUT));
         }
         let milliseconds = left.as_millis().clamp(1, 100) as u16;
-        // A signal ends it early, which is harmless.
+        // A signal can interrupt the wait, which is harmless.
         let _ready = poll(&mut fds, PollTimeout::from(milliseconds));
     }
 
-    /// Writes what the pipe takes, and returns the rest.
+    /// Writes as much as the pipe accepts and returns the remaining bytes.
     fn send<'a>(&mut self, unsent: &'a [u8]) -> Result<&'a [u8], Fault> {
         let Some(stdin) = &mut self.stdin else { return Ok(&[]) };
         match stdin.write(unsent) {
             Ok(count) => Ok(&unsent[count..]),
             Err(error) if is_transient(&error) => Ok(unsent),
-            // One that needs no input may have answered, and one that died says more at the end of its output.
+            // A program that does not need its input may already have replied. A program that
+            // crashed is diagnosed later, when its output ends.
             Err(_) => {
                 self.stdin = None;
                 Ok(&[])
@@ -192,7 +196,7 @@ impl Process {
         }
     }
 
-    /// Reads what is there; true at the end of the output.
+    /// Reads all available output. Returns `true` at the end of the output.
     fn read_stdout(&mut self) -> Result<bool, Fault> {
         let mut buffer = [0; 1 << 16];
         while self.unread.len() <= MOST {
@@ -206,7 +210,8 @@ impl Process {
         Ok(false)
     }
 
-    /// At most as much as the pipe holds several times: a program that never stops writing must not keep us here.
+    /// Reads the standard error output. The number of reads is limited, so a program with endless
+    /// output cannot block the caller.
     fn read_stderr(&mut self) {
         let mut buffer = [0; 1 << 16];
         for _ in 0..8 {
@@ -224,7 +229,7 @@ impl Process {
         }
     }
 
-    /// At the end of the output.
+    /// Returns the reply or the error of a program that has closed its output.
     fn ended(&mut self, is_sent: bool) -> Result<Vec<u8>, Fault> {
         let status = self.wait_for_end();
         self.read_stderr();
@@ -273,16 +278,17 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.stdin = None;
-        // The end of its input is the request to end.
+        // Closing the input asks the program to exit.
         if !self.has_failed && matches!(self.child.try_wait(), Ok(None)) {
             let _status = self.wait_for_end();
             self.read_stderr();
         }
-        // What it started is in its process group, also when it has ended itself.
+        // Child processes are in the same process group, which can outlive the program.
         if let Ok(group) = i32::try_from(self.child.id()) {
             let _gone = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
-        // First the guard: once the child is reaped, its number may belong to another process.
+        // Stop the guard before the child is reaped, because afterwards its process id could be
+        // reused.
         if let Some(guard) = &mut self.guard {
             let _gone = guard.kill();
             let _status = guard.wait();

@@ -1,8 +1,11 @@
-//! The message between this program and a reward outside of it: one request, one reply, both of JSON.
+//! The message format of external rewards. Each JSON request is followed by one JSON reply.
 //!
-//! A request is `{"id", "step", "items": [{"prompt", "completion", "completion_ids", "group", "sample", "row"}]}`, and its reply
-//! `{"id", "rewards", "components", "info", "errors"}`, of which the last three are optional. All lists have one entry per item.
-//! REINVENT's format has a line per SMILES instead, and `{"version": 1, "payload": {name: [...]}}`.
+//! A request has the keys `id`, `step` and `items`. Each item has the keys `prompt`, `completion`,
+//! `completion_ids`, `group`, `sample` and `row`. The reply has the keys `id` and `rewards`, and
+//! optionally `components`, `info` and `errors`. All of its lists have one entry per item.
+//!
+//! The REINVENT format is also supported. Its request has one SMILES string per line, and its reply
+//! is `{"version": 1, "payload": {name: [...]}}`.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -10,33 +13,33 @@ use serde_json::{Map, Value};
 
 use crate::{Outcome, PartName, RewardInput, Scored};
 
-/// How requests and replies are written.
+/// The encoding of requests and replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// A line of JSON each.
+    /// One JSON object per line.
     Json,
-    /// That of REINVENT 4's `ExternalProcess`.
+    /// The format of `ExternalProcess` in REINVENT 4.
     Reinvent {
-        /// The list of the payload that is the reward.
+        /// The list in the payload that contains the rewards.
         property: String,
     },
 }
 
-/// What a reply has for each completion besides its reward.
+/// The values that a reply contains for each completion in addition to the reward.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Shape {
-    /// Names of components, in order.
+    /// Component names in display order.
     pub(super) components: Vec<String>,
-    /// Weights of the components, whose sum is then the reward.
+    /// Weights of the components. If present, the reward is the weighted sum of the components.
     pub(super) weights: Option<Vec<f64>>,
 }
 
-/// What a reply says of a completion.
+/// The part of a reply that refers to a single completion.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// A reward or `null`, and the components.
+    /// The reward, or `None` for `null`, and the components.
     Given(Option<f64>, Vec<Option<f64>>),
-    /// Why there is neither.
+    /// The error message of the reward.
     Failed(String),
 }
 
@@ -73,7 +76,7 @@ struct ReinventReply {
 }
 
 impl Format {
-    /// Refuses a completion that the format cannot carry.
+    /// Returns an error if a completion cannot be represented in this format.
     pub(super) fn check(&self, sample: &RewardInput) -> Result<(), String> {
         let is_line = || !sample.text.is_empty() && !sample.text.contains(['\n', '\r']);
         match self {
@@ -85,7 +88,7 @@ impl Format {
         }
     }
 
-    /// The bytes of a request.
+    /// Encodes a request.
     pub(super) fn request<'a>(&self, id: usize, samples: &[&'a RewardInput]) -> Vec<u8> {
         if let Self::Reinvent { .. } = self {
             let lines: Vec<&str> = samples.iter().map(|sample| sample.text.as_str()).collect();
@@ -106,7 +109,8 @@ impl Format {
         bytes
     }
 
-    /// What a reply to the request `id` says of its completions, and its `info`.
+    /// Parses the reply to the request `id` and returns its `info` and the verdict for each
+    /// completion.
     pub(super) fn verdicts(
         &self,
         reply: &[u8],
@@ -142,10 +146,10 @@ impl Format {
     }
 }
 
-/// The lists of a reply, each with an entry per completion.
+/// The lists in a reply. Each has one entry per completion.
 struct Lists {
     rewards: Option<Vec<Value>>,
-    /// In the order of the shape.
+    /// In the same order as the components of the shape.
     components: Vec<Vec<Value>>,
     errors: Option<Vec<Option<String>>>,
 }
@@ -211,14 +215,15 @@ impl Lists {
 }
 
 impl Shape {
-    /// The outcome of a verdict.
+    /// Converts a verdict to an outcome.
     pub(super) fn outcome(&self, verdict: Verdict) -> Outcome {
         let (reward, components) = match verdict {
             Verdict::Given(reward, components) => (reward, components),
             Verdict::Failed(reason) => return Outcome::Failed { reason },
         };
         let terms: Vec<(f64, f64)> = match &self.weights {
-            // A function that says nothing of a completion adds nothing, as in TRL.
+            // As in TRL, a function that returns null for a completion does not contribute to its
+            // reward.
             Some(_) if components.iter().all(Option::is_none) => return Outcome::Abstained,
             Some(weights) => {
                 let values = components.iter().map(|value| value.unwrap_or(0.0));
@@ -259,7 +264,8 @@ fn number(name: &str, value: &Value) -> Result<Option<f64>, String> {
     }
 }
 
-/// JSON, with the numbers that Python writes beyond it (`NaN`, `Infinity`) and those that are too large as strings.
+/// Parses JSON. Numbers that JSON does not support (Python writes `NaN` and `Infinity`) and numbers
+/// that are too large are converted to strings.
 fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let value: Value = serde_json::from_str(&with_quoted_numbers(text))
         .map_err(|error| format!("the reply is not JSON ({error})"))?;
@@ -267,7 +273,7 @@ fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, String> {
         .map_err(|error| format!("the reply is not what is expected ({error})"))
 }
 
-/// Quotes bare words that are numbers without a finite value.
+/// Quotes numbers that have no finite value.
 fn with_quoted_numbers(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     let (mut is_string, mut is_escaped, mut word) = (false, false, String::new());
@@ -295,7 +301,7 @@ fn with_quoted_numbers(text: &str) -> String {
     quoted
 }
 
-/// The beginning of a text, quoted.
+/// Returns the quoted beginning of a text.
 pub(super) fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(800)]);
     let mut short: String = text.chars().take(160).collect();

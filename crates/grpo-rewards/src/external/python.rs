@@ -1,4 +1,4 @@
-//! Functions of a Python file, run by a helper in the user's interpreter.
+//! Rewards computed by Python functions. A helper script runs them in the user's interpreter.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use super::protocol::Shape;
 use super::reward::ExternalReward;
 use super::section::{BuildCarrier, CarrierConfig};
 
-/// What runs in the interpreter: the standard library only.
+/// The helper script, which only depends on the Python standard library.
 const HELPER: &str = include_str!("helper.py");
-/// Time to import the file.
+/// Time limit for importing the user's file.
 const IMPORT_LIMIT: Duration = Duration::from_secs(300);
 
-/// Keys of a reward of type `python`.
+/// Configuration of the reward type `python`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PythonConfig {
-    /// The file.
+    /// The Python file.
     file: PathBuf,
-    /// Functions of it.
+    /// The functions in the file to call.
     #[serde(default)]
     function: Functions,
-    /// A weight for each of several functions.
+    /// The weights of the functions, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     weights: Option<Vec<f64>>,
-    /// The program that runs the file.
+    /// The Python interpreter.
     #[serde(default = "default_interpreter")]
     interpreter: String,
 }
@@ -104,7 +104,7 @@ impl CarrierConfig for PythonConfig {
 }
 
 impl BuildCarrier for PythonConfig {
-    /// Several functions are the components of their sum.
+    /// If there are several functions, each is a component of the sum.
     fn shape(&self) -> Shape {
         match &self.function {
             Functions::One(_) => Shape::default(),
@@ -126,7 +126,7 @@ impl BuildCarrier for PythonConfig {
         Ok(Box::new(Program { command, name, answers: Answers::ByLine }))
     }
 
-    /// Imports the file, so that a mistake in it is found before the run begins.
+    /// Imports the file, so that errors in it are reported before the run starts.
     fn prepare(&self, reward: &ExternalReward) -> Result<(), ConfigFault> {
         let refuse =
             |reason: &str| ConfigFault::new("", format!("reward.file: {}", reason.trim_end()), "");

@@ -1,4 +1,4 @@
-//! Scores completions over connections to a program or a server.
+//! Scores completions with an external program or server.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use super::protocol::{Format, Shape, Verdict, excerpt};
 use super::settings::{OnFailure, Settings};
 use crate::{Outcome, PartName, Reward, RewardInput};
 
-/// So many programs in a row may die without an answer in a batch; then no more are started for it. More than the 10 halvings
-/// that it takes to find one bad completion among 1,024.
+/// Maximum number of consecutive crashes per batch. No further programs are started after that. The
+/// limit is larger than the 10 bisection steps needed to find one bad completion among 1,024.
 const MOST_DEATHS: usize = 16;
 
-/// A reward that something outside of this program computes.
+/// A reward computed by an external program or server.
 pub(crate) struct ExternalReward {
     pub(super) carrier: Box<dyn Carrier>,
     format: Format,
@@ -49,7 +49,7 @@ impl ExternalReward {
         }
     }
 
-    /// Keeps a connection for the first request.
+    /// Adds an idle connection, which the next request will use.
     pub(super) fn add_idle(&self, connection: Box<dyn Connection>) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
     }
@@ -58,7 +58,8 @@ impl ExternalReward {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Scores a chunk. If the program dies, its halves are scored apart, so that one bad completion costs only itself.
+    /// Scores a chunk. If the program crashes, the chunk is split in half and both halves are
+    /// scored separately. This way, only the completion that caused the crash fails.
     fn score_chunk(&self, chunk: &[&RewardInput], deaths: &AtomicUsize) -> Vec<Verdict> {
         match self.ask(chunk) {
             Ok(verdicts) => {
@@ -77,7 +78,8 @@ impl ExternalReward {
         }
     }
 
-    /// Sends a request. A program that was idle may have died since; a new one then gets the request.
+    /// Sends a request. An idle program may have exited in the meantime, in which case the request
+    /// is sent to a new one.
     fn ask(&self, chunk: &[&RewardInput]) -> Result<Vec<Verdict>, Fault> {
         if let Some(connection) = self.take_idle() {
             match self.ask_over(connection, chunk) {
@@ -88,7 +90,8 @@ impl ExternalReward {
         self.ask_over(self.carrier.connect(&self.output)?, chunk)
     }
 
-    /// After a fault, the connection is closed: nobody knows what it would answer next.
+    /// Sends a request over a connection. After an error, the connection is closed because its
+    /// state is unknown.
     fn ask_over(
         &self,
         mut connection: Box<dyn Connection>,
@@ -110,7 +113,7 @@ impl ExternalReward {
         Ok(verdicts)
     }
 
-    /// Verdicts of completions, on as many threads as there are workers.
+    /// Returns the verdicts for all completions. The number of threads is the number of workers.
     fn verdicts(&self, inputs: &[&RewardInput]) -> Vec<Verdict> {
         let chunks: Vec<&[&RewardInput]> = inputs.chunks(self.settings.batch_size).collect();
         let done: Vec<Mutex<Vec<Verdict>>> = chunks.iter().map(|_| Mutex::default()).collect();
@@ -134,7 +137,7 @@ impl ExternalReward {
         done.into_iter().flat_map(of_chunk).collect()
     }
 
-    /// The outcome of each completion, before `on_failure`.
+    /// Returns the outcome of each completion before `on_failure` is applied.
     fn outcomes(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let known = |sample: &RewardInput| {
             let cache = self.cache.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);

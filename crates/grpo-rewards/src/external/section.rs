@@ -1,4 +1,4 @@
-//! The section `[reward]` of a reward from outside.
+//! The `[reward]` section of external rewards.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use super::reward::ExternalReward;
 use super::settings::{SHARED, Settings};
 use crate::{FromRegistry, Reward, RewardRegistry, RewardSpec};
 
-/// What a carrier adds to the shared keys.
+/// The settings that are specific to a type of external reward.
 pub(crate) trait CarrierConfig: Clone + std::fmt::Debug + Send + Sync {
-    /// Checks its keys, and reads no file.
+    /// Validates the settings without accessing files.
     fn check(&self) -> Result<(), ConfigFault>;
 
-    /// Returns the files of the reward, each with the key that names it.
+    /// Returns the files of the reward, each with the key that refers to it.
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         Ok(Vec::new())
     }
 }
 
-/// What makes a reward of a carrier's keys.
+/// Creates a carrier from its settings.
 pub(super) trait BuildCarrier: CarrierConfig {
     fn format(&self) -> Format {
         Format::Json
@@ -36,13 +36,13 @@ pub(super) trait BuildCarrier: CarrierConfig {
 
     fn carrier(&self) -> Result<Box<dyn Carrier>, ConfigFault>;
 
-    /// Looks at a new reward before it is used.
+    /// Prepares a new reward before its first use.
     fn prepare(&self, _: &ExternalReward) -> Result<(), ConfigFault> {
         Ok(())
     }
 }
 
-/// The settings of a reward that something outside of this program computes.
+/// The configuration of an external reward.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct External<C> {
     #[serde(flatten)]
@@ -79,7 +79,7 @@ impl<C: BuildCarrier> RewardSpec for External<C> {
     }
 }
 
-/// Components name metrics and columns.
+/// Checks that component names can be used in metrics and as column names.
 fn check_components(shape: &Shape) -> Result<(), ConfigFault> {
     let is_usable = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     for (index, name) in shape.components.iter().enumerate() {

@@ -1,23 +1,23 @@
-//! The keys that all rewards from outside share, next to those of each carrier.
+//! Settings that are common to all external rewards.
 
 use grpo_data::{ConfigFault, short_number};
 use serde::{Deserialize, Serialize};
 
-/// The keys that all carriers share.
+/// Settings that are common to all external rewards.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Settings {
-    /// Completions of a request.
+    /// Maximum number of completions per request.
     pub(super) batch_size: usize,
-    /// Programs, or connections, that work at the same time.
+    /// Number of concurrent programs or connections.
     pub(super) workers: usize,
-    /// Seconds for each completion of a request.
+    /// Time limit per completion in a request, in seconds.
     pub(super) time_limit: f64,
-    /// What becomes of completions without a score.
+    /// How to handle completions without a score.
     pub(super) on_failure: OnFailure,
-    /// Whether equal completions of equal prompts have equal rewards.
+    /// Whether identical completions of identical prompts always have the same reward.
     pub(super) deterministic: bool,
-    /// Whether equal completions of equal prompts are scored once.
+    /// Whether identical completions of identical prompts are scored only once.
     pub(super) cache: bool,
 }
 
@@ -37,13 +37,13 @@ impl Default for Settings {
     }
 }
 
-/// What becomes of completions without a score.
+/// How to handle completions without a score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OnFailure {
-    /// They fail; `train.max_failed_rewards` limits how many may.
+    /// The completion fails. `train.max_failed_rewards` limits the number of failures.
     Fail,
-    /// They are left out of their group.
+    /// The completion is excluded from its group.
     Abstain,
     /// All completions of the step fail, which ends the run.
     Stop,

@@ -1,4 +1,4 @@
-//! Rewards from outside: what they compute, and what they refuse. They need `python3` in PATH.
+//! Tests for external rewards and their error messages. They require `python3` in PATH.
 
 mod hostile;
 mod servers;
@@ -13,14 +13,14 @@ use tempfile::TempDir;
 
 use crate::{Outcome, Reward, RewardInput, parsed};
 
-/// A reward of these settings.
+/// Creates a reward from its settings.
 fn build(settings: Value) -> Arc<dyn Reward> {
     parsed(settings).unwrap().build(&Device::flex()).unwrap_or_else(|fault| {
         panic!("{fault} (these tests need python3 in PATH)");
     })
 }
 
-/// Why there is none.
+/// Returns the error message for invalid settings.
 fn refusal(settings: Value) -> String {
     let built = parsed(settings).and_then(|config| {
         config.spec().check()?;
@@ -36,7 +36,7 @@ fn file(folder: &TempDir, name: &str, content: &str) -> String {
     path.display().to_string()
 }
 
-/// A reward of type `python` of one file.
+/// Creates a reward of type `python` with a single file.
 fn python(content: &str, more: Value) -> (TempDir, Arc<dyn Reward>) {
     let folder = tempfile::tempdir().unwrap();
     let reward = build(python_settings(&folder, content, more));
@@ -74,7 +74,7 @@ fn the_short_signature_gets_a_completion() {
     assert!(reward.is_deterministic());
 }
 
-/// In the style of TRL's documentation: two functions, a column of the data set, everything else in `**kwargs`.
+/// Functions in the style of TRL's documentation: two functions, a data set column, and `**kwargs`.
 const TRL: &str = r#"
 import re
 
@@ -195,7 +195,7 @@ fn prints_and_failures_are_kept_in_the_run_folder() {
     }
 }
 
-/// A script for REINVENT 4: it reads SMILES to the end of its input, and writes one document.
+/// A script for REINVENT 4. It reads all SMILES strings before it writes its output.
 const REINVENT: &str = r#"#!/usr/bin/env python3
 import sys
 import json

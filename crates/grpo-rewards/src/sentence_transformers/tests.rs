@@ -3,8 +3,8 @@ use std::fs;
 use super::*;
 use crate::EmbedderConfig;
 
-/// A tiny encoder with random weights in the format of sentence-transformers 6. The selftest
-/// compares its vectors.
+/// A tiny encoder with random weights in the format of sentence-transformers 6. Its vectors are
+/// verified in the selftest.
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../grpo-selftest/fixtures/models/sentence-new")
 }
@@ -13,7 +13,7 @@ fn load(folder: &Path) -> Result<SentenceTransformers, FolderError> {
     SentenceTransformers::load(folder, &Device::flex())
 }
 
-/// A copy of the fixture that tests may change.
+/// Creates a copy of the fixture that a test can modify.
 fn copy() -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for path in SentenceTransformers::files(&fixture()).unwrap() {

@@ -1,9 +1,9 @@
-//! Only one file selects a backend, and only two others list them.
+//! Rule: a backend is selected in one file, and only two other files may list the backends.
 
 use crate::tidy::tokens::{Token, find, stands_at};
 use crate::tidy::tree::{File, Tree, Violation};
 
-/// Files that may name backends.
+/// Files that may mention backends.
 const FREE: &[&str] = &[
     "crates/grpo-app/src/device.rs",
     "crates/grpo-kernels/src/backend.rs",
@@ -32,7 +32,7 @@ fn of_file(file: &File) -> Vec<Violation> {
         .collect()
 }
 
-/// Whether it is `#[cfg(feature = "flex")]` in a crate whose loops are for the CPU.
+/// Returns whether this is a `#[cfg(feature = "flex")]` in a crate with CPU kernels.
 fn is_cpu_kernel(file: &File, tokens: &[Token], feature: usize) -> bool {
     let whole = ["#", "[", "cfg", "(", "feature", "=", "\"flex\"", ")", "]"];
     ["crates/grpo-kernels/", "crates/grpo-logprob/"].iter().any(|of| file.path.starts_with(of))

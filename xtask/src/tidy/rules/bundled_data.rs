@@ -1,4 +1,4 @@
-//! Bundled data has a documented source.
+//! Rule: the source of all bundled data is documented.
 
 use crate::tidy::tree::{Tree, Violation};
 

@@ -1,5 +1,5 @@
-//! Crates depend on each other as the table of docs/ARCHITECTURE.md says, and never on a crate
-//! above them.
+//! Rule: crates only have the dependencies listed in the table in docs/ARCHITECTURE.md, and never
+//! depend on a crate further down the table.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,12 @@ use crate::tidy::tree::{File, Tree, Violation};
 use crate::workspace::Package;
 
 const DOCUMENT: &str = "docs/ARCHITECTURE.md";
-/// Crates of tasks; only programs may depend on them.
+/// Crates that implement tasks. Only programs may depend on them.
 const TASKS: [&str; 4] = ["grpo-chem", "grpo-molecules", "grpo-replies", "grpo-infill"];
 /// Programs that register tasks.
 const ABOVE_TASKS: [&str; 2] = ["grpo-cli", "grpo-bench"];
-/// Crates with commands, whose errors are sentences; the errors of all others have types.
+/// Crates with commands. They may report errors as `anyhow` messages, while all other crates use
+/// typed errors.
 const WITH_COMMANDS: [&str; 8] = [
     "grpo-app",
     "grpo-bench",
@@ -38,7 +39,7 @@ pub(in crate::tidy) fn follows_the_document(tree: &Tree) -> Vec<Violation> {
         let row = rows.iter().position(|row| row.name == package.name);
         match (row, package.name.as_str()) {
             (Some(row), _) => of_package(tree, package, Some(allowed(&rows, row))),
-            // The repository's tool is not part of the program.
+            // xtask is a development tool and not part of the program.
             (None, "xtask") => of_package(tree, package, Some(BTreeSet::new())),
             (None, _) => of_package(tree, package, None),
         }
@@ -80,7 +81,7 @@ struct Row {
     may: String,
 }
 
-/// Returns the rows of the table whose header has both columns.
+/// Returns the rows of the table that has both columns.
 fn rows(document: &File) -> Vec<Row> {
     let mut lines = document.text.lines().enumerate();
     let Some((crate_column, may_column)) = lines.by_ref().find_map(|(_, line)| {
@@ -91,7 +92,7 @@ fn rows(document: &File) -> Vec<Row> {
         return Vec::new();
     };
     lines
-        .skip(1) // the line of dashes
+        .skip(1) // separator line
         .take_while(|(_, line)| line.trim_start().starts_with('|'))
         .filter_map(|(i, line)| {
             let cells = cells(line);
@@ -109,7 +110,7 @@ fn cells(line: &str) -> Vec<&str> {
     }
 }
 
-/// Returns the crates that row `index` allows.
+/// Returns the crates on which the crate in row `index` may depend.
 fn allowed(rows: &[Row], index: usize) -> BTreeSet<String> {
     match rows[index].may.as_str() {
         "all above" => rows[..index].iter().map(|row| row.name.clone()).collect(),
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
     use crate::tidy::testing::{check as check_rule, tree, with_package};
 
-    /// Checks the crates `packages` with their dependencies against these rows.
+    /// Checks packages, given with their dependencies, against the rows of a table.
     #[track_caller]
     fn check(rows: &str, packages: &[(&str, &[&str])], expect: &str) {
         let text =
@@ -172,7 +173,7 @@ crates/xtask/Cargo.toml:2: `xtask` may not depend on `grpo-cli`: {change}"
         );
     }
 
-    /// Even if the table allowed it.
+    /// Applies even if the table allows the dependency.
     #[test]
     fn tasks_are_known_to_tasks_and_programs() {
         check(

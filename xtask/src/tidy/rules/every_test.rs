@@ -1,4 +1,4 @@
-//! Every test runs: none is ignored or in a target without tests.
+//! Rule: every test runs. Tests must not be ignored or be part of a target with `test = false`.
 
 use crate::tidy::tokens::find;
 use crate::tidy::tree::{File, Tree, Violation};

@@ -1,4 +1,4 @@
-//! Links of documents lead to existing files and headings.
+//! Rule: links in documents point to existing files and headings.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn of_document(tree: &Tree, document: &File) -> Vec<Violation> {
     violations
 }
 
-/// Returns the lines outside of code, numbered from 1.
+/// Returns the lines outside code blocks, numbered from 1.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(i, line)| {
@@ -44,7 +44,7 @@ fn leads_somewhere(tree: &Tree, document: &File, target: &str) -> bool {
     heading.is_empty() || page.is_none_or(|page| anchors(&page.text).contains(heading))
 }
 
-/// Returns GitHub's anchors of the headings of a page.
+/// Returns the anchors that GitHub generates for the headings of a page.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for (_, line) in lines(text) {
@@ -61,11 +61,11 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// Returns the targets of a line: `[text](target "title")` and `[name]: target`.
+/// Returns the link targets in a line, in the forms `[text](target "title")` and `[name]: target`.
 fn targets(line: &str) -> Vec<&str> {
-    let outside: Vec<&str> = line.split('`').step_by(2).collect(); // not what is shown as code
+    let outside: Vec<&str> = line.split('`').step_by(2).collect(); // skip code spans
     let inline = outside.iter().flat_map(|part| {
-        // Code is cut from its brackets, so a part may begin with `](`.
+        // Splitting off code can separate a link from its text, so a part may start with `](`.
         part.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
     });
     let definition = line
@@ -76,7 +76,8 @@ fn targets(line: &str) -> Vec<&str> {
     inline.chain(definition).collect()
 }
 
-/// Resolves a path relative to the folder of `document`; `None` outside of the repository.
+/// Resolves a path relative to the directory of `document`. Returns `None` if it is outside the
+/// repository.
 fn resolve(document: &str, path: &str) -> Option<String> {
     let folder = document.rsplit_once('/').map_or("", |(folder, _)| folder);
     let whole = match path.strip_prefix('/') {

@@ -1,4 +1,5 @@
-//! Version, edition, licence, lints and versions of dependencies are inherited from the workspace.
+//! Rule: the version, edition, licence, lints and dependency versions are inherited from the
+//! workspace.
 
 use toml::{Table, Value};
 
@@ -9,7 +10,7 @@ pub(in crate::tidy) fn inherit_from_the_workspace(tree: &Tree) -> Vec<Violation>
 }
 
 fn of_manifest(manifest: &File) -> Vec<Violation> {
-    // Cargo has parsed it already.
+    // Cargo has already parsed the manifest successfully.
     let table: Table = manifest.text.parse().unwrap_or_default();
     let mut violations = Vec::new();
     for key in ["version", "edition", "rust-version", "license"] {
@@ -34,7 +35,7 @@ fn of_manifest(manifest: &File) -> Vec<Violation> {
     violations
 }
 
-/// Returns name and value of all dependencies, including those for one platform.
+/// Returns all dependencies by name, including platform-specific ones.
 fn dependencies(table: &Table) -> impl Iterator<Item = (&String, &Value)> {
     let targets = table.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
     let tables = std::iter::once(table).chain(targets.filter_map(Value::as_table));

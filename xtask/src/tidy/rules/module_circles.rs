@@ -1,8 +1,8 @@
-//! The modules of a crate have no cyclic dependencies.
+//! Rule: the modules of a crate have no cyclic dependencies.
 //!
-//! A file depends on another if a path in it ends there: `use` declarations and paths in code,
-//! followed through re-exports to the defining file. A module that only re-exports its children
-//! does not depend on them. Tests are exempt.
+//! A file depends on another file if it contains a path to an item defined there. Both `use`
+//! declarations and paths in code count, and re-exports are followed to the defining file. A module
+//! that merely re-exports its children doesn't depend on them. Tests are exempt.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,7 +25,8 @@ fn of_crate(files: &[&File]) -> Vec<Violation> {
     let mut reported = BTreeSet::new();
     for start in 0..files.len() {
         let Some(circle) = shortest_circle(&needs, start) else { continue };
-        // One cycle per group of files; others share a file with it or are found after it.
+        // Report one cycle per group of files. Other cycles share a file with it, or are found once
+        // it is fixed.
         if circle.iter().all(|file| reported.insert(*file)) {
             let next = circle.get(1).copied().unwrap_or(start);
             let Need { line, name } = &needs[start][&next];
@@ -42,13 +43,13 @@ fn of_crate(files: &[&File]) -> Vec<Violation> {
     circles
 }
 
-/// Why a file depends on another.
+/// The reason why a file depends on another one.
 struct Need {
     line: usize,
     name: String,
 }
 
-/// For each file, its dependencies.
+/// The dependencies of each file.
 type Needs = Vec<BTreeMap<usize, Need>>;
 
 /// Returns the files of the shortest cycle through `start`.
@@ -76,22 +77,23 @@ fn shortest_circle(needs: &Needs, start: usize) -> Option<Vec<usize>> {
 
 type Path = Vec<String>;
 
-/// The modules of a crate by path, including inline ones.
+/// The modules of a crate by path, including inline modules.
 struct Modules(BTreeMap<Path, Module>);
 
 #[derive(Default)]
 struct Module {
     file: usize,
-    /// Names of `use` declarations: a path of this crate, or `None` for another crate.
+    /// Names introduced by `use` declarations. The value is a path in this crate, or `None` for
+    /// another crate.
     imports: BTreeMap<String, Option<Path>>,
     paths: Vec<Used>,
 }
 
-/// A path in a module.
+/// A path that occurs in a module.
 struct Used {
     path: Path,
     line: usize,
-    /// The name in a `use` declaration; `None` for a path in code.
+    /// Name introduced by a `use` declaration, or `None` for a path in code.
     import: Option<String>,
     is_public: bool,
 }
@@ -103,7 +105,7 @@ impl Modules {
             read_module(&without_tests(&file.tokens), module_path(&file.path), index, &mut modules);
         }
         let mut modules = Self(modules);
-        // Imports may refer to other imports of the module in any order.
+        // Imports may refer to other imports of the same module, in any order.
         let paths: Vec<Path> = modules.0.keys().cloned().collect();
         for path in paths {
             for _ in 0..2 {
@@ -124,8 +126,8 @@ impl Modules {
             for used in &module.paths {
                 let Some(absolute) = self.absolute(path, &used.path) else { continue };
                 let Some((target, is_module)) = self.definition(absolute) else { continue };
-                // An imported module is a dependency where its names are used; `pub(in a::b)` is
-                // none.
+                // Importing a module doesn't count as a dependency; using names from it does. The
+                // path in `pub(in a::b)` doesn't count either.
                 let is_free = is_module;
                 let is_facade = used.is_public && target.starts_with(path);
                 let file = self.0[&target].file;
@@ -138,7 +140,7 @@ impl Modules {
         needs
     }
 
-    /// Returns a path in `module` from the root of the crate; `None` for another crate.
+    /// Converts a path in `module` to a path from the crate root. Returns `None` for other crates.
     fn absolute(&self, module: &[String], written: &[String]) -> Option<Path> {
         let mut base = module.to_vec();
         let mut rest = written;
@@ -165,8 +167,8 @@ impl Modules {
         Some([&base, rest].concat())
     }
 
-    /// Returns the module that defines `path`, and whether it is the module itself; `None` for
-    /// another crate.
+    /// Returns the module that defines `path`, and whether `path` is the module itself. Returns
+    /// `None` for other crates.
     fn definition(&self, mut path: Path) -> Option<(Path, bool)> {
         for _ in 0..16 {
             let is_module = |length: &usize| self.0.contains_key(&path[..*length]);
@@ -183,7 +185,7 @@ impl Modules {
     }
 }
 
-/// `crates/a/src/b/c.rs` is `["b", "c"]`.
+/// Converts a file path to a module path, e.g. `crates/a/src/b/c.rs` to `["b", "c"]`.
 fn module_path(path: &str) -> Path {
     let inside = path.split_once("/src/").map_or("", |(_, inside)| inside);
     let inside = inside.trim_end_matches(".rs");
@@ -194,7 +196,7 @@ fn module_path(path: &str) -> Path {
     }
 }
 
-/// Returns the tokens without items under `#[cfg(test)]`.
+/// Returns the tokens without items marked `#[cfg(test)]`.
 fn without_tests(tokens: &[Token]) -> Vec<Token> {
     let mut kept = Vec::new();
     let mut rest = tokens;
@@ -216,7 +218,7 @@ fn without_tests(tokens: &[Token]) -> Vec<Token> {
     kept
 }
 
-/// Reads the paths of a module; inline modules belong to the same file.
+/// Collects the paths of a module. Inline modules belong to the same file.
 fn read_module(tokens: &[Token], path: Path, file: usize, modules: &mut BTreeMap<Path, Module>) {
     let mut module = Module { file, ..Module::default() };
     let text = |i: usize| tokens.get(i).map_or("", |token| token.text.as_str());
@@ -251,7 +253,7 @@ fn read_module(tokens: &[Token], path: Path, file: usize, modules: &mut BTreeMap
     modules.insert(path, module);
 }
 
-/// Reads `a::b::{c, d as e}` after `before`.
+/// Parses `a::b::{c, d as e}`, where `before` is the preceding part of the path.
 fn read_use(tokens: &[Token], before: &[String], is_public: bool, uses: &mut Vec<Used>) {
     let mut path = before.to_vec();
     let mut alias = None;
@@ -272,7 +274,7 @@ fn read_use(tokens: &[Token], before: &[String], is_public: bool, uses: &mut Vec
                 return;
             }
             "as" => alias = tokens.get(i + 1).map(|token| token.text.clone()),
-            // `use a::{self}` is `use a`.
+            // `use a::{self}` is equivalent to `use a`.
             "self" if !path.is_empty() => {}
             "*" => return uses.push(Used { path, line, import: None, is_public }),
             word if is_word(word) && alias.is_none() => path.push(word.to_owned()),
@@ -343,7 +345,7 @@ mod tests {
                 "crates/a/src/b.rs:2: `crate::c::C` closes a circle of modules, crates/a/src/b.rs → crates/a/src/c.rs → crates/a/src/b.rs: {share}"
             ),
         );
-        // A parent that uses its child, which uses an item of the parent.
+        // A parent that uses its child, which in turn uses an item of the parent.
         check(
             [
                 ("lib.rs", "mod b;"),
@@ -354,7 +356,7 @@ mod tests {
                 "crates/a/src/b/c.rs:1: `super::B` closes a circle of modules, crates/a/src/b/c.rs → crates/a/src/b/mod.rs → crates/a/src/b/c.rs: {share}"
             ),
         );
-        // Three files, and a path in code instead of an import; an inline module belongs to its
+        // Three files, with a path in code instead of an import. The inline module belongs to its
         // file.
         check(
             [

@@ -1,17 +1,17 @@
-//! Files are opened by one module, which rejects named pipes and devices and limits the size of
-//! files read as a whole.
+//! Rule: files are opened through a single module. It rejects named pipes and devices, and limits
+//! the size of files that are read in full.
 
 use crate::tidy::tokens::find;
 use crate::tidy::tree::{File, Tree, Violation};
 
-/// Files that may open system files, folders, or files that they created.
+/// Files that may open system files, directories, or files they have created themselves.
 const FREE: &[&str] = &[
     "crates/grpo-data/src/regular_file.rs",
     "crates/grpo-run/src/atomic.rs",
     "crates/grpo-process/",
 ];
 
-/// Calls that open any file.
+/// Calls that can open any file.
 const CALLS: &[(&[&str], &str)] = &[
     (&["File", ":", ":", "open", "("], "File::open"),
     (&["fs", ":", ":", "read", "("], "fs::read"),
@@ -25,7 +25,7 @@ pub(in crate::tidy) fn are_regular(tree: &Tree) -> Vec<Violation> {
 }
 
 fn of_file(file: &File) -> Vec<Violation> {
-    // Tests are at the end of a file.
+    // Tests come last in a file.
     let tests =
         find(&file.tokens, &["cfg", "(", "test", ")"]).first().copied().unwrap_or(usize::MAX);
     let found = CALLS.iter().flat_map(|(call, name)| {

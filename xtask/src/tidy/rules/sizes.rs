@@ -1,11 +1,11 @@
-//! Limits on the length of files and functions, and on the size of files.
+//! Rule: the length of files and functions and the size of files are limited.
 
 use crate::tidy::tokens::Token;
 use crate::tidy::tree::{File, Tree, Violation};
 
 const FILE_LINES: usize = 450;
 const FUNCTION_LINES: usize = 80;
-/// Key functions of the algorithm: crate, name, lines.
+/// Stricter limits for key functions of the algorithm: crate, function, number of lines.
 const READ_FIRST: [(&str, &str, usize); 3] =
     [("grpo-train", "step", 60), ("grpo-train", "learn", 60), ("grpo-core", "grpo_loss", 60)];
 const FILE_BYTES: u64 = 8 << 20;
@@ -40,12 +40,12 @@ fn long_functions(file: &File) -> impl Iterator<Item = Violation> {
 
 struct Function<'a> {
     name: &'a str,
-    /// Lines of `fn` and of the brace at its end.
+    /// Line of the `fn` keyword, and line of the closing brace.
     first: usize,
     last: usize,
 }
 
-/// Returns the functions with a body.
+/// Returns all functions that have a body.
 fn functions(tokens: &[Token]) -> Vec<Function<'_>> {
     let is_name = |token: &Token| token.text.starts_with(|c: char| c.is_alphabetic() || c == '_');
     let starts =
@@ -59,7 +59,7 @@ fn functions(tokens: &[Token]) -> Vec<Function<'_>> {
                     "{" if depth == 0 => (has_body, depth) = (true, 1),
                     "(" | "[" | "{" => depth += 1,
                     ")" | "]" | "}" => depth -= 1,
-                    // A trait method without a body.
+                    // Trait method without a body.
                     ";" if depth == 0 => return None,
                     _ => {}
                 }

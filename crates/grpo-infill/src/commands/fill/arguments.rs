@@ -1,4 +1,4 @@
-//! Arguments of `grpo fill`.
+//! Arguments of the `grpo fill` command.
 
 use crate::{PassageUnit, RemaskRule};
 use std::path::PathBuf;

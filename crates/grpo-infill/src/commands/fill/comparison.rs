@@ -1,4 +1,5 @@
-//! `grpo fill --before FOLDER`: compares two models on the same texts with the same random numbers.
+//! Implementation of `grpo fill --before FOLDER`, which compares two models on the same texts using
+//! the same random numbers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,15 +12,15 @@ use grpo_eval::Change;
 use super::output::{Completion, recovered};
 use super::texts::Text;
 
-/// Number of texts to show; the table covers all.
+/// Number of texts shown in full. The table covers all texts.
 const SHOWN: usize = 5;
-/// A smaller change, in standard errors, may be chance.
+/// Changes below this number of standard errors may be due to chance.
 const SURE: f64 = 3.0;
 
-/// Value of a row of the table for a completion, if known.
+/// Computes the value of a table row for a completion, if available.
 type Measure = fn(&Text, &Completion) -> Option<f64>;
 
-/// A text with its completions before and after, best first.
+/// A text with its completions by the earlier and the current model, best first.
 type Compared<'a> = (&'a Text, &'a [Completion], &'a [Completion]);
 
 const MEASURES: [(&str, Measure); 4] = [
@@ -29,8 +30,8 @@ const MEASURES: [(&str, Measure); 4] = [
     ("entropy of the fillings, nats", |_, completion| Some(fill_entropy(completion))),
 ];
 
-/// Returns the best completions of some texts, and a table of all. `before` and `after` contain the
-/// completions of each text.
+/// Formats the best completions of some texts, followed by a table of all texts. `before` and
+/// `after` contain the completions of each text.
 pub(super) fn comparison(
     texts: &[Text],
     before: &[Vec<Completion>],
@@ -68,7 +69,7 @@ fn table(all: &[Compared<'_>]) -> String {
         "change ± its error"
     );
     for (name, measure) in MEASURES {
-        // Completions of a text are not independent, so their mean counts once.
+        // Completions of the same text are not independent, so average them first.
         let mean_of = |text: &Text, group: &[Completion]| {
             let values: Option<Vec<f64>> = group.iter().map(|one| measure(text, one)).collect();
             values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
@@ -113,7 +114,7 @@ fn recovery(text: &Text, completion: &Completion) -> Option<f64> {
     recovered(text, filled).map(|right| right as f64 / filled.blanks.len() as f64)
 }
 
-/// Returns the entropy of the filled characters in nats; it falls if a character is repeated.
+/// Returns the entropy of the filled characters in nats. Repeated characters lower it.
 fn fill_entropy(completion: &Completion) -> f64 {
     let filled = &completion.filled;
     let mut counts = BTreeMap::<u32, f64>::new();
@@ -154,7 +155,8 @@ mod tests {
             completion("COC", 0.5, 0.5),
             completion("CNN", 0.0, 0.5),
         ];
-        // Differences 0.5, 0.4 and 0.6: mean 0.5, deviation 0.1, error 0.1 / √3.
+        // The differences are 0.5, 0.4 and 0.6: mean 0.5, standard deviation 0.1, standard error
+        // 0.1 / √3.
         let after = [
             completion("CCO", 0.75, 0.0),
             completion("CCC", 0.9, 1.0),
@@ -176,7 +178,8 @@ mod tests {
             ),
             "{examples}"
         );
-        // Two characters, one character, two characters; recovered 1, 0, 0 of two and 2, 1, 1.
+        // The texts have two, one and two distinct fills. Recovered are 1, 0, 0 of two blanks
+        // before, and 2, 1, 1 after.
         let before = 2.0 / 3.0 * 2.0_f64.ln();
         let expected = format!(
             " of 3 texts                 before    after  change ± its error
@@ -188,7 +191,7 @@ A judge's reward is 1 − its score"
         );
         assert!(table.starts_with(&expected), "{table}");
 
-        // More texts than are shown, all equal; without judges and truths there are fewer rows.
+        // More texts than are shown, without any changes. Rows without values are omitted.
         let mut many: Vec<_> = (0..9).map(|_| completion("CNO", 0.25, 0.5)).collect();
         let mut texts: Vec<_> = (0..9).map(|_| text()).collect();
         let page = comparison(&texts, &many, &many, &characters);

@@ -1,4 +1,4 @@
-//! Judges and critics of `grpo fill`.
+//! Loads judges and critics for `grpo fill`.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::sections::LoadedInfiller;
 use grpo_app::device;
 use grpo_app::models::check_folder;
 
-/// Loads a judge, and checks that it can read all `texts` with any characters of the infiller.
+/// Loads a judge, and checks that it can read any completion of `texts` by the infiller.
 pub(super) fn judge(folder: &Path, infiller: &Characters, texts: &[Text]) -> anyhow::Result<Judge> {
     check_folder(folder, "judge", "config.json, characters.json and model.safetensors")?;
     let judge = Judge::load(folder, &device::device())?;
@@ -37,7 +37,7 @@ pub(super) fn judge(folder: &Path, infiller: &Characters, texts: &[Text]) -> any
     Ok(judge)
 }
 
-/// Loads the critic that selects characters to refill, if requested.
+/// Loads the critic that decides which characters to refill, if one is requested.
 pub(super) fn critic(
     how: &str,
     infiller: &LoadedInfiller,

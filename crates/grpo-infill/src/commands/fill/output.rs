@@ -1,4 +1,4 @@
-//! Output of `grpo fill`: text or JSON lines.
+//! Output of `grpo fill` as text or JSON lines.
 
 use crate::Filled;
 use std::io::{self, Write};
@@ -10,37 +10,37 @@ use serde::Serialize;
 
 use super::texts::Text;
 
-/// Explains a judge's reward.
+/// Explanation of a judge's reward.
 const JUDGED: &str = "; a judge's reward is 1 − its score: 1 is natural, 0 corrupted";
 
-/// A filled text with its scores.
+/// A filled text and its scores.
 pub(super) struct Completion {
-    /// Index among the samples of its text.
+    /// Index among the samples of the same text.
     pub(super) sample: usize,
     pub(super) filled: Filled,
     pub(super) judge: Option<f64>,
     pub(super) second_judge: Option<f64>,
 }
 
-/// A line of JSON.
+/// A line of the JSON output.
 #[derive(Serialize)]
 struct Line {
-    /// The text with `␣` in each blank.
+    /// Text with `␣` in place of each blank.
     blanked: String,
-    /// The original text, if known.
+    /// Original text, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
     sample: usize,
     filled: String,
-    /// Sum of the log-probabilities of the filled characters, when drawn, in nats.
+    /// Sum of the log-probabilities of the filled characters at the time they were drawn, in nats.
     logprob: f64,
     mean_logprob: f64,
-    /// 1 − the judge's score.
+    /// 1 − score of the judge.
     #[serde(skip_serializing_if = "Option::is_none")]
     judge_reward: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     second_judge_reward: Option<f64>,
-    /// Fraction of correctly filled blanks.
+    /// Fraction of blanks filled correctly.
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery: Option<f64>,
     iterations: usize,
@@ -73,7 +73,7 @@ pub(super) fn write_json(
     Ok(())
 }
 
-/// `marked` shows filled characters in bold and underlined.
+/// Writes the completions as text. If `marked` is set, filled characters are bold and underlined.
 pub(super) fn write_text(
     output: &mut dyn Write,
     text: &Text,
@@ -83,7 +83,7 @@ pub(super) fn write_text(
 ) -> io::Result<()> {
     let blanks = text.ids.iter().filter(|&&id| id == characters.mask_id()).count();
     write!(output, "{}: {}", text.place, counted(blanks, "blank"))?;
-    // The judge's score has the opposite direction.
+    // The explanation matters because the judge's score has the opposite sense.
     let is_judged = completions.iter().any(|completion| completion.judge.is_some());
     writeln!(output, "{}", if is_judged { JUDGED } else { "" })?;
     writeln!(output, "{}", shown(characters, &text.ids, &[], marked))?;
@@ -109,14 +109,14 @@ pub(super) fn write_text(
     Ok(())
 }
 
-/// Returns the number of correctly filled blanks, if known.
+/// Returns the number of correctly filled blanks, or `None` if the original is unknown.
 pub(super) fn recovered(text: &Text, filled: &Filled) -> Option<usize> {
     let truth = text.truth.as_ref()?;
     Some(filled.blanks.iter().filter(|&&place| filled.ids[place] == truth[place]).count())
 }
 
-/// Formats a text, on request with the characters at `places` (ascending) in bold and underlined.
-/// Control characters are escaped.
+/// Formats a text and escapes control characters. If `marked` is set, the characters at `places`
+/// are bold and underlined. `places` must be in ascending order.
 fn shown(characters: &Characters, ids: &[u32], places: &[usize], marked: bool) -> String {
     if !marked {
         return visible(&characters.decode(ids)).into_owned();

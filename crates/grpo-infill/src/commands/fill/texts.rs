@@ -1,4 +1,4 @@
-//! Texts of `grpo fill` and their blanks.
+//! Input texts of `grpo fill`.
 
 use crate::{PassageOptions, Passages, Split};
 use std::path::Path;
@@ -10,28 +10,28 @@ use serde::Deserialize;
 
 use super::arguments::FillArguments;
 
-/// A text to fill.
+/// A text with blanks to fill.
 #[derive(Debug)]
 pub(super) struct Text {
-    /// Where it was given, for messages.
+    /// Where the text comes from, for messages.
     pub(super) place: String,
-    /// Ids with MASK in each of at least one blank.
+    /// Token IDs with MASK at each blank. There is at least one blank.
     pub(super) ids: Vec<u32>,
-    /// Original ids, if known.
+    /// IDs of the original text, if known.
     pub(super) truth: Option<Vec<u32>>,
 }
 
-/// Characters to suggest as blanks.
+/// Characters suggested as markers for blanks.
 const BLANKS: [char; 8] = ['_', '~', '^', '?', '*', '#', '|', BLANK];
 
-/// Default of `--validation-fraction`.
+/// Default value of `--validation-fraction`.
 const HELD_OUT: f64 = 0.1;
 /// Largest number of completions of held-out passages, so that a typo does not run for days.
 const MOST_COMPLETIONS: u64 = 1_000_000;
 /// Default of `--passages`.
 const PASSAGES: u32 = 5;
 
-/// Returns the texts of the arguments, in order.
+/// Returns the texts specified by the arguments, in order.
 pub(super) fn texts(
     arguments: &FillArguments,
     characters: &Characters,
@@ -74,11 +74,11 @@ pub(super) fn texts(
     read.collect()
 }
 
-/// A text as given.
+/// An input text before encoding.
 enum Given {
-    /// With blanks, or to be blanked.
+    /// Text that contains blanks, or in which to create some.
     Text(String),
-    /// With blanks, and optionally the original.
+    /// Text that contains blanks, and the original if it is known.
     Blanked(String, Option<String>),
 }
 
@@ -88,7 +88,7 @@ struct Line {
     blanked: Option<String>,
 }
 
-/// Returns the lines of a file that are not empty, with their positions.
+/// Reads the non-empty lines of a file along with their locations.
 fn of_file(path: &Path) -> anyhow::Result<Vec<(String, Given)>> {
     let bytes =
         regular_file::read_data(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -121,7 +121,7 @@ fn of_json(line: &str) -> anyhow::Result<Given> {
     }
 }
 
-/// Returns held-out passages of a file.
+/// Reads held-out passages from a file.
 fn held_out(
     path: &Path,
     arguments: &FillArguments,
@@ -159,7 +159,7 @@ fn held_out(
     Ok(texts.collect())
 }
 
-/// Encodes texts with blanks.
+/// Encodes texts and creates blanks.
 struct Blanks<'a> {
     characters: &'a Characters,
     blank: char,
@@ -171,7 +171,7 @@ struct Blanks<'a> {
 type Ids = (Vec<u32>, Option<Vec<u32>>);
 
 impl Blanks<'_> {
-    /// Returns the ids with blanks, and the original if known.
+    /// Encodes a text. Returns the IDs with blanks and, if known, the original IDs.
     fn read(&self, given: Given, index: u32) -> anyhow::Result<Ids> {
         let (ids, truth) = match (given, self.random) {
             (Given::Text(text), Some(_)) => {
@@ -205,7 +205,7 @@ impl Blanks<'_> {
         Ok((ids, truth))
     }
 
-    /// Encodes a text with blanks.
+    /// Encodes a text that contains blanks.
     fn encode(&self, text: &str) -> anyhow::Result<Vec<u32>> {
         let Self { blank, characters, .. } = *self;
         if characters.id(blank).is_some() && text.contains(blank) {
@@ -224,7 +224,7 @@ impl Blanks<'_> {
         Ok(ids)
     }
 
-    /// Blanks a fraction of the characters, at least one.
+    /// Blanks a fraction of the characters, but at least one.
     fn blank_some(&self, truth: &[u32], index: u32) -> Vec<u32> {
         let ratio = self.random.unwrap_or(0.0);
         let count = ((truth.len() as f64 * ratio).round() as usize).max(1);

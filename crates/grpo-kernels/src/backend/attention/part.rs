@@ -1,4 +1,4 @@
-//! Attention of some queries of one sequence, forward and backward.
+//! Forward and backward attention for a subset of a sequence's queries.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use super::tiles::{GROUP, Lanes, exponentiate, hide, largest, mix, scores, sprea
 use crate::Heads;
 use crate::simd::{self, LANES};
 
-/// Adjacent columns of a matrix.
+/// A range of adjacent matrix columns.
 #[derive(Clone, Copy)]
 pub(super) struct Columns<'a> {
-    /// From the first column of the first row on.
+    /// Values, starting at the first column of the first row.
     pub(super) values: &'a [f32],
-    /// From a row to the next.
+    /// Distance between rows.
     pub(super) stride: usize,
 }
 
@@ -26,49 +26,50 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Queries, keys and values of all sequences.
+/// Queries, keys and values for all sequences.
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub(super) query: Columns<'a>,
     pub(super) keys: Columns<'a>,
     pub(super) values: Columns<'a>,
     pub(super) heads: Heads,
-    /// Scale of scores.
+    /// Factor applied to the scores.
     pub(super) scale: f32,
     pub(super) causal: bool,
 }
 
-/// Some queries of one sequence.
+/// A range of queries in a sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     /// Index of the sequence.
     pub(super) sequence: usize,
-    /// Rows of the continued sequence.
+    /// Rows of the sequence that this one continues.
     pub(super) prefix: Range<usize>,
-    /// Rows of the sequence itself.
+    /// Rows of this sequence.
     pub(super) own: Range<usize>,
-    /// The queries, counted from the first of its own rows.
+    /// Query range, relative to the first row of the sequence.
     pub(super) queries: Range<usize>,
 }
 
 impl Part {
-    /// Returns the number of keys that its last query sees: the prefix, then its own.
+    /// Returns the number of keys visible to the last query, including the prefix.
     pub(super) fn keys(&self, causal: bool) -> usize {
         self.prefix.len() + if causal { self.queries.end } else { self.own.len() }
     }
 
-    /// The row of each key.
+    /// Returns the row of each key.
     #[inline(always)]
     fn rows(&self) -> impl Iterator<Item = usize> {
         self.prefix.clone().chain(self.own.clone())
     }
 }
 
-/// Two numbers per query and head, from which its weights are `exp(score − largest) · inverse`.
+/// Number of values saved per query and head. The attention weights are
+/// `exp(score − largest) · inverse`.
 pub(super) const NORMALIZERS: usize = 2;
 
-/// `output` and `normalizers` are the rows of the part's queries, `[queries][heads · width]` and
-/// `[queries][heads · NORMALIZERS]`.
+/// Computes the attention output for a part. `output` has shape `[queries][heads · width]`, and
+/// `normalizers` has shape `[queries][heads · NORMALIZERS]`.
 #[multiversion(targets = "simd")]
 pub(super) fn forward(
     inputs: &Inputs<'_>,
@@ -124,28 +125,28 @@ fn forward_with<const FMA: bool>(
     }
 }
 
-/// Inputs of the backward pass, for all rows.
+/// Additional inputs to the backward pass, for all rows.
 #[derive(Clone, Copy)]
 pub(super) struct Upstream<'a> {
-    /// `[rows][heads · width]`
+    /// Attention output, `[rows][heads · width]`.
     pub(super) output: &'a [f32],
-    /// Its gradient.
+    /// Gradient of the output.
     pub(super) gradient: &'a [f32],
-    /// `[rows][heads · NORMALIZERS]`
+    /// Shape `[rows][heads · NORMALIZERS]`.
     pub(super) normalizers: &'a [f32],
 }
 
-/// Gradients from the queries of a part in the heads that share a key head.
+/// Gradients contributed by the queries of a part, for all heads that share one key/value head.
 pub(super) struct Gradients {
-    /// `[queries][heads of the group · width]`
+    /// Shape `[queries][heads of the group · width]`.
     pub(super) query: Vec<f32>,
-    /// `[keys][padded width]`
+    /// Shape `[keys][padded width]`.
     pub(super) keys: Vec<Lanes>,
     pub(super) values: Vec<Lanes>,
     pub(super) padded: usize,
 }
 
-/// See [`Gradients`].
+/// Computes the [`Gradients`] of a part.
 #[multiversion(targets = "simd")]
 pub(super) fn backward(
     inputs: &Inputs<'_>,
@@ -190,14 +191,15 @@ fn backward_with<const FMA: bool>(
             block.rows(&dy, head * width, width, 1.0, &mut gradient_rows);
             let [largest, inverse, dots] = block.of_queries(head, &inputs.heads, upstream);
 
-            // Recomputes the weights.
+            // Recompute the attention weights.
             let keys = block.seen.next_multiple_of(GROUP);
             let weights = &mut tiles.weights[..keys];
             scores::<FMA>(&query, tiles.keys.as_flattened(), weights);
             exponentiate(&mut weights[..block.seen], &largest);
             hide(&mut weights[block.seen_by_all..block.seen], 0.0);
             weights[block.seen..].fill([0.0; LANES]);
-            // The gradient of a weight is dy · v, that of a score is weight · (dy · v − dy · y).
+            // The gradient of a weight is dy · v. The gradient of a score is
+            // weight · (dy · v − dy · y).
             let of_scores = &mut score_gradients[..keys];
             scores::<FMA>(&gradient, tiles.values.as_flattened(), of_scores);
             for (weights, of_scores) in weights.iter_mut().zip(of_scores.iter_mut()) {
@@ -222,12 +224,12 @@ fn backward_with<const FMA: bool>(
     gradients
 }
 
-/// Keys and values of one head in the layout of the products, and buffers for scores.
+/// Keys and values of one head, laid out for the inner loops, and a buffer for scores.
 struct Tiles {
-    /// `[keys][padded width]`, keys padded with 0 to a multiple of [`GROUP`].
+    /// Shape `[keys][padded width]`. Keys are padded with zeros to a multiple of [`GROUP`].
     keys: Vec<Lanes>,
     values: Vec<Lanes>,
-    /// `[keys]`
+    /// Shape `[keys]`.
     weights: Vec<Lanes>,
     padded: usize,
 }
@@ -253,12 +255,12 @@ impl Tiles {
     }
 }
 
-/// Up to [`LANES`] queries of a part.
+/// A block of up to [`LANES`] queries.
 struct Block {
-    /// Counted from the first of the sequence's own rows.
+    /// Query range, relative to the first row of the sequence.
     queries: Range<usize>,
     first_row: usize,
-    /// Numbers of keys that its last query sees, and that all its queries see.
+    /// Number of keys visible to the last query, and number of keys visible to all queries.
     seen: usize,
     seen_by_all: usize,
 }
@@ -275,7 +277,7 @@ impl Block {
         })
     }
 
-    /// `[width][queries]`, 0 for missing queries.
+    /// Writes the block as `[width][queries]`. Missing queries are 0.
     #[inline(always)]
     fn transposed(
         &self,
@@ -303,7 +305,7 @@ impl Block {
         }
     }
 
-    /// `[queries][padded width]`, 0 for missing queries.
+    /// Writes the block as `[queries][padded width]`. Missing queries are 0.
     #[inline(always)]
     fn rows(&self, of: &Columns<'_>, column: usize, width: usize, scale: f32, to: &mut [Lanes]) {
         let padded = to.len();
@@ -319,7 +321,7 @@ impl Block {
         }
     }
 
-    /// Returns for each query its two normalisers and `dy · y`; 0 for missing queries.
+    /// Returns both normalisers and `dy · y` for each query. Missing queries are 0.
     #[inline(always)]
     fn of_queries(&self, head: usize, of: &Heads, upstream: &Upstream<'_>) -> [Lanes; 3] {
         let mut lanes = [[0.0; LANES]; 3];

@@ -1,23 +1,24 @@
-//! Products of attention: a block of [`LANES`] queries with the visible keys.
+//! Inner loops of attention, which combine a block of [`LANES`] queries with the visible keys.
 //!
-//! Scores have the layout `[keys][queries of the block]`, so the softmax of each query runs along a
-//! lane without sums across lanes. Sums over keys or features are taken in order, so the results of
-//! a query do not depend on its block.
+//! Scores are laid out as `[keys][queries of the block]`. The softmax of each query stays within a
+//! lane, and there are no sums across lanes. Sums over keys or features are computed in order, so
+//! the result for a query doesn't depend on the block it is in.
 //!
-//! Widths are padded with 0 to a multiple of [`LANES`], keys to one of [`GROUP`].
+//! Widths are padded with zeros to a multiple of [`LANES`], and keys to a multiple of [`GROUP`].
 
 use crate::simd::{self, LANES};
 
-/// A number for each query of a block.
+/// One number for each query in a block.
 pub(super) type Lanes = [f32; LANES];
 
-/// Rows of an operand that share a load of the other; as many accumulators stay in registers.
+/// Number of rows that share each load of the other operand. This many accumulators fit into
+/// registers.
 pub(super) const GROUP: usize = 8;
 
-/// Keys that are summed before their sum is added to the previous ones.
+/// Number of keys summed separately before the result is added to the running total.
 const TILE: usize = 64;
 
-/// `sums[lane] += a · b[lane]`, as a fused multiply-add if supported.
+/// Computes `sums[lane] += a · b[lane]`, using fused multiply-add if available.
 #[inline(always)]
 fn add_product<const FMA: bool>(sums: &mut Lanes, a: f32, b: &Lanes) {
     for (sum, &b) in sums.iter_mut().zip(b) {
@@ -25,7 +26,8 @@ fn add_product<const FMA: bool>(sums: &mut Lanes, a: f32, b: &Lanes) {
     }
 }
 
-/// `scores[key][query] = Σ_i rows[key][i] · block[i][query]`; rows `[keys][width]`.
+/// Computes `scores[key][query] = Σ_i rows[key][i] · block[i][query]`. `rows` has shape
+/// `[keys][width]`.
 #[inline(always)]
 pub(super) fn scores<const FMA: bool>(block: &[Lanes], rows: &[f32], scores: &mut [Lanes]) {
     let width = block.len();
@@ -45,8 +47,8 @@ pub(super) fn scores<const FMA: bool>(block: &[Lanes], rows: &[f32], scores: &mu
     }
 }
 
-/// `mixed[query][i] = Σ_key weights[key][query] · rows[key][i]`; rows `[keys][width]`, mixed `[LANES][width]`, both in
-/// vectors.
+/// Computes `mixed[query][i] = Σ_key weights[key][query] · rows[key][i]`. `rows` has shape
+/// `[keys][width]` and `mixed` has shape `[LANES][width]`, both stored as vectors.
 #[inline(always)]
 pub(super) fn mix<const FMA: bool>(weights: &[Lanes], rows: &[Lanes], mixed: &mut [Lanes]) {
     let vectors = mixed.len() / LANES;
@@ -73,8 +75,8 @@ pub(super) fn mix<const FMA: bool>(weights: &[Lanes], rows: &[Lanes], mixed: &mu
     }
 }
 
-/// `sums[key][i] += Σ_query weights[key][query] · block[query][i]`; block `[LANES][width]`, sums `[keys][width]`, both in
-/// vectors.
+/// Computes `sums[key][i] += Σ_query weights[key][query] · block[query][i]`. `block` has shape
+/// `[LANES][width]` and `sums` has shape `[keys][width]`, both stored as vectors.
 #[inline(always)]
 pub(super) fn spread<const FMA: bool>(weights: &[Lanes], block: &[Lanes], sums: &mut [Lanes]) {
     let vectors = block.len() / LANES;
@@ -102,7 +104,7 @@ fn add(total: &mut Lanes, sum: &Lanes) {
     }
 }
 
-/// The largest score of each query.
+/// Returns the largest score of each query.
 #[inline(always)]
 pub(super) fn largest(scores: &[Lanes]) -> Lanes {
     let mut largest = [f32::NEG_INFINITY; LANES];
@@ -114,7 +116,7 @@ pub(super) fn largest(scores: &[Lanes]) -> Lanes {
     largest
 }
 
-/// Replaces scores by `exp(score − largest)` and returns the sum of each query.
+/// Replaces each score with `exp(score − largest)` and returns the sum for each query.
 #[inline(always)]
 pub(super) fn exponentiate(scores: &mut [Lanes], largest: &Lanes) -> Lanes {
     let mut totals = [0.0; LANES];
@@ -131,8 +133,8 @@ pub(super) fn exponentiate(scores: &mut [Lanes], largest: &Lanes) -> Lanes {
     totals
 }
 
-/// Sets invisible scores of a causal block to `value`; the second query sees the first of `keys`,
-/// the first does not.
+/// Sets the invisible scores of a causal block to `value`. The first of `keys` is invisible to the
+/// first query, but visible to the second.
 #[inline(always)]
 pub(super) fn hide(keys: &mut [Lanes], value: f32) {
     for (key, lanes) in keys.iter_mut().enumerate() {

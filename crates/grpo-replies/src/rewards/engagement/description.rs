@@ -1,4 +1,4 @@
-//! `engagement.json`: objective, data and measures of an engagement model.
+//! The description of an engagement model, stored in `engagement.json`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,47 +9,51 @@ use serde::{Deserialize, Serialize};
 
 use grpo_rewards::EmbedderConfig;
 
-/// File name of the description.
+/// Name of the description file.
 pub(super) const DESCRIPTION: &str = "engagement.json";
 
-/// The description of a model: everything but its weights.
+/// Describes an engagement model. Contains everything except the weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngagementDescription {
-    /// Embedder of tweets and replies.
+    /// The embedder for tweets and replies.
     pub embedder: EmbedderConfig,
-    /// Identity of the embedder ([`Embedder::identity`]); another identity means other vectors.
+    /// Identity of the embedder ([`Embedder::identity`]). Embedders with different identities
+    /// produce different vectors.
     pub embedder_identity: String,
-    /// Length of a vector.
+    /// Length of an embedding vector.
     pub width: usize,
-    /// Sizes of the hidden layers.
+    /// Sizes of the two hidden layers.
     pub hidden: [usize; 2],
     /// The training objective.
     pub objective: EngagementObjective,
-    /// Measures of the model, once the training has finished.
+    /// Evaluation results. `None` until training has finished.
     #[serde(default)]
     pub report: Option<EngagementReport>,
 }
 
-/// The training objective. The *score* of a reply is `min(reply_likes / max(tweet_likes, 1), 1)`.
-/// Most scores are near 0 and few are large, so the error of raw scores would be dominated by a few
-/// replies.
+/// The training objective of an engagement model.
+///
+/// The *score* of a reply is `min(reply_likes / max(tweet_likes, 1), 1)`. Most scores are close to
+/// 0 and a few are large. A squared error on raw scores would be dominated by these few replies, so
+/// the scores are transformed first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EngagementObjective {
-    /// `ln(1 + scale · score) / ln(1 + scale)`, with squared error.
+    /// Squared error on `ln(1 + scale · score) / ln(1 + scale)`.
     Log {
-        /// Scores above 1/scale are compared by quotients, those below by differences.
+        /// Controls the transition of the transform. It is approximately linear for scores below
+        /// 1/scale and logarithmic above.
         #[serde(default = "default_scale")]
         scale: f64,
     },
-    /// The fraction of training replies with a lower score, ties counted half, with squared error.
+    /// Squared error on the fraction of training replies with a lower score. Ties count half.
     #[default]
     Rank,
-    /// The better of two replies to a tweet by `reply_likes + 2 · reply_retweets` (Bradley & Terry
-    /// 1952).
+    /// Predicts which of two replies to a tweet has more `reply_likes + 2 · reply_retweets`
+    /// (Bradley & Terry 1952).
     Pairwise {
-        /// Margin between two logits for a preference that is e times as strong.
+        /// Logit margin if the preference is stronger by a factor of e.
         #[serde(default = "default_margin")]
         margin: f64,
     },
@@ -62,68 +66,70 @@ fn default_margin() -> f64 {
     0.1
 }
 
-/// Measures on held-out replies.
+/// Evaluation metrics on held-out replies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngagementMeasures {
-    /// Mean loss of the objective.
+    /// Mean value of the objective's loss.
     pub eval_loss: f64,
-    /// Pearson's correlation of outputs and targets (ranks, for preferences); 0 for constant
-    /// outputs.
+    /// Pearson correlation between outputs and targets. The pairwise objective uses ranks as
+    /// targets. The correlation is 0 if all outputs are equal.
     pub pearson: f64,
-    /// Pearson's correlation of outputs and scores.
+    /// Pearson correlation between outputs and scores.
     pub pearson_score: f64,
-    /// Spearman's correlation of outputs and scores.
+    /// Spearman correlation between outputs and scores.
     pub spearman: f64,
-    /// Fraction of the pairs of neighbours among a tweet's replies, sorted by preference, whose
-    /// better reply has the higher output; `None` without such pairs.
+    /// Fraction of reply pairs in which the better reply has the higher output. Each pair consists
+    /// of two replies to a tweet that are adjacent when sorted by preference. `None` if there are
+    /// no pairs.
     #[serde(default)]
     pub pair_accuracy: Option<f64>,
     /// Number of replies.
     pub replies: usize,
     /// Number of tweets.
     pub tweets: usize,
-    /// Number of pairs.
+    /// Number of reply pairs.
     pub pairs: usize,
 }
 
-/// What a model needs to be used as a reward; by default, what is usual for its objective.
+/// Minimum metrics for use as a reward. If no bound is set, a default that depends on the objective
+/// is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngagementGate {
-    /// Lower bound of `pearson`, the correlation with the targets of the objective.
+    /// Minimum `pearson`, i.e. the correlation with the targets of the objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_pearson: Option<f64>,
-    /// Lower bound of `pearson_score`, the correlation with the scores.
+    /// Minimum `pearson_score`, i.e. the correlation with the scores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_pearson_score: Option<f64>,
-    /// Lower bound of `spearman`.
+    /// Minimum `spearman`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_spearman: Option<f64>,
-    /// Lower bound of `pair_accuracy`.
+    /// Minimum `pair_accuracy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_pair_accuracy: Option<f64>,
 }
 
-/// Measures on tweets that affected neither the weights nor their selection.
+/// The evaluation on test tweets, which were used neither for training nor for model selection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngagementReport {
-    /// Whether the model may be used as a reward.
+    /// Whether the model passed the gate.
     pub passed: bool,
-    /// The gate.
+    /// The bounds that were applied.
     pub gate: EngagementGate,
-    /// The measures.
+    /// Metrics on the test tweets.
     pub test: EngagementMeasures,
-    /// Optimizer steps of the selected weights.
+    /// The optimizer step at which the selected weights were saved.
     pub train_step: u64,
 }
 
 impl EngagementDescription {
-    /// Reads the description in `folder`.
+    /// Loads the description in `folder`.
     ///
     /// # Errors
-    /// Returns an error if there is no such folder or no valid description.
+    /// Returns an error if the folder does not exist or does not contain a valid description.
     pub fn load(folder: &Path) -> Result<Self, DataError> {
         if !folder.is_dir() {
             return Err(DataError::Invalid(format!(
@@ -147,7 +153,7 @@ impl EngagementDescription {
         }
     }
 
-    /// Writes the description into `folder`.
+    /// Writes the description to `folder`.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -158,13 +164,13 @@ impl EngagementDescription {
             .map_err(|error| fault(&path, format!("it cannot be written: {error}")))
     }
 
-    /// Largest length of a vector or hidden layer.
+    /// Maximum size of an embedding vector or hidden layer.
     pub const MOST_NUMBERS: usize = 1 << 16;
 
-    /// Checks whether a model of these sizes is possible.
+    /// Checks whether a model with these layer sizes is supported.
     ///
     /// # Errors
-    /// Returns what is wrong.
+    /// Returns a description of the invalid size.
     pub fn check_sizes(width: usize, hidden: [usize; 2]) -> Result<(), String> {
         let [first, second] = hidden;
         if ![width, first, second].iter().all(|size| (1..=Self::MOST_NUMBERS).contains(size)) {
@@ -187,23 +193,24 @@ fn fault(path: &Path, message: String) -> DataError {
     DataError::Invalid(format!("{}: {message}", path.display()))
 }
 
-/// Largest number of weights of a layer: 1 GiB.
+/// Maximum number of weights per layer, i.e. 1 GiB.
 const MOST_WEIGHTS: usize = 1 << 28;
 
-/// Returns the number of features for vectors of `width` numbers.
+/// Returns the number of features for embedding vectors of length `width`.
 pub(super) fn feature_count(width: usize) -> usize {
     2 * width
 }
 
-/// Returns the features of a tweet and a reply: both vectors, concatenated. Embedders return
-/// vectors of length 1; multiplied by the root of their width, features have a size of about 1, for
-/// which the head's initial values are made.
+/// Concatenates the embedding vectors of a tweet and a reply.
+///
+/// Embedders return unit vectors. They are multiplied by the square root of their length, because
+/// the initialization of the head assumes features with a magnitude of about 1.
 fn features_of(tweet: &[f32], reply: &[f32]) -> Vec<f32> {
     let scale = (tweet.len() as f32).sqrt();
     tweet.iter().chain(reply).map(|number| scale * number).collect()
 }
 
-/// Returns the features of each (tweet, reply). A repeated text is embedded once.
+/// Returns the features of each (tweet, reply) pair. Repeated texts are embedded only once.
 ///
 /// # Errors
 /// Returns an error if a text cannot be embedded.
@@ -225,8 +232,8 @@ pub fn engagement_features(
 }
 
 impl EngagementGate {
-    /// Fills in the usual bounds of `objective` if none is given: a correlation above ½, or two of
-    /// three pairs in the right order.
+    /// Applies the default for `objective` if no bound is set: a minimum correlation of ½ or a
+    /// minimum pair accuracy of ⅔.
     pub fn or_default(self, objective: &EngagementObjective) -> Self {
         match (self == Self::default(), objective) {
             (false, _) => self,
@@ -239,13 +246,13 @@ impl EngagementGate {
         }
     }
 
-    /// Returns whether a model with these measures passes.
+    /// Returns whether the metrics satisfy all bounds.
     pub fn passes(&self, measures: &EngagementMeasures) -> bool {
-        // Written so that a missing measure fails.
+        // A missing metric does not satisfy its bound.
         self.wanted(measures).iter().all(|(_, wanted, found)| found.is_some_and(|it| it > *wanted))
     }
 
-    /// Describes measures and bounds.
+    /// Formats the metrics and their bounds.
     pub fn against(&self, measures: &EngagementMeasures) -> String {
         let parts = self.wanted(measures).into_iter().map(|(name, wanted, found)| {
             let found = found.map_or_else(|| "not known".to_owned(), |found| format!("{found:.3}"));
@@ -328,7 +335,7 @@ mod tests {
         assert!(!gate(Some(0.5), None, Some(0.7)).passes(&measures()));
         let without = EngagementMeasures { pair_accuracy: None, ..measures() };
         assert!(!pairwise.passes(&without) && rank.passes(&without));
-        // The other correlation is another figure.
+        // A bound on the other correlation is not replaced by the default.
         let of_scores = EngagementGate { min_pearson_score: Some(0.5), ..none };
         assert_eq!(of_scores.or_default(&EngagementObjective::Rank), of_scores);
         assert!(!of_scores.passes(&measures()));

@@ -1,4 +1,4 @@
-//! The learned reward of an engagement model.
+//! A reward based on an engagement model.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use grpo_rewards::{
     text_field,
 };
 
-/// Settings of a [`LearnedReward`].
+/// Configuration of a [`LearnedReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LearnedConfig {
-    /// Folder of the model, as `grpo train-engagement` writes it.
+    /// Folder with a model trained by `grpo train-engagement`.
     model: PathBuf,
-    /// Embedder; default: the one that the model names. It must be the same embedder, possibly in
-    /// another folder.
+    /// The embedder. Defaults to the one named in the model's description. It must be the same
+    /// embedder, but its folder can differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     embedder: Option<EmbedderConfig>,
-    /// Whether a model that did not pass its gate may be the reward.
+    /// Whether to accept a model that did not pass its gate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     accept_failed_gate: bool,
 }
@@ -43,7 +43,7 @@ impl RewardSpec for LearnedConfig {
     }
 
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
-        // The model's folder names its embedder.
+        // The description in the model folder names the default embedder.
         let named = EngagementDescription::load(&self.model).map_err(of_model)?.embedder;
         let mut files = self.embedder.as_ref().unwrap_or(&named).files()?;
         files.extend(folder_files("engagement_model", &self.model)?);
@@ -51,12 +51,14 @@ impl RewardSpec for LearnedConfig {
     }
 }
 
-/// Scores a reply (the completion) to a tweet (the field `tweet` of the prompt's record) with an
-/// engagement model, 0..1; 0 for an empty reply.
+/// Scores replies with an engagement model.
 ///
-/// The model was trained on replies that people wrote and may be wrong about texts that a policy
-/// finds by optimising it. A second reward (`hybrid`), a KL penalty and reading the texts guard
-/// against that.
+/// The reply is the completion, and the tweet is read from the `tweet` field of the prompt. Scores
+/// are between 0 and 1. The score of an empty reply is 0.
+///
+/// The model was trained on replies written by humans. A policy that is optimized against it can
+/// find texts with unjustifiably high scores. To limit this, combine it with a second reward
+/// (`hybrid`), use a KL penalty, and read the generated texts.
 #[derive(Clone, Debug)]
 pub struct LearnedReward {
     model: Arc<EngagementModel>,
@@ -66,7 +68,7 @@ const PART: &str = "learned";
 const TWEET: &str = "tweet";
 
 impl LearnedReward {
-    /// Creates the reward.
+    /// Creates a reward from a model.
     pub fn new(model: Arc<EngagementModel>) -> Self {
         Self { model }
     }
@@ -74,7 +76,7 @@ impl LearnedReward {
 
 impl Reward for LearnedReward {
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
-        // Each entry is a pair to score or an outcome.
+        // Each entry is either a pair to be scored or a final outcome.
         let pairs: Vec<Result<(&str, &str), Outcome>> = samples
             .iter()
             .map(|sample| {
@@ -111,7 +113,7 @@ impl LearnedReward {
     fn predict(&self, pairs: &[(&str, &str)]) -> Vec<Outcome> {
         match self.model.predict(pairs) {
             Ok(scores) => scores.into_iter().map(scored_or_failed).collect(),
-            // A text that cannot be embedded must not prevent the scores of others.
+            // Retry each pair separately, because one bad text fails the entire batch.
             Err(_) if pairs.len() > 1 => {
                 pairs.iter().flat_map(|pair| self.predict(&[*pair])).collect()
             }

@@ -91,7 +91,7 @@ fn a_reply_is_scored_by_the_head() {
         assert_eq!(outcome.total(), Some(expected));
         assert_eq!(outcome.part("learned"), Some(expected));
         assert!((0.0..=1.0).contains(&expected));
-        // One code path: alone it is the same, bit for bit.
+        // Scoring a single sample gives the same result, bit for bit.
         assert_eq!(&reward.score(std::slice::from_ref(sample))[0], outcome);
     }
     assert_ne!(together[0].total(), together[1].total());
@@ -125,12 +125,12 @@ fn an_empty_reply_is_worth_nothing_and_one_without_a_tweet_fails() {
     assert_eq!(reward.check(&samples[2].fields).unwrap_err(), missing);
     assert_eq!(reward.check(&samples[4].fields).unwrap_err(), no_text);
     reward.check(&samples[0].fields).unwrap();
-    // Long texts are texts.
+    // Long texts are supported.
     let long = "a very long tweet ".repeat(600);
     assert!(reward.score(&[sample(&long, &long)])[0].total().is_some());
 }
 
-/// An embedder that fails for some texts takes no score from the others.
+/// If the embedder fails for some texts, the remaining texts still have a score.
 #[test]
 fn a_text_without_a_vector_fails_alone() {
     struct Picky(HashedNgrams);
@@ -169,7 +169,7 @@ fn models_that_cannot_be_a_reward_are_refused() {
     assert_eq!(nowhere.spec().files().unwrap_err().to_string(), expected);
     nowhere.spec().check().unwrap();
 
-    // The gate.
+    // Models that did not pass the gate.
     for (made, found) in [
         (
             Some(report(false)),
@@ -189,7 +189,7 @@ fn models_that_cannot_be_a_reward_are_refused() {
         parsed(accepted).unwrap().build(&Device::flex()).unwrap();
     }
 
-    // The embedder.
+    // A different embedder.
     let other = |width: usize| {
         let embedder = json!({"type": "hashed_ngrams", "width": width});
         parsed(json!({"type": "learned", "model": good.path(), "embedder": embedder})).unwrap()

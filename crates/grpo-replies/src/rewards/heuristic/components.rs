@@ -1,4 +1,5 @@
-//! Components of the heuristic reward that depend on text only. Characters are Unicode characters.
+//! Components of the heuristic reward that only depend on the text. Lengths are in Unicode
+//! characters.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use grpo_eval::is_all_capitals;
 
 use super::GenericWords;
 
-/// Returns the value of all components for a reply that is too short or too long, else `None`.
+/// Returns the value of all components if the reply is too short or too long, otherwise `None`.
 pub(super) fn settled(reply: &str) -> Option<f64> {
     match reply.chars().count() {
         0..3 => Some(0.0),
@@ -25,7 +26,7 @@ pub(super) fn length(reply: &str) -> f64 {
     }
 }
 
-/// Computes the component from two polarities, −1 to 1.
+/// Returns the sentiment component for two polarities between −1 and 1.
 pub(super) fn sentiment(tweet: f64, reply: f64) -> f64 {
     (1.0 - (tweet - reply).abs() / 2.0).max(0.0)
 }
@@ -98,7 +99,7 @@ mod tests {
             (281, 0.4),
             (500, 0.4),
         ] {
-            // Characters, and not bytes.
+            // Lengths are in characters, not bytes.
             assert_eq!(length(&"ä".repeat(characters)), expect, "{characters}");
         }
     }
@@ -145,7 +146,7 @@ mod tests {
             assert_eq!(punctuation(&reply), expect, "{marks} of {characters}");
         }
         assert_eq!(punctuation(""), 0.0);
-        // Other marks do not count.
+        // Other punctuation marks do not count.
         assert_eq!(punctuation(";:-()\"'"), 0.7);
     }
 
@@ -160,21 +161,21 @@ mod tests {
         close(of("WHICH TRAINS RUN"), 0.6);
         close(of("AND 2 TRAINS?"), 0.6 * 1.1);
         close(of("THANKS A LOT"), 0.5 * 0.6);
-        // Ten characters are not yet shouting, and digits are no capitals.
+        // A text of ten characters is too short for the capitals penalty. Digits are not capitals.
         close(of("TEN LETTER"), 1.0);
         close(of("1234567890 12"), 1.0);
-        // At 30 characters a reply says more than its generic word.
+        // The generic word penalty only applies to replies of fewer than 30 characters.
         close(of("Thanks to you, the train waits"), 1.0);
         close(of("Thanks to you, the train wait"), 0.5);
     }
 
-    /// Regression: generic words were looked for inside of words.
+    /// Regression test: generic words matched inside other words.
     #[test]
     fn ignores_a_generic_word_inside_another() {
         close(engagement("You know the thistle", &GenericWords::default()), 1.0);
     }
 
-    /// A boost shows only behind a penalty, as engagement is at most 1.
+    /// Factors above 1 only have an effect after a penalty, because the result is clipped at 1.
     #[test]
     fn boosts_above_one_are_clipped() {
         let of = |reply| engagement(reply, &GenericWords::default());

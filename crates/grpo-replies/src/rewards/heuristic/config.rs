@@ -1,4 +1,4 @@
-//! The settings of a heuristic reward.
+//! Configuration of the heuristic reward.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 use super::{COMPONENTS, GenericWords, HeuristicReward};
 use grpo_rewards::{EmbedderConfig, Reward, RewardSpec, check_mean_weights};
 
-/// Six measures of a reply to the tweet in the prompt's record. See [`HeuristicReward`].
+/// Weights and settings of a [`HeuristicReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HeuristicConfig {
-    /// Weight of the similarity of tweet and reply.
+    /// Weight of the similarity between tweet and reply.
     relevance: f64,
-    /// Weight of the length.
+    /// Weight of the length component.
     length: f64,
-    /// Weight of the similarity of sentiments.
+    /// Weight of the similarity between the sentiments of tweet and reply.
     sentiment: f64,
-    /// Weight of the fraction of distinct words.
+    /// Weight of the lexical diversity.
     diversity: f64,
-    /// Weight of the punctuation.
+    /// Weight of the punctuation component.
     punctuation: f64,
-    /// Weight of the engagement.
+    /// Weight of the engagement component.
     engagement: f64,
-    /// Embedder; needed unless `relevance` is 0.
+    /// The embedder. Required unless `relevance` is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     embedder: Option<EmbedderConfig>,
-    /// Generic words of short replies, instead of
+    /// Generic words to penalize in short replies. Defaults to
     /// [`DEFAULT_GENERIC_WORDS`](super::DEFAULT_GENERIC_WORDS).
     #[serde(skip_serializing_if = "Option::is_none")]
     generic_words: Option<Vec<String>>,
@@ -51,7 +51,7 @@ impl Default for HeuristicConfig {
 }
 
 impl HeuristicConfig {
-    /// In the order of [`COMPONENTS`].
+    /// Returns the weights in the order of [`COMPONENTS`].
     fn weights(&self) -> [f64; 6] {
         let &Self { relevance, length, sentiment, diversity, punctuation, engagement, .. } = self;
         [relevance, length, sentiment, diversity, punctuation, engagement]
@@ -68,7 +68,7 @@ impl HeuristicConfig {
 }
 
 impl RewardSpec for HeuristicConfig {
-    /// Checks that weights sum to 1, and that there is an embedder if relevance has weight.
+    /// Checks that the weights sum to 1 and that an embedder is configured if `relevance` is not 0.
     fn check(&self) -> Result<(), ConfigFault> {
         let weights = COMPONENTS.into_iter().zip(self.weights());
         check_mean_weights(&weights.collect::<Vec<_>>())?;

@@ -1,22 +1,22 @@
-//! Generic words of replies.
+//! Generic words in replies.
 
 use grpo_eval::words;
 
-/// Words or phrases that could be a whole reply: thanks, agreement, praise, yes, no and laughter.
+/// Words or phrases that make up generic replies: thanks, agreement, praise, yes, no and laughter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GenericWords(Vec<Vec<String>>);
 
-/// Default generic words.
+/// The default list of generic words.
 pub const DEFAULT_GENERIC_WORDS: [&str; 17] = [
     "thanks", "thx", "agreed", "agree", "exactly", "true", "same", "this", "great", "nice", "cool",
     "wow", "yes", "yeah", "no", "lol", "haha",
 ];
 
 impl GenericWords {
-    /// Creates a list of entries of one or several words.
+    /// Creates a list of words and phrases.
     ///
     /// # Errors
-    /// Returns the first entry without a word.
+    /// Returns the first entry that does not contain a word.
     pub fn new<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self, String> {
         let entries = entries.into_iter().map(|entry| {
             let own: Vec<String> = words(entry.as_ref()).collect();
@@ -25,7 +25,7 @@ impl GenericWords {
         entries.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns whether a text contains one of them as whole words.
+    /// Returns `true` if a text contains one of the entries, matching whole words only.
     pub fn are_in(&self, text: &str) -> bool {
         let words: Vec<String> = words(text).collect();
         self.0.iter().any(|entry| words.windows(entry.len()).any(|run| run == entry.as_slice()))
@@ -42,7 +42,7 @@ impl Default for GenericWords {
 mod tests {
     use super::*;
 
-    /// Regression: "no" was in "know" and "this" in whatever had it.
+    /// Regression test: "no" matched "know", and "this" matched any word that contains it.
     #[test]
     fn words_are_whole() {
         let words = GenericWords::default();

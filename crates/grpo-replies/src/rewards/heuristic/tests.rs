@@ -8,7 +8,7 @@ const WEIGHTS: [f64; 6] = [0.30, 0.15, 0.15, 0.10, 0.10, 0.20];
 
 const TWEET: &str = "AI in hospitals should help doctors find diseases earlier, not replace the talk with a patient.";
 
-/// Replies to [`TWEET`] that say something.
+/// Meaningful replies to [`TWEET`].
 const GOOD: [&str; 5] = [
     "Which hospitals do this already?",
     "My doctor looked at the screen, and not at me, all the time.",
@@ -16,7 +16,7 @@ const GOOD: [&str; 5] = [
     "A wrong alarm costs patients weeks of fear.",
     "It found my cancer late. I am angry, and I still hope it learns.",
 ];
-/// Replies that say nothing.
+/// Replies without any content.
 const BAD: [&str; 3] = ["Thanks!!", "YES!!!", "Thx!"];
 
 fn hashed() -> Arc<dyn Embedder> {
@@ -43,7 +43,8 @@ fn total(reply: &str) -> f64 {
     one(&reward(), TWEET, reply).total().unwrap()
 }
 
-/// A vector by the first character of a text, and none of a text with a `#`.
+/// An embedder whose vectors depend on the first character only. It fails for texts that contain a
+/// `#`.
 struct ByLetter;
 
 impl Embedder for ByLetter {
@@ -74,8 +75,9 @@ fn by_letter() -> HeuristicReward {
 
 #[test]
 fn a_reply_by_hand() {
-    // Vectors of cosine 0.6; 31 characters, of which 2 are marks (0.0645); vaderSentiment's compounds are 0.4404 and
-    // −0.5423; 6 words, all different; a `?` and two marks of ends on top of 1.
+    // The cosine similarity is 0.6. The reply has 31 characters, including 2 punctuation marks
+    // (0.0645), and 6 distinct words. The compound scores of vaderSentiment are 0.4404 and −0.5423.
+    // The `?` and the two sentence marks have no effect, because engagement is clipped at 1.
     let outcome = one(&by_letter(), "a good day", "b is bad today. Was it so there?");
     let parts = [
         ("relevance", 0.8),
@@ -93,7 +95,7 @@ fn a_reply_by_hand() {
     assert!((outcome.total().unwrap() - expect).abs() < 1e-7, "{outcome:?}");
 }
 
-/// Regression: the batch path took the raw cosine, −1 to 1.
+/// Regression test: the batch path used the raw cosine, which ranges from −1 to 1.
 #[test]
 fn relevance_is_between_0_and_1() {
     let relevance = |reply| one(&by_letter(), "a good day", reply).part("relevance").unwrap();
@@ -101,13 +103,14 @@ fn relevance_is_between_0_and_1() {
     assert_eq!(relevance("c day"), 0.0);
 }
 
-/// The bands of the source: good replies 0.70 to 0.86, bad ones 0.56 to 0.58. With all-MiniLM-L6-v2 instead of n-grams
-/// these have 0.746 to 0.848, and 0.562 to 0.579.
+/// The original implementation reports 0.70 to 0.86 for good replies and 0.56 to 0.58 for bad ones.
+/// With all-MiniLM-L6-v2 instead of n-grams, the rewards here are 0.746 to 0.848 and 0.562 to
+/// 0.579.
 #[test]
 fn good_and_bad_replies_are_in_their_bands() {
     for (replies, band) in [(&GOOD[..], 0.70..=0.86), (&BAD[..], 0.56..=0.58)] {
         for reply in replies {
-            // Its figures have two digits.
+            // The published values have two decimals.
             let rounded = (total(reply) * 100.0).round() / 100.0;
             assert!(band.contains(&rounded), "{reply}: {}", total(reply));
         }
@@ -135,7 +138,7 @@ fn too_short_and_too_long_have_one_value_in_all_components() {
     assert!(total("yes") > 0.3);
 }
 
-/// Regression: "no" was in "know", which halved the engagement of short replies.
+/// Regression test: "no" matched "know", which halved the engagement component of short replies.
 #[test]
 fn a_generic_word_inside_another_takes_nothing() {
     let engagement = |reply| one(&reward(), TWEET, reply).part("engagement").unwrap();
@@ -164,7 +167,7 @@ fn a_text_without_a_vector_fails_those_that_need_it_only() {
         sample("a tweet", "b: a reply"),
         sample("a tweet", "b: a # reply"),
         sample("a # tweet", "b: a reply"),
-        // Settled without vectors.
+        // Very short replies are scored without an embedding.
         sample("a # tweet", "b"),
     ];
     let outcomes = by_letter().score(&samples);
@@ -201,7 +204,7 @@ fn check(settings: serde_json::Value, expect: Option<&str>) {
     }
 }
 
-/// Regression: weights of a configuration were ignored, and other names than those of the class went unseen.
+/// Regression test: configured weights were ignored, and unknown keys were not detected.
 #[test]
 fn settings_are_checked() {
     let hashed = serde_json::json!({"type": "hashed_ngrams"});
@@ -246,7 +249,7 @@ fn weights_and_words_of_a_configuration_are_used() {
 }
 
 proptest! {
-    /// Regression: a reply had another reward alone than in a batch.
+    /// Regression test: the reward of a reply depended on whether it was scored in a batch.
     #[test]
     fn a_batch_is_its_replies_one_by_one(
         pairs in prop::collection::vec(("[a-z ]{0,20}", prop_oneof!["[a-zA-Z .,!?🎉]{0,60}", "[a-z ]{480,520}"]), 1..8),
@@ -264,7 +267,7 @@ proptest! {
     }
 }
 
-/// `tests/peers/vader` writes the table with Python's vaderSentiment.
+/// The expected values were computed with Python's vaderSentiment by `tests/peers/vader`.
 #[test]
 fn polarities_are_vaders() {
     let reward = reward();

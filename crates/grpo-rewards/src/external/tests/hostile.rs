@@ -1,4 +1,5 @@
-//! Programs that do everything wrong: each ends as configured, in bounded time, and leaves no process behind.
+//! Tests with misbehaving programs. All of them must be handled as configured, within the time
+//! limit and without leaving processes behind.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::{build, file, score, totals};
 use crate::Outcome;
 
-/// A program of Python that writes its process id to `pid` and then does something wrong.
+/// A Python program that writes its process id to `pid` and then misbehaves.
 struct Hostile {
     code: &'static str,
     expected: &'static str,
@@ -22,7 +23,7 @@ const fn hostile(code: &'static str, expected: &'static str) -> Hostile {
     Hostile { code, expected }
 }
 
-/// `say` writes a reply without its line end, `good` makes one of a request.
+/// Common code: `say` writes text without a newline, and `good` returns a valid reply to a request.
 const BEGIN: &str = "
 import json, os, signal, subprocess, sys, time
 def pid(): open(sys.argv[1], 'a').write(f'{os.getpid()}\\n')
@@ -105,14 +106,14 @@ const ALL: &[Hostile] = &[
     hostile("while True: os.write(2, b'e' * 65536)", "gave no answer within"),
 ];
 
-/// Processes by a file of their ids that live still.
+/// Returns the processes listed in a file that are still running.
 fn alive(pids: &Path) -> Vec<i32> {
     let all = fs::read_to_string(pids).unwrap_or_default();
     let all = all.lines().filter_map(|line| line.parse().ok());
     all.filter(|pid| kill(Pid::from_raw(*pid), None).is_ok() && !is_zombie(*pid)).collect()
 }
 
-/// Dead, and not yet seen by its parent.
+/// Returns `true` if a process has exited but has not been reaped by its parent.
 fn is_zombie(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
@@ -146,7 +147,7 @@ fn outcomes(hostile: &str, more: &Value, completions: &[&str]) -> Vec<Outcome> {
 
 fn check(all: &[Hostile]) {
     for Hostile { code, expected } in all {
-        // With time enough for what does end, however busy the machine.
+        // Programs that exit have enough time to do so, even on a busy machine.
         let limit = if expected.contains("gave no answer") { 1.0 } else { 60.0 };
         for outcome in outcomes(code, &json!({"time_limit": limit}), &["CCO", "CCN"]) {
             let reason = outcome.failure().unwrap_or_else(|| panic!("{code}: {outcome:?}"));
@@ -155,7 +156,7 @@ fn check(all: &[Hostile]) {
     }
 }
 
-/// In parts, so that the tests share the threads.
+/// The tests are split so that they can run in parallel.
 #[test]
 fn hostile_programs_fail_with_a_sentence_1() {
     check(&ALL[..10]);
@@ -197,7 +198,7 @@ fn a_program_that_dies_of_one_completion_costs_only_this_one() {
     }
 }
 
-/// The first reply is good, the second line is in front of the next one.
+/// The first reply is valid. The second line is read as the reply to the next request.
 #[test]
 fn a_program_that_answers_twice_is_found_out_and_started_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -213,7 +214,7 @@ fn a_program_that_answers_twice_is_found_out_and_started_again() {
     assert_none_alive(&pids, "answers twice");
 }
 
-/// A pipe holds 64 KiB: neither side waits for the other.
+/// A pipe has a buffer of 64 KiB. Neither side must block while the other one is writing.
 #[test]
 fn large_requests_and_replies_do_not_block() {
     let code = "\nfor line in sys.stdin:\n    say(' ' * 1000000 + good(line))";

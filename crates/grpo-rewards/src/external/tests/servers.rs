@@ -1,4 +1,4 @@
-//! Servers, good ones and others.
+//! Tests with HTTP servers, including invalid ones.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,8 @@ use serde_json::json;
 
 use super::{build, score, totals};
 
-/// A server that answers each connection with what `answer` makes of the body of its request; it sends the requests it got.
+/// Starts a server that passes each request body to `answer` and sends the result. The received
+/// requests can be read from the channel.
 fn server(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/score?x=1", listener.local_addr().unwrap());
@@ -104,6 +105,6 @@ fn a_server_that_is_late_or_not_there() {
     let started = Instant::now();
     let reason = score(&*reward, &["a"])[0].failure().unwrap().to_owned();
     assert!(reason.contains("refused"), "{reason}");
-    // It has tried again, and not beyond its limit.
+    // The client retries until the time limit is reached.
     assert!((0.3..5.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
 }
