@@ -1,17 +1,17 @@
-//! Embeds the revision of the checkout that the program is built in. This crate is the last one that is compiled, so a new
-//! commit costs one link.
+//! Embeds the git revision of the checkout. This crate is compiled last, so a new commit only
+//! requires relinking.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the program is made from.
+/// Files and folders that affect the program.
 const SOURCES: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let Some(manifest) = std::env::var_os("CARGO_MANIFEST_DIR") else { return };
     let root = Path::new(&manifest).join("../..");
-    // A published crate may be unpacked below somebody else's repository.
+    // A published crate may be unpacked inside an unrelated repository.
     if !root.join(".git").exists() {
         return;
     }
@@ -20,7 +20,7 @@ fn main() {
     let dirty = if edited.is_none_or(|edited| edited.is_empty()) { "" } else { "-dirty" };
     println!("cargo::rustc-env=GRPO_REVISION={revision}{dirty}");
 
-    // A commit or a checkout changes one of these two; an edit changes a source.
+    // Commits and checkouts modify one of these two files, and edits modify the sources.
     let of_git = ["HEAD", "logs/HEAD"]
         .iter()
         .filter_map(|name| git(&root, &["rev-parse", "--git-path", name]));
@@ -30,7 +30,7 @@ fn main() {
     }
 }
 
-/// What git prints, if it succeeds.
+/// Runs git and returns its output, or `None` if it fails.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").current_dir(root).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -1,4 +1,4 @@
-//! Arguments of the command line.
+//! Command-line arguments.
 
 mod inspection;
 mod models;
@@ -23,14 +23,14 @@ pub(crate) use self::program::{Asked, AskedCommand, parse, program};
 pub use self::training::RunArguments;
 pub(crate) use self::training::{TrainArguments, TrialArguments};
 
-/// The heading of options that every command has.
+/// Heading for the options shared by all commands.
 const GLOBAL: &str = "Global options";
 
 /// Train molecule generators and language models with GRPO (Group Relative Policy Optimization).
 #[derive(Debug, Parser)]
 #[command(name = "grpo", version, max_term_width = 100)]
 pub(crate) struct Arguments {
-    /// Number of compute threads; results do not depend on it [default: one per core]
+    /// Number of compute threads; does not affect results [default: one per core]
     #[arg(long, global = true, value_name = "N", help_heading = GLOBAL)]
     pub(crate) threads: Option<usize>,
     /// Errors only: no progress, tables or summaries
@@ -44,27 +44,31 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run a pipeline of several training stages
     ///
-    /// Finished stages are reused, an interrupted stage resumes. From the first stage that has to run, all later ones run too,
-    /// since each uses the results of earlier ones.
+    /// Reuses finished stages and resumes an interrupted one. Once a stage has to run, all later
+    /// stages run as well, because they depend on its results.
     Run(PipelineArguments),
     /// Train a model with GRPO
     ///
-    /// Trains all weights or a LoRA adapter, depending on the configuration. On a terminal, a live screen shows curves,
-    /// completions and events; `q` stops the run. Ctrl-C or SIGTERM stops the run after the current step and writes a
-    /// checkpoint; a second one stops it immediately.
+    /// Trains all weights or a LoRA adapter, depending on the configuration. On a terminal, a live
+    /// screen shows curves, completions and events; press `q` to stop the run. Ctrl-C or SIGTERM
+    /// stops the run after the current step and writes a checkpoint; a second one stops it
+    /// immediately.
     Train(TrainArguments),
     /// Test a training configuration with a short run
     ///
-    /// Runs 100 steps with small batches and a low learning rate, under guards that stop it. The verdict checks whether the
-    /// reward fell, the KL stayed small, samples stayed valid and steps had something to learn from, whether resuming from the
-    /// checkpoint at three quarters repeats the same steps bit for bit, and whether the run passes `grpo audit`. The exit code
-    /// is 0 if nothing speaks against the long run, otherwise 1. docs/configuration.md lists what a trial sets and why.
+    /// Runs 100 steps with small batches and a low learning rate. Guards stop the run if something
+    /// goes wrong. The verdict checks that the reward did not fall, the KL stayed small, samples
+    /// stayed valid and steps had something to learn from. It also checks that resuming from the
+    /// checkpoint at three quarters repeats the same steps bit for bit, and that the run passes
+    /// `grpo audit`. The exit code is 0 if nothing speaks against the long run, otherwise 1. See
+    /// docs/configuration.md for the keys that a trial sets, and why.
     Trial(TrialArguments),
     /// Train a model on molecules or texts with a supervised loss
     ///
-    /// Trains a new model or continues training an existing one by next-token prediction. With the section `[masked_lm]`, it
-    /// trains an infiller, which fills blanks. The model with the lowest validation loss is kept. `pretrain.patience` stops a
-    /// run that no longer improves, `[pretrain.eval]` shows completions of held-out prompts, and `[pretrain.diversity]` rewards
+    /// Trains a new model or continues training an existing one by next-token prediction. With a
+    /// `[masked_lm]` section, trains an infiller, which fills blanks. Keeps the model with the
+    /// lowest validation loss. `pretrain.patience` stops a run that no longer improves,
+    /// `[pretrain.eval]` shows completions of held-out prompts, and `[pretrain.diversity]` rewards
     /// diverse completions.
     #[command(after_help = "Examples:
   grpo pretrain configs/molecules/finetune.toml --set data.file=my.smi
@@ -72,27 +76,31 @@ pub(crate) enum Command {
     Pretrain(RunArguments),
     /// Explain what moved the policy in one step
     ///
-    /// Reads the recorded files of the run only. It first explains a loss of 0, if there is one. Then it lists each group with
-    /// the reward and advantage of each completion and how strongly the step pushed it: above 0 the rewards made the completion
-    /// more likely. The KL pull is the contribution of the KL penalty. With --prompt, it shows every token.
+    /// Reads only the files recorded by the run. If the loss is 0, the output starts with the
+    /// reason. It then lists each group with the reward and advantage of each completion and how
+    /// strongly the step pushed it: above 0, the rewards made the completion more likely. The KL
+    /// pull is the contribution of the KL penalty. With --prompt, every token is shown.
     Explain(ExplainArguments),
     /// Resample one recorded completion and compare it bit for bit
     ///
-    /// Every token is a function of seed, step, prompt, sample, position and policy, so a completion can be sampled on its own,
-    /// with any number of threads. The policy comes from a checkpoint of the step before or from the initial model. If the run
-    /// kept neither, the steps before are trained again; nothing is written. The exit code is 0 if token ids and
+    /// Every token is a function of seed, step, prompt, sample, position and policy, so a single
+    /// completion can be sampled again, with any number of threads. The policy comes from the
+    /// checkpoint before the step or from the initial model. If the run kept neither, the preceding
+    /// steps are trained again; nothing is written. The exit code is 0 if token ids and
     /// log-probabilities match the recorded ones, otherwise 1.
     Replay(ReplayArguments),
     /// Check that a run trained on its own policy's completions
     ///
-    /// Lists each property with the evidence for it and whether it is proven: completions come from the current policy and
-    /// each is used as often as it should be. docs/trust.md defines the properties and what files cannot prove. The exit code
-    /// is 1 if a property is violated, otherwise 0.
+    /// Lists each property with its evidence and whether it is proven. The main properties are that
+    /// completions come from the current policy and that each is used as often as it should be. See
+    /// docs/trust.md for all properties and for what files cannot prove. The exit code is 1 if a
+    /// property is violated, otherwise 0.
     Audit(AuditArguments),
     /// Write an HTML report of one or several runs
     ///
-    /// The page contains the verdict, curves, events and completions. It is one file that loads nothing. The verdict compares
-    /// the run with the section `[success]` of its configuration and does not change the exit code.
+    /// The page contains the verdict, curves, events and completions, in a single file without
+    /// external resources. The verdict compares the run with the `[success]` section of its
+    /// configuration and does not affect the exit code.
     Report(ReportArguments),
     /// Sample molecules or completions from a model
     Sample(SampleArguments),
@@ -106,9 +114,10 @@ pub(crate) enum Command {
     TrainTokenizer(TokenizerArguments),
     /// Verify the mathematics of this program on this machine
     ///
-    /// Computes advantages, losses, gradients and metrics as training does, and compares them with values from TRL (built in),
-    /// with the formulas in plain f64 loops, and with difference quotients. A table lists the largest error of each suite. The
-    /// exit code is 1 if a value is out of tolerance.
+    /// Computes advantages, losses, gradients and metrics with the same code as training. Compares
+    /// them with values from TRL (built in), with the formulas in plain f64 loops, and with
+    /// difference quotients. Prints a table with the largest error of each suite. The exit code is
+    /// 1 if a value is out of tolerance.
     Selftest(SelftestArguments),
     /// Print a shell completion script
     Completions(CompletionsArguments),
@@ -121,7 +130,7 @@ pub(crate) enum Command {
   grpo completions bash > ~/.local/share/bash-completion/completions/grpo
   grpo completions fish > ~/.config/fish/completions/grpo.fish")]
 pub(crate) struct CompletionsArguments {
-    /// Shell to complete commands in
+    /// Shell to generate the script for
     #[arg(value_enum)]
     pub(crate) shell: Shell,
 }
@@ -131,7 +140,7 @@ pub(crate) struct CompletionsArguments {
   grpo man ~/.local/share/man/man1
   grpo man pages && man pages/grpo-train.1")]
 pub(crate) struct ManArguments {
-    /// Folder for grpo.1, grpo-train.1 and so on; existing pages are replaced
+    /// Folder for grpo.1, grpo-train.1 and so on; existing pages are overwritten
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
 }

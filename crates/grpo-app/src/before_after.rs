@@ -1,5 +1,5 @@
-//! A look at a policy before and after its training: completions of the same prompts with the same random numbers, and
-//! what the reward says of them.
+//! Compares the policy before and after training. Both complete the same prompts with the same
+//! random numbers.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use grpo_train::{Evaluated, GroupDiversity};
 use crate::output::{four_decimals, labelled, table};
 use crate::task::{Measures, Tasks};
 
-/// The table before/after: what a task measures, or else the rewards and how different completions are.
+/// Returns the before/after table. It shows the measures of the task if it defines any, otherwise
+/// rewards and diversity.
 pub(crate) fn comparison(
     tasks: &Tasks,
     codec: &Codec,
@@ -28,7 +29,7 @@ pub(crate) fn comparison(
     }
 }
 
-/// The verdicts on all samples.
+/// Returns the outcomes of all scored samples.
 fn outcomes(evaluated: &Evaluated) -> Vec<Outcome> {
     evaluated.samples().filter_map(|sample| sample.outcome.clone()).collect()
 }
@@ -48,7 +49,8 @@ fn of_measures(measures: &Measures, before: &Evaluated, after: &Evaluated) -> St
     table([&samples, "before", "after", "change"], rows, 1..).to_string()
 }
 
-/// Prompts and random numbers are the same before and after, so that a change is a mean of paired differences.
+/// Returns the table of rewards and diversity. The same prompts and random numbers are used before
+/// and after, so each change is a mean of paired differences.
 fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
     let group_size = after.groups.first().map_or(0, |group| group.samples.len());
     let diversity = before.diversity().zip(after.diversity());
@@ -79,11 +81,11 @@ fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
     table([&samples, "before", "after", "change ± its error"], rows, 1..).to_string()
 }
 
-/// So many prompts are shown with a completion before and after.
+/// Number of prompts shown with their completions before and after training.
 const SHOWN: usize = 4;
 
-/// Prompts spread over all of the evaluation's, with the first completion of each before and after. Without prompts there
-/// is nothing to pair, and [`best_samples`] shows more.
+/// Returns the first completion before and after training for a few evenly spaced prompts. Runs
+/// without prompts have no pairs to compare. For them, [`best_samples`] is more informative.
 pub(crate) fn examples(
     tasks: &Tasks,
     codec: &Codec,
@@ -106,7 +108,8 @@ pub(crate) fn examples(
         .collect()
 }
 
-/// A prompt with its name, as the task shows it; `None` for one that is only a beginning mark.
+/// Returns the prompt with its display name, or `None` if it consists only of the
+/// beginning-of-sequence token.
 fn prompt_text(tasks: &Tasks, codec: &Codec, prompt: &Prompt) -> Option<(&'static str, String)> {
     let fields = tasks.iter().filter_map(|task| task.prompt_field());
     let mut of_task =
@@ -115,15 +118,16 @@ fn prompt_text(tasks: &Tasks, codec: &Codec, prompt: &Prompt) -> Option<(&'stati
     (!text.1.trim().is_empty()).then_some(text)
 }
 
-/// Whether any prompt is more than a beginning mark.
+/// Returns whether any prompt has text besides the beginning-of-sequence token.
 pub(crate) fn has_prompts(tasks: &Tasks, codec: &Codec, evaluated: &Evaluated) -> bool {
     evaluated.groups.iter().any(|group| prompt_text(tasks, codec, &group.prompt).is_some())
 }
 
-/// Rows of the table of the best samples.
+/// Number of rows in the table of best samples.
 const BEST: usize = 5;
 
-/// The samples with the highest rewards after training, each text once, with their reward components.
+/// Returns a table of the samples with the highest rewards after training and their reward
+/// components. Duplicate texts are listed once.
 pub(crate) fn best_samples(tasks: &Tasks, codec: &Codec, after: &Evaluated) -> Option<String> {
     let best = best_of(tasks, codec, after, BEST);
     let first = best.first()?;
@@ -141,16 +145,17 @@ pub(crate) fn best_samples(tasks: &Tasks, codec: &Codec, after: &Evaluated) -> O
     Some(table(header.collect::<Vec<_>>(), rows, ..=parts.len()).to_string())
 }
 
-/// Characters of a sample in that table. A molecule that is cut cannot be copied, so this is long.
+/// Maximum number of characters per sample in the table. It is large because a truncated SMILES
+/// string cannot be copied.
 const LONGEST_BEST: usize = 120;
 
-/// What samples are called, in the plural.
+/// Returns the plural noun for samples, e.g. "molecules".
 fn name_of_samples(tasks: &Tasks, codec: &Codec) -> &'static str {
     let measures = tasks.iter().find_map(|task| task.measures(codec));
     measures.map_or("completions", |measures| measures.samples)
 }
 
-/// The samples with the highest rewards, each text once, the best first.
+/// Returns the samples with the highest rewards in descending order, without duplicate texts.
 fn best_of(
     tasks: &Tasks,
     codec: &Codec,
@@ -185,11 +190,11 @@ fn compared(tasks: &Tasks, codec: &Codec, group: &Group, sample: &Sample) -> Com
     }
 }
 
-/// Samples of each evaluation that a report shows, and how many of the best.
+/// Number of samples per evaluation in a report, and number of best samples.
 const RECORDED: usize = 6;
 const RECORDED_BEST: usize = 12;
 
-/// The comparison as a report reads it.
+/// Returns the comparison in the format that reports read.
 pub(crate) fn recorded(
     tasks: &Tasks,
     codec: &Codec,
@@ -214,7 +219,7 @@ pub(crate) fn recorded(
             parts.chain(recorded_diversity(before, after)).collect()
         }
     };
-    // A task's table may have the reward as well.
+    // A task may list the reward among its measures.
     measures.retain(|row| (row.before, row.after) != (reward.before, reward.after));
     let is_paired = has_prompts(tasks, codec, before);
     let [shown_before, shown_after] = [before, after].map(|evaluated| {
@@ -244,7 +249,7 @@ fn measure(name: &str, before: f64, after: f64, change: Option<Change>) -> Measu
     }
 }
 
-/// The rows of a task, without those that stand below another one.
+/// Returns the measures of a task, without indented rows.
 fn recorded_measures(measures: &Measures, before: &Evaluated, after: &Evaluated) -> Vec<Measure> {
     let of = |evaluated: &Evaluated| {
         let texts: Vec<String> = evaluated.samples().map(|s| s.text.clone()).collect();
@@ -277,7 +282,7 @@ fn recorded_diversity(before: &Evaluated, after: &Evaluated) -> Vec<Measure> {
     DIVERSITY.into_iter().zip(scales).map(row).collect()
 }
 
-/// The first completion of prompts that are spread over all.
+/// Returns the first completion of evenly spaced prompts.
 fn of_prompts(evaluated: &Evaluated) -> Vec<(&Group, &Sample)> {
     let count = evaluated.groups.len();
     let shown = RECORDED.min(count);
@@ -285,7 +290,7 @@ fn of_prompts(evaluated: &Evaluated) -> Vec<(&Group, &Sample)> {
     groups.filter_map(|group| Some((group, group.samples.first()?))).collect()
 }
 
-/// Samples at equal distances of rank, from the 10th percentile of the reward to the 90th.
+/// Returns samples at evenly spaced ranks between the 10th and the 90th percentile of the reward.
 fn of_ranks(evaluated: &Evaluated) -> Vec<(&Group, &Sample)> {
     let mut samples = all_samples(evaluated);
     let rank = |sample: &Sample| sample.reward().unwrap_or(f64::NEG_INFINITY);
@@ -296,10 +301,10 @@ fn of_ranks(evaluated: &Evaluated) -> Vec<(&Group, &Sample)> {
     (0..shown).map(|number| samples[(last * share(number)).round() as usize]).collect()
 }
 
-/// A row of the table: its name, and which number of a prompt's completions it shows.
+/// Name of a table row and the function that computes its value for one prompt's completions.
 type OfGroup = (&'static str, fn(&GroupDiversity) -> f64);
 
-/// How different the completions of a prompt are, as a mean over prompts.
+/// Diversity metrics of a prompt's completions, averaged over prompts.
 const DIVERSITY: [OfGroup; 2] = [
     ("self-BLEU within a prompt", |group| group.self_bleu),
     ("distinct-2 within a prompt", |group| group.distinct_2),

@@ -37,7 +37,8 @@ const STATE: &str = "state.json";
 const MOMENTS: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference.safetensors";
 
-/// Writes the checkpoint of a step: the files of `model`, and the trainer's numbers and tensors.
+/// Writes the checkpoint of a step. `model` writes the model files, `numbers` and the tensors hold
+/// the state of the trainer.
 pub(crate) fn write_state(
     run: &RunFolder,
     step: u64,
@@ -63,7 +64,7 @@ pub(crate) fn write_state(
     run.write_checkpoint(step, fill, |manifest| announce(step, manifest))
 }
 
-/// Reads the trainer's numbers and the optimizer's moving averages.
+/// Reads the trainer state and the optimizer's moving averages.
 pub(crate) fn read_state<N: DeserializeOwned>(
     checkpoint: &VerifiedFolder,
 ) -> anyhow::Result<(N, BTreeMap<String, TensorData>)> {
@@ -76,7 +77,7 @@ pub(crate) fn read_state<N: DeserializeOwned>(
     Ok((numbers, read_tensors(&folder.join(MOMENTS))?))
 }
 
-/// Returns the error of a checkpoint that does not fit.
+/// Returns the error message for a checkpoint that does not match the run.
 pub(crate) fn unusable(checkpoint: &VerifiedFolder) -> String {
     format!("`{}` cannot be resumed from", checkpoint.path().display())
 }
@@ -94,7 +95,7 @@ pub(crate) fn write(
     write_state(run, step, model, &numbers, &moments, reference.as_ref(), announce)
 }
 
-/// Returns the number of roll-backs before the checkpoint, if recorded.
+/// Returns the number of roll-backs before the checkpoint, or `u64::MAX` if it is not recorded.
 pub(crate) fn roll_backs(checkpoint: &Checkpoint) -> u64 {
     let state =
         regular_file::read_data(&checkpoint.path.join(FOLDER).join(STATE)).unwrap_or_default();
@@ -102,7 +103,7 @@ pub(crate) fn roll_backs(checkpoint: &Checkpoint) -> u64 {
     state["roll_backs"].as_u64().unwrap_or(u64::MAX)
 }
 
-/// Loads the policy of a checkpoint; an adapter uses the base of `like`.
+/// Loads the policy from a checkpoint. An adapter is loaded onto the base model of `like`.
 pub(crate) fn policy(checkpoint: &VerifiedFolder, like: &Policy) -> anyhow::Result<Policy> {
     let folder = checkpoint.path();
     Ok(match like {

@@ -1,4 +1,4 @@
-//! Files of a section `[data]`: records of prompts and completions, or formats of tasks.
+//! Data files of the `[data]` section: prompt and completion records, or formats defined by tasks.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,49 +12,49 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-/// A file format of the section `[data]`.
+/// A file format for the `[data]` section.
 #[derive(Clone, Copy)]
 pub struct DataFormat {
-    /// The contents of its files, in the plural.
+    /// Plural noun for the contents of a file.
     pub holds: &'static str,
-    /// Its additional keys of `[data]`.
+    /// Additional `[data]` keys of this format.
     pub keys: &'static [&'static str],
-    /// Returns whether a section has this format.
+    /// Returns whether a `[data]` section uses this format.
     pub is_selected: fn(&Table) -> bool,
-    /// Parses its keys; keys of errors are relative to `[data]`.
+    /// Parses the additional keys. Keys in errors are relative to `[data]`.
     pub parse: fn(Table) -> Result<Arc<dyn DataReader>, ConfigFault>,
 }
 
-/// Reads files of a format.
+/// Reads data files of one format.
 pub trait DataReader: fmt::Debug + Send + Sync {
-    /// Returns the name of an example in the singular and the plural.
+    /// Returns the singular and plural noun for an example.
     fn nouns(&self) -> [&'static str; 2] {
         ["text", "texts"]
     }
 
-    /// Returns its keys of `[data]` with all defaults.
+    /// Returns the additional `[data]` keys with all defaults.
     fn settings(&self) -> Table {
         Table::new()
     }
 
-    /// Checks its keys together with the shared ones. Errors have complete keys.
+    /// Checks the additional keys together with the shared ones. Errors contain the full key path.
     ///
     /// # Errors
-    /// Returns an error if keys contradict each other.
+    /// Returns an error if two keys contradict each other.
     fn check(&self, _shared: &SharedKeys) -> Result<(), ConfigFault> {
         Ok(())
     }
 
-    /// Reads prompts; those that are too long are dropped and reported.
+    /// Reads the prompts. Prompts that are too long are dropped and mentioned in the report.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read or no prompt is short enough.
+    /// Returns an error if the file cannot be read or all prompts are too long.
     fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts>;
 
-    /// Reads examples, of which `validation_fraction` is held out with `seed`.
+    /// Reads the examples and uses `seed` to hold out a `validation_fraction` of them.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read or no example is short enough.
+    /// Returns an error if the file cannot be read or all examples are too long.
     fn examples(
         &self,
         from: &ReadFrom<'_>,
@@ -62,12 +62,13 @@ pub trait DataReader: fmt::Debug + Send + Sync {
         seed: u64,
     ) -> anyhow::Result<ReadExamples>;
 
-    /// Returns whether reading failed because everything is too long.
+    /// Returns whether `error` means that all records were too long.
     fn is_too_long(&self, error: &anyhow::Error) -> bool {
         matches!(error.downcast_ref(), Some(DataError::NoRecords { too_long: 1.., .. }))
     }
 
-    /// Returns the codec of a new model for the examples of a file, if the format supports that.
+    /// Builds the codec of a new model from the examples in a file. Returns `None` if the format
+    /// does not support this.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read.
@@ -76,55 +77,55 @@ pub trait DataReader: fmt::Debug + Send + Sync {
     }
 }
 
-/// Keys of `[data]` that formats share.
+/// `[data]` keys shared by all formats.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SharedKeys {
-    /// The chat template's option for thinking.
+    /// The chat template's `thinking` option.
     pub thinking: Option<bool>,
-    /// Whether the number of tokens of an example is limited.
+    /// Whether the configuration limits the number of tokens of an example.
     pub has_max_tokens: bool,
-    /// Whether the model exists already.
+    /// Whether training starts from an existing model.
     pub has_start: bool,
 }
 
-/// What to read, and for which model.
+/// Parameters for reading a file.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadFrom<'a> {
-    /// The file.
+    /// File to read.
     pub file: &'a Path,
-    /// The codec of the model.
+    /// Codec of the model.
     pub codec: &'a Codec,
-    /// The chat template's option for thinking.
+    /// The chat template's `thinking` option.
     pub thinking: Option<bool>,
-    /// Largest number of tokens of a prompt or example.
+    /// Maximum number of tokens of a prompt or example.
     pub longest: usize,
 }
 
-/// Prompts of a file.
+/// Prompts read from a file.
 #[derive(Clone, Debug)]
 pub struct ReadPrompts {
-    /// The prompts, indexed by their order in the file.
+    /// The prompts, indexed in file order.
     pub prompts: Vec<Prompt>,
-    /// Position of each as `file:line`.
+    /// Location of each prompt as `file:line`.
     pub places: Vec<String>,
-    /// Report on the prompts.
+    /// Summary for the user.
     pub report: String,
-    /// The files that were read.
+    /// All files that were read.
     pub files: Vec<PathBuf>,
 }
 
-/// Examples of a file.
+/// Examples read from a file.
 #[derive(Clone, Debug)]
 pub struct ReadExamples {
     /// The examples.
     pub examples: Examples,
-    /// Report on the examples, in lines.
+    /// Summary for the user, line by line.
     pub report: Vec<String>,
-    /// The files that were read, with their roles.
+    /// All files that were read, with their roles.
     pub files: Vec<(&'static str, PathBuf)>,
 }
 
-/// Records of prompts and completions, as JSON lines or Parquet.
+/// Prompt and completion records, stored as JSON lines or Parquet.
 #[derive(Debug)]
 struct Records;
 
@@ -158,7 +159,7 @@ impl DataReader for Records {
     }
 }
 
-/// A section `[data]`: keys of a command and of the file format.
+/// A `[data]` section, consisting of the keys of a command and those of the file format.
 #[derive(Clone, Debug)]
 pub(crate) struct DataSection<K> {
     pub(crate) keys: K,
@@ -166,13 +167,13 @@ pub(crate) struct DataSection<K> {
 }
 
 impl<K: Serialize + DeserializeOwned> DataSection<K> {
-    /// Parses the section, whose file may have one of these formats.
+    /// Parses the section. `formats` are the available file formats.
     pub(crate) fn parse(section: Table, formats: &[DataFormat]) -> Result<Self, ConfigFault> {
         let (reader, keys) = reader(section, formats)?;
         Ok(Self { keys: deserialize_settings(keys)?, reader })
     }
 
-    /// Returns the section with all defaults.
+    /// Returns all keys of the section, including defaults.
     pub(crate) fn settings(&self) -> anyhow::Result<Table> {
         let mut table = Table::try_from(&self.keys)?;
         table.extend(self.reader.settings());
@@ -180,10 +181,10 @@ impl<K: Serialize + DeserializeOwned> DataSection<K> {
     }
 }
 
-/// Returns the reader of a section `[data]` and the remaining keys.
+/// Selects the reader for a `[data]` section. Also returns the keys that the format does not use.
 ///
 /// # Errors
-/// Returns an error for a key of another format.
+/// Returns an error if a key belongs to a different format.
 fn reader(
     mut data: Table,
     formats: &[DataFormat],

@@ -1,4 +1,4 @@
-//! Selects the backend, according to the features of the program.
+//! Backend selection by Cargo feature.
 
 use anyhow::Context;
 use burn::tensor::Device;
@@ -6,10 +6,10 @@ use burn::tensor::Device;
 #[cfg(not(any(feature = "flex", feature = "wgpu", feature = "cuda")))]
 compile_error!("choose a backend: --features flex, wgpu or cuda");
 
-/// The name of a device and its constructor.
+/// A device name and its constructor.
 type Named = (&'static str, fn() -> Device);
 
-/// Available devices, the default first.
+/// Available devices, starting with the default one.
 const BUILT_IN: &[Named] = &[
     #[cfg(feature = "cuda")]
     ("cuda:0", || Device::cuda(0)),
@@ -19,17 +19,17 @@ const BUILT_IN: &[Named] = &[
     ("flex", Device::flex),
 ];
 
-/// Returns the device of models.
+/// Returns the default device.
 pub fn device() -> Device {
     BUILT_IN[0].1()
 }
 
-/// Returns the name of [`device`] in records.
+/// Returns the name of [`device`], as recorded in runs.
 pub fn name() -> &'static str {
     BUILT_IN[0].0
 }
 
-/// Returns the device of this name, or the default.
+/// Returns the device with the given name, or the default device.
 pub fn named(name: Option<&str>) -> anyhow::Result<Device> {
     let Some(name) = name else { return Ok(device()) };
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);

@@ -1,4 +1,4 @@
-//! Audits of run files, for `grpo audit` and other commands.
+//! Collects the evidence for audits, which `grpo audit` and other commands run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,16 +18,16 @@ use crate::output::sentence;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
-/// How thorough an audit is.
+/// Depth of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Files only, for other commands.
+    /// Checks files only. Used by commands other than `grpo audit`.
     Files,
-    /// Also models, whose weights are hashed.
+    /// Also loads models and hashes their weights.
     Weights,
 }
 
-/// Returns the findings of an audit, and the number of steps in the ledger.
+/// Audits a run. Returns the number of steps in the ledger and the findings.
 pub(crate) fn findings(
     run: &Path,
     tasks: &Tasks,
@@ -52,7 +52,7 @@ pub(crate) fn findings(
     Ok((evidence.ledger.len(), audit(&evidence).into_iter().chain(records).collect()))
 }
 
-/// Returns a sentence for each violation in the files of a run of `grpo train`.
+/// Audits the files of a `grpo train` run and describes each violation in a sentence.
 pub(crate) fn violations_of_files(run: &Path, tasks: &Tasks) -> Vec<String> {
     match findings(run, tasks, Depth::Files) {
         Ok((_, findings)) => words(&findings),
@@ -60,7 +60,7 @@ pub(crate) fn violations_of_files(run: &Path, tasks: &Tasks) -> Vec<String> {
     }
 }
 
-/// Returns a sentence for each violation in the files of a run without a ledger.
+/// Audits the files of a run without a ledger and describes each violation in a sentence.
 pub(crate) fn violations_of_supervised(folder: &RunFolder) -> Vec<String> {
     let plan = RecordPlan {
         trained: None,
@@ -80,7 +80,7 @@ fn words(findings: &[Finding]) -> Vec<String> {
     findings.iter().flat_map(of).collect()
 }
 
-/// Reads the configuration of the run. If it cannot be read and was changed, the error says so.
+/// Reads the configuration of the run. If this fails and the file was modified, the error says so.
 fn configuration(folder: &RunFolder, tasks: &Tasks) -> anyhow::Result<TrainFile> {
     TrainFile::of_run(folder, tasks).map(|loaded| loaded.value).map_err(|error| {
         let changed = folder.read_info().and_then(|info| folder.check_config(&info));
@@ -88,12 +88,12 @@ fn configuration(folder: &RunFolder, tasks: &Tasks) -> anyhow::Result<TrainFile>
     })
 }
 
-/// Returns the folder of the trained weights in the run.
+/// Returns the name of the subfolder with the trained weights.
 fn kind(file: &TrainFile) -> &'static str {
     if file.adapter.is_some() || file.lora.is_some() { "adapter" } else { "model" }
 }
 
-/// Returns the lines of the ledger, at least one.
+/// Returns the ledger, or an error if it has no steps.
 fn some_steps(
     folder: &RunFolder,
     ledger: Option<Vec<LedgerStep>>,
@@ -113,7 +113,7 @@ fn some_steps(
     Ok(ledger)
 }
 
-/// Reads everything that the audit checks.
+/// Collects the evidence for all audited properties.
 fn evidence(
     folder: &RunFolder,
     file: &TrainFile,
@@ -152,7 +152,7 @@ fn evidence(
 
 const NOT_LOADED: &str = "its weights were not loaded";
 
-/// Loads the weights in a folder of the run.
+/// Loads and hashes the weights in a folder of the run.
 fn stored(
     path: &Path,
     file: &TrainFile,
@@ -170,7 +170,7 @@ fn stored(
         return StoredWeights::Unknown(reason);
     }
     let (model, trained) = match is_adapter {
-        // The base is checked separately.
+        // The base model is audited separately.
         true => (file.model.as_path(), Trained::AdapterOfAnyBase(path)),
         false => (path, Trained::Whole),
     };
@@ -178,7 +178,7 @@ fn stored(
     hash(loaded.map(|loaded| loaded.policy))
 }
 
-/// Loads the base model of an adapter.
+/// Loads and hashes the base model of an adapter.
 fn base(file: &TrainFile, tasks: &Tasks) -> StoredWeights {
     if let Some(reason) = missing(&file.model) {
         return StoredWeights::Unknown(reason);
@@ -204,7 +204,7 @@ fn hash(policy: anyhow::Result<Policy>) -> StoredWeights {
     }
 }
 
-/// Returns the plan of the run from its configuration.
+/// Derives the expected course of the run from its configuration.
 fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
     Ok(Plan {
         steps: u64::from(file.train.steps),
@@ -220,7 +220,7 @@ fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
     })
 }
 
-/// Returns the plan of the reference.
+/// Derives the expected reference updates.
 fn reference(settings: ReferenceSettings) -> ReferencePlan {
     let ReferenceSettings { from, every_steps, every_epochs, mix } = settings.resolved();
     let every = every_steps

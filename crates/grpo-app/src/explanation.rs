@@ -1,4 +1,4 @@
-//! Explains from a run's files what moved the policy in a step.
+//! Uses the files of a run to explain what moved the policy in a step.
 
 use std::collections::BTreeMap;
 
@@ -9,71 +9,73 @@ use grpo_run::{CompletionRecord, RecordedOutcome};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// A step, explained.
+/// Explanation of a step.
 #[derive(Debug, Serialize)]
 pub(crate) struct Explanation {
     pub(crate) step: u64,
-    /// Sentences about what moved the policy; if nothing did or the loss is 0, that comes first.
+    /// Sentences about what moved the policy. If nothing did or the loss is 0, the first sentence
+    /// says so.
     pub(crate) answer: Vec<String>,
-    /// Mean and sample standard deviation of the step's rewards.
+    /// Mean and sample standard deviation of the rewards.
     pub(crate) reward: f64,
     pub(crate) reward_std: f64,
-    /// Numbers of the step in metrics.jsonl.
+    /// Metrics of the step from metrics.jsonl.
     pub(crate) metrics: BTreeMap<&'static str, f64>,
-    /// Number of groups, and of those with equal rewards.
+    /// Total number of groups and number of groups with equal rewards.
     pub(crate) group_count: usize,
     pub(crate) constant_groups: usize,
-    /// Number of tokens, and of their outcomes, counted once per update.
+    /// Number of tokens and of token outcomes. Each token counts once per update.
     pub(crate) tokens: u64,
     pub(crate) updates: u32,
     pub(crate) fates: OutcomeCounts,
-    /// The requested groups.
+    /// Explanations of the requested groups.
     pub(crate) groups: Vec<Group>,
 }
 
-/// The completions of a prompt, explained.
+/// Explanation of the completions of one prompt.
 #[derive(Debug, Serialize)]
 pub(crate) struct Group {
     pub(crate) prompt: u32,
     pub(crate) prompt_text: Option<String>,
-    /// Mean and sample standard deviation of its rewards; `None` without any.
+    /// Mean and sample standard deviation of the rewards, or `None` if no completion has one.
     pub(crate) reward: Option<f64>,
     pub(crate) reward_std: Option<f64>,
-    /// The common reward, if all are equal.
+    /// The reward of every completion, if all are equal.
     pub(crate) constant: Option<f64>,
     pub(crate) completions: Vec<Explained>,
 }
 
-/// A completion, explained.
+/// Explanation of a completion.
 #[derive(Debug, Serialize)]
 pub(crate) struct Explained {
     pub(crate) sample: u32,
     pub(crate) text: String,
     pub(crate) reward: Option<f64>,
-    /// The bonus added to the reward before advantages were computed.
+    /// Bonus added to the reward before computing advantages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bonus: Option<f64>,
     pub(crate) parts: BTreeMap<String, f64>,
     pub(crate) advantage: f64,
     pub(crate) actions: u32,
     pub(crate) finish: Finish,
-    /// −Σ ∂surrogate/∂log π over its tokens: positive if the rewards made it more probable.
+    /// −Σ ∂surrogate/∂log π over all tokens. Positive if the rewards made the completion more
+    /// likely.
     pub(crate) push: f64,
-    /// −Σ ∂penalty/∂log π over its tokens: the contribution of the KL penalty.
+    /// −Σ ∂penalty/∂log π over all tokens, i.e. the contribution of the KL penalty.
     pub(crate) kl_pull: f64,
     pub(crate) fates: OutcomeCounts,
-    /// The explanation in words.
+    /// Explanation in words.
     pub(crate) why: String,
-    /// The tokens, if requested.
+    /// Explanation of each token, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<Vec<Token>>,
 }
 
-/// A token, explained.
+/// Explanation of a token.
 #[derive(Debug, Serialize)]
 pub(crate) struct Token {
     pub(crate) id: u32,
-    /// Its text, if known.
+    /// Decoded text, if a tokenizer is available.
     pub(crate) piece: Option<String>,
     pub(crate) logprob: f32,
     pub(crate) ref_logprob: f32,
@@ -83,31 +85,31 @@ pub(crate) struct Token {
     pub(crate) fate: String,
 }
 
-/// Number of each outcome, without those that do not occur.
+/// Number of tokens per outcome. Outcomes that do not occur are omitted.
 pub(crate) type OutcomeCounts = BTreeMap<&'static str, u64>;
 
-/// What to explain.
+/// Selects what to explain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Updates per step.
+    /// Number of policy updates per step.
     pub(crate) updates: u32,
-    /// The prompt whose tokens are explained.
+    /// Prompt whose tokens are explained.
     pub(crate) prompt: Option<u32>,
     pub(crate) sample: Option<u32>,
-    /// Parts of the loss without a recorded gradient.
+    /// Loss terms without recorded gradients.
     pub(crate) unrecorded: Unrecorded,
 }
 
-/// Parts of the loss that are not functions of the sampled token's log-probability, so no record
-/// has their gradients.
+/// Loss terms that do not only depend on the log-probability of the sampled token. Their gradients
+/// are not recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unrecorded {
-    /// A KL penalty over the whole vocabulary.
+    /// KL penalty over the entire vocabulary.
     pub(crate) exact_kl: bool,
     pub(crate) entropy_bonus: bool,
-    /// The examples of a combined loss.
+    /// Supervised examples of a combined loss.
     pub(crate) examples: bool,
-    /// The diversity of a combined loss.
+    /// Diversity term of a combined loss.
     pub(crate) diversity: bool,
 }
 
@@ -129,14 +131,14 @@ impl Unrecorded {
     }
 }
 
-/// Returns the text of a token, if known.
+/// Decodes a single token if a tokenizer is available.
 pub(crate) type Piece<'a> = &'a dyn Fn(u32) -> Option<String>;
 
 impl Explanation {
-    /// Explains a step from its completions and its line in `metrics.jsonl`.
+    /// Explains a step. `records` are its completions and `line` is its line in `metrics.jsonl`.
     ///
     /// # Errors
-    /// Returns an error for an unknown outcome.
+    /// Returns an error if a record contains an unknown outcome.
     pub(crate) fn of(
         step: u64,
         records: &[CompletionRecord],
@@ -178,7 +180,7 @@ impl Explanation {
         Ok(explanation)
     }
 
-    /// Removes what was not requested.
+    /// Removes groups and completions that were not requested.
     fn keep(&mut self, wanted: Wanted) -> anyhow::Result<()> {
         let Some(prompt) = wanted.prompt else { return Ok(()) };
         let last = self.groups.last().map_or(0, |group| group.prompt);
@@ -247,7 +249,7 @@ impl Explanation {
         answer
     }
 
-    /// Explains why the rewards moved no token.
+    /// Explains why the rewards did not move any token.
     fn standstill(&self, all: u64) -> String {
         if all == 0 {
             return "no completion of the step has a token".to_owned();
@@ -277,7 +279,7 @@ impl Explanation {
     }
 }
 
-/// A smaller loss is displayed as 0.
+/// Losses below this value are displayed as 0.
 const NO_LOSS: f64 = 1e-6;
 
 const METRICS: [&str; 5] = ["loss", "grad_norm", "learning_rate", "kl", "entropy"];
@@ -285,7 +287,7 @@ const METRICS: [&str; 5] = ["loss", "grad_norm", "learning_rate", "kl", "entropy
 impl Group {
     fn of(records: &[CompletionRecord], wanted: Wanted, piece: Piece<'_>) -> anyhow::Result<Self> {
         let rewards: Vec<f64> = records.iter().filter_map(|record| record.reward).collect();
-        // Advantages are computed from rewards with bonuses.
+        // Advantages are computed from rewards including bonuses.
         let with_bonus =
             |record: &CompletionRecord| Some(record.reward? + record.bonus.unwrap_or(0.0));
         let mut totals = records.iter().filter_map(with_bonus);
@@ -323,14 +325,14 @@ impl Explained {
         let mut fates = OutcomeCounts::new();
         for words in &record.fates {
             let of_token = TokenOutcome::split(words).map_err(anyhow::Error::msg)?;
-            // A single word stands for all updates.
+            // A single outcome applies to all updates.
             let often = if of_token.len() == 1 { u64::from(updates) } else { 1 };
             for fate in of_token {
                 *fates.entry(fate.name()).or_default() += often;
             }
         }
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum::<f64>();
-        // Avoids −0.
+        // Avoids negative zero.
         let push = 0.0 - sum(&record.surrogate_gradients);
         let tokens = piece.map(|piece| {
             (0..record.fates.len())
@@ -364,7 +366,7 @@ impl Explained {
     }
 }
 
-/// Explains what happened to a completion.
+/// Describes in words what happened to a completion.
 fn why(
     record: &CompletionRecord,
     constant: Option<f64>,
@@ -396,7 +398,7 @@ fn why(
     why
 }
 
-/// Describes how many tokens were not moved, and why; `all` of them are not counted.
+/// Describes how many tokens were not moved and why. Writes "all" if the count equals `all`.
 fn words_of_rest(fates: &OutcomeCounts, all: Option<u64>) -> String {
     let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
     let words = rest.filter_map(|fate| {
@@ -407,7 +409,7 @@ fn words_of_rest(fates: &OutcomeCounts, all: Option<u64>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Explains an outcome to readers without knowledge of the loss.
+/// Describes an outcome for readers who do not know the loss function.
 pub(crate) fn meaning_of(fate: TokenOutcome) -> &'static str {
     match fate {
         TokenOutcome::Moved => "the rewards made the token likelier or less likely",

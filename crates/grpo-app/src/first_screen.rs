@@ -1,4 +1,4 @@
-//! What a run of `grpo train` is, in a few lines before its first step.
+//! Summary of a `grpo train` run that is printed before the first step.
 
 use burn::module::Module;
 use grpo_model::{LanguageModel, Policy};
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use crate::device;
 use crate::train_file::TrainFile;
 
-/// Lines of a name and what it is: model, data, reward, device.
+/// Returns lines about the model, data, reward and device.
 pub(crate) fn settings(file: &TrainFile, policy: &Policy) -> Vec<String> {
     let (all, trained) = (policy.parameters() as f64, policy.num_params() as f64);
     let size = match trained < all {
@@ -25,13 +25,13 @@ pub(crate) fn settings(file: &TrainFile, policy: &Policy) -> Vec<String> {
     lines
 }
 
-/// The number of steps and completions, and the time that they will take, where the trial batch says how long a completion
-/// takes.
+/// Returns the number of steps and completions. If the trial batch was timed, also estimates the
+/// total time.
 pub(crate) fn plan(file: &TrainFile, seconds_per_completion: Option<f64>) -> String {
     let (steps, train) = (file.train.steps, &file.train);
     let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
     let time = seconds_per_completion.map(|seconds| {
-        // An update takes about three times as long as sampling what it learns from.
+        // An update takes about three times as long as sampling its completions.
         let factor = 1.0 + 3.0 * f64::from(train.updates_per_rollout);
         let all = f64::from(steps) * completions * factor + 2.0 * f64::from(file.eval.samples);
         format!("; about {}, estimated from the trial batch", rough(all * seconds))
@@ -39,7 +39,7 @@ pub(crate) fn plan(file: &TrainFile, seconds_per_completion: Option<f64>) -> Str
     format!("plan         {steps} steps of {completions} completions{}", time.unwrap_or_default())
 }
 
-/// The type of the reward with its numbers, as `molecule (qed 0.7, sa 0.3)`.
+/// Formats the reward type with its numeric settings, e.g. `molecule (qed 0.7, sa 0.3)`.
 fn reward(file: &TrainFile) -> String {
     let table = Table::try_from(&file.reward).unwrap_or_default();
     let name = table.get("type").and_then(Value::as_str).unwrap_or("custom").to_owned();
@@ -48,7 +48,8 @@ fn reward(file: &TrainFile) -> String {
         Some((key.as_str(), value))
     });
     let numbers: Vec<(&str, f64)> = numbers.collect();
-    // A component without a weight is not in the reward, and its settings (`logp_centre` of `logp`) decide nothing.
+    // Components with weight 0 are omitted together with their settings, e.g. `logp` with
+    // `logp_centre`.
     let is_off = |key: &str| {
         let mut off = numbers.iter().filter(|(_, value)| *value == 0.0);
         off.any(|(name, _)| key == *name || key.starts_with(&format!("{name}_")))
@@ -70,7 +71,7 @@ fn millions(count: f64) -> String {
     format!("{} parameters", amount(count))
 }
 
-/// As `820 thousand`, `1.3 million` or `7.2 billion`.
+/// Formats a large number, e.g. `820 thousand`, `1.3 million` or `7.2 billion`.
 fn amount(count: f64) -> String {
     match count {
         ..1e3 => format!("{count}"),
@@ -80,7 +81,7 @@ fn amount(count: f64) -> String {
     }
 }
 
-/// A time of which no more than the size is known.
+/// Formats a rough duration estimate.
 fn rough(seconds: f64) -> String {
     match seconds {
         ..60.0 => "a minute".to_owned(),

@@ -1,4 +1,4 @@
-//! Sampling outside of training.
+//! Sampling outside training.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use crate::args::SampleArguments;
 use crate::models::Loaded;
 use crate::phase::Phase;
 
-/// Settings of sampling outside of training.
+/// Sampling settings outside training.
 pub struct Generation {
-    /// Decides the random numbers.
+    /// Random seed.
     pub seed: u64,
-    /// The sampling distribution.
+    /// Temperature, top-k and other settings of the sampling distribution.
     pub sampling: SamplingSettings,
-    /// Largest number of tokens of a completion.
+    /// Maximum number of tokens per completion.
     pub max_new_tokens: usize,
     /// Strings that end a completion.
     pub stop: Vec<String>,
-    /// Completions sampled at the same time.
+    /// Number of completions sampled in parallel.
     pub batch_size: usize,
 }
 
 impl Generation {
-    /// Returns the settings for `prompts`, by default with as many new tokens as the context allows
-    /// after the longest prompt, at most `most`.
+    /// Creates the settings for `prompts`. By default, the number of new tokens is limited by the
+    /// context length minus the longest prompt, and by `most`.
     pub fn from_options(
         arguments: &SampleArguments,
         loaded: &Loaded,
@@ -36,7 +36,8 @@ impl Generation {
         most: usize,
     ) -> Self {
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
-        // The last token is drawn but never read. A prompt that is too long is rejected later.
+        // The last token is sampled but not fed to the model. Prompts that are too long are
+        // rejected later.
         let room = (loaded.policy.context_length() + 1).saturating_sub(longest).max(1);
         Self {
             seed: arguments.seed,
@@ -55,8 +56,8 @@ impl Generation {
     }
 }
 
-/// Samples `number` completions of each prompt. Equal seeds have equal random numbers, regardless
-/// of the model.
+/// Samples `number` completions per prompt. Random numbers depend on the seed only, not on the
+/// model.
 pub fn generate<M: LanguageModel>(
     model: &M,
     codec: &Codec,
@@ -83,13 +84,13 @@ pub fn generate<M: LanguageModel>(
     Ok(rollout.sample(&Frozen::snapshot(model), prompts, key)?)
 }
 
-/// Returns the decoder for rewards and stop strings.
+/// Returns the decoder used for rewards and stop strings.
 pub fn decoder(codec: &Codec) -> Decode {
     let codec = codec.clone();
     Arc::new(move |ids| codec.decode(ids))
 }
 
-/// Returns the completions of groups as text, group by group.
+/// Decodes the completions of all groups, in order.
 pub fn texts(codec: &Codec, groups: &[Group]) -> Vec<String> {
     let completions = groups.iter().flat_map(Group::completions);
     completions.map(|c| codec.decode(&c.text_ids())).collect()

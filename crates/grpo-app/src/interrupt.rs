@@ -1,4 +1,4 @@
-//! Ctrl-C and other signals that end the program.
+//! Handles Ctrl-C and other signals that end the program.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -11,20 +11,21 @@ use anyhow::Context;
 use crate::dashboard::terminal;
 use crate::output::say_aside;
 
-/// Exit code after an interrupt, as shells report for SIGINT.
+/// Exit code after an interrupt, the same as a shell reports for SIGINT.
 pub(crate) const EXIT_CODE: u8 = 130;
 
-/// A second signal within this time is the same request: a terminal sends Ctrl-C to `grpo run` and
-/// to its command, and `grpo run` passes it on.
+/// Signals within this time count as one request. On Ctrl-C, the terminal signals both `grpo run`
+/// and its subprocess, and `grpo run` forwards its signal too.
 const SAME_REQUEST: Duration = Duration::from_millis(300);
 
-/// Whether something running saves its progress when the flag is set.
+/// Whether the running command saves its progress when the flag is set.
 static SAVES_PROGRESS: AtomicBool = AtomicBool::new(false);
 
-/// Returns a flag that the first signal (SIGINT, SIGTERM, SIGHUP) sets, printing a line. Without a
-/// [`Deferred`] it ends the program; with one, only the second signal does.
+/// Returns a flag that is set by the first SIGINT, SIGTERM or SIGHUP. The signal handler also
+/// prints a message. While a [`Deferred`] exists, only the second signal ends the program.
+/// Otherwise, the first one does.
 ///
-/// A process has one handler: a later command gets the same flag, reset.
+/// There is one handler per process. Further calls reset and return the same flag.
 pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(flag) = FLAG.get() {
@@ -44,7 +45,7 @@ pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
         }
         let saves_progress = SAVES_PROGRESS.load(Ordering::SeqCst);
         if !saves_progress || !terminal::is_open() {
-            // Clears a progress bar, which has no line end.
+            // Clears the progress bar, which does not end with a line break.
             let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
             let _unread = write!(io::stderr(), "{clear}");
             say_aside(format_args!("{}", answer(saves_progress)));
@@ -66,8 +67,9 @@ fn answer(saves_progress: bool) -> &'static str {
     }
 }
 
-/// While it exists, an interrupt lets the work save its progress. Otherwise a signal ends the
-/// program, because nothing would be lost: while loading, checking, and after the last save.
+/// While this value exists, interrupted work can save its progress. Otherwise a signal ends the
+/// program immediately, because there is nothing to lose: while loading, while checking, and after
+/// the last save.
 pub(crate) struct Deferred;
 
 impl Deferred {
@@ -83,13 +85,13 @@ impl Drop for Deferred {
     }
 }
 
-/// Ends the program immediately and restores the terminal.
+/// Restores the terminal and exits immediately.
 pub(crate) fn end_process() -> ! {
     terminal::restore();
     std::process::exit(EXIT_CODE.into())
 }
 
-/// A run was interrupted and has saved its progress.
+/// Error of a run that was interrupted after saving its progress.
 #[derive(Debug)]
 pub(crate) struct Interrupted;
 

@@ -42,8 +42,8 @@ use crate::args::{Asked, AskedCommand, Command};
 pub use crate::run_files::refuse_inside;
 pub use crate::task::{Task, Tasks};
 
-/// Runs the command of this process's arguments and returns its exit code. Runs record `revision`,
-/// the git revision of the program.
+/// Runs the command given by the process arguments and returns the exit code. `revision` is the git
+/// revision of the program, which is recorded in runs.
 pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>) -> ExitCode {
     if let Some(revision) = revision {
         config::REVISION.get_or_init(|| revision);
@@ -55,23 +55,23 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
         .unwrap_or_else(|error| Err(error.into()))
     {
         Ok(()) => ExitCode::SUCCESS,
-        // `grpo describe … | head` is not a failure.
+        // `grpo describe … | head` is not an error.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
-        // The message was printed already.
+        // The message has already been printed.
         Err(error) if error.is::<interrupt::Interrupted>() => ExitCode::from(interrupt::EXIT_CODE),
         Err(error) => {
-            // The sentence first; each cause behind it, where it says something new.
+            // The message comes first, followed by each cause that adds information.
             output::say_error(&error);
             pipeline::exit_code(&error)
         }
     }
 }
 
-/// Runs a command line, including the program name, in this process on existing threads. Invalid
-/// arguments, `--help` and `--version` end the process.
+/// Runs a command line, including the program name, in this process and on the existing thread
+/// pool. Invalid arguments, `--help` and `--version` exit the process.
 ///
 /// # Errors
-/// Returns the error of the command; also for `--threads`, which requires [`main`].
+/// Returns an error if the command fails or if `--threads` is given, which requires [`main`].
 pub fn run(
     tasks: &'static [&'static dyn Task],
     command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,

@@ -1,4 +1,4 @@
-//! Loading and writing of model and adapter folders.
+//! Loads and writes model and adapter folders.
 
 use std::path::{Path, PathBuf};
 
@@ -16,38 +16,38 @@ use grpo_run::{
 
 use crate::output::{example_hint, say_aside};
 
-/// A loaded model with its codec.
+/// A loaded model and its codec.
 pub struct Loaded {
-    /// Configuration and codec.
+    /// Model configuration and codec.
     pub spec: ModelSpec,
     /// The weights.
     pub policy: Policy,
-    /// Settings of the adapter, if any.
+    /// Adapter configuration, if the policy has an adapter.
     pub adapter: Option<AdapterConfig>,
-    /// The files that were read.
+    /// All files that were read, with their roles.
     pub files: Vec<(&'static str, PathBuf)>,
 }
 
-/// What is trained.
+/// Selects which weights are trained.
 #[derive(Clone, Copy)]
 pub enum Trained<'a> {
-    /// The whole model.
+    /// All weights of the model.
     Whole,
-    /// The adapter in this folder.
+    /// An existing adapter in this folder.
     Adapter(&'a Path),
-    /// The adapter in this folder, whose base the caller checks.
+    /// An existing adapter in this folder. The caller checks its base model.
     AdapterOfAnyBase(&'a Path),
-    /// A new adapter with a seed.
+    /// A new adapter, initialized with this seed.
     NewAdapter(&'a LoraConfig, u64),
 }
 
 impl<'a> Trained<'a> {
-    /// Converts an argument: an adapter, or none.
+    /// Converts the `--adapter` option.
     pub fn argument(adapter: Option<&'a Path>) -> Self {
         adapter.map_or(Self::Whole, Self::Adapter)
     }
 
-    /// Converts a configuration.
+    /// Converts the configuration keys `adapter` and `lora`.
     pub fn of(
         adapter: Option<&'a Path>,
         lora: Option<&'a LoraConfig>,
@@ -71,10 +71,10 @@ impl<'a> Trained<'a> {
     }
 }
 
-/// As [`read`], for models that continue texts.
+/// Like [`read`], but only for models that continue texts.
 ///
 /// # Errors
-/// As [`read`]; also for other models.
+/// Returns an error if [`read`] fails or if the model does not continue texts.
 pub fn load(
     model: &Path,
     codecs: &Codecs,
@@ -90,10 +90,10 @@ pub fn load(
     Ok(loaded)
 }
 
-/// Largest plausible weight of a trained model; real ones are below a hundred.
+/// Larger weights suggest a damaged file. The weights of trained models stay below 100.
 const LARGEST_WEIGHT: f32 = 1e4;
 
-/// Returns warnings about a suspicious model.
+/// Returns warnings about suspicious weights and unfinished runs.
 fn warnings(folder: &Path, policy: &Policy) -> Vec<String> {
     let largest = largest_weight(policy.parts().0);
     let weights = match largest {
@@ -109,8 +109,8 @@ fn warnings(folder: &Path, policy: &Policy) -> Vec<String> {
     weights.into_iter().chain(unfinished_run(folder)).collect()
 }
 
-/// Returns a note if a model belongs to an unfinished run, whose model is that of the best
-/// evaluation so far.
+/// Returns a warning if the model belongs to an unfinished run. In that case, the folder contains
+/// the best model so far.
 fn unfinished_run(folder: &Path) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
     let run = RunFolder::open(folder.parent()?).ok()?;
@@ -125,7 +125,7 @@ fn unfinished_run(folder: &Path) -> Option<String> {
     })
 }
 
-/// Checks that the model of a folder continues texts.
+/// Checks that the model folder contains a model that continues texts.
 pub fn check_causal(model: &Path) -> anyhow::Result<()> {
     refuse_unless(model, Family::is_causal, |family| match family {
         Family::Infiller => format!(
@@ -140,11 +140,11 @@ pub fn check_causal(model: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Checks the family of a folder's model. A missing folder or `config.json` is left to later
-/// errors.
+/// Checks the model family. A missing folder or `config.json` is not an error here, because loading
+/// the model reports it.
 ///
 /// # Errors
-/// Returns `message` with the family.
+/// Returns an error with the text from `message` if the family is not accepted.
 pub fn refuse_unless(
     model: &Path,
     is_wanted: impl Fn(Family) -> bool,
@@ -156,11 +156,11 @@ pub fn refuse_unless(
     }
 }
 
-/// Loads a model folder, with an existing or new adapter. Folders with a manifest (checkpoints) are
-/// verified first.
+/// Loads a model folder with an existing or a new adapter. Folders with a manifest, such as
+/// checkpoints, are verified first.
 ///
 /// # Errors
-/// Returns an error if a folder is missing, invalid or does not fit.
+/// Returns an error if a folder is missing, invalid or incompatible.
 pub fn read(
     model: &Path,
     codecs: &Codecs,
@@ -169,7 +169,7 @@ pub fn read(
     device: &Device,
 ) -> anyhow::Result<Loaded> {
     let mut files = check_folder(model, "model", "config.json and model.safetensors")?;
-    // A frozen base has no autodiff.
+    // A frozen base model needs no autodiff.
     let base_device = match trained {
         Trained::Whole => device.clone(),
         Trained::Adapter(_) | Trained::AdapterOfAnyBase(_) | Trained::NewAdapter(..) => {
@@ -191,7 +191,7 @@ pub fn read(
             (Policy::Adapted(Adapted::new(&base, adapter)), Some(config))
         }
         Trained::NewAdapter(lora, seed) => {
-            // Absolute, because PEFT may run anywhere.
+            // PEFT may run in a different working directory, so the path has to be absolute.
             let place = std::path::absolute(model).unwrap_or_else(|_| model.to_owned());
             let config = AdapterConfig::new(lora, &base, &place.display().to_string());
             let config = config.on_base(&digest, model, model)?;
@@ -202,10 +202,10 @@ pub fn read(
     Ok(Loaded { spec, policy, adapter, files })
 }
 
-/// The files of an adapter folder.
+/// Names of the files in an adapter folder.
 pub(crate) const ADAPTER_FILES: &str = "adapter_config.json and adapter_model.safetensors";
 
-/// Rejects a MolGPT without a boundary token.
+/// Rejects a MolGPT model without a boundary token.
 pub fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataError> {
     match spec.config.family() {
         Family::MolGpt if !spec.codec.is_own() => {
@@ -215,7 +215,7 @@ pub fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataError> {
     }
 }
 
-/// Returns the files of an existing folder after verifying its manifest.
+/// Verifies the manifest of an existing folder and returns the paths of its files.
 pub fn check_folder(
     path: &Path,
     role: &'static str,
@@ -250,7 +250,7 @@ pub fn check_folder(
     Ok(files)
 }
 
-/// Refuses the folder of a run, and a model folder where an adapter folder is expected or the reverse.
+/// Rejects run folders, model folders in place of adapter folders, and vice versa.
 fn refuse_other_folder(path: &Path, role: &str) -> anyhow::Result<()> {
     let has = |name: &str| path.join(name).exists();
     let is_model = has("config.json") && !has("adapter_config.json");
@@ -282,7 +282,7 @@ fn refuse_other_folder(path: &Path, role: &str) -> anyhow::Result<()> {
 }
 
 impl Loaded {
-    /// Returns the chat options; an option that the template lacks is an error.
+    /// Returns the chat options, or an error if the template does not support `thinking`.
     pub fn chat_options(
         &self,
         thinking: Option<bool>,
@@ -296,13 +296,13 @@ impl Loaded {
         Ok(ChatOptions::for_answer(thinking))
     }
 
-    /// Returns the kind of the trained weights, which is their folder in a run.
+    /// Returns `model` or `adapter`, which is also the name of the weights' folder in a run.
     pub fn kind(&self) -> &'static str {
         if self.adapter.is_some() { "adapter" } else { "model" }
     }
 }
 
-/// Writes a new model folder with a manifest.
+/// Writes a new model folder, including its manifest.
 pub fn write_new_model(
     target: &Path,
     spec: &ModelSpec,
@@ -315,17 +315,17 @@ pub fn write_new_model(
     })
 }
 
-/// Writes policies.
+/// Writes policies to folders.
 #[derive(Clone)]
 pub struct Writer {
-    /// Configuration and codec.
+    /// Model configuration and codec.
     pub spec: ModelSpec,
-    /// Settings of the adapter, if any.
+    /// Adapter configuration, if an adapter is trained.
     pub adapter: Option<AdapterConfig>,
 }
 
 impl Writer {
-    /// Writes a model or adapter folder into `folder`.
+    /// Writes the files of a model or adapter into the existing `folder`.
     pub fn fill(&self, folder: &Path, policy: &Policy) -> anyhow::Result<()> {
         match (policy, &self.adapter) {
             (Policy::Adapted(adapted), Some(config)) => {
@@ -336,8 +336,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts a folder, with the hashes of its files, in the place of the one that may be there. `announce` gets the SHA-256
-    /// of its manifest before the folder has its name.
+    /// Writes a folder with a manifest and replaces an existing one. `announce` receives the
+    /// SHA-256 of the manifest before the folder is renamed to `target`.
     pub fn save(
         &self,
         target: &Path,

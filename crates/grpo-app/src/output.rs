@@ -1,4 +1,4 @@
-//! Messages, progress bars and output files of commands.
+//! Messages, progress bars and output files.
 
 mod sentence;
 
@@ -20,7 +20,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub use self::sentence::sentence;
 use crate::visible::visible;
 
-/// Returns whether the reader of standard output is gone, as with `head`; that is not an error.
+/// Returns whether the error is a closed pipe on standard output, e.g. because of `head`. This does
+/// not count as a failure.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let io = cause.downcast_ref::<io::Error>();
@@ -35,28 +36,28 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// Whether `--quiet` was given.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Drops all lines of this process, except errors and data, if `quiet`.
+/// If `quiet` is true, suppresses everything except errors and data.
 pub(crate) fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
 
-/// Whether only errors and data are written.
+/// Returns whether only errors and data are printed.
 pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// The first error of standard output in this command.
+/// The first error while writing to standard output.
 static LOST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Writes a line to standard output. Errors do not stop the work: without a reader, as behind
-/// `| head`, nothing is lost, and `check_written` reports other errors at the end.
+/// Prints a line to standard output. Errors do not interrupt the command. A closed pipe, e.g.
+/// behind `| head`, is ignored, and `check_written` reports all other errors at the end.
 pub fn say(line: fmt::Arguments<'_>) {
     if !is_quiet() {
         say_data(line);
     }
 }
 
-/// As [`say`], for data that a script reads: `--quiet` keeps it.
+/// Like [`say`], but for data read by scripts, which `--quiet` does not suppress.
 pub(crate) fn say_data(line: fmt::Arguments<'_>) {
     match writeln!(io::stdout(), "{}", visible(&line.to_string())) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -67,10 +68,10 @@ pub(crate) fn say_data(line: fmt::Arguments<'_>) {
     }
 }
 
-/// Checks that every line of [`say`] was written since the last call.
+/// Checks that all lines passed to [`say`] since the last call were written.
 ///
 /// # Errors
-/// Returns the error of standard output, for example of a full device.
+/// Returns an error if standard output cannot be written, e.g. because the disk is full.
 pub(crate) fn check_written() -> anyhow::Result<()> {
     let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).take();
     match lost {
@@ -81,13 +82,13 @@ pub(crate) fn check_written() -> anyhow::Result<()> {
     }
 }
 
-/// Writes an error to standard error: the message first, then each cause that adds something.
+/// Prints an error to standard error, followed by each cause that adds information.
 pub(crate) fn say_error(error: &anyhow::Error) {
     let message = format!("error: {}", sentence(error));
     let _unread = writeln!(io::stderr(), "{}", visible(&message));
 }
 
-/// Writes a line to standard error and ignores errors; results are never written there.
+/// Prints a line to standard error and ignores write errors. Never used for results.
 pub fn say_aside(line: fmt::Arguments<'_>) {
     if is_quiet() {
         return;
@@ -95,7 +96,8 @@ pub fn say_aside(line: fmt::Arguments<'_>) {
     let _unread = writeln!(io::stderr(), "{}", visible(&line.to_string()));
 }
 
-/// Returns the end of a message about a missing file: how to get the examples, if `path` is one of theirs.
+/// Returns the end of a message about a missing file, with advice on how to get the examples if
+/// `path` looks like one of them.
 pub(crate) fn example_hint(path: &Path) -> &'static str {
     match path.starts_with("configs") || path.starts_with("data") {
         true => "; `grpo init-project DIR` writes the examples into a new folder",
@@ -103,25 +105,25 @@ pub(crate) fn example_hint(path: &Path) -> &'static str {
     }
 }
 
-/// Reports that a configuration is valid.
+/// Prints that a configuration is valid.
 pub fn say_checked(configuration: &Path) {
     say(format_args!("{}: keys and values are good ones", configuration.display()));
 }
 
-/// Formats a number with four decimals, or a dash for NaN.
+/// Formats a number with four decimals. NaN becomes a dash.
 pub fn four_decimals(number: f64) -> String {
     if number.is_nan() { "–".to_owned() } else { format!("{number:.4}") }
 }
 
-/// Formats a text after its name, on one line with only the end of a long text.
+/// Formats a labelled text on one line. Of a long text, only the end is shown.
 pub fn labelled(name: &str, text: &str) -> String {
     format!("{name:<12} {}", one_line(text))
 }
 
-/// Largest number of characters shown.
+/// Maximum number of characters to show.
 const SHOWN_CHARACTERS: usize = 240;
 
-/// Returns the end of a text, without line ends.
+/// Joins the lines of a text and returns the end of it.
 fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
@@ -132,7 +134,7 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// The beginning of a text that has more characters than this.
+/// Truncates a text after `most` characters.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some(_) => format!("{}…", text.chars().take(most - 1).collect::<String>()),
@@ -140,13 +142,14 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// Whether tables have a frame: on a terminal, or if the environment variable `CLICOLOR_FORCE` asks for what a terminal gets.
+/// Returns whether to draw table borders: on a terminal, or if the environment variable
+/// `CLICOLOR_FORCE` is set to a value other than 0.
 fn has_frames() -> bool {
     let is_forced = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| value != "0");
     is_forced || io::stdout().is_terminal()
 }
 
-/// Creates a table with a frame, with right-aligned columns `right`.
+/// Creates a table whose columns `right` are right-aligned.
 pub(crate) fn table(
     header: impl Into<Row>,
     rows: impl IntoIterator<Item: Into<Row>>,
@@ -161,18 +164,18 @@ pub(crate) fn table(
     table
 }
 
-/// Progress of a training run: a bar on a terminal, else a line now and then.
+/// Progress of a training run, shown as a bar on a terminal and as occasional lines elsewhere.
 pub struct Progress {
     bar: ProgressBar,
     steps: u64,
     is_terminal: bool,
 }
 
-/// Number of progress lines without a terminal.
+/// Number of progress lines printed if there is no terminal.
 const LINES: u64 = 20;
 
 impl Progress {
-    /// Shows a bar of this many steps.
+    /// Creates a progress bar with `steps` steps.
     pub fn new(steps: u64) -> Self {
         let style = "{wide_bar} {pos}/{len}  {msg}  {elapsed} elapsed, {eta} left";
         let style = ProgressStyle::with_template(style).expect("the template is right");
@@ -180,18 +183,19 @@ impl Progress {
             true => ProgressBar::hidden(),
             false => ProgressBar::new(steps).with_style(style),
         };
-        // The bar is there before the first step, and its clock runs while a step, a validation or a checkpoint takes long.
+        // Shows the bar before the first step and keeps its clock running during long steps,
+        // validations and checkpoints.
         bar.enable_steady_tick(Duration::from_secs(1));
         Self { bar, steps, is_terminal: io::stderr().is_terminal() }
     }
 
-    /// Sets the number of steps done before.
+    /// Sets the number of steps completed earlier.
     pub fn begin_at(&self, done: u64) {
         self.bar.set_position(done);
         self.bar.reset_eta();
     }
 
-    /// Counts a step; `message` describes it.
+    /// Advances by one step. `message` is a short status.
     pub fn step(&self, message: String) {
         self.bar.inc(1);
         let done = self.bar.position();
@@ -213,10 +217,11 @@ impl Progress {
     }
 }
 
-/// A file that gets its name when it is complete; compressed if the name ends in `.gz`.
+/// An output file that appears under its final name only when it is complete. Compressed if the
+/// name ends in `.gz`.
 pub struct FileInPlace {
     path: PathBuf,
-    /// `None` for a device or pipe, such as `/dev/null`, which is never replaced.
+    /// `None` for devices and pipes such as `/dev/null`, which cannot be replaced.
     temporary: Option<PathBuf>,
     sink: Option<Sink>,
 }
@@ -227,13 +232,14 @@ enum Sink {
 }
 
 impl FileInPlace {
-    /// A file that is none of `inputs`, which it would replace. With `force` it replaces any other file.
+    /// Creates an output file. Returns an error if it would overwrite one of `inputs`, or an
+    /// existing file without `force`.
     pub fn create_beside(path: &Path, inputs: &[&Path], force: bool) -> anyhow::Result<Self> {
         Self::create_for("-o another file", path, inputs, force)
     }
 
-    /// As [`Self::create_beside`], for a file that another option of the command line says; `other` is what to give
-    /// instead, such as `--rejected another file`.
+    /// Like [`Self::create_beside`], for a file given by a different option. `other` is the
+    /// suggestion in the error message, e.g. `--rejected another file`.
     pub fn create_for(
         other: &str,
         path: &Path,
@@ -245,7 +251,7 @@ impl FileInPlace {
         Self::create(path)
     }
 
-    /// Creates a file that replaces an existing one.
+    /// Creates a file, replacing an existing one when it is finished.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
@@ -273,12 +279,12 @@ impl FileInPlace {
         Ok(Self { path: path.to_owned(), temporary, sink: Some(sink) })
     }
 
-    /// Returns the final name of the file.
+    /// Returns the final path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Renames the file to its final name.
+    /// Completes the file and renames it to its final name.
     pub fn finish(mut self) -> anyhow::Result<()> {
         let sink = self.sink.take().expect("a file is finished once");
         let finished = (|| {
@@ -295,7 +301,7 @@ impl FileInPlace {
     }
 }
 
-/// Rejects writing to `path` if it is one of the `inputs`; `other` is the alternative to suggest.
+/// Returns an error if `path` is one of `inputs`. `other` suggests an alternative.
 pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     anyhow::ensure!(
         !inputs.iter().any(|input| is_same_place(input, path)),
@@ -305,7 +311,7 @@ pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Resul
     Ok(())
 }
 
-/// Refuses to replace a file without `--force`.
+/// Returns an error if the file exists and `force` is false.
 pub fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
         force || is_device(path) || !path.is_file(),
@@ -315,30 +321,30 @@ pub fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns whether a path is a device or pipe, such as `/dev/stdout`.
+/// Returns whether a path is a device or pipe such as `/dev/stdout`.
 pub fn is_device(path: &Path) -> bool {
-    // These may refer to a file, which belongs to the shell.
+    // These may refer to a regular file that was opened by the shell.
     const OPEN_FILES: [&str; 4] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd"];
     OPEN_FILES.iter().any(|open| path.starts_with(open))
         || std::fs::metadata(path).is_ok_and(|data| !data.is_file())
 }
 
-/// Creates a new file next to `path` with a unique name.
+/// Creates a uniquely named temporary file in the same folder as `path`.
 fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     loop {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_file_name(format!(".{name}.{}-{number}", std::process::id()));
         match File::create_new(&temporary) {
-            // Left by a killed process.
+            // Left behind by a killed process.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             file => return file.map(|file| (temporary, file)),
         }
     }
 }
 
-/// Returns whether two paths refer to the same file, by name or through links, or would if it
-/// existed.
+/// Returns whether two paths refer to the same file, directly or through links. Also works for
+/// files that do not exist yet.
 pub fn is_same_place(one: &Path, other: &Path) -> bool {
     if same_file::is_same_file(one, other).unwrap_or(false) {
         return true;
@@ -358,7 +364,7 @@ pub fn is_same_place(one: &Path, other: &Path) -> bool {
 
 impl Drop for FileInPlace {
     fn drop(&mut self) {
-        // After `finish` the file is gone; before, an incomplete file is useless.
+        // Already renamed after `finish`. Otherwise the file is incomplete and useless.
         let _gone = self.temporary.as_ref().map(std::fs::remove_file);
     }
 }
@@ -383,7 +389,7 @@ impl Write for FileInPlace {
 mod tests {
     use super::*;
 
-    /// Otherwise they would write to the same file, and the second could not be renamed.
+    /// Writers for the same path use different temporary files.
     #[test]
     fn two_files_of_one_path_are_two_until_they_are_finished() {
         let folder = tempfile::tempdir().unwrap();
@@ -404,7 +410,7 @@ mod tests {
         for device in ["/dev/null", "/dev/stdout", "/dev/fd/1"] {
             assert!(is_device(Path::new(device)), "{device}");
         }
-        // A file system in memory, on Linux.
+        // In-memory file system on Linux.
         let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
         let path = folder.path().join("a.jsonl");
         std::fs::write(&path, "the old one\n").unwrap();
@@ -427,7 +433,7 @@ mod tests {
         assert!(is_same_place(&at("x"), &at("y")));
         std::fs::hard_link(at("x"), at("z")).unwrap();
         assert!(is_same_place(&at("x"), &at("z")));
-        // Nowhere.
+        // In a folder that does not exist.
         assert!(is_same_place(&at("none/x"), &at("none/x")));
     }
 

@@ -1,4 +1,4 @@
-//! A long phase without steps, such as loading a model: what is being done, and for how long.
+//! Status display for long operations without steps, such as loading a model.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -9,21 +9,22 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{is_quiet, say_aside};
 
-/// Shows a phase on standard error until it is dropped: on a terminal as a line with the time, which disappears at the end;
-/// elsewhere as one line, and only for a phase that takes long.
+/// Shows an operation on standard error until it is dropped. On a terminal, this is a line with the
+/// elapsed time that disappears at the end. Elsewhere, one line is printed if the operation takes
+/// long.
 pub struct Phase {
-    /// Dropped to end the thread.
+    /// Dropping the sender ends the thread.
     ending: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Shorter phases show nothing on a terminal.
+/// Delay before the status is shown on a terminal.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Shorter phases write no line into a log file.
+/// Delay before a line is written to a log file.
 const PATIENCE_OF_A_LOG: Duration = Duration::from_secs(10);
 
 impl Phase {
-    /// Begins a phase, as `loading data/molecules/prior`.
+    /// Starts a phase with a description such as `loading data/molecules/prior`.
     #[must_use = "a phase ends where it is dropped"]
     pub fn begin(what: impl Into<String>) -> Self {
         if is_quiet() {
@@ -50,7 +51,7 @@ impl Phase {
             }
             bar.finish_and_clear();
         });
-        // Without a thread nothing is shown, and the phase itself is as it was.
+        // If the thread cannot be spawned, nothing is displayed.
         Self { ending: Some(ending), thread: thread.ok() }
     }
 }

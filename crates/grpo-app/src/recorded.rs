@@ -1,4 +1,4 @@
-//! Recorded completions of a run.
+//! Reads and creates the completion records of a run.
 
 use anyhow::Context;
 use grpo_data::{Bonus, Codec, Group, Outcome, Sample};
@@ -7,10 +7,10 @@ use grpo_train::StepReport;
 
 use crate::train_file::TrainFile;
 
-/// Returns the records of a step's completions.
+/// Creates the records for the completions of a step.
 ///
 /// # Panics
-/// Panics if the step has no token traces.
+/// Panics if the report contains no token traces.
 pub(crate) fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecord> {
     let of_group = |group: &Group| -> Vec<CompletionRecord> {
         let prompt = Some(codec.decode(&group.prompt.ids)).filter(|text| !text.is_empty());
@@ -56,7 +56,7 @@ fn record(step: u64, prompt_text: Option<String>, sample: &Sample) -> Completion
     }
 }
 
-/// Reads the records of a step.
+/// Reads the completion records of a step.
 pub(crate) fn of_step(
     folder: &RunFolder,
     file: &TrainFile,
@@ -72,7 +72,7 @@ pub(crate) fn of_step(
     Ok(folder.completions_of(step)?)
 }
 
-/// Returns one completion of a step's `records`.
+/// Selects one completion from the `records` of a step.
 pub(crate) fn one_of(
     folder: &RunFolder,
     records: Vec<CompletionRecord>,
@@ -90,7 +90,7 @@ pub(crate) fn one_of(
     })
 }
 
-/// Lists steps; of many, the first and the last.
+/// Formats a list of steps. Long lists are abbreviated to the first and the last step.
 pub(crate) fn listed(steps: &[u64]) -> String {
     const MOST: usize = 12;
     let words =

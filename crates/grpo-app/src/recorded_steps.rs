@@ -1,4 +1,4 @@
-//! Recorded steps of a run, for comparison with repeated ones.
+//! Recorded steps of a run, which are compared with repeated ones.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use grpo_run::{LedgerStep, RunFolder};
 use grpo_train::Metrics;
 use serde_json::{Map, Value};
 
-/// Recorded metrics and ledger of the steps after some step.
+/// Metrics and ledger lines of all steps after a certain step.
 #[derive(Default)]
 pub(crate) struct RecordedSteps {
     metrics: BTreeMap<u64, Map<String, Value>>,
@@ -14,7 +14,7 @@ pub(crate) struct RecordedSteps {
 }
 
 impl RecordedSteps {
-    /// Reads the steps after `step`; none without `metrics.jsonl`.
+    /// Reads the steps after `step`. Returns an empty list if `metrics.jsonl` does not exist.
     pub(crate) fn after(run: &RunFolder, step: u64) -> anyhow::Result<Self> {
         let lines = match run.metrics_path().exists() {
             true => run.read_metrics()?,
@@ -29,27 +29,27 @@ impl RecordedSteps {
         })
     }
 
-    /// Returns the last step.
+    /// Returns the number of the last recorded step.
     pub(crate) fn last(&self) -> Option<u64> {
         self.metrics.keys().next_back().copied()
     }
 
-    /// Removes the steps with these lines of `metrics.jsonl`.
+    /// Removes the steps whose `metrics.jsonl` lines are in `lines`.
     pub(crate) fn forget(&mut self, lines: &[Map<String, Value>]) {
         self.metrics.retain(|_, line| !lines.contains(line));
     }
 
-    /// Checks that the step's numbers, and the hashes of its weights and completions, equal the
-    /// recorded ones.
+    /// Compares a repeated step with the recorded one: metrics, weight hashes and completion
+    /// hashes. Returns false if the step was not recorded.
     ///
     /// # Errors
-    /// Returns the first difference.
+    /// Returns an error that describes the first difference.
     pub(crate) fn check(&self, metrics: &Metrics, ledger: &LedgerStep) -> Result<bool, String> {
         let step = ledger.step;
         let (Some(line), Some(recorded)) = (self.metrics.get(&step), self.ledger.get(&step)) else {
             return Ok(false);
         };
-        // Written and parsed, so that equal numbers compare equal.
+        // Serializes and parses the metrics so that equal numbers compare equal.
         let now = serde_json::to_string(metrics).expect("metrics are JSON");
         let now: Map<String, Value> = serde_json::from_str(&now).expect("metrics are an object");
         for (name, value) in now.iter().filter(|(name, _)| !Metrics::is_machine(name)) {
@@ -60,7 +60,7 @@ impl RecordedSteps {
                 ));
             }
         }
-        // Records contain times; an audit checks their hashes.
+        // Hashes of record files depend on timings. The audit checks them.
         let recorded = LedgerStep { recorded: None, previous: None, ..recorded.clone() };
         match recorded == *ledger {
             false => Err(format!(

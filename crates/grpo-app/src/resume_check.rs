@@ -1,5 +1,5 @@
-//! Checks that a finished run, resumed from an earlier checkpoint in another process and a copy of
-//! its folder, repeats the same steps.
+//! Checks that resuming a finished run from an earlier checkpoint repeats the same steps. The run
+//! is resumed by a different process in a copy of its folder.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::output::say;
 
 const NAME: &str = "Resume is exact";
 
-/// Returns a skipped check with its reason.
+/// Returns the verdict for a skipped check.
 pub(crate) fn left_out(reason: &str) -> Judged {
     judged(Outcome::NotJudged, reason.to_owned())
 }
@@ -29,11 +29,12 @@ fn judged(outcome: Outcome, sentence: String) -> Judged {
     Judged { name: NAME, outcome, sentence }
 }
 
-/// Repeats the last quarter of the run and compares metrics (without times and memory), ledger
-/// (with the hash of the weights after each update) and the trained weights in the folder `kind`.
+/// Repeats the last quarter of the run and compares the result. This covers the metrics except
+/// times and memory, the ledger with its weight hashes, and the trained weights in the subfolder
+/// `kind`.
 ///
 /// # Errors
-/// Returns an error if the copy cannot be made or after a signal.
+/// Returns an error if the folder cannot be copied or a signal arrives.
 pub(crate) fn resume_check(
     run: &Path,
     kind: &str,
@@ -53,7 +54,7 @@ pub(crate) fn resume_check(
     };
     let steps = format!("steps {} to {last}", from + 1);
     say(format_args!("doing {steps} once more, from the checkpoint of step {from}, in a copy"));
-    // A signal ends the other process, and the copy is removed.
+    // A signal ends the subprocess, and the copy is removed.
     let _deferred = Deferred::new();
     let copy = copy(&folder, checkpoint.path(), from)?;
     if let Some(fault) = take_up_again(copy.path(), interrupt)? {
@@ -75,7 +76,8 @@ fn step_of(line: &Map<String, Value>) -> Option<u64> {
     line.get("step").and_then(Value::as_u64)
 }
 
-/// Copies the run with only this checkpoint, next to it so that large files can be linked.
+/// Copies the run folder with a single checkpoint. The copy is placed in the same parent folder so
+/// that large files can be hard-linked.
 fn copy(run: &RunFolder, checkpoint: &Path, step: u64) -> anyhow::Result<TempDir> {
     let beside = run.path().parent().filter(|parent| !parent.as_os_str().is_empty());
     let beside = beside.unwrap_or(Path::new("."));
@@ -101,7 +103,7 @@ fn copy(run: &RunFolder, checkpoint: &Path, step: u64) -> anyhow::Result<TempDir
     copied.with_context(|| format!("cannot copy `{}` to take it up again", run.path().display()))
 }
 
-/// Checkpoint files are never rewritten, so a hard link is a copy.
+/// Hard-links all files of a checkpoint. This is safe because they are never modified.
 fn link(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
@@ -110,14 +112,14 @@ fn link(from: &Path, to: &Path) -> std::io::Result<()> {
         if entry.file_type()?.is_dir() {
             link(&from, &to)?;
         } else if fs::hard_link(&from, &to).is_err() {
-            // Not every file system has hard links.
+            // Some file systems do not support hard links.
             fs::copy(&from, &to)?;
         }
     }
     Ok(())
 }
 
-/// Runs `grpo train --resume` in a new process and returns the error message, if any.
+/// Runs `grpo train --resume` as a subprocess. Returns its error message if it fails.
 fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<String>> {
     let words = run.join("words");
     let log = File::create(&words).with_context(|| format!("cannot write {}", words.display()))?;
@@ -147,7 +149,7 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
     }
     let words = regular_file::read_to_string(&words).unwrap_or_default();
     let said = words.lines().rev().find_map(|line| line.strip_prefix("error: "));
-    // The reader does not need the folder's name.
+    // Removes the name of the copy, which means nothing to the user.
     let said = said
         .and_then(|said| said.split_once(" ended early: ").map(|(_, said)| said).or(Some(said)));
     Ok(Some(
@@ -155,7 +157,7 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
     ))
 }
 
-/// Returns the first difference after step `from`. `--verify` compared the ledger.
+/// Describes the first difference after step `from`. The ledger was already checked by `--verify`.
 fn difference(
     run: &RunFolder,
     again: &RunFolder,

@@ -1,4 +1,4 @@
-//! Run folders and input files of the training commands.
+//! Creates and opens the run folders of training commands and checks their input files.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use grpo_run::{
 use crate::config;
 use crate::output::say;
 
-/// Creates the folder of a run. With `force`, an existing one is renamed.
+/// Creates a run folder. With `force`, an existing folder is renamed first.
 pub(crate) fn create_run(
     path: &Path,
     force: bool,
@@ -27,8 +27,8 @@ pub(crate) fn create_run(
     Ok(folder)
 }
 
-/// Refuses to create `path`, given by the option `option`, inside a model or run folder, whose
-/// manifest would no longer list all of its files.
+/// Rejects a `path` inside a model folder or a run, whose manifest would no longer list all of its
+/// files. `option` is the command-line option that specifies `path`.
 ///
 /// # Errors
 /// Returns an error if a parent folder is a model, an adapter or a run.
@@ -52,7 +52,7 @@ pub fn refuse_inside(path: &Path, option: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses files that are no longer what a run was made from.
+/// Checks that the input files of a run have not changed.
 pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
     for file in files {
         let DataFile { role, path, bytes, sha256 } = file;
@@ -73,7 +73,7 @@ pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects input files that the run did not use.
+/// Rejects input files that the run did not use originally.
 pub(crate) fn unlisted(
     read: &[(&'static str, PathBuf)],
     of_run: &[DataFile],
@@ -87,10 +87,10 @@ pub(crate) fn unlisted(
     )
 }
 
-/// Reads the configuration keys of a run of `grpo COMMAND`.
+/// Reads the configuration of a run created by `grpo COMMAND`.
 ///
 /// # Errors
-/// Returns an error for a run of another command or without a configuration.
+/// Returns an error if the run belongs to a different command or has no configuration.
 pub(crate) fn config_of_run(
     folder: &RunFolder,
     command: &str,
@@ -104,7 +104,7 @@ pub(crate) fn config_of_run(
     Ok(keys)
 }
 
-/// A run that is being resumed.
+/// A locked run to resume.
 pub(crate) struct Reopened<T> {
     pub(crate) folder: RunFolder,
     pub(crate) lock: RunLock,
@@ -112,8 +112,8 @@ pub(crate) struct Reopened<T> {
     pub(crate) config: T,
 }
 
-/// Opens and locks a run to resume it, and checks that its configuration, read by `read`, and its
-/// input files are unchanged.
+/// Opens and locks a run to resume it. Checks that its configuration, loaded by `read`, and its
+/// input files have not changed.
 pub(crate) fn reopen<T>(
     run: &Path,
     read: impl FnOnce(&RunFolder) -> anyhow::Result<T>,
@@ -129,10 +129,11 @@ pub(crate) fn reopen<T>(
     Ok(Reopened { folder, lock, info, config })
 }
 
-/// Returns the last intact checkpoint and reports damaged newer ones; `None` without checkpoints.
+/// Returns the last intact checkpoint and prints warnings about newer damaged ones. Returns `None`
+/// if the run has no checkpoints.
 ///
 /// # Errors
-/// Returns an error if none is intact.
+/// Returns an error if all checkpoints are damaged.
 pub(crate) fn last_whole(
     folder: &RunFolder,
     checkpoints: Vec<Checkpoint>,

@@ -1,4 +1,4 @@
-//! Growing files of a run, and its checkpoint schedule, for GRPO and supervised training.
+//! Append-only files and checkpoints of a run, for both GRPO and supervised training.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,24 +18,25 @@ use crate::output::say;
 /// A line of `metrics.jsonl`.
 pub(crate) type Line = Map<String, Value>;
 
-/// Gets the step of a checkpoint and the SHA-256 of its manifest before the checkpoint has its name.
+/// Called with the step of a checkpoint and the SHA-256 of its manifest, just before the checkpoint
+/// folder is renamed to its final name.
 pub(crate) type Announce<'a> = &'a mut dyn FnMut(u64, String) -> anyhow::Result<()>;
 
-/// Metrics, for TensorBoard too, and events of a run, and its checkpoints.
+/// Writes the metrics, TensorBoard data, events and checkpoints of a run.
 pub(crate) struct RunLog {
     pub(crate) folder: RunFolder,
     metrics: JsonLinesWriter,
     tensorboard: TensorBoard,
     events: ChainWriter,
-    /// Step and hash of the last synced ledger line, if the run keeps a ledger.
+    /// Step and hash of the last synced ledger line. `None` if the run has no ledger.
     ledger: Option<(u64, String)>,
     section: CheckpointSection,
     last_checkpoint: Instant,
 }
 
 impl RunLog {
-    /// Opens the files of a run after `done` steps and returns their lines. Later lines are
-    /// removed.
+    /// Opens the files of a run after `done` steps. Lines of later steps are removed, and the
+    /// remaining metrics are returned.
     pub(crate) fn open(
         folder: &RunFolder,
         done: u64,
@@ -53,7 +54,7 @@ impl RunLog {
             last_checkpoint: Instant::now(),
             folder: folder.clone(),
         };
-        // Files of older versions are not hash chains.
+        // Older versions did not write hash chains.
         if done == 0 && folder.read_events()?.is_empty() && folder.read_info()?.chained {
             let info = Some(sha256_of_file(&folder.info_path())?);
             log.proven(0, EventKind::Started {}, EventProof { info, ..EventProof::default() })?;
@@ -61,12 +62,12 @@ impl RunLog {
         Ok((log, lines))
     }
 
-    /// Records the last synced ledger line for events of its step.
+    /// Stores the last synced ledger line, which subsequent events refer to.
     pub(crate) fn anchor(&mut self, step: u64, ledger: &ChainWriter) {
         self.ledger = Some((step, ledger.head().to_owned()));
     }
 
-    /// Opens the metrics again after a roll-back to `done` steps.
+    /// Reopens the metrics after a roll-back to step `done` and returns the remaining lines.
     pub(crate) fn go_back(&mut self, done: u64) -> anyhow::Result<Vec<Line>> {
         self.metrics = self.folder.metrics_from(done + 1)?;
         let lines = self.folder.read_metrics()?;
@@ -74,7 +75,7 @@ impl RunLog {
         Ok(lines)
     }
 
-    /// Writes a line of metrics.
+    /// Appends a line of metrics.
     pub(crate) fn line(&mut self, record: &impl Serialize) -> anyhow::Result<()> {
         let Value::Object(line) = serde_json::to_value(record)? else {
             anyhow::bail!("a line of metrics.jsonl has names and numbers");
@@ -83,7 +84,7 @@ impl RunLog {
         Ok(self.tensorboard.append(&line)?)
     }
 
-    /// Writes and syncs an event.
+    /// Appends an event and syncs the file.
     pub(crate) fn event(&mut self, step: u64, what: EventKind) -> anyhow::Result<()> {
         self.proven(step, what, EventProof::default())
     }
@@ -96,14 +97,16 @@ impl RunLog {
         Ok(self.events.sync()?)
     }
 
-    /// Writes that what was trained is saved in the folder `name` of the run, with a manifest of this SHA-256.
+    /// Records that the trained weights were saved in the subfolder `name`. `manifest` is the
+    /// SHA-256 of the manifest.
     pub(crate) fn saved(&mut self, step: u64, name: &str, manifest: String) -> anyhow::Result<()> {
         let (folder, manifest) = (Some(name.to_owned()), Some(manifest));
         let proof = EventProof { folder, manifest, ..EventProof::default() };
         self.proven(step, EventKind::Saved {}, proof)
     }
 
-    /// Writes that the run returned to `step`, with the hash of the undone steps' records in `aside`.
+    /// Records a roll-back to `step`, including the manifest hash of the folder `aside`, which
+    /// contains the records of the undone steps.
     pub(crate) fn rolled_back(
         &mut self,
         step: u64,
@@ -115,7 +118,8 @@ impl RunLog {
         self.proven(step, event, EventProof { folder, manifest, ..EventProof::default() })
     }
 
-    /// Writes that the checkpoint of a step, with a manifest of this SHA-256, is written, and which are kept.
+    /// Records a written checkpoint and the list of kept checkpoints. `manifest` is the SHA-256 of
+    /// its manifest.
     pub(crate) fn checkpointed(
         &mut self,
         step: u64,
@@ -132,7 +136,7 @@ impl RunLog {
         self.proven(step, EventKind::Checkpoint { best }, proof)
     }
 
-    /// Writes the event of a guard, and returns it as a line to show.
+    /// Records a triggered guard and returns a message for the user.
     pub(crate) fn guard(&mut self, step: u64, trigger: &GuardTrigger) -> anyhow::Result<String> {
         let GuardTrigger { watch, value, bound, steps, action, message, .. } = trigger.clone();
         let action = action.name().to_owned();
@@ -141,8 +145,8 @@ impl RunLog {
         Ok(line)
     }
 
-    /// Writes and prints that a run was interrupted after `step` of `steps` steps, and how to
-    /// resume it.
+    /// Records that a run was interrupted after `step` of `steps` steps, and prints how to resume
+    /// it.
     pub(crate) fn interrupted(
         &mut self,
         [step, steps]: [u64; 2],
@@ -153,7 +157,7 @@ impl RunLog {
         Ok(())
     }
 
-    /// Returns whether a checkpoint is due after `step` steps.
+    /// Returns whether a checkpoint has to be written after `step` steps.
     pub(crate) fn is_checkpoint_due(&self, step: u64) -> bool {
         let CheckpointSection { every, every_minutes, .. } = self.section;
         let limit = Duration::from_secs_f64(60.0 * every_minutes);
@@ -161,14 +165,15 @@ impl RunLog {
         is_time || (every > 0 && step.is_multiple_of(every.into()))
     }
 
-    /// Writes a checkpoint with `write`, and removes older ones except kept ones and `besides`.
+    /// Writes a checkpoint with `write`, then removes older ones. `besides` lists additional steps
+    /// whose checkpoints are kept.
     pub(crate) fn checkpoint(
         &mut self,
         best: bool,
         besides: &[u64],
         write: impl FnOnce(&RunFolder, Announce<'_>) -> anyhow::Result<Checkpoint>,
     ) -> anyhow::Result<()> {
-        // The steps before a checkpoint are synced first.
+        // Syncs the preceding steps before writing the checkpoint.
         self.metrics.sync()?;
         self.events.sync()?;
         let (folder, last) = (self.folder.clone(), self.section.keep_last);
@@ -181,7 +186,7 @@ impl RunLog {
     }
 }
 
-/// Converts a write error to an error of training.
+/// Wraps an error that occurred while writing run files.
 pub(crate) fn observer_error(error: impl Into<anyhow::Error>) -> TrainError {
     TrainError::Observer(error.into().into_boxed_dyn_error())
 }

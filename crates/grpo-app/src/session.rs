@@ -1,4 +1,4 @@
-//! A run of `grpo train`: how it is begun, and how it is taken up again.
+//! Starts and resumes runs of `grpo train`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
 use crate::{checkpoint, config, first_screen};
 
-/// A run and the training in it.
+/// A training run and its folder.
 pub(crate) struct Session {
     pub(crate) file: TrainFile,
     pub(crate) tasks: Tasks,
@@ -34,20 +34,20 @@ pub(crate) struct Session {
     pub(crate) training: Training<Policy>,
     pub(crate) prompts: Prompts,
     pub(crate) writer: Writer,
-    /// How what is trained is called.
+    /// Name of the trained weights' folder.
     pub(crate) kind: &'static str,
-    /// The policy as the run began with it.
+    /// Evaluation of the initial policy.
     pub(crate) before: Option<Evaluated>,
-    /// What steps to come were, where they were done before.
+    /// Recorded versions of steps that will be repeated.
     pub(crate) earlier: RecordedSteps,
-    /// Whether it was taken up again.
+    /// Whether the run was resumed.
     pub(crate) is_resumed: bool,
-    /// As long as it lives, no other process writes into the folder.
+    /// Prevents other processes from writing to the folder.
     _lock: RunLock,
 }
 
 impl Session {
-    /// Begins a run.
+    /// Starts a run from the command-line arguments.
     pub(crate) fn begin(
         arguments: &RunArguments,
         tasks: Tasks,
@@ -62,14 +62,15 @@ impl Session {
         Self::begin_with(file, tasks, arguments.force, interrupt)
     }
 
-    /// Begins a run of a configuration that is checked. With `force`, an older run in its place steps aside.
+    /// Starts a run from a validated configuration. With `force`, an existing run folder is
+    /// renamed.
     pub(crate) fn begin_with(
         file: TrainFile,
         tasks: Tasks,
         force: bool,
         interrupt: Arc<AtomicBool>,
     ) -> anyhow::Result<Self> {
-        // Everything that can be refused is refused before the run has a folder.
+        // Performs all checks before creating the run folder.
         let phase = Phase::begin(format!("loading {}", file.model.display()));
         let start = file.start(&tasks)?;
         drop(phase);
@@ -87,7 +88,8 @@ impl Session {
         Ok(begun.session(file, tasks, folder, lock, before, earlier))
     }
 
-    /// Takes a run up again.
+    /// Resumes a run. With `verify`, the steps after the checkpoint are repeated and compared
+    /// first.
     pub(crate) fn resume(
         run: &Path,
         tasks: Tasks,
@@ -123,20 +125,22 @@ impl Session {
             say(format_args!("verifying    from step {step} on"));
             session.verify()?;
         }
-        // Lines that are in `rolled-back/` too were undone; a kill kept them from being taken out.
+        // The run was killed during a roll-back if undone steps, which are copied to
+        // `rolled-back/`, are still in the log. They are not compared.
         let roll_backs = session.training.roll_backs();
         session.earlier.forget(&session.folder.undone(roll_backs)?);
         let (step, steps) = (session.training.steps(), session.file.train.steps);
         say(format_args!("resuming     after step {step} of {steps}"));
         if step < steps {
-            // It is not the run's last word.
+            // The existing result is incomplete.
             session.folder.move_aside(session.kind)?;
             session.folder.move_aside("comparison.json")?;
         }
         Ok(session)
     }
 
-    /// Does the recorded steps that are left once more, and refuses another outcome. Nothing is written.
+    /// Repeats the recorded steps after the checkpoint and returns an error if any result differs.
+    /// Writes no files.
     fn verify(&mut self) -> anyhow::Result<()> {
         let Self { training, prompts, file, earlier, .. } = self;
         let last = earlier.last().and_then(|last| u32::try_from(last).ok()).unwrap_or(0);
@@ -154,13 +158,13 @@ impl Session {
         Ok(())
     }
 
-    /// What turns ids into text.
+    /// Returns the codec of the policy.
     pub(crate) fn codec(&self) -> &Codec {
         &self.writer.spec.codec
     }
 }
 
-/// Compares steps with what they were.
+/// Compares repeated steps with their recorded versions.
 struct Verifier<'a>(&'a RecordedSteps);
 
 impl TrainObserver<Policy> for Verifier<'_> {
@@ -180,8 +184,9 @@ impl TrainObserver<Policy> for Verifier<'_> {
     }
 }
 
-/// The checkpoint to go on from, and its step; `None` for the beginning. To verify a run is to go back so far that
-/// at least one step that was recorded is done once more.
+/// Returns the checkpoint to resume from and its step, or `None` to start from the initial policy.
+/// With `verify`, the checkpoint precedes the last recorded step, so that at least one step is
+/// repeated.
 fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
     let last = RecordedSteps::after(folder, 0)?.last();
     anyhow::ensure!(
@@ -192,7 +197,8 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
     let latest = last.filter(|_| verify).map(|last| last - 1);
     let mut checkpoints = folder.checkpoints()?;
     checkpoints.retain(|found| latest.is_none_or(|latest| found.step <= latest));
-    // One that has gone back more often is of later, whatever its step. One that does not say is looked at first.
+    // More roll-backs mean a later checkpoint, regardless of the step. Checkpoints without a
+    // recorded number of roll-backs are tried first.
     checkpoints.sort_by_cached_key(|found| (checkpoint::roll_backs(found), found.step));
     let whole = last_whole(folder, checkpoints, "train")?;
     let went_back = |event: &Event| matches!(event.what, EventKind::RolledBack { .. });
@@ -205,7 +211,7 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
     Ok(whole)
 }
 
-/// A training before its first step, and what belongs to it.
+/// The state of a run before its first step.
 struct StartedRun {
     training: Training<Policy>,
     prompts: Prompts,
@@ -232,7 +238,7 @@ impl StartedRun {
         Ok(Self { training: Training::new(grpo, evaluation), prompts, reports, writer, kind })
     }
 
-    /// Says what the run is, and looks at the policy that it begins with.
+    /// Prints a summary of the run and evaluates the initial policy.
     fn preview(
         &self,
         file: &TrainFile,

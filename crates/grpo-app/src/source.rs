@@ -1,4 +1,4 @@
-//! Prompt sources of tasks, in place of the section `[data]`.
+//! Prompt sources defined by tasks. They replace the `[data]` section.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,36 +13,37 @@ use toml::Table;
 use crate::models::Loaded;
 use crate::train_settings::TrainSettings;
 
-/// Sections of `grpo train` that define prompts.
+/// A kind of prompt source, selected by sections of the configuration.
 #[derive(Clone, Copy)]
 pub struct SourceKind {
-    /// Their names; any one of them selects the source.
+    /// Section names. The presence of any of them selects this source.
     pub sections: &'static [&'static str],
-    /// Parses the sections; keys of errors include the section.
+    /// Parses the sections. Keys in errors start with the section name.
     pub parse: fn(Table) -> Result<Arc<dyn Source>, ConfigFault>,
 }
 
-/// The settings of a source of prompts.
+/// Configuration of a prompt source.
 pub trait Source: fmt::Debug + Send + Sync {
-    /// Returns its sections with all defaults.
+    /// Returns the sections with all defaults.
     fn settings(&self) -> Table;
 
-    /// Checks its settings together with those of the run, which may have a section `[data]`.
+    /// Checks the settings together with those of the run. `has_data` tells whether the
+    /// configuration has a `[data]` section.
     ///
     /// # Errors
-    /// Returns an error if settings are out of range or contradict each other.
+    /// Returns an error if a setting is out of range or two settings contradict each other.
     fn check(&self, settings: &TrainSettings, has_data: bool) -> Result<(), ConfigFault>;
 
-    /// Checks a model folder before it is loaded.
+    /// Checks the model folder before the model is loaded.
     ///
     /// # Errors
-    /// Returns a message about an unsuitable model.
+    /// Returns an error if the model is not suitable.
     fn check_model(&self, folder: &Path) -> anyhow::Result<()>;
 
-    /// Returns the largest number of actions for a prompt.
+    /// Returns the maximum number of actions per prompt.
     fn max_new_tokens(&self) -> usize;
 
-    /// Returns the actions of a policy with this codec.
+    /// Returns the actions of a policy that uses `codec`.
     fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>>;
 
     /// Returns whether the policy fills positions of the prompt instead of continuing it.
@@ -50,46 +51,46 @@ pub trait Source: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns the name of the actions' tokens.
+    /// Returns the display name of the tokens chosen by actions.
     fn tokens_name(&self) -> &'static str;
 
-    /// Reads the data of the prompts and checks that `reward` can score all completions.
+    /// Reads the prompt data and checks that `reward` can score every completion.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read or does not fit model or reward.
+    /// Returns an error if a file cannot be read or is incompatible with the model or reward.
     fn open(&self, loaded: &Loaded, reward: &dyn Reward, seed: u64) -> anyhow::Result<Opened>;
 }
 
-/// An opened source.
+/// A prompt source with its data loaded.
 pub struct Opened {
     /// The prompts.
     pub stream: Box<dyn PromptStream>,
-    /// Report on the data.
+    /// Summary for the user.
     pub report: String,
-    /// The files that were read, with their roles.
+    /// All files that were read, with their roles.
     pub files: Vec<(&'static str, PathBuf)>,
 }
 
-/// Endless prompts.
+/// An endless stream of prompts.
 pub trait PromptStream: Send + Sync {
-    /// Returns the prompts of a step, counted from 0, with indices from 0.
+    /// Returns `count` prompts for a step. Both steps and prompt indices start at 0.
     ///
     /// # Errors
-    /// Returns an error if no prompt can be made.
+    /// Returns an error if a prompt cannot be created.
     fn of_step(&self, step: u64, count: u32) -> Result<Vec<Prompt>, TrainError>;
 
-    /// Returns prompts that are in no step.
+    /// Returns prompts that are not used in any step.
     ///
     /// # Errors
-    /// As [`Self::of_step`].
+    /// Returns an error if a prompt cannot be created.
     fn of_no_step(&self, count: u32) -> Result<Vec<Prompt>, TrainError>;
 
     /// Returns held-out prompts.
     ///
     /// # Errors
-    /// As [`Self::of_step`].
+    /// Returns an error if a prompt cannot be created.
     fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, TrainError>;
 
-    /// Returns the length of the longest prompt in tokens.
+    /// Returns the maximum prompt length in tokens.
     fn longest(&self) -> usize;
 }

@@ -1,4 +1,4 @@
-//! Runs of supervised training: start, resume and files.
+//! Supervised training runs: starting, resuming and writing files.
 
 mod model_files;
 mod observer;
@@ -26,26 +26,26 @@ use crate::output::say;
 use crate::run_files::{Reopened, config_of_run, create_run, last_whole, reopen, unlisted};
 use crate::run_log::RunLog;
 
-/// A supervised command with its configuration, before the run folder exists.
+/// A parsed supervised command whose run folder has not been created yet.
 pub struct Request<F> {
-    /// Its configuration.
+    /// Parsed configuration.
     pub file: F,
-    /// Origin of the configuration's keys.
+    /// Where each configuration key was set.
     pub origin: Origin,
-    /// Folder of the run.
+    /// How to open or create the run folder.
     pub start: Start,
 }
 
-/// Folder of a run.
+/// How to open or create the run folder.
 pub struct Start {
     command: &'static str,
     force: bool,
     interrupt: Arc<AtomicBool>,
-    /// An earlier run to resume.
+    /// Set if an existing run is resumed.
     resumed: Option<(RunFolder, RunLock, RunInfo)>,
 }
 
-/// Reads the configuration keys of any supervised command.
+/// Reads the raw configuration of a supervised command.
 pub fn keys(arguments: &RunArguments) -> anyhow::Result<toml::Table> {
     let path = match &arguments.resume {
         Some(run) => RunFolder::open(run)?.config_path(),
@@ -55,14 +55,15 @@ pub fn keys(arguments: &RunArguments) -> anyhow::Result<toml::Table> {
 }
 
 impl<F: DeserializeOwned> Request<F> {
-    /// Reads the configuration of a new or resumed run. `run` is its key for the folder.
+    /// Reads the configuration of a new or resumed run. `run` returns a reference to the
+    /// configuration field with the run folder.
     pub fn read(
         arguments: &RunArguments,
         command: &'static str,
         run: fn(&mut F) -> &mut PathBuf,
     ) -> anyhow::Result<Self> {
         let force = arguments.force;
-        // From here on signals are answered, also while loading.
+        // Signals are handled from here on, including while loading.
         let interrupt = interrupt::flag()?;
         if let Some(earlier) = &arguments.resume {
             let Reopened { folder, lock, info, config } =
@@ -86,7 +87,7 @@ impl<F: DeserializeOwned> Request<F> {
 fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::Result<Loaded<F>> {
     let keys = config_of_run(folder, command)?;
     let run = folder.path().display();
-    // Older runs have no checkpoints and no section `save`.
+    // Older versions wrote no checkpoints and no `save` section.
     let has_checkpoints = keys.value.contains_key("save");
     let loaded =
         keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"))?;
@@ -99,8 +100,8 @@ fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::
 }
 
 impl Start {
-    /// Creates the folder of a new run, or checks that the resumed run was made from `files` and
-    /// finds its checkpoint.
+    /// Creates the folder of a new run. For a resumed run, checks that its input is still `files`,
+    /// and locates the checkpoint.
     pub fn folder(
         self,
         file: &impl Serialize,
@@ -129,37 +130,37 @@ impl Start {
     }
 }
 
-/// The locked folder of a supervised run.
+/// The locked folder of a supervised training run.
 pub struct SupervisedRun {
     folder: RunFolder,
     command: &'static str,
-    /// The checkpoint to resume from, if any.
+    /// The checkpoint to resume from.
     from: Option<(u64, VerifiedFolder)>,
     is_resumed: bool,
-    /// The run for `--resume`: this one, or the run of which it is a stage.
+    /// The run to pass to `--resume`. For a stage, this is the enclosing run.
     resume: PathBuf,
     interrupt: Arc<AtomicBool>,
-    /// `None` for a stage of a locked run.
+    /// `None` for stages, whose enclosing run is locked.
     _lock: Option<RunLock>,
 }
 
 impl SupervisedRun {
-    /// Returns the folder.
+    /// Returns the path of the run folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Returns the path of the best model, in the folder of this name.
+    /// Returns the path at which the best model is saved, inside the given subfolder.
     pub fn target(&self, folder: &str) -> PathBuf {
         self.path().join(folder)
     }
 
-    /// Returns whether there is a checkpoint to resume from.
+    /// Returns whether the run can resume from a checkpoint.
     pub fn has_checkpoint(&self) -> bool {
         self.from.is_some()
     }
 
-    /// Returns a preparatory stage of this run, in the folder `name`.
+    /// Opens or creates a preparatory stage in the subfolder `name`.
     pub fn stage(&self, name: &str) -> anyhow::Result<Self> {
         let path = self.path().join(name);
         let is_resumed = path.exists();
@@ -181,10 +182,10 @@ impl SupervisedRun {
         Ok(Self { folder, command, from, is_resumed, resume, interrupt, _lock: None })
     }
 
-    /// Trains to the end, from a checkpoint if there is one, and reports the ending.
+    /// Trains to the end, starting from a checkpoint if one exists, and prints how the run ended.
     ///
     /// # Errors
-    /// Returns an error if training fails or is interrupted; progress is saved.
+    /// Returns an error if training fails or is interrupted. Progress is saved in both cases.
     pub fn train<O: Objective, F: ModelFiles<O>>(
         &self,
         trainer: &mut SupervisedTrainer<O>,
@@ -222,7 +223,7 @@ impl SupervisedRun {
         }
     }
 
-    /// Loads the best model and its number of steps.
+    /// Loads the best model and the step at which it was saved.
     pub fn best<O: Objective, F: ModelFiles<O>>(
         &self,
         trainer: &SupervisedTrainer<O>,
@@ -233,7 +234,7 @@ impl SupervisedRun {
         Ok((files.read(&best, trainer.model())?, step))
     }
 
-    /// Returns an error if a limit or a guard ended the run.
+    /// Returns an error if the run was stopped by a limit or a guard.
     pub fn refuse_stopped(&self, ending: SupervisedEnding) -> anyhow::Result<()> {
         let SupervisedEnding::Stopped { cause, message } = ending else { return Ok(()) };
         let cause = match cause {

@@ -1,4 +1,4 @@
-//! Tasks: rewards, codecs, data, samples and subcommands that extend the program.
+//! Tasks extend the program with rewards, codecs, data formats, sampling and subcommands.
 
 use std::fmt;
 use std::path::Path;
@@ -15,49 +15,49 @@ use crate::data::DataFormat;
 use crate::models::Loaded;
 use crate::source::SourceKind;
 
-/// A task that models are trained for: molecules, replies, blanks to fill. Every method has a
-/// default; crates below this one know no tasks.
+/// A task to train models for, e.g. generating molecules, writing replies or filling blanks. All
+/// methods except `name` have defaults. Lower-level crates do not depend on tasks.
 pub trait Task: Sync {
-    /// Returns the name of the task, one word.
+    /// Returns the name of the task, which is a single word.
     fn name(&self) -> &'static str;
 
-    /// Returns its types of the section `[reward]`.
+    /// Returns the reward types for the `[reward]` section.
     fn rewards(&self) -> Vec<RewardKind> {
         Vec::new()
     }
 
-    /// Returns its codecs of model folders.
+    /// Returns the codecs for model folders.
     fn codecs(&self) -> Vec<CodecKind> {
         Vec::new()
     }
 
-    /// Returns its file formats of the section `[data]` in `grpo train` and `grpo pretrain`.
+    /// Returns the file formats for the `[data]` section of `grpo train` and `grpo pretrain`.
     fn data_formats(&self) -> Vec<DataFormat> {
         Vec::new()
     }
 
-    /// Returns its prompt sources of `grpo train`.
+    /// Returns the prompt sources for `grpo train`.
     fn sources(&self) -> Vec<SourceKind> {
         Vec::new()
     }
 
-    /// Returns its subcommands.
+    /// Returns the subcommands.
     fn commands(&self) -> Vec<TaskCommand> {
         Vec::new()
     }
 
-    /// Returns its additional objective of `grpo pretrain`, if any.
+    /// Returns an additional training objective for `grpo pretrain`.
     fn pretraining(&self) -> Option<Pretraining> {
         None
     }
 
-    /// Returns its sampling in `grpo sample`, if any.
+    /// Returns an extension of `grpo sample`.
     fn sampling(&self) -> Option<&dyn TaskSampling> {
         None
     }
 
-    /// Returns the measures of samples in the table before and after training. Without it, the
-    /// table shows the components of the reward.
+    /// Returns the measures shown in the before/after table. By default, the table shows the reward
+    /// components.
     fn measures(&self, _codec: &Codec) -> Option<Measures> {
         None
     }
@@ -67,48 +67,48 @@ pub trait Task: Sync {
         Vec::new()
     }
 
-    /// Returns the field of a prompt's record to show instead of the prompt, with its name.
+    /// Returns the name of the prompt record field that is displayed instead of the prompt.
     fn prompt_field(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns how a report draws samples with a reward of this type.
+    /// Returns how reports draw samples that were scored by the given reward type.
     fn drawing(&self, _reward_type: &str) -> Option<Drawing> {
         None
     }
 
-    /// Returns the limits of `grpo trial` for a reward of this type, if they differ from those of
+    /// Returns the `grpo trial` limits for the given reward type. The default limits are those for
     /// texts.
     fn trial_limits(&self, _reward_type: &str) -> Option<TrialLimits> {
         None
     }
 }
 
-/// Rows of names and numbers.
+/// Table rows, each with a name and a value.
 pub type MeasureRows = Vec<(&'static str, f64)>;
 
-/// Measures of a set of samples.
+/// Measures computed on a set of samples.
 #[derive(Clone, Copy)]
 pub struct Measures {
-    /// The name of samples, in the plural.
+    /// Plural noun for the samples.
     pub samples: &'static str,
-    /// The names of the rows that measure diversity. Larger values are more diverse.
+    /// Names of the rows that measure diversity. Higher values mean more diversity.
     pub diversity: &'static [&'static str],
-    /// Computes rows from texts and their outcomes.
+    /// Computes the rows from sample texts and reward outcomes.
     pub measure: fn(&[String], &[Outcome]) -> MeasureRows,
 }
 
-/// Limits of a trial.
+/// Limits that a trial has to meet.
 #[derive(Clone, Debug)]
 pub struct TrialLimits {
-    /// The key of `[success]` that limits the distance to the reference, and its limit.
+    /// A `[success]` key that limits the distance to the reference, and its value.
     pub max_distance: (&'static str, f64),
-    /// Guards that end the run, besides the one for non-finite numbers.
+    /// Guards that stop the run, in addition to the one for non-finite values.
     pub guards: Vec<GuardConfig>,
 }
 
 impl TrialLimits {
-    /// Creates a guard that ends the run if a metric is out of range in this many consecutive
+    /// Creates a guard that stops the run when a metric is out of range for `steps` consecutive
     /// steps.
     pub fn stop_guard(
         watch: &str,
@@ -129,64 +129,65 @@ impl TrialLimits {
     }
 }
 
-/// An objective of `grpo pretrain`, selected by a section.
+/// A training objective of `grpo pretrain` that is selected by a section.
 #[derive(Clone, Copy)]
 pub struct Pretraining {
-    /// The section that selects it.
+    /// Name of the section.
     pub section: &'static str,
-    /// Runs it.
+    /// Function that runs the training.
     pub run: fn(&Tasks, &RunArguments) -> anyhow::Result<()>,
 }
 
-/// Extension of `grpo sample`.
+/// An extension of `grpo sample`.
 pub trait TaskSampling {
-    /// Adds options.
+    /// Adds options to the command.
     fn options(&self, command: clap::Command) -> clap::Command {
         command
     }
 
-    /// Returns the prompts of its options, each with the option to name in errors.
+    /// Returns the prompts defined by the task's options. Each is paired with the option to mention
+    /// in errors.
     fn prompts(&self, _options: &ArgMatches) -> Vec<(String, PromptSource)> {
         Vec::new()
     }
 
-    /// Rejects options that do not fit the samples, if [`Self::sampler`] is not used.
+    /// Rejects options that have no effect because [`Self::sampler`] is not used.
     ///
     /// # Errors
-    /// Returns an error for an option without effect.
+    /// Returns an error if an option has no effect.
     fn check_unused(&self, _options: &ArgMatches) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Returns the sampler without prompts, if the codec belongs to the task.
+    /// Returns the sampler for models of this task, which is used if no prompts are given.
     fn sampler(&self, _codec: &Codec) -> Option<Sampler> {
         None
     }
 }
 
-/// Samples without prompts and writes the results.
+/// Draws samples without prompts and writes the results.
 pub type Sampler = fn(&Sampling<'_>) -> anyhow::Result<()>;
 
-/// Inputs of a sampler.
+/// Parameters of a [`Sampler`].
 pub struct Sampling<'a> {
-    /// The shared options.
+    /// Options shared by all tasks.
     pub arguments: &'a crate::args::SampleArguments,
-    /// All options.
+    /// All parsed options, including those of the task.
     pub options: &'a ArgMatches,
-    /// The model.
+    /// The loaded model.
     pub loaded: &'a Loaded,
 }
 
-/// A group of commands in the help of the program.
+/// A group of commands in the help text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandGroup {
-    /// The first command of a new user.
+    /// Where new users start.
     Start,
     /// Commands that train a model.
     Train,
-    /// Commands that use a model or make one from another.
+    /// Commands that use or convert a model.
     Use,
-    /// Commands that read a run.
+    /// Commands that inspect a run.
     Inspect,
     /// Commands that read or write data.
     Prepare,
@@ -195,7 +196,7 @@ pub enum CommandGroup {
 }
 
 impl CommandGroup {
-    /// All groups in their order, with their titles.
+    /// All groups with their titles, in display order.
     pub(crate) const TITLES: [(Self, &'static str); 6] = [
         (Self::Start, "Start"),
         (Self::Train, "Train"),
@@ -206,11 +207,11 @@ impl CommandGroup {
     ];
 }
 
-/// A subcommand of a task.
+/// A subcommand defined by a task.
 pub struct TaskCommand {
-    /// Its arguments and help.
+    /// Arguments and help text.
     pub(crate) command: clap::Command,
-    /// Where it stands in the help of the program.
+    /// Group in the help text.
     pub(crate) group: CommandGroup,
     run: Box<Run>,
 }
@@ -218,8 +219,8 @@ pub struct TaskCommand {
 type Run = dyn Fn(&Tasks, &ArgMatches) -> anyhow::Result<()> + Send + Sync;
 
 impl TaskCommand {
-    /// Creates a subcommand with the arguments `A`. `about` contains the paragraphs of its help,
-    /// the first of which is a one-line summary; it is listed after `behind`.
+    /// Creates a subcommand with the arguments `A`. `about` contains the paragraphs of the help
+    /// text, starting with a one-line summary.
     pub fn new<A: Args + FromArgMatches + 'static>(
         name: &'static str,
         about: &[&'static str],
@@ -227,7 +228,7 @@ impl TaskCommand {
         run: fn(&Tasks, &A) -> anyhow::Result<()>,
     ) -> Self {
         let run = move |tasks: &Tasks, matches: &ArgMatches| {
-            // Clap has validated them.
+            // Clap has already validated the arguments.
             run(tasks, &A::from_arg_matches(matches).unwrap_or_else(|error| error.exit()))
         };
         let command = A::augment_args(clap::Command::new(name)).about(about[0]);
@@ -238,19 +239,19 @@ impl TaskCommand {
         Self { command, group, run: Box::new(run) }
     }
 
-    /// The same command with examples below its options.
+    /// Adds examples below the options in the help text.
     #[must_use]
     pub fn with_examples(self, examples: &'static str) -> Self {
         Self { command: self.command.after_help(examples), ..self }
     }
 
-    /// Runs it.
+    /// Runs the command.
     pub(crate) fn run(&self, tasks: &Tasks, matches: &ArgMatches) -> anyhow::Result<()> {
         (self.run)(tasks, matches)
     }
 }
 
-/// The tasks of the program.
+/// All tasks of the program.
 #[derive(Clone, Copy)]
 pub struct Tasks(&'static [&'static dyn Task]);
 
@@ -261,30 +262,29 @@ impl fmt::Debug for Tasks {
 }
 
 impl Tasks {
-    /// Creates the tasks of a program.
+    /// Creates the set of tasks.
     pub fn new(tasks: &'static [&'static dyn Task]) -> Self {
         Self(tasks)
     }
 
-    /// Returns the tasks in registration order.
+    /// Returns an iterator over the tasks in registration order.
     pub fn iter(&self) -> impl Iterator<Item = &'static dyn Task> {
         self.0.iter().copied()
     }
 
-    /// Returns the types of rewards.
+    /// Returns the reward types of all tasks.
     ///
     /// # Panics
-    /// Panics if two tasks have the same type of reward.
+    /// Panics if two tasks define the same reward type.
     pub fn rewards(&self) -> RewardRegistry {
         RewardRegistry::default().with(self.iter().flat_map(|task| task.rewards()))
     }
 
-    /// Returns the codecs of model folders.
+    /// Returns the codecs of all tasks.
     pub fn codecs(&self) -> Codecs {
         Codecs::new(self.iter().flat_map(|task| task.codecs()).collect())
     }
 
-    /// Returns the file formats of the section `[data]`.
     /// Returns the bucketing with this name.
     ///
     /// # Errors
@@ -304,22 +304,23 @@ impl Tasks {
         })
     }
 
+    /// Returns the `[data]` file formats of all tasks.
     pub(crate) fn data_formats(&self) -> Vec<DataFormat> {
         self.iter().flat_map(|task| task.data_formats()).collect()
     }
 
-    /// Returns the sampling extensions.
+    /// Returns the `grpo sample` extensions of all tasks.
     pub(crate) fn sampling(&self) -> impl Iterator<Item = &'static dyn TaskSampling> {
         self.iter().filter_map(|task| task.sampling())
     }
 
-    /// Returns the task's objective that the configuration selects, if any.
+    /// Returns the training objective selected by the configuration, if it belongs to a task.
     pub(crate) fn pretraining(&self, configuration: &Table) -> Option<Pretraining> {
         let mut all = self.iter().filter_map(|task| task.pretraining());
         all.find(|pretraining| configuration.contains_key(pretraining.section))
     }
 
-    /// Returns how samples of a reward are drawn.
+    /// Returns how samples of the given reward type are drawn.
     pub(crate) fn drawing(&self, reward_type: &str) -> Option<Drawing> {
         self.iter().find_map(|task| task.drawing(reward_type))
     }

@@ -17,16 +17,17 @@ use crate::prompts::PromptSection;
 use crate::source::Source;
 use crate::train_settings::TrainSettings;
 
-/// The configuration of `grpo train`.
+/// Configuration of `grpo train`.
 #[derive(Clone, Debug)]
 pub(crate) struct TrainFile {
-    /// Sections that all tasks share.
+    /// Sections shared by all tasks.
     settings: TrainSettings,
-    /// The reward.
+    /// The `[reward]` section.
     pub reward: RewardConfig,
-    /// Prompts of a file; without them, the model generates from its beginning mark.
+    /// The `[data]` section. Without prompts, the model generates from its beginning-of-sequence
+    /// token.
     pub data: Option<PromptSection>,
-    /// Prompts of a task, instead of a file.
+    /// Prompt source of a task, used instead of a file.
     pub source: Option<Arc<dyn Source>>,
 }
 
@@ -45,8 +46,8 @@ impl DerefMut for TrainFile {
 }
 
 impl TrainFile {
-    /// Returns whether evaluations between the first and the last step use training prompts.
-    /// Without prompts this cannot be.
+    /// Returns whether intermediate evaluations use training prompts. This is only possible if
+    /// there are prompts.
     pub(crate) fn trains_on_evaluation(&self) -> bool {
         self.data.is_some() && self.eval.file.is_none() && self.eval.every > 0
     }
@@ -70,7 +71,8 @@ impl TrainFile {
         }
     }
 
-    /// With a source that determines the number of actions, the section must not set it.
+    /// Returns the sampling settings. The prompt source of a task sets the maximum number of
+    /// actions.
     fn sampling(&self) -> SamplingConfig {
         let mut sampling = self.sampling.clone();
         if let Some(source) = &self.source {
@@ -79,7 +81,7 @@ impl TrainFile {
         sampling
     }
 
-    /// Checks settings that depend on the source of prompts.
+    /// Checks the settings that depend on the prompt source.
     fn check_prompts(&self) -> Result<(), ConfigFault> {
         if let Some(source) = &self.source {
             return source.check(&self.settings, self.data.is_some());
@@ -96,7 +98,7 @@ impl TrainFile {
         self.data.as_ref().map_or(Ok(()), PromptSection::check)
     }
 
-    /// Checks ranges, with the place of the key.
+    /// Checks that all values are in range. Errors contain the location of the key.
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         self.check_prompts().map_err(|fault| origin.locate(fault))?;
         self.grpo().check().map_err(|error| origin.explain(error))?;
@@ -122,7 +124,7 @@ impl TrainFile {
         self.save.checkpoints().check(origin)
     }
 
-    /// Returns the actions of a policy with this codec.
+    /// Returns the actions of a policy that uses `codec`.
     pub(crate) fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {
         match &self.source {
             Some(source) => source.actions(codec),

@@ -1,4 +1,4 @@
-//! Sections of `grpo train` that all tasks share.
+//! Sections of the `grpo train` configuration that all tasks share.
 
 use std::path::PathBuf;
 
@@ -15,26 +15,26 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::CheckpointSection;
 use crate::preflight::PreflightSection;
 
-/// Sections of `grpo train` that all tasks share.
+/// Sections of the `grpo train` configuration that all tasks share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainSettings {
-    /// Folder of the run.
+    /// Run folder.
     pub(crate) run: PathBuf,
     /// Folder of the initial model.
     pub(crate) model: PathBuf,
-    /// Adapter folder to continue training, on the unchanged model.
+    /// Folder of an adapter to continue training on top of the frozen model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) adapter: Option<PathBuf>,
-    /// Precision of a base model if only an adapter is trained.
+    /// Weight precision of the base model if only an adapter is trained.
     #[serde(default)]
     pub(crate) base_precision: WeightPrecision,
     pub(crate) seed: u64,
-    /// A new adapter to train, on the unchanged model.
+    /// Configuration of a new adapter on top of the frozen model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lora: Option<LoraConfig>,
     pub(crate) train: TrainConfig,
-    /// The sampling distribution.
+    /// The `[sampling]` section.
     pub sampling: SamplingConfig,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) diversity_bonus: Option<DiversityBonusConfig>,
@@ -48,7 +48,7 @@ pub struct TrainSettings {
     pub(crate) loss: LossSettings,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kl_controller: Option<KlController>,
-    /// The reference policy and when it is updated.
+    /// Choice and update schedule of the reference policy.
     #[serde(default)]
     pub(crate) reference: ReferenceSettings,
     #[serde(default)]
@@ -56,28 +56,28 @@ pub struct TrainSettings {
     pub(crate) optimizer: OptimizerConfig,
     #[serde(default)]
     pub(crate) schedule: ScheduleConfig,
-    /// Actions on metrics that leave their range; an empty list for none.
+    /// Actions to take when a metric leaves its range. An empty list disables the defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) guards: Option<Vec<GuardConfig>>,
     #[serde(default)]
     pub(crate) preflight: PreflightSection,
     #[serde(default)]
-    /// When the policy is evaluated, and on what.
+    /// When and on which prompts the policy is evaluated.
     pub eval: EvalSection,
     #[serde(default)]
     pub(crate) save: SaveSection,
-    /// Success criteria of the report; no effect on training.
+    /// Success criteria for the report. They do not affect training.
     #[serde(default)]
     pub(crate) success: SuccessCriteria,
 }
 
-/// The section `[eval]`.
+/// The `[eval]` section.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvalSection {
-    /// Completions of an evaluation; 0 for none.
+    /// Number of completions per evaluation; 0 for none.
     pub(crate) samples: u32,
-    /// Held-out prompts; default: the first training prompts.
+    /// File with held-out prompts. Defaults to the first training prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
     /// See [`EvalConfig`].
@@ -95,7 +95,7 @@ impl Default for EvalSection {
 }
 
 impl EvalSection {
-    /// Returns the number of prompts for these completions.
+    /// Returns the number of prompts needed for `samples` completions.
     pub(crate) fn prompts(&self) -> u32 {
         self.samples.div_ceil(u32::try_from(self.group_size.max(1)).unwrap_or(u32::MAX))
     }
@@ -109,18 +109,18 @@ impl EvalSection {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SaveSection {
-    /// Steps between checkpoints; 0 for only by time and at the end.
+    /// Number of steps between checkpoints. If 0, they are only written by time and at the end.
     pub(crate) every: u32,
-    /// Minutes after which a checkpoint is written at the end of a step; 0 for never.
+    /// Minutes between checkpoints, which are written at the end of a step. 0 disables this.
     pub(crate) every_minutes: f64,
-    /// Number of newest checkpoints to keep, besides that of the best evaluation.
+    /// Number of most recent checkpoints to keep, in addition to that of the best evaluation.
     pub(crate) keep_last: usize,
-    /// Steps between recorded completions; 0 for none.
+    /// Number of steps between recorded completions; 0 for none.
     pub(crate) completions_every: u32,
 }
 
 impl SaveSection {
-    /// Returns the settings of checkpoints.
+    /// Returns the settings in the form shared with supervised runs.
     pub(crate) fn checkpoints(&self) -> CheckpointSection {
         let &Self { every, every_minutes, keep_last, .. } = self;
         CheckpointSection { every, every_minutes, keep_last }

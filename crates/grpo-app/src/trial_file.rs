@@ -1,4 +1,4 @@
-//! Configurations of trials: the keys that a trial sets, and why.
+//! Derives the configuration of a trial from that of the long run.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,24 @@ use crate::train_file::TrainFile;
 
 /// Default number of steps.
 const STEPS: u32 = 100;
-/// Smallest number of steps with two ends to compare and three stages.
+/// Smallest number of steps that allows comparing both ends and splitting the run into three
+/// stages.
 const LEAST_STEPS: u32 = 10;
-/// Largest number of completions of an evaluation, which would otherwise take longer than the
-/// steps.
+/// Maximum number of completions per evaluation. More would take longer than the training steps.
 const EVALUATED: u32 = 100;
-/// Smallest number of kept checkpoints, so that the one at three quarters of the run survives.
+/// Minimum number of kept checkpoints. Ensures that the one at three quarters of the run is not
+/// removed.
 const KEPT: usize = 6;
 
-/// Reads the configuration at `path` for a trial: the trial's keys override it, and `--set`
-/// overrides those. The long run's configuration is checked too.
+/// Reads the configuration at `path` and overrides the keys that a trial sets. `--set` takes
+/// precedence over both. The configuration of the long run is validated as well.
 pub(crate) fn trial_file(
     arguments: &TrialArguments,
     path: &Path,
     tasks: &Tasks,
 ) -> anyhow::Result<TrainFile> {
     let set = &arguments.set;
-    // As for the long run, to find its errors here.
+    // Validates the long run to report its errors as well.
     let long = TrainFile::read(path, set, tasks)?;
     long.value.check(&long.origin)?;
     let long = long.value;
@@ -57,14 +58,14 @@ pub(crate) fn trial_file(
     Ok(file)
 }
 
-/// `runs/mine` → `runs/mine-trial`.
+/// Maps `runs/mine` to `runs/mine-trial`.
 fn beside(run: &Path) -> PathBuf {
     let mut name = run.file_name().map_or_else(OsString::new, OsString::from);
     name.push("-trial");
     run.with_file_name(name)
 }
 
-/// Returns the keys that a trial of `steps` steps sets.
+/// Returns the keys that a trial with `steps` steps sets.
 fn keys(
     long: &TrainFile,
     steps: u32,
@@ -75,36 +76,37 @@ fn keys(
     let every = |part: u32| Value::from(i64::from((steps / part).max(1)));
     let mut keys = vec![
         ("train.steps", Value::from(i64::from(steps))),
-        // Small and slow, because the goal is to find faults.
+        // Small batches and a low learning rate, because the goal is to find faults.
         ("train.prompts_per_step", Value::from(2)),
         ("train.group_size", Value::from(4)),
         ("optimizer.learning_rate", Value::from(5e-6)),
         ("loss.kl_coef", Value::from(0.02)),
         ("save.every", every(4)),
         ("save.keep_last", Value::from(i64::try_from(long.save.keep_last.max(KEPT))?)),
-        // It ends after its last step or by a guard.
+        // The trial ends after its last step or when a guard stops it.
         ("eval.patience", Value::from(0)),
         ("guards", Value::try_from(guards(long, &limits))?),
-        // So few steps need no gain; a clear fall is a fault. With the scatter of 10 steps at each
-        // end, a fall of 3 standard errors is chance once in 260 good trials, and one of 4 once in
-        // 2400 (Student's t, 18 degrees).
+        // The reward need not rise in so few steps, but a clear drop indicates a fault. With 10
+        // steps at each end, a drop of 3 standard errors occurs by chance in 1 of 260 good trials,
+        // and a drop of 4 in 1 of 2400 (Student's t, 18 degrees of freedom).
         ("success.reward_rise", Value::from(-4.0)),
         ("success.min_validity", Value::from(0.8)),
-        // Each end of a trial has 80 completions, so validity is known within 0.03.
+        // Each end of a trial has 80 completions, so a validity near 0.9 has a standard error of
+        // about 0.03.
         ("success.max_validity_drop", Value::from(0.1)),
     ];
     if long.eval.samples > 0 {
         keys.push(("eval.every", every(10)));
         keys.push(("eval.samples", Value::from(i64::from(long.eval.samples.min(EVALUATED)))));
     }
-    // The warm-up is proportional to the length of the run.
+    // Scales the warm-up with the length of the run.
     let warmup = u64::from(long.schedule.warmup_steps) * u64::from(steps);
     let warmup = warmup / u64::from(long.train.steps);
     if warmup > 0 || long.schedule.warmup_steps > 0 {
         keys.push(("schedule.warmup_steps", Value::from(i64::try_from(warmup)?)));
     }
     let loss = long.loss.resolve()?;
-    // A range for token ratios; sequence ratios are a thousand times closer to 1.
+    // This range is for token-level ratios. Sequence-level ratios are a thousand times closer to 1.
     let has_range = matches!(loss.surrogate, Surrogate::Clipped { .. })
         && loss.ratio_level == RatioLevel::Token
         && !config::is_set(set, "loss.surrogate");
@@ -117,7 +119,8 @@ fn keys(
     Ok(keys)
 }
 
-/// Returns the limits of the reward's task, or those of texts, whose many tokens move far together.
+/// Returns the limits for the reward type. The defaults are for texts, whose KL divergence adds up
+/// over many tokens.
 fn limits(long: &TrainFile, tasks: &Tasks) -> TrialLimits {
     let of_type = |name: &str| tasks.iter().find_map(|task| task.trial_limits(name));
     let of_task = long.reward.type_names().into_iter().find_map(of_type);
@@ -127,9 +130,11 @@ fn limits(long: &TrainFile, tasks: &Tasks) -> TrialLimits {
     })
 }
 
-/// Returns the guards of a trial, and those of the long run that only warn, because their bounds
-/// fit its batches and learning rate. A negative mean reward ends nothing: rewards here are not
-/// negative, or negative by nature. The verdict reports whether it fell.
+/// Returns the guards of a trial.
+///
+/// Guards of the long run only warn, because their bounds are chosen for its batch size and
+/// learning rate. A negative mean reward does not stop the trial, since some rewards are always
+/// negative. The verdict reports whether the reward fell.
 fn guards(long: &TrainFile, limits: &TrialLimits) -> Vec<GuardConfig> {
     let mut guards = vec![TrialLimits::stop_guard(NOT_FINITE, None, None, 1)];
     guards.extend(limits.guards.iter().cloned());

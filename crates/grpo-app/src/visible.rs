@@ -1,12 +1,12 @@
-//! Escapes untrusted text for terminals.
+//! Escapes untrusted text before it is printed to a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Escapes every character that a terminal interprets as `\u001b`. All output of the program passes
-/// through here; otherwise a tweet could set the terminal's title or hide a line of an audit. The
-/// form is that of JSON, so JSON stays valid.
+/// Escapes control characters that a terminal would interpret, e.g. as `\u001b`. All output of the
+/// program is escaped, because otherwise a text could set the title of the terminal or hide lines
+/// of an audit. JSON remains valid, since the escape sequences are those of JSON.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return text.into();
@@ -23,28 +23,28 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Returns whether a character is a control character (except line end and tab), changes the
-/// writing direction, or is another line end.
+/// Returns whether a character must be escaped. This includes control characters other than line
+/// feed and tab, characters that change the writing direction, and Unicode line separators.
 fn is_hidden(character: char) -> bool {
     let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let breaks = matches!(character, '\u{2028}' | '\u{2029}');
     turns || breaks || (character.is_control() && !matches!(character, '\n' | '\t'))
 }
 
-/// Writes escaped text.
+/// A writer that escapes its input.
 pub struct Visible<W> {
     output: W,
-    /// Beginning of an incomplete character.
+    /// First bytes of an incomplete UTF-8 character.
     unfinished: Vec<u8>,
 }
 
-/// Returns standard output for data, in lines of JSON, CSV or text.
+/// Returns standard output for data such as JSON, CSV or plain text.
 pub fn data_output() -> Visible<io::StdoutLock<'static>> {
     Visible::new(io::stdout().lock())
 }
 
 impl<W: Write> Visible<W> {
-    /// Creates a writer to `output`.
+    /// Creates a writer that writes to `output`.
     pub fn new(output: W) -> Self {
         Self { output, unfinished: Vec::new() }
     }
@@ -76,7 +76,7 @@ mod tests {
     fn escapes_terminal_control_characters() {
         let check = |text: &str, expect: &str| {
             assert_eq!(visible(text), expect);
-            // However the bytes arrive.
+            // One byte at a time.
             let mut output = Visible::new(Vec::new());
             text.bytes().for_each(|byte| output.write_all(&[byte]).unwrap());
             assert_eq!(String::from_utf8(output.output).unwrap(), expect);

@@ -1,8 +1,9 @@
-//! A task of one's own, without a change to any crate below the program: words with many vowels.
+//! A custom task that requires no changes to other crates: words with many vowels.
 //!
-//! The task brings a codec (letters), a kind of file for `[data]` (`.words`, one word a line), a type of `[reward]` (`vowels`)
-//! and the measures of the table before and after training. Everything else is the program's: `pretrain` makes a model that
-//! spells the words of a file, `train` moves it to words with more vowels, `sample`, `report` and `audit` work on both.
+//! The task defines a codec (letters), a `[data]` format (`.words`, one word per line), a
+//! `[reward]` type (`vowels`) and the measures for the before/after table. The program provides
+//! everything else. `pretrain` creates a model that spells the words of a file, `train` teaches it
+//! to prefer words with more vowels, and `sample`, `report` and `audit` work for both.
 //!
 //! ```text
 //! cargo run --release --example vowels -- pretrain spell.toml
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     grpo_app::main(&[&Words], None)
 }
 
-/// The task.
+/// A task that generates words.
 struct Words;
 
 impl Task for Words {
@@ -71,11 +72,11 @@ impl Task for Words {
     }
 }
 
-/// The reward: the share of vowels in a word, and 0 for a word that is too short.
+/// Fraction of vowels in a word. Words that are too short score 0.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VowelReward {
-    /// Letters that a word has at least.
+    /// Minimum number of letters.
     #[serde(default = "three")]
     min_letters: usize,
 }
@@ -120,7 +121,7 @@ fn share_of_vowels(word: &str) -> f64 {
     vowels as f64 / word.chars().count().max(1) as f64
 }
 
-/// The letters of a model; id 0 begins and ends a word, and the letters follow.
+/// The letters of a model. Id 0 marks the beginning and end of a word, and the letters follow.
 #[derive(Debug)]
 struct Letters(Vec<char>);
 
@@ -178,7 +179,7 @@ impl TextCodec for Letters {
     }
 }
 
-/// A file `.words`: each line is a word to learn from, or the beginning of words to sample.
+/// A `.words` file. Each line is a word to learn, or the beginning of words to sample.
 #[derive(Debug)]
 struct WordFile;
 
@@ -223,7 +224,7 @@ impl DataReader for WordFile {
         for word in read_text(from.file)?.lines() {
             let word_source = grpo_data::CompletionSource::Text(word.to_owned());
             let ids = [vec![MARK], from.codec.completion(&word_source)?, vec![MARK]].concat();
-            // Where a word goes depends on the word and the seed alone.
+            // The split of a word depends only on the word and the seed.
             let draw = f64::from(split_draw(seed, word.as_bytes())[0]) / 2f64.powi(32);
             let side = match draw < validation_fraction {
                 true => &mut examples.validation,
@@ -280,7 +281,7 @@ learning_rate = 1e-2
 samples = 20
 "#;
 
-    /// From a file of words to a model that writes more vowels, with the program's own commands.
+    /// Trains a model on a file of words, then increases the number of vowels.
     #[test]
     fn words_gain_vowels() {
         let folder = tempfile::tempdir().unwrap();

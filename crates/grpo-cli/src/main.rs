@@ -1,4 +1,4 @@
-//! `grpo`: the one program of the workspace, with its tasks.
+//! The `grpo` command-line program with all its tasks.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Measures of the diversity of texts.
+//! Diversity measures for texts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 use crate::ngrams::{Bleu, Numbered};
 use crate::{EmbedError, Embedder, cosine};
 
-/// What a diversity measure compares.
+/// How the diversity of texts is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiversityMeasure {
-    /// Embeddings: 1 − cosine, which needs an embedder.
+    /// 1 − cosine similarity of embeddings. Requires an embedder.
     #[default]
     Semantic,
-    /// Words and pairs of words: 1 − BLEU, up to bigrams, without smoothing.
+    /// 1 − BLEU with up to bigrams of words, without smoothing.
     Bleu,
-    /// Pairs of words: distinct-2.
+    /// Distinct-2, i.e. the fraction of distinct word bigrams.
     Distinct,
 }
 
-/// The diversity of texts by a measure. It does not depend on the order of the texts.
+/// Measures the diversity of texts. The order of the texts does not matter.
 ///
-/// A text with nothing to compare (no vector, words or pairs of words) differs from nothing, so
-/// empty texts are never rewarded.
+/// Texts without anything to compare (no embedding, words or bigrams) have a distance of 0 to all
+/// other texts, so empty texts are never rewarded.
 #[derive(Clone)]
 pub struct Diversity(Kind);
 
@@ -36,7 +36,7 @@ enum Kind {
     Distinct,
 }
 
-/// The measure `semantic` has no embedder.
+/// Error for a `semantic` measure without an embedder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the diversity measure 'semantic' compares vectors of texts: it needs an embedder, or use 'bleu' or 'distinct'"
@@ -49,14 +49,14 @@ impl fmt::Debug for Diversity {
     }
 }
 
-/// Bigrams without smoothing: 1 for equal texts of any length.
+/// Bigram BLEU without smoothing, so that equal texts score 1 regardless of their length.
 const BLEU: Bleu = Bleu { order: 2, smoothed: false };
 
 impl Diversity {
-    /// Creates a measure; only [`DiversityMeasure::Semantic`] uses `embedder`.
+    /// Creates a diversity measure. `embedder` is only used by [`DiversityMeasure::Semantic`].
     ///
     /// # Errors
-    /// Returns an error for the semantic measure without an embedder.
+    /// Returns an error if the semantic measure has no embedder.
     pub fn new(
         measure: DiversityMeasure,
         embedder: Option<Arc<dyn Embedder>>,
@@ -68,7 +68,7 @@ impl Diversity {
         }))
     }
 
-    /// Returns the measure.
+    /// Returns the kind of measure.
     pub fn measure(&self) -> DiversityMeasure {
         match self.0 {
             Kind::Semantic(_) => DiversityMeasure::Semantic,
@@ -77,8 +77,10 @@ impl Diversity {
         }
     }
 
-    /// Returns D of all texts: for semantic, the mean of 1 − cosine over pairs; for bleu, the mean
-    /// of 1 − BLEU against all others; for distinct, distinct-2. 0 for fewer than two texts.
+    /// Returns the diversity D of a set of texts, or 0 for fewer than two texts.
+    ///
+    /// This is the mean of 1 − cosine over all pairs (semantic), the mean of 1 − BLEU of each text
+    /// against all other texts (bleu), or distinct-2 of all texts (distinct).
     ///
     /// # Errors
     /// Returns an error if a text cannot be embedded.
@@ -96,13 +98,14 @@ impl Diversity {
         })
     }
 
-    /// Returns the contribution of each text: D(all) − D(all without it). The second term does not
-    /// depend on the text, so this is its advantage in a score-function gradient with a baseline
-    /// (Kool et al. 2019, "Buy 4 REINFORCE Samples, Get a Baseline for Free!").
+    /// Returns the contribution of each text, D(all) − D(all without it). The second term does not
+    /// depend on the text, so the difference is its advantage in a score-function gradient with a
+    /// baseline (Kool et al. 2019, "Buy 4 REINFORCE Samples, Get a Baseline for Free!").
     ///
-    /// With semantic and bleu, equal texts contribute 0. With distinct, equal texts have the same
-    /// contribution below 0, because each reduces the unique fraction; for two texts, D without one
-    /// is the other's distinct-2. A single text contributes 0.
+    /// Equal texts contribute 0 with the semantic and bleu measures. With distinct, they all have
+    /// the same negative contribution, because each of them reduces the fraction of distinct
+    /// bigrams. For two texts, D without one of them is the distinct-2 of the other. A single text
+    /// contributes 0.
     ///
     /// # Errors
     /// Returns an error if a text cannot be embedded.
@@ -132,9 +135,11 @@ impl Diversity {
         })
     }
 
-    /// Returns the distance of each text to the others: for semantic, the mean of 1 − cosine; for
-    /// bleu, the mean of 1 − BLEU against each; for distinct, the fraction of its pairs of words
-    /// that no other text has. 0 for equal texts and a single text.
+    /// Returns the distance of each text to the other texts, or 0 for a single text. Equal texts
+    /// have distance 0.
+    ///
+    /// This is the mean of 1 − cosine (semantic), the mean of 1 − BLEU against each other text
+    /// (bleu), or the fraction of its bigrams that occur in no other text (distinct).
     ///
     /// # Errors
     /// Returns an error if a text cannot be embedded.
@@ -166,18 +171,18 @@ impl Diversity {
     }
 }
 
-/// Returns the number of pairs of `count` texts.
+/// Returns the number of unordered pairs among `count` texts.
 fn pairs(count: usize) -> f64 {
     (count * (count - 1)) as f64 / 2.0
 }
 
-/// Returns the sum of each vector's distances, 1 − cosine, to all others.
+/// Returns the sum of 1 − cosine between each vector and all others.
 fn distance_sums(vectors: &[Vec<f32>]) -> Vec<f64> {
     let is_nothing = |vector: &[f32]| vector.iter().all(|number| *number == 0.0);
     let mut sums = vec![0.0; vectors.len()];
     for (index, vector) in vectors.iter().enumerate() {
         for (other, another) in vectors.iter().enumerate().skip(index + 1) {
-            // The product of a vector with itself is 1 up to rounding.
+            // The dot product of a unit vector with itself may differ from 1 due to rounding.
             if vector == another || is_nothing(vector) || is_nothing(another) {
                 continue;
             }
@@ -189,7 +194,7 @@ fn distance_sums(vectors: &[Vec<f32>]) -> Vec<f64> {
     sums
 }
 
-/// Returns the mean of 1 − BLEU against the others.
+/// Returns the mean of 1 − BLEU of each text against the others.
 fn of_bleu(texts: &Numbered) -> f64 {
     if texts.ids.len() < 2 {
         return 0.0;
@@ -199,7 +204,7 @@ fn of_bleu(texts: &Numbered) -> f64 {
     each.iter().zip(&texts.ids).map(distance).sum::<f64>() / each.len() as f64
 }
 
-/// Returns distinct-2, also of a single text.
+/// Returns distinct-2. A single text is allowed.
 fn of_distinct(texts: &Numbered) -> f64 {
     let mut counts = BTreeMap::new();
     for pair in texts.ids.iter().flat_map(|ids| ids.windows(2)) {
@@ -209,9 +214,9 @@ fn of_distinct(texts: &Numbered) -> f64 {
     if all == 0 { 0.0 } else { counts.len() as f64 / all as f64 }
 }
 
-/// Returns the fraction of each text's pairs of words that no other text has.
+/// Returns the fraction of each text's bigrams that no other text contains.
 fn own_pairs(texts: &Numbered) -> Vec<f64> {
-    // The only text with a pair, or none if several have it.
+    // The only text that contains the bigram, or `None` if there are several.
     let mut owners: BTreeMap<&[u32], Option<usize>> = BTreeMap::new();
     for (index, ids) in texts.ids.iter().enumerate() {
         for pair in ids.windows(2) {
@@ -243,7 +248,7 @@ mod tests {
         "tomatoes tomatoes the the the garden garden",
     ];
 
-    /// The vector of a text that is a number of degrees.
+    /// Maps texts that are angles in degrees to unit vectors.
     struct Degrees;
 
     impl Embedder for Degrees {
@@ -284,7 +289,8 @@ mod tests {
 
     #[test]
     fn semantic_by_hand() {
-        // Distances of 0°, 60° and 90°: 1/2, 1, and 1 − √3/2 of the last two.
+        // The distances are 1/2 and 1 from 0° to the other angles, and 1 − √3/2 between 60° and
+        // 90°.
         let (texts, small) = (["0", "60", "90"], 1.0 - 0.75_f64.sqrt());
         let diversity = degrees();
         let of = (0.5 + 1.0 + small) / 3.0;
@@ -295,7 +301,7 @@ mod tests {
         close(&diversity.leave_one_out(&texts[..2]).unwrap(), &[0.5, 0.5]);
     }
 
-    /// NLTK's `sentence_bleu` with weights 0.5, 0.5, without smoothing.
+    /// Values from NLTK's `sentence_bleu` with weights 0.5, 0.5 and no smoothing.
     #[test]
     fn bleu_is_nltks() {
         let diversity = &all()[1];
@@ -320,18 +326,18 @@ mod tests {
 
     #[test]
     fn distinct_by_hand() {
-        // Pairs: the-red, red-car | the-red, red-bike | one-more.
+        // Bigrams: the-red, red-car | the-red, red-bike | one-more.
         let texts = ["The red car", "the red bike", "One more!"];
         let diversity = &all()[2];
         close(&[diversity.of(&texts).unwrap()], &[0.8]);
         close(&diversity.leave_one_out(&texts).unwrap(), &[0.8 - 1.0, 0.8 - 1.0, 0.8 - 0.75]);
         close(&diversity.of_each(&texts).unwrap(), &[0.5, 0.5, 1.0]);
-        // For two texts the other one's own pairs are the baseline, so equal texts have negative
-        // contributions.
+        // For two texts, the baseline is distinct-2 of the other text, so equal texts have a
+        // negative contribution.
         close(&diversity.leave_one_out(&["a b c", "a b c"]).unwrap(), &[-0.5, -0.5]);
     }
 
-    /// Acceptance test 9: equal replies have bonus 0.
+    /// Acceptance test 9: equal replies get no bonus.
     #[test]
     fn equal_texts_are_not_diverse() {
         for text in ["The red car is here.", "ok", "", "🎉🎉", "!?"] {
@@ -376,7 +382,7 @@ mod tests {
     }
 
     proptest! {
-        /// By its definition: D of all, less D of the others.
+        /// Checks the definition: D of all texts minus D of the others.
         #[test]
         fn leave_one_out_is_what_is_lost_without_a_text(
             texts in prop::collection::vec("[abc ]{0,9}", 3..6),

@@ -1,24 +1,25 @@
-//! Embeddings by hashed words and character n-grams, without a model.
+//! Embeddings based on hashed words and character n-grams. No model is needed.
 
 use crate::{EmbedError, Embedder};
 
-/// Counts of words and of their character n-grams, hashed into a vector (Weinberger et al. 2009,
-/// "Feature Hashing for Large Scale Multitask Learning").
+/// Embeds texts as hashed counts of words and character n-grams (Weinberger et al. 2009, "Feature
+/// Hashing for Large Scale Multitask Learning").
 ///
-/// A text is lower-cased and split into words, runs of letters and digits. A word counts, and so do
-/// its n-grams of 3 to 5 characters, with `<` and `>` at its ends (Bojanowski et al. 2017,
-/// "Enriching Word Vectors with Subword Information"). A hash determines index and sign of each;
-/// the vector of counts is normalised to length 1.
+/// Texts are converted to lower case and split into words, i.e. runs of letters and digits. The
+/// features are whole words and their n-grams of 3 to 5 characters, with `<` and `>` marking the
+/// ends of a word (Bojanowski et al. 2017, "Enriching Word Vectors with Subword Information"). A
+/// hash determines the index and sign of each feature. The vector of counts is normalised to length
+/// 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedNgrams {
     width: usize,
 }
 
 impl HashedNgrams {
-    /// Creates an embedder with vectors of length `width`.
+    /// Creates an embedder for vectors of length `width`.
     ///
     /// # Panics
-    /// Panics if `width` is 0.
+    /// Panics if `width` is zero.
     pub fn new(width: usize) -> Self {
         assert!(width > 0, "a vector has numbers");
         Self { width }
@@ -37,7 +38,7 @@ impl HashedNgrams {
             }
         }
         let length = counts.iter().map(|count| count * count).sum::<f64>().sqrt();
-        // Counts may cancel, and an empty text has none.
+        // Empty texts have no counts, and counts may cancel out.
         let scale = if length > 0.0 { 1.0 / length } else { 0.0 };
         counts.into_iter().map(|count| (count * scale) as f32).collect()
     }
@@ -49,11 +50,11 @@ impl HashedNgrams {
     }
 }
 
-/// A word `the` and an n-gram `the` are different features.
+/// Distinguishes the word `the` from the n-gram `the`.
 const WHOLE: u8 = 0;
 const PIECE: u8 = 1;
 
-/// 64-bit FNV-1a with the finalizer of SplitMix64, because its upper bits alone are weak.
+/// 64-bit FNV-1a followed by the SplitMix64 finalizer. The upper bits of FNV-1a alone are too weak.
 fn fnv1a(bytes: &[u8], kind: u8) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in [kind].iter().chain(bytes) {
@@ -95,7 +96,7 @@ mod tests {
         let near = vector("Fresh tomatoes from the own garden taste best!");
         let far = vector("Which train do you take on Mondays?");
         assert!(cosine(&tweet, &near) > cosine(&tweet, &far) + 0.1);
-        // `tomato` and `tomatoes` share pieces, and no word.
+        // `tomato` and `tomatoes` have common n-grams but no common word.
         assert!(cosine(&vector("tomato"), &vector("tomatoes")) > 0.4);
     }
 

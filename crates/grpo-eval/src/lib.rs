@@ -1,9 +1,11 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`RewardSummary`] and [`RewardChange`] are mean rewards with standard errors.
-//! - [`Embedder`] computes vectors of texts, whose products are cosines; [`HashedNgrams`] needs no model.
-//! - [`words`] is the tokenization of every measure; [`self_bleu`] and [`distinct`] count n-grams.
-//! - [`Diversity`] measures the diversity of texts and the contribution of each.
+//! - [`RewardSummary`] and [`RewardChange`] contain mean rewards with standard errors.
+//! - [`Embedder`] computes vectors whose dot products are cosine similarities. [`HashedNgrams`] is
+//!   an implementation that needs no model.
+//! - [`words`] splits texts into words for all measures. [`self_bleu`] and [`distinct`] count
+//!   n-grams.
+//! - [`Diversity`] measures the diversity of texts and the contribution of each text.
 
 mod diversity;
 mod embedder;

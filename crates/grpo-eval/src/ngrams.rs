@@ -1,15 +1,15 @@
-//! N-gram measures of texts.
+//! N-gram based text metrics.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::words;
 
 /// Returns distinct-n (Li et al. 2016, "A Diversity-Promoting Objective Function for Neural
-/// Conversation Models"): the fraction of distinct n-grams of [`words`] over all texts; 0 without
-/// n-grams.
+/// Conversation Models"), which is the fraction of distinct n-grams of [`words`] over all texts.
+/// Returns 0 if there are no n-grams.
 ///
 /// # Panics
-/// Panics if `n` is 0.
+/// Panics if `n` is zero.
 pub fn distinct(texts: &[&str], n: usize) -> f64 {
     let texts = Numbered::of(texts);
     let all = || texts.ids.iter().flat_map(|ids| ids.windows(n));
@@ -19,22 +19,23 @@ pub fn distinct(texts: &[&str], n: usize) -> f64 {
     }
 }
 
-/// Returns self-BLEU (Zhu et al. 2018, "Texygen"): the mean BLEU of each text against all others; 0
-/// for fewer than two texts.
+/// Returns self-BLEU (Zhu et al. 2018, "Texygen"), which is the mean BLEU of each text against all
+/// other texts. Returns 0 for fewer than two texts.
 ///
-/// BLEU (Papineni et al. 2002) has uniform weights up to `order`, the brevity penalty for the other
-/// text of the closest length (the shorter one in a tie), and counts of 0.1 instead of 0 (NLTK's
-/// smoothing method 1; Chen & Cherry 2014). A text that shares no [`words`] with the others has 0.
+/// BLEU (Papineni et al. 2002) uses uniform weights up to `order`. The brevity penalty refers to
+/// the other text with the closest length, or the shorter one in a tie. Zero counts are replaced by
+/// 0.1 (NLTK's smoothing method 1; Chen & Cherry 2014). A text that has no [`words`] in common with
+/// the others scores 0.
 ///
 /// # Panics
-/// Panics if `order` is 0.
+/// Panics if `order` is zero.
 pub fn self_bleu(texts: &[&str], order: usize) -> f64 {
     let bleu = Bleu { order, smoothed: true };
     let each = bleu.of_each(&Numbered::of(texts));
     if each.len() < 2 { 0.0 } else { each.iter().sum::<f64>() / each.len() as f64 }
 }
 
-/// Texts as word numbers.
+/// Texts converted to word ids.
 pub(crate) struct Numbered {
     pub(crate) ids: Vec<Vec<u32>>,
 }
@@ -55,17 +56,18 @@ impl Numbered {
     }
 }
 
-/// Settings of BLEU.
+/// BLEU settings.
 #[derive(Clone, Copy)]
 pub(crate) struct Bleu {
-    /// Largest n-gram length.
+    /// Maximum n-gram length.
     pub(crate) order: usize,
-    /// Whether a count of 0 is replaced by 0.1. Otherwise the order of a shorter text is its number
-    /// of words, so that equal texts have 1.
+    /// Whether zero counts are replaced by 0.1. Without smoothing, the order is limited to the
+    /// number of words, so that equal texts always score 1.
     pub(crate) smoothed: bool,
 }
 
-/// The largest count of an n-gram in a text, that text, and the largest count in another text.
+/// The highest count of an n-gram in any text, the index of that text, and the second-highest
+/// count.
 #[derive(Default)]
 struct TopTwo {
     largest: usize,
@@ -74,11 +76,11 @@ struct TopTwo {
 }
 
 impl Bleu {
-    /// Returns the BLEU of each text against all others.
+    /// Returns the BLEU score of each text against all others.
     pub(crate) fn of_each(self, texts: &Numbered) -> Vec<f64> {
         assert!(self.order > 0, "an n-gram has a word");
-        // With the two largest counts, each text knows the maximum of the others without comparing
-        // pairs.
+        // The two highest counts suffice to find the maximum over all other texts without comparing
+        // pairs of texts.
         let mut top: HashMap<&[u32], TopTwo> = HashMap::new();
         let mut lengths = BTreeMap::new();
         for (index, ids) in texts.ids.iter().enumerate() {
@@ -101,7 +103,7 @@ impl Bleu {
         let bleu = |(index, ids): (usize, &Vec<u32>)| {
             let own = ids.len();
             let others = lengths.iter().filter(|(length, count)| **length != own || **count > 1);
-            // In a tie, the map returns the shorter one first.
+            // The map is sorted by length, so the shorter text wins a tie.
             let closest =
                 others.map(|(length, _)| *length).min_by_key(|length| length.abs_diff(own));
             self.bleu(ids, closest.unwrap_or(0), |gram| of_others(index, gram))
@@ -109,14 +111,14 @@ impl Bleu {
         texts.ids.iter().enumerate().map(bleu).collect()
     }
 
-    /// Returns the BLEU of a text against another.
+    /// Returns the BLEU score of a text against a single reference.
     pub(crate) fn of_pair(self, text: &[u32], other: &[u32]) -> f64 {
         let of_other = |gram: &[u32]| other.windows(gram.len()).filter(|own| *own == gram).count();
         self.bleu(text, other.len(), of_other)
     }
 
-    /// Returns the BLEU of a text, given the length of the closest reference and the n-gram counts
-    /// of the references.
+    /// Returns the BLEU score of a text. `closest` is the length of the closest reference, and
+    /// `of_others` returns the maximum count of an n-gram in the references.
     fn bleu(self, ids: &[u32], closest: usize, of_others: impl Fn(&[u32]) -> usize) -> f64 {
         let order = if self.smoothed { self.order } else { self.order.min(ids.len()) };
         let mut logs = 0.0;
@@ -140,7 +142,7 @@ impl Bleu {
 
 const SMALL_COUNT: f64 = 0.1;
 
-/// Iterates over the distinct n-grams of a text with their counts.
+/// Iterates over the distinct n-grams of a text and their counts.
 fn counts(ids: &[u32], n: usize) -> impl Iterator<Item = (&[u32], usize)> {
     let mut grams: Vec<&[u32]> = ids.windows(n).collect();
     grams.sort_unstable();
@@ -174,7 +176,8 @@ mod tests {
         assert!((got - expect).abs() < 1e-12, "{got} and not {expect}");
     }
 
-    /// NLTK 3.9's `sentence_bleu` with `SmoothingFunction(epsilon=0.1).method1` on the same words.
+    /// Values from NLTK 3.9's `sentence_bleu` with `SmoothingFunction(epsilon=0.1).method1` on the
+    /// same words.
     #[test]
     fn self_bleu_is_nltks() {
         close(self_bleu(&TEXTS, 4), 0.320_582_177_083_919_84);
@@ -187,7 +190,8 @@ mod tests {
 
     #[test]
     fn distinct_by_hand() {
-        // the red red car | the red bike: 7 words of which 4 differ; pairs the-red twice, red-red, red-car, red-bike.
+        // the red red car | the red bike: 7 words, 4 of them distinct; bigrams the-red (twice),
+        // red-red, red-car, red-bike.
         let texts = ["The red, red car", "the red bike!"];
         close(distinct(&texts, 1), 4.0 / 7.0);
         close(distinct(&texts, 2), 4.0 / 5.0);
@@ -196,7 +200,7 @@ mod tests {
         assert_eq!(distinct(&[], 1), 0.0);
     }
 
-    /// Compares every pair of texts in plain loops.
+    /// Reference implementation that compares every pair of texts.
     fn plain_bleu(texts: &[Vec<u32>], own: usize, order: usize, smoothed: bool) -> f64 {
         let others: Vec<&Vec<u32>> =
             (0..texts.len()).filter(|other| *other != own).map(|other| &texts[other]).collect();

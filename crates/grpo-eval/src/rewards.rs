@@ -1,25 +1,25 @@
-//! Mean rewards of completions.
+//! Mean rewards and their changes.
 
 use std::collections::BTreeMap;
 
 use grpo_data::statistics::{mean, standard_error};
 use grpo_data::{Outcome, PartName};
 
-/// Measures of completions of any kind.
+/// Summary of the rewards of a set of completions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RewardSummary {
     /// Number of completions.
     pub samples: usize,
-    /// Mean reward of the scored completions.
+    /// Mean reward over all scored completions.
     pub reward: f64,
-    /// Its standard error.
+    /// Standard error of the mean reward.
     pub reward_error: f64,
-    /// Mean of each component, over the completions that have it.
+    /// Mean of each reward component over the completions that have it.
     pub parts: BTreeMap<PartName, f64>,
 }
 
 impl RewardSummary {
-    /// Computes the means; NaN for no values.
+    /// Computes the means. Means of no values are NaN.
     pub fn of(outcomes: &[Outcome]) -> Self {
         let rewards: Vec<f64> = outcomes.iter().filter_map(Outcome::total).collect();
         let mut parts: BTreeMap<PartName, Vec<f64>> = BTreeMap::new();
@@ -39,30 +39,31 @@ impl RewardSummary {
     }
 }
 
-/// Change of rewards between two evaluations of the same prompts.
+/// Reward changes between two evaluations of the same prompts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RewardChange {
-    /// Change of the reward.
+    /// Change of the total reward.
     pub reward: Change,
-    /// Change of each component that both evaluations have.
+    /// Change of each reward component that occurs in both evaluations.
     pub parts: BTreeMap<PartName, Change>,
 }
 
-/// A mean difference over the prompts with values on both sides. A prompt with several completions
-/// counts once, with its mean, because its completions are not independent.
+/// Mean change over all prompts that have values in both evaluations. The completions of a prompt
+/// are not independent, so only their mean is used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// After − before.
+    /// Mean of after − before.
     pub mean: f64,
-    /// Standard error of the paired differences, without the variance between prompts.
+    /// Standard error of the paired differences. Does not include the variance between prompts.
     pub error: f64,
 }
 
 impl RewardChange {
-    /// Compares outcomes of the same prompts in the same order, `group_size` per prompt.
+    /// Compares two evaluations with the same prompts in the same order and `group_size`
+    /// completions per prompt.
     ///
     /// # Panics
-    /// Panics if the numbers of outcomes differ.
+    /// Panics if `before` and `after` have different lengths.
     pub fn of(before: &[Outcome], after: &[Outcome], group_size: usize) -> Self {
         assert_eq!(before.len(), after.len(), "outcomes of the same prompts");
         let change = |of: &dyn Fn(&Outcome) -> Option<f64>| {
@@ -84,7 +85,7 @@ impl RewardChange {
 }
 
 impl Change {
-    /// Computes the change from (before, after) of each prompt.
+    /// Computes the change from a (before, after) pair for each prompt.
     pub fn of_pairs(pairs: impl Iterator<Item = (f64, f64)>) -> Self {
         let differences: Vec<f64> = pairs.map(|(before, after)| after - before).collect();
         Self { mean: mean(&differences), error: standard_error(&differences) }
@@ -104,14 +105,16 @@ mod tests {
         let before = [scored(0.1, ("a", 1.0)), scored(0.9, ("a", 2.0)), Outcome::Abstained];
         let after = [scored(0.2, ("a", 3.0)), scored(1.2, ("b", 0.0)), scored(1.0, ("a", 1.0))];
         let change = RewardChange::of(&before, &after, 1);
-        // Differences 0.1 and 0.3: deviation √0.02, of two √0.01.
+        // The differences are 0.1 and 0.3. Their standard deviation is √0.02, so the standard error
+        // is √0.01.
         assert!((change.reward.mean - 0.2).abs() < 1e-12, "{change:?}");
         assert!((change.reward.error - 0.1).abs() < 1e-12, "{change:?}");
         assert_eq!(change.parts["a"].mean, 2.0);
         assert!(change.parts["a"].error.is_nan() && change.parts.len() == 1);
     }
 
-    /// Two prompts of two completions: means 0.1 and 0.5 before, 0.4 and 1.0 after. Differences 0.3 and 0.5.
+    /// Two prompts with two completions each. Their means are 0.1 and 0.5 before, 0.4 and 1.0
+    /// after, so the differences are 0.3 and 0.5.
     #[test]
     fn completions_of_a_prompt_are_one_number() {
         let scored = |value: f64| Outcome::Scored(Scored::new(vec![(1.0, value)], vec![]));

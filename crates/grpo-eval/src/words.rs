@@ -1,10 +1,10 @@
-//! Tokenization of texts into words.
+//! Splits texts into words.
 
-/// Iterates over the lower-cased words of a text: runs of letters, digits and apostrophes, without
-/// apostrophes at their ends, so that `'no'` is `no` and `don't` is one word. Typographic
-/// apostrophes are replaced.
+/// Iterates over the lower-case words of a text. Words are runs of letters, digits and apostrophes.
+/// Apostrophes at the ends are removed, so `'no'` becomes `no`, but `don't` remains one word.
+/// Typographic apostrophes are replaced by straight ones.
 ///
-/// Every measure of this crate uses these words.
+/// All measures in this crate use these words.
 pub fn words(text: &str) -> impl Iterator<Item = String> {
     let is_apart = |c: char| !(c.is_alphanumeric() || is_apostrophe(c));
     text.split(is_apart)
@@ -13,7 +13,7 @@ pub fn words(text: &str) -> impl Iterator<Item = String> {
         .map(|word| word.to_lowercase().replace('\u{2019}', "'"))
 }
 
-/// Returns whether a text has capital letters and no lower-case ones.
+/// Returns whether a text contains upper-case letters but no lower-case letters.
 pub fn is_all_capitals(text: &str) -> bool {
     text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)
 }

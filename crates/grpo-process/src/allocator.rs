@@ -1,4 +1,4 @@
-//! The allocator: keeps freed memory, and limits memory.
+//! The global allocator. It keeps freed memory and enforces memory limits.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_long};
@@ -7,17 +7,17 @@ use mimalloc::MiMalloc;
 
 use crate::limit::{charge, refund};
 
-/// mimalloc with the limits of [`limited`](crate::limited) on threads that have one.
+/// The mimalloc allocator, extended by the limits set with [`limited`](crate::limited).
 #[derive(Debug)]
 pub struct Allocator;
 
 #[expect(unsafe_code, reason = "the interface of allocators is unsafe")]
-// SAFETY: every call is handed on to mimalloc as it is. What is counted next to it allocates nothing and does not unwind; it can
-// end the process.
+// SAFETY: all calls are forwarded unchanged to mimalloc. The accounting does not allocate or
+// unwind, but it may exit the process.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         charge(layout.size());
-        // SAFETY: the caller's promises are those that mimalloc asks for.
+        // SAFETY: the caller upholds the contract of `alloc`, which mimalloc shares.
         unsafe { MiMalloc.alloc(layout) }
     }
 
@@ -41,32 +41,34 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// `mi_option_purge_delay`, which the bindings do not name: milliseconds until free memory returns
-/// to the system.
+/// `mi_option_purge_delay`, which the bindings do not export. Delay in milliseconds until freed
+/// memory is returned to the operating system.
 const PURGE_DELAY: c_int = 15;
 const NEVER: c_long = -1;
 
-/// Keeps free memory for later buffers instead of returning it to the system, which would clear it
-/// before reuse (docs/LOG.md has the cost). The process then holds the most memory that it ever
-/// needed. The environment variable `MIMALLOC_PURGE_DELAY` overrides this.
+/// Makes the allocator keep freed memory for later use instead of returning it to the operating
+/// system, which would have to clear it before reuse (docs/LOG.md has measurements). As a result,
+/// the memory usage of the process stays at its peak. The environment variable
+/// `MIMALLOC_PURGE_DELAY` overrides this setting.
 ///
 /// # Errors
-/// Returns the number of threads if there is more than one: every thread reads the options of the
+/// Returns the number of threads if there is more than one. All threads read the options of the
 /// allocator, and setting one is not synchronised.
 pub(crate) fn keep_memory() -> Result<(), usize> {
     if let Some(threads) = threads().filter(|threads| *threads > 1) {
         return Err(threads);
     }
     #[expect(unsafe_code, reason = "mimalloc's options have no other door than its C functions")]
-    // SAFETY: the function takes two numbers, and sets an option that is known in both versions of mimalloc. It is not
-    // thread safe; the process has no other thread, as far as the system says, and `compute` makes its own afterwards.
+    // SAFETY: the function takes two integers, and the option exists in both versions of mimalloc.
+    // It is not thread-safe, but the process has only one thread at this point, as far as the
+    // operating system reports. `compute` starts other threads later.
     unsafe {
         libmimalloc_sys::mi_option_set_default(PURGE_DELAY, NEVER);
     }
     Ok(())
 }
 
-/// Returns the number of threads of this process; `None` if the system is not Linux.
+/// Returns the number of threads of this process, or `None` if the operating system is not Linux.
 fn threads() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/task").ok()?.count())
 }

@@ -2,23 +2,23 @@
 
 use rayon::ThreadPoolBuildError;
 
-/// Errors of thread settings.
+/// Errors while setting up compute threads.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ThreadsError {
-    /// The number is impossible.
+    /// The requested number of threads is out of range.
     #[error("--threads {threads} is out of range; expected 1 to 1024")]
     Number {
-        /// The requested number.
+        /// Requested number of threads.
         threads: usize,
     },
-    /// Threads were started before the options of the allocator were set.
+    /// Other threads were started before the allocator was configured.
     #[error("the process has {threads} threads already; `compute` comes first in `main`")]
     Late {
-        /// Number of threads of the process.
+        /// Number of running threads.
         threads: usize,
     },
-    /// The system or an existing thread pool refused.
+    /// The thread pool could not be created, or one already exists.
     #[error("the pool of threads could not be made")]
     Pool(#[from] ThreadPoolBuildError),
 }

@@ -1,4 +1,4 @@
-//! Memory limits for untrusted data and libraries without limits.
+//! Memory and time limits for processing untrusted data with libraries that have no limits.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
@@ -6,16 +6,17 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Remaining memory of a thread.
+/// The remaining memory budget of a thread.
 #[derive(Clone, Copy)]
 struct Limit {
-    /// Bytes that it may hold in addition.
+    /// Number of bytes that may be allocated at the same time.
     held: i64,
-    /// Bytes that it may request, freed or not, which limits the time of copies.
+    /// Total number of bytes that may be allocated, including memory that is freed again. Limits
+    /// the time spent on copies.
     asked: i64,
 }
 
-/// Requested bytes per held byte.
+/// Ratio of total allocations to simultaneous allocations.
 const ASKED: i64 = 32;
 
 thread_local! {
@@ -23,12 +24,15 @@ thread_local! {
     static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs `work` with a memory limit of `bytes` on this thread. If it holds more, or requests 32
-/// times as much, the process ends with the message
-/// `error: {what} takes more than … MiB of memory; {remedy}` and exit code 1, because an allocator
-/// cannot unwind and Rust aborts without memory. Memory of other threads does not count.
+/// Runs `work` on this thread with a memory limit of `bytes`.
 ///
-/// This requires [`Allocator`](crate::Allocator) as the global allocator.
+/// If `work` holds more memory than that, or allocates more than 32 times as much in total, the
+/// process exits with code 1 and the message
+/// `error: {what} takes more than … MiB of memory; {remedy}`. It has to exit because allocators
+/// must not unwind, and Rust aborts if an allocation fails. Memory allocated by other threads is
+/// not counted.
+///
+/// Requires [`Allocator`](crate::Allocator) as the global allocator.
 pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() -> R) -> R {
     let held = i64::try_from(bytes).unwrap_or(i64::MAX / ASKED).min(i64::MAX / ASKED);
     MESSAGE.set(format!(
@@ -39,8 +43,9 @@ pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() ->
     work()
 }
 
-/// Runs `work`, which may take `limit` of time. If it takes longer, the process ends with the sentence
-/// `error: {what} takes longer than … s; {remedy}` and exit code 1, because a thread cannot be stopped from outside.
+/// Runs `work` with a time limit. If it takes longer than `limit`, the process exits with code 1
+/// and the message `error: {what} takes longer than … s; {remedy}`, because a thread cannot be
+/// stopped from outside.
 pub fn time_limited<R>(what: &str, remedy: &str, limit: Duration, work: impl FnOnce() -> R) -> R {
     let message = format!("error: {what} takes longer than {} s; {remedy}\n", limit.as_secs_f64());
     let (done, waiting) = channel::<()>();
@@ -56,7 +61,7 @@ pub fn time_limited<R>(what: &str, remedy: &str, limit: Duration, work: impl FnO
     })
 }
 
-/// Restores the previous limit, also after a panic.
+/// Restores the previous limit on drop, including after a panic.
 struct Restore(Option<Limit>);
 
 impl Drop for Restore {
@@ -65,9 +70,9 @@ impl Drop for Restore {
     }
 }
 
-/// Counts requested memory.
+/// Subtracts allocated memory from the budget.
 pub(crate) fn charge(bytes: usize) {
-    // An ending thread has no limit.
+    // Thread-local data is gone when a thread is exiting.
     let Ok(Some(limit)) = LIMIT.try_with(Cell::get) else { return };
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let left =
@@ -78,7 +83,7 @@ pub(crate) fn charge(bytes: usize) {
     }
 }
 
-/// Counts freed memory.
+/// Adds freed memory back to the budget.
 pub(crate) fn refund(bytes: usize) {
     let Ok(Some(limit)) = LIMIT.try_with(Cell::get) else { return };
     let held = limit.held.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX));

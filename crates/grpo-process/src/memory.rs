@@ -1,49 +1,51 @@
-//! Memory usage of the process.
+//! Memory usage and available memory.
 
-/// Resident memory of this process in bytes.
+/// Resident memory of a process in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResidentMemory {
-    /// Current.
+    /// Current memory usage.
     pub now: u64,
-    /// Peak so far.
+    /// Peak memory usage so far.
     pub peak: u64,
 }
 
 impl ResidentMemory {
-    /// Reads the memory as counted by the system, including pages that the allocator keeps; `None`
-    /// if the system is not Linux, which reports it in `/proc/self/status`.
+    /// Reads the memory usage of this process from `/proc/self/status`, including memory that the
+    /// allocator has not returned. Returns `None` on operating systems other than Linux.
     pub fn of_this_process() -> Option<Self> {
         Self::of_status(&std::fs::read_to_string("/proc/self/status").ok()?)
     }
 
-    /// Parses lines such as `VmRSS:     1234 kB`.
+    /// Parses lines like `VmRSS:     1234 kB`.
     fn of_status(status: &str) -> Option<Self> {
         let now = bytes(status, "VmRSS:")?;
-        // The kernel notes the peak a little later than what is there.
+        // The kernel updates the peak slightly later than the current value.
         Some(Self { now, peak: bytes(status, "VmHWM:")?.max(now) })
     }
 }
 
-/// Returns the bytes that this process can have, those that it has among them; `None` if the system does not say.
+/// Returns how much memory this process can use in total, including what it already uses. Returns
+/// `None` if the operating system does not report it.
 pub fn available_memory() -> Option<u64> {
     let own = ResidentMemory::of_this_process()?.now;
     let machine = bytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")? + own;
-    // A container may have less than its machine.
+    // A container may have a lower limit than the machine.
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
     let limit = limit.and_then(|text| text.trim().parse().ok());
     let available = limit.map_or(machine, |limit: u64| limit.min(machine));
-    // `ulimit -v`
+    // Set with `ulimit -v`.
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     Some(address_space(&limits).map_or(available, |limit| limit.min(available)))
 }
 
-/// The limit of a line such as `Max address space  8192000000  unlimited  bytes`, if there is one.
+/// Parses the limit from `Max address space  8192000000  unlimited  bytes`. Returns `None` if
+/// unlimited.
 fn address_space(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The bytes of a line such as `VmRSS:     1234 kB`.
+/// Parses a line like `VmRSS:     1234 kB` and returns the number of bytes.
 fn bytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,21 +1,24 @@
-//! The pool of threads that a program computes in.
+//! The thread pool for computations.
 
 use rayon::ThreadPoolBuilder;
 
 use crate::ThreadsError;
 use crate::allocator::keep_memory;
 
-/// Bytes of a thread's stack: what a main thread has on most systems, since the program's own code runs there.
+/// Stack size of each thread in bytes. Equals the main thread's stack on most systems, because the
+/// program itself runs on the pool.
 const STACK: usize = 8 << 20;
 
-/// Runs `program` on a thread of a new pool of `threads`, or of as many as the machine has cores.
+/// Creates a thread pool and runs `program` on one of its threads. By default, there is one thread
+/// per core.
 ///
-/// A parallel operation that is begun outside of the pool puts its thread to sleep until it is done; begun inside, the
-/// thread takes part in it. A training step begins thousands.
+/// If a parallel operation starts outside the pool, the calling thread sleeps until it is complete.
+/// Inside the pool, the thread takes part in the work. This matters because a training step starts
+/// thousands of parallel operations.
 ///
 /// # Errors
-/// A number of threads that no machine has; a process that has other threads already, where the system says so (Linux); a
-/// pool that the system refuses.
+/// Returns an error if the number of threads is out of range, if the process already has other
+/// threads (only detected on Linux), or if the thread pool cannot be created.
 pub fn compute<R: Send>(
     threads: Option<usize>,
     program: impl FnOnce() -> R + Send,
@@ -24,7 +27,7 @@ pub fn compute<R: Send>(
         return Err(ThreadsError::Number { threads });
     }
     keep_memory().map_err(|threads| ThreadsError::Late { threads })?;
-    // 0 stands for the machine's cores, or RAYON_NUM_THREADS.
+    // 0 selects `RAYON_NUM_THREADS` or the number of cores.
     ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).stack_size(STACK).build_global()?;
     Ok(rayon::scope(|_| program()))
 }

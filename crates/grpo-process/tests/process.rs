@@ -1,5 +1,6 @@
-//! Tests through the public interface, in one thread and in order: options of the allocator and the pool of threads are
-//! set once in each process, before there are other threads. A test harness has some.
+//! Tests of the public interface. They run sequentially on the main thread without a test harness,
+//! because the allocator and the thread pool can only be configured once per process and before any
+//! other thread starts.
 
 use std::ffi::c_long;
 use std::process::Command;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use grpo_process::{ResidentMemory, ThreadsError, compute, time_limited};
 
-/// Set where this program is its own child.
+/// Environment variable that marks the child process of a test.
 const CHILD: &str = "GRPO_PROCESS_TEST_CHILD";
 
 fn main() {
@@ -71,7 +72,7 @@ fn what_is_taken_is_counted() {
 fn purge_delay() -> c_long {
     const PURGE_DELAY: i32 = 15;
     #[expect(unsafe_code, reason = "mimalloc's options have no other door than its C functions")]
-    // SAFETY: reads a number.
+    // SAFETY: only reads an integer.
     unsafe {
         libmimalloc_sys::mi_option_get(PURGE_DELAY)
     }

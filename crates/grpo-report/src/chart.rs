@@ -1,8 +1,9 @@
-//! A chart as an inline SVG, by `plotters`.
+//! Charts as inline SVG, drawn with `plotters`.
 //!
-//! It is drawn four times as large as it is shown, since the backend knows whole pixels only. It holds numbers and lines;
-//! words stand in the page around it, where they wrap and are escaped. Ink and grid are colours that the page's style sheet
-//! replaces by those of its theme.
+//! Charts are drawn at four times their display size because the backend rounds coordinates to
+//! whole pixels. They contain only lines and numbers. All text is part of the surrounding page,
+//! where it is escaped and can wrap. Text and grid use placeholder colours that the style sheet
+//! replaces according to the theme.
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -10,29 +11,29 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::series::{Points, thin};
 
-/// What is drawn.
+/// The contents of a chart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chart {
-    /// Areas under everything else.
+    /// Filled areas below the curves.
     pub(crate) bands: Vec<Band>,
     pub(crate) curves: Vec<Curve>,
-    /// Steps with an event.
+    /// Steps at which an event occurred.
     pub(crate) marks: Vec<f64>,
-    /// Whether the axis begins at 0: for what is added up.
+    /// Whether the value axis starts at 0. Used for stacked values.
     pub(crate) from_zero: bool,
 }
 
-/// The area between two curves over the same steps.
+/// The area between two curves with the same steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Band {
     pub(crate) color: usize,
-    /// 0 to 1.
+    /// Opacity between 0 and 1.
     pub(crate) opacity: f64,
     pub(crate) lower: Points,
     pub(crate) upper: Points,
 }
 
-/// Light points, and a line.
+/// Light dots with a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
     pub(crate) color: usize,
@@ -40,8 +41,8 @@ pub(crate) struct Curve {
     pub(crate) line: Points,
 }
 
-/// Colours of curves, as red, green and blue: seen on white and on near-black, and told apart by colour-blind eyes
-/// (after Okabe and Ito).
+/// RGB colours of the curves. They are visible on both white and near-black backgrounds and can be
+/// distinguished with colour blindness (after Okabe and Ito).
 const COLORS: [(u8, u8, u8); 8] = [
     (0x2b, 0x7f, 0xd4),
     (0xe0, 0x7b, 0x1a),
@@ -53,36 +54,36 @@ const COLORS: [(u8, u8, u8); 8] = [
     (0x8b, 0x78, 0xd6),
 ];
 
-/// The colour of curve `i`, as CSS writes it.
+/// Returns the CSS colour of curve `i`.
 pub(crate) fn css_color(i: usize) -> String {
     let (r, g, b) = COLORS[i % COLORS.len()];
     format!("#{r:02X}{g:02X}{b:02X}")
 }
 
-/// Of text; the style sheet knows it.
+/// Placeholder for the text colour, replaced by the style sheet.
 const INK: RGBColor = RGBColor(1, 1, 1);
-/// Of the grid and the axes.
+/// Placeholder for the colour of grid and axes.
 const GRID: RGBColor = RGBColor(2, 2, 2);
-/// Of marks.
+/// Placeholder for the colour of event marks.
 const MARK: RGBColor = RGBColor(3, 3, 3);
 
 const SCALE: u32 = 4;
 const WIDTH: u32 = 480;
 const HEIGHT: u32 = 230;
-/// Points of a curve, at most.
+/// Maximum number of points per curve.
 const POINTS: usize = 400;
 
 impl Chart {
-    /// Whether there is anything to see.
+    /// Returns whether the chart has nothing to display.
     pub(crate) fn is_empty(&self) -> bool {
         self.bands.is_empty() && self.curves.iter().all(|curve| curve.points.is_empty())
     }
 
-    /// The `<svg>` element.
+    /// Renders the chart as an `<svg>` element.
     pub(crate) fn svg(&self) -> String {
         let mut svg = String::new();
         self.draw(&mut svg).expect("a string takes all that is written");
-        // The backend sets a size in pixels; the page decides.
+        // The backend sets a fixed size, but the page determines it.
         let size = format!("width=\"{}\" height=\"{}\" ", WIDTH * SCALE, HEIGHT * SCALE);
         svg.replacen(&size, "class=\"plot\" role=\"img\" ", 1)
     }
@@ -137,7 +138,7 @@ impl Chart {
         Ok(())
     }
 
-    /// What the axes show: all that is drawn, and some air.
+    /// Returns the axis ranges, which contain all data plus a margin.
     fn ranges(&self) -> (std::ops::Range<f64>, std::ops::Range<f64>) {
         let bands = self.bands.iter().flat_map(|band| band.lower.iter().chain(&band.upper));
         let curves = self.curves.iter().flat_map(|curve| curve.points.iter().chain(&curve.line));
@@ -147,10 +148,10 @@ impl Chart {
             y = (y.0.min(value), y.1.max(value));
         }
         if self.from_zero {
-            // A damaged file may have values below 0.
+            // Damaged files may contain negative values.
             y = (y.0.min(0.0), y.1.max(0.0));
         }
-        // One step alone, or a flat line, still needs an axis.
+        // A single step or a flat line needs a range as well.
         if x.1 - x.0 < 0.5 {
             x = (x.0 - 0.5, x.1 + 0.5);
         }
@@ -163,13 +164,13 @@ impl Chart {
 
 const EMPTY: (f64, f64) = (f64::INFINITY, f64::NEG_INFINITY);
 
-/// The colour of curve `i`.
+/// Returns the colour of curve `i`.
 pub(crate) fn color(i: usize) -> RGBColor {
     let (r, g, b) = COLORS[i % COLORS.len()];
     RGBColor(r, g, b)
 }
 
-/// The axis of steps: labels are whole numbers.
+/// Step axis with integer labels.
 struct Steps(std::ops::Range<f64>);
 
 impl Ranged for Steps {
@@ -203,12 +204,12 @@ impl ValueFormatter<f64> for Steps {
     }
 }
 
-/// How the numbers of the value axis are written.
+/// Number format of the value axis.
 struct Ticks {
     decimals: usize,
     scientific: bool,
     longest: usize,
-    /// What is smaller is a rounded 0.
+    /// Absolute values below this are displayed as 0.
     zero: f64,
 }
 
@@ -230,7 +231,7 @@ impl Ticks {
         if self.scientific { format!("{value:.1e}") } else { format!("{value:.*}", self.decimals) }
     }
 
-    /// Room for them, in pixels.
+    /// Returns the width reserved for the labels, in pixels.
     fn width(&self) -> u32 {
         (self.longest as u32 * 9 + 10).max(32)
     }

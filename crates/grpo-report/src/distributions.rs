@@ -1,27 +1,31 @@
-//! Scores of two samples beside one another, as an SVG file of its own: a histogram and box plots.
+//! Compares the score distributions of several samples in a standalone SVG file with a histogram
+//! and box plots.
 
 use grpo_data::statistics::percentile_of_sorted;
 use plotters::prelude::*;
 
 use crate::chart::color;
 
-/// Some scores and what they are of.
+/// A named sample of scores.
 #[derive(Clone, Debug)]
 pub struct Scores<'a> {
-    /// Their name, for the legend.
+    /// Name in the legend.
     pub name: &'a str,
-    /// In any order.
+    /// The scores, in any order.
     pub values: Vec<f64>,
 }
 
 const SIZE: (u32, u32) = (960, 360);
 const BINS: usize = 30;
 
-/// An SVG document: on the left what part of each sample is in each of 30 equal bins, on the right the quartiles of each
-/// (box and line), with whiskers to the outermost values within 1.5 times the box's height (Tukey 1977), and the others as points.
+/// Renders an SVG document with a histogram and box plots.
+///
+/// The histogram on the left has 30 bins of equal width and shows the fraction of each sample per
+/// bin. The box plots on the right show the quartiles. Whiskers extend to the outermost values
+/// within 1.5 times the interquartile range (Tukey 1977), and values beyond are drawn as points.
 ///
 /// # Panics
-/// If a sample is empty.
+/// Panics if a sample is empty.
 pub fn distributions(of_what: &str, samples: &[Scores<'_>]) -> String {
     assert!(samples.iter().all(|sample| !sample.values.is_empty()), "a sample has values");
     let mut svg = String::new();
@@ -97,7 +101,7 @@ fn boxes(
         .x_label_area_size(40)
         .y_label_area_size(56)
         .build_cartesian_2d(0.0..samples.len() as f64, low..high)?;
-    // A label in the middle of each slot.
+    // Puts a label at the center of each slot.
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -134,7 +138,7 @@ fn boxes(
     Ok(())
 }
 
-/// From the least to the largest value, with an axis also where all are equal.
+/// Returns the range of all values. It is never empty, even if all values are equal.
 fn range(samples: &[Scores<'_>]) -> (f64, f64) {
     let values = samples.iter().flat_map(|sample| &sample.values);
     let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
@@ -143,7 +147,7 @@ fn range(samples: &[Scores<'_>]) -> (f64, f64) {
     if high > low { (low, high) } else { (low - 0.5, high + 0.5) }
 }
 
-/// The share of the values in each bin; the largest value is in the last.
+/// Returns the fraction of values in each bin. The last bin includes its upper bound.
 fn shares(values: &[f64], low: f64, high: f64) -> Vec<f64> {
     let mut shares = vec![0.0; BINS];
     for value in values {
@@ -153,7 +157,7 @@ fn shares(values: &[f64], low: f64, high: f64) -> Vec<f64> {
     shares
 }
 
-/// A box plot's numbers.
+/// Statistics for a box plot.
 #[derive(Debug, PartialEq)]
 struct BoxPlot {
     quartiles: [f64; 3],
@@ -169,7 +173,7 @@ impl BoxPlot {
         let reach = 1.5 * (quartiles[2] - quartiles[0]);
         let (low, high) = (quartiles[0] - reach, quartiles[2] + reach);
         let inside = |value: &&f64| (low..=high).contains(*value);
-        // An interpolated quartile can be outside of all values that are near.
+        // An interpolated quartile may lie outside the values within the whisker range.
         let down = sorted.iter().find(inside).copied().unwrap_or(quartiles[0]);
         let up = sorted.iter().rfind(inside).copied().unwrap_or(quartiles[2]);
         let whiskers = (down.min(quartiles[0]), up.max(quartiles[2]));

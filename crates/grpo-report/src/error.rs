@@ -1,42 +1,43 @@
-//! Why there is no report.
+//! Errors of reports.
 
 use std::path::PathBuf;
 
 use grpo_run::RunError;
 
-/// A run that cannot be shown. The message says what is wrong, where, and how to mend it.
+/// Error for a run that cannot be displayed. Messages state what is wrong, where, and how to fix
+/// it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
     /// A file of the run is missing or damaged.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The configuration is no TOML.
+    /// The configuration is not valid TOML.
     #[error("`{path}` is damaged: {reason}; restore it from a copy")]
     Config {
-        /// The file.
+        /// Path of the configuration.
         path: PathBuf,
-        /// What the reader said, on one line.
+        /// Message of the TOML parser on one line.
         reason: String,
     },
-    /// The criteria are not those of this program.
+    /// The `[success]` section contains unknown or invalid criteria.
     #[error("`{path}` has a section [success] that cannot be read: {reason}")]
     Success {
-        /// The file.
+        /// Path of the configuration.
         path: PathBuf,
-        /// What is wrong with it, on one line.
+        /// Description of the problem on one line.
         reason: String,
     },
-    /// The run did not get as far as one step.
+    /// The run has not completed a single step.
     #[error("`{path}` has no finished step to show; wait for the first line of its metrics.jsonl")]
     NoStep {
-        /// The folder.
+        /// Path of the run folder.
         path: PathBuf,
     },
-    /// The same run twice.
+    /// The same run was given twice.
     #[error("`{path}` is named twice; name each run once")]
     Twice {
-        /// The folder.
+        /// Path of the run folder.
         path: PathBuf,
     },
 }

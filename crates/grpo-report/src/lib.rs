@@ -1,9 +1,10 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Everything is read from the folders of the runs, as the training wrote it: nothing is computed again, no model is loaded,
-//! and a run that is still going, or was killed, is shown as far as it got. [`RunData::read`] reads a folder, [`judge`]
-//! compares its numbers with the section `[success]` of its configuration, and [`render`] writes the page, which loads
-//! nothing. Its only script sorts and filters the table of completions.
+//! All data is read from run folders as written by training. Nothing is recomputed and no model is
+//! loaded. Reports work for running and killed runs too. [`RunData::read`] reads a folder,
+//! [`judge`] compares its metrics with the `[success]` section of its configuration, and [`render`]
+//! creates the page. The page has no external resources, and its only script sorts and filters the
+//! table of completions.
 
 mod chart;
 mod distributions;

@@ -1,6 +1,6 @@
-//! Numbers and durations as a page shows them.
+//! Formatting of numbers and durations.
 
-/// Four digits that count, and no more.
+/// Formats a number with four significant digits.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {
@@ -20,7 +20,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// Three digits that count, for sentences.
+/// Formats a number with three significant digits, for use in sentences.
 pub(crate) fn short(value: f64) -> String {
     let size = value.abs();
     if !(1e-3..1e3).contains(&size) {
@@ -30,24 +30,25 @@ pub(crate) fn short(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// With `decimals` decimals, or in scientific notation if it has more than six digits before the point.
+/// Formats a number with `decimals` decimal places. Numbers with more than six digits before the
+/// decimal point use scientific notation.
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     if value.abs() < 1e6 { format!("{value:.decimals$}") } else { format!("{value:.3e}") }
 }
 
-/// As [`fixed`], with its sign.
+/// Like [`fixed`], but always with a sign.
 pub(crate) fn signed(value: f64, decimals: usize) -> String {
     if value.abs() < 1e6 { format!("{value:+.decimals$}") } else { format!("{value:+.3e}") }
 }
 
-/// With a capital letter in front.
+/// Capitalizes the first letter.
 pub(crate) fn capitalized(text: &str) -> String {
     let mut characters = text.chars();
     let first = characters.next().map(|first| first.to_uppercase().to_string());
     first.unwrap_or_default() + characters.as_str()
 }
 
-/// As `1 h 02 min`, `3 min 04 s` or `5.6 s`.
+/// Formats a duration, e.g. `1 h 02 min`, `3 min 04 s` or `5.6 s`.
 pub(crate) fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {

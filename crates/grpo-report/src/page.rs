@@ -1,4 +1,4 @@
-//! The page: everything that a report says, put into one HTML file.
+//! Assembles the HTML page of a report.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,20 @@ use crate::story::Story;
 use crate::validations::NumberTable;
 use crate::{Outcome, RunData, Verdict, chart, command_of};
 
-/// One self-contained page about `runs`: style, pictures and the script that sorts the table are in it, and it loads
-/// nothing. The same runs give the same page, byte for byte; its only dates are those of the runs.
+/// Renders a self-contained HTML page about `runs`. Styles, charts and the script for sorting
+/// tables are embedded, and no external resources are loaded. The output is deterministic and
+/// contains no dates except those of the runs.
 ///
-/// `drawing` returns what draws samples that were scored by a reward of a type, if anything does.
+/// `drawing` returns a function that draws samples scored by a given reward type, or `None` if
+/// samples of this type cannot be drawn.
 ///
 /// # Panics
-/// If `runs` is empty.
+/// Panics if `runs` is empty.
 pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> String {
     assert!(!runs.is_empty(), "a report needs a run");
     let panels = Panels::of(runs);
     let mut environment = Environment::new();
-    // Its name ends in `.html`, so that all text is escaped but what is marked as safe.
+    // Templates with names ending in `.html` escape all text that is not marked as safe.
     environment.add_template("report.html", TEMPLATE).expect("the template is right");
     let template = environment.get_template("report.html").expect("it was added");
     let single = if let [run] = runs { Some(run) } else { None };
@@ -48,7 +50,7 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
         differences: differences(runs),
         completions: single.and_then(CompletionTable::new),
         events: single.map_or_else(Vec::new, |run| {
-            // What every run has now and then is no event for a reader.
+            // Routine events that occur in every run are not listed.
             let plain = |event: &&Event| {
                 matches!(
                     event.what,
@@ -64,8 +66,8 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
     page.chars().map(printable).collect()
 }
 
-/// Returns the picture of a control character of a prompt or completion (`␛`), and any other
-/// character unchanged.
+/// Replaces control characters with their Unicode symbols, e.g. `␛`. Returns all other characters
+/// unchanged.
 fn printable(c: char) -> char {
     match c {
         '\n' | '\t' => c,
@@ -80,13 +82,13 @@ const TEMPLATE: &str = include_str!("report.html.j2");
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
-/// All that the template names.
+/// Template variables.
 #[derive(Serialize)]
 struct Page {
     title: String,
     style: &'static str,
     script: &'static str,
-    /// The page forbids every script but the one with this hash.
+    /// Hash for the content security policy, which only allows this script.
     script_hash: String,
     runs: Vec<About>,
     is_single: bool,
@@ -101,16 +103,16 @@ struct Page {
     events: Vec<(u64, String, &'static str, String)>,
 }
 
-/// A run at the head of the page.
+/// Header section about a run.
 #[derive(Serialize)]
 struct About {
     key: Key,
     story: Story,
-    /// What a reader wants to know first.
+    /// The most important facts.
     brief: Vec<(&'static str, String)>,
     facts: Vec<(&'static str, String)>,
     outcome: Outcome,
-    /// Whether `[success]` has a say.
+    /// Whether `[success]` contains any criteria.
     has_limits: bool,
     verdict: Verdict,
 }
@@ -129,7 +131,7 @@ fn about(i: usize, run: &RunData) -> About {
     }
 }
 
-/// The table of the evaluations or validations of a run.
+/// Table with the evaluations or validations of a run.
 #[derive(Serialize)]
 struct Compared {
     title: &'static str,
@@ -201,7 +203,7 @@ fn facts(run: &RunData) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Base64 with padding, as a content security policy writes a hash.
+/// Encodes bytes as padded Base64, as required by a content security policy.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let of_three = |three: &[u8]| {
@@ -214,13 +216,13 @@ fn base64(bytes: &[u8]) -> String {
     bytes.chunks(3).map(of_three).collect()
 }
 
-/// The best evaluation, and where its policy is.
+/// Describes the best evaluation and the location of its checkpoint.
 fn best(step: u64, reward: f64, checkpoint: Option<&str>) -> String {
     let place = checkpoint.unwrap_or("its checkpoint was not kept");
     format!("after step {step}, mean reward {}: {place}", number(reward))
 }
 
-/// A metric in numbers: of each run, its mean over the first tenth of the steps and over the last.
+/// A metric with its mean over the first and the last tenth of the steps, for each run.
 #[derive(Serialize)]
 struct Row {
     name: &'static str,
@@ -262,7 +264,7 @@ fn numbers(runs: &[RunData]) -> Vec<Row> {
     NAMES.into_iter().filter_map(row).collect()
 }
 
-/// Keys of the configurations that are not the same in all runs, but the folder's own name.
+/// Returns all configuration keys that differ between the runs, except the run folder.
 fn differences(runs: &[RunData]) -> Vec<(String, Vec<String>)> {
     let mut flat: Vec<BTreeMap<String, String>> = Vec::new();
     for run in runs {
@@ -295,12 +297,12 @@ fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String
     }
 }
 
-/// A value without the quotes of a string.
+/// Formats a TOML value without quotes around strings.
 fn plain(value: &toml::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A row of the table of events.
+/// Returns a row of the event table.
 fn row(event: &Event) -> (u64, String, &'static str, String) {
     let (kind, text) = match &event.what {
         EventKind::Started {} => ("started", "The run started.".to_owned()),

@@ -1,4 +1,4 @@
-//! Which charts a report has, and of what.
+//! Defines the charts of a report.
 
 use std::collections::BTreeSet;
 
@@ -9,24 +9,24 @@ use crate::RunData;
 use crate::chart::{Band, Chart, Curve, css_color};
 use crate::series::{Points, points_of, smooth, span};
 
-/// A chart with its words.
+/// A chart with title, caption and legend.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Panel {
     pub(crate) title: String,
-    /// What is seen, in a sentence.
+    /// Description of the chart in one sentence.
     pub(crate) caption: String,
     pub(crate) svg: String,
     pub(crate) legend: Vec<Key>,
 }
 
-/// A row of a legend.
+/// A legend entry.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Key {
     pub(crate) label: String,
     pub(crate) color: String,
 }
 
-/// A metric that is the same in all steps, which needs no chart.
+/// A metric that has the same value in all steps and therefore no chart.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Constant {
     pub(crate) name: String,
@@ -37,31 +37,31 @@ pub(crate) struct Constant {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Panels {
     pub(crate) main: Vec<Panel>,
-    /// What few will want to see.
+    /// Charts that are of interest to few readers.
     pub(crate) more: Vec<Panel>,
-    /// Of a report of one run.
+    /// Constant metrics. Only used in reports of a single run.
     pub(crate) constant: Vec<Constant>,
 }
 
-/// A chart of metrics that belong together.
+/// Definition of a chart with one or more related metrics.
 struct Plan {
     title: &'static str,
     what: &'static str,
-    /// Metrics, and what each is called where there are several.
+    /// Names of the metrics, each with its label in the legend.
     metrics: &'static [(&'static str, &'static str)],
     spread: Spread,
 }
 
-/// The area around the first curve.
+/// The shaded area around the first curve.
 enum Spread {
     None,
-    /// A standard deviation to both sides.
+    /// One standard deviation on each side. Contains the name of the metric.
     Deviation(&'static str),
-    /// From one metric to another.
+    /// The range between two metrics.
     Between(&'static str, &'static str),
 }
 
-/// A chart without an area.
+/// Creates a definition without a shaded area.
 const fn plan(
     title: &'static str,
     what: &'static str,
@@ -135,14 +135,14 @@ const PLANS: &[Plan] = &[
     plan("KL coefficient", "β in the loss", &[("kl_coef", "")]),
 ];
 
-/// The phases of a step, in the order in which they are stacked.
+/// Phases of a step in stacking order.
 const PHASES: [(&str, &str); 3] =
     [("time/rollout", "rollout"), ("time/reward", "reward"), ("time/update", "update")];
 
-/// Metrics that are drawn even where they are constant: their absence would be a question.
+/// Metrics that are plotted even if they are constant, because readers would miss them.
 const ALWAYS: [&str; 3] = ["reward", "kl", "entropy"];
 
-/// Numbers of whole runs, and what another chart shows already.
+/// Counters, and metrics that are already part of a different chart.
 const NEVER: [&str; 9] = [
     "step",
     "train_step",
@@ -178,7 +178,7 @@ impl Panels {
         panels
     }
 
-    /// A chart for each part of the reward, with its deviation.
+    /// Adds a chart for each reward component, including its standard deviation.
     fn add_parts(&mut self, runs: &[RunData], names: &[String], shown: &mut BTreeSet<String>) {
         for name in names {
             let part = name.strip_prefix("rewards/").and_then(|rest| rest.strip_suffix("/mean"));
@@ -193,7 +193,7 @@ impl Panels {
     }
 }
 
-/// All metrics of all runs, in the order of the first that has them.
+/// Returns the names of all metrics in order of first appearance.
 fn names(runs: &[RunData]) -> Vec<String> {
     let mut known = BTreeSet::new();
     let lines = runs.iter().flat_map(|run| &run.metrics);
@@ -201,7 +201,8 @@ fn names(runs: &[RunData]) -> Vec<String> {
     names.filter(|name| known.insert((*name).clone())).cloned().collect()
 }
 
-/// One chart of a run with all metrics; of several runs, a chart for each metric with all runs.
+/// For a single run, creates one chart with all metrics. For several runs, creates one chart per
+/// metric with all runs.
 fn panels_of(
     runs: &[RunData],
     title: &str,
@@ -253,7 +254,7 @@ fn panels_of(
     vec![Panel { title: title.to_owned(), caption, svg: chart.svg(), legend }]
 }
 
-/// The same metric of several runs.
+/// Plots the same metric of several runs.
 fn overlaid(runs: &[RunData], title: String, what: &str, name: &str) -> Option<Panel> {
     let mut chart = Chart::default();
     let mut legend = Vec::new();
@@ -268,27 +269,27 @@ fn overlaid(runs: &[RunData], title: String, what: &str, name: &str) -> Option<P
     }
     let first = chart.curves.first()?.points.first()?.1;
     let all = chart.curves.iter().flat_map(|curve| &curve.points);
-    // The same number everywhere is no picture.
+    // If all values are equal, a chart is of no interest.
     if !ALWAYS.contains(&name) && all.into_iter().all(|point| point.1 == first) {
         return None;
     }
     Some(Panel { title, caption: join(what, ""), svg: chart.svg(), legend })
 }
 
-/// The smoothed curve; what has no scatter is drawn as it is.
+/// Returns the smoothed curve. Metrics without noise are not smoothed.
 fn line_of(name: &str, points: &[(f64, f64)]) -> Points {
     let is_set = ["learning_rate", "kl_coef"].contains(&name) || name.starts_with("eval_");
     smooth(points, if is_set { 1 } else { span(points.len()) })
 }
 
-/// Sentences with their full stops.
+/// Joins two sentences and adds missing full stops.
 fn join(first: &str, second: &str) -> String {
     let sentences = [first, second].into_iter().filter(|sentence| !sentence.is_empty());
     let ended = sentences.map(|sentence| format!("{}.", sentence.trim_end_matches('.')));
     ended.collect::<Vec<_>>().join(" ")
 }
 
-/// The smoothed metric less and plus its smoothed deviation.
+/// Returns the smoothed metric minus and plus its smoothed standard deviation.
 fn deviation(run: &RunData, name: &str, std: &str) -> Option<(Points, Points)> {
     let (values, stds) = (points_of(&run.metrics, name), points_of(&run.metrics, std));
     let is_whole = !values.is_empty()
@@ -305,7 +306,8 @@ fn deviation(run: &RunData, name: &str, std: &str) -> Option<(Points, Points)> {
     Some((around(-1.0), around(1.0)))
 }
 
-/// Steps at which a guard spoke, the reference changed, or the run went back or on.
+/// Returns the steps at which a guard was triggered, the reference was updated, or the run was
+/// rolled back or resumed.
 fn marks(run: &RunData) -> Vec<f64> {
     let seen = run.events.iter().filter(|event| {
         !matches!(
@@ -333,7 +335,7 @@ fn constant(run: &RunData, name: &str) -> Option<Constant> {
         .then(|| Constant { name: name.to_owned(), value: crate::numbers::number(points[0].1) })
 }
 
-/// How the rewards of the recorded steps lie; needs two of them.
+/// Plots the reward quantiles of the recorded steps. At least two steps are required.
 fn distribution(runs: &[RunData]) -> Option<Panel> {
     let [run] = runs else { return None };
     if run.rewards.len() < 2 {
@@ -365,7 +367,7 @@ fn distribution(runs: &[RunData]) -> Option<Panel> {
     })
 }
 
-/// Where the time of a step went: of one run by phases, of several as a whole.
+/// Plots the step time. For a single run, it is split into phases.
 fn times(runs: &[RunData]) -> Vec<Panel> {
     let [run] = runs else {
         let what = "Seconds";
@@ -390,7 +392,7 @@ fn times(runs: &[RunData]) -> Vec<Panel> {
         let color = legend.len();
         legend.push(Key { label: label.to_owned(), color: css_color(color) });
         if upper.len() == 1 {
-            // No area in one step: points at the sums.
+            // A single step has no area, so the sums are drawn as points.
             chart.curves.push(Curve { color, points: upper.clone(), line: Vec::new() });
         } else {
             chart.bands.push(Band { color, opacity: 0.75, lower, upper: upper.clone() });

@@ -1,4 +1,4 @@
-//! What a report is made of, read from the folder of a run.
+//! Reads the data of a report from a run folder.
 
 use std::path::{Path, PathBuf};
 
@@ -10,40 +10,43 @@ use crate::series::{LARGEST, step_of};
 use crate::success::{diversity_is_kept, judge_supervised};
 use crate::{Judged, ReportError, SuccessCriteria, Verdict, judge};
 
-/// A training run, as far as it got.
+/// The data of a training run, which may still be in progress.
 #[derive(Clone, Debug)]
 pub struct RunData {
-    /// Its folder, as it was given.
+    /// Run folder as given by the user.
     pub path: PathBuf,
-    /// What it is called in the report.
+    /// Name of the run in the report.
     pub name: String,
     pub(crate) info: RunInfo,
     pub(crate) config: toml::Table,
-    /// The lines of `metrics.jsonl`; at least one.
+    /// Lines of `metrics.jsonl`, at least one.
     pub(crate) metrics: Vec<Map<String, Value>>,
     pub(crate) events: Vec<Event>,
     pub(crate) rewards: Vec<RewardsOfStep>,
-    /// The completions of the first recorded step, and of the last where that is another one.
+    /// Completions of the first recorded step and, if different, of the last one.
     pub(crate) samples: Vec<(u64, Vec<CompletionRecord>)>,
-    /// The lines of `samples.jsonl`: completions of the validation prompts of a supervised run.
+    /// Lines of `samples.jsonl`, which contain completions of validation prompts in supervised
+    /// runs.
     pub(crate) validation_samples: Vec<Map<String, Value>>,
-    /// The evaluations before and after the training, if the run has finished with them.
+    /// Evaluations before and after training. `None` if the run has not finished or has no
+    /// evaluations.
     pub(crate) comparison: Option<Comparison>,
-    /// What the run was judged by.
+    /// Success criteria of the run.
     pub criteria: SuccessCriteria,
-    /// What an audit of its files found, as one more criterion; `None` where it has none.
+    /// Result of auditing the run's files, shown as an additional criterion. `None` if the files
+    /// were not audited or have no violations.
     pub audit: Option<Judged>,
 }
 
-/// How the rewards of a recorded step lie.
+/// Distribution of the rewards in a recorded step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RewardsOfStep {
     pub(crate) step: u64,
-    /// At 5, 25, 50, 75 and 95 %.
+    /// 5th, 25th, 50th, 75th and 95th percentile.
     pub(crate) quantiles: [f64; 5],
 }
 
-/// Returns the command whose run has this configuration.
+/// Returns the name of the command that uses this configuration.
 pub fn command_of(config: &toml::Table) -> &'static str {
     let sections = [
         ("pretrain", "pretrain"),
@@ -56,10 +59,11 @@ pub fn command_of(config: &toml::Table) -> &'static str {
 }
 
 impl RunData {
-    /// Reads all that a report shows. Nothing is written.
+    /// Reads all data that a report needs. Nothing is written.
     ///
     /// # Errors
-    /// The folder is not that of a run, has no finished step, or has a file that is damaged.
+    /// Returns an error if the folder is not a run, has no completed step, or contains a damaged
+    /// file.
     pub fn read(path: &Path) -> Result<Self, ReportError> {
         let folder = RunFolder::open(path)?;
         let info = folder.read_info()?;
@@ -74,7 +78,7 @@ impl RunData {
                 ReportError::Success { path: config_path, reason: one_line(error.message()) }
             })?,
         };
-        // A run that was killed before its first step has no such file.
+        // The file does not exist if the run was killed before its first step.
         let metrics =
             if folder.metrics_path().exists() { folder.read_metrics()? } else { Vec::new() };
         if metrics.is_empty() {
@@ -109,10 +113,10 @@ impl RunData {
         })
     }
 
-    /// Reads several runs; where two have the same name, their paths are their names.
+    /// Reads several runs. Runs with the same name are displayed with their paths instead.
     ///
     /// # Errors
-    /// As [`read`](Self::read), or a run is named twice.
+    /// Returns an error if [`read`](Self::read) fails or if a run is listed twice.
     pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, ReportError> {
         let mut places = Vec::new();
         for path in paths {
@@ -132,7 +136,7 @@ impl RunData {
         Ok(runs)
     }
 
-    /// Whether the run reached its criteria.
+    /// Compares the run with its success criteria.
     pub fn verdict(&self) -> Verdict {
         let mut verdict = match self.is_supervised() {
             false => judge(&self.metrics, &self.events, &self.criteria),
@@ -149,29 +153,29 @@ impl RunData {
         verdict
     }
 
-    /// Whether it learned from given targets, not from rewards.
+    /// Returns whether the run was trained on given targets instead of rewards.
     pub(crate) fn is_supervised(&self) -> bool {
         command_of(&self.config) != "train"
     }
 
-    /// The last step that is done.
+    /// Returns the last completed step.
     pub(crate) fn last_step(&self) -> u64 {
         self.metrics.last().map_or(0, |line| step_of(line, self.metrics.len() - 1))
     }
 
-    /// The value of `section.key` of the configuration.
+    /// Returns the configuration value `section.key`.
     pub(crate) fn setting(&self, section: &str, key: &str) -> Option<&toml::Value> {
         self.config.get(section)?.get(key)
     }
 }
 
-/// The last part of a path that has a name: of `.` that of the folder that it is.
+/// Returns the name of the folder at `path`. Paths such as `.` are resolved first.
 fn name_of(path: &Path) -> String {
     let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// None where no completion has a reward.
+/// Returns `None` if no completion has a reward.
 pub(crate) fn rewards_of(step: u64, completions: &[CompletionRecord]) -> Option<RewardsOfStep> {
     let rewards = completions.iter().filter_map(|record| record.reward);
     let mut rewards: Vec<f64> = rewards.filter(|reward| reward.abs() < LARGEST).collect();

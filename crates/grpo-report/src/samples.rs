@@ -1,4 +1,5 @@
-//! Completions: a few as cards near the top of the page, and all of two steps as a table.
+//! Samples in a report: a few cards near the top of the page and a table with the completions of
+//! two steps.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +12,10 @@ use crate::RunData;
 use crate::numbers::{capitalized, number, short};
 use crate::validations::Validations;
 
-/// Draws a sample as an element `<svg>`; `None` for a sample that cannot be drawn.
+/// Draws a sample as an `<svg>` element. Returns `None` if the sample cannot be drawn.
 pub type Drawing = fn(&str) -> Option<String>;
 
-/// Cards in a row.
+/// A row of cards.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Gallery {
     pub(crate) title: String,
@@ -22,36 +23,36 @@ pub(crate) struct Gallery {
     pub(crate) cards: Vec<Card>,
 }
 
-/// A completion, or the first and the last of one prompt.
+/// A card with a single completion, or with two completions of the same prompt.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Card {
     pub(crate) prompt: Option<String>,
     pub(crate) sides: Vec<Side>,
 }
 
-/// One completion of a card.
+/// A completion on a card.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Side {
-    /// `before` or `after` where a card has both.
+    /// `before` or `after` if the card shows both, otherwise empty.
     pub(crate) when: &'static str,
-    /// The text as a picture; `None` where there is none.
+    /// Drawing of the text, if it can be drawn.
     pub(crate) drawing: Option<String>,
     pub(crate) text: String,
-    /// A number, or a dash.
+    /// Formatted reward, or a dash.
     pub(crate) reward: String,
     pub(crate) parts: Vec<(String, String)>,
 }
 
-/// Cards of each gallery.
+/// Maximum number of cards per gallery.
 const CARDS: usize = 6;
-/// Cards of the best.
+/// Maximum number of cards with the best samples.
 const BEST: usize = 12;
-/// Characters of a text that are shown.
+/// Maximum number of characters per text.
 const LONGEST: usize = 600;
 
 impl Gallery {
-    /// What the policy wrote before and after the training, and its best. Without the evaluations of a finished run, the
-    /// first and the last recorded steps stand for them.
+    /// Returns galleries with samples from before and after training and with the best samples. If
+    /// the run has no final evaluation, the first and the last recorded step are used instead.
     pub(crate) fn all(run: &RunData, drawing: &dyn Fn(&str) -> Option<Drawing>) -> Vec<Self> {
         let reward = run.setting("reward", "type").and_then(toml::Value::as_str);
         let draw = reward.and_then(drawing);
@@ -72,7 +73,8 @@ impl Gallery {
         }
     }
 
-    /// Completions of validation prompts next to the data, by the model that was kept.
+    /// Returns a gallery with completions of validation prompts by the best model, next to the
+    /// original texts.
     fn of_validation(run: &RunData) -> Vec<Self> {
         let Some(kept) = Validations::of(run).map(|validations| validations.kept) else {
             return Vec::new();
@@ -199,7 +201,7 @@ fn side(when: &'static str, sample: &ComparedSample, draw: Option<Drawing>) -> S
         drawing: draw.and_then(|draw| draw(&sample.text)),
         text: shortened(&sample.text),
         reward: sample.reward.map_or_else(|| "–".to_owned(), short),
-        // A card shows what tells samples apart; the table has all.
+        // Cards only list distinguishing reward components. The table lists all of them.
         parts: sample
             .parts
             .iter()
@@ -210,41 +212,41 @@ fn side(when: &'static str, sample: &ComparedSample, draw: Option<Drawing>) -> S
     }
 }
 
-/// The completions of the first and the last recorded step, one in a row.
+/// Table with the completions of the first and the last recorded step.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CompletionTable {
     pub(crate) steps: Vec<u64>,
     pub(crate) parts: Vec<String>,
     pub(crate) has_prompts: bool,
     pub(crate) rows: Vec<TableRow>,
-    /// Completions of these steps that are in the files, and not in the table.
+    /// Number of completions in these steps that do not fit in the table.
     pub(crate) left_out: usize,
 }
 
-/// A completion.
+/// A row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TableRow {
     pub(crate) step: u64,
     pub(crate) prompt: u32,
-    /// A number, or why there is none.
+    /// Formatted reward, or the reason why there is none.
     pub(crate) reward: String,
     pub(crate) advantage: String,
     pub(crate) parts: Vec<String>,
     pub(crate) tokens: u32,
-    /// Whether it was cut off.
+    /// Whether the completion reached the length limit.
     pub(crate) cut: bool,
     pub(crate) prompt_text: String,
     pub(crate) text: String,
     pub(crate) reason: Option<String>,
 }
 
-/// Rows of a step that a page has at most.
+/// Maximum number of rows per step.
 const ROWS: usize = 300;
-/// Characters of a text in the table.
+/// Maximum number of characters per table cell.
 const CELL: usize = 300;
 
 impl CompletionTable {
-    /// `None` for a run without recorded completions.
+    /// Creates the table. Returns `None` if the run has no recorded completions.
     pub(crate) fn new(run: &RunData) -> Option<Self> {
         let records = || run.samples.iter().flat_map(|(_, records)| records.iter().take(ROWS));
         let parts: BTreeSet<&String> = records().flat_map(|record| record.parts.keys()).collect();
@@ -279,7 +281,7 @@ fn row(record: &CompletionRecord, parts: &BTreeSet<&String>) -> TableRow {
     }
 }
 
-/// The beginning of a long text.
+/// Returns the beginning of a long text.
 fn shortened(text: &str) -> String {
     cut_at(text, LONGEST)
 }

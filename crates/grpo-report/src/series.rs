@@ -1,10 +1,11 @@
-//! Series of numbers over steps: read from metrics, smoothed, thinned, cut into quantiles.
+//! Time series of metrics, with functions to smooth, thin and summarise them.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// `(step, value)` of a metric in the lines that have it; what was not finite, which JSON cannot say, is NaN.
+/// Returns `(step, value)` for all lines that contain a metric. Non-finite values, which JSON
+/// stores as `null`, become NaN.
 pub(crate) fn values_of(metrics: &[Map<String, Value>], name: &str) -> Vec<(u64, f64)> {
     let value = |(i, line): (usize, &Map<String, Value>)| {
         let value = match line.get(name)? {
@@ -16,33 +17,35 @@ pub(crate) fn values_of(metrics: &[Map<String, Value>], name: &str) -> Vec<(u64,
     metrics.iter().enumerate().filter_map(value).collect()
 }
 
-/// The step of line `i`: the line's own word, or its place.
+/// Returns the step of line `i`. Falls back to the line number if the step is missing or
+/// implausible.
 pub(crate) fn step_of(line: &Map<String, Value>, i: usize) -> u64 {
     let step = grpo_run::step_of_line(line);
     step.filter(|step| *step < MOST_STEPS).unwrap_or(i as u64 + 1)
 }
 
-/// No run has more steps; a file that says so is not believed.
+/// Larger step numbers in a file are considered implausible.
 const MOST_STEPS: u64 = 1 << 50;
-/// What is larger is off any chart.
+/// Larger values are not plotted.
 pub(crate) const LARGEST: f64 = 1e100;
 
-/// Points of a curve.
+/// Points of a curve as (step, value).
 pub(crate) type Points = Vec<(f64, f64)>;
 
-/// The values of a metric that a chart can show.
+/// Returns the values of a metric that can be plotted.
 pub(crate) fn points_of(metrics: &[Map<String, Value>], name: &str) -> Points {
     let finite = values_of(metrics, name).into_iter().filter(|(_, value)| value.abs() < LARGEST);
     finite.map(|(step, value)| (step as f64, value)).collect()
 }
 
-/// Steps that a smoothed curve looks back over; 1 is no smoothing.
+/// Returns the span for smoothing a curve with this many points. 1 means no smoothing.
 pub(crate) fn span(points: usize) -> usize {
     if points < 8 { 1 } else { (points / 10).max(3) }
 }
 
-/// The exponential moving average over about `span` points: weights fall by 1 − 2/(span + 1) from one to the one before,
-/// and are divided by their sum, so that the beginning is not drawn toward 0.
+/// Computes an exponential moving average over about `span` points. Weights decrease by a factor of
+/// 1 − 2/(span + 1) per point into the past. They are normalised to sum to 1, so that the curve
+/// does not start near 0.
 pub(crate) fn smooth(points: &[(f64, f64)], span: usize) -> Points {
     let keep = 1.0 - 2.0 / (span as f64 + 1.0);
     let (mut sum, mut weights) = (0.0, 0.0);
@@ -54,8 +57,9 @@ pub(crate) fn smooth(points: &[(f64, f64)], span: usize) -> Points {
     points.iter().map(average).collect()
 }
 
-/// At most about `most` points, of each stretch the lowest, the highest, the first and the one in the middle: a page of a
-/// long run stays small, no peak is lost, and there is something between the peaks.
+/// Reduces a curve to about `most` points. Of each segment, the first, lowest, highest and middle
+/// points are kept. This keeps pages of long runs small, preserves all peaks, and leaves some
+/// points between them.
 pub(crate) fn thin(points: &[(f64, f64)], most: usize) -> Points {
     if points.len() <= most {
         return points.to_vec();
@@ -116,7 +120,7 @@ mod tests {
         let values = values_of(&lines, "kl");
         assert_eq!(values[0], (3, 0.5));
         assert!(values[1].0 == 4 && values[1].1.is_nan());
-        // A step that no run can have is the line's place, and a number off any chart is no point.
+        // An implausible step is replaced by the line number, and a huge value is not plotted.
         assert_eq!(values[2..], [(4, 1e300)]);
         assert_eq!(points_of(&lines, "kl"), [(3.0, 0.5)]);
         assert!(values_of(&lines, "reward").is_empty());

@@ -1,4 +1,4 @@
-//! The stages of a trial: what a run did in its beginning, its middle and its end.
+//! Splits a trial into beginning, middle and end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,29 +7,31 @@ use serde_json::{Map, Value};
 
 use crate::series::values_of;
 
-/// Steps of a run, in a row.
+/// A range of consecutive steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
-    /// The first step, from 1.
+    /// First step, starting at 1.
     pub first: u64,
-    /// The last step that it was to have; a run that ended early did not do it.
+    /// Last planned step. If the run ended early, it may not have been reached.
     pub last: u64,
-    /// Steps of it that were done.
+    /// Number of completed steps.
     pub done: usize,
-    /// The standard error of the mean reward, from the scatter of the steps; `None` for less than two.
+    /// Standard error of the mean reward, estimated from the variation between steps. `None` for
+    /// fewer than two steps.
     pub reward_error: Option<f64>,
     means: BTreeMap<String, f64>,
 }
 
 impl Stage {
-    /// Returns the mean of a metric over the steps; `None` where none of them has it as a finite number.
+    /// Returns the mean of a metric over all steps with a finite value, or `None` if there are
+    /// none.
     pub fn mean(&self, metric: &str) -> Option<f64> {
         self.means.get(metric).copied()
     }
 }
 
-/// The stages of a run of `steps` steps: the first tenth, then up to the half, then the rest. `metrics` are the lines of its
-/// `metrics.jsonl`.
+/// Splits a run of `steps` steps into stages: the first tenth, the rest of the first half, and the
+/// second half. `metrics` are the lines of `metrics.jsonl`.
 pub fn stages(metrics: &[Map<String, Value>], steps: u64) -> Vec<Stage> {
     let ends = [0, steps / 10, steps / 2, steps];
     let pairs = ends.windows(2).filter(|pair| pair[0] < pair[1]);
@@ -66,7 +68,7 @@ mod tests {
 
     fn lines(steps: u64) -> Vec<Map<String, Value>> {
         let line = |step: u64| {
-            // As they stand in the file, where a mean of no rewards is null.
+            // In the file, the mean of no rewards is `null`.
             let reward = if step == 3 { Value::Null } else { Value::from(step * step) };
             Map::from_iter([
                 ("step".to_owned(), step.into()),
@@ -85,7 +87,7 @@ mod tests {
     fn a_tenth_a_half_and_the_rest() {
         assert_eq!(bounds(100), [(1, 10), (11, 50), (51, 100)]);
         assert_eq!(bounds(25), [(1, 2), (3, 12), (13, 25)]);
-        // No stage without a step.
+        // Empty stages are omitted.
         assert_eq!(bounds(4), [(1, 2), (3, 4)]);
         assert_eq!(bounds(1), [(1, 1)]);
     }
@@ -94,13 +96,13 @@ mod tests {
     fn means_of_the_steps_that_are_there() {
         let stages = stages(&lines(7), 20);
         let [first, second, third] = stages.as_slice() else { panic!("{stages:?}") };
-        // Steps 1 and 2: (1 + 4)/2, and a deviation of √4.5 over √2.
+        // Steps 1 and 2: mean (1 + 4)/2, standard error √4.5/√2.
         assert_eq!(
             (first.done, first.mean("reward"), first.reward_error),
             (2, Some(2.5), Some(1.5))
         );
         assert_eq!(first.mean("kl"), Some(0.015));
-        // Steps 3 to 7, of which 3 has no reward: (16 + 25 + 36 + 49)/4.
+        // Steps 3 to 7 without step 3, which has no reward: (16 + 25 + 36 + 49)/4.
         assert_eq!((second.done, second.mean("reward")), (5, Some(31.5)));
         assert_eq!(second.mean("kl").map(|kl| (kl * 1e9).round()), Some(5e7));
         assert_eq!((third.done, third.reward_error), (0, None));

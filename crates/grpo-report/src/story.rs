@@ -1,4 +1,4 @@
-//! The summary at the top of a page: whether the run learned, and at what price.
+//! The summary at the top of the page, which states whether the run learned and at what cost.
 
 use grpo_run::{Comparison, Measure};
 use serde::Serialize;
@@ -9,24 +9,24 @@ use crate::success::{DIVERSITY, END, LOSS, REWARD, REWARD_KEPT, Rise};
 use crate::validations::Validations;
 use crate::{Outcome, RunData, Verdict};
 
-/// The summary of a run.
+/// Summary of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Story {
-    /// The class of its colour: `passed`, `mixed`, `failed` or `not_judged`.
+    /// CSS class that sets the colour: `passed`, `mixed`, `failed` or `not_judged`.
     pub(crate) tone: &'static str,
     pub(crate) headline: &'static str,
     pub(crate) sentences: Vec<String>,
     pub(crate) tiles: Vec<Tile>,
 }
 
-/// A number that stands out.
+/// A highlighted number.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Tile {
     pub(crate) label: String,
     pub(crate) value: String,
-    /// Where it comes from, in a few words.
+    /// Short note on how the number was obtained.
     pub(crate) detail: String,
-    /// `good`, `bad` or nothing.
+    /// `good`, `bad` or empty.
     pub(crate) tone: &'static str,
 }
 
@@ -75,7 +75,7 @@ fn headline(verdict: &Verdict) -> (&'static str, &'static str) {
     }
 }
 
-/// The sentences and numbers of a run of `grpo train`.
+/// Returns sentences and tiles for a `grpo train` run.
 fn rewarded(run: &RunData) -> (Vec<String>, Vec<Tile>) {
     let comparison = run.comparison.as_ref();
     let (mut sentences, mut tiles) = (Vec::new(), Vec::new());
@@ -168,12 +168,12 @@ fn add_reward(
     });
 }
 
-/// What a measure of diversity lost, and its two values.
+/// Returns the fraction of diversity lost, together with the values before and after.
 fn lost_of(measure: &Measure) -> Option<(f64, f64, f64)> {
     Some((measure.diversity_lost()?, measure.before?, measure.after?))
 }
 
-/// The sentences and numbers of a supervised run.
+/// Returns sentences and tiles for a supervised run.
 fn supervised(run: &RunData) -> (Vec<String>, Vec<Tile>) {
     let (mut sentences, mut tiles) = (Vec::new(), Vec::new());
     if let Some(validations) = Validations::of(run) {
@@ -235,7 +235,7 @@ fn verb(change: f64) -> &'static str {
     }
 }
 
-/// Beyond two standard errors.
+/// Changes of more than two standard errors are good or bad.
 fn tone(change: f64, error: f64) -> &'static str {
     if change > 2.0 * error {
         "good"
@@ -246,7 +246,7 @@ fn tone(change: f64, error: f64) -> &'static str {
     }
 }
 
-/// As `+0.166 ± 0.007`.
+/// Formats a change and its error, e.g. `+0.166 ± 0.007`.
 fn with_error(change: f64, error: Option<f64>) -> String {
     match error.filter(|error| error.is_finite()) {
         Some(error) => format!("{} ± {}", signed(change, 3), fixed(error, 3)),
@@ -254,7 +254,7 @@ fn with_error(change: f64, error: Option<f64>) -> String {
     }
 }
 
-/// As `a, b and c`.
+/// Joins words, e.g. `a, b and c`.
 fn listed(parts: &[String]) -> String {
     match parts {
         [] => String::new(),

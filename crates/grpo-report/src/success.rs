@@ -1,4 +1,4 @@
-//! Whether a run did what it was for: its numbers against criteria that stand in its configuration.
+//! Compares the metrics of a run with the success criteria in its configuration.
 
 mod judged;
 mod kl;
@@ -16,25 +16,28 @@ use crate::series::{step_of, values_of};
 pub use judged::{Judged, Outcome};
 use kl::{OF_SEQUENCE, OF_TOKEN, kl_is_small};
 
-/// What a run must reach: the section `[success]` of its configuration.
+/// Success criteria of a run, i.e. the `[success]` section of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SuccessCriteria {
-    /// The reward rises by at least this many standard errors from the first tenth of the steps to the last. Below 0 it
-    /// may fall by as many: for a run that is too short to gain anything.
+    /// Minimum increase of the reward from the first to the last tenth of the steps, in standard
+    /// errors. A negative value allows a decrease, e.g. for runs that are too short to improve.
     pub reward_rise: f64,
-    /// `kl` is below this in every step, in nats a token.
+    /// Upper bound for `kl` in every step, in nats per token.
     pub max_kl: f64,
-    /// `kl_sequence` is below this in every step, in nats a completion; `None` where that is no criterion.
+    /// Upper bound for `kl_sequence` in every step, in nats per completion. `None` disables this
+    /// criterion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_kl_sequence: Option<f64>,
-    /// The mean of `rewards/valid/mean` over the last tenth is at least this.
+    /// Minimum mean of `rewards/valid/mean` over the last tenth of the steps.
     pub min_validity: f64,
-    /// That mean is at most this much below the one of the first tenth.
+    /// Maximum decrease of that mean compared to the first tenth.
     pub max_validity_drop: f64,
-    /// A step has a signal where `frac_reward_zero_std` is at most this; most steps must have one.
+    /// A step has a learning signal if `frac_reward_zero_std` is at most this value. Most steps
+    /// must have one.
     pub max_zero_std: f64,
-    /// Each measure of diversity in `comparison.json` loses at most this fraction of what it was before the training.
+    /// Maximum fraction of diversity that may be lost, for each diversity metric in
+    /// `comparison.json`.
     pub max_diversity_drop: f64,
 }
 
@@ -53,10 +56,10 @@ impl Default for SuccessCriteria {
 }
 
 impl SuccessCriteria {
-    /// Refuses what can never be passed or never be failed.
+    /// Rejects values that would make a criterion always pass or always fail.
     ///
     /// # Errors
-    /// The key, its value and what is expected, in one sentence.
+    /// Returns an error with the key, its value and the expected range.
     pub fn check(&self) -> Result<(), ConfigFault> {
         let of_sequence = self.max_kl_sequence.unwrap_or(1.0);
         let any = f64::NEG_INFINITY..=f64::INFINITY;
@@ -81,16 +84,17 @@ impl SuccessCriteria {
     }
 }
 
-/// All criteria of a run.
+/// The results of all criteria of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// In a fixed order.
+    /// Results in a fixed order.
     pub criteria: Vec<Judged>,
 }
 
 impl Verdict {
-    /// [`Outcome::Failed`] where one criterion was missed; else [`Outcome::Passed`] where the rise of the reward or the fall of the
-    /// loss, which is what a run is for, and its end could be judged; else [`Outcome::NotJudged`].
+    /// Returns the overall result. It is [`Outcome::Failed`] if any criterion failed. It is
+    /// [`Outcome::Passed`] if no criterion failed, the main one (increasing reward or decreasing
+    /// loss) is met, and the run ended normally. Otherwise it is [`Outcome::NotJudged`].
     pub fn outcome(&self) -> Outcome {
         let of = |name: &str| {
             self.criteria
@@ -107,7 +111,8 @@ impl Verdict {
     }
 }
 
-/// Judges the lines of a `metrics.jsonl` and the events beside them. What was not measured is not judged, never passed.
+/// Judges a run from its metrics and events. Criteria without data are not judged rather than
+/// passed.
 pub fn judge(
     metrics: &[Map<String, Value>],
     events: &[Event],
@@ -126,41 +131,41 @@ pub fn judge(
     Verdict { criteria: verdict }
 }
 
-/// Judges the lines of the `metrics.jsonl` of a supervised run, and the events beside them.
+/// Judges a supervised run from its metrics and events.
 pub(crate) fn judge_supervised(metrics: &[Map<String, Value>], events: &[Event]) -> Verdict {
     Verdict { criteria: vec![loss_falls(metrics), nothing_stopped_it(metrics, events)] }
 }
 
 pub(crate) const LOSS: &str = "Validation loss falls";
 pub(crate) const REWARD: &str = "Reward rises";
-/// Of a run that need not gain anything.
+/// Name of the criterion for runs that do not have to improve.
 pub(crate) const REWARD_KEPT: &str = "Reward has not fallen";
 pub(crate) const END: &str = "No guard stopped it";
 pub(crate) const DIVERSITY: &str = "Diversity is kept";
 
-/// Steps at the beginning, and as many at the end, that are compared: a tenth, and 5 where that is less.
+/// Returns the number of steps compared at each end: a tenth of all steps, but at least 5.
 fn tenth(steps: usize) -> usize {
     (steps / 10).max(LEAST)
 }
 
-/// Fewer steps have no standard deviation that is worth the name.
+/// Fewer steps do not allow a useful estimate of the standard deviation.
 const LEAST: usize = 5;
 
-/// The values of a metric in the first and the last tenth of all steps, which do not overlap.
+/// Values of a metric in the first and the last tenth of the steps. The two ranges do not overlap.
 struct Ends {
-    /// Steps of each tenth.
+    /// Number of steps in each tenth.
     steps: usize,
-    /// Finite values, in at least half of the steps.
+    /// Finite values. At least half of the steps have one.
     first: Vec<f64>,
-    /// As many at least.
+    /// Finite values of the last tenth, with the same requirement.
     last: Vec<f64>,
 }
 
 impl Ends {
-    /// A step without any reward has no value, and is a step all the same.
+    /// Collects the values. Steps without any reward have no value, but are counted as steps.
     ///
     /// # Errors
-    /// There are too few steps, or values: in words.
+    /// Returns an error message if there are too few steps or values.
     fn of(metrics: &[Map<String, Value>], name: &str) -> Result<Self, String> {
         let value = |line: &Map<String, Value>| {
             line.get(name).and_then(Value::as_f64).filter(|value| value.is_finite())
@@ -188,22 +193,24 @@ impl Ends {
     }
 }
 
-/// A metric in the first and the last tenth of a run.
+/// A metric at both ends of a run.
 pub(crate) struct Rise {
-    /// Steps of each tenth.
+    /// Number of steps in each tenth.
     pub(crate) steps: usize,
     pub(crate) first: f64,
     pub(crate) last: f64,
-    /// The standard error of the difference of the two means.
+    /// Standard error of the difference between the two means.
     pub(crate) error: f64,
 }
 
 impl Rise {
+    /// Computes the means at both ends.
+    ///
     /// # Errors
-    /// There are too few steps, or values: in words.
+    /// Returns an error message if there are too few steps or values.
     pub(crate) fn of(metrics: &[Map<String, Value>], name: &str) -> Result<Self, String> {
         let Ends { steps, first, last } = Ends::of(metrics, name)?;
-        // Of the difference of two means of steps, each with its own variance (Welch).
+        // Welch's standard error for two means with different variances.
         let squared = |values: &[f64]| sample_variance(values) / values.len() as f64;
         let error = (squared(&first) + squared(&last)).sqrt();
         Ok(Self { steps, first: mean(&first), last: mean(&last), error })
@@ -222,7 +229,7 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
     };
     let Rise { steps, first, last, error } = rise;
     let change = rise.change();
-    // Without any scatter every rise is beyond doubt, and no rise is none.
+    // Without variance, any increase is significant, and no change is none.
     let errors = if error > 0.0 {
         change / error
     } else if change == 0.0 {
@@ -243,7 +250,7 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
     )
 }
 
-/// Judges how much of the diversity before the training is left after it. `last` is the last step of the run.
+/// Judges how much diversity was lost during training. `last` is the last step of the run.
 pub(crate) fn diversity_is_kept(comparison: Option<&Comparison>, last: u64, most: f64) -> Judged {
     let Some(comparison) = comparison.filter(|comparison| comparison.step == last) else {
         return Judged::open(DIVERSITY, "the run has no evaluation before and after training");
@@ -307,7 +314,7 @@ fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) 
         Err(why) => return Judged::open(NAME, why),
     };
     let SuccessCriteria { min_validity, max_validity_drop, .. } = *criteria;
-    // The numbers that are shown decide too: no 0.80 that is below 0.80.
+    // Tolerate rounding errors, so that a displayed value of 0.80 is never below a limit of 0.80.
     let kept = last >= min_validity - ROUNDING && first - last <= max_validity_drop + ROUNDING;
     Judged::of(
         NAME,
@@ -320,7 +327,7 @@ fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) 
     )
 }
 
-/// What a mean of numbers can be off by.
+/// Tolerance for rounding errors in means.
 const ROUNDING: f64 = 1e-9;
 
 fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
@@ -341,7 +348,7 @@ fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
 }
 
 fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judged {
-    // What was before a run was resumed is over.
+    // Events before the last resumption no longer matter.
     let resumed = |event: &Event| event.what == EventKind::Resumed {};
     let latest = &events[events.iter().rposition(resumed).unwrap_or(0)..];
     let ended = latest.iter().rev().find(|event| {
@@ -355,7 +362,7 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
         EventKind::Stopped { reason } => Some(reason),
         _ => None,
     });
-    // One that goes back stops the run where it may go back no more.
+    // A `roll_back` guard stops the run once no more roll-backs are possible.
     let stopped = latest.iter().rev().find_map(|event| match &event.what {
         EventKind::Guard { action, message, .. } if action == "stop" => Some((event.step, message)),
         EventKind::Guard { message, .. } => {
@@ -382,7 +389,8 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
     }
     match ended {
         Some(_) if has_finished => return Judged::of(END, true, sentence),
-        // A failure or early stopping is no guard, and which of the two it was is for the reader to say.
+        // Neither failures nor early stopping are guards. The reader can tell them apart from the
+        // reason.
         Some(Event { step, what: EventKind::Stopped { reason }, .. }) => {
             sentence += &format!("; it ended early, after step {step}: {reason}");
         }

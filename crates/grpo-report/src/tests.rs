@@ -1,4 +1,4 @@
-//! Pages of runs that were made by hand.
+//! Tests that render pages of constructed runs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::run_data::{RewardsOfStep, rewards_of};
 use crate::{RunData, SuccessCriteria};
 
-/// A run of `steps` steps, of which the first and the last were recorded.
+/// Creates a run with `steps` steps. Completions of the first and the last step are recorded.
 fn run(name: &str, steps: u64) -> RunData {
     let config = "model = \"prior\"\nseed = 1\n[train]\nsteps = 40\n[reward]\ntype = \"molecule\"\n[loss]\npreset = \"grpo\"\n";
     RunData {
@@ -85,7 +85,7 @@ fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord {
     }
 }
 
-/// A page on which a ring that is not closed is not drawn.
+/// Renders a page whose drawing function rejects an unclosed ring.
 fn page(runs: &[RunData]) -> String {
     crate::render(runs, &|reward| {
         (reward == "molecule").then_some(|text: &str| {
@@ -94,7 +94,8 @@ fn page(runs: &[RunData]) -> String {
     })
 }
 
-/// The page between its style sheet and its script, with slashes as they are: the template engine escapes them too.
+/// Renders a page and returns the part between style sheet and script. Slashes, which the template
+/// engine escapes as well, are restored.
 fn render(runs: &[RunData]) -> String {
     let page = crate::tests::page(runs);
     let (_, body) = page.split_once("</style>").unwrap();
@@ -102,7 +103,7 @@ fn render(runs: &[RunData]) -> String {
     body.replace("&#x2f;", "/")
 }
 
-/// Titles of the charts.
+/// Returns the titles of all charts.
 fn charts(page: &str) -> Vec<&str> {
     page.split("<figure>\n<h3>").skip(1).map(|rest| rest.split("</h3>").next().unwrap()).collect()
 }
@@ -142,12 +143,12 @@ fn a_page_has_what_the_run_has_and_no_empty_chart() {
     ] {
         assert!(page.contains(words), "{words:?} is not in the page");
     }
-    // Ethanol and benzene are drawn, the ring that is not closed is not.
+    // Ethanol and benzene are drawn. The molecule with an unclosed ring is not.
     assert_eq!(page.matches("<svg class=\"molecule\"").count(), 2);
     assert_eq!(page.matches("<tr data-step=").count(), 3);
     assert!(!page.contains("<h2 id=\"events\">") && !page.contains("<h2>Configuration</h2>"));
     assert!(!page.contains("NaN"));
-    // The summary is in front of the samples, and those are in front of the curves.
+    // The summary precedes the samples, and the samples precede the curves.
     let order = [
         "id=\"summary\"",
         "id=\"samples\"",
@@ -163,7 +164,7 @@ fn finished(step: u64) -> Event {
     Event { step, at: "2026-01-31T12:34:56Z".to_owned(), what: EventKind::Finished {} }
 }
 
-/// Evaluations between which the scaffolds of molecules fell from 0.86 to `scaffolds`.
+/// Creates a comparison in which the scaffold diversity drops from 0.86 to `scaffolds`.
 fn comparison(scaffolds: f64) -> Comparison {
     let measure = |name: &str, before: f64, after: f64| Measure {
         name: name.to_owned(),
@@ -267,7 +268,7 @@ fn the_page_forbids_itself_to_load_anything() {
     let page = crate::tests::page(&[run("a", 30)]);
     let policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-";
     assert!(page.split("<style>").next().unwrap().contains(policy));
-    // The head is the template's own, but for the title.
+    // The head contains no untrusted text except the title.
     let evil = crate::tests::page(&[run("</title><script>", 30)]);
     assert!(!evil.contains("</title><script>"));
 }
@@ -298,7 +299,7 @@ fn all_text_of_a_run_is_escaped() {
     for page in [render(std::slice::from_ref(&run)), render(&[run, other])] {
         assert!(!page.contains("<script"), "a foreign script is in the page");
         assert!(page.matches("&lt;script&gt;").count() >= 5);
-        // Nothing is loaded: the only addresses are names of namespaces.
+        // The page has no external resources. The only URLs are XML namespaces.
         let namespaces = page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count();
         assert_eq!(page.matches("http").count(), namespaces);
         assert!(!page.contains("src=\""));
@@ -339,7 +340,7 @@ fn events_are_a_table_and_marks() {
         event(30, EventKind::Finished {}),
     ];
     let page = render(&[run]);
-    // One for each chart over steps; a checkpoint is none.
+    // Each chart over steps has one mark. Checkpoints are not marked.
     assert_eq!(marks(&page), charts(&page).len());
     assert!(page.contains("<tr class=\"guard\"><td>7</td><td>2026-01-31T12:34:56Z</td><td>guard</td><td>kl = 0.4 is above 0.3 (roll back)</td></tr>"));
     assert!(page.contains("The best held-out reward so far.") && !page.contains("<td>20</td>"));
@@ -362,7 +363,7 @@ fn several_runs_are_overlaid_and_compared() {
     assert!(page.contains("<tr><td><code>seed</code></td><td>1</td><td>2</td></tr>"));
     assert!(!page.contains("<code>loss.preset</code>"), "the same in both");
     assert!(!page.contains("id=\"completions\""), "completions belong to one run");
-    // Each chart has a legend of two.
+    // Each chart has a legend with two entries.
     assert_eq!(page.matches("</i>other</span>").count(), charts(&page).len());
     assert_eq!(page.matches("<p class=\"word\">Learned so far, not finished</p>").count(), 2);
 }

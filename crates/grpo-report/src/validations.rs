@@ -1,4 +1,4 @@
-//! The validations of a supervised run: the first, the one whose model was kept, the last.
+//! Validations of a supervised run.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -7,11 +7,11 @@ use crate::RunData;
 use crate::numbers::{fixed, number, signed};
 use crate::series::{points_of, step_of};
 
-/// Three validations of a run, which may be one and the same.
+/// The first, best and last validation of a run. They may coincide.
 pub(crate) struct Validations<'a> {
     pub(crate) count: usize,
     pub(crate) first: Validation<'a>,
-    /// The model of this one was kept.
+    /// The validation whose model was kept.
     pub(crate) kept: Validation<'a>,
     pub(crate) last: Validation<'a>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Validation<'a> {
 }
 
 impl<'a> Validations<'a> {
-    /// `None` for a run without validation.
+    /// Collects the validations. Returns `None` if the run has none.
     pub(crate) fn of(run: &'a RunData) -> Option<Self> {
         let validation = |(i, line): (usize, &'a Map<String, Value>)| {
             let loss = line.get("eval_loss")?.as_f64().filter(|loss| loss.is_finite())?;
@@ -34,7 +34,7 @@ impl<'a> Validations<'a> {
         let all: Vec<Validation<'a>> =
             run.metrics.iter().enumerate().filter_map(validation).collect();
         let is_best = |v: &&Validation<'_>| v.line.get("best") == Some(&Value::Bool(true));
-        // Older files do not mark the best.
+        // Older versions did not mark the best validation.
         let lowest = all.iter().copied().reduce(|a, b| if b.loss < a.loss { b } else { a })?;
         Some(Self {
             count: all.len(),
@@ -45,24 +45,24 @@ impl<'a> Validations<'a> {
     }
 }
 
-/// A table of numbers with a name for each column.
+/// A table with column names.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NumberTable {
     pub(crate) header: Vec<String>,
     pub(crate) rows: Vec<NumberRow>,
 }
 
-/// A row: a name, numbers, and whether they are good or bad news.
+/// A table row with a name and formatted values.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NumberRow {
     pub(crate) name: String,
     pub(crate) cells: Vec<String>,
-    /// `good`, `bad` or nothing.
+    /// `good`, `bad` or empty.
     pub(crate) tone: &'static str,
 }
 
 impl NumberTable {
-    /// What was measured in the three validations; `None` for a run without.
+    /// Creates a table of all validation metrics. Returns `None` if the run has no validations.
     pub(crate) fn of_validations(run: &RunData) -> Option<Self> {
         let validations = Validations::of(run)?;
         let mut columns = vec![
@@ -70,7 +70,7 @@ impl NumberTable {
             ("kept", validations.kept),
             ("last", validations.last),
         ];
-        // No step twice.
+        // Columns for the same step are only shown once.
         columns.retain(|(name, of)| *name == "kept" || of.step != validations.kept.step);
         let is_measure = |name: &&String| {
             !["step", "train_step", "epoch", "num_tokens", "best", "time", "seconds"]
@@ -89,7 +89,8 @@ impl NumberTable {
         Some(Self { header: header.collect(), rows: rows.collect() })
     }
 
-    /// The evaluations before and after training; `None` for a run that has not finished with them.
+    /// Creates a table of the evaluations before and after training. Returns `None` if the run has
+    /// not finished them.
     pub(crate) fn of_comparison(run: &RunData) -> Option<Self> {
         let comparison = run.comparison.as_ref()?;
         let rows = comparison.reward.iter().chain(&comparison.measures).map(|measure| {

@@ -1,4 +1,4 @@
-//! Atomic writes of files and folders.
+//! Atomic writes for files and folders.
 
 use crate::RunError;
 use std::ffi::OsString;
@@ -6,10 +6,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes a file atomically: after a crash, `path` has the old bytes or the new ones.
+/// Writes a file atomically. After a crash, `path` contains either the old or the new bytes.
 ///
 /// # Errors
-/// Returns an error if writing failed. `path` is then unchanged and no temporary file remains.
+/// Returns an error if the file cannot be written. In that case, `path` is unchanged and no
+/// temporary file is left behind.
 pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     let create = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
     let (mut file, temporary) = Temporary::create(path, create)?;
@@ -18,25 +19,25 @@ pub fn atomic_write(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     temporary.rename_to(path)
 }
 
-/// What to do if a new folder exists already.
+/// How to handle an existing folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// Return an error.
     Refuse,
-    /// Replace it.
+    /// Replace the existing folder.
     Replace,
 }
 
-/// Creates a folder atomically: `fill` writes files into a temporary folder next to `target`, which
-/// is synced and renamed once `fill` has succeeded. Missing parents are created.
+/// Creates a folder atomically. `fill` writes the files into a temporary folder next to `target`.
+/// If it succeeds, the temporary folder is synced and renamed to `target`. Missing parent folders
+/// are created.
 ///
-/// With [`Existing::Replace`], an old folder stays until the new one is complete on disk. It is
-/// then moved aside, the new folder is renamed, and the old one is removed. A crash between these
-/// steps leaves both under hidden names.
+/// With [`Existing::Replace`], the old folder is only moved aside once the new one is complete on
+/// disk, and deleted after the rename. A crash in between leaves both folders under hidden names.
 ///
 /// # Errors
-/// Returns an error if `fill` or writing failed, or if `target` exists and must not be replaced.
-/// The temporary folder is removed (also if `fill` panics) and an old `target` is unchanged.
+/// Returns an error if `fill` or a write fails, or if `target` exists and must not be replaced. The
+/// temporary folder is deleted, even if `fill` panics, and an existing `target` is unchanged.
 pub fn write_folder_atomically<E: From<RunError>>(
     target: &Path,
     existing: Existing,
@@ -54,7 +55,7 @@ pub fn write_folder_atomically<E: From<RunError>>(
     let ((), temporary) = Temporary::create(target, create)?;
     fill(&temporary.path)?;
     sync_tree(&temporary.path).map_err(RunError::write(target))?;
-    // Checked again, because `fill` may have taken an hour.
+    // Check again, because `fill` may have run for a long time.
     if taken()? {
         replace(temporary, target)?;
     } else {
@@ -63,13 +64,13 @@ pub fn write_folder_atomically<E: From<RunError>>(
     Ok(())
 }
 
-/// Replaces the folder `target` by the folder `temporary`.
+/// Replaces the folder `target` with the folder `temporary`.
 fn replace(temporary: Temporary, target: &Path) -> Result<(), RunError> {
-    // An empty folder reserves the name; a folder can be renamed onto it.
+    // Reserve the name with an empty folder, which `rename` is allowed to replace.
     let ((), old) = Temporary::create(target, |path| fs::create_dir(path))?;
     fs::rename(target, &old.path).map_err(RunError::write(target))?;
     if let Err(error) = temporary.rename_to(target) {
-        // Undo. If even this fails, the old folder must at least not be removed.
+        // Undo the first rename. If this fails as well, at least keep the old folder.
         if fs::rename(&old.path, target).is_err() {
             old.keep();
         }
@@ -78,14 +79,14 @@ fn replace(temporary: Temporary, target: &Path) -> Result<(), RunError> {
     Ok(()) // dropping `old` removes its contents
 }
 
-/// A new file or folder next to its final path, removed when dropped.
+/// A temporary file or folder that is deleted on drop.
 struct Temporary {
     path: PathBuf,
     kept: bool,
 }
 
 impl Temporary {
-    /// Creates one next to `target` with `create`, which must fail if the path exists.
+    /// Creates a file or folder next to `target`. `create` must fail if its argument exists.
     fn create<T>(
         target: &Path,
         create: impl Fn(&Path) -> io::Result<T>,
@@ -101,14 +102,14 @@ impl Temporary {
             let path = parent(target).join(hidden);
             match create(&path) {
                 Ok(made) => return Ok((made, Self { path, kept: false })),
-                // Belongs to another thread or remains from a crash; it must not be touched.
+                // In use by another thread or left over from a crash, so it must not be touched.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
                 Err(error) => return Err(RunError::write(target)(error)),
             }
         }
     }
 
-    /// Renames it to the final name and syncs the parent.
+    /// Renames the file or folder to `target` and syncs the parent folder.
     fn rename_to(self, target: &Path) -> Result<(), RunError> {
         fs::rename(&self.path, target).map_err(RunError::write(target))?;
         self.keep();
@@ -123,7 +124,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.kept {
-            // The original error is the one to report; a leftover is harmless.
+            // The caller reports the original error. A leftover file is harmless.
             let _ = match fs::symlink_metadata(&self.path) {
                 Ok(found) if found.is_dir() => fs::remove_dir_all(&self.path),
                 Ok(_) => fs::remove_file(&self.path),
@@ -133,7 +134,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Removes temporary files and folders in `folder` whose processes are gone.
+/// Deletes temporary files and folders left behind in `folder` by processes that have exited.
 pub(crate) fn clear_leftovers(folder: &Path) -> Result<(), RunError> {
     for (name, path) in entries(folder)? {
         if is_temporary(&name) {
@@ -147,8 +148,8 @@ pub(crate) fn clear_leftovers(folder: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Returns names and paths in a folder, sorted by name; empty if the folder does not exist. Names
-/// that are not UTF-8 are skipped.
+/// Lists the names and paths in a folder, sorted by name. Names that are not UTF-8 are skipped. If
+/// the folder does not exist, the result is empty.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, RunError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -163,13 +164,13 @@ pub(crate) fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, RunError>
     Ok(found)
 }
 
-/// Returns whether a name was made by [`Temporary`].
+/// Returns whether a file name was generated by [`Temporary`].
 fn is_temporary(name: &str) -> bool {
     let number = name.strip_prefix('.').and_then(|name| name.rsplit_once(".tmp-"));
     number.is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
-/// Syncs all files and folders below a folder.
+/// Recursively syncs all files and folders inside a folder.
 fn sync_tree(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -183,7 +184,8 @@ fn sync_tree(folder: &Path) -> io::Result<()> {
     sync_folder(folder)
 }
 
-/// Syncs a folder, so that new names survive a power failure. Only Unix can open folders.
+/// Syncs a folder so that new entries survive a power failure. Does nothing on platforms other than
+/// Unix, where folders cannot be opened.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) {
         File::open(folder)?.sync_all()?;
@@ -191,7 +193,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the parent folder of `path`.
+/// Returns the folder that contains `path`.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

@@ -1,5 +1,5 @@
-//! Checks from a run's files that it learned from its own policy's completions immediately, and
-//! from each no more often than configured.
+//! Checks from the files of a run that each step used completions of its own policy, immediately
+//! and no more often than configured.
 
 mod complete;
 mod event_lines;
@@ -21,7 +21,7 @@ pub use finding::{Finding, Verdict, Violation};
 pub use plan::RecordPlan;
 pub use records::audit_records;
 
-/// Checks all properties that the files can prove.
+/// Checks all properties that can be proven from files.
 pub fn audit(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = vec![
         steps(evidence),
@@ -42,7 +42,8 @@ pub fn audit(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// Both files have the steps 1, 2, 3, …, and a finished run has all of them.
+/// Checks that both files contain the steps 1, 2, 3, …, and that a finished run contains all of
+/// them.
 fn steps(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let ledger: Vec<u64> = evidence.ledger.iter().map(|line| line.step).collect();
@@ -66,7 +67,7 @@ fn steps(evidence: &Evidence) -> Finding {
     let (last, of_metrics) = (ledger.last(), evidence.metrics.last());
     let (last, of_metrics) = (last.copied().unwrap_or(0), of_metrics.copied().unwrap_or(0));
     if of_metrics.checked_add(1) == Some(last) && !evidence.was_written_whole(last) {
-        // The ledger's line is written first.
+        // The ledger line is written first.
         checked += &format!("; the run was ended in the middle of writing step {last}");
     } else if last != of_metrics && evidence.is_going_back() {
         checked += "; the run was ended while it went back";

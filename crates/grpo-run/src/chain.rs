@@ -1,5 +1,5 @@
-//! JSON-lines files with a hash chain: each line has the hash of the previous one, so no single
-//! line can be changed, removed, added or moved.
+//! JSON-lines files with a hash chain. Each line contains the hash of the previous line, so
+//! changing, removing, inserting or moving a single line breaks the chain.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::json_lines::read_lines;
 use crate::manifest::sha256;
 use crate::{JsonLinesWriter, RunError};
 
-/// Appends records to a file, each with the SHA-256 of the previous line as its last key,
-/// `previous`.
+/// Appends records to a hash chain. The SHA-256 of the previous line is added to each record under
+/// the key `previous`.
 #[derive(Debug)]
 pub struct ChainWriter {
     lines: JsonLinesWriter,
@@ -20,8 +20,8 @@ pub struct ChainWriter {
 }
 
 impl ChainWriter {
-    /// Opens the file of a resumed run. The first line for which `keep` is false, all later lines
-    /// and an unfinished last line are removed. A missing file is created.
+    /// Opens the file to resume a run. Truncates it before the first line for which `keep` returns
+    /// false. An incomplete last line is removed. The file is created if it does not exist.
     pub(crate) fn resume<T: DeserializeOwned>(
         path: &Path,
         mut keep: impl FnMut(&T) -> bool,
@@ -38,10 +38,11 @@ impl ChainWriter {
     /// Appends a record.
     ///
     /// # Errors
-    /// As [`JsonLinesWriter::append`]; the next record then follows the previous line.
+    /// Returns an error if [`JsonLinesWriter::append`] fails. The chain then continues from the
+    /// last line that was written.
     ///
     /// # Panics
-    /// Panics if the record is not a JSON object or has keys that are not strings.
+    /// Panics if the record does not serialize to a JSON object or has non-string keys.
     pub fn append(&mut self, record: &impl Serialize) -> Result<(), RunError> {
         let line = Linked { record, previous: &self.head };
         let text = serde_json::to_string(&line).expect("a record can be written as JSON");
@@ -50,7 +51,7 @@ impl ChainWriter {
         Ok(())
     }
 
-    /// Returns the SHA-256 of the last line.
+    /// Returns the SHA-256 of the last line, or zeros if there are no lines.
     pub fn head(&self) -> &str {
         &self.head
     }
@@ -58,7 +59,7 @@ impl ChainWriter {
     /// Syncs the file to disk.
     ///
     /// # Errors
-    /// Returns an error if the system could not write it.
+    /// Returns an error if the file cannot be synced.
     pub fn sync(&self) -> Result<(), RunError> {
         self.lines.sync()
     }
@@ -71,7 +72,7 @@ struct Linked<'a, T> {
     previous: &'a str,
 }
 
-/// Returns the hash that the first line has as `previous`.
+/// Returns the value of `previous` in the first line.
 fn start() -> String {
     "0".repeat(64)
 }
@@ -80,15 +81,15 @@ fn hash_of(text: &str) -> String {
     sha256(text.as_bytes())
 }
 
-/// A line of a chain.
+/// A parsed line of a hash chain.
 #[derive(Clone, Debug)]
 pub(crate) struct ChainLine {
-    /// Line number, from 1.
+    /// Line number, starting at 1.
     pub(crate) number: u64,
     pub(crate) record: Map<String, Value>,
-    /// The hash of the previous line; `None` in older versions.
+    /// Hash of the previous line. `None` in files written by older versions.
     pub(crate) previous: Option<String>,
-    /// The hash of this line.
+    /// Hash of this line.
     pub(crate) hash: String,
 }
 
@@ -98,7 +99,7 @@ impl ChainLine {
     }
 }
 
-/// Reads the lines of a chain without checks; none without a file.
+/// Reads a hash chain without verifying it. Returns an empty list if the file does not exist.
 pub(crate) fn read_chain(path: &Path) -> Result<Vec<ChainLine>, RunError> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -112,8 +113,8 @@ pub(crate) fn read_chain(path: &Path) -> Result<Vec<ChainLine>, RunError> {
     read_lines(path)?.into_iter().map(line).collect()
 }
 
-/// Returns the lines that do not follow the previous one, each with a message. `all` says whether
-/// every line must have a hash, rather than only those after the first with one.
+/// Verifies the chain and returns the number of each line that does not match its predecessor,
+/// along with an error message. If `all` is false, lines before the first hash are allowed.
 pub(crate) fn broken_links(file: &str, lines: &[ChainLine], all: bool) -> Vec<(u64, String)> {
     let mut faults = Vec::new();
     let mut expected = start();

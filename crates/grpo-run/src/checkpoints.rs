@@ -1,4 +1,4 @@
-//! `checkpoints/`: saved states from which a run can resume, one folder per step.
+//! `checkpoints/`: states from which a run can resume, with one folder per step.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,36 +12,36 @@ use crate::{
     verify, write_folder_atomically, write_manifest,
 };
 
-/// An unverified checkpoint.
+/// A checkpoint that has not been verified yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Checkpoint {
-    /// Training steps done.
+    /// Number of completed training steps.
     pub step: u64,
-    /// Its folder.
+    /// Path of the checkpoint folder.
     pub path: PathBuf,
 }
 
 impl Checkpoint {
-    /// Checks every file against the manifest.
+    /// Verifies all files against the manifest.
     ///
     /// # Errors
-    /// As [`verify`].
+    /// Returns an error if the manifest is missing or a file does not match it. See [`verify`].
     pub fn verify(&self) -> Result<VerifiedFolder, RunError> {
         verify(&self.path)
     }
 }
 
-/// The newest intact checkpoint, and the errors of newer ones.
+/// The newest intact checkpoint, together with the errors of newer damaged ones.
 #[derive(Debug)]
 pub struct Newest {
-    /// Steps done and folder; `None` if no checkpoint is intact.
+    /// Step and folder of the checkpoint, or `None` if all checkpoints are damaged.
     pub whole: Option<(u64, VerifiedFolder)>,
-    /// Errors of newer checkpoints, newest first.
+    /// Errors of newer checkpoints, starting with the newest.
     pub damaged: Vec<RunError>,
 }
 
 impl Newest {
-    /// Finds the last intact one of `checkpoints`.
+    /// Returns the last intact checkpoint in `checkpoints`.
     pub fn of(mut checkpoints: Vec<Checkpoint>) -> Self {
         let mut newest = Self { whole: None, damaged: Vec::new() };
         while let (None, Some(found)) = (&newest.whole, checkpoints.pop()) {
@@ -55,15 +55,15 @@ impl Newest {
 }
 
 impl RunFolder {
-    /// Writes the checkpoint of a step: `fill` writes files into an empty folder, which gets a
-    /// manifest and is moved to `checkpoints/` once everything is on disk. An existing checkpoint
-    /// of the step is replaced.
+    /// Writes the checkpoint of a step. `fill` writes the files into an empty folder. The manifest
+    /// is added, and the folder is moved to `checkpoints/` once all files are on disk. An existing
+    /// checkpoint of the same step is replaced.
     ///
-    /// `announce` gets the SHA-256 of the manifest before the folder has its name, so that every checkpoint under its
-    /// name was announced.
+    /// `announce` receives the SHA-256 of the manifest before the folder is renamed. This ensures
+    /// that every checkpoint with a final name has been announced.
     ///
     /// # Errors
-    /// Returns an error if `fill` or writing failed. An older checkpoint of the step is then
+    /// Returns an error if `fill` or a write fails. An existing checkpoint of the same step is then
     /// unchanged.
     pub fn write_checkpoint<E: From<RunError>>(
         &self,
@@ -80,8 +80,8 @@ impl RunFolder {
         Ok(Checkpoint { step, path })
     }
 
-    /// Returns the checkpoints in step order. Folders with other names are skipped, such as those
-    /// of killed runs.
+    /// Returns all checkpoints in step order. Other folders, e.g. temporary folders of killed runs,
+    /// are skipped.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be read.
@@ -94,13 +94,13 @@ impl RunFolder {
         Ok(checkpoints)
     }
 
-    /// The names in the folder of checkpoints that begin as those of checkpoints, and are not ones that a run writes.
+    /// Returns names that start like a checkpoint but are not valid checkpoint names.
     pub(crate) fn foreign_checkpoints(&self) -> Result<Vec<String>, RunError> {
         let names = entries(&self.path().join(CHECKPOINTS))?.into_iter().map(|(name, _)| name);
         Ok(names.filter(|name| name.starts_with(STEP) && step_of(name).is_none()).collect())
     }
 
-    /// Looks for a checkpoint to go on from, of the steps up to `last` alone where that is given.
+    /// Finds the newest intact checkpoint. If `last` is given, later steps are ignored.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be read.
@@ -110,10 +110,10 @@ impl RunFolder {
         Ok(Newest::of(checkpoints))
     }
 
-    /// Removes all checkpoints except the newest `last` ones and those of the steps in `besides`.
+    /// Deletes all checkpoints except the newest `last` ones and those of the steps in `besides`.
     ///
     /// # Errors
-    /// Returns an error if one cannot be removed.
+    /// Returns an error if a checkpoint cannot be deleted.
     pub fn keep_checkpoints(&self, last: usize, besides: &[u64]) -> Result<(), RunError> {
         let kept = self.kept_checkpoints(last, besides, None)?;
         let checkpoints = self.checkpoints()?;
@@ -123,11 +123,11 @@ impl RunFolder {
             .try_for_each(remove)
     }
 
-    /// The steps of the checkpoints that [`Self::keep_checkpoints`] leaves once the checkpoint of the step `new` is there,
-    /// if one is about to be.
+    /// Returns the steps whose checkpoints [`Self::keep_checkpoints`] would keep. `new` is the step
+    /// of a checkpoint that is about to be written.
     ///
     /// # Errors
-    /// The folder of checkpoints cannot be read.
+    /// Returns an error if the folder of checkpoints cannot be read.
     pub fn kept_checkpoints(
         &self,
         last: usize,
@@ -142,22 +142,22 @@ impl RunFolder {
         Ok(steps.into_iter().enumerate().filter(is_kept).map(|(_, step)| step).collect())
     }
 
-    /// Removes the checkpoints after a step, for a roll-back.
+    /// Deletes all checkpoints after `step` when a run is rolled back.
     ///
     /// # Errors
-    /// Returns an error if one cannot be removed.
+    /// Returns an error if a checkpoint cannot be deleted.
     pub fn remove_checkpoints_after(&self, step: u64) -> Result<(), RunError> {
         let checkpoints = self.checkpoints()?;
         checkpoints.iter().filter(|checkpoint| checkpoint.step > step).try_for_each(remove)
     }
 
-    /// Removes temporary folders of a killed run. A complete checkpoint that was not renamed yet,
-    /// or that was moved aside, is renamed if its event was written; without the event, its step is
+    /// Cleans up after a killed run. Complete checkpoints under temporary names are renamed if an
+    /// event announced them. All other temporary folders are deleted, and their steps will be
     /// repeated.
     ///
     /// # Errors
     /// Returns an error if the folder, `run.json` or `events.jsonl` cannot be read, or if a
-    /// checkpoint cannot be renamed or removed.
+    /// checkpoint cannot be renamed or deleted.
     pub fn recover_checkpoints(&self) -> Result<(), RunError> {
         let leftovers = entries(&self.path().join(CHECKPOINTS))?
             .into_iter()
@@ -166,7 +166,7 @@ impl RunFolder {
         if leftovers.is_empty() {
             return Ok(());
         }
-        // The events of older versions have no hashes.
+        // Events of older versions contain no hashes.
         let announced = match self.read_info()?.chained && self.events_path().exists() {
             true => Some(read_json_lines::<EventProof>(&self.events_path())?),
             false => None,
@@ -192,27 +192,28 @@ impl RunFolder {
 
 const STEP: &str = "step-";
 
-/// Returns the step of a checkpoint's folder, if the name is valid.
+/// Parses the name of a checkpoint folder.
 fn step_of(name: &str) -> Option<u64> {
     let step: u64 = name.strip_prefix(STEP)?.parse().ok()?;
     (name == format!("{STEP}{step}")).then_some(step)
 }
 
-/// Returns the step of a temporary folder.
+/// Parses the name of a temporary checkpoint folder.
 fn step_of_leftover(name: &str) -> Option<u64> {
     let (name, number) = name.strip_prefix('.')?.rsplit_once(".tmp-")?;
     number.parse::<u32>().ok()?;
     step_of(name)
 }
 
-/// Renames the folder first, so that a crash leaves no incomplete checkpoint under its name.
+/// Deletes a checkpoint. The folder is renamed first, so that a crash never leaves an incomplete
+/// checkpoint under a valid name.
 fn remove(checkpoint: &Checkpoint) -> Result<(), RunError> {
     let Checkpoint { path, step } = checkpoint;
     let names = (0u32..).map(|number| path.with_file_name(format!(".{STEP}{step}.tmp-{number}")));
     let hidden = names.into_iter().find(|hidden| !hidden.exists()).expect("a number is free");
     fs::rename(path, &hidden).map_err(RunError::write(path))?;
-    // Without a manifest it cannot be mistaken for a complete checkpoint. A damaged one may have
-    // none.
+    // Without a manifest, the folder cannot be mistaken for a complete checkpoint. The manifest of
+    // a damaged checkpoint may already be missing.
     match fs::remove_file(hidden.join("manifest.json")) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(RunError::write(path)(error));

@@ -1,4 +1,5 @@
-//! `comparison.json`: the policy before and after its training, evaluated on the same prompts with the same random numbers.
+//! `comparison.json`: evaluations of the policy before and after training, using the same prompts
+//! and random numbers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,72 +9,73 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RunError, RunFolder, atomic_write};
 
-/// Two evaluations of a run: one before its first step, one after its last.
+/// Evaluations of a run before the first and after the last step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The step after which the trained policy was evaluated.
+    /// Number of steps before the second evaluation.
     pub step: u64,
-    /// What the samples are called, in the plural, as `molecules`.
+    /// Plural noun for the samples, e.g. `molecules`.
     pub samples: String,
-    /// The number of samples of each evaluation.
+    /// Number of samples per evaluation.
     pub count: usize,
-    /// The mean reward; `None` if no sample has one.
+    /// Mean reward, or `None` if no sample has a reward.
     pub reward: Option<Measure>,
-    /// The other rows of the table, in its order.
+    /// Remaining rows of the table, in display order.
     pub measures: Vec<Measure>,
-    /// Samples before the training. With prompts, one sample of each prompt shown; without, samples at equal distances of
-    /// the reward, from the lowest to the highest.
+    /// Samples before training. With prompts, there is one sample per displayed prompt. Without
+    /// prompts, the samples are evenly spaced by rank, from low to high rewards.
     pub before: Vec<ComparedSample>,
-    /// As many samples after the training, of the same prompts or at the same ranks.
+    /// The same number of samples after training, for the same prompts or at the same ranks.
     pub after: Vec<ComparedSample>,
-    /// The samples with the highest rewards after the training, each text once, the best first.
+    /// The samples with the highest rewards after training, in descending order and without
+    /// duplicate texts.
     pub best: Vec<ComparedSample>,
 }
 
-/// A number before and after the training. A value that is not finite is `None`.
+/// A metric before and after training. Non-finite values are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
-    /// The name of the row.
+    /// Name of the table row.
     pub name: String,
-    /// Before the training.
+    /// Value before training.
     pub before: Option<f64>,
-    /// After the training.
+    /// Value after training.
     pub after: Option<f64>,
-    /// The standard error of the change, from paired differences.
+    /// Standard error of the change, computed from paired differences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
-    /// How the row measures diversity, if it does.
+    /// Scale of a diversity metric, or `None` for other metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diversity: Option<DiversityScale>,
 }
 
-/// What the values of a measure of diversity mean.
+/// How to interpret the values of a diversity metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiversityScale {
-    /// 0 is no diversity; larger values are more diverse.
+    /// 0 means no diversity, and larger values mean more diversity.
     HigherIsDiverse,
-    /// 1 is no diversity, 0 is the largest diversity, as for self-BLEU.
+    /// 1 means no diversity, and 0 means maximum diversity. Used for self-BLEU.
     LowerIsDiverse,
 }
 
-/// A sample that is shown.
+/// A sample in a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ComparedSample {
-    /// The prompt, if there is one.
+    /// Prompt text, if the sample has a prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The completion.
+    /// Completion text.
     pub text: String,
-    /// Its reward, if it has one.
+    /// Reward, or `None` if the completion was not scored.
     pub reward: Option<f64>,
-    /// Its reward components by name.
+    /// Reward components by name.
     pub parts: BTreeMap<String, f64>,
 }
 
 impl Measure {
-    /// Returns the fraction of the diversity that was lost: negative for a gain, `None` for a row that does not measure
-    /// diversity, or without any before.
+    /// Returns the fraction of diversity that was lost, which is negative if diversity increased.
+    /// Returns `None` for other metrics, or if there was no diversity before training.
     pub fn diversity_lost(&self) -> Option<f64> {
         let diversity = |value: f64| match self.diversity? {
             DiversityScale::HigherIsDiverse => Some(value),
@@ -85,24 +87,25 @@ impl Measure {
 }
 
 impl RunFolder {
-    /// Writes `comparison.json`, in place of the one that may be there.
+    /// Writes `comparison.json`, replacing an existing file.
     ///
     /// # Errors
-    /// Writing failed.
+    /// Returns an error if the file cannot be written.
     pub fn write_comparison(&self, comparison: &Comparison) -> Result<(), RunError> {
         let json = serde_json::to_string_pretty(comparison).expect("text and numbers are JSON");
         atomic_write(&self.comparison_path(), (json + "\n").as_bytes())
     }
 
-    /// Where `comparison.json` is, if it is there.
+    /// Returns the path of `comparison.json`, which may not exist.
     pub fn comparison_path(&self) -> PathBuf {
         self.path().join(COMPARISON)
     }
 
-    /// Reads `comparison.json`; `None` if the run has none, because it has not finished or evaluates no samples.
+    /// Reads `comparison.json`. Returns `None` if the file does not exist, because the run has not
+    /// finished or does not evaluate any samples.
     ///
     /// # Errors
-    /// It cannot be read or is damaged.
+    /// Returns an error if the file cannot be read or is damaged.
     pub fn read_comparison(&self) -> Result<Option<Comparison>, RunError> {
         let path = self.comparison_path();
         if !path.exists() {
@@ -131,7 +134,7 @@ mod tests {
         let lower = Some(DiversityScale::LowerIsDiverse);
         assert_eq!(measure(higher, 0.75, 0.1875).diversity_lost(), Some(0.75));
         assert_eq!(measure(higher, 0.5, 0.75).diversity_lost(), Some(-0.5));
-        // Self-BLEU rises from 0.5 to 0.75: half of what was different is gone.
+        // Self-BLEU increases from 0.5 to 0.75, so half of the diversity is lost.
         assert_eq!(measure(lower, 0.5, 0.75).diversity_lost(), Some(0.5));
         assert_eq!(measure(None, 0.8, 0.2).diversity_lost(), None);
         assert_eq!(measure(higher, 0.0, 0.2).diversity_lost(), None);

@@ -1,4 +1,4 @@
-//! `completions/step-N.parquet`: the completions of a step with rewards and token statistics.
+//! `completions/step-N.parquet`: the completions of a step with their rewards and token statistics.
 
 mod read;
 mod record;
@@ -14,20 +14,20 @@ use std::fs;
 use std::path::PathBuf;
 
 impl RunFolder {
-    /// Returns the path of the completions of a step.
+    /// Returns the path of the completions file for a step.
     pub fn completions_path(&self, step: u64) -> PathBuf {
         self.completions_folder().join(format!("{STEP}{step}{ENDING}"))
     }
 
-    /// Writes the completions of a step atomically, replacing existing ones. `parts` names all
-    /// components of the reward; each is a column even if no completion has it, so all files of a
-    /// run have the same columns.
+    /// Writes the completions of a step atomically and replaces an existing file. `parts` lists all
+    /// reward components. Each of them is written as a column even if no completion has it, so that
+    /// all files of a run have the same columns.
     ///
     /// # Errors
-    /// Returns an error if writing failed. An older file of the step is then unchanged.
+    /// Returns an error if the file cannot be written. An existing file is then unchanged.
     ///
     /// # Panics
-    /// Panics if a record has a component that is not in `parts`.
+    /// Panics if a record has a reward component that is not listed in `parts`.
     pub fn write_completions(
         &self,
         step: u64,
@@ -37,23 +37,23 @@ impl RunFolder {
         self.write_completions_file(step, &Self::completions_file(records, parts))
     }
 
-    /// Returns the bytes of a file of completions, for [`Self::write_completions_file`].
+    /// Encodes completions as a Parquet file for [`Self::write_completions_file`].
     ///
     /// # Panics
-    /// Panics if a record has a component that is not in `parts`.
+    /// Panics if a record has a reward component that is not listed in `parts`.
     pub fn completions_file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
         table::file(records, parts)
     }
 
-    /// Writes the file of completions of a step; see [`Self::write_completions`].
+    /// Writes an encoded completions file. See [`Self::write_completions`].
     ///
     /// # Errors
-    /// Returns an error if writing failed. An older file of the step is then unchanged.
+    /// Returns an error if the file cannot be written. An existing file is then unchanged.
     pub fn write_completions_file(&self, step: u64, file: &[u8]) -> Result<(), RunError> {
         atomic_write(&self.completions_path(step), file)
     }
 
-    /// Returns the steps with recorded completions in order. Files with other names are skipped.
+    /// Returns all steps with recorded completions in ascending order. Other files are skipped.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be read.
@@ -64,25 +64,25 @@ impl RunFolder {
         Ok(steps)
     }
 
-    /// The names in the folder of completions that begin as those of completions, and are not ones that a run writes.
+    /// Returns names that start like a completions file but are not valid.
     pub(crate) fn foreign_completions(&self) -> Result<Vec<String>, RunError> {
         let names = entries(&self.completions_folder())?.into_iter().map(|(name, _)| name);
         Ok(names.filter(|name| name.starts_with(STEP) && step_of(name).is_none()).collect())
     }
 
-    /// The completions that were recorded of a step, group by group.
+    /// Reads the completions of a step, ordered by group.
     ///
     /// # Errors
-    /// Returns an error if they cannot be read or are damaged.
+    /// Returns an error if the file cannot be read or is damaged.
     pub fn completions_of(&self, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
         read::records(&self.completions_path(step), step)
     }
 
-    /// Removes the completions of `first_step` and later steps, for a run that resumes from an
-    /// earlier one.
+    /// Deletes the completions of `first_step` and all later steps when a run is resumed from an
+    /// earlier step.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be removed.
+    /// Returns an error if a file cannot be deleted.
     pub fn remove_completions_from(&self, first_step: u64) -> Result<(), RunError> {
         for step in self.completion_steps()?.into_iter().filter(|&step| step >= first_step) {
             let path = self.completions_path(step);
@@ -99,7 +99,7 @@ impl RunFolder {
 const STEP: &str = "step-";
 const ENDING: &str = ".parquet";
 
-/// Returns the step of a file, if the name is valid.
+/// Parses the name of a completions file.
 fn step_of(name: &str) -> Option<u64> {
     let step: u64 = name.strip_prefix(STEP)?.strip_suffix(ENDING)?.parse().ok()?;
     (name == format!("{STEP}{step}{ENDING}")).then_some(step)

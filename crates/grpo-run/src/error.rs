@@ -1,100 +1,101 @@
-//! Errors of run folders.
+//! Error type for run folders.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An error of files or their contents. The message says what is wrong, where, and how to fix it.
+/// An error while reading or writing run files. Messages state what is wrong, where, and how to fix
+/// it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The folder of a new run exists already.
+    /// The folder of a new run already exists.
     #[error(
         "the run folder `{path}` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one"
     )]
     RunExists {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
     /// Another process is writing to the run folder.
     #[error("another process is using the run folder `{path}`; wait until it ends, or stop it")]
     RunLocked {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
     /// Another process is writing to a folder.
     #[error("another process writes into `{path}`; wait for its end, or name another folder")]
     FolderLocked {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// The configuration of a run was changed after its start.
+    /// The configuration was modified after the run started.
     #[error(
         "`{path}` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"
     )]
     ConfigChanged {
-        /// The configuration.
+        /// Path of the configuration file.
         path: PathBuf,
     },
-    /// The folder is not a run.
+    /// The folder does not contain a run.
     #[error("`{path}` is not the folder of a run, as it has no `run.json`; check the path")]
     NotARun {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// A new folder exists already.
+    /// The target folder already exists.
     #[error("`{path}` exists already; choose another path, or remove it first")]
     Exists {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
     },
-    /// A path does not end in a name.
+    /// The path does not end with a file or folder name.
     #[error("`{path}` names no file or folder; give a path that ends in a name")]
     NoName {
-        /// The path.
+        /// The invalid path.
         path: PathBuf,
     },
-    /// Writing, syncing or renaming failed.
+    /// A file or folder could not be written, synced or renamed.
     #[error("cannot write `{path}`: {source}; free some space or choose a writable folder")]
     Write {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Error reported by the operating system.
         source: io::Error,
     },
-    /// Reading failed.
+    /// A file or folder could not be read.
     #[error("cannot read `{path}`: {source}; check that it is there and readable")]
     Read {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Error reported by the operating system.
         source: io::Error,
     },
-    /// A JSON file of ours does not hold what it should.
+    /// The contents of a JSON file are invalid.
     #[error("`{path}` is damaged: {reason}; restore it from a copy, or start the run again")]
     BadJson {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it, with the line and column.
+        /// Description of the problem with line and column.
         reason: String,
     },
-    /// A line of a JSON-lines file is invalid.
+    /// A line in a JSON-lines file is invalid.
     #[error(
         "line {line} of `{path}` is damaged: {reason}; remove the line, or restore the file from a copy"
     )]
     BadLine {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, counted from 1.
+        /// Line number, starting at 1.
         line: u64,
-        /// What is wrong with it, with the column.
+        /// Description of the problem with the column.
         reason: String,
     },
-    /// The content of a file of completions is invalid.
+    /// The contents of a completions file are invalid.
     #[error("`{path}` is damaged: {reason}; restore it from a copy, or train again")]
     BadCompletions {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason, with the row counted from 1.
+        /// Description of the problem with the row number, starting at 1.
         reason: String,
     },
     /// The start time in `run.json` is invalid.
@@ -102,17 +103,17 @@ pub enum RunError {
         "`{path}` says that the run began at `{started}`, which is not a time such as 2026-01-31T12:00:00Z; restore it"
     )]
     BadStart {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The value.
+        /// The invalid value.
         started: String,
     },
-    /// A folder does not match its manifest, or has none.
+    /// The manifest is missing, or the folder does not match it.
     #[error("`{path}` {fault}")]
     Manifest {
-        /// The folder, or the file in it.
+        /// Path of the folder or of the offending file.
         path: PathBuf,
-        /// What is wrong, and how to fix it.
+        /// Description of the problem and how to fix it.
         fault: String,
     },
 }
@@ -122,12 +123,12 @@ impl RunError {
         Self::Manifest { path: path.into(), fault: fault.into() }
     }
 
-    /// For `map_err` after reading `path` as JSON.
+    /// For use with `map_err` when parsing `path` as JSON.
     pub(crate) fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> Self {
         move |error| Self::BadJson { path: path.to_owned(), reason: grpo_data::json_reason(&error) }
     }
 
-    /// For `map_err` after reading a line of `path` as JSON.
+    /// For use with `map_err` when parsing a line of `path` as JSON.
     pub(crate) fn line(path: &Path, line: u64) -> impl FnOnce(serde_json::Error) -> Self {
         move |error| {
             let reason = grpo_data::json_line_reason(&error);
@@ -135,12 +136,12 @@ impl RunError {
         }
     }
 
-    /// For `map_err` after an operation that writes `path`.
+    /// For use with `map_err` when writing `path`.
     pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Write { path: path.to_owned(), source }
     }
 
-    /// Returns a converter for `map_err` after reading `path`.
+    /// For use with `map_err` when reading `path`.
     pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Read { path: path.to_owned(), source }
     }

@@ -1,114 +1,114 @@
-//! `events.jsonl`: events of a run.
+//! `events.jsonl`: the event log of a run.
 
 use serde::{Deserialize, Serialize};
 
-/// An event after a step.
+/// An event during a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// Training steps done, as in `metrics.jsonl`; 0 before the first.
+    /// Number of completed training steps, as in `metrics.jsonl`. 0 before the first step.
     pub step: u64,
-    /// Time in UTC, as `2026-01-31T12:00:00Z`.
+    /// UTC time of the event, e.g. `2026-01-31T12:00:00Z`.
     pub at: String,
-    /// Kind of event.
+    /// What happened.
     #[serde(flatten)]
     pub what: EventKind,
 }
 
-/// An event with hashes of the run's files.
+/// An event together with hashes of run files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProvenEvent {
     /// The event.
     #[serde(flatten)]
     pub event: Event,
-    /// The hashes.
+    /// Hashes at the time of the event.
     #[serde(flatten)]
     pub proof: EventProof,
 }
 
-/// Hashes of files at the time of an event. Lines of older versions have none.
+/// Hashes of run files at the time of an event. Events written by older versions have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventProof {
     /// SHA-256 of `run.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info: Option<String>,
-    /// SHA-256 of the event's line in `ledger.jsonl`.
+    /// SHA-256 of the ledger line for the step of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<String>,
-    /// The written folder, such as `model` or `checkpoints/step-3`.
+    /// Folder that was written, e.g. `model` or `checkpoints/step-3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
-    /// SHA-256 of its `manifest.json`, which has the hash of each of its files.
+    /// SHA-256 of the folder's `manifest.json`, which lists the hashes of all files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<String>,
-    /// The steps of the checkpoints that the run keeps.
+    /// Steps of all checkpoints kept by the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Vec<u64>>,
 }
 
-/// Kinds of events.
+/// Kinds of events, with their details.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
     /// The run started.
     Started {},
-    /// The run resumed from the checkpoint of this step.
+    /// The run was resumed from the checkpoint of this step.
     Resumed {},
-    /// A signal interrupted the run, which can be resumed.
+    /// The run was interrupted by a signal and can be resumed.
     Interrupted {},
     /// A checkpoint was written.
     Checkpoint {
-        /// Whether the evaluation after this step was the best so far.
+        /// Whether the evaluation after this step is the best so far.
         best: bool,
     },
-    /// The reference was updated.
+    /// The reference policy was updated.
     Reference {
-        /// Weight of the policy in the update (α of TR-DPO); 1 for a copy of the policy.
+        /// Weight of the policy in the update (α in TR-DPO). 1 means that the policy was copied.
         mix: f64,
-        /// Hash of its new weights, as in `ledger.jsonl`.
+        /// Hash of the new reference weights, as in `ledger.jsonl`.
         weights: String,
     },
-    /// A guard triggered.
+    /// A guard was triggered.
     Guard {
-        /// The watched metric, or `not_finite`.
+        /// Name of the watched metric, or `not_finite`.
         watch: String,
-        /// Value of the metric; `None` if it was not finite.
+        /// Value of the metric, or `None` if it was not finite.
         value: Option<f64>,
-        /// The exceeded bound, if any.
+        /// The bound that was exceeded.
         bound: Option<f64>,
-        /// Consecutive steps out of range.
+        /// Number of consecutive steps out of range.
         steps: u32,
-        /// The action: `warn`, `stop` or `roll_back`.
+        /// Action taken: `warn`, `stop` or `roll_back`.
         action: String,
-        /// Description.
+        /// Description for the user.
         message: String,
     },
-    /// The run rolled back to an earlier checkpoint.
+    /// The run was rolled back to an earlier checkpoint.
     RolledBack {
-        /// Number of roll-backs so far.
+        /// Number of roll-backs so far, including this one.
         number: u32,
-        /// The step before the roll-back.
+        /// Number of completed steps before the roll-back.
         from_step: u64,
-        /// Factor for later learning rates.
+        /// Factor applied to learning rates after the roll-back.
         learning_rate_factor: f64,
-        /// Later coefficient of the KL penalty.
+        /// KL coefficient after the roll-back.
         kl_coef: f64,
     },
     /// The trained weights were saved.
     Saved {},
-    /// The evaluation with the highest mean reward, written at the end of an evaluated run.
+    /// The evaluation with the highest mean reward. Written at the end of runs with evaluations.
     Best {
-        /// Training steps done.
+        /// Number of training steps completed at that evaluation.
         best_step: u64,
-        /// Its mean reward.
+        /// Mean reward of the evaluation.
         reward: f64,
-        /// Folder of its policy in the run; `None` if it was not kept.
+        /// Path of the checkpoint inside the run folder, or `None` if it was not kept.
         checkpoint: Option<String>,
     },
-    /// The run ended before its last step.
+    /// The run ended before completing all steps.
     Stopped {
-        /// The reason.
+        /// Reason for the early end.
         reason: String,
     },
-    /// All steps are done.
+    /// The run completed all steps.
     Finished {},
 }

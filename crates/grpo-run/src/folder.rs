@@ -1,4 +1,4 @@
-//! The folder of a run and the paths of its files.
+//! The run folder and the paths of its files.
 
 use crate::atomic::parent;
 use crate::manifest::sha256;
@@ -18,17 +18,17 @@ pub struct RunFolder {
     path: PathBuf,
 }
 
-/// A lock on a folder. The system releases it when the process ends.
+/// A lock on a folder. Released by the operating system when the process exits.
 #[derive(Debug)]
 pub struct RunLock {
     _file: fs::File,
 }
 
-/// Locks the folder `path` against other processes until the result is dropped. The lock file
-/// `.lock` remains.
+/// Prevents other processes from writing to the folder `path` until the returned lock is dropped.
+/// The lock file `.lock` is not deleted.
 ///
 /// # Errors
-/// Returns an error if another process has the lock, or if the file cannot be created or locked.
+/// Returns an error if another process holds the lock, or if the lock file cannot be created.
 pub fn lock_folder(path: &Path) -> Result<RunLock, RunError> {
     let lock = path.join(".lock");
     let file = fs::File::create(&lock).map_err(RunError::write(&lock))?;
@@ -40,14 +40,15 @@ pub fn lock_folder(path: &Path) -> Result<RunLock, RunError> {
 }
 
 impl RunFolder {
-    /// Creates the folder of a new run and its missing parents. An empty folder may exist.
+    /// Creates the folder of a new run, including missing parent folders. The folder may already
+    /// exist if it is empty.
     ///
-    /// With [`Existing::Replace`], an older run is renamed by appending `.old-1` (or the next free
-    /// number), and the new name is returned. Nothing is deleted.
+    /// With [`Existing::Replace`], an existing run is renamed by appending `.old-1` or the next
+    /// unused number, and its new path is returned. Nothing is deleted.
     ///
     /// # Errors
-    /// Returns an error if the path exists and must not be replaced or is not a run, or if writing
-    /// failed; there is no new folder then.
+    /// Returns an error if the path exists and either must not be replaced or is not a run. Also
+    /// returns an error if writing fails, in which case no folder is created.
     pub fn create(
         path: &Path,
         existing: Existing,
@@ -58,11 +59,11 @@ impl RunFolder {
         if taken && existing == Existing::Refuse {
             return Err(RunError::RunExists { path: path.to_owned() });
         }
-        // Locked, so that no process writes into it while it is renamed.
+        // Lock the existing run so that no process writes to it during the rename.
         let _lock = if taken { Some(Self::open(path)?.lock()?) } else { None };
         let aside = if taken { Some(move_aside(path)?) } else { None };
-        // An empty folder is removed. One that was filled in the meantime belongs to another run
-        // and stays.
+        // Remove an empty folder. If it has been filled in the meantime, it belongs to another run
+        // and must be kept.
         match fs::remove_dir(path) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -98,10 +99,10 @@ impl RunFolder {
         Ok((Self { path }, aside))
     }
 
-    /// Opens the folder of an existing run.
+    /// Opens an existing run folder.
     ///
     /// # Errors
-    /// Returns an error if it has no `run.json`.
+    /// Returns an error if the folder does not contain `run.json`.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         if !path.join(INFO).is_file() {
             return Err(RunError::NotARun { path: path.to_owned() });
@@ -109,10 +110,10 @@ impl RunFolder {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Locks the folder against other processes until the result is dropped.
+    /// Prevents other processes from writing to the run until the returned lock is dropped.
     ///
     /// # Errors
-    /// Returns an error if another process has the lock, or if the lock file cannot be written.
+    /// Returns an error if another process holds the lock, or if the lock file cannot be written.
     pub fn lock(&self) -> Result<RunLock, RunError> {
         lock_folder(&self.path).map_err(|error| match error {
             RunError::FolderLocked { path } => RunError::RunLocked { path },
@@ -120,10 +121,11 @@ impl RunFolder {
         })
     }
 
-    /// Renames an entry of the folder by appending the first free number. Nothing is deleted.
+    /// Renames a file or folder of the run by appending the first unused number. Nothing is
+    /// deleted.
     ///
     /// # Errors
-    /// Returns an error if it cannot be renamed.
+    /// Returns an error if the rename fails.
     pub fn move_aside(&self, name: &str) -> Result<(), RunError> {
         let path = self.path.join(name);
         if path.exists() { move_aside(&path).map(|_| ()) } else { Ok(()) }
@@ -139,12 +141,12 @@ impl RunFolder {
         self.path.join(CONFIG)
     }
 
-    /// Returns the path of [`RunInfo`].
+    /// Returns the path of `run.json`, which contains the [`RunInfo`].
     pub fn info_path(&self) -> PathBuf {
         self.path.join(INFO)
     }
 
-    /// Returns the path of the metrics.
+    /// Returns the path of `metrics.jsonl`.
     pub fn metrics_path(&self) -> PathBuf {
         self.path.join("metrics.jsonl")
     }
@@ -152,7 +154,7 @@ impl RunFolder {
     /// Reads `config.toml`.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read.
+    /// Returns an error if the file cannot be read.
     pub fn read_config(&self) -> Result<String, RunError> {
         let path = self.config_path();
         regular_file::read_to_string(&path).map_err(RunError::read(&path))
@@ -161,18 +163,18 @@ impl RunFolder {
     /// Reads `run.json`.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read or is damaged.
+    /// Returns an error if the file cannot be read or is damaged.
     pub fn read_info(&self) -> Result<RunInfo, RunError> {
         let path = self.info_path();
         let text = regular_file::read(&path).map_err(RunError::read(&path))?;
         serde_json::from_slice(&text).map_err(RunError::json(&path))
     }
 
-    /// Checks that `config.toml` is the one with which the run started.
+    /// Checks that `config.toml` has not changed since the run started.
     ///
     /// # Errors
-    /// Returns an error if it was changed or cannot be read. Older versions did not record its
-    /// hash.
+    /// Returns an error if the file was modified or cannot be read. Runs of older versions always
+    /// pass, because they did not record a hash.
     pub fn check_config(&self, info: &RunInfo) -> Result<(), RunError> {
         let is_same = sha256(self.read_config()?.as_bytes()) == info.config_sha256;
         match is_same || info.config_sha256.is_empty() {
@@ -181,19 +183,19 @@ impl RunFolder {
         }
     }
 
-    /// Reads `metrics.jsonl`: an object per step, with keys in file order.
+    /// Reads `metrics.jsonl`. Each line is an object whose keys are in file order.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read or a complete line is not a JSON object.
+    /// Returns an error if the file cannot be read or a complete line is not a JSON object.
     pub fn read_metrics(&self) -> Result<Vec<Map<String, Value>>, RunError> {
         crate::read_json_lines(&self.metrics_path())
     }
 
-    /// Opens `metrics.jsonl` for `first_step` and later steps. Lines of these steps and lines
-    /// without a step are removed.
+    /// Opens `metrics.jsonl` to append the metrics of `first_step` and later steps. Existing lines
+    /// of these steps and lines without a step are removed.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read or written, or if a complete line is not a JSON
+    /// Returns an error if the file cannot be read or written, or if a complete line is not a JSON
     /// object.
     pub fn metrics_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
         JsonLinesWriter::resume(&self.metrics_path(), |line: &Map<String, Value>| {
@@ -201,33 +203,34 @@ impl RunFolder {
         })
     }
 
-    /// Returns the path of the ledger.
+    /// Returns the path of `ledger.jsonl`.
     pub fn ledger_path(&self) -> PathBuf {
         self.path.join("ledger.jsonl")
     }
 
-    /// Opens `ledger.jsonl` for `first_step` and later steps, as [`Self::metrics_from`]. Its lines
-    /// are [`LedgerStep`]s.
+    /// Opens `ledger.jsonl` to append [`LedgerStep`]s for `first_step` and later steps. Existing
+    /// lines are handled as in [`Self::metrics_from`].
     ///
     /// # Errors
-    /// Returns an error if it cannot be read or written, or if a complete line is invalid.
+    /// Returns an error if the file cannot be read or written, or if a complete line is invalid.
     pub fn ledger_from(&self, first_step: u64) -> Result<ChainWriter, RunError> {
         ChainWriter::resume(&self.ledger_path(), |line: &LedgerStep| line.step < first_step)
     }
 
-    /// Reads `ledger.jsonl`; `None` if the run has none, as with older versions.
+    /// Reads `ledger.jsonl`. Returns `None` if it does not exist, e.g. in runs of older versions.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read or a complete line is invalid.
+    /// Returns an error if the file cannot be read or a complete line is invalid.
     pub fn read_ledger(&self) -> Result<Option<Vec<LedgerStep>>, RunError> {
         let path = self.ledger_path();
         path.exists().then(|| crate::read_json_lines(&path)).transpose()
     }
 
-    /// Removes temporary files of a killed process. The caller must hold the [`RunLock`].
+    /// Deletes temporary files left behind by a killed process. The caller must hold the
+    /// [`RunLock`].
     ///
     /// # Errors
-    /// Returns an error if a folder cannot be read or a file cannot be removed.
+    /// Returns an error if a folder cannot be read or a file cannot be deleted.
     pub fn clear_leftovers(&self) -> Result<(), RunError> {
         for folder in [self.path.clone(), self.path.join(COMPLETIONS)] {
             crate::atomic::clear_leftovers(&folder)?;
@@ -235,16 +238,16 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Returns the path of the events.
+    /// Returns the path of `events.jsonl`.
     pub fn events_path(&self) -> PathBuf {
         self.path.join("events.jsonl")
     }
 
-    /// Opens `events.jsonl` for `first_step` and later steps of a run with `roll_backs` roll-backs.
-    /// Events of these steps are removed if they follow the last roll-back.
+    /// Opens `events.jsonl` to append the events of `first_step` and later steps. Existing events
+    /// of these steps are removed if they were written after the last of `roll_backs` roll-backs.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read or written, or if a complete line is invalid.
+    /// Returns an error if the file cannot be read or written, or if a complete line is invalid.
     pub fn events_from(&self, first_step: u64, roll_backs: u32) -> Result<ChainWriter, RunError> {
         let went_back = |event: &Event| match event.what {
             EventKind::RolledBack { number, .. } => number <= roll_backs,
@@ -258,10 +261,10 @@ impl RunFolder {
         })
     }
 
-    /// Reads `events.jsonl`; empty without the file.
+    /// Reads `events.jsonl`. Returns an empty list if the file does not exist.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read or a complete line is invalid.
+    /// Returns an error if the file cannot be read or a complete line is invalid.
     pub fn read_events(&self) -> Result<Vec<Event>, RunError> {
         let path = self.events_path();
         if path.exists() { crate::read_json_lines(&path) } else { Ok(Vec::new()) }
@@ -280,14 +283,14 @@ fn is_taken(path: &Path) -> Result<bool, RunError> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) if error.kind() == ErrorKind::NotADirectory => match path.exists() {
             true => Ok(true),
-            // One of its parents is a file.
+            // A parent of the path is a file.
             false => Err(RunError::write(path)(error)),
         },
         Err(error) => Err(RunError::read(path)(error)),
     }
 }
 
-/// Renames a folder by appending the first free number.
+/// Renames a file or folder by appending the first unused number.
 fn move_aside(path: &Path) -> Result<PathBuf, RunError> {
     let Some(name) = path.file_name() else {
         return Err(RunError::NoName { path: path.to_owned() });

@@ -1,4 +1,4 @@
-//! Roll-backs: the undone steps are kept in `rolled-back/`.
+//! Roll-backs. The undone steps are kept in `rolled-back/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,11 @@ use crate::folder::COMPLETIONS;
 use crate::{RunError, RunFolder, atomic_write, read_json_lines, write_manifest};
 
 impl RunFolder {
-    /// Copies the lines of `metrics.jsonl` and `ledger.jsonl` after `step`, and moves the
-    /// completions, to `rolled-back/NUMBER/`. The original lines are removed when the files are
-    /// opened for the next step. Repeating the call, for example after a kill, has the same result.
-    /// A manifest with the hashes of the moved files is written last.
+    /// Copies the `metrics.jsonl` and `ledger.jsonl` lines after `step` to `rolled-back/NUMBER/`
+    /// and moves the completions there. A manifest of these files is written last.
+    ///
+    /// The original lines are removed later, when the files are opened for the next step. If the
+    /// process is killed, this method can safely be called again.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or written.
@@ -37,23 +38,23 @@ impl RunFolder {
 }
 
 impl RunFolder {
-    /// Returns the folder of the steps that roll-back `number`, from 1, undid.
+    /// Returns the folder with the steps undone by roll-back `number`, starting at 1.
     pub(crate) fn rolled_back_path(&self, number: u32) -> PathBuf {
         self.path().join("rolled-back").join(number.to_string())
     }
 
-    /// Returns the lines of `metrics.jsonl` that roll-back `number`, from 1, undid; empty if there
-    /// was none.
+    /// Returns the `metrics.jsonl` lines undone by roll-back `number`, starting at 1. Returns an
+    /// empty list if there was no such roll-back.
     ///
     /// # Errors
-    /// Returns an error if they cannot be read.
+    /// Returns an error if the lines cannot be read.
     pub fn undone(&self, number: u32) -> Result<Vec<Map<String, Value>>, RunError> {
         let path = self.rolled_back_path(number).join("metrics.jsonl");
         if path.exists() { read_json_lines(&path) } else { Ok(Vec::new()) }
     }
 }
 
-/// Returns the lines of steps after `step`.
+/// Returns the lines that belong to steps after `step`.
 fn lines_after(path: &Path, step: u64) -> Result<String, RunError> {
     let lines: Vec<Map<String, Value>> = read_json_lines(path)?;
     let is_after = |line: &&Map<String, Value>| {

@@ -1,4 +1,4 @@
-//! `run.json`: how a run was made.
+//! `run.json`: how a run was started.
 
 use crate::RunError;
 use crate::manifest::size_and_hash;
@@ -6,52 +6,52 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What is needed to repeat a run, besides the configuration.
+/// Information needed to reproduce a run, apart from its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// The command line.
+    /// Command-line arguments, including the program name.
     pub command: Vec<String>,
-    /// Start of the run in UTC, as `2026-01-31T12:00:00Z`.
+    /// UTC start time, e.g. `2026-01-31T12:00:00Z`.
     pub started: String,
-    /// Versions of the program and of the libraries that affect results, by name.
+    /// Versions of the program and of all libraries that affect results, by name.
     pub versions: BTreeMap<String, String>,
-    /// The git revision of the program, with `-dirty` if its sources were modified; `None` if it
-    /// was not built in a checkout.
+    /// Git revision of the program, with the suffix `-dirty` if there were uncommitted changes.
+    /// `None` if the program was not built from a git checkout.
     pub git_revision: Option<String>,
-    /// The seed of all random numbers.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The backend and device, as `flex` or `cuda:0`.
+    /// Backend and device, e.g. `flex` or `cuda:0`.
     pub device: String,
     /// Number of compute threads.
     pub threads: usize,
-    /// SHA-256 of `config.toml`, in hexadecimal.
+    /// SHA-256 of `config.toml` in hexadecimal.
     #[serde(default)]
     pub config_sha256: String,
-    /// Whether `ledger.jsonl` and `events.jsonl` have hash chains; older versions have none.
+    /// Whether `ledger.jsonl` and `events.jsonl` are hash chains. False in runs of older versions.
     #[serde(default)]
     pub chained: bool,
-    /// Input files.
+    /// All input files.
     pub data: Vec<DataFile>,
 }
 
-/// An input file.
+/// An input file and its hash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataFile {
-    /// Its role, such as `molecules` or `prior`.
+    /// Purpose of the file, e.g. `molecules` or `prior`.
     pub role: String,
-    /// Its path as given.
+    /// Path as given by the user.
     pub path: PathBuf,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its SHA-256, in hexadecimal.
+    /// SHA-256 in hexadecimal.
     pub sha256: String,
 }
 
 impl DataFile {
-    /// Measures a file.
+    /// Determines the size and hash of a file.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read.
+    /// Returns an error if the file cannot be read.
     pub fn measure(role: &str, path: &Path) -> Result<Self, RunError> {
         let (bytes, sha256) = size_and_hash(path).map_err(RunError::read(path))?;
         Ok(Self { role: role.to_owned(), path: path.to_owned(), bytes, sha256 })

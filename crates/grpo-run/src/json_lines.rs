@@ -1,4 +1,4 @@
-//! JSON-lines files.
+//! Reading and writing of JSON-lines files.
 
 use crate::{RunError, atomic_write};
 use grpo_data::regular_file;
@@ -9,23 +9,24 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Appends records to a file, each written as one whole line.
+/// Appends records to a JSON-lines file.
 ///
-/// NaN and infinite numbers are written as `null`, because JSON has neither. Keys keep the order of
-/// the record, which is therefore a struct, a `BTreeMap` or a `serde_json::Map`, never a `HashMap`.
+/// NaN and infinite values are written as `null` because JSON cannot represent them. Keys are
+/// written in the order of the record, so records should be structs, `BTreeMap`s or
+/// `serde_json::Map`s, but not `HashMap`s.
 #[derive(Debug)]
 pub struct JsonLinesWriter {
     path: PathBuf,
     file: File,
-    /// Length of the complete lines, if the file may end with a partly written line.
+    /// Length of all complete lines. Only set if the file may end with an incomplete line.
     whole: Option<u64>,
 }
 
 impl JsonLinesWriter {
-    /// Opens a file for appending and creates it if necessary.
+    /// Opens a file for appending and creates it if it does not exist.
     ///
     /// # Errors
-    /// Returns an error if it cannot be opened for writing.
+    /// Returns an error if the file cannot be opened for writing.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let options = OpenOptions::new().append(true).create(true).clone();
         Ok(Self {
@@ -35,12 +36,12 @@ impl JsonLinesWriter {
         })
     }
 
-    /// Opens the file of a resumed run. Lines for which `keep` is false and an unfinished last line
-    /// are removed. A missing file is created.
+    /// Opens the file to resume a run. Removes all lines for which `keep` returns false and an
+    /// incomplete last line. The file is created if it does not exist.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read or written, or if a complete line is not a `T`.
-    /// The file is then unchanged.
+    /// Returns an error if the file cannot be read or written, or if a complete line cannot be
+    /// parsed as `T`. The file is then unchanged.
     pub fn resume<T: DeserializeOwned>(
         path: &Path,
         mut keep: impl FnMut(&T) -> bool,
@@ -64,11 +65,11 @@ impl JsonLinesWriter {
     /// Appends a record.
     ///
     /// # Errors
-    /// Returns an error if the line could not be written completely, or if a partly written earlier
-    /// line could not be removed. The record is lost; later records can still be appended.
+    /// Returns an error if the line cannot be written completely, or if an incomplete line from an
+    /// earlier error cannot be removed. The record is lost, but more records can be appended.
     ///
     /// # Panics
-    /// Panics if the record is not a JSON object or has keys that are not strings.
+    /// Panics if the record does not serialize to a JSON object or has non-string keys.
     pub fn append(&mut self, record: &impl Serialize) -> Result<(), RunError> {
         let mut line = serde_json::to_vec(record).expect("a record can be written as JSON");
         assert!(
@@ -85,8 +86,8 @@ impl JsonLinesWriter {
         let before = self.file.metadata()?.len();
         let written = self.file.write_all(line);
         if written.is_err() {
-            // A partial line would corrupt the next one. If it cannot be removed, the next record
-            // is rejected.
+            // An incomplete line would corrupt the next one. If it cannot be removed now, the next
+            // call to `append` tries again and may fail.
             self.whole = Some(before);
             let _tried_again = self.take_out_part();
         }
@@ -95,7 +96,7 @@ impl JsonLinesWriter {
 
     fn take_out_part(&mut self) -> io::Result<()> {
         let Some(whole) = self.whole else { return Ok(()) };
-        // A device, such as /dev/full in tests, keeps nothing.
+        // Devices such as `/dev/full`, which is used in tests, cannot be truncated.
         if self.file.metadata()?.is_file() {
             self.file.set_len(whole)?;
         }
@@ -106,47 +107,47 @@ impl JsonLinesWriter {
     /// Syncs the file to disk.
     ///
     /// # Errors
-    /// Returns an error if the system could not write it.
+    /// Returns an error if the file cannot be synced.
     pub fn sync(&self) -> Result<(), RunError> {
         self.file.sync_data().map_err(RunError::write(&self.path))
     }
 }
 
-/// Reads the records of a file. An unfinished last line of a killed run is ignored.
+/// Reads all records of a file. An incomplete last line, as left by a killed process, is ignored.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read or a complete line is not a `T`.
+/// Returns an error if the file cannot be read or a complete line cannot be parsed as `T`.
 pub fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, RunError> {
     finished_lines(&read(path)?).map(|(line, text)| parse(path, line, text)).collect()
 }
 
-/// Returns the step of a line of `metrics.jsonl`: `step` in GRPO, `train_step` in supervised
-/// training.
+/// Returns the step number of a `metrics.jsonl` line. The key is `step` in GRPO runs and
+/// `train_step` in supervised runs.
 pub fn step_of_line(line: &Map<String, Value>) -> Option<u64> {
     line.get("step").or_else(|| line.get("train_step"))?.as_u64()
 }
 
-/// Returns the complete lines of a file with their numbers, from 1.
+/// Reads all complete lines of a file with their line numbers, starting at 1.
 pub(crate) fn read_lines(path: &Path) -> Result<Vec<(u64, String)>, RunError> {
     let text = read(path)?;
     Ok(finished_lines(&text).map(|(number, line)| (number, line.to_owned())).collect())
 }
 
-/// Returns how many bytes follow the last finished line of a file.
+/// Returns the number of bytes after the last line break of a file.
 pub(crate) fn unfinished_bytes(path: &Path) -> Result<usize, RunError> {
     let text = read(path)?;
     Ok(text.len() - text.rfind('\n').map_or(0, |end| end + 1))
 }
 
 fn read(path: &Path) -> Result<String, RunError> {
-    // No size limit; runs may be long.
+    // There is no size limit because runs may be long.
     let mut file = regular_file::open(path).map_err(RunError::read(path))?;
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(RunError::read(path))?;
     Ok(text)
 }
 
-/// Returns lines with their numbers, without line ends.
+/// Returns an iterator over complete lines and their line numbers. Line breaks are stripped.
 fn finished_lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
     let finished = text.rfind('\n').map_or("", |end| &text[..=end]);
     (1..).zip(finished.lines())

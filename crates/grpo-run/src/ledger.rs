@@ -1,4 +1,4 @@
-//! `ledger.jsonl`: which weights sampled each completion, and which update used it.
+//! `ledger.jsonl`: records which weights sampled each completion and which updates used it.
 
 use crate::CompletionRecord;
 use crate::manifest::sha256;
@@ -7,67 +7,68 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// A step of a run. Hashes of weights have 64 hexadecimal digits and cover what is trained: of an
-/// adapter, without its base model.
+/// The ledger line of a step. Weight hashes have 64 hexadecimal digits and only cover trained
+/// weights. For an adapter, the base model is not included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerStep {
-    /// The training step, from 1 as in `metrics.jsonl`.
+    /// Training step, starting at 1 as in `metrics.jsonl`.
     pub step: u64,
     /// The sampled completions.
     pub rollout: LedgerRollout,
-    /// The optimizer steps on them, in order.
+    /// Policy updates of the step, in order.
     pub updates: Vec<LedgerUpdate>,
-    /// Hash of the reference in this step.
+    /// Hash of the reference policy used in this step.
     pub reference: String,
-    /// The reference after the updates; `None` if it did not change.
+    /// The new reference policy after the updates, or `None` if it did not change.
     pub reference_changed: Option<ReferenceChange>,
-    /// Hash of an adapter's base model at the start of the run; `None` for full training.
+    /// Hash of the adapter's base model at the start of the run. `None` if all weights are trained.
     pub base: Option<String>,
-    /// Hashes of the step's records; `None` before they are written, and in older versions.
+    /// Hashes of the other records of this step. `None` before they are written and in runs of
+    /// older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<RecordedHashes>,
-    /// SHA-256 of the previous line, written by [`crate::ChainWriter`]; `None` before, and in older
-    /// versions.
+    /// SHA-256 of the previous line, which [`crate::ChainWriter`] adds. `None` before the line is
+    /// written and in runs of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
 }
 
-/// SHA-256 of a step's records other than its ledger line.
+/// SHA-256 hashes of the records of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedHashes {
-    /// Hash of the step's line in `metrics.jsonl` without times and memory.
+    /// Hash of the `metrics.jsonl` line, excluding times and memory usage.
     pub metrics: String,
-    /// Hash of the file of its completions; `None` if they were not recorded.
+    /// Hash of the completions file, or `None` if no completions were recorded.
     pub completions: Option<String>,
 }
 
 impl RecordedHashes {
-    /// Returns the hash of a line of `metrics.jsonl` without the metrics for which `is_machine` is
-    /// true, which differ in a repeated run; `None` if the text is not a JSON object.
+    /// Hashes a `metrics.jsonl` line. Metrics for which `is_machine` returns true are excluded,
+    /// because they differ when a run is repeated. Returns `None` if the text is not a JSON object.
     pub fn of_metrics(text: &str, is_machine: fn(&str) -> bool) -> Option<String> {
         let mut line: Map<String, Value> = serde_json::from_str(text).ok()?;
         line.retain(|name, _| !is_machine(name));
         Some(sha256(serde_json::to_string(&line).expect("what was JSON is JSON").as_bytes()))
     }
 
-    /// Returns the hash of a file of completions.
+    /// Hashes a completions file.
     pub fn of_completions(file: &[u8]) -> String {
         sha256(file)
     }
 }
 
-/// The completions of a step.
+/// The rollout of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerRollout {
-    /// Optimizer steps of the sampling policy.
+    /// Number of optimizer steps taken by the sampling policy.
     pub policy_version: u64,
-    /// Hash of the sampling weights. For rounded weights (`sampling.weights`), of the weights
-    /// before rounding.
+    /// Hash of the weights used for sampling. If they were rounded (`sampling.weights`), this is
+    /// the hash before rounding.
     pub weights: String,
-    /// The completions, group by group.
+    /// All sampled completions, ordered by group.
     pub completions: Vec<LedgerCompletion>,
 }
 
@@ -75,37 +76,37 @@ pub struct LedgerRollout {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerUpdate {
-    /// Optimizer steps of the policy after this one.
+    /// Number of optimizer steps taken by the policy, including this one.
     pub version: u64,
-    /// Hash of the policy after this step.
+    /// Hash of the policy weights after this optimizer step.
     pub weights: String,
-    /// Learning rate of the step.
+    /// Learning rate of this optimizer step.
     pub learning_rate: f64,
-    /// The completions whose gradients were added, in micro-batch order.
+    /// Completions that contributed gradients, in micro-batch order.
     pub completions: Vec<LedgerCompletion>,
 }
 
-/// A change of the reference.
+/// An update of the reference policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReferenceChange {
-    /// Weight of the policy (α of TR-DPO); 1 for a copy of the policy.
+    /// Weight of the policy in the update (α in TR-DPO). 1 means that the policy was copied.
     pub mix: f64,
-    /// Hash of the new reference.
+    /// Hash of the new reference weights.
     pub weights: String,
 }
 
-/// A completion, as `[prompt, sample, policy_version, digest]`.
+/// A completion, serialized as `[prompt, sample, policy_version, digest]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "(u32, u32, u64, CompletionDigest)", into = "(u32, u32, u64, CompletionDigest)")]
 pub struct LedgerCompletion {
-    /// Index of the prompt in the step.
+    /// Index of the prompt within the step.
     pub prompt: u32,
-    /// Index of the completion in its group.
+    /// Index of the completion within its group.
     pub sample: u32,
-    /// Optimizer steps of the sampling policy.
+    /// Number of optimizer steps taken by the sampling policy.
     pub policy_version: u64,
-    /// Hash of position and content.
+    /// Hash of the completion's position and contents.
     pub digest: CompletionDigest,
 }
 
@@ -123,10 +124,10 @@ impl From<LedgerCompletion> for (u32, u32, u64, CompletionDigest) {
 }
 
 impl LedgerCompletion {
-    /// Creates the entry of a completion of `step`, from 1, with these actions and sampling
-    /// log-probabilities.
+    /// Creates the entry for a completion of `step`, which starts at 1.
     ///
-    /// The digest covers all of it, so completions of different steps never have the same one.
+    /// All arguments contribute to the digest, so completions of different steps never have the
+    /// same one.
     pub fn of(
         step: u64,
         [prompt, sample]: [u32; 2],
@@ -148,8 +149,8 @@ impl LedgerCompletion {
         Self { prompt, sample, policy_version, digest }
     }
 
-    /// Creates the entry of a recorded completion; `None` if its ids and log-probabilities were not
-    /// recorded.
+    /// Creates the entry for a recorded completion. Returns `None` if its token ids and
+    /// log-probabilities were not recorded.
     pub fn of_record(record: &CompletionRecord) -> Option<Self> {
         (!record.completion_ids.is_empty()).then(|| {
             let (ids, logprobs) =
@@ -160,7 +161,7 @@ impl LedgerCompletion {
     }
 }
 
-/// The first 8 bytes of a SHA-256, written as 16 hexadecimal digits.
+/// The first 8 bytes of a SHA-256 hash, serialized as 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CompletionDigest(u64);

@@ -2,24 +2,24 @@
 //!
 //! ```text
 //! runs/<name>/
-//!   config.toml            the resolved configuration
-//!   run.json               versions, seed, device, data            RunInfo
-//!   metrics.jsonl          one JSON object per step, in supervised training also per validation  RunFolder::metrics_from
-//!   ledger.jsonl           which weights sampled and which updates used each completion; a hash chain   LedgerStep
-//!   events.jsonl           guards, roll-backs, resumptions; a hash chain  Event
-//!   events.out.tfevents.…  the metrics for TensorBoard              TensorBoard
+//!   config.toml            resolved configuration
+//!   run.json               versions, seed, device and input files (RunInfo)
+//!   metrics.jsonl          one JSON object per step or validation (RunFolder::metrics_from)
+//!   ledger.jsonl           hash chain of weights, completions and updates (LedgerStep)
+//!   events.jsonl           hash chain of guards, roll-backs and other events (Event)
+//!   events.out.tfevents.…  metrics for TensorBoard (TensorBoard)
 //!   completions/
-//!     step-N.parquet       completions with rewards and token statistics  CompletionRecord
-//!   comparison.json        the policy before and after, evaluated on the same prompts  Comparison
-//!   checkpoints/step-N/    a model or an adapter, and manifest.json with each file's hash  Checkpoint
-//!     trainer/             the remaining state of the run
-//!   model/                 the trained model at the end of the run (adapter/ for an adapter)
-//!   rolled-back/N/         metrics, ledger and completions that the Nth roll-back undid  RunFolder::set_aside
-//!   .lock                  held by the process that writes  RunLock
+//!     step-N.parquet       completions, rewards and token statistics (CompletionRecord)
+//!   comparison.json        evaluations before and after training (Comparison)
+//!   checkpoints/step-N/    model or adapter, and a manifest.json with file hashes (Checkpoint)
+//!     trainer/             remaining state of the run
+//!   model/                 trained model, or adapter/ if only an adapter was trained
+//!   rolled-back/N/         records undone by the Nth roll-back (RunFolder::set_aside)
+//!   .lock                  locked by the process that writes to the folder (RunLock)
 //! ```
 //!
-//! Files and folders are written under a temporary name, synced and renamed, so readers see the old
-//! or the new version. Growing files are appended in whole lines.
+//! Files and folders are written under a temporary name, synced and then renamed, so readers see
+//! either the old or the new version. Growing files are appended to line by line.
 
 mod atomic;
 mod audit;

@@ -1,4 +1,4 @@
-//! Log-probabilities of the whole vocabulary, as Parquet.
+//! Parquet files with log-probabilities of the entire vocabulary.
 
 use std::io::{self, Write};
 
@@ -7,14 +7,14 @@ use parquet::file::writer::SerializedFileWriter;
 
 use crate::completions::{Values, write_rows, writer};
 
-/// Log-probabilities of a model at each token of a completion.
+/// Log-probabilities at each token of a completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletionLogprobs {
-    /// Input line of the completion, from 1.
+    /// Line number of the completion in the input file, starting at 1.
     pub line: u64,
-    /// Its tokens.
+    /// Token ids of the completion.
     pub ids: Vec<u32>,
-    /// For each token, the log-probabilities of the whole vocabulary by id.
+    /// Log-probabilities of the entire vocabulary for each token, indexed by token id.
     pub logprobs: Vec<Vec<f32>>,
 }
 
@@ -30,35 +30,35 @@ impl CompletionLogprobs {
     }
 }
 
-/// A Parquet file with a row per token of each completion: `line`, `position` (from 0), `id`, and
-/// `logprobs`, a list with one entry per id of the vocabulary.
+/// Writes a Parquet file with one row per token. The columns are `line`, `position` (starting at
+/// 0), `id` and `logprobs`, a list with one entry per vocabulary item.
 pub struct LogprobTable<W: Write + Send> {
     writer: SerializedFileWriter<W>,
 }
 
 impl<W: Write + Send> LogprobTable<W> {
-    /// Starts a file.
+    /// Creates a table that is written to `sink`.
     ///
     /// # Errors
-    /// Returns an error if the sink cannot be written.
+    /// Returns an error if the sink cannot be written to.
     pub fn new(sink: W) -> io::Result<Self> {
         let none = CompletionLogprobs { line: 0, ids: Vec::new(), logprobs: Vec::new() };
         let writer = writer("token", &none.into_columns(), sink).map_err(io_error)?;
         Ok(Self { writer })
     }
 
-    /// Adds the rows of a completion.
+    /// Writes the rows of a completion.
     ///
     /// # Errors
-    /// Returns an error if the sink cannot be written.
+    /// Returns an error if the sink cannot be written to.
     pub fn push(&mut self, completion: CompletionLogprobs) -> io::Result<()> {
         write_rows(&mut self.writer, &completion.into_columns()).map_err(io_error)
     }
 
-    /// Finishes the file.
+    /// Writes the footer and closes the file.
     ///
     /// # Errors
-    /// Returns an error if the sink cannot be written.
+    /// Returns an error if the sink cannot be written to.
     pub fn finish(self) -> io::Result<()> {
         self.writer.close().map(|_| ()).map_err(io_error)
     }

@@ -1,4 +1,4 @@
-//! Manifests: size and SHA-256 of each file of a folder.
+//! Manifests, which list the size and SHA-256 of each file in a folder.
 
 use crate::{RunError, atomic_write};
 use grpo_data::regular_file;
@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Writes `manifest.json` into `folder`, for all files below it.
+/// Writes `manifest.json` for all files in `folder` and its subfolders.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read, is a link or a device, or if the manifest cannot be
@@ -25,25 +25,25 @@ pub fn write_manifest(folder: &Path) -> Result<(), RunError> {
     atomic_write(&folder.join(MANIFEST), json.as_bytes())
 }
 
-/// A folder that matched its manifest when it was checked. Loaders take this instead of a path, so
-/// that nothing unchecked is loaded.
+/// A folder that has been verified against its manifest. Functions that load files require this
+/// type instead of a path, so unverified files are never loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedFolder {
     path: PathBuf,
 }
 
 impl VerifiedFolder {
-    /// The folder.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Checks a folder against its manifest.
+/// Verifies a folder against its manifest.
 ///
 /// # Errors
-/// Returns an error that names the file if the manifest is missing or damaged, or if a file is
-/// missing, unlisted or altered.
+/// Returns an error if the manifest is missing or damaged, or if a file is missing, unlisted or
+/// modified. The error contains the path of the file.
 pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     let path = folder.join(MANIFEST);
     let text = match regular_file::read(&path) {
@@ -81,19 +81,20 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     }
 }
 
-/// Returns the SHA-256 of a file in 64 hexadecimal digits. The file may be larger than memory.
+/// Computes the SHA-256 of a file as 64 hexadecimal digits. The file is read in chunks, so it may
+/// be larger than memory.
 ///
 /// # Errors
-/// Returns an error if it cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn sha256_of_file(path: &Path) -> Result<String, RunError> {
     let (_, sha256) = size_and_hash(path).map_err(RunError::read(path))?;
     Ok(sha256)
 }
 
-/// Returns the SHA-256 of a folder's manifest, which covers all its files.
+/// Computes the SHA-256 of a folder's manifest, which covers all files in the folder.
 ///
 /// # Errors
-/// Returns an error if it cannot be read.
+/// Returns an error if the manifest cannot be read.
 pub fn sha256_of_manifest(folder: &Path) -> Result<String, RunError> {
     sha256_of_file(&folder.join(MANIFEST))
 }
@@ -104,7 +105,7 @@ const MANIFEST: &str = "manifest.json";
 #[serde(deny_unknown_fields)]
 struct Manifest {
     version: u32,
-    /// Files by path below the folder, with `/` as the separator.
+    /// Files by relative path, with `/` as separator.
     files: BTreeMap<String, Entry>,
 }
 
@@ -116,8 +117,7 @@ struct Entry {
 }
 
 fn check(path: PathBuf, entry: &Entry) -> Result<(), RunError> {
-    // The size is checked first, because it is cheap and distinguishes a truncated file from an
-    // altered one.
+    // Check the size first. This is cheap and distinguishes truncated files from modified ones.
     let found = fs::metadata(&path).map_err(RunError::read(&path))?.len();
     if found != entry.bytes {
         let fault = format!(
@@ -137,7 +137,8 @@ fn check(path: PathBuf, entry: &Entry) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Returns all files below a folder except its manifest, by their names in a manifest.
+/// Finds all files in a folder and its subfolders except the manifest. The keys are names as used
+/// in the manifest.
 fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>, RunError> {
     let mut files = BTreeMap::new();
     let mut folders = vec![(String::new(), folder.to_owned())];
@@ -163,12 +164,12 @@ fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>, RunError> {
     Ok(files)
 }
 
-/// The SHA-256 of these bytes, in 64 hexadecimal digits.
+/// Computes the SHA-256 of `bytes` as 64 hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns size and SHA-256 of a file.
+/// Returns the size and SHA-256 of a file.
 pub(crate) fn size_and_hash(path: &Path) -> io::Result<(u64, String)> {
     let mut file = regular_file::open(path)?;
     let (mut hash, mut bytes) = (Sha256::new(), 0);

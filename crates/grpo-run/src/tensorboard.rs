@@ -1,7 +1,8 @@
-//! `events.out.tfevents.…`: the numbers of `metrics.jsonl` for TensorBoard.
+//! `events.out.tfevents.…`: the values of `metrics.jsonl` for TensorBoard.
 //!
-//! The format is TensorFlow's: records of a length, its CRC, a protocol buffer and its CRC. The
-//! file is a function of `run.json` and `metrics.jsonl`, so it can be rebuilt at any time.
+//! The file uses TensorFlow's record format. Each record consists of a length, the CRC of the
+//! length, a protocol buffer and its CRC. The file is derived from `run.json` and `metrics.jsonl`,
+//! so it can be rebuilt at any time.
 
 use crate::{RunError, RunFolder, atomic_write};
 use prost::Message;
@@ -10,22 +11,23 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The event file of a run.
+/// Writes the TensorBoard event file of a run.
 #[derive(Debug)]
 pub struct TensorBoard {
     path: PathBuf,
     file: File,
-    /// Seconds since 1970 after the last line: the run's start plus the time of all steps.
+    /// Unix time in seconds after the last line, i.e. the start time of the run plus the duration
+    /// of all steps.
     wall_time: f64,
 }
 
 impl TensorBoard {
-    /// Writes the event file of `lines`, replacing an existing one: at the start, on a resume (the
-    /// last record may be incomplete) and after a roll-back.
+    /// Writes the event file for `lines` from scratch, replacing an existing one. Used at the start
+    /// of a run, after a roll-back, and when resuming, because the last record may be incomplete.
     ///
     /// # Errors
-    /// Returns an error if `run.json` cannot be read or has no start time, or if writing failed. An
-    /// older file is then unchanged.
+    /// Returns an error if `run.json` cannot be read or contains no valid start time, or if the
+    /// file cannot be written. An existing file is then unchanged.
     pub fn rebuild(folder: &RunFolder, lines: &[Map<String, Value>]) -> Result<Self, RunError> {
         let started = folder.read_info()?.started;
         let start = chrono::DateTime::parse_from_rfc3339(&started)
@@ -49,25 +51,25 @@ impl TensorBoard {
     /// Appends a line of `metrics.jsonl`.
     ///
     /// # Errors
-    /// Returns an error if writing failed.
+    /// Returns an error if the file cannot be written.
     pub fn append(&mut self, line: &Map<String, Value>) -> Result<(), RunError> {
         self.wall_time += step_time(line);
         let bytes = record(&event(line, self.wall_time));
         self.file.write_all(&bytes).map_err(RunError::write(&self.path))
     }
 
-    /// The file.
+    /// Returns the path of the event file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-// TensorBoard looks for `tfevents` in file names and sorts the files by the time in the name.
+// TensorBoard searches for `tfevents` in file names and orders files by the time in the name.
 const BEGINNING: &str = "events.out.tfevents.";
 const ENDING: &str = ".grpo";
 const VERSION: &str = "brain.Event:2";
 
-/// Removes our event files with another start time, which TensorBoard would show too.
+/// Deletes our event files with a different start time, because TensorBoard would display them too.
 fn remove_others(path: &Path) -> Result<(), RunError> {
     let folder = crate::atomic::parent(path);
     for entry in fs::read_dir(folder).map_err(RunError::read(folder))? {
@@ -85,7 +87,7 @@ fn step_time(line: &Map<String, Value>) -> f64 {
     line.get("step_time").and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// Returns an event with every number of a line except its step.
+/// Creates an event from all numbers in a line except its step.
 fn event(line: &Map<String, Value>, wall_time: f64) -> Event {
     let scalar = |(name, value): (&String, &Value)| {
         let value = value.as_f64()? as f32;
@@ -101,7 +103,7 @@ fn event(line: &Map<String, Value>, wall_time: f64) -> Event {
     }
 }
 
-/// Encodes length, its CRC, the message and its CRC, little-endian.
+/// Encodes a record: length, CRC of the length, message and CRC of the message, all little-endian.
 fn record(event: &Event) -> Vec<u8> {
     let message = event.encode_to_vec();
     let length = (message.len() as u64).to_le_bytes();
@@ -109,13 +111,13 @@ fn record(event: &Event) -> Vec<u8> {
     [&length[..], &crcs[0], &message, &crcs[1]].concat()
 }
 
-/// Computes the masked CRC-32C of TFRecord files: rotated and shifted, so that CRCs of embedded
-/// CRCs differ.
+/// Computes the masked CRC-32C used by TFRecord files. The CRC is rotated and offset, because
+/// computing the CRC of data that contains CRCs is problematic.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-// The fields used of TensorFlow's event.proto and summary.proto, with their numbers.
+// The fields of TensorFlow's event.proto and summary.proto that are used here, with their numbers.
 
 #[derive(Clone, PartialEq, Message)]
 struct Event {

@@ -1,4 +1,4 @@
-//! Arguments of commands that read a run, and of the self-test.
+//! Arguments of the self-test and of commands that inspect a run.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,13 @@ use clap::Args;
 pub(crate) struct ExplainArguments {
     /// Run folder of `grpo train`
     pub(crate) run: PathBuf,
-    /// Step, from 1, as in metrics.jsonl and completions/
+    /// Step number, starting at 1, as in metrics.jsonl and completions/
     #[arg(long, value_name = "S", help_heading = "Selection")]
     pub(crate) step: u32,
-    /// Prompt of the step, from 0, whose completions are shown token by token
+    /// Prompt index within the step, starting at 0; shows its completions token by token
     #[arg(long, value_name = "P", help_heading = "Selection")]
     pub(crate) prompt: Option<u32>,
-    /// Completion of that prompt, from 0
+    /// Completion index within that prompt, starting at 0
     #[arg(long, value_name = "K", requires = "prompt", help_heading = "Selection")]
     pub(crate) sample: Option<u32>,
     /// JSON instead of tables
@@ -35,19 +35,20 @@ Run it in the folder where the training was started: paths in a configuration ar
 pub(crate) struct ReplayArguments {
     /// Run folder of `grpo train`
     pub(crate) run: PathBuf,
-    /// Step, from 1, as in metrics.jsonl and completions/
+    /// Step number, starting at 1, as in metrics.jsonl and completions/
     #[arg(long, value_name = "S", help_heading = "Selection")]
     pub(crate) step: u32,
-    /// Index of the prompt in the step, from 0, as in completions/step-S.parquet
+    /// Prompt index within the step, starting at 0, as in completions/step-S.parquet
     #[arg(long, value_name = "P", default_value_t = 0, help_heading = "Selection")]
     pub(crate) prompt: u32,
-    /// Index of the completion in its group, from 0, as in completions/step-S.parquet
+    /// Completion index within its group, starting at 0, as in completions/step-S.parquet
     #[arg(long, value_name = "K", default_value_t = 0, help_heading = "Selection")]
     pub(crate) sample: u32,
-    /// Sample the whole step in batches of N completions [default: this completion alone]
+    /// Sample the entire step in batches of N completions [default: only this completion]
     #[arg(long, value_name = "N", help_heading = "Sampling")]
     pub(crate) batch_size: Option<usize>,
-    /// Fail if the run kept no policy of this step, instead of training the steps before again
+    /// Fail if the run did not keep the policy of this step, instead of training the preceding
+    /// steps again
     #[arg(long, help_heading = "Sampling")]
     pub(crate) no_retrain: bool,
 }
@@ -85,11 +86,11 @@ pub(crate) struct ReportArguments {
   grpo selftest
   grpo selftest --golden my-golden-values --json")]
 pub(crate) struct SelftestArguments {
-    /// Folder with advantages.json or losses.json, which replace the built-in values, or with model folders that contain an
-    /// expected.json
+    /// Folder with advantages.json or losses.json, which replace the built-in values, or with model
+    /// folders that contain an expected.json file
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     pub(crate) golden: Option<PathBuf>,
-    /// Device to verify, one of those built in [default: the training device]
+    /// Built-in device to verify [default: the training device]
     #[arg(long, value_name = "NAME", help_heading = "Device")]
     pub(crate) device: Option<String>,
     /// One JSON object instead of a table

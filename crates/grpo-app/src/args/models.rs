@@ -1,11 +1,11 @@
-//! Arguments of commands that use, score or make models.
+//! Arguments of commands that use, score or create models.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use grpo_model::{StoredAs, WeightPrecision};
 
-/// Options of `grpo sample` that all tasks share.
+/// Options of `grpo sample` shared by all tasks.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo sample --model runs/molecules/model -n 1000 --distinct -o molecules.smi
@@ -27,47 +27,47 @@ pub struct SampleArguments {
     /// Text to continue; repeatable [default: start from the beginning-of-sequence token]
     #[arg(long, value_name = "TEXT", help_heading = "Input")]
     pub prompt: Vec<String>,
-    /// File of prompts (JSON lines or Parquet) with `prompt` (text, ids or messages) or `prompt_ids`
+    /// Prompt file (JSON lines or Parquet) with `prompt` (text, ids or messages) or `prompt_ids`
     #[arg(long, value_name = "FILE", conflicts_with = "prompt", help_heading = "Input")]
     pub prompts: Option<PathBuf>,
     /// Treat each --prompt as a user message in the model's chat template
     #[arg(long, requires = "prompt", help_heading = "Input")]
     pub chat: bool,
-    /// Value of the chat template's switch for thinking before the answer
+    /// Value of the chat template's option for thinking before the answer
     #[arg(long, value_name = "BOOL", help_heading = "Input")]
     pub thinking: Option<bool>,
     /// Number of molecules, or of completions per prompt [default: 1000 molecules, or 1 completion]
     #[arg(short = 'n', long = "number", value_name = "N", help_heading = "Sampling")]
     pub number: Option<u32>,
-    /// Seed of the random numbers
+    /// Random seed
     #[arg(long, default_value_t = 42, help_heading = "Sampling")]
     pub seed: u64,
-    /// Divisor of the logits: below 1 for more likely samples, above 1 for more varied ones
+    /// Sampling temperature: below 1 for more likely samples, above 1 for more varied ones
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, help_heading = "Sampling")]
     pub temperature: f32,
-    /// Sample from the K most probable tokens only
+    /// Sample only from the K most probable tokens
     #[arg(long, value_name = "K", help_heading = "Sampling")]
     pub top_k: Option<usize>,
     /// Sample from the smallest set of most probable tokens with total probability P
     #[arg(long, value_name = "P", allow_negative_numbers = true, help_heading = "Sampling")]
     pub top_p: Option<f32>,
-    /// Sample from tokens with at least this fraction of the highest probability
+    /// Sample only from tokens with at least this fraction of the highest probability
     #[arg(long, value_name = "FRACTION", allow_negative_numbers = true, help_heading = "Sampling")]
     pub min_p: Option<f32>,
-    /// Penalty for tokens that the sample already contains: above 1 for fewer of them, below 1 for more
+    /// Penalty for tokens already in the sample: above 1 for fewer repetitions, below 1 for more
     #[arg(long, value_name = "PENALTY", allow_negative_numbers = true, help_heading = "Sampling")]
     pub repetition_penalty: Option<f32>,
-    /// Maximum length in tokens, end token included [default: the model's context length; at most 256 for completions of
-    /// prompts]
+    /// Maximum length in tokens, including the end token [default: the model's context length; at
+    /// most 256 for completions of prompts]
     #[arg(long, value_name = "N", help_heading = "Sampling")]
     pub max_new_tokens: Option<usize>,
-    /// Text that ends a completion and stays part of it; repeatable
+    /// Text that ends a completion and is kept in it; repeatable
     #[arg(long, value_name = "TEXT", help_heading = "Sampling")]
     pub stop: Vec<String>,
     /// Precision of the weight matrices in memory: f32, bf16, q8 or q4 (coarse)
     #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision, help_heading = MEMORY)]
     pub weights: WeightPrecision,
-    /// Number of samples drawn at the same time
+    /// Number of samples generated in parallel
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = MEMORY)]
     pub batch_size: usize,
     /// File to write, compressed if the name ends in .gz [default: standard output]
@@ -78,7 +78,7 @@ pub struct SampleArguments {
     pub force: bool,
 }
 
-/// The heading of options that decide memory and speed.
+/// Heading for options that affect memory and speed.
 const MEMORY: &str = "Memory and speed";
 
 #[derive(Debug, Args)]
@@ -92,26 +92,26 @@ pub(crate) struct LogprobArguments {
     /// Adapter folder (PEFT format)
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     pub(crate) adapter: Option<PathBuf>,
-    /// File of completions (JSON lines or Parquet) with `prompt` and `completion` (text or ids), or `prompt_ids` and
-    /// `completion_ids`; ids need no tokenizer
+    /// Completion file (JSON lines or Parquet) with `prompt` and `completion` (text or ids), or
+    /// with `prompt_ids` and `completion_ids`; ids need no tokenizer
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     pub(crate) input: PathBuf,
-    /// Value of the chat template's switch for thinking before the answer
+    /// Value of the chat template's option for thinking before the answer
     #[arg(long, value_name = "BOOL", help_heading = "Input")]
     pub(crate) thinking: Option<bool>,
-    /// Divisor of the logits
+    /// Temperature that divides the logits
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, help_heading = "Scoring")]
     pub(crate) temperature: f32,
     /// Precision of the weight matrices in memory: f32, bf16, q8 or q4 (coarse)
     #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision, help_heading = MEMORY)]
     pub(crate) weights: WeightPrecision,
-    /// Number of completions scored at the same time
+    /// Number of completions scored in parallel
     #[arg(long, value_name = "N", default_value_t = 16, help_heading = MEMORY)]
     pub(crate) batch_size: usize,
     /// File to write, compressed if the name ends in .gz [default: standard output]
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
-    /// Parquet file for the log-probabilities of the whole vocabulary at each position
+    /// Parquet file for the log-probabilities of the entire vocabulary at each position
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) full: Option<PathBuf>,
     /// Replace existing output files
@@ -124,16 +124,16 @@ pub(crate) struct LogprobArguments {
   grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine
   grpo merge --model models/Qwen3-0.6B --adapter runs/text/adapter -o models/mine --dtype bf16")]
 pub(crate) struct MergeArguments {
-    /// Model folder that the adapter was trained on
+    /// Model folder on which the adapter was trained
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     pub(crate) model: PathBuf,
     /// Adapter folder (PEFT format)
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     pub(crate) adapter: PathBuf,
-    /// Model folder to create; it must not exist
+    /// Model folder to create; must not exist
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
     pub(crate) output: PathBuf,
-    /// Number format of the weights: f32, or bf16 for half the size
+    /// Data type of the weights: f32, or bf16 for half the size
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = stored_as, help_heading = "Output")]
     pub(crate) dtype: StoredAs,
 }
@@ -145,15 +145,15 @@ pub(crate) struct MergeArguments {
 
 A tokenizer next to the config.json is copied.")]
 pub(crate) struct InitArguments {
-    /// The config.json of a supported model family
+    /// config.json of a supported model family
     pub(crate) config: PathBuf,
-    /// Model folder to create; it must not exist
+    /// Model folder to create; must not exist
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
     pub(crate) output: PathBuf,
-    /// Seed of the weights
+    /// Seed for the random weights
     #[arg(long, default_value_t = 42, help_heading = "Output")]
     pub(crate) seed: u64,
-    /// Number format of the weights: f32, or bf16 for half the size
+    /// Data type of the weights: f32, or bf16 for half the size
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = stored_as, help_heading = "Output")]
     pub(crate) dtype: StoredAs,
 }
@@ -166,16 +166,16 @@ pub(crate) struct TokenizerArguments {
     /// Texts (JSON lines)
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     pub(crate) input: PathBuf,
-    /// Key of each record that holds a text; repeatable
+    /// Key that contains a text in each record; repeatable
     #[arg(long = "key", value_name = "KEY", default_value = "text", help_heading = "Input")]
     pub(crate) keys: Vec<String>,
-    /// Text that counts once per record, such as the instruction in front of it; repeatable
+    /// Text counted once per record, such as the instruction that precedes it; repeatable
     #[arg(long = "with", value_name = "TEXT", help_heading = "Input")]
     pub(crate) with: Vec<String>,
     /// Size of the vocabulary, including the 256 bytes and 3 special tokens
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub(crate) vocabulary: usize,
-    /// Folder for tokenizer.json and tokenizer_config.json, which must not exist there
+    /// Folder for tokenizer.json and tokenizer_config.json, which must not exist yet
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
     pub(crate) output: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! The program's commands with those of its tasks among them.
+//! The command-line interface, including the commands of tasks.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use crate::output::say_aside;
 use crate::task::{CommandGroup, TaskCommand, Tasks};
 use crate::visible::visible;
 
-/// What the program is asked to do.
+/// A parsed command line.
 pub(crate) struct Asked {
     pub(crate) threads: Option<usize>,
     pub(crate) quiet: bool,
@@ -20,13 +20,13 @@ pub(crate) struct Asked {
 
 #[expect(clippy::large_enum_variant, reason = "there is one of it in a process")]
 pub(crate) enum AskedCommand {
-    /// A command of the program itself, with all its options.
+    /// A built-in command with all its options.
     Own(Command, ArgMatches),
-    /// A command of a task.
+    /// A command defined by a task.
     OfTask(TaskCommand, ArgMatches),
 }
 
-/// Reads a command line; help, version and wrong arguments end the process.
+/// Parses a command line. Exits the process for `--help`, `--version` and invalid arguments.
 pub(crate) fn parse(
     tasks: &Tasks,
     command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
@@ -48,7 +48,8 @@ pub(crate) fn parse(
     Asked { threads, quiet, command }
 }
 
-/// Ends the process with what clap says. It repeats arguments as they are, and the name of a file may be somebody else's.
+/// Prints clap's message and exits the process. The message is escaped because it repeats
+/// arguments, which may contain file names from untrusted sources.
 fn exit(error: &clap::Error) -> ! {
     let text = error.to_string();
     if visible(&text) == text {
@@ -58,11 +59,11 @@ fn exit(error: &clap::Error) -> ! {
     std::process::exit(error.exit_code());
 }
 
-/// Returns the program with all its commands, and the commands of tasks.
+/// Returns the complete clap command and the commands of tasks.
 pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
     let mut program = Arguments::command().disable_help_flag(true).arg(help_option());
     program = program.mut_subcommand("sample", |sample| {
-        // The doc comment of a task's options would take the place of what the command does.
+        // Otherwise, the doc comment of the task's options would replace the command's description.
         let about = sample.get_about().cloned().unwrap_or_default();
         let after = sample.get_after_help().cloned().unwrap_or_default();
         let sample = tasks.sampling().fold(sample, |sample, task| task.options(sample));
@@ -76,7 +77,7 @@ pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
     (program.help_template(help), commands)
 }
 
-/// `--help`, under the heading of the options that every command has.
+/// Returns the `--help` option under the heading for global options.
 fn help_option() -> Arg {
     Arg::new("help")
         .short('h')
@@ -87,10 +88,10 @@ fn help_option() -> Arg {
         .help_heading(GLOBAL)
 }
 
-/// The command to begin with, if the program has it.
+/// Command that new users run first, if it exists.
 const FIRST: &str = "init-project";
 
-/// Returns the template of the program's help, with the commands in groups.
+/// Returns the template of the help text, with commands sorted into groups.
 fn grouped_help(program: &clap::Command, of_tasks: &[TaskCommand]) -> StyledStr {
     let header = *program.get_styles().get_header();
     let literal = *program.get_styles().get_literal();
@@ -98,7 +99,7 @@ fn grouped_help(program: &clap::Command, of_tasks: &[TaskCommand]) -> StyledStr 
         let of_task = of_tasks.iter().find(|command| command.command.get_name() == name);
         of_task.map_or_else(|| group_of_own(name), |command| command.group)
     };
-    // A command that was changed above has moved to the end.
+    // Commands modified above have moved to the end, so use the original order.
     let own = Arguments::command();
     let place = |name: &str| own.get_subcommands().position(|other| other.get_name() == name);
     let names = || program.get_subcommands().map(clap::Command::get_name);
@@ -129,7 +130,7 @@ fn grouped_help(program: &clap::Command, of_tasks: &[TaskCommand]) -> StyledStr 
     help.into()
 }
 
-/// The group of a command of the program itself.
+/// Returns the group of a built-in command.
 fn group_of_own(name: &str) -> CommandGroup {
     match name {
         "run" | "train" | "trial" | "pretrain" => CommandGroup::Train,

@@ -14,7 +14,8 @@ use clap::Args;
 pub(crate) struct TrainArguments {
     #[command(flatten)]
     pub(crate) run: RunArguments,
-    /// With --resume: repeat at least the last step, and stop if its numbers or weights differ from the recorded ones
+    /// With --resume: repeat at least the last step, and fail if its metrics or weights differ from
+    /// the recorded ones
     #[arg(long, help_heading = "Run")]
     pub(crate) verify: bool,
     /// Plain progress lines instead of the live screen
@@ -33,7 +34,7 @@ pub(crate) struct TrialArguments {
     /// Configuration file (TOML) of the long run
     #[arg(required_unless_present = "resume")]
     pub(crate) config: Option<PathBuf>,
-    /// Value for a key of the configuration or of the trial, e.g. --set train.group_size=8; repeatable
+    /// Value for a configuration or trial key, e.g. --set train.group_size=8; repeatable
     #[arg(
         long,
         value_name = "KEY=VALUE",
@@ -44,7 +45,7 @@ pub(crate) struct TrialArguments {
     /// Number of steps, at least 10; stages and intervals scale with it [default: 100]
     #[arg(long, value_name = "N", conflicts_with = "resume", help_heading = "Configuration")]
     pub(crate) steps: Option<u32>,
-    /// Run folder [default: key `run` of the configuration, plus -trial]
+    /// Run folder [default: configuration key `run`, plus -trial]
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume", help_heading = "Run")]
     pub(crate) run: Option<PathBuf>,
     /// Rename an existing run folder and start from scratch; nothing is deleted
@@ -61,13 +62,13 @@ pub(crate) struct TrialArguments {
     pub(crate) plain: bool,
 }
 
-/// A configuration file, and what to change in it.
+/// A configuration file and its overrides.
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// Configuration file (TOML); docs/configuration.md explains every key
     #[arg(required_unless_present = "resume")]
     pub config: Option<PathBuf>,
-    /// Value for a key of the configuration, e.g. --set train.steps=50; repeatable
+    /// Value for a configuration key, e.g. --set train.steps=50; repeatable
     #[arg(
         long,
         value_name = "KEY=VALUE",
@@ -75,10 +76,10 @@ pub struct RunArguments {
         help_heading = "Configuration"
     )]
     pub set: Vec<String>,
-    /// Check keys and values, then exit; nothing else is read or written
+    /// Check keys and values, then exit without reading or writing anything else
     #[arg(long, conflicts_with = "resume", help_heading = "Configuration")]
     pub check: bool,
-    /// Run folder [default: key `run` of the configuration]
+    /// Run folder [default: configuration key `run`]
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume", help_heading = "Run")]
     pub run: Option<PathBuf>,
     /// Rename an existing run folder and start from scratch; nothing is deleted
@@ -90,7 +91,7 @@ pub struct RunArguments {
 }
 
 impl RunArguments {
-    /// Returns the configuration file, which clap asks for unless a run is resumed.
+    /// Returns the configuration file, which clap requires unless a run is resumed.
     pub fn configuration(&self) -> anyhow::Result<&Path> {
         let missing = "missing argument CONFIG (for example configs/molecules/grpo.toml)";
         self.config.as_deref().context(missing)

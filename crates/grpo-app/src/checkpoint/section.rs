@@ -1,18 +1,18 @@
-//! When checkpoints of a supervised run are written and how many are kept.
+//! Checkpoint settings of supervised runs.
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Origin;
 
-/// The section `[save]` of a supervised run.
+/// The `[save]` section of a supervised run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointSection {
-    /// Steps between checkpoints; 0 for only by time and at the end.
+    /// Number of steps between checkpoints. If 0, they are only written by time and at the end.
     pub every: u32,
-    /// Minutes after which a checkpoint is written at the end of a step; 0 for never.
+    /// Minutes between checkpoints, which are written at the end of a step. 0 disables this.
     pub every_minutes: f64,
-    /// Number of newest checkpoints to keep.
+    /// Number of most recent checkpoints to keep.
     pub keep_last: usize,
 }
 
@@ -23,7 +23,7 @@ impl Default for CheckpointSection {
 }
 
 impl CheckpointSection {
-    /// Checks ranges.
+    /// Checks that the values are in range.
     pub fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.keep_last >= 1,

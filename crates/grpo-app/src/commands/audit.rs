@@ -1,4 +1,4 @@
-//! `grpo audit`: checks what a run's files prove.
+//! `grpo audit`: checks what the files of a run prove.
 
 use std::path::Path;
 
@@ -34,17 +34,17 @@ pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<(
 #[derive(Serialize)]
 struct Report<'a> {
     run: &'a Path,
-    /// Steps in the ledger.
+    /// Number of steps in the ledger.
     steps: usize,
-    /// Number in all findings.
+    /// Total number of violations.
     violations: usize,
     findings: Vec<Finding>,
 }
 
-/// Largest number of violations printed per property.
+/// Maximum number of violations printed per property.
 const SHOWN: usize = 3;
 
-/// Prints a line, and one for each of the first violations.
+/// Prints a finding, followed by its first violations.
 fn print(finding: &Finding) {
     let line = |property: &str, verdict: &str, words: &dyn std::fmt::Display| {
         say(format_args!("{property:<22}{verdict:<14}{words}"));

@@ -1,4 +1,4 @@
-//! `grpo completions`: a completion script for a shell.
+//! `grpo completions`: prints a shell completion script.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `grpo explain`: explains what moved the policy in a step of a run.
+//! `grpo explain`: explains what moved the policy in one step.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
     let records = of_step(&folder, &file, step)?;
     let lines = folder.read_metrics()?;
     let line = lines.iter().find(|line| line.get("step").and_then(Value::as_u64) == Some(step));
-    // Without the initial model, ids are shown.
+    // Token ids are shown if the initial model is not available.
     let codec = tasks.codec(&file.model).filter(Codec::is_text);
     let piece = |id: u32| codec.as_ref().map(|codec| codec.decode(&[id]));
     let wanted = Wanted {
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
     Ok(())
 }
 
-/// Returns the parts of the loss that are not recorded.
+/// Returns which loss terms have no recorded gradients.
 fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
     let loss = file.loss.resolve()?;
     let combined = file.combined.as_ref();
@@ -87,7 +87,7 @@ fn show(explanation: &Explanation, end_ids: &[u32]) {
     legend(explanation);
 }
 
-/// Explains the words of the tables; of the outcomes, those that occur.
+/// Prints a legend for the tables, limited to the outcomes that occur.
 fn legend(explanation: &Explanation) {
     let line = |word: &str, meaning: &str| say(format_args!("  {word:<15} {meaning}"));
     say(format_args!("\nColumns:"));
@@ -160,7 +160,7 @@ fn of_tokens(tokens: &[Token], end_ids: &[u32]) -> Table {
     ];
     let row = |(position, token): (usize, &Token)| {
         let piece = token.piece.as_ref().map(|piece| match piece.as_str() {
-            // A mark has no text of its own.
+            // Special tokens decode to an empty string.
             "" if end_ids.contains(&token.id) => "(end)".to_owned(),
             "" => "(special)".to_owned(),
             piece => format!("{piece:?}"),
@@ -181,12 +181,13 @@ fn of_tokens(tokens: &[Token], end_ids: &[u32]) -> Table {
     table(header, tokens.iter().enumerate().map(row), 3..9)
 }
 
-/// The gradient of the loss by the token's own logit: by the softmax, that by its log-probability times 1 − π.
+/// Returns the gradient of the loss with respect to the token's own logit. Through the softmax,
+/// this is the gradient with respect to its log-probability times 1 − π.
 fn on_the_logit(token: &Token) -> f64 {
     f64::from(token.gradient) * -f64::from(token.logprob).exp_m1()
 }
 
-/// What the step does to a token, in a word.
+/// Describes the effect of the step on a token in one or two words.
 fn effect(token: &Token) -> String {
     match token.fate.as_str() {
         fate if fate != TokenOutcome::Moved.name() => fate.to_owned(),
@@ -197,10 +198,10 @@ fn effect(token: &Token) -> String {
     }
 }
 
-/// The log-probability of a token that hardly any other could replace: ln 0.999.
+/// Log-probability above which a token is almost certain to be sampled: ln 0.999.
 const ALMOST_CERTAIN: f32 = -0.001;
 
-/// Formats a number with a sign; 0 without one.
+/// Formats a number with its sign. Zero has none.
 fn signed(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { format!("{value:+.2e}") }
 }
@@ -212,14 +213,14 @@ fn optional(value: Option<f64>) -> String {
 fn number(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
-        // As the deviation of a single completion.
+        // E.g. the standard deviation of a single completion.
         _ if value.is_nan() => "–".to_owned(),
         _ if value.abs() < 1e-3 => format!("{value:.2e}"),
         _ => format!("{value:.4}"),
     }
 }
 
-/// Returns the beginning of a text, on one line.
+/// Returns the beginning of a text on a single line.
 fn cut(text: &str) -> String {
     const MOST: usize = 40;
     let line = text.escape_debug().to_string();
@@ -251,7 +252,7 @@ mod tests {
         ] {
             assert_eq!(effect(&token(logprob, gradient, fate)), expected, "{logprob} {fate}");
         }
-        // Half of the gradient reaches the logit of a token with a probability of one half.
+        // At a probability of 0.5, half of the gradient reaches the logit.
         let half = on_the_logit(&token(0.5f32.ln(), -2.0, "moved"));
         assert!((half + 1.0).abs() < 1e-6, "{half}");
         assert_eq!(number(f64::NAN), "–");

@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()
         4.0 * parameters / 1e9,
         available / 1e9
     );
-    // A tokenizer next to the config.json is copied.
+    // The tokenizer is copied if it is in the same folder as the config.json.
     let beside = match arguments.config.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),

@@ -16,25 +16,25 @@ use crate::output::{FileInPlace, is_same_place, refuse_existing};
 use crate::task::Tasks;
 use crate::visible::data_output;
 
-/// A line of the output.
+/// An output line.
 #[derive(Serialize)]
 struct Line {
-    /// As in the input.
+    /// Same as in the input.
     prompt: PromptSource,
-    /// As in the input.
+    /// Same as in the input.
     completion: CompletionSource,
-    /// The scored ids, if the completion was text.
+    /// Scored token ids, if the completion was given as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     completion_ids: Option<Vec<u32>>,
     /// Log-probability of each token.
     logprobs: Vec<f64>,
     /// Entropy of each token's distribution, in nats.
     entropies: Vec<f64>,
-    /// Sum of the log-probabilities.
+    /// Sum of `logprobs`.
     sum: f64,
 }
 
-/// A record with checked ids.
+/// An input record with validated token ids.
 struct Row {
     record: PromptRecord,
     prompt: Vec<u32>,
@@ -42,7 +42,7 @@ struct Row {
 }
 
 pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result<()> {
-    // As in sampling: beyond these values logits overflow.
+    // Same range as for sampling. Logits overflow outside it.
     anyhow::ensure!(
         (0.001..=1000.0).contains(&arguments.temperature),
         "--temperature {} is out of range; expected 0.001 to 1000",
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
     full.map_or(Ok(()), FileInPlace::finish)
 }
 
-/// The file of `--full`.
+/// Creates the file for `--full`.
 fn full_file(path: &Path, arguments: &LogprobArguments) -> anyhow::Result<FileInPlace> {
     let is_parquet = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
     anyhow::ensure!(
@@ -125,7 +125,7 @@ fn score_all(
             batch.iter().map(|row| (row.prompt.as_slice(), row.completion.as_slice())).collect();
         let scores = score_completions(model, &pairs, arguments.temperature);
         for (row, scores) in batch.into_iter().zip(scores) {
-            // JSON would contain null.
+            // Non-finite numbers would become `null` in JSON.
             anyhow::ensure!(
                 scores.logprobs.iter().chain(&scores.entropies).all(|score| score.is_finite()),
                 "{}:{}: the model's logits are not finite, so there is nothing to score",
@@ -164,7 +164,7 @@ fn row(
         !completion.is_empty(),
         "the completion has no tokens, so there is nothing to score"
     );
-    // The last token is scored but never read.
+    // The last token is scored but not fed to the model.
     let tokens = prompt.len() + completion.len() - 1;
     let context = model.context_length();
     anyhow::ensure!(

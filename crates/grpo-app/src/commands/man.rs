@@ -1,4 +1,4 @@
-//! `grpo man`: a man page for each command.
+//! `grpo man`: writes a man page for each command.
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ pub(crate) fn run(arguments: &ManArguments, tasks: &Tasks) -> anyhow::Result<()>
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
     let (program, _) = args::program(tasks);
-    // A page has a list of commands of its own.
+    // Man pages have their own list of subcommands.
     let mut program = program.help_template("{all-args}").disable_help_subcommand(true);
     program.build();
     let mut count = 1;

@@ -1,4 +1,4 @@
-//! `grpo merge`: merges an adapter into a model's weights.
+//! `grpo merge`: merges an adapter into the weights of its model.
 
 use anyhow::Context;
 use grpo_model::WeightPrecision;

@@ -1,4 +1,4 @@
-//! `grpo pretrain`: next-token prediction on a file of molecules or texts.
+//! `grpo pretrain`: next-token prediction on molecules or texts.
 
 mod files;
 
@@ -28,28 +28,28 @@ use crate::phase::Phase;
 use crate::supervised_run::{self, Request};
 use crate::task::Tasks;
 
-/// Configuration of `grpo pretrain`.
+/// The configuration of `grpo pretrain`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PretrainFile {
-    /// Folder of the run.
+    /// Run folder.
     run: PathBuf,
     seed: u64,
-    /// Model folder to start from; a new model without it.
+    /// Folder of the initial model. If omitted, a new model is created.
     #[serde(default)]
     start: Option<PathBuf>,
-    /// Adapter folder to continue training, on the unchanged `start`.
+    /// Folder of an adapter to continue training on top of the frozen `start` model.
     #[serde(default)]
     adapter: Option<PathBuf>,
-    /// Precision of `start` if only an adapter is trained.
+    /// Weight precision of `start` if only an adapter is trained.
     #[serde(default)]
     base_precision: WeightPrecision,
-    /// A new adapter to train, on the unchanged `start`.
+    /// Configuration of a new adapter on top of the frozen `start` model.
     #[serde(default)]
     lora: Option<LoraConfig>,
     /// See [`DataKeys`].
     data: Table,
-    /// Sizes of a new model.
+    /// Dimensions of a new model.
     #[serde(default)]
     model: Option<ModelSection>,
     pretrain: PretrainConfig,
@@ -59,18 +59,19 @@ struct PretrainFile {
     save: CheckpointSection,
 }
 
-/// Keys of `[data]` for files of all formats.
+/// Keys of the `[data]` section that do not depend on the file format.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DataKeys {
-    /// `.jsonl`, `.jsonl.gz` or `.parquet`, or a format of a task.
+    /// Path to a `.jsonl`, `.jsonl.gz` or `.parquet` file, or to a file in a format defined by a
+    /// task.
     file: PathBuf,
     #[serde(default = "default_validation_fraction")]
     validation_fraction: f64,
-    /// Longer texts are dropped; default: those that exceed the context.
+    /// Maximum number of tokens. Longer texts are dropped. Defaults to the context length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_tokens: Option<usize>,
-    /// The chat template's option for thinking.
+    /// The chat template's `thinking` option.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     thinking: Option<bool>,
 }
@@ -92,7 +93,7 @@ impl DataSection<DataKeys> {
     }
 
     fn examples(&self, loaded: &Loaded, seed: u64) -> anyhow::Result<ReadExamples> {
-        // The last token is learned but never read.
+        // The last token is a prediction target but not an input.
         let most = loaded.policy.context_length() + 1;
         let DataKeys { file, validation_fraction, max_tokens, thinking } = &self.keys;
         let (codec, longest) = (&loaded.spec.codec, max_tokens.unwrap_or(most).min(most));
@@ -107,7 +108,7 @@ struct ModelSection {
     n_layer: usize,
     n_head: usize,
     n_embd: usize,
-    /// Context length in tokens, including the beginning mark.
+    /// Context length in tokens, including the beginning-of-sequence token.
     block_size: usize,
 }
 
@@ -170,7 +171,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
 }
 
 impl PretrainFile {
-    /// Checks ranges, as far as possible without a model.
+    /// Checks ranges as far as possible without loading a model.
     fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         self.pretrain.check().map_err(|error| origin.explain(error))?;
         if let Some(lora) = &self.lora {
@@ -180,7 +181,7 @@ impl PretrainFile {
     }
 }
 
-/// Returns the initial model.
+/// Loads or creates the initial model.
 fn starting_point(
     file: &PretrainFile,
     data: &DataSection<DataKeys>,

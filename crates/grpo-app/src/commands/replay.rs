@@ -1,4 +1,4 @@
-//! `grpo replay`: samples a completion of a run again.
+//! `grpo replay`: samples a recorded completion again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     compare(&record, prompt, &completion, scored.as_ref(), &writer.spec.codec)
 }
 
-/// Checks that the run has the step, prompt and sample.
+/// Checks that step, prompt and sample are in range.
 fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<()> {
     let (train, run) = (&file.train, arguments.run.display());
     let (step, prompt, sample) = (arguments.step, arguments.prompt, arguments.sample);
@@ -92,7 +92,7 @@ fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns the record of the completion, and the recorded steps.
+/// Returns the recorded completion and the steps that have recorded completions.
 fn record(
     folder: &RunFolder,
     arguments: &ReplayArguments,
@@ -104,18 +104,18 @@ fn record(
     Ok((record, folder.completion_steps()?))
 }
 
-/// Lists the steps up to this one.
+/// Describes the range of steps from 1 to `last`.
 fn steps_to(last: u32) -> String {
     if last == 1 { "step 1".to_owned() } else { format!("steps 1 to {last}") }
 }
 
-/// The source of the policy that sampled a step.
+/// Origin of the policy that sampled a step.
 enum Source {
     /// The initial policy.
     Start,
     /// A checkpoint of the run.
     Kept(Checkpoint),
-    /// Training this number of steps again.
+    /// The initial policy, trained again for this number of steps.
     Trained(u32),
 }
 
@@ -146,7 +146,7 @@ impl Source {
             steps_to(before),
             replayable(&|step| step == 1)
         );
-        // After a roll-back the run used other settings than those of its configuration.
+        // After a roll-back, the settings differ from the configuration.
         let events = folder.read_events()?;
         let roll_backs =
             events.iter().filter(|event| matches!(event.what, EventKind::RolledBack { .. }));
@@ -162,7 +162,7 @@ impl Source {
         Ok(Self::Trained(before))
     }
 
-    /// Returns the policy; `prompts` then returns those of its step.
+    /// Returns the policy. Afterwards, `prompts` yields the prompts of its step.
     fn policy(
         self,
         folder: &RunFolder,
@@ -185,7 +185,7 @@ impl Source {
     }
 }
 
-/// Returns the policy after `steps` steps, trained again without writing anything.
+/// Trains the initial policy again for `steps` steps without writing anything.
 fn trained(
     folder: &RunFolder,
     file: &TrainFile,
@@ -213,7 +213,7 @@ fn trained(
     Ok(grpo.policy().clone())
 }
 
-/// Samples the completion alone or within its step.
+/// Samples the completion, either alone or with the rest of its step.
 fn sample<'a>(
     arguments: &ReplayArguments,
     sampler: &dyn Rollout<Policy>,
@@ -233,7 +233,7 @@ fn sample<'a>(
     Ok((prompt, completion))
 }
 
-/// The reward of the run.
+/// The reward function of the run.
 struct Scoring {
     runner: RewardRunner,
     decode: Decode,
@@ -246,7 +246,7 @@ impl Scoring {
         Self { runner, decode: Arc::clone(&parts.decode) }
     }
 
-    /// `None` for a reward that may say something else each time.
+    /// Scores a completion. Returns `None` if the reward is not deterministic.
     fn of(&self, prompt: &Prompt, completion: &Completion) -> Option<Outcome> {
         if !self.runner.is_deterministic() {
             return None;
@@ -257,8 +257,8 @@ impl Scoring {
     }
 }
 
-/// Compares the recorded reward with the recomputed one, and returns the difference, if any. A reward that cannot be computed
-/// here is not compared.
+/// Compares the recorded and recomputed rewards and describes the difference, if any. Rewards that
+/// cannot be computed here are not compared.
 fn compare_reward(record: &CompletionRecord, scored: Option<&Outcome>) -> Option<String> {
     let recorded = record.reward.map_or("none".to_owned(), |reward| reward.to_string());
     let Some(scored) = scored else {
@@ -291,7 +291,7 @@ fn compare_reward(record: &CompletionRecord, scored: Option<&Outcome>) -> Option
     })
 }
 
-/// Reports equal and different values.
+/// Prints which values match and which differ.
 fn compare(
     record: &CompletionRecord,
     prompt: &Prompt,
@@ -301,7 +301,7 @@ fn compare(
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();
     let (prompt, text) = (codec.decode(&prompt.ids), codec.decode(&completion.text_ids()));
-    // Quoted, because texts may contain line ends.
+    // Quoted because texts may contain line breaks.
     if !prompt.is_empty() {
         say(format_args!("prompt       {prompt:?}"));
     }
@@ -336,7 +336,7 @@ fn compare(
     Ok(())
 }
 
-/// Describes the first difference between two lists of ids.
+/// Describes the first position at which two lists of token ids differ.
 fn difference_of_ids(recorded: &[u32], now: &[u32]) -> Option<String> {
     let place = recorded.iter().zip(now).position(|(recorded, now)| recorded != now);
     match place {
@@ -356,7 +356,7 @@ fn difference_of_ids(recorded: &[u32], now: &[u32]) -> Option<String> {
     }
 }
 
-/// Describes the largest difference between two lists of numbers.
+/// Describes the largest difference between two lists of log-probabilities.
 fn difference_of_logprobs(recorded: &[f32], now: &[f32]) -> Option<String> {
     if recorded.len() != now.len() {
         return Some(format!(

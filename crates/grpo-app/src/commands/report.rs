@@ -1,4 +1,4 @@
-//! `grpo report`: runs as one HTML page, with a verdict.
+//! `grpo report`: writes an HTML page about one or several runs, with a verdict.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
             "a report on several runs belongs into the folder of none of them; name its file with -o"
         ),
     };
-    // No slip of the hand replaces a run's metrics.
+    // Prevents a typo from overwriting files of the run such as `metrics.jsonl`.
     anyhow::ensure!(
         output.extension().is_some_and(|ending| ending == "html"),
         "`{}` is not a name for a report; give -o a file that ends in .html",
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     Ok(())
 }
 
-/// What an audit of the files would find violated, as a criterion that the run fails.
+/// Audits the files of a run. Violations are returned as a failed criterion.
 fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
     let folder = RunFolder::open(run)?;
     let violations = match config_of_run(&folder, "train") {
@@ -64,7 +64,7 @@ fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
     Ok(Some(Judged { name: "Audit", outcome: Outcome::Failed, sentence }))
 }
 
-/// A line of a verdict.
+/// Prints one criterion of the verdict.
 pub(crate) fn criterion(judged: &Judged) {
     say(format_args!("  {:<11} {}: {}", word(judged.outcome), judged.name, judged.sentence));
 }

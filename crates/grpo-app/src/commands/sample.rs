@@ -1,4 +1,4 @@
-//! `grpo sample`: molecules out of a model, or completions of prompts.
+//! `grpo sample`: samples molecules, or completions of prompts.
 
 mod completions;
 
@@ -11,7 +11,7 @@ use crate::models::{Trained, load};
 use crate::phase::Phase;
 use crate::task::{Sampling, Tasks};
 
-/// All samples are in memory at once.
+/// Maximum number of samples, which are all kept in memory.
 const MOST: u32 = 10_000_000;
 
 pub(crate) fn run(
@@ -59,7 +59,7 @@ pub(crate) fn run(
             arguments.model.display()
         );
     }
-    // Completions of a task contain no reasoning.
+    // Models trained for a task answer without reasoning.
     let thinking = if of_tasks.is_empty() { arguments.thinking } else { Some(false) };
     let chat = loaded.chat_options(thinking, &arguments.model)?;
     completions::run(arguments, of_tasks, &loaded, &chat)

@@ -1,4 +1,4 @@
-//! `grpo selftest`: tests the program's mathematics against oracles and TRL's values.
+//! `grpo selftest`: checks the program's mathematics against oracles and values from TRL.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The report for a script.
+/// Returns the report as JSON.
 fn json_of(report: &Report) -> Value {
     let suite = |suite: &Suite| {
         json!({

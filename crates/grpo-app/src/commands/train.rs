@@ -1,4 +1,5 @@
-//! `grpo train`: GRPO from a model folder, or from where a run was interrupted, with a look before and after.
+//! `grpo train`: trains with GRPO, starting from a model folder or resuming a run. The policy is
+//! evaluated before and after training.
 
 mod finished;
 mod observer;
@@ -26,7 +27,7 @@ use observer::Observer;
 
 pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let TrainArguments { run, verify, plain } = arguments;
-    // Clap asks for nothing that another argument excludes.
+    // Clap ignores `requires` if the required argument conflicts with a present one.
     anyhow::ensure!(
         !verify || run.resume.is_some(),
         "--verify goes with --resume RUN: a new run has nothing that could be verified"
@@ -51,7 +52,7 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
     complete(&mut session, Show { plain: *plain, stop })
 }
 
-/// All that is left of a run, with what is said and written at its end.
+/// Trains to the end, then evaluates the policy and reports the result.
 pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> {
     let deferred = Deferred::new();
     let mut observer = Observer::new(session, show)?;
@@ -69,7 +70,7 @@ pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> 
     }
 }
 
-/// All steps, those among them that are done again after the run went back.
+/// Trains until the run ends, including steps repeated after a roll-back.
 fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Ending> {
     loop {
         let Session { training, prompts, file, .. } = &mut *session;
@@ -98,12 +99,12 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
     }
 }
 
-/// What was learned before a failure is not lost; what cannot be saved is named behind the training's reason.
+/// Saves the progress of a failed run. If saving fails as well, the returned error mentions it.
 fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error) -> anyhow::Error {
     let Session { training, kind, folder, .. } = session;
     let reason = sentence(&error);
     let mut saved = vec![observer.event(training.steps(), EventKind::Stopped { reason })];
-    // Of a step that is written down as well, and whole.
+    // Only complete steps that are already recorded can be saved.
     if training.is_between_steps() && observer.steps_done == training.steps() {
         saved.push(observer.checkpoint(training, false));
     }
@@ -115,7 +116,8 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
     error.context(format!("the training of {} ended early", folder.path().display()))
 }
 
-/// Says and writes what there is at the end. From the last save on, a signal ends the program.
+/// Saves, evaluates and reports the result of the run. After the last save, a signal ends the
+/// program immediately.
 fn finish(
     session: &Session,
     observer: &mut Observer,
@@ -145,7 +147,7 @@ fn finish(
         }
     };
     observer.save(training, kind)?;
-    // A run that says how it ended has saved what it trained.
+    // Written last: a run with an ending event has saved its model.
     observer.event(steps, ended)?;
     let idle = idle_steps(folder)?;
     if 2 * idle > steps as usize {
@@ -160,7 +162,7 @@ fn finish(
         Phase::begin(format!("sampling and scoring {count} completions"))
     });
     let after = match training.evaluate() {
-        // The signal came in the last step, or now.
+        // Interrupted during the last step or the evaluation.
         Err(TrainError::Interrupted) => return Err(Interrupted.into()),
         evaluated => evaluated?,
     };
@@ -184,7 +186,7 @@ fn finish(
     }
 }
 
-/// Shows and records the evaluations before and after the training.
+/// Prints and records the evaluations before and after training.
 fn conclude(session: &Session, after: Option<&Evaluated>) -> anyhow::Result<()> {
     let Session { tasks, before, training, folder, .. } = session;
     let codec = session.codec();
@@ -202,11 +204,11 @@ fn conclude(session: &Session, after: Option<&Evaluated>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What to do with a run that has ended, in three lines.
+/// Suggests three commands to continue with after a finished run.
 fn next_steps(session: &Session) {
     let Session { folder, kind, file, training, .. } = session;
     let run = folder.path().display();
-    // An adapter needs its base model.
+    // An adapter can only be used with its base model.
     let model = match *kind {
         "adapter" => format!("--model {} --adapter {run}/adapter", file.model.display()),
         kind => format!("--model {run}/{kind}"),
@@ -221,7 +223,7 @@ fn next_steps(session: &Session) {
     }
 }
 
-/// The best evaluation of the run, and the checkpoint that has its policy.
+/// Returns the event for the best evaluation of the run and its checkpoint.
 fn best_evaluation(session: &Session) -> anyhow::Result<Option<EventKind>> {
     let Some((step, reward)) = session.training.state().numbers.progress.evaluations.best else {
         return Ok(None);
@@ -235,7 +237,7 @@ fn best_evaluation(session: &Session) -> anyhow::Result<Option<EventKind>> {
     Ok(Some(EventKind::Best { best_step, reward, checkpoint: place }))
 }
 
-/// Steps in which no group had a completion that was better than another.
+/// Returns the number of steps in which the rewards within every group were equal.
 fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
     let is_idle =
         |line: &Line| line.get("frac_reward_zero_std").and_then(Value::as_f64) == Some(1.0);

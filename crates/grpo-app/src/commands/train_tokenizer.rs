@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the values of `keys` of each line, each time with the texts of `with`.
+/// Returns the values of `keys` in each line, followed by the texts in `with`.
 fn texts(path: &Path, keys: &[String], with: &[String]) -> anyhow::Result<Vec<String>> {
     let file = read_text_file(path)?;
     let mut texts = Vec::new();

@@ -1,4 +1,4 @@
-//! `grpo trial`: a short run of a `grpo train` configuration, and a verdict on the long run.
+//! `grpo trial`: tests a `grpo train` configuration with a short run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,13 +76,13 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
 struct Trial {
     file: TrainFile,
     path: PathBuf,
-    /// Kind of the trained weights.
+    /// Folder name of the trained weights, `model` or `adapter`.
     kind: &'static str,
-    /// Why it ended early, unless a guard ended it.
+    /// The error that ended the run early. `None` if it finished or a guard stopped it.
     failure: Option<anyhow::Error>,
 }
 
-/// Rejects a run of `grpo train`, whose settings are not those of a trial.
+/// Rejects a run of `grpo train`, because it does not use the settings of a trial.
 fn refuse_other_runs(run: &Path) -> anyhow::Result<()> {
     let command = RunFolder::open(run)?.read_info()?.command;
     let began = command.iter().find(|word| ["train", "trial"].contains(&word.as_str()));
@@ -95,7 +95,7 @@ fn refuse_other_runs(run: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Trains and frees the model.
+/// Runs the training. The model is freed on return.
 fn trained(
     arguments: &TrialArguments,
     tasks: &Tasks,
@@ -136,7 +136,7 @@ fn has_guard_ended(folder: &RunFolder) -> anyhow::Result<bool> {
     Ok(folder.read_events()?.iter().any(|event| stops(&event.what)))
 }
 
-/// Returns whether the files of the run pass the audit.
+/// Audits the files of the run.
 fn audited(run: &Path, tasks: &Tasks) -> Judged {
     let judged = |outcome, sentence| Judged { name: "Audit", outcome, sentence };
     let findings = match findings(run, tasks, Depth::Weights) {
@@ -165,7 +165,7 @@ fn names(judged: &[&Judged]) -> String {
     judged.iter().map(|judged| judged.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a table with a row per stage.
+/// Returns a table with one row per stage.
 fn table_of(stages: &[Stage], of_sequence: bool) -> Table {
     let has_validity = stages.iter().any(|stage| stage.mean(VALIDITY).is_some());
     let columns = [

@@ -1,4 +1,4 @@
-//! Reads configurations from files and `--set`.
+//! Loads configurations from files and `--set` options.
 
 use std::path::{Path, PathBuf};
 
@@ -14,38 +14,38 @@ use crate::output::example_hint;
 pub struct Loaded<T> {
     /// The configuration.
     pub value: T,
-    /// The origin of its keys.
+    /// Where each key was set.
     pub origin: Origin,
 }
 
-/// The layers of a configuration, for error messages.
+/// The layers of a configuration. Error messages use them to report where a key was set.
 pub struct Origin {
-    /// The requested file, then the files that it extends.
+    /// The requested file, followed by the files that it extends.
     files: Vec<Layer>,
-    /// `KEY=VALUE` pairs that override the files, with their source.
+    /// `KEY=VALUE` overrides, each with its source.
     set: Vec<(&'static str, String)>,
 }
 
-/// Keys that a command sets, overriding files; `--set` overrides them.
+/// Keys set by a command. They take precedence over files, but not over `--set`.
 pub struct Command {
-    /// Name of the source in messages.
+    /// Source name in error messages.
     pub name: &'static str,
-    /// The keys and their values.
+    /// Keys and their values.
     pub keys: Vec<(&'static str, Value)>,
 }
 
-/// Reads `path`, the files that it `extends`, and the `KEY=VALUE` pairs of `set`; later layers
-/// override earlier ones.
+/// Loads the configuration file `path` together with the files that it `extends` and the
+/// `KEY=VALUE` pairs in `set`. Later layers override earlier ones.
 pub fn load<T: DeserializeOwned>(path: &Path, set: &[String]) -> anyhow::Result<Loaded<T>> {
     load_for(path, &Command { name: "", keys: Vec::new() }, set)
 }
 
-/// Reads a configuration of `--set` pairs only.
+/// Loads a configuration that consists of `--set` pairs only.
 pub fn of_sets<T: DeserializeOwned>(set: &[String]) -> anyhow::Result<Loaded<T>> {
     loaded(Table::new(), Vec::new(), &Command { name: "", keys: Vec::new() }, set)?.parse()
 }
 
-/// As [`load`], with keys of a command that override the files.
+/// Like [`load`], but the keys of `command` override the files.
 pub fn load_for<T: DeserializeOwned>(
     path: &Path,
     command: &Command,
@@ -56,7 +56,7 @@ pub fn load_for<T: DeserializeOwned>(
     loaded(merged, files, command, set)?.parse()
 }
 
-/// Merges the keys of a command and of `--set` over those of files.
+/// Merges the keys of a command and of `--set` into those from files.
 fn loaded(
     mut merged: Table,
     files: Vec<Layer>,
@@ -77,7 +77,7 @@ fn loaded(
 }
 
 impl Loaded<Table> {
-    /// Deserializes the keys.
+    /// Deserializes the merged keys.
     pub fn parse<T: DeserializeOwned>(self) -> anyhow::Result<Loaded<T>> {
         let Self { value, origin } = self;
         match deserialize_settings(value) {
@@ -88,12 +88,12 @@ impl Loaded<Table> {
 }
 
 impl Origin {
-    /// Adds place and nearest key to an error of deserialization.
+    /// Adds the location and the most similar key to a deserialization error.
     pub fn misread(&self, fault: &ConfigFault) -> anyhow::Error {
         anyhow::anyhow!("{}", self.fault(&fault.key, &fault.to_string()))
     }
 
-    /// Adds the place of its key to an error of training.
+    /// Adds the location of the key to a training error.
     pub fn explain(&self, error: impl Into<TrainError>) -> anyhow::Error {
         match error.into() {
             TrainError::Config(fault) => self.locate(fault).into(),
@@ -101,13 +101,13 @@ impl Origin {
         }
     }
 
-    /// Adds the place of its key to an error.
+    /// Adds the location of the key to an error.
     pub fn locate(&self, fault: ConfigFault) -> ConfigFault {
         let place = self.place(&fault.key);
         fault.at(place.trim_end_matches(": ").to_owned())
     }
 
-    /// Rejects a number outside of `range`, with the place of its key.
+    /// Returns an error with the location of the key if `value` is outside `range`.
     pub fn check(
         &self,
         key: &str,
@@ -121,11 +121,11 @@ impl Origin {
         Err(self.locate(ConfigFault::out_of_range(key, value, &expected)).into())
     }
 
-    /// Returns `file:line: ` of the topmost layer that contains `key` or its table, or just the
-    /// file.
+    /// Returns `file:line: ` for the topmost layer that contains `key` or its table. Without such a
+    /// layer, only the file is returned.
     pub fn place(&self, key: &str) -> String {
-        // `--set rewrad.qed=1` makes the unknown table `rewrad`; `--set loss.mismatch={ … }` holds
-        // `loss.mismatch.max`.
+        // `--set rewrad.qed=1` creates the unknown table `rewrad`, and `--set loss.mismatch={ … }`
+        // contains `loss.mismatch.max`.
         let sets = |(_, pair): &&(&str, String)| {
             let given = pair.split_once('=').map_or("", |(given, _)| given.trim());
             let (given, key) = (format!("{given}."), format!("{}.", key.replace('[', ".")));
@@ -147,7 +147,7 @@ impl Origin {
         }
     }
 
-    /// Formats serde's error at the key path `at`, with its place and the nearest key.
+    /// Formats a serde error at the key path `at` with its location and the most similar key.
     fn fault(&self, at: &str, message: &str) -> String {
         let message = message.trim();
         let unknown = message
@@ -159,7 +159,7 @@ impl Origin {
             let subject = if at.is_empty() { String::new() } else { format!("{at}: ") };
             return format!("{}{subject}{message}", self.place(at));
         };
-        // The path may or may not include the unknown key.
+        // The path does not always include the unknown key.
         let section = at.strip_suffix(&name).unwrap_or(at).trim_end_matches('.');
         let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
         let distance = |known: &String| strsim::damerau_levenshtein(known, &name);
@@ -177,16 +177,16 @@ impl Origin {
     }
 }
 
-/// Largest number of files that extend one another.
+/// Maximum number of files in an `extends` chain.
 const MOST_FILES: usize = 32;
 
-/// Largest number of parts of a key of `--set`; the longest existing key has 4.
+/// Maximum number of dot-separated parts in a `--set` key. The longest valid key has 4.
 const MOST_PARTS: usize = 32;
 
-/// A configuration file as text.
+/// The text of a configuration file.
 struct Layer {
     path: PathBuf,
-    /// The canonical path.
+    /// Canonical path.
     real: PathBuf,
     text: String,
 }
@@ -201,7 +201,7 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
         let line = error.span().map_or(1, |span| line_of(&text, span.start));
         anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
     })?;
-    // Different paths to a file lead around the same cycle.
+    // Different paths to the same file would hide a cycle.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if files.iter().any(|file| file.real == real) {
         bail!("{}: extends itself", path.display());
@@ -226,8 +226,8 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
     }
 }
 
-/// Overrides the values of `under` by those of `over`. Tables are merged, unless their types differ
-/// and so their keys.
+/// Merges `over` into `under`. Tables are merged recursively, unless they have different types and
+/// therefore different keys.
 fn merge(under: &mut Table, over: Table) {
     let is_other = |under: &Table, over: &Table| match (under.get("type"), over.get("type")) {
         (Some(under), Some(over)) => under != over,
@@ -245,7 +245,7 @@ fn merge(under: &mut Table, over: Table) {
     }
 }
 
-/// Parses `train.steps=50` to (`train.steps`, 50). A value that is not valid TOML is a string.
+/// Parses `train.steps=50` into (`train.steps`, 50). Values that are not valid TOML are strings.
 fn parse_set(pair: &str) -> anyhow::Result<(String, Value)> {
     let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
         bail!("--set {pair}: expected KEY=VALUE, as in --set train.steps=50");
@@ -264,7 +264,7 @@ fn parse_set(pair: &str) -> anyhow::Result<(String, Value)> {
     Ok((key.trim().to_owned(), parsed.unwrap_or_else(|| Value::String(value.to_owned()))))
 }
 
-/// Returns whether a `KEY=VALUE` pair sets `key`, directly or in a table.
+/// Returns whether one of the `KEY=VALUE` pairs sets `key`, either directly or as part of a table.
 pub fn is_set(set: &[String], key: &str) -> bool {
     set.iter().filter_map(|pair| parse_set(pair).ok()).any(|(given, value)| {
         let table = Value::Table(nested(&given, value));
@@ -278,7 +278,7 @@ fn nested(key: &str, value: Value) -> Table {
     Table::from_iter([(first.to_owned(), value)])
 }
 
-/// Returns the texts in backquotes.
+/// Returns the substrings enclosed in backticks.
 fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -288,7 +288,7 @@ fn line_of_key(text: &str, parts: &[&str]) -> Option<usize> {
     let mut table = document.get_ref();
     let (last, above) = parts.split_last()?;
     for part in above {
-        // `guards[1]` is a table in a list.
+        // `guards[1]` is a table inside a list.
         let (name, place) = indexed(part);
         let value = table.get(name)?.get_ref();
         let value = match place {
@@ -303,7 +303,7 @@ fn line_of_key(text: &str, parts: &[&str]) -> Option<usize> {
     Some(line_of(text, item.map_or(key.span(), |item| item.span()).start))
 }
 
-/// `guards[1]` → `guards` and 1.
+/// Splits `guards[1]` into `guards` and 1.
 fn indexed(part: &str) -> (&str, Option<usize>) {
     let item = part.strip_suffix(']').and_then(|part| part.split_once('['));
     match item.and_then(|(name, place)| Some((name, place.parse().ok()?))) {

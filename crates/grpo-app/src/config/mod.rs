@@ -1,4 +1,5 @@
-//! Configuration files: layers (`extends`, `--set`), strict keys, errors with file and line.
+//! Configuration files with layers (`extends`, `--set`), strict keys, and errors with file and
+//! line.
 
 mod layers;
 mod records;

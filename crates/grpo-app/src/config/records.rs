@@ -1,4 +1,4 @@
-//! Records of a run about itself.
+//! Metadata recorded with each run.
 
 use std::sync::OnceLock;
 
@@ -9,15 +9,15 @@ use serde::Serialize;
 
 use crate::device;
 
-/// The git revision of this program.
+/// Git revision of this program.
 pub(crate) static REVISION: OnceLock<&'static str> = OnceLock::new();
 
-/// Returns the whole configuration, including defaults.
+/// Serializes the entire configuration, including defaults.
 pub fn resolved(config: &impl Serialize) -> anyhow::Result<String> {
     toml::to_string(config).context("the resolved configuration cannot be written as TOML")
 }
 
-/// Returns versions, command line, device and data of this run.
+/// Collects the versions, command line, device and data files of this run.
 pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
     let versions = [
         ("grpo", env!("CARGO_PKG_VERSION")),
@@ -32,14 +32,14 @@ pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
         seed,
         device: device::name().to_owned(),
         threads: rayon::current_num_threads(),
-        // Computed by the run's folder.
+        // Filled in by `RunFolder`.
         config_sha256: String::new(),
         chained: false,
         data,
     }
 }
 
-/// Returns the version of a dependency of this program.
+/// Returns the version of a dependency from `Cargo.lock`.
 fn locked_version(package: &str) -> &'static str {
     const LOCK: &str = include_str!("../../../../Cargo.lock");
     let version = LOCK
@@ -49,7 +49,7 @@ fn locked_version(package: &str) -> &'static str {
     version.expect("Cargo.lock names every dependency")
 }
 
-/// Returns the UTC time to the second: `2026-01-31T12:00:00Z`.
+/// Returns the current UTC time in seconds, e.g. `2026-01-31T12:00:00Z`.
 pub fn now() -> String {
     Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true)
 }

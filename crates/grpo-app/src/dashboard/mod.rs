@@ -1,7 +1,8 @@
-//! `grpo train` on a terminal: curves, times, completions and events, drawn by a thread of its own a few times a second.
+//! Live screen of `grpo train`, with curves, timings, completions and events.
 //!
-//! The training hands over numbers and goes on; it never waits for the terminal. [`Monitor`] is what it knows: on a terminal
-//! that is this screen, elsewhere plain lines.
+//! A separate thread redraws the screen several times per second, so training never waits for the
+//! terminal. [`Monitor`] is the interface for training code. Without a suitable terminal, it prints
+//! plain lines instead.
 
 mod screen;
 mod state;
@@ -25,10 +26,10 @@ use crate::dashboard::terminal::{hold_panics_back, open, restore};
 use crate::interrupt;
 use crate::output::{Progress, say, say_aside};
 
-/// Where a training shows how it goes.
+/// Displays the progress of a training run.
 pub(crate) struct Monitor {
     shown: Shown,
-    /// Of the plain lines, and of the sentence that is left in the end.
+    /// Statistics for the plain lines and the final summary.
     summary: Summary,
 }
 
@@ -38,8 +39,8 @@ enum Shown {
 }
 
 impl Monitor {
-    /// A screen where standard error is a terminal that can show one, else lines. Whoever presses `q` or Ctrl-C on the
-    /// screen sets `stop`, which the training looks at after each step.
+    /// Uses the live screen if standard error is a suitable terminal, otherwise plain lines.
+    /// Pressing `q` or Ctrl-C on the screen sets `stop`, which training checks after each step.
     pub(crate) fn new(title: &str, steps: u64, plain: bool, stop: Arc<AtomicBool>) -> Self {
         let screen = if plain || !is_terminal() {
             None
@@ -50,7 +51,8 @@ impl Monitor {
         Self { shown, summary: Summary::new(steps) }
     }
 
-    /// The run goes on after `done` steps, whose lines of `metrics.jsonl` are given: it was taken up again, or went back.
+    /// Continues the display after `done` steps of a resumed or rolled-back run. `lines` are their
+    /// lines in `metrics.jsonl`.
     pub(crate) fn begin_at(&mut self, done: u64, lines: &[Map<String, Value>]) {
         let mut rewards = lines.iter().filter_map(|line| line.get("reward")?.as_f64());
         self.summary.first_reward = rewards.next();
@@ -61,7 +63,7 @@ impl Monitor {
         }
     }
 
-    /// A step is done.
+    /// Records a completed step.
     pub(crate) fn step(&mut self, report: &StepReport, metrics: &Metrics) {
         self.summary.step(metrics);
         match &self.shown {
@@ -70,7 +72,8 @@ impl Monitor {
         }
     }
 
-    /// A line for whoever looks on; on the screen among the events, and below it once it is gone.
+    /// Shows a message. On the live screen, it is listed among the events and printed again after
+    /// the screen has closed.
     pub(crate) fn say(&mut self, line: &str) {
         match &self.shown {
             Shown::Lines(progress) => progress.say(line),
@@ -78,7 +81,8 @@ impl Monitor {
         }
     }
 
-    /// Gives the terminal back, with what was said and a summary in one line. A second call does nothing.
+    /// Restores the terminal, then prints the messages and a one-line summary. Further calls have
+    /// no effect.
     pub(crate) fn finish(&mut self) {
         match &mut self.shown {
             Shown::Lines(progress) => progress.finish(),
@@ -98,7 +102,7 @@ impl Drop for Monitor {
     }
 }
 
-/// A step in one line.
+/// Formats a step on one line.
 fn line(metrics: &Metrics) -> String {
     let value = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
     let valid = metrics.get("rewards/valid/mean").map(|valid| format!("  valid {valid:.2}"));
@@ -111,7 +115,7 @@ fn line(metrics: &Metrics) -> String {
     )
 }
 
-/// What a training came to.
+/// Summary of a training run.
 struct Summary {
     steps: u64,
     done: u64,
@@ -141,25 +145,25 @@ impl Summary {
     }
 }
 
-/// Whether a screen can be drawn. A terminal that says of itself that it is dumb moves no cursor.
+/// Returns whether a live screen can be drawn. Terminals with `TERM=dumb` cannot move the cursor.
 fn is_terminal() -> bool {
     use io::IsTerminal;
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     io::stderr().is_terminal() && !is_dumb
 }
 
-/// The screen, and the thread that draws it.
+/// The live screen and its drawing thread.
 struct Dashboard {
     state: Arc<Mutex<State>>,
     closing: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Between two drawings, at least.
+/// Minimum time between two frames.
 const FRAME: Duration = Duration::from_millis(250);
 
 impl Dashboard {
-    /// `None` where the terminal refuses.
+    /// Opens the screen. Returns `None` if the terminal does not support it.
     fn new(state: State, stop: Arc<AtomicBool>) -> Option<Self> {
         let state = Arc::new(Mutex::new(state));
         let closing = Arc::new(AtomicBool::new(false));
@@ -184,24 +188,25 @@ impl Dashboard {
         lock(&self.state)
     }
 
-    /// Whether it was still open.
+    /// Closes the screen and returns whether it was still open.
     fn close(&mut self) -> bool {
         let Some(thread) = self.thread.take() else { return false };
         self.closing.store(true, Ordering::Relaxed);
         thread.thread().unpark();
-        // If it panicked, the message is among those held back.
+        // If the thread panicked, its message is among those that `restore` prints.
         let _drawn = thread.join();
         restore();
         true
     }
 }
 
-/// Numbers are whole even where a thread died with them.
+/// Locks the state, ignoring poisoning. The state stays consistent if a thread panics.
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Draws, and reads keys, until it is told to end. A terminal that went away is not drawn to again.
+/// Draws frames and handles keys until `closing` is set. Stops if drawing fails, e.g. because the
+/// terminal was closed.
 fn draw_until<B: ratatui::backend::Backend>(
     mut terminal: Terminal<B>,
     state: &Mutex<State>,
@@ -213,7 +218,7 @@ fn draw_until<B: ratatui::backend::Backend>(
         let frame = {
             let mut state = lock(state);
             state.is_stopping = stop.load(Ordering::Relaxed);
-            // Drawn from a copy: the training never waits for a slow terminal.
+            // Draws a copy so that training never waits for a slow terminal.
             state.clone()
         };
         if terminal.draw(|area| screen::draw(area, &frame, Instant::now())).is_err() {
@@ -226,7 +231,8 @@ fn draw_until<B: ratatui::backend::Backend>(
                 Ok(true) => match event::read() {
                     Ok(event) if asks_to_stop(&event) => {
                         if stop.swap(true, Ordering::Relaxed) && is_ctrl_c(&event) {
-                            // Asked before, and not willing to wait for the end of the step.
+                            // The user has already asked and does not want to wait for the end of
+                            // the step.
                             interrupt::end_process();
                         }
                         break;
@@ -241,7 +247,7 @@ fn draw_until<B: ratatui::backend::Backend>(
             }
         }
         if !can_read {
-            // Without keys Ctrl-C has to be the terminal's again.
+            // If key events cannot be read, the terminal has to handle Ctrl-C again.
             let _cooked = disable_raw_mode();
             thread::park_timeout(FRAME);
         }

@@ -1,4 +1,4 @@
-//! How the screen is laid out: what fits is shown, from the top.
+//! Screen layout. Sections that do not fit are omitted, starting at the bottom.
 
 use std::time::Instant;
 
@@ -14,10 +14,11 @@ use crate::dashboard::state::{Curve, Sample, State, duration};
 const COLORS: [Color; 4] = [Color::LightBlue, Color::Yellow, Color::Green, Color::Magenta];
 const PHASES: [Color; 3] = [Color::Blue, Color::Yellow, Color::Green];
 
-/// Draws everything as it is at `now`.
+/// Draws the state as of `now`.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: Instant) {
     let area = frame.area();
-    // A terminal of 24 lines has 13 or more for the curves; one of a few lines has the head alone.
+    // A 24-line terminal leaves at least 13 lines for curves. A terminal of a few lines only shows
+    // the header.
     let most = if area.height >= 36 { 3 } else { 2 };
     let samples = rows_of(&state.best, area.width, most) + rows_of(&state.worst, area.width, most);
     let lines = u16::try_from(state.said().len()).unwrap_or(u16::MAX).min(area.height / 8 + 1);
@@ -105,7 +106,7 @@ fn draw_curve(frame: &mut Frame<'_>, area: Rect, curve: &Curve, color: Color) {
     let values = curve.points.iter().map(|point| point.1);
     let low = values.clone().fold(f64::INFINITY, f64::min);
     let high = values.fold(f64::NEG_INFINITY, f64::max);
-    // A flat line lies in the middle.
+    // Center flat lines vertically.
     let air = if high > low { 0.0 } else { (0.1 * high.abs()).max(1e-3) };
     let bounds = [low - air, high + air];
     let end = last.0.max(first.0 + 1.0);
@@ -121,7 +122,7 @@ fn draw_curve(frame: &mut Frame<'_>, area: Rect, curve: &Curve, color: Color) {
     frame.render_widget(axes, chart);
 }
 
-/// One bar, as long as the line, of what the last step spent its time on.
+/// Draws a full-width bar with the time spent in each phase of the last step.
 fn draw_phases(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let all: f64 = state.phases.iter().map(|phase| phase.1).sum();
     if all <= 0.0 {
@@ -153,7 +154,7 @@ fn draw_samples(frame: &mut Frame<'_>, area: Rect, state: &State) {
             Layout::horizontal([Constraint::Length(LABEL), Constraint::Fill(1)]).areas(area);
         let words = vec![name.fg(color).bold(), format!("  {}", number(*reward)).fg(color)];
         frame.render_widget(Line::from(words), head);
-        // Rows break between words, and may end before the edge.
+        // Lines wrap between words, so they do not always fill the width.
         let room = usize::from(body.width) * usize::from(body.height);
         let room = if text.contains(' ') { room * 4 / 5 } else { room };
         let text = with_beginning(text, room);
@@ -161,10 +162,11 @@ fn draw_samples(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
 }
 
-/// Columns in front of a completion.
+/// Width of the label to the left of a completion.
 const LABEL: u16 = 14;
 
-/// Rows that a completion takes, at most so many. Rows of words may end before the edge.
+/// Returns the number of rows that a completion needs, at most `most`. Wrapped words do not always
+/// fill a row.
 fn rows_of(sample: &Option<Sample>, width: u16, most: u16) -> u16 {
     let Some(Sample { text, .. }) = sample else { return 1 };
     let width = usize::from(width.saturating_sub(LABEL).max(1));
@@ -172,7 +174,7 @@ fn rows_of(sample: &Option<Sample>, width: u16, most: u16) -> u16 {
     u16::try_from(text.chars().count().div_ceil(width)).unwrap_or(most).clamp(1, most.max(1))
 }
 
-/// The last lines that fit.
+/// Draws as many of the latest messages as fit.
 fn draw_said(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let said = state.said();
     let from = said.len().saturating_sub(usize::from(area.height));
@@ -181,7 +183,7 @@ fn draw_said(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(Text::from(lines.collect::<Vec<_>>()), area);
 }
 
-/// The beginning of a text that is too long, with a mark where it is cut.
+/// Truncates a long text at the end and adds an ellipsis.
 fn with_beginning(text: &str, most: usize) -> String {
     match text.chars().count() > most {
         true => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
@@ -189,7 +191,7 @@ fn with_beginning(text: &str, most: usize) -> String {
     }
 }
 
-/// The end of a text that is too long: of a path, that is its name.
+/// Truncates a long text at the beginning, so that the end of a path stays visible.
 fn with_end(text: &str, most: usize) -> String {
     let length = text.chars().count();
     match length > most {
@@ -200,7 +202,7 @@ fn with_end(text: &str, most: usize) -> String {
     }
 }
 
-/// As `0.25 s`, `18 ms` or `12.3 s`.
+/// Formats a duration, e.g. `0.25 s`, `18 ms` or `12.3 s`.
 fn seconds_in_words(seconds: f64) -> String {
     match seconds {
         ..0.0995 => format!("{:.0} ms", 1000.0 * seconds),
@@ -209,7 +211,7 @@ fn seconds_in_words(seconds: f64) -> String {
     }
 }
 
-/// In at most seven characters, where it can be.
+/// Formats a number in at most seven characters if possible.
 fn number(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {

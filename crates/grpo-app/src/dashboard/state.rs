@@ -1,24 +1,24 @@
-//! What the screen shows, as numbers and words.
+//! The data displayed on the live screen.
 
 use std::time::{Duration, Instant};
 
 use grpo_train::{Metrics, StepReport};
 use serde_json::{Map, Value};
 
-/// Everything that is drawn.
+/// Everything that the screen displays.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) title: String,
     pub(super) steps: u64,
     pub(super) done: u64,
     pub(super) started: Instant,
-    /// When the last step ended.
+    /// Time at which the last step ended.
     pub(super) at: Option<Instant>,
     pub(super) curves: [Curve; 4],
-    /// Seconds of rollout, reward and update in the last step.
+    /// Duration of rollout, reward and update in the last step, in seconds.
     pub(super) phases: [(&'static str, f64); 3],
     pub(super) tokens_per_second: f64,
-    /// Mean seconds of a step lately.
+    /// Moving average of the step time in seconds.
     pub(super) step_time: f64,
     pub(super) best: Option<Sample>,
     pub(super) worst: Option<Sample>,
@@ -26,12 +26,12 @@ pub(super) struct State {
     pub(super) is_stopping: bool,
 }
 
-/// A metric over the steps.
+/// A metric as a function of the step.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
     pub(super) name: &'static str,
     metric: &'static str,
-    /// Its unit, behind a space.
+    /// Unit, including a leading space.
     pub(super) unit: &'static str,
     pub(super) points: Vec<(f64, f64)>,
 }
@@ -43,11 +43,11 @@ pub(super) struct Sample {
     pub(super) text: String,
 }
 
-/// Points that are kept of a curve; no terminal has more columns.
+/// Maximum number of points per curve. No terminal has more columns.
 const POINTS: usize = 2000;
-/// Lines that are kept of what was said.
+/// Maximum number of stored messages.
 const SAID: usize = 1000;
-/// Characters that are kept of a completion.
+/// Maximum number of stored characters per completion.
 const TEXT: usize = 2000;
 
 impl State {
@@ -80,7 +80,7 @@ impl State {
         self.samples(report.samples().map(|sample| (&*sample.text, sample.reward())));
     }
 
-    /// The numbers of a step, by name.
+    /// Updates the state with the metrics of a step.
     pub(super) fn metrics(&mut self, metric: &dyn Fn(&str) -> Option<f64>) {
         let value = |name: &str| metric(name).unwrap_or(f64::NAN);
         self.done = metric("step").map_or(self.done + 1, |step| step as u64);
@@ -103,12 +103,12 @@ impl State {
         }
         self.tokens_per_second = value("tokens_per_second");
         let time = value("step_time");
-        // Lately is about ten steps.
+        // Averages over about ten steps.
         let weight = if self.step_time == 0.0 { 1.0 } else { 0.1 };
         self.step_time += weight * (time - self.step_time);
     }
 
-    /// Curves of the steps that were done, and nothing of how fast or what the next one is.
+    /// Resets the curves to the `done` completed steps and clears the timings and completions.
     pub(super) fn begin_at(&mut self, done: u64, lines: &[Map<String, Value>]) {
         self.curves.iter_mut().for_each(|curve| curve.points.clear());
         for line in lines {
@@ -120,7 +120,7 @@ impl State {
         (self.best, self.worst) = (None, None);
     }
 
-    /// The best and the worst of those with a reward.
+    /// Selects the best and the worst completion among those with a reward.
     pub(super) fn samples<'a>(&mut self, samples: impl Iterator<Item = (&'a str, Option<f64>)>) {
         let scored: Vec<(&str, f64)> =
             samples.filter_map(|(text, reward)| Some((text, reward?))).collect();
@@ -143,7 +143,7 @@ impl State {
         &self.said
     }
 
-    /// What is left, as long as the last steps took.
+    /// Estimates the remaining time from the average step time.
     pub(super) fn left(&self) -> Option<Duration> {
         let steps = self.steps.saturating_sub(self.done) as f64;
         let seconds = steps * self.step_time;
@@ -151,7 +151,7 @@ impl State {
     }
 }
 
-/// Without what would move the cursor or ring a bell.
+/// Replaces control characters, which could move the cursor or ring the bell.
 fn printable(text: &str) -> String {
     let shown = |c: char| {
         if c == '\n' {
@@ -165,7 +165,7 @@ fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// As `1 h 02 min`, `3 min 04 s` or `5 s`.
+/// Formats a duration, e.g. `1 h 02 min`, `3 min 04 s` or `5 s`.
 pub(super) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

@@ -1,4 +1,4 @@
-//! The terminal while a screen is drawn on it, and how it is given back.
+//! Sets up the terminal for the live screen and restores it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use ratatui::crossterm::{cursor, execute};
 
 use crate::output::say_aside;
 
-/// Whether the terminal is ours and has to be given back.
+/// Whether the live screen is open, so the terminal has to be restored.
 static OPEN: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn open() -> io::Result<()> {
@@ -25,15 +25,16 @@ pub(super) fn open() -> io::Result<()> {
     opened
 }
 
-/// Whether the screen is open.
+/// Returns whether the live screen is open.
 pub(crate) fn is_open() -> bool {
     OPEN.load(Ordering::SeqCst)
 }
 
-/// Once, whoever comes first: the end, an error, an impatient user. Panics that were held back are shown then.
+/// Restores the terminal and prints held-back panic messages. Only the first call has an effect: at
+/// the end of the run, after an error or on a second Ctrl-C.
 pub(crate) fn restore() {
     if OPEN.swap(false, Ordering::SeqCst) {
-        // There is nobody to tell.
+        // There is no one to report an error to.
         let _left = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
         let _cooked = disable_raw_mode();
         let mut held = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,11 +42,13 @@ pub(crate) fn restore() {
     }
 }
 
-/// Messages of panics while the screen was open: written over it, they would be gone with it.
+/// Panic messages that were held back while the screen was open. Closing the screen would have
+/// erased them.
 static HELD_BACK: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Holds messages back while the screen is open. A panic of the training unwinds through the [`Monitor`](super::Monitor), which gives the
-/// terminal back and shows them; one of a reward is caught, and the screen goes on.
+/// Installs a panic hook that holds messages back while the screen is open. If training panics,
+/// unwinding drops the [`Monitor`](super::Monitor), which restores the terminal and prints them.
+/// Panics in a reward function are caught, and the screen stays open.
 pub(super) fn hold_panics_back() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -55,7 +58,7 @@ pub(super) fn hold_panics_back() {
                 return before(panic);
             }
             let mut held = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner);
-            // A reward can panic at every step.
+            // A reward function may panic in every step.
             if held.len() < 100 {
                 let name = thread::current().name().unwrap_or("without a name").to_owned();
                 held.push(format!("thread '{name}' {panic}"));

@@ -1,4 +1,4 @@
-//! The screen on a terminal that is a table of letters.
+//! Renders the screen to a text buffer.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A training after `steps` of 80 steps.
+/// Creates the state of an 80-step run after `steps` steps.
 fn state(steps: u32) -> State {
     let mut state = State::new("grpo train  runs/molecules", 80);
     for step in 1..=steps {
@@ -36,7 +36,7 @@ fn state(steps: u32) -> State {
     state
 }
 
-/// The lines of the screen, a second and a half after the start.
+/// Renders the screen 1.5 seconds after the start and returns its lines.
 fn lines(state: &State, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let now = state.started + Duration::from_millis(1500);
@@ -46,7 +46,7 @@ fn lines(state: &State, width: u16, height: u16) -> Vec<String> {
     (0..height).map(|y| row(y).trim_end().to_owned()).collect()
 }
 
-/// The first line of a terminal of 80 columns.
+/// Returns the first line of an 80-column terminal.
 fn head(right: &str) -> String {
     let width = 80 - right.chars().count();
     format!("{:<width$}{right}", "grpo train  runs/molecules")
@@ -66,7 +66,7 @@ fn a_small_terminal_shows_everything() {
     let right = "1.0 s/step · 1 s elapsed · 1 min 08 s left";
     assert_eq!(lines[0], head(right));
     assert!(lines[1].starts_with("step 12 of 80 ━━"), "{}", lines[1]);
-    // 12 of 80 of the 66 columns behind the label are 9.9.
+    // 66 columns remain after the label; 12/80 of them are 9.9.
     assert_eq!(lines[1].chars().filter(|c| *c == '━').count(), 9);
     for (name, value) in
         [("reward", "0.7200"), ("KL", "0.0240"), ("entropy", "0.6000"), ("mean length", "33.25")]
@@ -78,11 +78,11 @@ fn a_small_terminal_shows_everything() {
             .contains("■ rollout 0.25 s  ■ reward 50 ms  ■ update 0.70 s  6541 tokens/s")
     );
     assert_eq!(find(&lines, "best"), "best  0.9000  c1ccccc1");
-    // No letter of a completion moves the cursor.
+    // Control characters in a completion are replaced.
     assert_eq!(find(&lines, "worst"), "worst  0      N [2J⏎O");
     find(&lines, "guard kl: 0.4 is above 0.3");
     assert_eq!(lines[23], "q: stop after this step; the run can be resumed");
-    // The curve of the reward rises: its first column is low, its last is high.
+    // The reward increases: the first column of its curve is low and the last one is high.
     let braille = |line: &String| line.chars().any(|c| ('\u{2801}'..='\u{28ff}').contains(&c));
     assert!(lines.iter().filter(|line| braille(line)).count() >= 6, "{}", lines.join("\n"));
 }
@@ -149,7 +149,7 @@ fn a_long_run_keeps_its_shape_in_few_points() {
 
 #[test]
 fn a_run_that_goes_on_has_its_curves_and_no_pace_yet() {
-    // It went back from step 12 to step 2.
+    // Rolled back from step 12 to step 2.
     let mut state = state(12);
     let line = |step: u32| json!({ "step": step, "reward": 0.25 * f64::from(step), "kl": null, "step_time": 1.5 });
     let lines_of_run = [1, 2].map(|step| line(step).as_object().unwrap().clone());

@@ -1,6 +1,6 @@
-//! Errors as sentences.
+//! Error messages in a single sentence.
 
-/// Formats an error and its causes as one sentence, without repetitions.
+/// Joins an error and its causes into one sentence without repetitions.
 pub fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -11,12 +11,12 @@ pub fn sentence(error: &anyhow::Error) -> String {
             sentence.push_str(&cause);
         }
     }
-    // Line ends come from values in files and arguments.
+    // Values from files and arguments may contain line breaks.
     let sentence = sentence.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     without_os_codes(&sentence)
 }
 
-/// Messages of operating systems and their replacements.
+/// Operating system messages and their replacements.
 const OS_FAULTS: [(&str, &str); 7] = [
     ("No such file or directory", "no such file or folder"),
     ("File exists", "a file has this name"),
@@ -27,7 +27,7 @@ const OS_FAULTS: [(&str, &str); 7] = [
     ("File too large", "the file is too large"),
 ];
 
-/// Replaces `Is a directory (os error 21)` and the like.
+/// Replaces messages such as `Is a directory (os error 21)`.
 fn without_os_codes(text: &str) -> String {
     const CODE: &str = " (os error ";
     let mut plain = String::new();

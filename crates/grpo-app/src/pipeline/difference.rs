@@ -1,9 +1,9 @@
-//! Differences between a configuration and the one that a run recorded.
+//! Compares a configuration with the one recorded by a run.
 
 use toml::Value;
 
-/// Describes the first key whose value differs. `recorded` has all keys with defaults; keys in only
-/// one of the two are not compared.
+/// Describes the first key whose values differ. `recorded` contains all keys, including defaults.
+/// Keys that exist in only one of the tables are ignored.
 pub(super) fn first_difference(
     now: &toml::Table,
     recorded: &toml::Table,
@@ -22,8 +22,8 @@ pub(super) fn first_difference(
     })
 }
 
-/// Compares numbers by value, because 32-bit numbers are written with fewer digits. Tables in lists
-/// may lack defaults.
+/// Compares two values. Numbers are compared numerically because 32-bit floats are written with
+/// fewer digits. Tables inside lists may omit defaults.
 fn is_equal(now: &Value, recorded: &Value) -> bool {
     use Value::{Array, Float, Integer, Table};
     let number = |value: &Value| match value {

@@ -1,4 +1,4 @@
-//! Pipeline files and their checks.
+//! Reads and validates pipeline files.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -10,38 +10,38 @@ use toml::Table;
 
 use crate::config::{self, Origin};
 
-/// A pipeline file.
+/// Contents of a pipeline file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PipelineFile {
     stages: Vec<StageSection>,
-    /// Commands to run when all stages are finished.
+    /// Commands to run after the last stage.
     #[serde(default)]
     summary: Vec<SummarySection>,
 }
 
-/// A stage in the file.
+/// A stage as written in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StageSection {
     pub(super) name: String,
-    /// A command of this program.
+    /// Subcommand of this program.
     pub(super) command: String,
-    /// Its configuration file, whose `run` is the folder of the stage.
+    /// Configuration file of the command. Its `run` key is the folder of the stage.
     #[serde(default)]
     config: Option<PathBuf>,
     #[serde(default)]
     pub(super) arguments: Vec<String>,
-    /// Files that the stage reads; if one is newer than its outputs, the stage runs again.
+    /// Files read by the stage. If one is newer than the outputs, the stage runs again.
     #[serde(default)]
     pub(super) inputs: Vec<PathBuf>,
-    /// Files and folders that exist when the stage is finished.
+    /// Files and folders that must exist when the stage is finished.
     #[serde(default)]
     pub(super) outputs: Vec<PathBuf>,
-    /// A JSON file whose key `passed` must be true.
+    /// JSON file in which `passed` must be true.
     #[serde(default)]
     pub(super) gate: Option<PathBuf>,
-    /// Metrics to show in the final table.
+    /// Metrics listed in the final table.
     #[serde(default)]
     pub(super) metrics: Vec<String>,
 }
@@ -54,20 +54,20 @@ struct SummarySection {
     arguments: Vec<String>,
 }
 
-/// A checked pipeline.
+/// A validated pipeline.
 pub(super) struct Pipeline {
     pub(super) path: PathBuf,
     pub(super) stages: Vec<Stage>,
-    /// Arguments of each summary command.
+    /// Arguments of the summary commands.
     pub(super) summary: Vec<Vec<String>>,
 }
 
-/// A stage with the options of its command.
+/// A stage and the options supported by its command.
 pub(super) struct Stage {
     section: StageSection,
     pub(super) config: Option<StageConfig>,
     pub(super) is_last: bool,
-    /// The options that its command has.
+    /// Names of all options that the command accepts.
     options: Vec<String>,
 }
 
@@ -79,18 +79,18 @@ impl Deref for Stage {
     }
 }
 
-/// The configuration of a stage, including the files that it extends.
+/// The configuration of a stage, including the files it extends.
 pub(super) struct StageConfig {
     pub(super) path: PathBuf,
     pub(super) run: PathBuf,
     pub(super) keys: Table,
 }
 
-/// Options that `grpo run` passes to commands.
+/// Options that only `grpo run` may pass to commands.
 const OWN_OPTIONS: [&str; 5] = ["--force", "--resume", "--check", "--plain", "--run"];
 
 impl Pipeline {
-    /// Reads and checks a pipeline file.
+    /// Reads and validates a pipeline file.
     pub(super) fn read(path: &Path, commands: &clap::Command) -> anyhow::Result<Self> {
         let keys = config::load::<Table>(path, &[])?;
         let command = command_of(&keys.value);
@@ -165,12 +165,12 @@ impl Stage {
         Ok(Self { section, config, is_last, options })
     }
 
-    /// Returns whether its command has an option.
+    /// Returns whether the command accepts an option.
     pub(super) fn has(&self, option: &str) -> bool {
         self.options.iter().any(|known| known == option)
     }
 
-    /// Checks a stage against the earlier ones.
+    /// Checks a stage for conflicts with earlier stages.
     fn check_among(&self, earlier: &[Self], key: &str, origin: &Origin) -> anyhow::Result<()> {
         let place = |name: &str| origin.place(&format!("{key}.{name}"));
         for other in earlier {
@@ -206,7 +206,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Returns the run folder, or the first output of a stage without one.
+    /// Returns the run folder. For stages without one, this is the first output.
     pub(super) fn place(&self) -> &Path {
         match &self.config {
             Some(config) => &config.run,
@@ -227,7 +227,7 @@ impl StageConfig {
     }
 }
 
-/// Returns the `KEY=VALUE` pairs of `--set` in the arguments.
+/// Collects the `KEY=VALUE` pairs of all `--set` options.
 fn sets(arguments: &[String]) -> Vec<String> {
     let mut words = arguments.iter();
     let mut sets = Vec::new();
@@ -246,7 +246,7 @@ fn is_own_option(word: &str) -> bool {
     OWN_OPTIONS.contains(&name)
 }
 
-/// Checks a command line and returns the options of its command.
+/// Validates a command line and returns the options that its command accepts.
 fn parse(
     commands: &clap::Command,
     words: &[String],
@@ -290,13 +290,13 @@ mod tests {
     use super::*;
     use crate::args::Arguments;
 
-    /// The program's commands and one of a task.
+    /// Returns the built-in commands and one task command.
     fn commands() -> clap::Command {
         let input = clap::Arg::new("input").long("input");
         Arguments::command().subcommand(clap::Command::new("split").arg(input))
     }
 
-    /// Checks the result of reading a pipeline file in a folder with a configuration.
+    /// Reads a pipeline in a folder with one configuration file and checks the result.
     #[track_caller]
     fn check(pipeline: &str, expected: &str) {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! `grpo run`: runs the stages of a pipeline file in order, each as a separate process of this
+//! `grpo run`: runs the stages of a pipeline file in order. Each stage is a subprocess of this
 //! program.
 //!
-//! A pipeline does not know what a stage trains; the run folder or files of a stage show whether it
-//! is finished.
+//! A pipeline is independent of what its stages train. Whether a stage is finished is determined
+//! from its run folder or output files.
 
 mod difference;
 mod file;
@@ -35,7 +35,7 @@ pub(crate) struct PipelineArguments {
     /// Pipeline file (TOML)
     #[arg(value_name = "FILE")]
     pipeline: PathBuf,
-    /// Run every stage from scratch and rename existing run folders; nothing is deleted
+    /// Run every stage from scratch; existing run folders are renamed, nothing is deleted
     #[arg(long, help_heading = "Run")]
     force: bool,
     /// Value for a key of the last stage's configuration, e.g. --set train.steps=50; repeatable
@@ -44,7 +44,8 @@ pub(crate) struct PipelineArguments {
     /// Plain progress lines instead of the live screen
     #[arg(long, help_heading = "Display")]
     plain: bool,
-    /// Check the stages and their configurations and list what would run, then exit; nothing is written
+    /// Check all stages and their configurations and list what would run, then exit without writing
+    /// anything
     #[arg(long, help_heading = "Configuration")]
     check: bool,
     #[arg(from_global)]
@@ -53,7 +54,7 @@ pub(crate) struct PipelineArguments {
     quiet: bool,
 }
 
-/// Runs the pipeline of the arguments with the available `commands`.
+/// Runs a pipeline. `commands` are the available commands.
 pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> anyhow::Result<()> {
     let pipeline = Pipeline::read(&arguments.pipeline, commands)?;
     let PipelineArguments { force, set, plain, .. } = arguments;
@@ -84,7 +85,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             false => error,
         }
     })?;
-    // Nobody would see what these print.
+    // Summaries only print, so `--quiet` skips them.
     let summary = if arguments.quiet { &[] } else { &pipeline.summary[..] };
     for command in summary {
         program.run(command).context("the stages are finished, and the summary failed")?;
@@ -94,7 +95,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
     Ok(())
 }
 
-/// Returns the exit code of the failed stage, if one failed.
+/// Returns the exit code of the stage that failed, or a generic failure code.
 pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     let code = error.downcast_ref::<StageFailed>().and_then(StageFailed::code);
     code.map_or(ExitCode::FAILURE, ExitCode::from)
@@ -136,8 +137,8 @@ fn run_stages(
     Ok(rows)
 }
 
-/// Lets a command check the configuration of a stage before anything runs, so that a mistake in the
-/// last stage is found early.
+/// Runs the command with `--check` to validate the configuration of a stage. This happens before
+/// the first stage starts, so that mistakes in the last stage are found early.
 fn check_configuration(
     program: &Program,
     stage: &Stage,

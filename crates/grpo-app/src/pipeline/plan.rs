@@ -1,4 +1,4 @@
-//! Decides whether each stage is reused, resumed or run.
+//! Decides for each stage whether to reuse, resume or run it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use serde_json::Value;
 use super::difference::first_difference;
 use super::file::{Pipeline, Stage};
 
-/// The user's request.
+/// Options of `grpo run` that affect the plan.
 pub(super) struct Request<'a> {
     pub(super) force: bool,
     pub(super) set: &'a [String],
     pub(super) plain: bool,
 }
 
-/// The plan of a stage, with the arguments of `grpo`.
+/// What to do with a stage. Contains the arguments passed to `grpo`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     Reuse,
@@ -36,19 +36,19 @@ impl fmt::Display for Plan {
     }
 }
 
-/// State of a stage.
+/// Progress of a stage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Missing,
-    /// Its results are missing, incomplete or outdated.
+    /// Results are missing, incomplete or outdated.
     Unusable,
-    /// An interrupted run that can be resumed.
+    /// Interrupted, can be resumed.
     Interrupted,
     Finished,
 }
 
-/// Returns the plan of each stage. All stages after the first that runs also run, because they use
-/// earlier results.
+/// Plans all stages. Once a stage has to run, all later ones run as well because they depend on its
+/// results.
 pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Result<Vec<Plan>> {
     let mut again = request.force;
     let mut plans = Vec::new();
@@ -100,7 +100,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
 }
 
 impl Stage {
-    /// Describes how the stage's configuration differs from that of the reused run.
+    /// Describes the first difference between the stage's configuration and that of the reused run.
     pub(super) fn edited_since(&self, plan: &Plan) -> anyhow::Result<Option<String>> {
         let (Plan::Reuse | Plan::Resume(_), Some(config)) = (plan, &self.config) else {
             return Ok(None);
@@ -118,7 +118,7 @@ impl Stage {
         }))
     }
 
-    /// Checks that a stage whose command succeeded has the expected results.
+    /// Checks that a successful command has produced the expected results.
     pub(super) fn check_result(&self) -> anyhow::Result<()> {
         if let Some(missing) = self.outputs.iter().find(|path| !path.exists()) {
             anyhow::bail!(
@@ -167,7 +167,7 @@ impl Stage {
         report.and_then(|report| report.get("passed")?.as_bool()) == Some(true)
     }
 
-    /// Returns whether an input is newer than an output.
+    /// Returns whether any input is newer than an output.
     fn is_outdated(&self) -> anyhow::Result<bool> {
         let times = |paths: &[PathBuf]| -> anyhow::Result<Vec<SystemTime>> {
             let existing = paths.iter().filter(|path| path.exists());
@@ -183,12 +183,13 @@ impl Stage {
     }
 }
 
-/// Returns whether a run completed all its steps.
+/// Returns whether a run has completed all steps.
 fn is_finished(run: &RunFolder) -> anyhow::Result<bool> {
     if let Some(last) = run.read_events()?.last() {
         return Ok(matches!(last.what, EventKind::Finished {}));
     }
-    // Older versions wrote no events for masked-language models, judges and engagement models.
+    // Masked-language models, judges and engagement models have no events in runs of older
+    // versions.
     let config: toml::Table = toml::from_str(&run.read_config()?)
         .with_context(|| format!("{} is not TOML", run.config_path().display()))?;
     let steps = config.values().filter_map(|section| section.get("steps")?.as_integer());

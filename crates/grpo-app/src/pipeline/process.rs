@@ -1,4 +1,4 @@
-//! Runs commands of this program as separate processes.
+//! Runs commands of this program as subprocesses.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,19 +11,20 @@ use anyhow::Context;
 use crate::interrupt::{EXIT_CODE, Interrupted};
 use crate::output::say_aside;
 
-/// This program.
+/// The executable of this program.
 pub(super) struct Program {
     path: PathBuf,
     threads: Option<usize>,
     quiet: bool,
-    /// Set by the first signal.
+    /// Set when the first signal arrives.
     interrupted: Arc<AtomicBool>,
-    /// The process id of the running command; 0 if none.
+    /// Process id of the running command, or 0 if there is none.
     running: Arc<AtomicU32>,
 }
 
 impl Program {
-    /// Passes signals on to the command that runs from now on: it ends as if it had been started alone.
+    /// Installs a signal handler that forwards signals to the running command. The command then
+    /// ends in the same way as if it had been started directly.
     pub(super) fn new(threads: Option<usize>, quiet: bool) -> anyhow::Result<Self> {
         let path = std::env::current_exe().context("the path of this program is unknown")?;
         let interrupted = Arc::new(AtomicBool::new(false));
@@ -40,19 +41,19 @@ impl Program {
         Ok(Self { path, threads, quiet, interrupted, running })
     }
 
-    /// Runs a command on this terminal.
+    /// Runs a command attached to this terminal.
     ///
     /// # Errors
-    /// [`StageFailed`] for an exit code other than 0, [`Interrupted`] after a signal.
+    /// Returns [`StageFailed`] if the exit code is not 0, and [`Interrupted`] after a signal.
     pub(super) fn run(&self, words: &[String]) -> anyhow::Result<()> {
         say_aside(format_args!("\n$ grpo {}", words.join(" ")));
         self.wait(&mut self.command(words), words)
     }
 
-    /// Runs a command without its standard output.
+    /// Runs a command with its standard output discarded.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Returns an error if the command fails or is interrupted. See [`Self::run`].
     pub(super) fn check(&self, words: &[String]) -> anyhow::Result<()> {
         self.wait(self.command(words).stdout(Stdio::null()), words)
     }
@@ -86,20 +87,20 @@ impl Program {
     }
 }
 
-/// Asks a process to end, with SIGTERM.
+/// Sends SIGTERM to a process.
 #[cfg(unix)]
 fn terminate(id: u32) {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
-    // The process may have just ended.
+    // The process may have exited already.
     let _ended = i32::try_from(id).map(|id| kill(Pid::from_raw(id), Signal::SIGTERM));
 }
 
-/// The console sends Ctrl-C to every process.
+/// The console already sends Ctrl-C to every process.
 #[cfg(not(unix))]
 fn terminate(_id: u32) {}
 
-/// A command ended with an exit code other than 0.
+/// Error of a command that exited with a nonzero code.
 #[derive(Debug)]
 pub(super) struct StageFailed {
     command: String,
@@ -107,7 +108,7 @@ pub(super) struct StageFailed {
 }
 
 impl StageFailed {
-    /// Its exit code, unless a signal ended it.
+    /// Returns the exit code, or `None` if the command was killed by a signal.
     pub(super) fn code(&self) -> Option<u8> {
         self.status.code().and_then(|code| u8::try_from(code).ok())
     }

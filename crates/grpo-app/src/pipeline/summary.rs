@@ -1,4 +1,4 @@
-//! Rows of the final table of stages.
+//! Rows of the final summary table.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 
 use super::file::Stage;
 
-/// Outcome of a stage.
+/// How a stage was completed.
 pub(super) enum Outcome {
     Reused,
     Resumed(Duration),
     Done(Duration),
 }
 
-/// Returns the row of a finished stage.
+/// Returns the table row of a completed stage.
 pub(super) fn row(stage: &Stage, outcome: Outcome) -> anyhow::Result<[String; 5]> {
     let (word, time) = match outcome {
         Outcome::Reused => ("reused", String::new()),
@@ -25,7 +25,7 @@ pub(super) fn row(stage: &Stage, outcome: Outcome) -> anyhow::Result<[String; 5]
     Ok([stage.name.clone(), word.to_owned(), time, place, result(stage)?])
 }
 
-/// Returns the first and last value of each metric of the stage.
+/// Formats the first and last value of each metric listed for the stage.
 fn result(stage: &Stage) -> anyhow::Result<String> {
     let Some(config) = stage.config.as_ref().filter(|_| !stage.metrics.is_empty()) else {
         return Ok(String::new());
@@ -39,7 +39,8 @@ fn result(stage: &Stage) -> anyhow::Result<String> {
     Ok(words.collect::<Vec<_>>().join("\n"))
 }
 
-/// The first value of a metric, and that of the model that the stage leaves, if it has several.
+/// Returns the first value of a metric and, if there are several, the value for the model that was
+/// kept.
 fn ends(lines: &[Map<String, Value>], name: &str) -> Option<(f64, Option<f64>)> {
     let measured = lines.iter().filter_map(|line| Some((line, line.get(name)?.as_f64()?)));
     let measured: Vec<(&Map<String, Value>, f64)> = measured.collect();
@@ -49,7 +50,7 @@ fn ends(lines: &[Map<String, Value>], name: &str) -> Option<(f64, Option<f64>)> 
     Some((first, (measured.len() > 1).then_some(kept)))
 }
 
-/// Formats minutes and seconds, as `0:07` or `12:30`.
+/// Formats a duration in minutes and seconds, e.g. `0:07` or `12:30`.
 fn minutes(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     format!("{}:{:02} min", seconds / 60, seconds % 60)
@@ -70,7 +71,7 @@ mod tests {
         assert_eq!(ends(&lines, "eval_loss"), Some((3.0, Some(2.0))));
         assert_eq!(ends(&lines[..1], "eval_loss"), Some((3.0, None)));
         assert_eq!(ends(&lines, "reward"), None);
-        // Rewards of steps are not marked, and the last one counts.
+        // Training rewards have no `best` mark, so the last one is used.
         let reward = |reward: f64| json!({"reward": reward}).as_object().unwrap().clone();
         assert_eq!(
             ends(&[reward(0.5), reward(0.7), reward(0.6)], "reward"),

@@ -1,4 +1,4 @@
-//! Predicts the disk usage of a run.
+//! Estimates the disk usage of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -10,26 +10,27 @@ use super::words::words;
 use crate::train_file::TrainFile;
 use crate::train_settings::SaveSection;
 
-/// Predicted size of a run's folder in bytes.
+/// Estimated size of a run folder in bytes.
 pub(super) struct Need {
-    /// Number of checkpoints at the same time, and the size of each.
+    /// Maximum number of checkpoints on disk, and the size of each.
     checkpoints: u64,
     checkpoint: u64,
-    /// Recorded completions.
+    /// Size of all recorded completions.
     completions: u64,
-    /// Lines and events of all steps: metrics, ledger, TensorBoard.
+    /// Size of all lines and events of the steps: metrics, ledger and TensorBoard.
     steps: u64,
 }
 
-/// Bytes of a line of metrics.
+/// Size of a line in metrics.jsonl, in bytes.
 const METRICS_LINE: u64 = 2_500;
-/// Bytes of the event file in a step: about 60 metrics.
+/// Size of TensorBoard events per step, in bytes, for about 60 metrics.
 const TENSORBOARD: u64 = 60 * 30;
-/// Bytes of a completion in the ledger, for sampling and for each update.
+/// Size of a ledger entry per completion, in bytes. There is one for sampling and one for each
+/// update.
 const LEDGER: u64 = 35;
-/// Bytes of a completion's record, except its tokens.
+/// Size of a completion record without its tokens, in bytes.
 const RECORD: f64 = 600.0;
-/// Compressed bytes of a token in all columns.
+/// Compressed size of a token in all columns, in bytes.
 const TOKEN: f64 = 18.0;
 
 impl Need {
@@ -41,12 +42,12 @@ impl Need {
         let of_ledger = LEDGER
             .saturating_mul(completions)
             .saturating_mul(1 + u64::from(train.updates_per_rollout));
-        // Weights, two moments, and a reference that is updated.
+        // Weights, two moments, and the reference if it is updated.
         let tensors = 3 + u64::from(file.reference.follows());
         Self {
             checkpoints: checkpoints(&file.save, train.steps, file.grpo().eval.every),
             checkpoint: (4 * tensors).saturating_mul(policy.num_params() as u64),
-            // Saturates.
+            // The cast saturates.
             completions: (f64::from(recorded) * completions as f64 * (RECORD + TOKEN * tokens))
                 as u64,
             steps: (METRICS_LINE + TENSORBOARD)
@@ -63,10 +64,11 @@ impl Need {
         self.of_checkpoints().saturating_add(self.completions).saturating_add(self.steps)
     }
 
-    /// Compares required and available space, and returns a description if it suffices.
+    /// Checks that the disk has enough space. Returns a description of required and available
+    /// space.
     pub(super) fn checked(&self, run: &Path) -> anyhow::Result<String> {
         let place = existing(run);
-        // A file system that does not report free space is assumed to suffice.
+        // If the file system does not report its free space, assume that it suffices.
         let Ok(free) = fs4::available_space(&place) else {
             return Ok(format!("about {} will be written", words(self.bytes())));
         };
@@ -94,23 +96,25 @@ impl Need {
     }
 }
 
-/// Returns the number of checkpoints at the same time.
+/// Returns the maximum number of checkpoints that exist at the same time.
 fn checkpoints(save: &SaveSection, steps: u32, eval_every: u32) -> u64 {
     let steps = u64::from(steps);
-    // By time there may be one after each step, and one for the best evaluation.
+    // With a time interval, every step may write a checkpoint, including the one for the best
+    // evaluation.
     let written = match save.every_minutes > 0.0 {
         true => steps,
         false => {
             let of = |every: u32| steps.checked_div(every.into()).unwrap_or(0);
-            // And at the end.
+            // Plus one at the end.
             (of(save.every) + of(eval_every) + 1).min(steps)
         }
     };
-    // In addition to kept ones: the best evaluation, the one being written, and the final model.
+    // In addition to `keep_last`: the best evaluation, the checkpoint being written and the final
+    // model.
     (save.keep_last as u64).min(written) + 3
 }
 
-/// Returns the nearest existing parent folder.
+/// Returns the nearest existing ancestor of a path.
 fn existing(run: &Path) -> PathBuf {
     let run = std::path::absolute(run).unwrap_or_else(|_| run.to_owned());
     let mut folders = run.ancestors();
@@ -149,10 +153,10 @@ mod tests {
             keep_last,
             completions_every: 0,
         };
-        // By time, after each step at most.
+        // A time interval allows at most one checkpoint per step.
         assert_eq!(checkpoints(&save(0, 10.0, 2), 100, 0), 2 + 3);
         assert_eq!(checkpoints(&save(0, 10.0, 1000), 100, 0), 100 + 3);
-        // After steps 25, 50, 75 and 100, the last of which may count twice.
+        // Steps 25, 50, 75 and 100. The last one may be counted twice.
         assert_eq!(checkpoints(&save(25, 0.0, 1000), 100, 0), 5 + 3);
         assert_eq!(checkpoints(&save(25, 0.0, 1000), 100, 50), 7 + 3);
         assert_eq!(checkpoints(&save(1, 0.0, usize::MAX), 100, 1), 100 + 3);

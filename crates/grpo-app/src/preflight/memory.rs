@@ -1,4 +1,4 @@
-//! Predicts the peak memory of training on the CPU.
+//! Estimates the peak memory of training on the CPU.
 
 use burn::module::Module;
 use grpo_model::{Activation, Description, LanguageModel, Policy, WeightPrecision};
@@ -8,12 +8,12 @@ use super::trial::Lengths;
 use super::words::words;
 use crate::train_file::TrainFile;
 
-/// Predicted memory by part, each with the key that reduces it.
+/// Estimated memory by purpose. Each part names the key that reduces it.
 pub(super) struct MemoryPlan {
-    /// Memory held all the time.
+    /// Memory needed during the entire run.
     held: Vec<Part>,
-    /// Memory held while sampling, and while updating. Freed memory is kept and reused
-    /// (docs/decisions/0017), so the larger one counts.
+    /// Memory needed for sampling and for updates. The allocator keeps and reuses freed memory
+    /// (docs/decisions/0017), so only the larger of the two counts.
     sampling: Vec<Part>,
     update: Vec<Part>,
 }
@@ -21,7 +21,7 @@ pub(super) struct MemoryPlan {
 struct Part {
     what: &'static str,
     bytes: u64,
-    /// How to reduce it.
+    /// How to reduce this part.
     cure: &'static str,
 }
 
@@ -29,13 +29,14 @@ fn part(what: &'static str, numbers: f64, cure: &'static str) -> Part {
     Part { what, bytes: (4.0 * numbers) as u64, cure }
 }
 
-/// Positions per page of the cache (`grpo_kernels::PAGE`).
+/// Number of positions per page of the KV cache (`grpo_kernels::PAGE`).
 const PAGE: f64 = 16.0;
-/// The program, its tables and threads.
+/// The executable, its tables and its threads.
 const PROGRAM: f64 = 40e6 / 4.0;
 
 impl MemoryPlan {
-    /// `lengths` are those of a trial batch; without it, completions have the largest length.
+    /// Estimates the memory of a run. `lengths` are measured on a trial batch. If they are missing,
+    /// all completions are assumed to have the maximum length.
     pub(super) fn of(
         file: &TrainFile,
         policy: &Policy,
@@ -57,12 +58,13 @@ impl MemoryPlan {
             WeightPrecision::Q8 | WeightPrecision::Q4 => all / 3.5,
         };
 
-        // A micro-batch or sampling batch has at most the completions of a step.
+        // Sampling batches and micro-batches never exceed the completions of a step.
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         let rows = completions.max(f64::from(file.eval.samples)).min(sampling.batch_size as f64);
         let prompt = longest_prompt as f64;
         let fills = file.source.as_ref().is_some_and(|source| source.fills_prompt());
-        // A text with blanks is read once per group, and its blanks are scored.
+        // When filling blanks, the text is processed once per group, and only the blanks are
+        // scored.
         let own = if fills { 0.0 } else { 1.0 };
         let step_tokens = f64::from(train.prompts_per_step) * prompt + own * completions * mean;
         let alone = prompt + own * longest as f64;
@@ -81,9 +83,9 @@ impl MemoryPlan {
         let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
         let scored = if fills { completions * mean * tokens / step_tokens } else { tokens };
         let logits = if exact { 6.0 * scored * of.description.vocabulary as f64 } else { 0.0 };
-        // States of blanks, once per completion, and their gradients.
+        // Hidden states of the blanks, once per completion, and their gradients.
         let repeated = if fills { 3.0 * scored * of.description.width as f64 } else { 0.0 };
-        // A second micro-batch has separate gradients, which are added to the first's.
+        // With several micro-batches, the gradients of each are added to an accumulated copy.
         let gradients = trained * if micro_batches > 1.0 { 2.0 } else { 1.0 };
         let activations = of.activations(tokens, train.activation_checkpointing);
         Self {
@@ -112,7 +114,7 @@ impl MemoryPlan {
         }
     }
 
-    /// Returns the parts of the peak.
+    /// Returns the parts that make up the peak.
     fn peak(&self) -> impl Iterator<Item = &Part> {
         let sum = |parts: &[Part]| parts.iter().map(|part| part.bytes).sum::<u64>();
         let phase =
@@ -120,12 +122,12 @@ impl MemoryPlan {
         self.held.iter().chain(phase)
     }
 
-    /// Returns the predicted peak in bytes.
+    /// Returns the estimated peak in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.peak().map(|part| part.bytes).sum()
     }
 
-    /// Returns a short table.
+    /// Formats the estimate for the terminal.
     pub(super) fn lines(&self, available: Option<u64>) -> Vec<String> {
         let there = available.map(|bytes| format!("; {} are available", words(bytes)));
         let (need, there) = (words(self.bytes()), there.unwrap_or_default());
@@ -150,14 +152,14 @@ impl MemoryPlan {
     }
 }
 
-/// Sizes of tensors in forward and backward passes.
+/// Tensor sizes in the forward and backward pass.
 struct Sizes<'a> {
     description: &'a Description,
 }
 
 impl Sizes<'_> {
-    /// Returns the activations kept for this many tokens, and the extra memory of the backward
-    /// pass.
+    /// Returns the size of the activations that are kept for `tokens` tokens, including temporary
+    /// memory of the backward pass.
     fn activations(&self, tokens: f64, checkpointing: bool) -> f64 {
         let it = self.description;
         let (width, layers) = (it.width as f64, it.layers as f64);
@@ -172,18 +174,20 @@ impl Sizes<'_> {
         tokens * (kept + 2.0 * block + 4.0 * width)
     }
 
-    /// Returns keys and values of `rows` sequences of `tokens` each, and the logits of a step.
+    /// Returns the size of keys, values and logits when sampling `rows` sequences of `tokens`
+    /// tokens.
     fn sampling(&self, rows: f64, tokens: f64) -> Part {
         let it = self.description;
         let kv = (2 * it.layers * it.kv_heads * it.head_width) as f64;
-        // The last page is half full on average. Memory doubles as it grows, and the old memory
-        // stays with the process.
+        // The last page of a sequence is half full on average. The cache doubles its memory when it
+        // grows, and the process keeps the old memory.
         let remembered = rows * (tokens + PAGE / 2.0);
         let numbers = 2.5 * remembered * kv + 4.0 * rows * it.vocabulary as f64;
         part("sampling", numbers, "lower sampling.batch_size")
     }
 
-    /// Each thread reads a text of this many tokens.
+    /// Returns the memory for filling blanks, where each thread processes a text of `tokens`
+    /// tokens.
     fn filling(&self, tokens: f64) -> Part {
         let tokens = rayon::current_num_threads() as f64 * tokens;
         part("sampling", self.activations(tokens, true), "lower passages.length")

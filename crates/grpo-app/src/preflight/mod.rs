@@ -1,5 +1,5 @@
-//! Checks before the first step: frozen models, variation of rewards in a trial batch, length of
-//! completions, memory and disk.
+//! Checks before the first step: frozen models, reward variation in a trial batch, completion
+//! lengths, memory and disk space.
 
 mod disk;
 mod memory;
@@ -19,8 +19,8 @@ use crate::{device, first_screen};
 use memory::MemoryPlan;
 use trial::Trial;
 
-/// Returns lines about what to expect of the run, or an error if it cannot work. The run is not
-/// affected: the trial batch has its own random numbers.
+/// Returns lines that describe what to expect from the run, or an error if it cannot work. The
+/// trial batch uses separate random numbers, so it does not affect the run.
 pub(crate) fn preflight(
     file: &TrainFile,
     grpo: &Grpo<Policy>,
@@ -38,7 +38,7 @@ pub(crate) fn preflight(
     let disk = disk::Need::of(file, grpo.policy(), lengths);
     lines.push(format!("disk         {}", disk.checked(&file.run)?));
     let plan = MemoryPlan::of(file, grpo.policy(), prompts.longest(), lengths);
-    // On other devices, memory is not that of this process.
+    // Other devices have their own memory.
     if device::name() == "flex" {
         let available = grpo_process::available_memory();
         if let Some(available) = available.filter(|_| !file.preflight.ignore_memory) {
@@ -49,7 +49,7 @@ pub(crate) fn preflight(
     Ok(lines)
 }
 
-/// Checks that frozen models have no autodiff.
+/// Checks that the reference is excluded from autodiff.
 fn refuse_unfrozen(grpo: &Grpo<Policy>) -> anyhow::Result<()> {
     let on_tape = grpo.learner().reference().parameters_on_tape();
     anyhow::ensure!(

@@ -1,16 +1,16 @@
-//! The section `[preflight]`.
+//! The `[preflight]` section.
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Origin;
 
-/// The section `[preflight]`.
+/// The `[preflight]` section.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PreflightSection {
-    /// Completions of the trial batch, at most those of a step; 0 for none.
+    /// Number of completions in the trial batch, at most those of one step. 0 disables it.
     pub(crate) samples: u32,
-    /// Whether to start even if the predicted memory exceeds the available memory.
+    /// Whether to start even if the estimated memory exceeds the available memory.
     pub(crate) ignore_memory: bool,
 }
 

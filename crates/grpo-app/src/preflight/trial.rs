@@ -1,4 +1,4 @@
-//! The trial batch: completions sampled and scored before training.
+//! The trial batch, i.e. completions that are sampled and scored before training.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use crate::generate::decoder;
 use crate::prompts::Prompts;
 use crate::train_file::TrainFile;
 
-/// The scored samples of the trial batch.
+/// A scored trial batch.
 pub(super) struct Trial {
     groups: Vec<Group>,
-    /// How long sampling them took.
+    /// Sampling time.
     time: Duration,
 }
 
-/// Token counts of completions.
+/// Completion lengths in tokens.
 #[derive(Clone, Copy)]
 pub(super) struct Lengths {
     pub(super) mean: f64,
@@ -27,7 +27,8 @@ pub(super) struct Lengths {
 }
 
 impl Trial {
-    /// Samples groups like those of a step, but fewer; `None` if disabled.
+    /// Samples and scores groups like those of a training step, but fewer. Returns `None` if the
+    /// trial batch is disabled.
     pub(super) fn of(
         file: &TrainFile,
         grpo: &Grpo<Policy>,
@@ -76,7 +77,7 @@ impl Trial {
         self.groups.iter().flat_map(|group| &group.samples)
     }
 
-    /// Returns a line about the trial batch, and warnings.
+    /// Returns a summary of the trial batch, followed by warnings.
     pub(super) fn lines(&self, file: &TrainFile) -> Vec<String> {
         let all = self.samples().count();
         let rewards: Vec<f64> = self.samples().filter_map(Sample::reward).collect();

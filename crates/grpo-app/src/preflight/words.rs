@@ -1,6 +1,6 @@
 //! Formatting of byte counts.
 
-/// Formats a number of bytes.
+/// Formats a number of bytes in MB or GB.
 pub(super) fn words(bytes: u64) -> String {
     let bytes = bytes as f64;
     let (unit, name) = if bytes >= 1e9 { (1e9, "GB") } else { (1e6, "MB") };

@@ -1,48 +1,49 @@
-//! What a supervised command knows of the model that it trains, and how its folder is written.
+//! Model-specific operations of supervised runs.
 
 use std::path::Path;
 
 use grpo_run::{Existing, RunFolder, VerifiedFolder, write_folder_atomically, write_manifest};
 use grpo_train::{Objective, Validation};
 
-/// What a command knows of the model that it trains.
+/// Reads and writes the model that a supervised command trains.
 pub trait ModelFiles<O: Objective> {
-    /// The section of the configuration with `patience` and `min_gain`.
+    /// Configuration section that contains `patience` and `min_gain`.
     const SECTION: &'static str;
 
-    /// Writes the files of a model folder.
+    /// Writes a model to the given folder.
     fn write(&self, folder: &Path, model: &O::Model) -> anyhow::Result<()>;
 
-    /// Reads what [`Self::write`] wrote, a model of the same kind as `like`.
+    /// Reads a model written by [`Self::write`]. `like` is a model of the same kind.
     fn read(&self, folder: &VerifiedFolder, like: &O::Model) -> anyhow::Result<O::Model>;
 
-    /// The name of the best model's folder in the run; `None` if only the last model counts.
+    /// Returns the name of the subfolder for the best model, or `None` if only the last model is
+    /// saved.
     fn folder(&self) -> Option<&'static str> {
         Some("model")
     }
 
-    /// When a validation was.
+    /// Describes when a validation took place.
     fn when(&self, validation: &Validation<O::Measures>) -> String {
         format!("step {}", validation.train_step)
     }
 
-    /// What it found, in words.
+    /// Formats the results of a validation.
     fn words(&self, measures: &O::Measures) -> String;
 
-    /// Called before the first step that is taken, after `done` steps.
+    /// Called before the first step of this process. `done` steps were completed earlier.
     fn begin(&mut self, run: &RunFolder, done: u64) -> anyhow::Result<()> {
         let _nothing_else_is_written = (run, done);
         Ok(())
     }
 
-    /// Writes what else there is of a validation.
+    /// Writes additional files after a validation.
     fn validated(&mut self, measures: &O::Measures) -> anyhow::Result<()> {
         let _nothing_else_is_written = measures;
         Ok(())
     }
 }
 
-/// Puts a model folder, with the hashes of its files, in the place of the one that may be there.
+/// Writes a model folder with a manifest and replaces an existing one.
 pub fn save_folder(
     target: &Path,
     write: impl FnOnce(&Path) -> anyhow::Result<()>,

@@ -1,4 +1,4 @@
-//! What a supervised run writes step by step, and what it shows.
+//! Writes the files of a supervised run and displays its progress.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -15,22 +15,22 @@ use crate::interrupt::Interrupted;
 use crate::output::{Progress, say, sentence};
 use crate::run_log::{RunLog, observer_error};
 
-/// Writes metrics, events, checkpoints and the best model, and moves the bar.
+/// Writes metrics, events, checkpoints and the best model, and updates the progress bar.
 pub(super) struct Observer<'a, O, F> {
     of: PhantomData<fn(O)>,
     log: RunLog,
     files: &'a mut F,
     progress: Progress,
-    /// The command that resumes the run, without the name of the program.
+    /// Arguments for `grpo` that resume the run.
     resume: String,
-    /// The last step that is written down.
+    /// Last recorded step.
     written: u64,
-    /// What the last validation found, in words.
+    /// Results of the last validation as text.
     last: String,
 }
 
 impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
-    /// After `done` of `steps` steps.
+    /// Creates an observer for a run with `done` of `steps` steps completed.
     pub(super) fn new(
         log: RunLog,
         files: &'a mut F,
@@ -43,7 +43,7 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
         Self { of: PhantomData, log, files, progress, resume, written: done, last: String::new() }
     }
 
-    /// Says and writes why the run ended.
+    /// Records and prints why the run ended.
     pub(super) fn ended(
         &mut self,
         ending: &SupervisedEnding,
@@ -62,7 +62,7 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
                     "up to step {step} no validation loss was lower by enough ({section}.patience, {section}.min_gain); the lowest is {loss:.4}, after step {best}"
                 );
                 say(format_args!("stopped      {reason}"));
-                // Nothing is left to do: it is finished as well.
+                // No steps are left, so the run is finished as well.
                 self.log.event(done, EventKind::Stopped { reason })?;
                 EventKind::Finished {}
             }
@@ -75,7 +75,8 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
         self.log.event(done, what)
     }
 
-    /// What was learned before a failure is not lost; if saving fails too, the training's reason is the one to know.
+    /// Saves the progress of a failed run. If saving fails too, only the original error is
+    /// reported.
     pub(super) fn ended_early(
         &mut self,
         error: anyhow::Error,
@@ -84,14 +85,14 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
         self.progress.finish();
         let _lost =
             self.log.event(trainer.steps(), EventKind::Stopped { reason: sentence(&error) });
-        // Of a step that is written down as well, and whole.
+        // Only complete steps that are already recorded can be saved.
         if trainer.steps() == self.written && trainer.steps() > 0 {
             let _lost = self.checkpoint(trainer, false);
         }
         error.context(format!("the training of {} ended early", self.log.folder.path().display()))
     }
 
-    /// Writes the checkpoint of this moment, and removes those that are not kept.
+    /// Writes a checkpoint of the current state and removes outdated ones.
     fn checkpoint(&mut self, trainer: &SupervisedTrainer<O>, best: bool) -> anyhow::Result<()> {
         let SupervisedState { progress, moments } = trainer.state();
         let (files, steps) = (&*self.files, trainer.steps());
@@ -101,7 +102,7 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
         })
     }
 
-    /// Writes and says what a validation found, and keeps the best model.
+    /// Records and prints the results of a validation, and saves the best model.
     fn validated(
         &mut self,
         validation: &Validation<O::Measures>,

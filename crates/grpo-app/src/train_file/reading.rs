@@ -1,4 +1,4 @@
-//! Reads and writes [`TrainFile`]s.
+//! Reading and writing of [`TrainFile`]s.
 
 use std::path::Path;
 
@@ -16,10 +16,11 @@ use crate::task::Tasks;
 use crate::train_settings::TrainSettings;
 
 impl TrainFile {
-    /// Reads a configuration file with changes of `--set`.
+    /// Reads a configuration file and applies `--set` overrides.
     ///
     /// # Errors
-    /// Returns an error for another command's configuration, or an invalid key or value.
+    /// Returns an error if the file belongs to a different command or contains an invalid key or
+    /// value.
     pub(crate) fn read(
         path: &Path,
         set: &[String],
@@ -37,10 +38,11 @@ impl TrainFile {
         Self::parse(layers, tasks)
     }
 
-    /// Reads the configuration of a run.
+    /// Reads the configuration recorded by a run.
     ///
     /// # Errors
-    /// Returns an error for a run of another command, or a file that `grpo train` did not write.
+    /// Returns an error if the run belongs to a different command or its configuration was not
+    /// written by `grpo train`.
     pub(crate) fn of_run(
         folder: &RunFolder,
         tasks: &Tasks,
@@ -50,7 +52,7 @@ impl TrainFile {
         Self::parse(layers, tasks).with_context(|| format!("`{run}` is not a run of `grpo train`"))
     }
 
-    /// Parses the sections of tasks, then the others.
+    /// Parses the sections of tasks first, then the shared ones.
     pub(crate) fn parse(
         layers: config::Loaded<Table>,
         tasks: &Tasks,
@@ -88,7 +90,7 @@ impl TrainFile {
             }
         }
         let settings = deserialize_settings(table).map_err(|fault: ConfigFault| {
-            // Names that serde does not know, for the hint.
+            // Section names of tasks, which serde does not know, can be suggested as well.
             let is_top = fault.message.starts_with("unknown field") && !fault.key.contains('.');
             let own: Vec<&str> = tasks
                 .iter()
@@ -106,7 +108,7 @@ impl TrainFile {
         Ok(config::Loaded { value, origin })
     }
 
-    /// Returns the configuration with all defaults and the values of presets.
+    /// Returns the configuration with all defaults and preset values filled in.
     pub(crate) fn resolved(&self) -> anyhow::Result<Table> {
         let (advantage, loss) = (self.advantage.resolved(self.loss.preset), self.loss.resolved()?);
         let sampler_check = self.sampler_check.resolved(loss.mismatch);

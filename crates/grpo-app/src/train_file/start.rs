@@ -1,4 +1,4 @@
-//! The initial state of a configured training run, for `grpo train` and `grpo replay`.
+//! Creates the initial state of a training run. Shared by `grpo train` and `grpo replay`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
 impl TrainFile {
-    /// Reads the initial state.
+    /// Loads everything that the configuration refers to.
     pub(crate) fn start(&self, tasks: &Tasks) -> anyhow::Result<Start> {
         let loaded = self.load(tasks)?;
         let of_reward = self.reward_files()?;
@@ -67,7 +67,7 @@ impl TrainFile {
         })
     }
 
-    /// Loads the model and its adapter.
+    /// Loads the model and, if configured, its adapter.
     fn load(&self, tasks: &Tasks) -> anyhow::Result<Loaded> {
         let adapter = self.adapter.as_deref();
         let trained = Trained::of(adapter, self.lora.as_ref(), self.base_precision, self.seed)?;
@@ -91,7 +91,7 @@ impl TrainFile {
         load().with_context(|| format!("model = \"{}\"", self.model.display()))
     }
 
-    /// Returns the files of embedders for diversity.
+    /// Returns the files of the embedders that measure diversity.
     fn embedder_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
         let of_bonus = self.diversity_bonus.iter().filter_map(|bonus| bonus.embedder.as_ref());
         let of_combined = self.combined.iter().filter_map(|combined| combined.embedder.as_ref());
@@ -102,7 +102,7 @@ impl TrainFile {
         Ok(files)
     }
 
-    /// Returns the verified files of the reward's models.
+    /// Returns the model files used by the reward after verifying them.
     fn reward_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
         let files = self.reward.spec().files()?;
         for (_, file) in &files {
@@ -131,7 +131,7 @@ impl TrainFile {
         let filter = filter.transpose()?;
         let reference = match (self.reference.from, &policy) {
             (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),
-            // Shares the base with the policy.
+            // The reference shares the base weights with the policy.
             (ReferenceFrom::Base, Policy::Adapted(adapted)) => {
                 Frozen::snapshot(&Policy::Whole(adapted.base().clone()))
             }
@@ -182,18 +182,18 @@ impl TrainFile {
     }
 }
 
-/// The initial state of a training run.
+/// Initial state of a training run.
 pub(crate) struct Start {
     pub(crate) parts: Parts<Policy>,
     pub(crate) prompts: Prompts,
-    /// Prompts of evaluations.
+    /// Prompts used for evaluations.
     pub(crate) of_evaluation: Vec<Prompt>,
-    /// Writer of the policy.
+    /// Writer for model or adapter folders.
     pub(crate) writer: Writer,
-    /// Kind of the trained weights.
+    /// Name of the trained weights' folder.
     pub(crate) kind: &'static str,
-    /// The files that were read, with their roles.
+    /// All files that were read, with their roles.
     pub(crate) files: Vec<(&'static str, PathBuf)>,
-    /// Reports on the files of prompts and examples, with their roles.
+    /// Summaries of the prompts and examples, with their roles.
     pub(crate) reports: Vec<(&'static str, String)>,
 }

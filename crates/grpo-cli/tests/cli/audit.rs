@@ -1,4 +1,4 @@
-//! `grpo audit`: what the files of a real run prove, and what is found where they were changed.
+//! `grpo audit`: results for an intact run and for runs with modified files.
 
 use std::fmt::Debug;
 use std::fs;
@@ -16,10 +16,11 @@ pub(crate) const LEDGER: &str = "run/ledger.jsonl";
 pub(crate) const METRICS: &str = "run/metrics.jsonl";
 const EVENTS: &str = "run/events.jsonl";
 
-/// What is found in a run that was not changed.
+/// Expected violations in an intact run.
 const NOTHING: &[&str] = &[];
 
-/// A run of three steps with two updates each, that kept every step; the files that are changed, as they were.
+/// A run with three steps of two updates each, which recorded everything, and the original contents
+/// of files that tests modify.
 pub(crate) struct Run {
     pub(crate) place: Place,
     pub(crate) ledger: String,
@@ -35,7 +36,7 @@ impl Run {
         Self { place, ledger, metrics }
     }
 
-    /// Plants a change of the ledger; the audit then finds this and nothing else.
+    /// Modifies the ledger and checks that the audit reports exactly the expected violations.
     #[track_caller]
     pub(crate) fn plant<S: Debug>(&self, change: impl FnOnce(&mut Vec<Value>), expected: &[S])
     where
@@ -67,11 +68,11 @@ pub(crate) fn text(lines: &[Value]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// What is compared with hashes that the run wrote down; of these, what is found is in the tests of tampering.
+/// Properties that are checked with recorded hashes. Their violations are tested in `tampering`.
 const OF_RECORDS: [&str; 6] =
     ["configuration", "inputs", "chain of records", "metrics", "completion files", "saved folders"];
 
-/// What `grpo audit --json` finds of the steps, as `property: sentence`; the exit code says the same of all.
+/// Runs `grpo audit --json`, checks its exit code and returns the other violations.
 #[track_caller]
 pub(crate) fn violations(place: &Place) -> Vec<String> {
     let ended = place.run(&["audit", "run", "--json"]);
@@ -105,7 +106,7 @@ pub(crate) fn violations(place: &Place) -> Vec<String> {
     found
 }
 
-/// Verdict and words of each property, as the terminal has them.
+/// Returns the lines of the audit as printed on a terminal.
 fn table(place: &Place) -> Vec<String> {
     let ended = place.run(&["audit", "run"]);
     ended.stdout.lines().map(str::to_owned).collect()
@@ -123,12 +124,12 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The first digits of a hash.
+/// Returns the first digits of a hash.
 pub(crate) fn short(hash: &Value) -> String {
     format!("{}…", &hash.as_str().unwrap()[..12])
 }
 
-/// The completion of a place in a list of them.
+/// Finds the completion with this prompt and sample index in a list.
 pub(crate) fn at(completions: &mut Value, [prompt, sample]: [u32; 2]) -> &mut Value {
     let list = completions["completions"].as_array_mut().unwrap();
     list.iter_mut().find(|entry| entry[0] == prompt && entry[1] == sample).unwrap()
@@ -139,7 +140,7 @@ pub(crate) fn remove(completions: &mut Value, [prompt, sample]: [u32; 2]) {
     list.retain(|entry| !(entry[0] == prompt && entry[1] == sample));
 }
 
-/// The rollout and the updates of a step.
+/// Returns the rollout and all updates of a step.
 pub(crate) fn lists(line: &mut Value) -> impl Iterator<Item = &mut Value> {
     let line = line.as_object_mut().unwrap();
     let mut parts = Vec::new();
@@ -178,7 +179,7 @@ fn a_run_proves_itself() {
     let before = run.place.files();
     run.plant(|_| (), NOTHING);
     assert_eq!(run.place.files(), before);
-    // Hashes are of weights, and those differ from step to step; the policy begins as its reference.
+    // Weight hashes differ between steps. The initial policy is the reference.
     let mut hashes: Vec<Value> = Vec::new();
     for step in 1..=3 {
         let line = run.line(step);
@@ -188,7 +189,7 @@ fn a_run_proves_itself() {
     hashes.dedup();
     assert_eq!(hashes.len(), 6);
 
-    // A violation is shown in the table, of many the first.
+    // Only the first of many violations is shown in the table.
     let mut ledger = lines(&run.ledger);
     at(&mut ledger[1]["rollout"], [0, 1])[2] = json!(1);
     ledger[2]["updates"][1]["completions"] = json!([]);
@@ -218,14 +219,14 @@ fn a_run_proves_itself() {
 #[test]
 fn other_contents_than_those_of_the_ledger_are_found() {
     let run = Run::new();
-    // Other ids or log-probabilities than the recorded ones.
+    // Token ids or log-probabilities differ from the recorded ones.
     run.plant(
         |lines| lists(&mut lines[0]).for_each(|list| at(list, [0, 2])[3] = json!("0123456789abcdef")),
         &[
             "recorded completions: step 1: prompt 0, sample 2 is recorded with other ids, log-probabilities or version of the policy than it was sampled with",
         ],
     );
-    // A whole folder is in the place of another.
+    // A folder was replaced by a different intact one.
     let (checkpoint, model) =
         (run.place.path("run/checkpoints/step-2"), run.place.path("run/model"));
     let after = |step: usize| short(&run.line(step)["updates"][1]["weights"]);
@@ -258,7 +259,7 @@ fn other_contents_than_those_of_the_ledger_are_found() {
     );
     copy(&last, &model);
     run.plant(|_| (), NOTHING);
-    // One bit of a weight.
+    // A single bit of a weight was flipped.
     let weights = checkpoint.join("model.safetensors");
     let mut bytes = fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -289,7 +290,7 @@ fn completions_that_were_taken_out_are_found() {
     folder.write_completions(3, &records, &["valid", "qed", "sa"]).unwrap();
     let row = "recorded completions: step 3: prompt 1, sample 3 is not recorded, and others of the step are";
     assert_eq!(violations(&run.place), [row]);
-    // Where the run was killed too.
+    // The same after a kill.
     fs::remove_dir_all(run.place.path("run/model")).unwrap();
     assert_eq!(violations(&run.place), [row]);
     for step in [3, 1] {
@@ -306,11 +307,11 @@ fn completions_that_were_taken_out_are_found() {
 #[test]
 fn reports_a_killed_run() {
     let run = Run::new();
-    // After the ledger's line, in the middle of that of the metrics.
+    // Killed after writing the ledger, while writing the metrics.
     fs::remove_dir_all(run.place.path("run/model")).unwrap();
     let (kept, _) = run.metrics.trim_end().rsplit_once('\n').unwrap();
     run.place.write(METRICS, format!("{kept}\n{{\"step\":3,"));
-    // Where it says that it finished, the line was taken out.
+    // If the run claims to be finished, the line must have been removed.
     assert_eq!(
         violations(&run.place),
         ["steps: ledger.jsonl ends with step 3, and metrics.jsonl with step 2"]
@@ -329,7 +330,7 @@ fn reports_a_killed_run() {
         "final model           not recorded  there is none: the run is not finished, or was killed"
     );
     assert_eq!(violations(&run.place), NOTHING);
-    // In the middle of the ledger's line.
+    // Killed while writing the ledger.
     fs::remove_dir_all(run.place.path("run/checkpoints/step-3")).unwrap();
     let steps: Vec<&str> = run.ledger.lines().collect();
     run.place.write(LEDGER, format!("{}\n{}\n{}", steps[0], steps[1], &steps[2][..99]));
@@ -340,7 +341,7 @@ fn reports_a_killed_run() {
             "recorded completions: step 3: its completions were recorded, and the ledger has no such step"
         ]
     );
-    // Nothing is recorded, and nothing was to be.
+    // Nothing was recorded, as configured.
     let config = run.place.read("run/config.toml");
     assert!(config.contains("completions_every = 1\n"), "{config}");
     run.place.write(
@@ -420,7 +421,7 @@ fn an_adapter_and_the_model_under_it() {
     for (place, property) in [(7, "base"), (9, "checkpoints"), (10, "final model")] {
         assert_eq!(said[place], format!("{property:<22}{here}"));
     }
-    // Another model of the same shape, which no manifest speaks against.
+    // A different model of the same shape without a manifest.
     copy(&place.path("elsewhere"), &place.path("m"));
     fs::remove_file(place.path("m/manifest.json")).unwrap();
     assert_eq!(violations(&place), NOTHING);

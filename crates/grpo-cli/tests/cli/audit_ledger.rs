@@ -1,4 +1,4 @@
-//! `grpo audit` of a ledger that was changed: what is found, and nothing else.
+//! `grpo audit` reports exactly the violations caused by changes of the ledger.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,8 @@ fn a_stale_policy_is_found() {
     let left = short(&run.line(1)["updates"][1]["weights"]);
     let stale = run.line(1)["updates"][0]["weights"].clone();
     let sampled_by = short(&stale);
-    // The policy of one update ago sampled all of step 2, and everything that says so agrees.
+    // All of step 2 was sampled by the policy before the last update, and all records are
+    // consistent.
     run.plant(
         |lines| {
             lines[1]["rollout"]["policy_version"] = json!(1);
@@ -31,7 +32,7 @@ fn a_stale_policy_is_found() {
         ]
         .concat(),
     );
-    // One completion is of an older policy.
+    // A single completion was sampled by an older policy.
     run.plant(
         |lines| lists(&mut lines[2]).for_each(|list| at(list, [1, 3])[2] = json!(2)),
         &[
@@ -39,7 +40,7 @@ fn a_stale_policy_is_found() {
             "recorded completions: step 3: prompt 1, sample 3 is recorded with other ids, log-probabilities or version of the policy than it was sampled with",
         ],
     );
-    // Something changed the weights between two steps.
+    // The weights changed between two steps.
     let other = "f".repeat(64);
     run.plant(
         |lines| lines[1]["rollout"]["weights"] = json!(other),
@@ -63,7 +64,7 @@ fn all_recorded_otherwise(step: u32) -> Vec<String> {
 #[test]
 fn wrong_uses_of_completions_are_found() {
     let run = Run::new();
-    // Twice in an update, next to the others and in place of one.
+    // A completion was used twice in an update, as an addition or instead of a different one.
     run.plant(
         |lines| {
             let update = &mut lines[0]["updates"][1];
@@ -86,7 +87,8 @@ fn wrong_uses_of_completions_are_found() {
             "no reuse: step 3: prompt 1, sample 1 was used 3 times until then; train.updates_per_rollout is 2",
         ],
     );
-    // In a later step: in an update alone, and as if the step had sampled it.
+    // A completion was used again in a later step, either only in an update or as if it had been
+    // sampled there.
     let old = at(&mut run.line(1)["rollout"], [0, 0]).clone();
     let planted = old.clone();
     run.plant(
@@ -108,7 +110,7 @@ fn wrong_uses_of_completions_are_found() {
             "recorded completions: step 2: prompt 0, sample 0 is recorded with other ids, log-probabilities or version of the policy than it was sampled with",
         ],
     );
-    // Not at all, and one that nobody sampled.
+    // A completion was not used, and a completion that was never sampled was used.
     run.plant(
         |lines| remove(&mut lines[1]["updates"][0], [1, 3]),
         &["own completions: step 2: update 1 did not use prompt 1, sample 3"],
@@ -201,14 +203,14 @@ fn updates_that_were_skipped_or_added_are_found() {
         ]
         .concat(),
     );
-    // It made no new version.
+    // An update did not increase the version.
     run.plant(
         |lines| lines[2]["updates"][1]["version"] = json!(5),
         &["version match: step 3: update 2 makes version 5 of version 5"],
     );
 }
 
-/// In the order of digests.
+/// Sorted by digest.
 fn used_three_times(line: &Value) -> Vec<String> {
     let mut entries = line["rollout"]["completions"].as_array().unwrap().clone();
     entries.sort_by_key(|entry| entry[3].as_str().unwrap().to_owned());
@@ -307,12 +309,12 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
         violations(&run.place)
     };
     assert_eq!(found[0], "steps: step 1: ledger.jsonl goes from step 1 to step 1; expected step 2");
-    // Each of its completions is there twice, and was used twice as often.
+    // All completions of the step occur twice and were used twice as often.
     assert_eq!(found.iter().filter(|what| what.starts_with("no reuse: step 1:")).count(), 16);
     assert_eq!(found.len(), 17);
 }
 
-/// No sum of numbers from a file overflows.
+/// Numbers from files never cause an overflow.
 #[test]
 fn numbers_at_the_end_of_their_range_are_found() {
     let run = Run::new();
@@ -346,7 +348,7 @@ fn numbers_at_the_end_of_their_range_are_found() {
     }
 }
 
-/// Those after it have the numbers that follow.
+/// The later steps are renumbered.
 #[test]
 fn a_step_that_was_taken_out_of_both_files_is_found() {
     let run = Run::new();

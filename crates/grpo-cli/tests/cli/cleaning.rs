@@ -1,4 +1,4 @@
-//! `grpo clean-data`: which pairs of tweets and replies are kept, and why the others go.
+//! `grpo clean-data`: which pairs of tweets and replies are kept, and why others are dropped.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::pairs::lines;
 use crate::support::Place;
 use crate::texts::objects;
 
-/// A pair that the rules of a cleaning like.
+/// A pair that passes all rules.
 fn good(tweet: u64, reply: &str, likes: u64) -> Value {
     json!({
         "tweet_id": tweet, "tweet": "What is the best thing that you have grown in your garden?",
@@ -65,7 +65,7 @@ fn reports_why_each_line_was_dropped() {
     let rules: Vec<&Value> = reasons.iter().map(|reason| &reason["rule"]).collect();
     assert_eq!(rules, ["length", "content_words", "likes"]);
     assert_eq!(gone[1]["record"]["reply"], "nice");
-    // What is clean is a file of pairs again.
+    // The output is a valid file of pairs.
     assert_eq!(read_pairs(&place.path("clean.jsonl")).unwrap().pairs.len(), 2);
 
     place.refuse(
@@ -75,17 +75,17 @@ fn reports_why_each_line_was_dropped() {
     place.write("rules.toml", "[validation]\nmin_likes = 100\n");
     let mut with_rules = vec!["--config", "rules.toml", "--force"];
     with_rules.splice(0..0, arguments);
-    // An empty file would be an error of the next command; what was there stays.
+    // An empty output file would make the next command fail. The existing file is kept.
     let ended = place.run(&with_rules);
     let nothing = "error: no pair of pairs.jsonl is left: 4 went, by likes (4), content_words (1), length (1); change these rules with --config, or leave steps out with --skip\n";
     assert!(ended.stderr.ends_with(nothing), "{}", ended.stderr);
     assert_eq!(ended.code, Some(1));
-    // The same rule without a file.
+    // The same rule without a configuration file.
     let mut with_set = vec!["--set", "validation.min_likes=100", "--force"];
     with_set.splice(0..0, arguments);
     assert!(place.run(&with_set).stderr.ends_with(nothing));
     assert_eq!(objects(&place.read("clean.jsonl")).len(), 2);
-    // Why all of them went is what one wants to know.
+    // The reasons for dropping all pairs are still written.
     let gone = objects(&place.read("gone.jsonl"));
     assert_eq!(gone.iter().filter(|line| line["step"] == "validation").count(), 4);
     place.write("rules.toml", "[validation]\nmin_like = 1\n");
@@ -94,7 +94,7 @@ fn reports_why_each_line_was_dropped() {
     assert!(ended.stderr.contains("min_like"), "{}", ended.stderr);
 }
 
-/// Both files had one temporary name, and one was written into the other.
+/// Regression test: both output files used the same temporary name.
 #[test]
 fn writes_both_files_or_none() {
     let place = Place::new();
@@ -139,7 +139,8 @@ fn pairs_on_standard_output_are_not_mixed_with_words() {
     let ended = place.succeed(&[&["clean-data", "-o", "/dev/stdout"], &arguments[..]].concat());
     assert_eq!(objects(&ended.stdout).len(), 1);
     assert!(ended.stderr.contains("kept         1 of 1"), "{}", ended.stderr);
-    // Where the shell sends it to a file, the name under /dev still leads there, and is no file to replace.
+    // If the shell redirects the output to a file, the name in /dev refers to it, but must not be
+    // replaced.
     let to_file = std::fs::File::create(place.path("out.jsonl")).unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_grpo"));
     command.args(["clean-data", "-o", "/dev/stdout"]).args(arguments);
@@ -164,7 +165,7 @@ fn reports_only_the_steps_that_ran() {
         place.succeed(&[&arguments[..], &["-o", name], more].concat());
         objects(&place.read(name))
     };
-    // Likes of the tweet are in none of them.
+    // Neither file contains the likes of the tweet.
     let kept = to("kept.jsonl", &["--skip", "validation"]);
     for (kept, mut given) in kept.iter().zip([own, bare]) {
         let id = given["tweet_id"].to_string();

@@ -1,4 +1,4 @@
-//! `grpo sample` of prompts.
+//! `grpo sample` with prompts.
 
 use serde_json::{Map, Value, json};
 use snapbox::data::Inline;
@@ -53,7 +53,7 @@ fn a_line_for_each_completion() {
         assert_eq!(line["finish"], if at_end { "end_token" } else { "length" });
         assert!(at_end || ids.len() == 9);
     }
-    // No two have the same random numbers.
+    // All completions use different random numbers.
     for line in &lines[1..] {
         assert_ne!(line["completion_ids"], lines[0]["completion_ids"]);
     }
@@ -77,7 +77,7 @@ fn a_stop_string_ends_a_completion() {
         assert_eq!(ids, numbers(plain, "completion_ids")[..ids.len()]);
         if is_stopped {
             assert_eq!(stopped["finish"], "stop", "{text}");
-            // The token that completes it is part of the text, and nothing behind that.
+            // The text ends with the token that completes the stop string.
             let last = text.find(['e', 't']).unwrap();
             assert!(whole.as_str().unwrap().starts_with(&text[..=last]));
         } else {
@@ -133,7 +133,7 @@ fn a_seed_gives_its_completions() {
     }
 }
 
-/// The distribution that was drawn from is the one that `grpo logprob` computes.
+/// Samples are drawn from the distribution that `grpo logprob` computes.
 #[test]
 fn what_was_drawn_can_be_scored() {
     let place = Place::new();
@@ -155,7 +155,7 @@ fn what_was_drawn_can_be_scored() {
             "drawn.jsonl",
             "--force",
         ]);
-        // Of the text and of the ids it is one.
+        // Texts and token ids give the same result.
         let drawn = crate::texts::objects(&place.read("drawn.jsonl"));
         let record = |line: &Map<String, Value>| json!({"prompt_ids": line["prompt_ids"], "completion_ids": line["completion_ids"]});
         let records: String = drawn.iter().map(|line| format!("{}\n", record(line))).collect();
@@ -181,7 +181,7 @@ fn a_chat_goes_through_the_template() {
     let (_, thoughtless) = ids(&["--chat", "--thinking", "false"]);
     assert_eq!(thoughtless.len(), chat_ids.len() + 2);
     assert_eq!(&thoughtless[chat_ids.len()..], [json!(333), json!(334)]);
-    // The same as messages of a file.
+    // The same messages from a file.
     place.write("p.jsonl", format!("{}\n", json!({"messages": chat})));
     let from_file =
         place.lines(&["sample", "--model", "m", "--prompts", "p.jsonl", "--max-new-tokens", "2"]);
@@ -222,12 +222,12 @@ fn a_model_that_begins_nowhere_needs_a_prompt() {
         &["sample", "--model", "m", "--prompt", "2 + 2"],
         str!["--prompt 2 + 2: `m` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`"],
     );
-    // Ids in, ids out.
+    // Token ids as input and output.
     place.write("p.jsonl", "{\"prompt_ids\": [1, 2]}\n");
     let lines = place.lines(&["sample", "--model", "m", "--prompts", "p.jsonl"]);
     assert_eq!(lines[0]["prompt"], json!([1, 2]));
     assert!(!lines[0].contains_key("completion"));
-    // One that begins somewhere does not.
+    // A model with a beginning-of-sequence token needs no prompt.
     let config = place.read("m-source/config.json").replacen('{', "{\"bos_token_id\": 7,", 1);
     place.write("m-source/config.json", config);
     place.succeed(&["init", "m-source/config.json", "-o", "begun"]);
@@ -317,7 +317,8 @@ fn an_encoder_has_no_logits() {
     assert_eq!(entries(&place.path(".")), ["bert", "source"]);
 }
 
-/// Classes of transformers write end marks of their own vocabulary into the configuration of any size.
+/// Configuration classes of transformers write the default end tokens regardless of the vocabulary
+/// size.
 #[test]
 fn marks_outside_the_vocabulary_fail_only_when_used() {
     let place = Place::new();

@@ -1,16 +1,16 @@
-//! Configuration files that are wrong.
+//! Invalid configuration files.
 
 use snapbox::{IntoData, str};
 
 use crate::support::Place;
 
-/// Adds `--set` to a training run that would be fine.
+/// Adds a `--set` option to a valid training command.
 #[track_caller]
 fn check_set(pair: &str, expected: impl IntoData) {
     Place::for_training().refuse(&["train", "train.toml", "--set", pair], expected);
 }
 
-/// Changes the text of a configuration that would be fine.
+/// Replaces text in a valid configuration.
 #[track_caller]
 fn check_text(from: &str, to: &str, expected: impl IntoData) {
     let place = Place::for_training();
@@ -50,7 +50,7 @@ fn keys_without_effect_are_refused() {
         "train.updates_per_rollout = 2: the reinforce surrogate has no importance ratio, so every update but the first would be off-policy without correction; set it to 1, or choose a loss with a ratio",
     );
     check(&["eval.group_size=1001"], "eval.group_size = 1001 is out of range; expected 1 to 1000");
-    // A default is never refused, whoever writes it down.
+    // Default values are always accepted, even if they are set explicitly.
     for set in ["advantage.epsilon=1e-4", "reward.logp_centre=2.5", "loss.ratio_level=token"] {
         let none = ["--set", "advantage.scale=none", "--set", "loss.preset=reinforce"];
         place.succeed(&[&["train", "train.toml", "--check", "--set", set][..], &none].concat());
@@ -221,7 +221,7 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
     );
 }
 
-/// No model is there yet, and nothing is written.
+/// The model does not exist yet, and nothing is written.
 #[test]
 fn a_configuration_can_be_checked_alone() {
     let place = Place::for_training();
@@ -282,7 +282,7 @@ fn a_configuration_that_cannot_be_read() {
 fn layers_of_configuration() {
     let place = Place::for_training();
     place.write("mine.toml", "extends = \"train.toml\"\n\n[train]\nsteps = 0\n");
-    // The upper layer counts, and the lower one gives the rest.
+    // The upper layer takes precedence, and the lower layer provides all other keys.
     place.refuse(
         &["train", "mine.toml"],
         str!["mine.toml:4: train.steps = 0 is out of range; expected 1 to 1000000000"],
@@ -318,7 +318,7 @@ fn a_configuration_that_extends_itself() {
         &["train", "mine.toml"],
         str!["mine.toml extends mine.toml: mine.toml: extends itself"],
     );
-    // The same by a path that grows with each turn.
+    // The same file through a path that grows with every cycle.
     std::fs::create_dir(place.path("sub")).unwrap();
     place.write("sub/mine.toml", "extends = \"../sub/mine.toml\"\n");
     place.refuse(

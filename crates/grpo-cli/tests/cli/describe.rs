@@ -11,7 +11,7 @@ use crate::support::{Ended, Place};
 
 const HEADER: &str = "input,valid,canonical,mw,logp,tpsa,hba,hbd,rotatable,aromatic_rings,alerts,qed,sa,scaffold,reason,name";
 
-/// Describes a file of this name and content; gives the rows without the header.
+/// Describes a file with the given name and contents. Returns the rows without the header.
 #[track_caller]
 fn describe(name: &str, content: &[u8]) -> Vec<String> {
     let place = Place::new();
@@ -23,7 +23,7 @@ fn describe(name: &str, content: &[u8]) -> Vec<String> {
     lines.collect()
 }
 
-/// The columns `input`, `valid` and `canonical`.
+/// Compares the columns `input`, `valid` and `canonical`.
 #[track_caller]
 fn check(name: &str, content: &[u8], expected: &[&str]) {
     let rows = describe(name, content);
@@ -36,7 +36,7 @@ fn check(name: &str, content: &[u8], expected: &[&str]) {
 fn a_row_for_each_line_valid_or_not() {
     let rows = describe("a.smi", b"OCC\nC(\n\nOC(=O)c1ccccc1OC(C)=O\n");
     assert_eq!(rows.len(), 4);
-    // RDKit's numbers of ethanol and aspirin.
+    // Values from RDKit for ethanol and aspirin.
     assert_eq!(rows[0], "OCC,1,CCO,46.069000,-0.001400,20.230000,1,1,0,0,0,0.406808,1.980257,,,");
     assert!(rows[1].starts_with("C(,0,,,,,,,,,,,,,syntax error at position "), "{}", rows[1]);
     assert_eq!(rows[2], ",0,,,,,,,,,,,,,the string is empty,");
@@ -96,7 +96,7 @@ fn an_output_file_is_there_when_it_is_whole() {
     assert_eq!((ended.stdout.as_str(), place.read("a.csv")), ("", shown));
     assert_eq!(place.files().len(), 2);
 
-    // A second time over it with --force, but not where reading fails.
+    // Existing files are only replaced with --force, and never if reading fails.
     place.refuse(
         &["describe", "a.smi", "-o", "a.csv"],
         str!["a.csv exists already; name another file, or replace it with --force"],
@@ -135,12 +135,12 @@ fn files_that_cannot_be_read() {
     assert!(ended.stderr.contains("`a.smi.gz` cannot be decompressed"), "{}", ended.stderr);
 }
 
-/// `grpo describe … | head -1`
+/// Tests `grpo describe … | head -1`.
 #[test]
 #[cfg(unix)]
 fn a_reader_that_goes_away_is_no_failure() {
     let place = Place::new();
-    // More than a pipe holds.
+    // Exceeds the buffer of a pipe.
     place.write("many.smi", "CCO\n".repeat(20_000));
     let mut child = place
         .command(&["describe", "many.smi"])
@@ -161,7 +161,7 @@ fn a_full_disk() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let ended = Ended::of(place.command(&["describe", "a.smi"]).stdout(full()).output().unwrap());
     ended.assert_refused(str!["describing to standard output failed: no space left on the disk"]);
-    // A device is written to and not replaced by a file.
+    // Devices are written to instead of being replaced.
     place.refuse(
         &["describe", "a.smi", "-o", "/dev/full"],
         str!["describing into /dev/full failed: no space left on the disk"],
@@ -173,7 +173,7 @@ fn a_full_disk() {
     }
 }
 
-/// A disk that is full after a part of the output, by a limit on the size of files.
+/// A file size limit simulates a disk that becomes full while writing.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_disk_that_becomes_full() {

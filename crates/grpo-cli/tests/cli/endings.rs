@@ -1,4 +1,4 @@
-//! Runs that guards send back, and runs that end before their last step.
+//! Runs that are rolled back by guards or end early.
 
 use std::fs;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use crate::audit::copy;
 use crate::resume::{configuration, kill_and_resume, kills, result};
 use crate::support::Place;
 
-/// A learning rate that throws the policy far away, and a guard that sends it back with a small part of it.
+/// A high learning rate that destroys the policy, and a guard that rolls back to a much lower one.
 pub(crate) fn rolling_back(steps: u32) -> String {
     configuration(steps).replace("learning_rate = 1e-2", "learning_rate = 0.3")
         + r#"
@@ -27,7 +27,8 @@ fn events(place: &Place, run: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The run goes back, keeps what it undid, and ends well; killed at any moment it ends the same.
+/// A rolled-back run keeps the undone steps and finishes. Killing it at any point does not change
+/// the result.
 #[test]
 fn a_run_that_went_back_recovers() {
     let place = Place::new();
@@ -55,7 +56,8 @@ fn a_run_that_went_back_recovers() {
         (&"kl".into(), &"roll_back".into())
     );
     assert!(guard < back && events[guard]["value"].as_f64().unwrap() > 0.5);
-    // The metrics of a step describe the policy of the step before, and the run goes back to before that.
+    // The metrics of a step describe the policy of the previous step, so the run goes back one step
+    // further.
     let [tripped, to] = [guard, back].map(|event| events[event]["step"].as_u64().unwrap());
     assert!(to == 0 || to + 2 <= tripped, "step {tripped} tripped, and the run went back to {to}");
     let undone = place.read("whole/rolled-back/1/metrics.jsonl");
@@ -65,7 +67,8 @@ fn a_run_that_went_back_recovers() {
     place.succeed(&["audit", "whole"]);
     audit_in_the_middle(&place, to);
 
-    // Without the policies that it kept, what came after cannot be trained again: its settings were others.
+    // Without checkpoints, the following steps cannot be repeated, because their settings were
+    // different.
     fs::rename(place.path("whole/checkpoints"), place.path("checkpoints")).unwrap();
     fs::create_dir(place.path("whole/checkpoints")).unwrap();
     let replay = ["replay", "whole", "--step", "8", "--prompt", "0", "--sample", "0"];
@@ -80,8 +83,8 @@ fn a_run_that_went_back_recovers() {
     kill_and_resume(&place, "train", kills().div_ceil(2), 6, whole, &expected);
 }
 
-/// Audits the run `whole` as a kill would have left it after the event of its only roll-back, to step `to`: its records not
-/// cut yet.
+/// Audits a copy of the run `whole` as if it had been killed right after the event of its only
+/// roll-back, to step `to`. The records have not been truncated yet.
 fn audit_in_the_middle(place: &Place, to: u64) {
     let [whole, killed] = ["whole", "killed"].map(|run| place.path(run));
     fs::create_dir_all(killed.join("checkpoints")).unwrap();
@@ -106,7 +109,7 @@ fn audit_in_the_middle(place: &Place, to: u64) {
     fs::remove_dir_all(killed).unwrap();
 }
 
-/// What each action of a guard does to a run that is lost without it.
+/// Compares the actions of a guard for a run that collapses without one.
 #[test]
 fn each_guard_action_has_its_effect() {
     let place = Place::new();
@@ -119,7 +122,7 @@ fn each_guard_action_has_its_effect() {
     let largest_kl = |metrics: &[Map<String, Value>]| {
         metrics.iter().map(|line| line["kl"].as_f64().unwrap()).fold(0.0, f64::max)
     };
-    // A policy that collapses writes one completion again and again, be it a good one.
+    // A collapsed policy repeats a single completion, even if it is a good one.
     let entropy = |metrics: &[Map<String, Value>]| metrics[7]["entropy"].as_f64().unwrap();
 
     let (ended, lost) = end("lost", "");
@@ -142,7 +145,8 @@ fn each_guard_action_has_its_effect() {
     assert!(entropy(&back) > 3.0 * entropy(&lost), "{} and {}", entropy(&back), entropy(&lost));
 }
 
-/// A run whose guard trips again and again goes back further each time, and recovers once its steps are small enough.
+/// A guard that triggers repeatedly rolls back further each time, until the learning rate is low
+/// enough.
 #[test]
 fn a_guard_that_triggers_again_rolls_back_further() {
     let place = Place::new();
@@ -165,7 +169,8 @@ fn a_guard_that_triggers_again_rolls_back_further() {
     place.succeed(&["audit", "run"]);
 }
 
-/// A guard that stops, and one that would go back once too often: the model is written, and the exit code says it.
+/// A guard that stops the run or exceeds the maximum number of roll-backs: the model is saved, and
+/// the exit code is not 0.
 #[test]
 fn a_guard_ends_a_run() {
     let place = Place::new();
@@ -186,7 +191,8 @@ fn a_guard_ends_a_run() {
     assert_eq!(last["event"], "stopped");
 }
 
-/// One that a guard or the evaluations ended has ended, also where a kill came before its last words.
+/// A run stopped by a guard or by early stopping is finished, even if it was killed before its last
+/// event.
 #[test]
 fn a_finished_run_does_not_continue() {
     let stops = "\n[[guards]]\nwatch = \"reward\"\nabove = -1.0\nsteps = 3\naction = \"stop\"\n";
@@ -205,7 +211,7 @@ fn a_finished_run_does_not_continue() {
     }
 }
 
-/// Resuming a finished run changes nothing and proposes a longer run.
+/// Resuming a finished run changes nothing and suggests a longer run.
 #[test]
 fn a_finished_run_is_finished() {
     let place = Place::new();
@@ -218,7 +224,7 @@ fn a_finished_run_is_finished() {
         "finished     run: all 2 steps are done (`grpo report run` shows them)\ntrain longer grpo train run/config.toml --set model=run/model --run run-longer\n"
     );
     assert_eq!(result(&place.path("run")), expected);
-    // The proposed command works.
+    // The suggested command works.
     let longer = again.stdout.rsplit_once("train longer grpo ").unwrap().1;
     place.succeed(&longer.split_whitespace().collect::<Vec<_>>());
     assert!(place.path("run-longer/model/model.safetensors").is_file());

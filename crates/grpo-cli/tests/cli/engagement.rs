@@ -1,4 +1,4 @@
-//! `grpo train-engagement`, and the reward of what it makes.
+//! `grpo train-engagement` and the reward that uses its models.
 
 use std::fs;
 
@@ -32,7 +32,8 @@ batch_size = 16
 learning_rate = 5e-3
 "#;
 
-/// Four replies to each of 60 tweets; `likes` of the kind of a reply, 0 to 3, and of a number that looks like chance.
+/// Four replies for each of 60 tweets. `likes` depends on the kind of reply (0 to 3) and a
+/// pseudorandom number.
 fn pairs(likes: impl Fn(usize, u64) -> u64) -> String {
     let kinds = [
         "buy my course now",
@@ -87,7 +88,7 @@ fn a_model_of_replies_is_trained_measured_and_kept() {
     let metrics = objects(&place.read("engagement/metrics.jsonl"));
     let looks: Vec<_> = metrics.iter().filter(|line| line.contains_key("eval_loss")).collect();
     assert_eq!((looks.len(), metrics.len()), (8, 8 * 9 + 8));
-    // The kept one is the look with the lowest loss.
+    // The kept model is the one with the lowest validation loss.
     let best = looks.iter().rfind(|look| look["best"] == true).unwrap();
     assert_eq!(best["train_step"], report["train_step"]);
     let lowest = looks.iter().map(|look| look["eval_loss"].as_f64().unwrap());
@@ -96,7 +97,8 @@ fn a_model_of_replies_is_trained_measured_and_kept() {
     assert_eq!(info["data"][0]["role"], "pairs");
     assert!(place.read("engagement/config.toml").contains("dropout = 0.2"));
 
-    // Again, with other threads, it is the same to the last byte; with another seed it is another.
+    // Repeating the run with a different number of threads gives identical files. A different seed
+    // does not.
     place.succeed(&["--threads", "3", "train-engagement", "engagement.toml", "--run", "again"]);
     place.succeed(&["train-engagement", "engagement.toml", "--run", "other", "--set", "seed=4"]);
     let weights =
@@ -104,7 +106,7 @@ fn a_model_of_replies_is_trained_measured_and_kept() {
     assert_eq!(weights("engagement"), weights("again"));
     assert_eq!(description(&place, "again"), json);
     assert_ne!(weights("engagement"), weights("other"));
-    // Preferences are learned as well.
+    // Pairwise preferences can be learned as well.
     let pairwise = ["--set", "objective.type=pairwise", "--run", "pairwise"];
     let ended = place.succeed(&[&["train-engagement", "engagement.toml"], &pairwise[..]].concat());
     assert!(ended.stdout.contains("passed       pair accuracy = "), "{}", ended.stdout);
@@ -149,13 +151,13 @@ fn a_model_of_noise_is_no_reward_unless_it_is_asked_for() {
     let metrics = objects(&place.read("run/metrics.jsonl"));
     assert!(metrics[0].contains_key("rewards/learned/mean"), "{:?}", metrics[0]);
 
-    // A prompt without a tweet is found before anything is sampled.
+    // A prompt without a tweet is reported before sampling starts.
     place.write("prompts.jsonl", "{\"prompt\": \"two and two are\"}\n");
     let again = [&["train", "train.toml", "--plain", "--run", "second"], &accepted[..]].concat();
     let ended = place.run(&again);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("the prompt's record has no field 'tweet'"), "{}", ended.stderr);
-    // A folder that is not what was written.
+    // The model folder was modified.
     let json = place.read("engagement/model/engagement.json");
     place.write("engagement/model/engagement.json", format!("{json} "));
     place.refuse(
@@ -190,7 +192,7 @@ fn what_no_model_can_be_trained_of() {
             "--set hidden=[0, 4]: the vectors have 48 numbers and the hidden layers 0 and 4; expected each to be between 1 and 65536"
         ],
     );
-    // What a reward could not read again is not trained.
+    // Models that the reward could not load are not trained.
     check(
         "embedder.width=70000",
         str![

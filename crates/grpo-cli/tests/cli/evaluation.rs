@@ -1,4 +1,4 @@
-//! Evaluations during a training.
+//! Evaluations during training.
 
 use serde_json::{Map, Value};
 use snapbox::str;
@@ -13,7 +13,7 @@ fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
 
 const NOTICE: &str = "evaluation   of prompts that are trained on, as there is no eval.file;";
 
-/// Equal prompts and random numbers each time, of a file of their own; the training is what it is without them.
+/// Each evaluation uses the same held-out prompts and random numbers, and does not affect training.
 #[test]
 fn held_out_prompts_are_evaluated() {
     let place = training_texts::place("llama");
@@ -29,17 +29,17 @@ fn held_out_prompts_are_evaluated() {
     let evaluated: Vec<bool> = with.iter().map(|line| line.contains_key("eval_reward")).collect();
     assert_eq!(evaluated, [false, true, true]);
     let info: Value = serde_json::from_str(&place.read("held-out/run.json")).unwrap();
-    // Of the program, and not of the folder that it runs in.
+    // The revision of the program, not of the working directory.
     assert_eq!(info["git_revision"].as_str(), option_env!("GRPO_REVISION"));
     let files = info["data"].as_array().unwrap();
     assert!(files.iter().any(|file| file["role"] == "evaluation" && file["path"] == "other.jsonl"));
-    // What is learned does not depend on what is looked at.
+    // Evaluations do not affect training.
     let learned = |line: &Map<String, Value>| (line["loss"].clone(), line["grad_norm"].clone());
     let without: Vec<_> = metrics(&place, "same").iter().map(learned).collect();
     assert_eq!(with.iter().map(learned).collect::<Vec<_>>(), without);
 }
 
-/// `model/` is the policy of the last step; the best one has a checkpoint.
+/// `model/` contains the policy of the last step, and a checkpoint contains the best one.
 #[test]
 fn reports_the_best_evaluation_at_the_end() {
     let place = Place::for_training();

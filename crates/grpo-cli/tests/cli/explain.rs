@@ -1,4 +1,4 @@
-//! `grpo explain`: what moved the policy, read from the files of a run.
+//! `grpo explain`: explanations based on the files of a run.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ fn as_json(place: &Place, more: &[&str]) -> Value {
     serde_json::from_str(&explain(place, &[more, &["--json"]].concat())).unwrap()
 }
 
-/// Rewrites the file of a step.
+/// Modifies the completions file of a step.
 fn rewrite(place: &Place, step: u64, change: impl FnOnce(&mut Vec<CompletionRecord>)) {
     let folder = RunFolder::open(&place.path("run")).unwrap();
     let mut records = folder.completions_of(step).unwrap();
@@ -41,7 +41,7 @@ fn rewrite(place: &Place, step: u64, change: impl FnOnce(&mut Vec<CompletionReco
     folder.write_completions(step, &records, &["valid", "qed", "sa"]).unwrap();
 }
 
-/// The lines between the step and the numbers.
+/// Returns the lines between the step and the metrics.
 fn answer(said: &str) -> Vec<&str> {
     said.lines().skip(1).take_while(|line| !line.starts_with("reward ")).collect()
 }
@@ -76,7 +76,7 @@ fn the_numbers_are_those_of_the_record() {
         close("advantage", record.advantage);
         assert_eq!(explained["tokens"], Value::Null);
         pulled |= explained["kl_pull"] != 0.0;
-        // Likelier is what is better than its group.
+        // Completions with positive advantages become more likely.
         let push = explained["push"].as_f64().unwrap();
         assert_eq!(push > 0.0, record.advantage > 0.0, "{explained}");
     }
@@ -94,7 +94,7 @@ fn the_numbers_are_those_of_the_record() {
         assert_eq!(token["logprob"].as_f64().unwrap() as f32, *logprob);
     }
 
-    // For people: all completions, and token by token.
+    // Output for humans, with all completions and token by token.
     let said = explain(&place, &["--step", "3"]);
     assert!(said.starts_with("step 3\n"), "{said}");
     for words in ["KL pull", "effect", "valid", "qed", "\nprompt 0  ", "\nprompt 1  "] {
@@ -127,7 +127,7 @@ fn the_first_step_has_no_loss_and_yet_moves() {
 
 #[test]
 fn explains_first_why_nothing_moved() {
-    // No completion has a Z.
+    // No completion contains a Z.
     let reward = "reward={type=\"pattern\",pattern=\"Z\"}";
     let place = trained(&[reward]);
     let said = explain(&place, &["--step", "1"]);
@@ -149,7 +149,7 @@ fn explains_first_why_nothing_moved() {
         "The learning rate of the step is 0: gradients were computed, and the weights stayed as they were."
     );
 
-    // What no run of this test's size comes to by itself.
+    // Outcomes that do not occur in such a small run.
     let kinds = |fate: &str| {
         rewrite(&place, 3, |records| {
             for record in records {
@@ -189,7 +189,8 @@ fn explains_first_why_nothing_moved() {
     assert!(said.contains("the reward failed: no chemistry today"), "{said}");
 }
 
-/// The exact KL and the entropy bonus pull at all tokens of the vocabulary, and no record has that.
+/// The exact KL penalty and the entropy bonus affect all tokens of the vocabulary, which is not
+/// recorded.
 #[test]
 fn what_no_record_has_is_said() {
     let exact = "The exact KL penalty (loss.kl_estimator = \"exact\") pulls at the policy too: its pull is not in these numbers.";
@@ -205,7 +206,7 @@ fn what_no_record_has_is_said() {
         let place = trained(&[nothing, setting, coef]);
         assert_eq!(answer(&explain(&place, &["--step", "2"])), [standstill, sentence]);
     }
-    // Without weight, or in the reward, the exact KL has no gradient that could be missing.
+    // Without a weight or as part of the reward, the exact KL has no missing gradient.
     let place = trained(&[nothing, settings[0], "loss.kl_coef=0"]);
     let said = explain(&place, &["--step", "2"]);
     assert!(!said.contains("exact KL penalty"), "{said}");
@@ -239,7 +240,7 @@ fn explains_later_updates_and_truncated_completions() {
     assert!(said.contains("moved+clipped"), "{said}");
     assert!(said.contains(" (each counted in 2 updates) were moved by the rewards"), "{said}");
     assert!(said.contains("; cut at the limit of tokens"), "{said}");
-    // Without its model, ids are all that is known.
+    // Without the model, only token ids are known.
     fs::rename(place.path("m"), place.path("gone")).unwrap();
     let one = as_json(&place, &["--step", "1", "--prompt", "0", "--sample", "0"]);
     assert_eq!(one["groups"][0]["completions"][0]["tokens"][0]["piece"], Value::Null);

@@ -1,17 +1,17 @@
-//! `grpo fill`, with small models of random weights.
+//! `grpo fill` with small, randomly initialized models.
 
 use serde_json::Value;
 use snapbox::{Data, IntoData, str};
 
 use crate::support::{Ended, Place, small_model};
 
-/// Characters of the small models: `a` to `d` and the end of a line.
+/// Vocabulary of the small models: `a` to `d` and the line break.
 const CHARACTERS: &str = r#"{"characters": "\nabcd", "mask": 5, "pad": 6, "cls": 7}"#;
-/// What the small models can see.
+/// Dimensions of the small models.
 const SIZES: &str = r#""block_size": 12, "n_layer": 1, "n_head": 2, "n_embd": 16"#;
 
 impl Place {
-    /// A model folder `name` of a family, with characters of its own.
+    /// Creates the model folder `name` with the given family and vocabulary.
     fn model_of_characters(
         &self,
         name: &str,
@@ -28,7 +28,7 @@ impl Place {
         self.succeed(&["init", &format!("{source}/config.json"), "-o", name]);
     }
 
-    /// An infiller with a critic, and two judges.
+    /// Creates an infiller with a critic, and two judges.
     fn for_filling() -> Self {
         let place = Self::new();
         place.model_of_characters("model", "infiller", r#", "critic": true"#, CHARACTERS, 8);
@@ -43,7 +43,7 @@ impl Place {
         self.succeed(&[&["fill", "model"], more].concat())
     }
 
-    /// The JSON lines that it says.
+    /// Runs `grpo fill --json` and parses its output.
     #[track_caller]
     fn filled(&self, more: &[&str]) -> Vec<Value> {
         let said = self.fill(&[more, &["--json"]].concat()).stdout;
@@ -82,7 +82,7 @@ fn every_blank_is_filled_and_the_best_comes_first() {
             assert!(line["second_judge_reward"].as_f64().unwrap() <= 1.0);
             assert!(line.get("recovery").is_none() && line.get("text").is_none());
         }
-        // Of each text, the best first.
+        // The results for each text are sorted by reward.
         for (lines, other) in lines.chunks(6).zip(["self", "none"]) {
             let judged: Vec<f64> =
                 lines.iter().map(|line| line["judge_reward"].as_f64().unwrap()).collect();
@@ -109,7 +109,7 @@ fn completions_depend_only_on_the_seed() {
     let alone = [&arguments[..2], &arguments[4..]].concat();
     assert_eq!(texts(&place.filled(&alone)), texts(&lines[..4]));
     assert_ne!(place.filled(&[&arguments[..], &["--seed", "1"]].concat()), lines);
-    // Another model's critic is another one's opinion; the same model's is its own.
+    // Using the model's own critic explicitly gives the same result, unlike using probabilities.
     let by_folder = [&arguments[..7], &["model"]].concat();
     assert_eq!(place.filled(&by_folder), lines);
     let by_probability = [&arguments[..7], &["probability"]].concat();
@@ -131,7 +131,7 @@ fn what_is_known_to_belong_there_is_compared() {
     assert!(lines[..9].iter().any(|line| line["recovery"] != 0.0));
     assert!(lines[9..].iter().all(|line| line.get("recovery").is_none()));
 
-    // A share that is blanked here: of ten characters three, in the same places whatever is next to them.
+    // Three of ten characters are blanked, at positions that do not depend on the other lines.
     place.write("lines.txt", "abcdabcdab\r\n\nddddd");
     let lines = place.filled(&["--file", "lines.txt", "--random", "0.3", "-n", "1"]);
     let blanks = |line: &Value| line["blanked"].as_str().unwrap().matches('␣').count();
@@ -141,7 +141,7 @@ fn what_is_known_to_belong_there_is_compared() {
     assert_ne!(other[0]["blanked"], lines[0]["blanked"]);
     let alone = place.filled(&["--text", "abcdabcdab", "--random", "0.3", "-n", "1"]);
     assert_eq!(alone[0], lines[0]);
-    // However small the share is, there is one.
+    // At least one character is blanked.
     assert_eq!(blanks(&place.filled(&["--text", "ab", "--random", "0.01", "-n", "1"])[0]), 1);
     assert_eq!(blanks(&place.filled(&["--text", "ab", "--random", "1", "-n", "1"])[0]), 2);
 }
@@ -149,7 +149,7 @@ fn what_is_known_to_belong_there_is_compared() {
 #[test]
 fn passages_that_are_held_out() {
     let place = Place::for_filling();
-    // The last tenth of the lines alone has a `d`.
+    // Only the last tenth of the lines contains a `d`.
     let lines: Vec<String> = (0..40)
         .map(|i: u32| {
             format!("{i:06b}").replace('0', "a").replace('1', if i < 36 { "b" } else { "d" })
@@ -176,7 +176,8 @@ fn passages_that_are_held_out() {
     }
     assert_eq!(place.filled(&arguments), filled);
 
-    // As the model was trained: another part, and lines that were too long for it left out before the cut.
+    // As in training, lines that are too long are dropped before the split. A different fraction
+    // gives a different split.
     let of_all = place.filled(&[&arguments[..], &["--validation-fraction", "0.9"]].concat());
     let has_d = |line: &Value| line["text"].as_str().unwrap().contains('d');
     assert!(!of_all.iter().all(has_d), "{of_all:?}");
@@ -192,7 +193,7 @@ fn passages_that_are_held_out() {
     );
 }
 
-/// Where nobody looks at a terminal there is nothing but text.
+/// Without a terminal, only plain text is printed.
 #[test]
 fn what_people_read() {
     let place = Place::for_filling();
@@ -258,7 +259,7 @@ fn texts_that_cannot_be_filled() {
             "--text: 'b' is a character of the model, so that it cannot stand for a blank; write blanks as another one, and say which one: --blank '_'"
         ].into(),
     );
-    // It is in the way only where it is used.
+    // The character is only a problem if it is used as a blank.
     assert_eq!(place.filled(&["--text", "a␣", "--blank", "b"])[0]["blanked"], "a␣");
     for bad in ["0", "1.5", "NaN", "-1"] {
         check(
@@ -354,7 +355,7 @@ fn models_that_cannot_fill_or_judge() {
     );
     let more = r#"{"characters": "\nabcdxy", "mask": 7, "pad": 8, "cls": 9}"#;
     place.model_of_characters("larger-judge", "sequence_scorer", "", more, 10);
-    // It has the infiller's characters, with other ids.
+    // The judge has the same characters as the infiller, but different ids.
     assert!(place.filled(&["--text", "a_", "--judge", "larger-judge"])[0]["judge_reward"].is_f64());
 }
 
@@ -376,7 +377,7 @@ fn refuses_options_that_need_a_judge_iterations_or_held_out_texts() {
         );
         check(&[more], expected.into());
     }
-    // What is about --held-out alone has no effect without it.
+    // Options for --held-out have no effect without it.
     for more in ["--unit=line", "--length=3", "--validation-fraction=0.2", "--passages=3"] {
         let name = more.split('=').next().unwrap();
         let expected = format!(

@@ -1,4 +1,4 @@
-//! Mistakes that new users made, and the messages that they got.
+//! Mistakes that new users make, and the resulting error messages.
 
 use std::path::{Path, PathBuf};
 
@@ -114,7 +114,7 @@ fn names_of_molecules_are_described() {
     place.refuse(&["describe", "nothing.smi", "-o", "a.out"], "nothing.smi has no molecules");
 }
 
-/// Tables have a frame on a terminal only.
+/// Tables only have borders on a terminal.
 #[test]
 fn tables_have_frames_if_they_are_forced() {
     let place = Place::new();
@@ -127,7 +127,7 @@ fn tables_have_frames_if_they_are_forced() {
     assert!(!shown("0").contains(['┌', '│', '═']));
 }
 
-/// The configurations of the repository need nothing but what `grpo init-project` writes.
+/// All configurations in the repository work with the files that `grpo init-project` creates.
 #[test]
 fn examples_name_files_that_exist_or_that_runs_write() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -10,7 +10,7 @@ use crate::texts::{VOCABULARY, config, distance, entries, logprobs};
 
 const RECORDS: &str = "{\"prompt_ids\": [1, 2, 3], \"completion_ids\": [4, 5, 6, 7]}\n{\"prompt_ids\": [9], \"completion_ids\": [8]}\n";
 
-/// A model and an adapter of it that has learned something.
+/// A model with a trained adapter.
 fn with_adapter(place: &Place, family: &str) {
     place.model_of_ids("m", family, 12);
     let line = "{\"prompt_ids\": [1, 2], \"completion_ids\": [3, 4, 5]}\n{\"prompt_ids\": [7], \"completion_ids\": [8]}\n";
@@ -60,7 +60,7 @@ fn a_merged_model_is_the_model_with_its_adapter() {
     }
 }
 
-/// Its numbers would fit, so that nothing but its own word tells that they are of another model.
+/// The shapes match, so only the recorded hash shows that the adapter belongs to a different model.
 #[test]
 fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
     let place = Place::new();
@@ -95,7 +95,7 @@ fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
         assert!(!place.path(folder).exists(), "{folder}");
     }
     commands("m").iter().for_each(|arguments| drop(place.succeed(arguments)));
-    // What was trained on says so as well.
+    // An adapter that was trained further records its base as well.
     let ended =
         place.run(&["merge", "--model", "other", "--adapter", "grpo/adapter", "-o", "again"]);
     assert!(ended.stderr.contains("was trained on another base"), "{}", ended.stderr);
@@ -147,7 +147,7 @@ fn refuses_adapters_that_cannot_be_merged() {
 fn refuses_to_merge_an_adapter_of_another_base_or_an_altered_one() {
     let place = Place::new();
     with_adapter(&place, "llama");
-    // An adapter of another base.
+    // The adapter belongs to a different model family.
     place.model_of_ids("gpt2", "gpt2", 12);
     let ended = place.run(&["merge", "--model", "gpt2", "--adapter", "a", "-o", "new"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
@@ -167,7 +167,7 @@ fn refuses_to_merge_an_adapter_of_another_base_or_an_altered_one() {
     );
     assert!(!place.path("new").exists());
 
-    // One that was altered.
+    // The adapter folder was modified.
     let config = place.read("a/adapter_config.json");
     let length = config.len();
     place.write("a/adapter_config.json", format!("{config} "));
@@ -210,20 +210,20 @@ fn a_seed_gives_its_weights() {
             ["config.json", "manifest.json", "model.safetensors"]
         );
     }
-    // What the numbers are is written down where the configuration says it.
+    // The data type of the weights is recorded in the configuration.
     let written = |name: &str| -> Map<String, Value> {
         serde_json::from_str(&place.read(&format!("{name}/config.json"))).unwrap()
     };
     assert_eq!(written("gpt2-first")["torch_dtype"], "float32");
     assert_eq!(written("gpt2-half")["torch_dtype"], "bfloat16");
-    // bf16 is the f32 weights, rounded.
+    // bf16 weights are rounded f32 weights.
     let [first, half] =
         ["llama-first", "llama-half"].map(|name| logprobs(&place.logprob(name, RECORDS, &[])));
     let off = distance(&first, &half);
     assert!(off > 0.0 && off < 0.1, "{off}");
 }
 
-/// Each run of the program has another order of what has none.
+/// Hash maps have a different order in every process, which must not affect the file.
 #[test]
 fn a_model_of_molecules_is_the_same_file_each_time() {
     let place = Place::new();
@@ -255,13 +255,13 @@ fn a_tokenizer_comes_along() {
     for name in ["tokenizer.json", "tokenizer_config.json"] {
         assert_eq!(place.read(&format!("m/{name}")), place.read(&format!("m-source/{name}")));
     }
-    // From the folder itself, where the path has no folder in it.
+    // A relative path without a folder.
     let mut here = place.command(&["init", "config.json", "-o", "new"]);
     assert!(here.current_dir(place.path("m-source")).status().unwrap().success());
     assert!(place.path("m-source/new/tokenizer.json").exists());
 }
 
-/// Refuses a `config.json` with this message behind its path.
+/// Checks the error message for an invalid `config.json`.
 #[track_caller]
 fn check(config: &str, expected: impl IntoData) {
     let place = Place::new();
@@ -320,7 +320,7 @@ fn what_cannot_be_made() {
     init("source/config.json", "source/config.json/new", nowhere.into());
     init("absent.json", "new", str!["cannot read absent.json: no such file or folder"].into());
     init("source", "new", str!["cannot read source: it is a folder, not a regular file"].into());
-    // A tokenizer that is larger than the model.
+    // The tokenizer has more tokens than the model.
     place.add_tokenizer("source");
     place.write("source/config.json", config("llama", 300));
     init(

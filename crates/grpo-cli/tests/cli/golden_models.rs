@@ -8,7 +8,7 @@ use snapbox::str;
 use crate::support::Place;
 use crate::texts::{config, numbers};
 
-/// `golden/gpt2`, a model with an `expected.json` of its own numbers.
+/// Creates `golden/gpt2`, a model with an `expected.json` of its own outputs.
 fn place() -> (Place, Value) {
     let place = Place::new();
     fs::create_dir(place.path("golden")).unwrap();
@@ -21,7 +21,7 @@ fn place() -> (Place, Value) {
         (numbers(&line, "logprobs"), numbers(&line, "entropies"))
     };
     let ((warm, warm_entropies), (cool, cool_entropies)) = (at("1"), at("0.8"));
-    // Logits but for a constant: with a head that is not shifted, that is not enough for `last_logits`.
+    // Log-probabilities determine logits only up to a constant, so `last_logits` is left empty.
     let expected = json!({"sequences": [{
         "prompt": prompt,
         "completion": completion,
@@ -35,7 +35,7 @@ fn place() -> (Place, Value) {
     (place, expected)
 }
 
-/// The likeliest ids behind a prompt, by `grpo logprob`.
+/// Returns the most likely continuation of a prompt, computed with `grpo logprob`.
 fn greedy(place: &Place, prompt: &[u32], count: usize) -> Vec<u32> {
     let mut ids = prompt.to_vec();
     for _ in 0..count {
@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-/// What the self-test says of the model, without what is built in.
+/// Returns the failed checks for golden models.
 fn misses(place: &Place) -> Vec<String> {
     let ended = place.run(&["selftest", "--golden", "golden"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
@@ -66,12 +66,12 @@ fn misses(place: &Place) -> Vec<String> {
 #[test]
 fn a_model_and_its_numbers() {
     let (place, mut expected) = place();
-    // The one field that no command tells is the only one that is missed, and its value is in the message.
+    // Only one field is not available from other commands. The error message contains its value.
     place.expect(&expected);
     let found = misses(&place);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("last_logits[0] is "), "{found:?}");
-    // One logit after the other, until all are right.
+    // Determine one logit after the other.
     let mut logits = Vec::new();
     for i in 0..12 {
         let found = misses(&place);
@@ -84,7 +84,7 @@ fn a_model_and_its_numbers() {
     assert!(ended.stdout.contains("transformers, gpt2"), "{}", ended.stdout);
     assert!(ended.stdout.contains("TRL, built in"), "{}", ended.stdout);
 
-    // Each kind of number, a little wrong.
+    // A small error in each kind of value.
     for (key, at, name) in [
         ("last_logits", 3, "last_logits[3]"),
         ("logprobs_t1.0", 1, "logprobs at temperature 1[1]"),
@@ -158,7 +158,7 @@ fn expectations_that_cannot_be_used() {
         "{}",
         ended.stderr
     );
-    // A folder with numbers and without a model.
+    // A folder with expected values but no model.
     place.expect(&expected);
     fs::remove_file(place.path("golden/gpt2/config.json")).unwrap();
     place.refuse(
@@ -215,7 +215,7 @@ fn an_encoder_and_an_adapter() {
         adapter("gpt2", json!([1])),
         "cannot read golden/bert/adapter_config.json: no such file or folder",
     );
-    // Numbers that are missing are missed.
+    // Missing values are reported.
     place.write("golden/bert/expected.json", sentence(json!([1, 2])).to_string());
     let ended = place.run(&["selftest", "--golden", "golden"]);
     assert_eq!(ended.code, Some(1));
@@ -285,7 +285,7 @@ fn optimizer_steps() {
         json!([0.0]),
         "`advantages`: 1 values, expected one for each of 2 completions",
     );
-    // Wrong numbers are found: the loss's are, and the weights went another way than none.
+    // Wrong values are reported: the loss differs, and so do the final weights.
     place.write("golden/train/expected.json", expected.to_string());
     let ended = place.run(&["selftest", "--golden", "golden"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
@@ -293,7 +293,7 @@ fn optimizer_steps() {
     {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
-    // Models of two sizes.
+    // Models of different sizes.
     place.model_of_ids("other", "gpt2", 13);
     fs::remove_dir_all(place.path("golden/train/after")).unwrap();
     fs::rename(place.path("other"), place.path("golden/train/after")).unwrap();

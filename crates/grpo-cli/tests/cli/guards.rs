@@ -1,11 +1,11 @@
-//! Settings of guards, of references that follow, and of a KL coefficient that follows.
+//! Settings of guards, reference updates and adaptive KL coefficients.
 
 use snapbox::{IntoData, str};
 
 use crate::support::Place;
 use crate::training_texts;
 
-/// `train.toml` with these lines behind it, whose first has the number 31.
+/// Appends lines to `train.toml`. The first of them has line number 31.
 fn place(lines: &str) -> Place {
     let place = Place::for_training();
     let text = place.read("train.toml");
@@ -78,7 +78,7 @@ fn a_run_writes_its_guards_down() {
     place.succeed(&[&short[..], &["back", "--set", back]].concat());
     let text = place.read("back/config.toml");
     assert!(text.contains("learning_rate_factor = 0.5\nkl_coef_factor = 1.0\n"), "{text}");
-    // What was written down is a configuration.
+    // The recorded configuration is valid.
     place.succeed(&["train", "back/config.toml", "--run", "again"]);
 }
 
@@ -136,7 +136,7 @@ fn reports_an_invalid_reference_with_its_line() {
     );
 }
 
-/// Two prompts a step of three in the file: passes end with the second step and the third, not with the first.
+/// With two prompts per step and three in the file, epochs end in the second and third step.
 #[test]
 fn a_reference_follows_by_passes_over_the_prompts() {
     let place = training_texts::place("llama");

@@ -1,4 +1,4 @@
-//! The help of the program.
+//! The help texts.
 
 use crate::support::Place;
 
@@ -22,7 +22,7 @@ fn the_list_of_commands_and_the_help_of_each_begin_with_the_same_sentence() {
     for (name, sentence) in commands {
         let (own, sentence) = (help(&[name, "--help"]), sentence.trim());
         assert!(own.starts_with(sentence), "{name}: {own}");
-        // A summary in one line, options under headings, and examples.
+        // Each text has a one-line summary, headings for options, and examples.
         assert!(sentence.len() < 70 && !sentence.ends_with('.'), "{name}: {sentence}");
         assert!(own.contains("\nExamples:\n  grpo "), "{name}: {own}");
         assert!(!own.contains("\nOptions:\n"), "{name}: {own}");
@@ -51,7 +51,7 @@ fn completions_and_man_pages_know_every_command() {
     for text in [".TH grpo-train 1", "\\-\\-resume", "grpo train \\-\\-resume runs/short"] {
         assert!(train.contains(text), "{text}: {train}");
     }
-    // Again, over the old pages.
+    // Existing pages are overwritten.
     place.succeed(&["man", "pages"]);
 }
 

@@ -1,8 +1,8 @@
-//! Inputs that somebody made to stop, fill or fool the program.
+//! Malicious inputs that try to block, flood or deceive the program.
 
 use crate::support::Place;
 
-/// Makes a named pipe that nobody writes to.
+/// Creates a named pipe without a writer.
 #[cfg(unix)]
 fn pipe(place: &Place, name: &str) {
     let made = std::process::Command::new("mkfifo").arg(place.path(name)).status().unwrap();
@@ -62,10 +62,11 @@ fn keys_and_files_on_files_have_an_end() {
     assert!(ended.stderr.contains("more than 32 files extend one another"), "{}", ended.stderr);
 }
 
-/// Sets the title of a terminal, with the characters of 7 and of 8 bits, and turns the direction of writing.
+/// Sets the terminal title with 7-bit and 8-bit control sequences and reverses the writing
+/// direction.
 const COMMANDS: &str = "\u{1b}]0;title\u{7}\u{9b}31m\u{202e}\r";
 
-/// What is shown of [`COMMANDS`].
+/// The escaped form of [`COMMANDS`].
 const SHOWN: &str = "\\u001b]0;title\\u0007\\u009b31m\\u202e\\u000d";
 
 #[test]
@@ -81,9 +82,9 @@ fn what_a_terminal_acts_on_is_never_printed() {
     };
     shown(&["train", "train.toml", "--set", &format!("{COMMANDS}=1")]);
     shown(&["train", &format!("{COMMANDS}.toml")]);
-    // clap drops some of them.
+    // Clap removes some of the characters.
     shown(&["train", "train.toml", &format!("x{SHOWN}{COMMANDS}")]);
-    // A carriage return ends a line of a file.
+    // A carriage return ends a line in CSV files.
     let line = COMMANDS.trim_end();
     place.write("molecules.csv", format!("smiles,name\n{line}x,a\n"));
     shown(&["describe", "molecules.csv"]);
@@ -102,7 +103,7 @@ fn what_a_terminal_acts_on_is_never_printed() {
     shown(&["sample", "--model", "model"]);
 }
 
-/// A model with a tokenizer, of random weights, in the folder `m`.
+/// Creates the randomly initialized model `m` with a tokenizer.
 fn text_model(place: &Place) {
     let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     std::fs::create_dir(place.path("source")).unwrap();

@@ -1,4 +1,4 @@
-//! `grpo pretrain` of an infiller and `grpo train-judge`.
+//! `grpo pretrain` for infillers and `grpo train-judge`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,7 +66,7 @@ max_zero_p90 = 1.0
 min_spearman = -1.0
 "#;
 
-/// What a judge needs that begins with nothing.
+/// Additional sections for a judge that is trained from scratch.
 pub(crate) const OWN_TRUNK: &str = r#"
 [model]
 n_layer = 1
@@ -82,7 +82,7 @@ eval_every = 60
 learning_rate = 1e-2
 "#;
 
-/// Lines that are all alike but for where they begin.
+/// Lines that only differ in where their pattern starts.
 pub(crate) fn text() -> String {
     (0..120).map(|i| format!("{}\n", &"abcdefgabcdefg"[i % 7..i % 7 + 7])).collect()
 }
@@ -95,7 +95,7 @@ fn place() -> Place {
     place
 }
 
-/// A place with an infiller that is trained.
+/// Creates a place with a trained infiller.
 pub(crate) fn with_infiller() -> Place {
     let place = place();
     place.succeed(&["pretrain", "infiller.toml", "--set", "masked_lm.steps=3"]);
@@ -129,7 +129,7 @@ fn an_infiller_is_learned() {
     assert_eq!(eval_loss.len(), 2);
     assert!(eval_loss[1] < eval_loss[0] && accuracy[1] > 0.6, "{eval_loss:?} {accuracy:?}");
 
-    // The same again, with another number of threads, and from the record of the run.
+    // Repeat with a different number of threads and from the recorded configuration.
     place.succeed(&["pretrain", "infiller.toml", "--run", "two", "--threads", "2"]);
     place.succeed(&["pretrain", "infiller/config.toml", "--run", "again", "--threads", "1"]);
     let weights =
@@ -137,7 +137,7 @@ fn an_infiller_is_learned() {
     assert!(weights("infiller") == weights("two"));
     assert!(weights("infiller") == weights("again"));
 
-    // And on from there.
+    // Continue training the model.
     let (above, rest) = INFILLER.split_once("[model]").unwrap();
     let (_, below) = rest.split_once("[masked_lm]").unwrap();
     place.write("on.toml", format!("start = \"infiller/model\"\n{above}[masked_lm]{below}"));
@@ -163,7 +163,8 @@ fn a_judge_is_trained_and_held_against_its_gate() {
     assert_eq!(report["passed"], true);
     assert_eq!(report["gate"], json!({"max_zero_p90": 1.0, "min_spearman": -1.0}));
     assert_eq!(report["texts"], json!({"natural": 20, "spread": 40}));
-    // Weights are those of the best look, and the report is of other texts: a look that was chosen is no measurement.
+    // The weights are those of the best validation, so the report uses different texts to avoid
+    // selection bias.
     let looks: Vec<Value> = objects(&place.read("judge/metrics.jsonl"))
         .into_iter()
         .map(Value::Object)
@@ -206,7 +207,7 @@ fn a_judge_that_does_not_pass_is_written_and_refused() {
     assert!(place.path("judge/model/model.safetensors").exists());
 }
 
-/// Another seed, another size, nothing of the infiller's: an independent judge.
+/// An independent judge with a different seed and size, which does not use the infiller.
 #[test]
 fn a_judge_can_begin_with_nothing() {
     let place = with_infiller();
@@ -221,8 +222,8 @@ fn a_judge_can_begin_with_nothing() {
     );
 }
 
-/// The trunk that it makes itself is the one that `grpo pretrain` makes with the same seed, sizes, text and masking, bit by
-/// bit; frozen, it is still the same in the judge.
+/// With the same seed, sizes, text and masking, `grpo pretrain` creates an identical trunk. If the
+/// trunk is frozen, the judge contains it unchanged.
 #[test]
 fn a_judge_trains_its_own_trunk() {
     let place = with_infiller();
@@ -242,7 +243,8 @@ fn a_judge_trains_its_own_trunk() {
         assert!(*values == of_judge[name], "{name}");
     }
 
-    // It is a stage with a folder of its own; the judge's metrics have the judge's steps alone.
+    // The trunk is trained in a separate stage. The metrics of the judge only contain its own
+    // steps.
     let own = place.read("judge/trunk/metrics.jsonl");
     let losses = with_value(&own, "step_train_loss");
     assert!(losses.len() == 60 && losses[59] < 0.9 * losses[0], "{losses:?}");
@@ -250,7 +252,7 @@ fn a_judge_trains_its_own_trunk() {
     assert_eq!(steps.len(), 20);
 }
 
-/// The bytes of each tensor of a safetensors file.
+/// Reads the bytes of each tensor in a safetensors file.
 fn tensors(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let bytes = fs::read(path).unwrap();
     let (length, rest) = bytes.split_at(8);
@@ -265,7 +267,7 @@ fn tensors(path: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(of_entry).collect()
 }
 
-/// Nothing is a blank, so there is no part of blanks that is right.
+/// Without blanks, there is no accuracy for blanks.
 #[test]
 fn replaced_characters_are_learned_without_a_blank() {
     let place = place();
@@ -278,7 +280,7 @@ fn replaced_characters_are_learned_without_a_blank() {
     assert!(!metrics.contains("eval_accuracy"), "{metrics}");
 }
 
-/// A judge weighs texts of an infiller's training, where it passed its own.
+/// A judge that passed its test can weight the training texts of an infiller.
 #[test]
 fn an_infiller_can_be_trained_with_a_judge_that_passed() {
     let place = with_infiller();
@@ -311,7 +313,7 @@ fn an_infiller_can_be_trained_with_a_judge_that_passed() {
     assert_eq!(losses("new"), with);
 }
 
-/// A judge that reads the beginning of a text alone says nothing of the part that was replaced in all of it.
+/// A judge whose context is too short cannot detect every replacement.
 #[test]
 fn a_judge_that_sees_too_little_weighs_no_texts() {
     let place = with_infiller();

@@ -1,4 +1,4 @@
-//! What `grpo pretrain` of an infiller and `grpo train-judge` refuse.
+//! Invalid inputs of `grpo pretrain` for infillers and of `grpo train-judge`.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use snapbox::{IntoData, str};
 use crate::infill_parts::{JUDGE, OWN_TRUNK, text, with_infiller};
 use crate::support::Place;
 
-/// Refuses what would begin a run in the folder `new`.
+/// Checks the error message of a command that would create the run `new`.
 #[track_caller]
 fn refuse(place: &Place, arguments: &[&str], expected: impl IntoData) {
     place.refuse(&[arguments, &["--run", "new"]].concat(), expected);
@@ -190,7 +190,7 @@ fn refuses_bad_transfer_and_masking_settings_of_a_judge() {
 fn refuses_folders_of_the_wrong_kind() {
     let place = with_infiller();
     place.copy_model();
-    // Another family.
+    // Wrong model family.
     refuse(
         &place,
         &["train-judge", "judge.toml", "--set", "infiller=model"],
@@ -212,7 +212,7 @@ fn refuses_folders_of_the_wrong_kind() {
             r#"infiller = "nowhere": there is no model folder nowhere; a model folder holds config.json, characters.json and model.safetensors"#
         ]],
     );
-    // Characters that the infiller does not know.
+    // Characters that are not in the infiller's vocabulary.
     place.write("other.txt", text().replace('g', "z"));
     refuse(
         &place,
@@ -221,7 +221,7 @@ fn refuses_folders_of_the_wrong_kind() {
             r#"data: other.txt:1: 'z' (character 7 of "abcdefz\n") is not one of the 8 characters of the model; replace it, or train a model on text that has it"#
         ]],
     );
-    // A vocabulary without MASK.
+    // A vocabulary without a MASK token.
     let characters = place.read("infiller/model/characters.json");
     let mut json: Value = serde_json::from_str(&characters).unwrap();
     json.as_object_mut().unwrap().remove("mask");

@@ -1,4 +1,4 @@
-//! `grpo train` of an infiller, from the section `[passages]` on.
+//! `grpo train` for infillers, configured by the `[passages]` section.
 
 use std::fs;
 use std::path::Path;
@@ -58,7 +58,7 @@ every = 1
 completions_every = 1
 "#;
 
-/// An infiller and two judges, trained once for all tests.
+/// Trains an infiller and two judges, which all tests share.
 fn parts() -> &'static Path {
     static PARTS: OnceLock<TempDir> = OnceLock::new();
     PARTS
@@ -75,7 +75,7 @@ fn parts() -> &'static Path {
         .path()
 }
 
-/// A place with `train.toml` and all that it names.
+/// Creates a place with `train.toml` and the models that it uses.
 pub(crate) fn place() -> Place {
     let place = Place::new();
     for model in ["infiller", "judge", "second"] {
@@ -91,7 +91,7 @@ pub(crate) fn place() -> Place {
     place
 }
 
-/// Trained, held out, recorded, proven, drawn again, explained and shown as every other policy is.
+/// All commands for runs work for infillers as well.
 #[test]
 fn an_infiller_is_trained_like_every_policy() {
     let place = place();
@@ -113,7 +113,7 @@ fn an_infiller_is_trained_like_every_policy() {
         let value = metrics[step].get(name).and_then(Value::as_f64);
         value.unwrap_or_else(|| panic!("{name} in step {step}"))
     };
-    // Step-0 KL: policy and reference are one.
+    // Initially, policy and reference are equal.
     assert!(number(0, "kl").abs() < 1e-6);
     assert!(number(4, "kl") > 0.0);
     for step in 0..5 {
@@ -146,11 +146,11 @@ fn an_infiller_is_trained_like_every_policy() {
     place.succeed(&["explain", "run", "--step", "2", "--prompt", "1"]);
     place.succeed(&["report", "run"]);
 
-    // The infiller that comes out goes where the first one went.
+    // The trained infiller can be used in place of the initial one.
     place.succeed(&["train", "train.toml", "--run", "on", "--set", "model=run/model"]);
 }
 
-/// An adapter on the infiller, other surrogates, scales and reductions.
+/// An adapter for the infiller, and other settings of the loss.
 #[test]
 fn choices_of_the_loss_are_those_of_every_policy() {
     let place = place();
@@ -164,13 +164,14 @@ fn choices_of_the_loss_are_those_of_every_policy() {
         place.succeed(&[&short[..], more].concat());
         place.succeed(&["audit", more[0]]);
     }
-    // Dropout is of supervised training: the trainer's scores are the sampler's once the adapter does something.
+    // Dropout is only used in supervised training, so the log-probabilities of trainer and sampler
+    // match.
     let metrics = objects(&place.read("lora/metrics.jsonl"));
     let number = |name: &str| metrics[1].get(name).and_then(Value::as_f64).unwrap();
     assert!(number("kl") > 0.0);
     let difference = number("sampling/sampling_logp_difference/max");
     assert!(difference < 1e-5, "{difference}");
-    // A mix with the recovery of the true characters.
+    // A mixture with a reward for recovering the original characters.
     let weights = ["--set", "reward.judge_weight=0.5", "--set", "reward.recovery_weight=0.5"];
     place.succeed(&[&short[..], &["mix"], &weights[..]].concat());
     let metrics = objects(&place.read("mix/metrics.jsonl"));
@@ -179,8 +180,8 @@ fn choices_of_the_loss_are_those_of_every_policy() {
     assert!((mix - number("reward")).abs() < 1e-9);
 }
 
-/// The checks of a set-up: that everything loads and fits, that rewards differ, that a short run stays sound and can be
-/// resumed.
+/// A trial checks that all parts load and fit, that rewards vary, and that a short run is stable
+/// and can be resumed.
 #[test]
 fn a_trial_of_an_infiller_ends_with_a_verdict() {
     let place = place();
@@ -191,7 +192,7 @@ fn a_trial_of_an_infiller_ends_with_a_verdict() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
 
-/// Acceptance test 14, of an infiller.
+/// Acceptance test 14 for infillers.
 #[test]
 fn a_killed_run_of_an_infiller_ends_as_one_that_was_not() {
     let place = place();
@@ -199,7 +200,7 @@ fn a_killed_run_of_an_infiller_ends_as_one_that_was_not() {
     place.succeed(&["train", "train.toml", "--run", "whole"]);
     let whole = begun.elapsed();
     kill_and_resume(&place, "train", 4, 6, whole, &result(&place.path("whole")));
-    // And with another number of threads.
+    // Repeat with a different number of threads.
     place.succeed(&["train", "train.toml", "--run", "one", "--threads", "1"]);
     assert!(result(&place.path("one")) == result(&place.path("whole")));
 }
@@ -264,7 +265,7 @@ fn refuses_invalid_settings_with_a_message() {
         &["train", "other.toml", "--set", "reward.type=pattern", "--set", "reward.pattern=a"],
         str!["other.toml:11: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000"],
     );
-    // A reward of blanks where there are none.
+    // A reward for blanks in a run without blanks.
     place.write(
         "other.toml",
         TRAIN
@@ -285,9 +286,9 @@ fn judges_and_texts_that_do_not_fit_are_refused_in_a_sentence() {
     let refuse = |more: &[&str], expected: Inline| {
         place.refuse(&[&["train", "train.toml", "--run", "none"], more].concat(), expected);
     };
-    // A judge that sees less than a passage, though the first passages may be short.
+    // The judge's context is shorter than the longest passage.
     place.write("judge.toml", JUDGE);
-    // With sizes of its own, as one that begins as the infiller sees what that one sees.
+    // A judge initialized from the infiller would have the same context length.
     let set = [
         "data.length=12",
         "judge.steps=2",
@@ -302,7 +303,7 @@ fn judges_and_texts_that_do_not_fit_are_refused_in_a_sentence() {
             "reward: the text has 16 characters, and the judge sees 12; use shorter passages, or a judge with a larger block_size"
         ],
     );
-    // A judge that is too weak to be a reward, unless it is meant.
+    // A weak judge is only accepted as a reward if configured explicitly.
     let report = place.path("judge/model/judge.json");
     let weak =
         place.read("judge/model/judge.json").replace("\"passed\": true", "\"passed\": false");
@@ -314,7 +315,7 @@ fn judges_and_texts_that_do_not_fit_are_refused_in_a_sentence() {
     assert!(ended.stderr.starts_with(said), "{}", ended.stderr);
     let meant = ["--set", "reward.accept_failed_judge=true", "--set", "train.steps=1"];
     place.succeed(&[&["train", "train.toml", "--run", "weak"], &meant[..]].concat());
-    // Of a text whose characters the infiller has never seen.
+    // The text contains a character that is not in the infiller's vocabulary.
     place.write("text.txt", text().replace("gab", "gäb"));
     refuse(
         &["--set", "reward.accept_failed_judge=true"],

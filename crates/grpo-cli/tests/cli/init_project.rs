@@ -1,4 +1,4 @@
-//! `grpo init-project`: the examples, from the program alone.
+//! `grpo init-project` creates the examples from data inside the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Files below a folder, relative to it.
+/// Lists all files in a folder and its subfolders as relative paths.
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -39,7 +39,7 @@ fn init_project_writes_the_files_of_the_checkout() {
     for file in &written {
         assert_eq!(fs::read(demo.join(file)).unwrap(), fs::read(checkout().join(file)).unwrap());
     }
-    // Nothing is missing, except what commands write there.
+    // All files are present, except those written by commands.
     for folder in ["configs", "data"] {
         for file in files_below(&checkout().join(folder)) {
             let file = Path::new(folder).join(file);
@@ -47,7 +47,7 @@ fn init_project_writes_the_files_of_the_checkout() {
             assert!(is_output || written.contains(&file), "{}", file.display());
         }
     }
-    // No temporary folder is left.
+    // No temporary folder is left behind.
     assert_eq!(fs::read_dir(place.path("a")).unwrap().count(), 1);
 }
 
@@ -60,7 +60,7 @@ fn init_project_fills_an_empty_folder_and_refuses_any_other() {
     assert!(output.status.success());
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(stdout.starts_with("created      . ("), "{stdout}");
-    // The folder is the current one.
+    // The current folder needs no `cd`.
     assert!(!stdout.contains("cd ."), "{stdout}");
     assert!(place.path("demo/configs/molecules/grpo.toml").is_file());
     assert_eq!(fs::read_dir(place.path("demo")).unwrap().count(), 2);
@@ -89,7 +89,7 @@ fn a_model_trains_in_a_new_project() {
     arguments.extend(small.iter().flat_map(|pair| ["--set", pair]));
     run(&arguments);
     assert!(place.path("demo/runs/molecules/model/model.safetensors").is_file());
-    // The configurations of each stage and the files that they read.
+    // Check all stages and the files that they read.
     for task in ["replies", "infill"] {
         run(&["run", &format!("configs/{task}/pipeline.toml"), "--check"]);
     }

@@ -1,4 +1,4 @@
-//! Infillers and judges: new ones, and folders that are none.
+//! Untrained infillers and judges, and invalid folders.
 
 use std::fs;
 
@@ -9,10 +9,10 @@ use crate::support::{Place, small_model};
 
 const SIZES: &str = r#""vocab_size": 8, "block_size": 16, "n_layer": 1, "n_head": 2, "n_embd": 8"#;
 
-/// Five characters, MASK, PAD and CLS.
+/// Five characters and the tokens MASK, PAD and CLS.
 const CHARACTERS: &str = r#"{"characters": "=CNOc", "mask": 5, "pad": 6, "cls": 7}"#;
 
-/// A place for training runs, with the new models `infiller` and `judge`.
+/// Creates a place for training with the untrained models `infiller` and `judge`.
 fn place() -> Place {
     let place = Place::for_training();
     place.write("characters.json", CHARACTERS);
@@ -44,7 +44,7 @@ fn a_new_character_model_copies_its_list() {
     );
 }
 
-/// The original refuses a judge of another kind as well; ours says which kind it found, before anything is written.
+/// The wrong kind of model is reported before anything is written.
 #[test]
 fn refuses_folders_that_are_not_judges() {
     let place = infilling::place();
@@ -85,7 +85,7 @@ fn refuses_folders_that_are_not_judges() {
             "--set reward.second_judge=judge/model: reward.judge and reward.second_judge are both judge/model; a second judge is useful only if it is a different one"
         ].into(),
     );
-    // A judge that is not what was written.
+    // The judge was modified.
     let config = place.read("judge/model/config.json");
     place.write("judge/model/config.json", format!("{config} "));
     check(

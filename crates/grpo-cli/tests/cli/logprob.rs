@@ -7,7 +7,7 @@ use crate::support::Place;
 use crate::texts::{CONTEXT, VOCABULARY, config, distance, entries, logprobs, numbers};
 use crate::wrong_inputs::with_numbers;
 
-/// One completion of each id, behind the same prompt.
+/// Returns a record for each token id with the same prompt.
 fn every_id(count: usize) -> String {
     let line = |id| json!({"prompt_ids": [3, 1], "completion_ids": [id]}).to_string() + "\n";
     (0..count).map(line).collect()
@@ -22,14 +22,14 @@ fn all_completions_of_one_id_are_a_distribution() {
     let probabilities: Vec<f64> = logprobs(&lines).iter().map(|logprob| logprob.exp()).collect();
     let sum: f64 = probabilities.iter().sum();
     assert!((sum - 1.0).abs() < 1e-5, "{sum}");
-    // Far from even, or what follows would prove little.
+    // The distribution must be far from uniform for the following checks to be useful.
     assert!(probabilities.iter().copied().fold(0.0, f64::max) > 0.2, "{probabilities:?}");
     let entropy: f64 = probabilities.iter().map(|p| -p * p.ln()).sum();
     for line in &lines {
         assert!((numbers(line, "entropies")[0] - entropy).abs() < 1e-5, "{line:?}, {entropy}");
     }
 
-    // A temperature is a power, made to sum to 1 again.
+    // A temperature raises probabilities to a power and renormalises them.
     for temperature in [0.5, 2.0] {
         let bent = place.logprob("m", &every_id(12), &["--temperature", &temperature.to_string()]);
         let powers: Vec<f64> = probabilities.iter().map(|p| p.powf(1.0 / temperature)).collect();
@@ -59,7 +59,7 @@ fn each_line_has_input_and_results() {
         assert!((line["sum"].as_f64().unwrap() - sum).abs() < 1e-12);
     }
     assert_eq!((&lines[0]["prompt"], &lines[0]["completion"]), (&json!([3, 1]), &json!([4, 5, 6])));
-    // Token by token behind a prompt that grows.
+    // Scores each token separately with a growing prompt.
     let apart = logprobs(&lines[1..]);
     assert!(distance(&logprobs(&lines[..1]), &apart) < 1e-5);
     assert!(lines[0]["sum"].as_f64().unwrap() < 0.0);
@@ -74,7 +74,8 @@ fn text_is_scored_as_its_ids() {
         "{\"text\": \"the assistant\"}\n",
         "{\"messages\": [{\"role\": \"user\", \"content\": \"2 + 2\"}, {\"role\": \"assistant\", \"content\": \"four\"}]}\n",
     );
-    // A text of its own begins at the mark for it; this model has one in its tokenizer alone.
+    // Texts without a prompt start with the beginning-of-sequence token, which is only defined in
+    // the tokenizer.
     let text = place.read("m/tokenizer_config.json");
     let with_begin = text.replacen('{', "{\"bos_token\": \"<|endoftext|>\", ", 1);
     place.write("m-source/tokenizer_config.json", &with_begin);
@@ -85,7 +86,7 @@ fn text_is_scored_as_its_ids() {
     assert_eq!(lines[1]["prompt"], "");
     assert_eq!(lines[2]["prompt"], json!([{"role": "user", "content": "2 + 2"}]));
 
-    // The ids of the prompts, by another command.
+    // Get the prompt ids from a different command.
     let drawn = place.lines(&[
         "sample",
         "--model",
@@ -102,7 +103,8 @@ fn text_is_scored_as_its_ids() {
         let record = json!({"prompt_ids": drawn["prompt_ids"], "completion_ids": completion});
         by_ids += &format!("{record}\n");
     }
-    // By the text's begin, and for messages by what the template writes.
+    // Texts start with the beginning-of-sequence token, and messages start as defined by the
+    // template.
     assert_eq!(drawn[0]["prompt_ids"][0], 330);
     assert_eq!(drawn[1]["prompt_ids"], json!([330]));
     assert_eq!(drawn[2]["prompt_ids"][0], 331);
@@ -136,7 +138,7 @@ fn how_many_are_scored_at_once_does_not_matter() {
             let together = logprobs(&place.logprob("m", &records, &["--batch-size", size]));
             assert!(distance(&one, &together) < 1e-5, "{family}, {size}");
         }
-        // The weights in fewer bits are near, and not the same.
+        // Results with lower precision are close, but not equal.
         for (precision, near) in [("bf16", 0.2), ("q8", 0.5)] {
             let fewer = logprobs(&place.logprob("m", &records, &["--weights", precision]));
             let off = distance(&one, &fewer);
@@ -179,7 +181,7 @@ fn a_file_for_the_output() {
     ]);
 }
 
-/// Refuses a file whose third line is wrong, into an output file that is not there afterwards.
+/// Checks the error for an invalid third line and that no output file is created.
 #[track_caller]
 fn check_third(place: &Place, model: &str, third: &Value, expected: impl IntoData) {
     check_third_text(place, model, &third.to_string(), expected);
@@ -190,7 +192,7 @@ fn check_third_text(place: &Place, model: &str, third: &str, expected: impl Into
     let good = "{\"prompt_ids\": [1], \"completion_ids\": [2]}\n";
     place.write("in.jsonl", format!("{good}{good}{third}\n{good}"));
     let expected = expected.into_data();
-    // With batches of one, two lines are written before the third is read.
+    // With a batch size of 1, two lines are written before the third is read.
     for size in ["1", "16"] {
         place.refuse_after(
             "in.jsonl:3: ",
@@ -241,7 +243,7 @@ fn refuses_lines_that_cannot_be_scored() {
     check(json!({"prompt": "2 + 2", "completion_ids": [1]}), no_tokenizer.into());
     check(json!({"prompt_ids": [1], "completion": "4"}), no_tokenizer.into());
     check(json!({"text": "4"}), no_tokenizer.into());
-    // The last place is scored, but never fed.
+    // The last token is scored, but not fed to the model.
     let fits = json!({"prompt_ids": long, "completion_ids": [1]}).to_string() + "\n";
     assert_eq!(place.logprob("m", &fits, &[]).len(), 1);
 }
@@ -337,7 +339,7 @@ fn settings_that_score_nothing() {
     );
 }
 
-/// Weights that are numbers, and too large to compute with.
+/// Weights are finite, but too large to compute with.
 #[test]
 fn logits_that_are_no_numbers() {
     let place = Place::new();
@@ -373,7 +375,7 @@ fn the_input_is_not_written_over() {
         str!["in.jsonl is the input; give -o another file"],
     );
     assert_eq!(place.read("in.jsonl"), line);
-    // What the program writes, it reads.
+    // The output of `sample` and `logprob` is a valid input.
     place.succeed(&["sample", "--model", "m", "--prompts", "in.jsonl", "-n", "2", "-o", "s.jsonl"]);
     place.succeed(&["logprob", "--model", "m", "--input", "s.jsonl", "-o", "scores.jsonl"]);
     place.succeed(&["logprob", "--model", "m", "--input", "scores.jsonl"]);

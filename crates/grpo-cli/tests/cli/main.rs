@@ -1,4 +1,4 @@
-//! The built program: what it does, and what it refuses.
+//! Tests of the compiled program: commands, outputs and error messages.
 
 mod audit;
 mod audit_ledger;

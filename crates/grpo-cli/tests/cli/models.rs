@@ -1,4 +1,4 @@
-//! Model folders that cannot be used.
+//! Invalid model folders.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use snapbox::{IntoData, str};
 
 use crate::support::{Place, small_model};
 
-/// Loads a model folder that `damage` has changed.
+/// Loads a model folder after applying `damage` to it.
 #[track_caller]
 fn check(damage: impl Fn(&Place), expected: impl IntoData) {
     let place = Place::for_training();
@@ -48,7 +48,7 @@ fn refuses_another_vocabulary() {
     );
 }
 
-/// As many tokens, in another order.
+/// The vocabulary has the same size, but a different order.
 #[test]
 fn refuses_a_reordered_vocabulary() {
     check(
@@ -64,7 +64,7 @@ fn refuses_a_reordered_vocabulary() {
     );
 }
 
-/// A folder with a manifest is checked against it.
+/// Folders with a manifest are verified.
 #[test]
 fn refuses_an_altered_file() {
     check(

@@ -1,11 +1,11 @@
-//! Files of molecules that a pre-training is given.
+//! Invalid input files for `grpo pretrain`.
 
 use snapbox::data::Inline;
 use snapbox::{IntoData, str};
 
 use crate::support::{MOLECULES, Place};
 
-/// A pre-training on another file than the good one.
+/// Pretrains on a file with the given name and contents.
 #[track_caller]
 fn check(name: &str, content: &str, expected: impl IntoData) {
     let place = Place::for_pretraining();
@@ -76,7 +76,7 @@ fn a_token_outside_the_vocabulary_is_counted_and_reported() {
     assert!(place.path("prior/model/model.safetensors").exists());
 }
 
-/// The tokens of [`MOLECULES`] as the inside of a JSON object.
+/// Returns the tokens of [`MOLECULES`] as members of a JSON object.
 fn tokens() -> String {
     let tokens = ["#", "(", ")", "1", "<", "=", "C", "N", "O"];
     tokens.iter().enumerate().map(|(i, t)| format!("\"{t}\": {i}")).collect::<Vec<_>>().join(", ")

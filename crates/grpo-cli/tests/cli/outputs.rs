@@ -1,4 +1,4 @@
-//! Output that cannot be written, and output in the place of its input.
+//! Outputs that cannot be written or would overwrite their input.
 
 use std::fs::{self, File, OpenOptions};
 
@@ -6,7 +6,7 @@ use snapbox::str;
 
 use crate::support::{Ended, Place, small_model};
 
-/// A device that is always full; only Linux has it.
+/// Opens a device that is always full. Only available on Linux.
 fn full() -> Option<File> {
     OpenOptions::new().write(true).open("/dev/full").ok()
 }
@@ -32,7 +32,7 @@ fn results_that_cannot_be_written_are_a_fault() {
     }
 }
 
-/// Figures on standard error are a courtesy: without them the molecules are the same, and an error keeps its exit code.
+/// If standard error cannot be written, the results and exit codes are unchanged.
 #[test]
 fn a_standard_error_that_cannot_be_written_costs_no_result() {
     let place = Place::new();

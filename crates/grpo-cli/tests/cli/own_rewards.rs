@@ -1,4 +1,4 @@
-//! Rewards that users bring, in whole runs. They need `python3` in PATH.
+//! Training runs with custom reward functions. Requires `python3` in `PATH`.
 
 use std::fs;
 use std::thread;
@@ -10,7 +10,7 @@ use crate::resume::{kill_and_resume, result};
 use crate::support::{Place, train_toml};
 use crate::training_texts;
 
-/// A function of the completion that writes the id of its process next to it.
+/// A reward function that records its process id.
 const REWARD: &str = "
 import os
 open(os.path.join(os.path.dirname(__file__), 'pids'), 'a').write(f'{os.getpid()}\\n')
@@ -22,7 +22,7 @@ def reward(completion):
 
 const PYTHON: &str = "type = \"python\"\nfile = \"my_reward.py\"\n";
 
-/// A place with a training of molecules with this section `[reward]`.
+/// Creates a place for training on molecules with the given `[reward]` section.
 fn place(reward: &str) -> Place {
     let place = Place::new();
     let molecule = "type = \"molecule\"\nqed = 0.7\nsa = 0.3\n";
@@ -33,7 +33,7 @@ fn place(reward: &str) -> Place {
     place
 }
 
-/// No process of a reward lives still.
+/// Checks that all reward processes have exited.
 #[track_caller]
 fn assert_no_process(place: &Place) {
     let end = Instant::now() + Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Tweets and replies: `grpo split-data`, and what the two training runs read of them.
+//! Tweets and replies: `grpo split-data` and the two training phases that use its output.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use snapbox::str;
 
 use crate::support::Place;
 
-/// Pairs of 120 tweets with 2 to 5 replies each, and many equal likes.
+/// Pairs for 120 tweets with 2 to 5 replies each. Many replies have the same number of likes.
 fn pairs() -> Vec<Value> {
     let mut state = 7_u64;
     let mut next = |bound: u64| {
@@ -55,7 +55,7 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
 
     let output = |at: usize| place.read(&format!("data/processed/{}", OUTPUTS[at]));
     let (one, other) = (output(0), output(1));
-    // Each line of the input is in one of them, as it was and in its order.
+    // Each input line is in one of the outputs, unchanged and in order.
     let (mut of_one, mut of_other) = (one.lines().peekable(), other.lines().peekable());
     for line in text.lines() {
         let phase = if of_one.peek() == Some(&line) { &mut of_one } else { &mut of_other };
@@ -106,7 +106,7 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     a_seed_decides_the_split(&place);
 }
 
-/// The same again is the same; another seed is another split.
+/// Repeating a split gives the same result, and a different seed gives a different split.
 fn a_seed_decides_the_split(place: &Place) {
     place.succeed(&["split-data", "--input", "pairs.jsonl", "--output-dir", "two", "--seed", "42"]);
     for name in OUTPUTS {
@@ -123,7 +123,7 @@ fn a_seed_decides_the_split(place: &Place) {
     );
 }
 
-/// A phase of another split would have tweets of both phases.
+/// Mixing phases of two splits would put tweets in both phases.
 #[test]
 fn the_phases_of_two_splits_are_not_read() {
     let place = Place::new();
@@ -141,7 +141,8 @@ fn the_phases_of_two_splits_are_not_read() {
     std::fs::copy(place.path("two").join(phase2), place.path("one").join(phase2)).unwrap();
     let error = read("one/train_phase2_grpo.jsonl").unwrap_err().to_string();
     assert!(error.contains("is not the file that the split wrote"), "{error}");
-    // Ended while it named its files: what it left is refused, and removed by the next one.
+    // The process was killed while renaming files. The partial output is rejected and later removed
+    // by the next split.
     place.write("one/.split-unfinished", "");
     place.write("one/.train_phase1_sft.jsonl.99-0", "half");
     let error = read("one/train_phase1_sft.jsonl").unwrap_err().to_string();
@@ -152,7 +153,7 @@ fn the_phases_of_two_splits_are_not_read() {
     assert!(!place.path("one/.split-unfinished").exists());
 }
 
-/// Two at once would leave files of both, and with them pairs in both phases.
+/// Two concurrent splits would mix their files and put pairs in both phases.
 #[test]
 fn one_split_at_a_time_writes_into_a_folder() {
     let place = Place::new();
@@ -247,7 +248,7 @@ fn an_impossible_split_leaves_no_files() {
         &["train_phase2_grpo.jsonl", "--output-dir", ".", "--force"],
         str!["./train_phase2_grpo.jsonl is the input; give --output-dir another folder"],
     );
-    // A folder of pairs that a split is written into has each pair twice.
+    // Writing a split into its input folder would duplicate each pair.
     std::fs::create_dir(place.path("in")).unwrap();
     place.write("in/pairs.jsonl", lines(&pairs()));
     check(
@@ -272,7 +273,7 @@ fn reports_an_uneven_split() {
     assert!(ended.stdout.contains(unsaid), "{}", ended.stdout);
 }
 
-/// A supervised training on `pairs.jsonl`.
+/// Configuration for supervised training on `pairs.jsonl`.
 pub(crate) const PRETRAIN: &str = r#"run = "run"
 seed = 1
 start = "m"
@@ -296,7 +297,7 @@ batch_size = 4
 learning_rate = 3e-2
 "#;
 
-/// Few pairs with short prompts, for a model that sees 48 tokens.
+/// A few pairs with short prompts that fit in a context of 48 tokens.
 pub(crate) fn short_pairs(tweets: u64) -> Vec<Value> {
     let pair = |place: u64| {
         json!({
@@ -331,7 +332,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     }
     let info: Value = serde_json::from_str(&place.read("run/run.json")).unwrap();
     assert!(info.to_string().contains("pairs.jsonl"), "{info}");
-    // From the record of the run, and a folder of files.
+    // From the recorded configuration, and with a folder of files.
     std::fs::create_dir(place.path("folder")).unwrap();
     place.write("folder/a.jsonl", lines(&short_pairs(8)[..8]));
     place.write("folder/b.jsonl", lines(&short_pairs(8)[8..]));
@@ -389,14 +390,14 @@ fn the_grpo_phase_has_a_prompt_for_each_tweet() {
     });
     assert_eq!(prompts, expected.collect());
 
-    // No room for a prompt, and it was not the user who said how long one may be.
+    // There is no space for a prompt, and the limit was not set by the user.
     let many = ["train", "train.toml", "--run", "new"];
     let ended =
         place.run(&[&many, sets.as_slice(), &["--set", "sampling.max_new_tokens=40"]].concat());
     let expected = "error: sampling.max_new_tokens = 40 leaves 9 of the model's 48 tokens for a prompt: no pair of `pairs.jsonl` can be used: ";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
 
-    // A key that is none.
+    // An unknown key.
     let ended = place.run(
         &[
             &["train", "train.toml", "--run", "new", "--check"],

@@ -1,4 +1,4 @@
-//! `grpo run`: stages that are run, reused, resumed and refused.
+//! `grpo run`: stages are run, reused, resumed or rejected.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ command = "report"
 arguments = ["run", "--output=report.html"]
 "#;
 
-/// A folder with a pipeline of two stages.
+/// Creates a place with a pipeline of two stages.
 fn place() -> Place {
     let place = Place::for_pretraining();
     let train = train_toml();
@@ -39,7 +39,7 @@ fn place() -> Place {
     place
 }
 
-/// The outcome of each stage in the table at the end.
+/// Returns the outcome of each stage in the final table.
 fn outcomes(ended: &Ended) -> Vec<&str> {
     let rows = ended.stdout.lines().filter_map(|line| line.strip_prefix(' '));
     let cells = rows.filter_map(|row| row.split_whitespace().nth(1));
@@ -80,7 +80,7 @@ fn stages_run_once_and_are_reused() {
     let refused = "error: stage `grpo` is finished (run), so --set seed=7 would change nothing; add --force to run every stage from scratch, or run this stage alone: `grpo train train.toml --run FOLDER --set seed=7`\n";
     assert_eq!(pipeline(&["--set", "seed=7"]).stderr, refused);
 
-    // A file that a stage was made from is newer: everything after it is made again.
+    // If an input is newer than its stage, this stage and all later ones run again.
     let data = fs::File::options().write(true).open(place.path("molecules.smi")).unwrap();
     data.set_modified(std::time::SystemTime::now() + Duration::from_secs(60)).unwrap();
     let checked = pipeline(&["--check", "--set", "seed=7"]).stdout;
@@ -106,7 +106,7 @@ fn mistakes_are_found_before_anything_is_trained() {
     let ended = place.run(&["run", "pipeline.toml"]);
     let said = "error: stage `prior` failed; `grpo run pipeline.toml` continues there: `grpo pretrain` succeeded and did not write nothing; correct outputs in the pipeline file\n";
     assert!(ended.stderr.ends_with(said), "{}", ended.stderr);
-    // Clap's exit code for words that it does not know is 2; a pipeline finds them first.
+    // Clap exits with code 2 for unknown options. Pipelines detect them earlier.
     place.write("pipeline.toml", PIPELINE.replace("--output=", "--out="));
     let ended = place.run(&["run", "pipeline.toml"]);
     assert_eq!(ended.code, Some(1));
@@ -119,7 +119,7 @@ fn mistakes_are_found_before_anything_is_trained() {
     );
 }
 
-/// A judge's training may succeed as a program and give a judge that may not be used.
+/// Training a judge may succeed even if the judge must not be used.
 #[test]
 fn a_gate_that_was_not_passed_ends_the_pipeline() {
     let place = place();
@@ -135,7 +135,8 @@ fn a_gate_that_was_not_passed_ends_the_pipeline() {
     assert_eq!(outcomes(&ended), ["reused", "done"]);
 }
 
-/// SIGTERM reaches the command that runs, which writes its checkpoint; the next call resumes it.
+/// SIGTERM is forwarded to the running command, which writes a checkpoint. The next call resumes
+/// it.
 #[test]
 #[cfg(unix)]
 fn an_interrupted_stage_resumes() {

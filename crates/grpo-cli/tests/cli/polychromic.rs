@@ -1,4 +1,4 @@
-//! `grpo pretrain` with evaluations that sample, early stopping and a diversity term.
+//! `grpo pretrain` with sampling evaluations, early stopping and a diversity term.
 
 use std::fs;
 
@@ -48,7 +48,7 @@ max_examples = 2
 max_new_tokens = 6
 "#;
 
-/// A place with `sft.toml`, `texts.jsonl` and the model of texts `m`.
+/// Creates a place with `sft.toml`, `texts.jsonl` and the text model `m`.
 pub(crate) fn place() -> Place {
     let place = Place::new();
     place.write("sft.toml", SFT);
@@ -69,7 +69,7 @@ fn weights(place: &Place, run: &str) -> Vec<u8> {
     fs::read(place.path(&format!("{run}/adapter/adapter_model.safetensors"))).unwrap()
 }
 
-/// Reason of the last event of a run.
+/// Returns the last event of a run and its reason.
 fn last_event(place: &Place, run: &str) -> (String, Option<String>) {
     let events = objects(&place.read(&format!("{run}/events.jsonl")));
     let last = events.last().unwrap();
@@ -125,29 +125,29 @@ fn a_weight_of_diversity_is_a_layer_on_a_plain_training() {
         assert_eq!((&row["prompt"], row.len()), (&rows[0]["prompt"], 4));
     }
 
-    // λ changes the weights, and λ = 0 does not.
+    // λ affects the weights unless it is 0.
     assert!(weights(&place, "run") != weights(&place, "polychromic"));
     let zero = ["pretrain", "polychromic.toml", "--run", "zero", "--set"];
     place.succeed(&[&zero[..], &["pretrain.diversity.weight=0"]].concat());
     assert!(weights(&place, "run") == weights(&place, "zero"));
-    // From the record of the run, with another number of threads.
+    // From the recorded configuration with a different number of threads.
     place.succeed(&["pretrain", "polychromic/config.toml", "--run", "again", "--threads", "1"]);
     assert!(weights(&place, "polychromic") == weights(&place, "again"));
 }
 
-/// Regression: patience and threshold were read by nothing.
+/// Regression test: patience and threshold were ignored.
 #[test]
 fn a_training_that_gains_nothing_ends_early_and_keeps_its_best() {
     let place = place();
     let sets = ["pretrain.epochs=9", "pretrain.eval_every=1", "pretrain.patience=2"];
-    // More than it can gain in a step.
+    // A larger gain than a single step can achieve.
     let more = ["pretrain.min_gain=5", "pretrain.optimizer.learning_rate=1e-3"];
     let sets = sets.into_iter().chain(more).flat_map(|pair| ["--set", pair]);
     let arguments: Vec<&str> = ["pretrain", "sft.toml"].into_iter().chain(sets).collect();
     let Ended { stdout, .. } = place.succeed(&arguments);
     let said = "\nstopped      up to step 3 no validation loss was lower by enough (pretrain.patience, pretrain.min_gain); the lowest is ";
     assert!(stdout.contains(said), "{stdout}");
-    // Nothing is left to do: it is finished, and the event before says why so early.
+    // The run is finished, and the previous event contains the reason for ending early.
     assert_eq!(last_event(&place, "run"), ("finished".to_owned(), None));
     let events = objects(&place.read("run/events.jsonl"));
     let stopped = &events[events.len() - 2];

@@ -1,4 +1,4 @@
-//! What is looked at before a training.
+//! Checks before training.
 
 use snapbox::str;
 
@@ -15,7 +15,7 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 fn prints_a_forecast_before_training() {
     let place = Place::for_training();
     let said = place.succeed(&SHORT).stdout;
-    // Two groups of four are a step.
+    // A step has two groups of four completions.
     let trial = said.lines().find(|line| line.starts_with("trial        8 completions, "));
     let trial = trial.unwrap_or_else(|| panic!("{said}"));
     assert!(
@@ -33,7 +33,7 @@ fn prints_a_forecast_before_training() {
     );
     assert!(!said.contains("warning"), "{said}");
 
-    // It changes nothing: no random number, no weight.
+    // The trial batch affects neither random numbers nor weights.
     let without =
         place.succeed(&with(&["--run", "without", "--set", "preflight.samples=0"])).stdout;
     assert!(!without.contains("trial "), "{without}");
@@ -69,7 +69,8 @@ fn refuses_a_run_that_does_not_fit_into_memory() {
         "train.prompts_per_step=1",
         "--set",
         "train.micro_batch_tokens=1000000000",
-        // Every completion is taken to have 20 tokens: 74 GB and more than most machines have.
+        // All completions are assumed to have 20 tokens. The 74 GB needed exceed the memory of most
+        // machines.
         "--set",
         "preflight.samples=0",
     ];

@@ -1,4 +1,4 @@
-//! `grpo replay`: a completion of a run that another process made.
+//! `grpo replay`: repeats a completion that was sampled by a different process.
 
 use std::fs;
 
@@ -9,13 +9,13 @@ use snapbox::{Data, str};
 use crate::support::Place;
 use crate::training_texts;
 
-/// The arguments of a replay.
+/// Returns the arguments for a replay.
 fn arguments<'a>(place: [&'a str; 3], more: &[&'a str]) -> Vec<&'a str> {
     let [step, prompt, sample] = place;
     [&["replay", "run", "--step", step, "--prompt", prompt, "--sample", sample], more].concat()
 }
 
-/// The record of a completion.
+/// Reads the record of a completion.
 fn record(place: &Place, of: [&str; 3]) -> CompletionRecord {
     let is_it = |record: &CompletionRecord| {
         [record.step.to_string(), record.prompt.to_string(), record.sample.to_string()] == of
@@ -23,7 +23,7 @@ fn record(place: &Place, of: [&str; 3]) -> CompletionRecord {
     place.completions("run").into_iter().find(is_it).unwrap()
 }
 
-/// Replays to a good end: the record, and nothing written.
+/// Replays a completion successfully and checks that nothing was written.
 #[track_caller]
 fn find_again(place: &Place, of: [&str; 3], more: &[&str], policy: &str) {
     let before = place.files();
@@ -42,7 +42,7 @@ fn find_again(place: &Place, of: [&str; 3], more: &[&str], policy: &str) {
     assert_eq!(ended.stdout, expected);
 }
 
-/// A run of molecules of three steps, that kept the policy after the second.
+/// Creates a run on molecules with three steps that kept the policy after the second step.
 fn run_of_molecules() -> Place {
     let place = Place::for_training();
     place.succeed(&["train", "train.toml", "--set", "eval.samples=0"]);
@@ -67,7 +67,7 @@ fn molecules_are_found_again_alone_and_in_batches_of_any_size() {
             }
         }
     }
-    // A kept policy and one that is trained again are the same.
+    // Replaying with a checkpoint or by training again gives the same result.
     fs::rename(place.path("run/checkpoints"), place.path("elsewhere")).unwrap();
     fs::create_dir(place.path("run/checkpoints")).unwrap();
     let again = "the run kept no policy of step 3: training steps 1 to 2 again\npolicy       trained again, steps 1 to 2\n";
@@ -174,7 +174,7 @@ fn a_record_that_was_changed_is_found() {
         place.falsify([3, 1, 2], change);
         place.refuse(&arguments(of, &[]), expected);
     };
-    // Nothing was changed.
+    // An unmodified record matches.
     place.falsify([3, 1, 2], |_| ());
     place.succeed(&arguments(of, &[]));
 
@@ -329,7 +329,7 @@ fn refuses_steps_and_samples_that_no_run_has() {
 #[test]
 fn a_run_whose_files_are_others_now_is_refused() {
     let place = training_texts::place("llama");
-    // A folder of the hub has none.
+    // Folders from the Hugging Face hub have no manifest.
     fs::remove_file(place.path("m/manifest.json")).unwrap();
     place.succeed(&["train", "train.toml", "--set", "save.every=1", "--set", "save.keep_last=9"]);
     let again = || arguments(["2", "0", "0"], &[]);
@@ -352,7 +352,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     );
     place.write("prompts.jsonl", &prompts);
 
-    // The ids that end a text can stand in a file that was not there.
+    // End token ids may come from a file that did not exist when the run started.
     place.write("m/generation_config.json", "{\"eos_token_id\": 5}");
     place.refuse(
         &again(),
@@ -360,7 +360,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     );
     fs::remove_file(place.path("m/generation_config.json")).unwrap();
 
-    // Another model.
+    // A different model.
     place.model_of_texts("other", "llama");
     let config = place.read("run/config.toml");
     place.write("run/config.toml", config.replace("model = \"m\"", "model = \"other\""));
@@ -370,7 +370,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     );
     place.write("run/config.toml", &config);
 
-    // Another policy.
+    // A modified policy.
     let weights = place.path("run/checkpoints/step-1/adapter_model.safetensors");
     let mut bytes = fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -379,7 +379,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     let expected = "error: `run/checkpoints/step-1/adapter_model.safetensors` has the SHA-256 ";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
 
-    // Other random numbers, and another training.
+    // A different seed changes random numbers and training.
     place.write("run/config.toml", config.replace("seed = 1", "seed = 2"));
     place.refuse(
         &again(),

@@ -1,4 +1,4 @@
-//! Both phases on tweets and replies, and the configurations of configs/replies.
+//! Both training phases for replies, and the configurations in configs/replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,12 +11,12 @@ use crate::pairs::{PRETRAIN, lines, short_pairs};
 use crate::support::{Ended, Place};
 use crate::texts::objects;
 
-/// Few pairs with short prompts.
+/// A few pairs with short prompts.
 fn pairs(tweets: u64) -> String {
     lines(&short_pairs(tweets))
 }
 
-/// A supervised training that also shows replies.
+/// Configuration for supervised training that also samples replies.
 fn supervised() -> String {
     let eval = "[pretrain.eval]\nprompts = 8\nrows = 8\ngenerations = 2\nmax_new_tokens = 6\n";
     PRETRAIN.replace("run = \"run\"", "run = \"supervised\"") + "\n" + eval
@@ -56,7 +56,7 @@ file = "held-out.jsonl"
 completions_every = 1
 "#;
 
-/// A place with a model, pairs, and the configurations of both phases.
+/// Creates a place with a model, pairs and the configurations of both phases.
 fn place() -> Place {
     let place = Place::new();
     place.model_of_texts("m", "qwen3");
@@ -80,20 +80,20 @@ fn the_grpo_phase_goes_on_from_the_adapter_of_the_supervised_one() {
     assert!(stdout.contains("\nheld out     held-out.jsonl: 4 pairs of 2 tweets\n"), "{stdout}");
     let lines = objects(&place.read("grpo/metrics.jsonl"));
     let number = |line: usize, name: &str| lines[line][name].as_f64().unwrap();
-    // Held back by the adapter as it was, and moved away from it.
+    // The reference is the initial adapter, and the policy moves away from it.
     assert_eq!(number(0, "kl"), 0.0);
     assert!(number(0, "grad_norm") > 0.0 && number(1, "kl") > 0.0);
     assert!((0.0..=1.0).contains(&number(0, "rewards/relevance/mean")));
     assert!(adapter(&place, "grpo") != adapter(&place, "supervised"));
     assert!(base == fs::read(place.path("m/model.safetensors")).unwrap());
-    // What is sampled is what is judged, empty or not.
+    // The sampled text is scored as it is, including empty texts.
     for record in place.completions("grpo") {
         let is_empty = record.text.trim().chars().count() < 3;
         assert_eq!(record.reward == Some(0.0), is_empty, "{record:?}");
         assert_eq!(record.completion_ids.len(), record.actions as usize);
     }
 
-    // Both phases see the prompts alike, and thinking is off where nothing is said of it.
+    // Both phases use the same prompts. Thinking is disabled by default.
     let sampled: BTreeSet<String> =
         place.completions("grpo").into_iter().filter_map(|record| record.prompt_text).collect();
     assert_eq!(sampled.len(), 8);
@@ -129,11 +129,11 @@ fn a_configuration_of_the_other_phase_is_named() {
     place.refuse(&["train", "supervised.toml", "--check"], words);
 }
 
-/// `--tweet` is the prompt of `[data.replies]`.
+/// `--tweet` uses the prompt configured in `[data.replies]`.
 #[test]
 fn a_tweet_is_put_to_the_model_as_in_the_training() {
     let place = Place::new();
-    // The bundled one, which sees more tokens than this prompt has.
+    // The context of the bundled model is long enough for this prompt.
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/replies/model");
     let ids = |arguments: &[&str]| {
         let of_model = ["sample", "--model", model, "--max-new-tokens", "2"];
@@ -169,13 +169,13 @@ fn no_example_of_a_combined_loss_is_left_out_silently() {
     ] {
         assert!(stdout.contains(said), "{said}: {stdout}");
     }
-    // A folder is the files in it: a run is resumed where they are what they were.
+    // For folders, the files in it are recorded and checked when resuming.
     let info: Value = serde_json::from_str(&place.read("grpo/run.json")).unwrap();
     let of_examples = info["data"].as_array().unwrap().iter().filter(|it| it["role"] == "examples");
     let paths: Vec<&str> = of_examples.map(|file| file["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["more/a.jsonl", "more/b.jsonl"]);
     place.succeed(&["train", "--resume", "grpo", "--plain"]);
-    // The steps that have examples alone are no fault, and the bonus is a part of the reward.
+    // Steps on examples alone pass the audit, and the bonus is part of the reward.
     place.succeed(&["audit", "grpo"]);
     let lines = objects(&place.read("grpo/metrics.jsonl"));
     let number = |name: &str| lines[1][name].as_f64().unwrap();
@@ -192,7 +192,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The names of the files of configs/replies.
+/// Returns the names of all configurations in configs/replies.
 fn configurations() -> BTreeSet<String> {
     let entries = fs::read_dir(root().join("configs/replies")).unwrap();
     let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
@@ -200,7 +200,7 @@ fn configurations() -> BTreeSet<String> {
     names.filter(|name| name != "pipeline").collect()
 }
 
-/// A configuration, and before it those that it extends.
+/// Returns a configuration preceded by those that it extends.
 fn layers(name: &str) -> Vec<toml::Table> {
     let text = fs::read_to_string(root().join(format!("configs/replies/{name}.toml"))).unwrap();
     let table: toml::Table = text.parse().unwrap();
@@ -210,7 +210,7 @@ fn layers(name: &str) -> Vec<toml::Table> {
     all
 }
 
-/// What a configuration is for.
+/// Returns the command that a configuration is for.
 fn command(name: &str) -> &'static str {
     let layers = layers(name);
     let has = |section: &str| layers.iter().any(|layer| layer.contains_key(section));
@@ -221,7 +221,7 @@ fn command(name: &str) -> &'static str {
     }
 }
 
-/// The original's configurations had sections and keys that its loader did not know.
+/// In the original project, some configurations had sections and keys that the loader did not know.
 #[test]
 fn the_bundled_configurations_of_replies_are_valid() {
     let mut of_command = BTreeMap::<_, u32>::new();
@@ -239,12 +239,12 @@ fn the_bundled_configurations_of_replies_are_valid() {
         assert_eq!((good.stdout, good.code), (said, Some(0)), "{name}: {}", good.stderr);
         assert_eq!(checked(&["--set", "data.fil=x"]).code, Some(1), "{name}");
     }
-    // Six paradigms at least, and the engagement model.
+    // At least six paradigms and the engagement model.
     assert!(of_command["pretrain"] >= 4 && of_command["train"] >= 2, "{of_command:?}");
     assert_eq!(of_command["train-engagement"], 1);
 }
 
-/// All paths of a configuration and those that it extends.
+/// Returns all paths in a configuration and those that it extends.
 fn paths(name: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let keys = [
@@ -268,7 +268,7 @@ fn paths(name: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// The original's configurations looked for files that its split did not write.
+/// In the original project, some configurations referred to files that no step wrote.
 #[test]
 fn the_bundled_configurations_of_replies_name_what_the_steps_before_write() {
     let place = Place::new();
@@ -277,7 +277,7 @@ fn the_bundled_configurations_of_replies_name_what_the_steps_before_write() {
     place.succeed(&["split-data", "--input", input, "--output-dir", "runs/replies/data"]);
     let mut of_split = BTreeSet::new();
     let names = configurations();
-    // The bundled model itself is of files that data/README.md tells how to make.
+    // The bundled model itself is made from files described in data/README.md.
     for name in names.iter().filter(|name| *name != "base-model") {
         let paths = paths(name);
         for key in ["data.file", "eval.file", "combined.file"] {

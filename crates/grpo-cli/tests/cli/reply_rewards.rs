@@ -1,4 +1,4 @@
-//! Rewards of replies in `grpo train`.
+//! Rewards for replies in `grpo train`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const PROMPTS: &str = r#"{"prompt": "two and two are", "tweet": "two and two are
 {"prompt": "the lazy", "tweet": "the lazy dog is sad"}
 "#;
 
-/// A training whose reward is this.
+/// Creates a place for training with the given reward.
 fn place(reward: &str) -> Place {
     let place = training_texts::place("qwen3");
     place.write("prompts.jsonl", PROMPTS);
@@ -22,7 +22,7 @@ fn place(reward: &str) -> Place {
     place
 }
 
-/// A tiny encoder.
+/// Returns the path of a tiny encoder.
 fn encoder() -> String {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../grpo-selftest/fixtures/models");
     fixtures.join("sentence-old").display().to_string()
@@ -62,7 +62,7 @@ reward = {{ type = "pattern", pattern = "[aeiou]" }}
     assert!((record.reward.unwrap() - (0.75 * reply + 0.25 * vowel)).abs() < 1e-12, "{record:?}");
     let info: Value = serde_json::from_str(&place.read("run/run.json")).unwrap();
     let files = info["data"].as_array().unwrap().iter();
-    // All that is in the encoder's folder but what it is expected to give.
+    // All files of the encoder except its expected outputs.
     assert_eq!(files.filter(|file| file["role"] == "embedder").count(), 8);
 }
 
@@ -99,7 +99,7 @@ fn what_is_no_reward_of_replies() {
     refused(&[], "the field 'tweet' of the prompt's record is not a text");
 }
 
-/// 10,000 characters, no words at all, and every script: a reward, and no error.
+/// Tweets with 10,000 characters, without words or in any script can be scored.
 #[test]
 fn any_tweet_that_is_text_has_replies_with_a_reward() {
     let place = place("type = \"heuristic\"\nembedder = { type = \"hashed_ngrams\" }");

@@ -5,7 +5,7 @@ use snapbox::str;
 use crate::support::{Place, small_model};
 use std::fs;
 
-/// A place with the run `run` of three steps.
+/// Creates a place with the run `run` of three steps.
 fn trained() -> Place {
     let place = Place::for_training();
     place.succeed(&["train", "train.toml"]);
@@ -17,7 +17,7 @@ fn a_run_is_shown_in_its_folder_and_says_its_verdict() {
     let place = trained();
     let ended = place.succeed(&["report", "run"]);
     let mut lines = ended.stdout.lines();
-    // Three steps are too few to say that the reward rose.
+    // Three steps are too few to judge whether the reward increased.
     assert!(matches!(lines.next(), Some("run: not judged" | "run: failed")), "{}", ended.stdout);
     assert_eq!(
         lines.next(),
@@ -57,7 +57,7 @@ fn runs_are_compared() {
     );
     place.succeed(&["report", "run", "deep/run", "-o", "both.html"]);
     let page = place.read("both.html");
-    // Folders of one name go by their paths.
+    // Folders with the same name are listed with their paths.
     assert!(page.contains("<h1>run · deep&#x2f;run</h1>"));
     assert!(page.contains("<tr><td><code>seed</code></td><td>1</td><td>2</td></tr>"));
 }
@@ -100,7 +100,7 @@ fn refuses_folders_that_are_not_runs() {
 fn a_run_is_shown_as_far_as_it_got() {
     let place = trained();
     let metrics = place.read("run/metrics.jsonl");
-    // Killed while it wrote the second line.
+    // Killed while writing the second line.
     let end = metrics.find('\n').unwrap();
     place.write("run/metrics.jsonl", &metrics[..end + 40]);
     place.succeed(&["report", "run"]);

@@ -1,4 +1,4 @@
-//! Runs that are killed, interrupted, damaged, and resumed.
+//! Killed, interrupted and damaged runs, and how they are resumed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use snapbox::str;
 use crate::support::{Ended, Place, train_toml};
 use crate::training_texts;
 
-/// Two updates of each rollout, in several micro-batches, a checkpoint after each step, and evaluations in between.
+/// Two updates per rollout, several micro-batches, checkpoints after each step, and evaluations.
 pub(crate) fn configuration(steps: u32) -> String {
     train_toml()
         .replace("steps = 3", &format!("steps = {steps}\nupdates_per_rollout = 2"))
@@ -28,7 +28,7 @@ pub(crate) fn place(steps: u32) -> Place {
     place
 }
 
-/// Everything that a run leaves behind and that no clock is in: the files of the model, and the metrics.
+/// All results of a run that do not depend on timing: model files, metrics and completions.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Result {
     model: Vec<(PathBuf, Vec<u8>)>,
@@ -64,13 +64,13 @@ pub(crate) fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files.into_iter().map(named).collect()
 }
 
-/// Kills that the test below makes; more with the environment variable GRPO_KILLS, for who has the time.
+/// Number of kills in the tests below. Can be increased with the environment variable `GRPO_KILLS`.
 pub(crate) fn kills() -> u32 {
     std::env::var("GRPO_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(8)
 }
 
-/// Kills runs of `COMMAND.toml` in `place` at random moments of the time that a whole one takes, and resumes them: each then
-/// is as `expected`, bit for bit, and one of `grpo train` proves itself.
+/// Kills runs of `COMMAND.toml` at random times and resumes them. The results must be equal to
+/// `expected` bit for bit, and runs of `grpo train` must pass the audit.
 pub(crate) fn kill_and_resume(
     place: &Place,
     command: &str,
@@ -89,7 +89,7 @@ pub(crate) fn kill_and_resume(
         std::thread::sleep(whole.mul_f64(rng.uniform([kill, 0, 0, 0])));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Before there is a run, there is nothing to resume.
+        // If the run folder does not exist yet, there is nothing to resume.
         if place.path(&run).join("run.json").exists() {
             place.succeed(&[command, "--resume", &run]);
         } else {
@@ -111,8 +111,8 @@ pub(crate) fn kill_and_resume(
     }
 }
 
-/// Acceptance test 14: killed at random moments (sampling, updating, while it writes), a run ends as the one that was
-/// never killed, bit for bit.
+/// Acceptance test 14: a run that is killed at random times (sampling, updating, writing) has
+/// exactly the same result as one that is not.
 #[test]
 fn a_killed_run_ends_as_one_that_was_not() {
     let place = place(8);
@@ -125,7 +125,8 @@ fn a_killed_run_ends_as_one_that_was_not() {
     kill_and_resume(&place, "train", kills(), 5, whole, &expected);
 }
 
-/// Killed between a checkpoint and its event, a run repeats the step: no checkpoint is kept that the events do not prove.
+/// A run killed between a checkpoint and its event repeats the step. Every kept checkpoint has an
+/// event.
 #[test]
 fn a_checkpoint_without_its_event_is_not_resumed_from() {
     let place = place(4);
@@ -143,7 +144,7 @@ fn a_checkpoint_without_its_event_is_not_resumed_from() {
     place.succeed(&["audit", "run"]);
 }
 
-/// Removes what a run wrote after `step`.
+/// Removes everything written after `step`.
 fn keep_steps(run: &Path, step: u64) {
     for name in ["metrics.jsonl", "ledger.jsonl", "events.jsonl"] {
         keep_lines(&run.join(name), step);
@@ -159,7 +160,7 @@ fn keep_steps(run: &Path, step: u64) {
     }
 }
 
-/// Removes the lines of steps after `step`.
+/// Removes the lines of all steps after `step`.
 fn keep_lines(path: &Path, step: u64) {
     let text = fs::read_to_string(path).unwrap();
     let is_kept = |line: &&str| {
@@ -170,7 +171,7 @@ fn keep_lines(path: &Path, step: u64) {
     fs::write(path, kept).unwrap();
 }
 
-/// SIGINT and SIGTERM end a run between two steps, with a checkpoint.
+/// SIGINT and SIGTERM end a run after the current step with a checkpoint.
 #[test]
 #[cfg(unix)]
 fn an_interrupted_run_says_how_to_go_on() {
@@ -199,7 +200,7 @@ fn an_interrupted_run_says_how_to_go_on() {
     }
 }
 
-/// In the trial batch, and in evaluations: each would take minutes here.
+/// The trial batch and the evaluations would take minutes in this test.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_comes_before_the_first_step_is_interrupted_within_a_second() {
@@ -228,7 +229,7 @@ fn what_comes_before_the_first_step_is_interrupted_within_a_second() {
     }
 }
 
-/// Until a process catches SIGINT: bit 1 of a number in hexadecimal.
+/// Waits until the process handles SIGINT, which is bit 1 of a hexadecimal mask.
 #[cfg(target_os = "linux")]
 fn wait_for_handler(pid: &str) {
     let begun = Instant::now();
@@ -252,7 +253,7 @@ pub(crate) fn wait_for(path: &Path) {
     }
 }
 
-/// A run that two processes write would be neither's.
+/// Two processes must not write to the same run.
 #[test]
 #[cfg(unix)]
 fn a_run_belongs_to_one_process() {
@@ -290,7 +291,7 @@ fn keeps_the_configured_checkpoints() {
     assert_eq!(kept, expected);
 }
 
-/// A damaged checkpoint is told and passed over; where none is whole, nothing is loaded.
+/// Damaged checkpoints are reported and skipped. If none is intact, nothing is loaded.
 #[test]
 fn damaged_checkpoints_are_never_loaded() {
     let place = place(4);
@@ -315,7 +316,7 @@ fn damaged_checkpoints_are_never_loaded() {
         let text = place.read(&state);
         place.write(&state, &text[..text.len() / 2]);
     }
-    // The best one may be a third.
+    // The best checkpoint may be a third one.
     let checkpoints = fs::read_dir(place.path("run/checkpoints")).unwrap().count();
     if checkpoints == 2 {
         place.run(&["train", "--resume", "run"]).assert_refused(
@@ -324,8 +325,7 @@ fn damaged_checkpoints_are_never_loaded() {
     }
 }
 
-/// `--verify` does the last step again.
-/// What a run was made from must be there, and must be what it was.
+/// `--verify` repeats the last step. The input files must exist and be unchanged.
 #[test]
 fn runs_that_cannot_be_resumed() {
     let place = place(2);
@@ -341,7 +341,7 @@ fn runs_that_cannot_be_resumed() {
     );
 }
 
-/// Runs, cuts the run back to its checkpoint of step 3, and resumes: it must become what it was.
+/// Trains, resets the run to the checkpoint of step 3 and resumes. The result must be the same.
 fn cut_and_resume(place: &Place, sets: &[&str]) {
     let sets = sets.iter().chain(&["train.steps=6", "save.every=1", "save.keep_last=9"]);
     let sets: Vec<&str> = sets.flat_map(|set| ["--set", set]).collect();
@@ -362,7 +362,7 @@ fn cut_and_resume(place: &Place, sets: &[&str]) {
     place.succeed(&["audit", "run"]);
 }
 
-/// Everything that has a state of its own continues: references that follow, controllers, schedules.
+/// All stateful components are restored: reference updates, controllers and schedules.
 #[test]
 fn resumes_from_every_state() {
     let molecules = Place::for_training();
@@ -381,8 +381,8 @@ fn resumes_from_every_state() {
     cut_and_resume(&texts, &["reference.every_epochs=1"]);
 }
 
-/// The disk is full while a checkpoint is written: a limit of the size of files stands for it, between those of the weights
-/// and of the optimizer's means. The older checkpoint stays what it is, and the run continues once there is room.
+/// A file size limit between those of the weights and the optimizer simulates a full disk. The
+/// older checkpoint is unchanged, and the run can continue later.
 #[test]
 #[cfg(unix)]
 fn a_full_disk_leaves_the_older_checkpoint() {
@@ -418,7 +418,7 @@ fn a_full_disk_leaves_the_older_checkpoint() {
     assert!(result(&place.path("run")) == expected);
 }
 
-/// `--verify` writes nothing before it knows, and nothing at all where something differs.
+/// `--verify` writes nothing until the check has passed.
 #[test]
 fn a_changed_configuration_is_refused() {
     let place = place(2);

@@ -31,7 +31,7 @@ fn a_seed_gives_its_molecules() {
 fn a_bent_distribution_has_molecules_of_its_own() {
     let place = Place::new();
     let plain = place.succeed(&arguments(&[])).stdout;
-    // What changes nothing.
+    // Options without effect.
     for same in [&["--top-p", "1"], &["--min-p", "0"], &["--repetition-penalty", "1"]] {
         assert_eq!(place.succeed(&arguments(same)).stdout, plain, "{same:?}");
     }

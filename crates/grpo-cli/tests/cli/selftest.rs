@@ -7,7 +7,7 @@ use snapbox::str;
 
 use crate::support::Place;
 
-/// What is built in, as the text of a file.
+/// Reads a built-in fixture.
 fn built_in(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../grpo-selftest/fixtures");
     fs::read_to_string(folder.join(name)).unwrap()
@@ -44,7 +44,7 @@ fn a_golden_folder() {
     assert!(ended.stdout.contains("TRL, golden/losses.json"), "{}", ended.stdout);
     assert!(ended.stdout.contains("TRL, built in"), "{}", ended.stdout);
 
-    // Another loss in the third case.
+    // Change the loss in the third case.
     let golden = built_in("losses.json");
     let cases: Vec<&str> = golden.lines().collect();
     let number = cases[3].split_once("\"loss\":").unwrap().1.split_once(',').unwrap().0;
@@ -57,7 +57,7 @@ fn a_golden_folder() {
     let expected = "expected 0.75 (within ";
     let misses: Vec<&str> =
         ended.stdout.lines().filter(|line| line.starts_with("  case 2 (grpo token ")).collect();
-    // By the loops, in f64 and in f32.
+    // Compared with loops in f64 and in f32.
     assert_eq!(misses.len(), 3, "{}", ended.stdout);
     assert!(misses.iter().all(|miss| miss.contains("): loss is ") && miss.contains(expected)));
     assert!(ended.stderr.starts_with("error: 3 of "), "{}", ended.stderr);

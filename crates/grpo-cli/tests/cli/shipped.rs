@@ -1,10 +1,10 @@
-//! What lies in the repository does what the README says of it.
+//! The files in the repository work as described in the README.
 
 use std::path::PathBuf;
 
 use crate::support::{Ended, Place};
 
-/// Runs in the repository's root, as a user does.
+/// Runs the program in the root of the repository.
 fn run(arguments: &[&str]) -> Ended {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Place::new().command(arguments);
@@ -18,7 +18,7 @@ fn the_bundled_prior_writes_valid_molecules() {
     assert_eq!(sampled.stdout.lines().count(), 300);
     let validity = sampled.stderr.lines().find_map(|line| line.strip_prefix("validity"));
     let validity: f64 = validity.unwrap().trim().parse().unwrap();
-    // It is 0.9 and more over thousands; three standard errors of a share of 300 are 0.05.
+    // The validity is at least 0.9 on average. For 300 samples, three standard errors are 0.05.
     assert!(validity >= 0.85, "{validity}");
 }
 
@@ -35,7 +35,7 @@ fn the_bundled_configurations_run() {
     assert_eq!(trained.code, Some(0), "{}", trained.stderr);
     assert!(trained.stdout.contains("mean reward, valid"), "{}", trained.stdout);
 
-    // A few molecules instead of the bundled ones, so that an epoch takes a second.
+    // Uses fewer molecules than the bundled data, so that an epoch takes a second.
     let drawn = path("drawn.smi");
     let sampled = run(&["sample", "-n", "40", "--distinct", "-o", &drawn]);
     assert_eq!(sampled.code, Some(0), "{}", sampled.stderr);
@@ -78,7 +78,7 @@ fn the_bundled_molecules_are_as_many_as_stated_and_valid() {
     assert_eq!(distinct.len(), rows.len());
 }
 
-/// In a folder with none of the files that they name, each is read to its end and then refused for the first of these.
+/// The configurations are parsed in an empty folder and only fail because of missing files.
 #[test]
 fn each_configuration_is_valid() {
     let configs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../configs");
@@ -93,7 +93,7 @@ fn each_configuration_is_valid() {
     for path in files(&configs).iter().flat_map(files) {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let command = match name {
-            "pipeline" => continue, // They have tests of their own.
+            "pipeline" => continue, // These have separate tests.
             "engagement" => "train-engagement",
             _ if name.ends_with("judge") => "train-judge",
             _ if name.contains("grpo") || name == "combined" => "train",

@@ -9,7 +9,7 @@ use snapbox::{IntoData, str};
 use crate::support::Place;
 use crate::texts::{CONTEXT, config, distance, entries, logprobs, numbers, objects};
 
-/// A configuration for the model `m`, in which an adapter is trained.
+/// A configuration that trains an adapter for the model `m`.
 const SFT: &str = r#"run = "run"
 seed = 1
 start = "m"
@@ -41,7 +41,8 @@ const TEXTS: &str = concat!(
     "{\"prompt\": \"what two\", \"completion\": \" are\"}\n",
 );
 
-/// A place with `sft.toml`, `texts.jsonl` and the model of texts `m`, which begins its texts at a mark.
+/// Creates a place with `sft.toml`, `texts.jsonl` and the text model `m`, which has a
+/// beginning-of-sequence token.
 fn place(family: &str) -> Place {
     let place = Place::new();
     place.write("sft.toml", SFT);
@@ -77,7 +78,7 @@ fn trains_an_adapter_on_a_frozen_base() {
         assert_eq!(losses.len(), 4);
         assert!(losses[3] < losses[0], "{family}: {losses:?}");
 
-        // The same again, with another number of threads, and from the record of the run.
+        // Repeat with a different number of threads and from the recorded configuration.
         place.succeed(&["pretrain", "sft.toml", "--run", "two", "--threads", "2"]);
         place.succeed(&["pretrain", "run/config.toml", "--run", "again", "--threads", "1"]);
         for other in ["two", "again"] {
@@ -111,7 +112,7 @@ fn all_of_a_model_is_learned_without_an_adapter() {
     assert!(score("run/model") > score("m") + 1.0);
 }
 
-/// The loss of the first step and of the validation are the mean of the completion's tokens and its end.
+/// Training and validation losses are means over the completion tokens and the end token.
 #[test]
 fn nothing_is_learned_from_a_prompt() {
     let place = Place::new();
@@ -139,7 +140,7 @@ fn nothing_is_learned_from_a_prompt() {
     let number = |key: &str| metrics.iter().find_map(|line| line.get(key)?.as_f64()).unwrap();
     let mut got = [number("step_train_loss"), number("eval_loss")];
     got.sort_by(f64::total_cmp);
-    // 11 ends a text.
+    // 11 is the end token.
     let ended = records.map(|record| {
         let mut ids = record["completion_ids"].as_array().unwrap().clone();
         ids.push(json!(11));
@@ -159,7 +160,7 @@ fn texts_too_long_are_counted() {
     let place = place("llama");
     let long = json!({"prompt_ids": [1], "completion_ids": vec![2; CONTEXT]}).to_string();
     place.write("texts.jsonl", format!("{TEXTS}{long}\n"));
-    // With the end mark one more than the model can see and learn.
+    // Including the end token, the text is one token longer than the model can learn.
     let ended = place.succeed(&["pretrain", "sft.toml", "--set", "pretrain.epochs=1"]);
     let expected = "texts.jsonl: 9 records, 1 left out with more than 49 tokens (line 9: 50): 6 for training, 2 for validation\n";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
@@ -193,13 +194,13 @@ fn an_adapter_is_gone_on_with() {
     let settings = |run: &str| place.read(&format!("{run}/adapter/adapter_config.json"));
     assert_eq!(settings("on"), settings("run"));
 
-    // A base in fewer bits.
+    // A base model with lower precision.
     place.succeed(&["pretrain", "sft.toml", "--run", "q8", "--set", "base_precision=q8"]);
     let off = (first("q8") - first("run")).abs();
     assert!(off > 0.0 && off < 0.2, "{off}");
 }
 
-/// Adds `--set` to a training run that would be fine.
+/// Adds a `--set` option to a valid training command.
 #[track_caller]
 fn check_set(pair: &str, expected: impl IntoData) {
     place("llama").refuse(&["pretrain", "sft.toml", "--set", pair], expected);
@@ -327,7 +328,7 @@ fn new_models_are_of_molecules() {
     );
 }
 
-/// Trains on a file of this name and content.
+/// Trains on a file with the given name and contents.
 #[track_caller]
 fn check_file(name: &str, content: &str, expected: impl IntoData) {
     let place = place("llama");
@@ -394,7 +395,7 @@ fn refuses_files_without_texts() {
 #[test]
 fn models_that_learn_no_text() {
     let place = place("llama");
-    // Without a tokenizer.
+    // The model has no tokenizer.
     place.model_of_ids("ids", "gpt2", 12);
     place.refuse(
         &["pretrain", "sft.toml", "--set", "start=ids"],
@@ -406,7 +407,7 @@ fn models_that_learn_no_text() {
         &["pretrain", "sft.toml", "--set", "start=bert"],
         str![[r#"start = "bert": bert is an encoder (bert): it has no next token to sample, score or train"#]],
     );
-    // A template that does not parse, and one that refuses.
+    // A template that does not parse, and one that raises an error.
     fs::remove_file(place.path("m/manifest.json")).unwrap();
     place.write("m/chat_template.jinja", "{% for m in messages %}");
     let ended = place.run(&["pretrain", "sft.toml"]);

@@ -1,4 +1,4 @@
-//! Runs of supervised training that are killed, interrupted, damaged, and resumed.
+//! Killed, interrupted and damaged supervised runs, and how they are resumed.
 
 use std::fs;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use crate::support::{Ended, Place};
 use crate::texts::objects;
 use crate::{engagement, resume};
 
-/// Everything that a run leaves behind and that no clock is in.
+/// All results of a run that do not depend on timing.
 #[derive(Debug, PartialEq)]
 struct Whole {
     result: Option<Result>,
@@ -33,7 +33,7 @@ fn whole(place: &Place, last: u64) -> Whole {
     }
 }
 
-/// Trains, cuts the run back to its checkpoint of step `to`, and resumes: it must become what it was.
+/// Trains, resets the run to the checkpoint of step `to` and resumes. The result must be the same.
 #[track_caller]
 fn cut_and_resume(place: &Place, arguments: &[&str], [to, last]: [u64; 2]) {
     let save = ["--run", "run", "--set", "save.every=1", "--set", "save.keep_last=99"];
@@ -61,7 +61,7 @@ fn resumes_training_on_molecules() {
     cut_and_resume(&place, &[&["pretrain", "pretrain.toml"], &sets[..]].concat(), [5, 16]);
 }
 
-/// An adapter with dropout, a term for diversity, samples, early stopping.
+/// An adapter with dropout, a diversity term, samples and early stopping.
 #[test]
 fn resumes_training_on_texts() {
     let place = polychromic::place();
@@ -91,7 +91,7 @@ fn resumes_judge_training() {
     place.write("judge.toml", JUDGE);
     cut_and_resume(&place, &["train-judge", "judge.toml"], [12, 20]);
 
-    // Its own trunk is a stage of the run, with checkpoints of its own.
+    // The trunk is trained in a stage of the run, which has separate checkpoints.
     let own = JUDGE.replace("natural_share", "start_from_infiller = false\nnatural_share");
     place.write("own.toml", format!("{own}{OWN_TRUNK}"));
     fs::remove_dir_all(place.path("run")).unwrap();
@@ -121,7 +121,8 @@ fn resumes_engagement_training() {
     cut_and_resume(&place, &arguments, [13, 36]);
 }
 
-/// Acceptance test 14, of supervised training: killed at random moments, a run ends as the one that was never killed.
+/// Acceptance test 14 for supervised training: a killed run has exactly the same result as one that
+/// is not.
 #[test]
 fn a_killed_supervised_run_ends_as_one_that_was_not() {
     let place = Place::for_pretraining();

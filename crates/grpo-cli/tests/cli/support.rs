@@ -1,4 +1,4 @@
-//! Runs the program in folders of its own, on a small model that is trained once.
+//! Runs the program in temporary folders. All tests share a small trained model.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use snapbox::assert::DEFAULT_ACTION_ENV;
 use snapbox::{Assert, IntoData};
 use tempfile::TempDir;
 
-/// A folder that the program runs in.
+/// A temporary folder in which the program runs.
 pub(crate) struct Place(TempDir);
 
-/// What the program said and how it ended.
+/// Output and exit code of the program.
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -25,19 +25,19 @@ impl Place {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// The folder itself.
+    /// Returns the underlying folder.
     pub(crate) fn into_folder(self) -> TempDir {
         self.0
     }
 
-    /// A place with `train.toml` for the small model.
+    /// Creates a place with `train.toml` for the small model.
     pub(crate) fn for_training() -> Self {
         let place = Self::new();
         place.write("train.toml", train_toml());
         place
     }
 
-    /// A place with `pretrain.toml` and `molecules.smi`.
+    /// Creates a place with `pretrain.toml` and `molecules.smi`.
     pub(crate) fn for_pretraining() -> Self {
         let place = Self::new();
         place.write("molecules.smi", MOLECULES);
@@ -57,7 +57,7 @@ impl Place {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// The program, to be run here.
+    /// Returns a command that runs the program in this folder.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_grpo"));
         command.current_dir(self.0.path()).args(arguments).stdin(Stdio::null());
@@ -68,7 +68,7 @@ impl Place {
         Ended::of(self.command(arguments).output().unwrap())
     }
 
-    /// Runs to a good end.
+    /// Runs the program and expects success.
     #[track_caller]
     pub(crate) fn succeed(&self, arguments: &[&str]) -> Ended {
         let ended = self.run(arguments);
@@ -76,13 +76,13 @@ impl Place {
         ended
     }
 
-    /// Expects exit code 1, this message and no new or changed file.
+    /// Expects exit code 1, the given message, and no new or changed files.
     #[track_caller]
     pub(crate) fn refuse(&self, arguments: &[&str], expected: impl IntoData) {
         self.refuse_after("", arguments, expected);
     }
 
-    /// As [`Self::refuse`], with `prefix` in front of the message.
+    /// Like [`Self::refuse`], with `prefix` before the message.
     #[track_caller]
     pub(crate) fn refuse_after(&self, prefix: &str, arguments: &[&str], expected: impl IntoData) {
         let before = self.files();
@@ -90,7 +90,7 @@ impl Place {
         assert_eq!(self.files(), before, "grpo {arguments:?} left something behind");
     }
 
-    /// Names and sizes of all that is here.
+    /// Lists the paths and sizes of all files.
     pub(crate) fn files(&self) -> Vec<(PathBuf, u64)> {
         let mut found = Vec::new();
         let mut folders = vec![self.0.path().to_owned()];
@@ -108,14 +108,14 @@ impl Place {
         found
     }
 
-    /// All completions that a run recorded, step by step.
+    /// Reads all recorded completions of a run, step by step.
     pub(crate) fn completions(&self, run: &str) -> Vec<CompletionRecord> {
         let folder = RunFolder::open(&self.path(run)).unwrap();
         let steps = folder.completion_steps().unwrap().into_iter();
         steps.flat_map(|step| folder.completions_of(step).unwrap()).collect()
     }
 
-    /// Changes one completion of the run `run`.
+    /// Modifies one completion of the run `run`.
     pub(crate) fn falsify(
         &self,
         [step, prompt, sample]: [u32; 3],
@@ -129,7 +129,7 @@ impl Place {
         folder.write_completions(step.into(), &records, &["valid", "qed", "sa"]).unwrap();
     }
 
-    /// A copy of the small model in the folder `model`.
+    /// Copies the small model to the folder `model`.
     pub(crate) fn copy_model(&self) {
         fs::create_dir(self.path("model")).unwrap();
         for file in ["config.json", "vocabulary.json", "model.safetensors"] {
@@ -147,28 +147,28 @@ impl Ended {
         }
     }
 
-    /// Expects exit code 1 and this message.
+    /// Expects exit code 1 and the given message.
     ///
-    /// `SNAPSHOTS=overwrite cargo test -p grpo-cli --test cli` rewrites every `str![]` to what the program prints.
+    /// `SNAPSHOTS=overwrite cargo test -p grpo-cli --test cli` updates all `str![]` snapshots.
     #[track_caller]
     pub(crate) fn assert_refused(&self, expected: impl IntoData) {
         self.assert_refused_after("", expected);
     }
 
-    /// Expects exit code 1 and this message behind `prefix`.
+    /// Expects exit code 1 and the given message after `prefix`.
     #[track_caller]
     pub(crate) fn assert_refused_after(&self, prefix: &str, expected: impl IntoData) {
         assert_eq!(self.code, Some(1), "{}{}", self.stdout, self.stderr);
         let message = self.stderr.strip_prefix("error: ").and_then(|m| m.strip_suffix('\n'));
         let message = message.and_then(|message| message.strip_prefix(prefix));
         let message = message.unwrap_or_else(|| panic!("not `error: {prefix}…`: {}", self.stderr));
-        // Messages hold paths and escapes; a backslash is compared as it is.
+        // Messages contain paths and escapes, so backslashes must not be normalised.
         let assert = Assert::new().action_env(DEFAULT_ACTION_ENV).normalize_paths(false);
         assert.eq(message, expected);
     }
 }
 
-/// Folder of a model that `grpo pretrain` made of [`MOLECULES`], once for all tests.
+/// Folder of a model trained with `grpo pretrain` on [`MOLECULES`]. Created once for all tests.
 pub(crate) fn small_model() -> &'static Path {
     static MODEL: OnceLock<PathBuf> = OnceLock::new();
     MODEL.get_or_init(|| {
@@ -204,7 +204,7 @@ batch_size = 8
 learning_rate = 1e-2
 "#;
 
-/// A configuration with the small model.
+/// Returns a configuration for the small model.
 pub(crate) fn train_toml() -> String {
     format!(
         r#"run = "run"

@@ -1,5 +1,6 @@
-//! What `docs/trust.md` claims: each kind of change of a run's files is found by `grpo audit`, and named by `grpo report`
-//! and `--resume`. The runs are made once; each change is made in a copy.
+//! Tests the claims in `docs/trust.md`. Each kind of change to the files of a run is detected by
+//! `grpo audit` and mentioned by `grpo report` and `--resume`. Each change is made in a copy of the
+//! run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,16 +19,16 @@ use crate::tampering_kinds::{
 };
 use crate::training_texts;
 
-/// A change of a run, in a folder that is a copy.
+/// A change to the files of a run.
 pub(crate) struct Tampering {
-    /// As in the table of docs/trust.md.
+    /// Kind of change, as listed in docs/trust.md.
     kind: &'static str,
-    /// The properties of which one has to be violated.
+    /// At least one of these properties must be violated.
     properties: &'static [&'static str],
     change: Box<dyn Fn(&Path) + Send + Sync>,
 }
 
-/// The changes of one run.
+/// All changes for one run.
 #[derive(Default)]
 pub(crate) struct Table(Vec<Tampering>);
 
@@ -42,7 +43,7 @@ impl Table {
     }
 }
 
-/// What an audit of the copy finds, as the names of properties; `None` where it refused to begin.
+/// Audits the copy and returns the names of violated properties, or `None` if the audit failed.
 fn found(place: &Place, run: &str) -> (Option<i32>, Option<Vec<String>>, String) {
     let ended = place.run(&["audit", run, "--json"]);
     let words = format!("{}{}", ended.stdout, ended.stderr);
@@ -57,7 +58,8 @@ fn found(place: &Place, run: &str) -> (Option<i32>, Option<Vec<String>>, String)
     (ended.code, violated, words)
 }
 
-/// Whether an audit of a changed copy finds it, and the other commands say so; the fault in words where not.
+/// Checks that a change is reported by the audit and other commands. Returns an error message if
+/// not.
 fn check(place: &Place, run: &str, tampering: &Tampering, others: bool) -> Option<String> {
     (tampering.change)(&place.path(run));
     let (code, violated, words) = found(place, run);
@@ -80,7 +82,7 @@ fn check(place: &Place, run: &str, tampering: &Tampering, others: bool) -> Optio
     None
 }
 
-/// Makes each change in a copy of `run`, several at a time, and counts the kinds.
+/// Applies each change to a copy of `run` in parallel and counts the kinds.
 fn check_all(
     place: &Place,
     table: Table,
@@ -146,7 +148,7 @@ fn every_change_that_the_threat_model_names_is_found() {
     let mut table = Table::default();
     adapter(&mut table);
     faults.extend(check_all(&texts, table, &mut kinds));
-    // One after the other, as all copies share what they were made from.
+    // Sequential, because all copies share the same input files.
     let mut table = Table::default();
     inputs(&mut table);
     for tampering in &table.0 {
@@ -168,7 +170,7 @@ fn every_change_that_the_threat_model_names_is_found() {
     }
 }
 
-/// A run of an older version, whose files have no chain, is audited as far as they say.
+/// Runs of older versions have no hash chains and are audited as far as possible.
 #[test]
 fn reports_what_an_older_run_cannot_prove() {
     let place = Place::for_training();
@@ -199,10 +201,10 @@ fn reports_what_an_older_run_cannot_prove() {
     for line in expected {
         assert!(ended.stdout.lines().any(|said| said == line), "{}", ended.stdout);
     }
-    // It is resumed, and what is written from then on is a chain.
+    // After resuming, new lines form a chain.
     place.succeed(&["train", "--resume", "run"]);
     place.succeed(&["audit", "run"]);
-    // What its events say is missed all the same.
+    // Files mentioned by events are still required.
     fs::remove_dir_all(place.path("run/model")).unwrap();
     let (code, violated, words) = found(&place, "run");
     assert_eq!((code, violated), (Some(1), Some(vec!["saved folders".to_owned()])), "{words}");

@@ -1,4 +1,4 @@
-//! The changes of a run's files that `docs/trust.md` names.
+//! The changes listed in `docs/trust.md`.
 
 use std::fs;
 use std::path::Path;
@@ -137,7 +137,7 @@ pub(crate) fn events(table: &mut Table, count: usize) {
             });
         });
     }
-    // The end of the file, and what the missing events name.
+    // Removes the end of the file and the folders mentioned there.
     for kept in 1..count - 1 {
         table.add("removed lines at the end of events.jsonl", CHAIN, move |run| {
             pick_lines(&file(run), |mut lines| {
@@ -219,7 +219,7 @@ pub(crate) fn metrics(table: &mut Table) {
     }
 }
 
-/// Changes of a run that went back once and was evaluated.
+/// Changes to a run that was rolled back once and has evaluations.
 pub(crate) fn roll_back(table: &mut Table) {
     const FOUND: &[&str] = &["saved folders"];
     const KIND: &str = "changed or deleted steps in rolled-back/";
@@ -349,7 +349,7 @@ pub(crate) fn adapter(table: &mut Table) {
     }
 }
 
-/// Of the files that a run was made from, which lie next to it.
+/// Changes to the input files of a run, which are in the same folder.
 pub(crate) fn inputs(table: &mut Table) {
     const FOUND: &[&str] = &["inputs"];
     let base = |run: &Path| run.with_file_name("m");
@@ -393,12 +393,12 @@ pub(crate) fn edit_lines(path: &Path, change: impl Fn(&mut Vec<Value>)) {
     });
 }
 
-/// Puts the lines of a file into another order, some of them twice or not at all, each as it was.
+/// Reorders, repeats or removes lines of a file without changing them.
 fn pick_lines(path: &Path, pick: impl Fn(Vec<&str>) -> Vec<&str>) {
     edit(path, |old| pick(old.lines().collect()).iter().map(|line| format!("{line}\n")).collect());
 }
 
-/// Gives each line the hash of the line before, as if the program had written them.
+/// Recomputes the hash chain as the program would.
 fn link(path: &Path) {
     let mut previous = "0".repeat(64);
     let mut linked = String::new();

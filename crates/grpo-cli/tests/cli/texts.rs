@@ -1,4 +1,4 @@
-//! Small models of texts with random weights, made by `grpo init`.
+//! Small, randomly initialized text models created by `grpo init`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,16 @@ use serde_json::{Map, Value};
 
 use crate::support::Place;
 
-/// Tokens of the tokenizer that lies in grpo-data's fixtures, and a few rows more, as models have them. Its texts
-/// begin at 330.
+/// Number of tokens of the tokenizer in the fixtures of grpo-data, plus some unused rows as in real
+/// models. Texts begin with token 330.
 pub(crate) const VOCABULARY: usize = 340;
 /// `<|im_end|>`
 pub(crate) const END: u32 = 332;
-/// Tokens that the models can see.
+/// Context length of the models in tokens.
 pub(crate) const CONTEXT: usize = 48;
 
-/// What a `config.json` says of a small model. The weights are large, so that the distributions are far from even.
+/// Returns the `config.json` of a small model. The weights are large, so that distributions are far
+/// from uniform.
 pub(crate) fn config(family: &str, vocabulary: usize) -> String {
     match family {
         "gpt2" => format!(
@@ -38,7 +39,7 @@ pub(crate) fn config(family: &str, vocabulary: usize) -> String {
     }
 }
 
-/// ChatML, with Qwen3's switch for thinking.
+/// ChatML with the `enable_thinking` option of Qwen3.
 pub(crate) const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}";
 
 fn fixture(name: &str) -> PathBuf {
@@ -46,13 +47,14 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 impl Place {
-    /// A folder for `grpo init`: the config.json alone.
+    /// Creates an input folder for `grpo init` that only contains a config.json.
     pub(crate) fn config_folder(&self, name: &str, config: &str) {
         fs::create_dir(self.path(name)).unwrap();
         self.write(&format!("{name}/config.json"), config);
     }
 
-    /// A model folder `name` that knows no text, with `vocabulary` ids and the end `vocabulary - 1`.
+    /// Creates the model folder `name` without a tokenizer. The last of `vocabulary` ids is the end
+    /// token.
     pub(crate) fn model_of_ids(&self, name: &str, family: &str, vocabulary: usize) {
         let end = format!("{{\"eos_token_id\": {}, ", vocabulary - 1);
         let config = config(family, vocabulary).replacen('{', &end, 1);
@@ -61,7 +63,7 @@ impl Place {
         self.succeed(&["init", &format!("{source}/config.json"), "-o", name]);
     }
 
-    /// A model folder `name` with a tokenizer and a chat template.
+    /// Creates the model folder `name` with a tokenizer and a chat template.
     pub(crate) fn model_of_texts(&self, name: &str, family: &str) {
         let source = format!("{name}-source");
         self.config_folder(&source, &config(family, VOCABULARY));
@@ -76,13 +78,13 @@ impl Place {
         self.write(&format!("{folder}/tokenizer_config.json"), json.to_string());
     }
 
-    /// Runs to a good end; the JSON objects that it said.
+    /// Runs the program and parses its output as JSON lines.
     #[track_caller]
     pub(crate) fn lines(&self, arguments: &[&str]) -> Vec<Map<String, Value>> {
         objects(&self.succeed(arguments).stdout)
     }
 
-    /// What `grpo logprob` says of records for a model.
+    /// Runs `grpo logprob` on `records` and returns its output.
     #[track_caller]
     pub(crate) fn logprob(
         &self,
@@ -95,27 +97,27 @@ impl Place {
     }
 }
 
-/// The objects of JSON lines.
+/// Parses JSON lines.
 #[track_caller]
 pub(crate) fn objects(text: &str) -> Vec<Map<String, Value>> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The numbers of a list.
+/// Returns a list of numbers.
 #[track_caller]
 pub(crate) fn numbers(line: &Map<String, Value>, key: &str) -> Vec<f64> {
     let list = line.get(key).unwrap_or_else(|| panic!("no {key} in {line:?}"));
     list.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
 }
 
-/// All log-probabilities of an output, line by line.
+/// Returns all log-probabilities in an output, line by line.
 #[track_caller]
 pub(crate) fn logprobs(lines: &[Map<String, Value>]) -> Vec<f64> {
     assert!(!lines.is_empty());
     lines.iter().flat_map(|line| numbers(line, "logprobs")).collect()
 }
 
-/// The largest difference of two lists of the same length.
+/// Returns the maximum absolute difference between two lists of equal length.
 #[track_caller]
 pub(crate) fn distance(one: &[f64], other: &[f64]) -> f64 {
     assert_eq!(one.len(), other.len());
@@ -123,7 +125,7 @@ pub(crate) fn distance(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Names of the entries of a folder, in their order.
+/// Returns the sorted names of all entries in a folder.
 pub(crate) fn entries(path: &Path) -> Vec<String> {
     let names = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
     let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();

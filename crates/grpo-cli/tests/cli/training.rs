@@ -6,7 +6,7 @@ use snapbox::str;
 use crate::support::{Ended, Place, small_model};
 use crate::texts::entries;
 
-/// The lines of a run's `metrics.jsonl`, without times.
+/// Returns the lines of `metrics.jsonl` without timings.
 fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
     let text = place.read(&format!("{run}/metrics.jsonl"));
     text.lines()
@@ -34,7 +34,7 @@ fn a_pretraining_leaves_a_model_and_its_record() {
     assert_eq!(losses.len(), 3);
     assert!(losses.iter().all(|loss| loss.is_finite()) && losses[2] < losses[0], "{losses:?}");
 
-    // The record of the run is a configuration that gives the same again, with any number of threads.
+    // The recorded configuration reproduces the run with any number of threads.
     place.succeed(&["pretrain", "prior/config.toml", "--run", "again", "--threads", "1"]);
     assert_eq!(metrics(&place, "again"), lines);
     for file in ["config.json", "vocabulary.json", "model.safetensors"] {
@@ -42,7 +42,7 @@ fn a_pretraining_leaves_a_model_and_its_record() {
         assert!(bytes("prior") == bytes("again"), "{file} differs");
     }
 
-    // And the model can be trained further.
+    // The model can be trained further.
     let text = place.read("pretrain.toml");
     let (above, model_on) = text.split_once("[model]").unwrap();
     let (_, below) = model_on.split_once("[pretrain]").unwrap();
@@ -99,11 +99,11 @@ fn a_training_leaves_all_that_one_needs_to_repeat_it() {
     assert!(place.path("run/checkpoints/step-2/manifest.json").exists());
     assert!(place.path("run/checkpoints/step-2/model.safetensors").exists());
 
-    // The model is one, and another than at the beginning.
+    // The trained model can be used and differs from the initial one.
     let sample = |model: &str| place.succeed(&["sample", "--model", model, "-n", "30"]).stdout;
     assert_ne!(sample("run/model"), sample(small_model().to_str().unwrap()));
 
-    // The same again from the record of the run, and with one thread.
+    // Repeat from the recorded configuration and with one thread.
     place.succeed(&["train", "run/config.toml", "--run", "other"]);
     assert_eq!(metrics(&place, "other"), lines);
     place.succeed(&["train", "train.toml", "--run", "one", "--threads", "1"]);
@@ -115,7 +115,7 @@ fn a_training_leaves_all_that_one_needs_to_repeat_it() {
         };
         assert!(bytes("one") == bytes("run"), "{step}");
     }
-    // What is recorded moves nothing.
+    // Recording completions does not affect training.
     place.succeed(&["train", "train.toml", "--run", "less", "--set", "save.completions_every=0"]);
     assert_eq!(metrics(&place, "less"), lines);
     assert!(entries(&place.path("less/completions")).is_empty());
@@ -123,7 +123,8 @@ fn a_training_leaves_all_that_one_needs_to_repeat_it() {
     assert_ne!(metrics(&place, "seed"), lines);
 }
 
-/// No two programs add up in the same order: without any tolerance, the sampler is never the trainer.
+/// With a tolerance of 0, sampler and trainer always differ, because they add numbers in a
+/// different order.
 #[test]
 fn a_sampler_that_is_not_the_trainer_ends_the_run_or_is_corrected() {
     let place = Place::for_training();
@@ -192,7 +193,7 @@ fn a_run_folder_that_exists_is_kept() {
     assert!(ended.stdout.starts_with("the older run is now ./run.old-1\n"), "{}", ended.stdout);
     assert_eq!(metrics(&place, "run.old-1"), metrics(&place, "run"));
 
-    // Only a run is moved aside.
+    // Only runs are renamed by --force.
     std::fs::create_dir(place.path("mine")).unwrap();
     place.write("mine/letter.txt", "kept");
     place.refuse(
@@ -204,7 +205,7 @@ fn a_run_folder_that_exists_is_kept() {
     place.refuse(&["train", "train.toml", "--run", "file"], expected.replace("`run`", "`file`"));
 }
 
-/// Metrics and models that the disk has no room for, by a limit on the size of files.
+/// A file size limit simulates a disk that becomes full while writing metrics or models.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_disk_that_becomes_full() {
@@ -215,7 +216,7 @@ fn a_disk_that_becomes_full() {
     let ended =
         Ended::of(shell.arg("-c").arg(script).current_dir(place.path(".")).output().unwrap());
     assert_eq!(ended.code, Some(1));
-    // Behind the lines of progress.
+    // The error follows the progress lines.
     let last = ended.stderr.lines().last().unwrap();
     assert!(last.starts_with("error: "), "{last}");
     assert!(
@@ -225,7 +226,7 @@ fn a_disk_that_becomes_full() {
         "{}",
         ended.stderr
     );
-    // No half of a model, under its name or another.
+    // No partial model is left behind under any name.
     let files = place.files();
     let weights = files.iter().filter(|(path, _)| path.to_string_lossy().contains("safetensors"));
     assert_eq!(weights.count(), 0, "{files:?}");

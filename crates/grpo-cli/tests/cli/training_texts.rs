@@ -1,4 +1,4 @@
-//! `grpo train` on prompts.
+//! `grpo train` with prompts.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use snapbox::{IntoData, str};
 use crate::support::Place;
 use crate::texts::{CONTEXT, config, distance, entries, logprobs, objects};
 
-/// A configuration for the model `m`, in which an adapter is trained.
+/// A configuration that trains an adapter for the model `m`.
 pub(crate) const TRAIN: &str = r#"run = "run"
 model = "m"
 seed = 1
@@ -53,7 +53,7 @@ const PROMPTS: &str = concat!(
     "{\"prompt_ids\": [1, 2, 3], \"answer\": \"7\"}\n",
 );
 
-/// A place with `train.toml`, `prompts.jsonl` and the model of texts `m`.
+/// Creates a place with `train.toml`, `prompts.jsonl` and the text model `m`.
 pub(crate) fn place(family: &str) -> Place {
     let place = Place::new();
     place.write("train.toml", TRAIN);
@@ -62,14 +62,14 @@ pub(crate) fn place(family: &str) -> Place {
     place
 }
 
-/// The configuration without the section `[lora]`.
+/// Returns the configuration without the `[lora]` section.
 fn without_lora() -> String {
     let (above, rest) = TRAIN.split_once("[lora]").unwrap();
     let (_, below) = rest.split_once("[data]").unwrap();
     format!("{above}[data]{below}")
 }
 
-/// The lines of a run's `metrics.jsonl`, without times.
+/// Returns the lines of `metrics.jsonl` without timings.
 fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
     let mut lines = objects(&place.read(&format!("{run}/metrics.jsonl")));
     for line in &mut lines {
@@ -121,7 +121,7 @@ fn trains_an_adapter_without_changing_its_base() {
         assert!(lines[2]["kl"].as_f64().unwrap() > 0.0, "{family}");
         let completions = place.completions("run");
         assert_eq!(completions.len(), 3 * 2 * 4);
-        // Three prompts in six places: each twice.
+        // Three prompts for six groups, so each is used twice.
         let first = Some("two and two are");
         let of_first = completions.iter().filter(|record| record.prompt_text.as_deref() == first);
         assert_eq!(of_first.count(), 2 * 4, "{completions:?}");
@@ -133,7 +133,7 @@ fn trains_an_adapter_without_changing_its_base() {
             "{roles:?}"
         );
 
-        // The same again, with any number of threads, and from the record of the run.
+        // Repeat with any number of threads and from the recorded configuration.
         let adapter = |run: &str| {
             fs::read(place.path(&format!("{run}/adapter/adapter_model.safetensors"))).unwrap()
         };
@@ -146,7 +146,7 @@ fn trains_an_adapter_without_changing_its_base() {
         place.succeed(&["train", "train.toml", "--run", "seed", "--set", "seed=2"]);
         assert_ne!(metrics(&place, "seed"), lines);
 
-        // What was trained is another model than before.
+        // Training has changed the model.
         let record = "{\"prompt_ids\": [1, 2, 3], \"completion_ids\": [4, 5, 6]}\n";
         let plain = logprobs(&place.logprob("m", record, &[]));
         let trained = logprobs(&place.logprob("m", record, &["--adapter", "run/adapter"]));
@@ -189,7 +189,7 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
     assert_eq!(kl("run"), 0.0);
     place.succeed(&["train", "train.toml", "--run", "base", "--set", "reference.from=base"]);
     assert!(kl("base") > 1e-3, "{}", kl("base"));
-    // The base of both is the same, and so is what was drawn in the first step.
+    // Both runs start from the same base model, so the first samples are equal.
     let first = |run: &str| {
         let record = place.completions(run).swap_remove(0);
         (record.completion_ids, record.sampling_logprobs, record.reward, record.advantage)
@@ -202,7 +202,7 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
         &["train", "train.toml", "--run", "both", "--set", "lora={rank=2, alpha=4}"],
         str!["the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out"],
     );
-    // The adapter of another base.
+    // The adapter belongs to a different base model.
     place.model_of_texts("other", "gpt2");
     let ended = place.run(&["train", "train.toml", "--run", "none", "--set", "model=other"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
@@ -248,7 +248,7 @@ fn answers_are_found_in_the_records() {
     let with = |reward: &str| place.write("answer.toml", TRAIN.replace(pattern, reward));
     with("type = \"answer\"\nextract = '[0-9]+'");
     place.succeed(&["train", "answer.toml"]);
-    // A record without one is a fault of the file, and known before anything is drawn.
+    // A record without an answer is reported before sampling starts.
     place.write("prompts.jsonl", format!("{PROMPTS}{{\"prompt\": \"the dog\"}}\n"));
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
@@ -270,7 +270,7 @@ fn answers_are_found_in_the_records() {
     );
 }
 
-/// The keys of one reward are none of another's.
+/// Keys of the previous reward type are dropped.
 #[test]
 fn another_reward_takes_the_place_of_the_whole_section() {
     let place = place("llama");
@@ -333,7 +333,7 @@ fn prompts_too_long_are_counted() {
     );
 }
 
-/// Trains on a file of this content.
+/// Trains on a file with the given contents.
 #[track_caller]
 fn check_file(content: &str, expected: impl IntoData) {
     let place = place("llama");
@@ -381,7 +381,7 @@ fn models_that_take_no_prompts() {
         &["train", "train.toml", "--set", "data.file=prompts.jsonl"],
         str!["data.file: a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out"],
     );
-    // A text model that begins nowhere takes nothing else.
+    // Text models without a beginning-of-sequence token require prompts.
     let place = self::place("llama");
     let (above, rest) = TRAIN.split_once("[data]").unwrap();
     let (_, below) = rest.split_once("[train]").unwrap();
@@ -398,7 +398,7 @@ fn models_that_take_no_prompts() {
     );
 }
 
-/// An adapter on a model of molecules, which needs no prompts.
+/// An adapter for a molecule model, which needs no prompts.
 #[test]
 fn an_adapter_for_molecules() {
     let place = Place::for_training();

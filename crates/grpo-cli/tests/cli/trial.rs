@@ -1,4 +1,4 @@
-//! `grpo trial`: short runs that say whether a long one can begin.
+//! `grpo trial`: short runs that test a configuration before a long run.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -10,7 +10,8 @@ use crate::resume::wait_for;
 use crate::support::{Ended, Place, small_model, train_toml};
 use crate::training_texts;
 
-/// A place with `train.toml` for the small model, whose molecules are few and short, and mostly valid.
+/// Creates a place with `train.toml` for the small model, which generates short, mostly valid
+/// molecules.
 fn place() -> Place {
     let place = Place::new();
     place.write("train.toml", train_toml().replace("steps = 3", "steps = 300"));
@@ -19,8 +20,8 @@ fn place() -> Place {
 
 const SHORT: [&str; 4] = ["trial", "train.toml", "--steps", "12"];
 
-/// A trial that says no: exit code 1 and this one sentence, with `#` for each number of the model's, which need not be the
-/// same on another machine.
+/// Runs a trial that fails with exit code 1 and the given message. `#` stands for numbers, which
+/// may depend on the machine.
 #[track_caller]
 fn refused(place: &Place, arguments: &[&str], expected: &str) -> Ended {
     let ended = place.run(&[&SHORT[..], arguments].concat());
@@ -39,7 +40,7 @@ fn refused(place: &Place, arguments: &[&str], expected: &str) -> Ended {
     ended
 }
 
-/// The line of a criterion.
+/// Returns the line of a criterion.
 #[track_caller]
 fn line<'a>(ended: &'a Ended, criterion: &str) -> &'a str {
     let found = ended.stdout.lines().find(|line| line.contains(&format!(" {criterion}: ")));
@@ -78,17 +79,17 @@ fn a_sound_configuration_can_begin() {
     for stage in ["\n 1–1 ", "\n 2–6 ", "\n 7–12 "] {
         assert!(ended.stdout.contains(stage), "{stage}: {}", ended.stdout);
     }
-    // Nothing but the run is left.
+    // Only the run folder is left behind.
     let left = fs::read_dir(place.path("")).unwrap();
     let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["run-trial", "train.toml"]);
-    // It is a run as any other.
+    // A trial is a regular run.
     place.succeed(&["audit", "run-trial"]);
     let report = place.succeed(&["report", "run-trial"]);
     assert!(report.stdout.contains(line(&ended, "KL stays small")), "{}", report.stdout);
     place.succeed(&["explain", "run-trial", "--step", "3"]);
-    // Said again, it is the same verdict.
+    // Resuming repeats the verdict.
     let again = place.succeed(&["trial", "--resume", "run-trial", "--no-resume-check"]);
     assert!(
         again.stdout.ends_with(
@@ -160,7 +161,7 @@ fn ranges_of_sequences_stay_what_they_are() {
         let low = config["loss"]["surrogate"]["epsilon_low"].as_float();
         assert_eq!(low, Some(expected), "{preset}");
     }
-    // One that clips nothing has no range to set.
+    // A loss without clipping has no range to set.
     place.run(&[&SHORT[..], &["--set", "loss.preset=reinforce", "--no-resume-check"]].concat());
     assert!(place.path("run-trial").exists());
 }
@@ -205,7 +206,7 @@ fn a_model_that_writes_no_molecules_is_stopped() {
 fn a_training_that_diverges_is_stopped() {
     let place = place();
     let message = "the gradient norm became NaN: training has diverged; lower the learning rate, or look at the data and the rewards";
-    // After some steps: what there is is shown and judged.
+    // The run failed after some steps. They are shown and judged.
     let sets = [
         "loss.kl_coef=3e38",
         "optimizer.learning_rate=1",
@@ -218,16 +219,17 @@ fn a_training_that_diverges_is_stopped() {
         "not yet: No guard stopped it: stopped after step #: step #: the step failed: {message}: nothing useful can be learned from such a number"
     );
     refused(&place, &sets, &expected);
-    // A penalty beyond f32 has no gradient while the policy is the reference, and none that is finite afterwards.
+    // Such a large penalty has no gradient while policy and reference are equal, and a non-finite
+    // one later.
     refused(&place, &["--force", "--set", "loss.kl_coef=1e300"], &expected);
-    // In the first step: there is nothing to judge.
+    // The run failed in the first step, so there is nothing to judge.
     let sets = ["--force", "--set", "loss.entropy_bonus={type=\"static\",coef=1e300}"];
     let expected = format!("the training of run-trial ended early: {message}");
     let ended = refused(&place, &sets, &expected);
     assert!(!ended.stdout.contains("equal groups"), "{}", ended.stdout);
 }
 
-/// An interrupted trial continues, and is judged at its end as one that was never interrupted.
+/// An interrupted trial can be resumed and gets the same verdict.
 #[test]
 #[cfg(unix)]
 fn an_interrupted_trial_goes_on() {
@@ -269,7 +271,7 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
         again.stdout
     );
     assert_eq!(again.code, Some(1));
-    // A number that only one of them has.
+    // A metric that exists in only one of the runs.
     lines[10] = serde_json::from_str(metrics.lines().nth(10).unwrap()).unwrap();
     lines[10].as_object_mut().unwrap().remove("grad_norm");
     let text: Vec<String> = lines.iter().map(Value::to_string).collect();
@@ -353,12 +355,12 @@ fn refuses_invalid_trials_before_they_start() {
         &["trial", "train.toml", "--steps", "20", "--set", "train.steps=20"],
         str!["--steps and --set train.steps say the same thing twice; leave one of them out"],
     );
-    // A fault of the long run, which the trial has not.
+    // An error in the long run that does not affect the trial.
     place.refuse(
         &["trial", "train.toml", "--set", "schedule.warmup_steps=400"],
         str!["--set schedule.warmup_steps=400: schedule.warmup_steps = 400 is out of range; expected 0 to 300 (train.steps)"],
     );
-    // And one that only the trial has.
+    // An error that only affects the trial.
     let file = place.read("train.toml");
     place.write(
         "train.toml",

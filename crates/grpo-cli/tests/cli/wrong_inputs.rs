@@ -1,4 +1,4 @@
-//! Inputs that used to be accepted though they are wrong, and what is said of them.
+//! Regression tests for invalid inputs that used to be accepted.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn csv_that_is_ambiguous_is_refused() {
     let expected = "line 3 of `open.csv` opens a quote that is never closed; close it, and write a quote inside of quotes twice";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     assert!(!place.path("out.csv").exists());
-    // Quotes that are closed, written twice, or in the middle of a cell.
+    // Quotes that are closed, doubled, or in the middle of a cell.
     place.write("fine.csv", "smiles,name\nC,\"a \"\"b\"\"\"\n\"N\",5\" pipe\nO,\"two\nlines\"\n");
     assert_eq!(place.succeed(&["describe", "fine.csv"]).stdout.lines().count(), 5);
 }
@@ -51,7 +51,7 @@ fn options_without_effect_are_refused() {
     );
 }
 
-/// The tensors of a safetensors file, each number replaced.
+/// Replaces all numbers in a safetensors file.
 pub(crate) fn with_numbers(place: &Place, number: f32) {
     let path = place.path("model/model.safetensors");
     let mut bytes = fs::read(&path).unwrap();
@@ -93,7 +93,7 @@ fn a_tensor_that_is_there_twice_is_refused() {
     let bytes = fs::read(&path).unwrap();
     let size = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header = std::str::from_utf8(&bytes[8..8 + size]).unwrap();
-    // The first tensor again, under its own name.
+    // Repeats the first tensor under the same name.
     let header = header.trim_end();
     let entry = header
         .split_once("\"__metadata__\"")
@@ -110,7 +110,7 @@ fn a_tensor_that_is_there_twice_is_refused() {
     assert!(ended.stderr.contains("' twice\n"), "{}", ended.stderr);
 }
 
-/// A killed `grpo pretrain` leaves the model of its best validation so far.
+/// A killed `grpo pretrain` leaves its best model so far.
 #[test]
 fn warns_of_a_model_of_an_unfinished_run() {
     let place = Place::for_pretraining();
@@ -128,7 +128,7 @@ fn warns_of_a_model_of_an_unfinished_run() {
     );
 }
 
-/// It would add files to a folder that a manifest describes.
+/// The run would add files to a folder with a manifest.
 #[test]
 fn a_run_inside_a_model_or_a_run_is_refused() {
     let place = Place::for_training();
@@ -216,7 +216,7 @@ fn faults_of_files_have_no_words_of_the_library() {
         assert_eq!(ended.code, Some(1), "{set}");
         assert!(ended.stderr.contains(expected), "{set}: {}", ended.stderr);
     }
-    // A panic of a reader is one sentence.
+    // A panic of the Parquet reader is reported as a one-line error.
     let place = Place::new();
     place.write("p.parquet", b"PAR1\x15\x00\x00\x00\xff\xff\xff\x7fPAR1");
     let model = small_model().to_str().unwrap();

@@ -1,7 +1,8 @@
-//! Readers of foreign files on changed files: whatever a file holds, a reader returns. A panic fails the test, and an abort
-//! leaves its file in `target/tmp/fuzz`.
+//! Fuzz tests for readers of untrusted files. Readers must return for any input. A panic fails the
+//! test, and an abort leaves its input file in `target/tmp/fuzz`.
 //!
-//! Each reader gets some hundred files; `FUZZ_SECONDS=3600 cargo xtask test --test fuzz` continues for that long with each.
+//! Each reader is tested with a few hundred files. `FUZZ_SECONDS=3600 cargo xtask test --test fuzz`
+//! tests each reader for an hour.
 #![expect(clippy::print_stdout, reason = "says how many files it tried")]
 
 mod mutate;
@@ -20,7 +21,8 @@ use grpo_run::RunFolder;
 #[global_allocator]
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
-/// Lets `read` read files that are like those of `corpus`, under the name `name` in a folder of its own.
+/// Tests `read` on mutated copies of the files in `corpus`. They are stored under `name` in a
+/// separate folder.
 fn fuzz(reader: &str, name: &str, corpus: &[PathBuf], cases: u64, read: impl Fn(&Path)) {
     let corpus: Vec<Vec<u8>> = corpus.iter().map(|path| fs::read(path).unwrap()).collect();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz").join(reader);

@@ -1,8 +1,8 @@
-//! Changes of a file, each a function of its number.
+//! Deterministic mutations of files, selected by a case number.
 
 use grpo_data::{CounterRng, Purpose};
 
-/// Numbers that readers get wrong: ends of ranges, signs, sizes that nobody has.
+/// Numbers that are often mishandled, such as limits of ranges, negative numbers and huge sizes.
 const WORDS: &[&[u8]] = &[
     b"\0",
     b"\xff\xff\xff\xff",
@@ -53,14 +53,14 @@ impl Draws {
         self.rng.below(counter, bound.max(1) as u64) as usize
     }
 
-    /// A range of at most `most` bytes.
+    /// Returns a random range of at most `most` bytes.
     fn range(&mut self, length: usize, most: usize) -> std::ops::Range<usize> {
         let begin = self.below(length + 1);
         begin..(begin + self.below(most + 1)).min(length)
     }
 }
 
-/// Returns `file` with one to eight changes; `other` gives it parts.
+/// Applies one to eight mutations to `file`. Some of them insert parts of `other`.
 pub(crate) fn changed(file: &[u8], other: &[u8], case: u64) -> Vec<u8> {
     let mut draws = Draws { rng: CounterRng::new(17, Purpose::Evaluation), case, drawn: 0 };
     let mut bytes = file.to_vec();

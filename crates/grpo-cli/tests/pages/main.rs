@@ -1,10 +1,15 @@
-//! Runs the console blocks of README.md and the guides, and compares what they print with what the pages show.
+//! Runs the console blocks in README.md and the guides and compares the output with the pages.
 //!
-//! A block is a fence ```` ```console ```` whose lines begin with `$ ` for a command, followed by its output (standard output
-//! and standard error). `...` on a line of its own stands for omitted lines, `[..]` for omitted text. The blocks of a page run
-//! in order in one folder made by `grpo init-project`. Tags behind `console`: `long` for blocks that run only with
-//! `GRPO_LONG_PAGES=1 cargo xtask test --test pages`, `numbers-vary` for output whose numbers depend on the machine, and
-//! `ignore` for what a test cannot run (downloads).
+//! A block is fenced with ```` ```console ````. Lines that start with `$ ` are commands, followed
+//! by their standard output and standard error. A line `...` stands for omitted lines, and `[..]`
+//! stands for omitted text. All blocks of a page run in order in a folder created by
+//! `grpo init-project`.
+//!
+//! Tags after `console` mark special blocks:
+//!
+//! - `long` blocks only run with `GRPO_LONG_PAGES=1 cargo xtask test --test pages`.
+//! - `numbers-vary` blocks print numbers that depend on the machine.
+//! - `ignore` blocks cannot be tested, e.g. because they download files.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +20,7 @@ use snapbox::{Assert, Data};
 
 const LONG: &str = "GRPO_LONG_PAGES";
 
-/// Commands and their outputs.
+/// A console block with its commands and expected outputs.
 struct Block {
     line: usize,
     tags: Vec<String>,
@@ -28,7 +33,7 @@ impl Block {
     }
 }
 
-/// The console blocks of a Markdown page.
+/// Returns the console blocks of a Markdown page.
 fn blocks(page: &str) -> Vec<Block> {
     let mut lines = page.lines().zip(1..);
     let mut blocks = Vec::new();
@@ -55,7 +60,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Replaces numbers by `#` and the padding of tables by one character.
+/// Replaces numbers with `#` and collapses the padding of tables.
 fn without_numbers(text: &str) -> String {
     let number = regex::Regex::new(r"[-+]?\d[\d,.]*(e-?\d+)?").unwrap();
     let padding = regex::Regex::new(r"[ ─═]+").unwrap();
@@ -66,7 +71,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// `PATH` with the program of this build in front.
+/// Returns `PATH` with the compiled program first.
 fn path(folder: &Path) -> OsString {
     let program = Path::new(env!("CARGO_BIN_EXE_grpo"));
     std::os::unix::fs::symlink(program, folder.join("grpo")).unwrap();
@@ -85,7 +90,7 @@ fn check(page: &str) {
         let script = format!("exec 2>&1\n{command}");
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]).current_dir(folder);
-        // Pages show tables as a terminal does.
+        // Pages show tables as printed on a terminal.
         let output = shell.env("PATH", &path).env("CLICOLOR_FORCE", "1").output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };

@@ -2,26 +2,26 @@
 
 use serde::Serialize;
 
-/// The result of a criterion.
+/// Result of checking a criterion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Reached.
+    /// The criterion is met.
     Passed,
-    /// Missed.
+    /// The criterion is not met.
     Failed,
-    /// The run lacks the numbers it needs.
+    /// The run does not have the required data.
     NotJudged,
 }
 
-/// A criterion and its result for a run.
+/// A criterion and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
-    /// The criterion in a few words.
+    /// Short name of the criterion.
     pub name: &'static str,
-    /// Its result.
+    /// Whether the criterion is met.
     pub outcome: Outcome,
-    /// The numbers behind the result, in one sentence.
+    /// The numbers on which the result is based, in one sentence.
     pub sentence: String,
 }
 

@@ -1,4 +1,4 @@
-//! Whether the KL to the reference stays small.
+//! Checks that the KL divergence from the reference stays small.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::judged::Judged;
 use crate::numbers::fixed;
 use crate::series::values_of;
 
-/// A KL to the reference, and the words for it.
+/// A KL metric and how to describe it.
 pub(super) struct Kl {
     name: &'static str,
     metric: &'static str,

@@ -1,4 +1,4 @@
-//! Verdicts beside the same criteria by hand.
+//! Compares verdicts with values calculated by hand.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn lines(name: &str, values: &[f64]) -> Vec<Map<String, Value>> {
         .map(|(i, value)| {
             let mut line = Map::new();
             line.insert("step".to_owned(), (i + 1).into());
-            // As it is in the file: JSON has no NaN.
+            // NaN becomes `null`, as in the file.
             line.insert(name.to_owned(), Value::from(*value));
             line
         })
@@ -25,7 +25,8 @@ fn check(metrics: &[Map<String, Value>], place: usize, outcome: Outcome, sentenc
 
 #[test]
 fn a_rise_is_measured_in_standard_errors() {
-    // First tenth 1, 2, 3, 4, 5 (mean 3, variance 2.5), last 11 … 15: 10 / √(5/5) = 10 standard errors.
+    // The first tenth is 1, 2, 3, 4, 5 (mean 3, variance 2.5), and the last is 11 … 15. The
+    // increase is 10 / √(5/5) = 10 standard errors.
     let rewards: Vec<f64> = (1..=15).map(f64::from).collect();
     let sentence = |rise: &str| format!("{rise} standard errors (required: at least 3)");
     check(
@@ -41,7 +42,7 @@ fn a_rise_is_measured_in_standard_errors() {
         Outcome::Failed,
         &sentence("from 13.0000 in the first 5 steps to 3.0000 in the last 5, -10.0"),
     );
-    // A tenth of 60 steps is 6.
+    // A tenth of 60 steps is 6 steps.
     let long: Vec<f64> = (0..60).map(|i| f64::from(i % 2)).collect();
     check(
         &lines("reward", &long),
@@ -53,7 +54,7 @@ fn a_rise_is_measured_in_standard_errors() {
 
 #[test]
 fn the_border_is_exact() {
-    // Both ends ±1 around their means over 5 steps: variance 1 (-1, -1, 0, 1, 1), error √(2/5).
+    // Both ends have 5 steps with variance 1 (-1, -1, 0, 1, 1), so the error is √(2/5).
     let end = [-1.0, -1.0, 0.0, 1.0, 1.0];
     let error = (2.0f64 / 5.0).sqrt();
     for (errors, outcome) in [(2.999, Outcome::Failed), (3.001, Outcome::Passed)] {
@@ -91,7 +92,7 @@ fn what_was_not_measured_is_not_judged() {
         Outcome::NotJudged,
         "`reward` was measured in 9 steps; a comparison needs at least 10",
     );
-    // Steps in which every reward abstained have none.
+    // All rewards abstained, so there are no values.
     check(
         &lines("reward", &[f64::NAN; 30]),
         0,
@@ -217,7 +218,7 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
             Outcome::Failed,
             format!("stopped after step 7: {exhausted}"),
         ),
-        // It stopped once, and was given another chance.
+        // The run stopped once and was resumed.
         (vec![guard("stop"), stopped(message), resumed(), finished()], Outcome::Passed, spoke(1)),
         (
             vec![guard("stop"), stopped(message), resumed()],
@@ -243,11 +244,12 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
 
 #[test]
 fn steps_without_a_reward_are_steps() {
-    // A tenth of 60 steps is 6. In the first three of the run, and three of its last six, no completion had a reward.
+    // A tenth of 60 steps is 6 steps. The first three steps and three of the last six have no
+    // rewards.
     let mut rewards: Vec<f64> = (0..60).map(|i| f64::from(i % 2)).collect();
     rewards[..3].fill(f64::NAN);
     rewards[54..57].fill(f64::NAN);
-    // 1, 0, 1 at both ends.
+    // The remaining values at both ends are 1, 0, 1.
     check(
         &lines("reward", &rewards),
         0,
@@ -258,7 +260,7 @@ fn steps_without_a_reward_are_steps() {
     let few =
         "`reward` has no value in 4 of the last 6 steps; a comparison needs at least half of them";
     check(&lines("reward", &rewards), 0, Outcome::NotJudged, few);
-    // As it is with a metric that lines do not have at all.
+    // Missing metrics are treated like `null`.
     let mut without = lines("reward", &rewards);
     without.reverse();
     for line in &mut without {
@@ -300,7 +302,7 @@ fn criteria_have_ranges() {
 
 #[test]
 fn a_run_that_need_not_gain_may_fall_by_noise_alone() {
-    // Both ends ±1 around their means over 5 steps, as above: an error of √(2/5).
+    // Both ends have 5 steps with variance 1 as above, so the error is √(2/5).
     let end = [-1.0, -1.0, 0.0, 1.0, 1.0];
     let error = (2.0f64 / 5.0).sqrt();
     let criteria = SuccessCriteria { reward_rise: -2.0, ..SuccessCriteria::default() };
@@ -316,7 +318,7 @@ fn a_run_that_need_not_gain_may_fall_by_noise_alone() {
         assert_eq!((judged.name, judged.outcome), ("Reward has not fallen", outcome), "{fall}");
     }
     assert_eq!(verdict(1.0).outcome(), Outcome::Passed);
-    // Nothing was gained and nothing lost.
+    // No change passes as well.
     assert_eq!(verdict(0.0).criteria[0].outcome, Outcome::Passed);
 }
 
@@ -368,9 +370,9 @@ fn diversity_may_fall_only_so_far() {
         judged(0.36, 80),
         (Outcome::Failed, sentence("fell from 0.800 to 0.360, 55 % lost"))
     );
-    // The least of what was gained, where all are more diverse.
+    // Passes if all diversity metrics have improved.
     assert_eq!(judged(1.2, 80).0, Outcome::Passed);
-    // The run was resumed, and the evaluation is of an earlier end.
+    // The run was resumed, so the evaluation belongs to an earlier end.
     assert_eq!(judged(0.36, 90).0, Outcome::NotJudged);
     assert_eq!(diversity_is_kept(None, 80, 0.5).outcome, Outcome::NotJudged);
 }

@@ -1,5 +1,5 @@
-//! That `events.jsonl` lacks no lines at its end, that its lines have all hashes, and that nothing follows the last line of
-//! a file of a run that has ended.
+//! Checks that no lines are missing at the end of `events.jsonl`, that its lines contain all
+//! hashes, and that nothing follows the last line in the files of an ended run.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::plan::RecordPlan;
 use crate::json_lines::unfinished_bytes;
 use crate::{EventKind, EventProof, RunError, RunFolder};
 
-/// The events of a chained run that lack a hash which the run writes.
+/// Returns the events in a chained run that lack a required hash.
 pub(super) fn missing_hashes(events: &[EventLine], plan: &RecordPlan) -> Vec<Violation> {
     let missing = |event: &EventLine| {
         let EventProof { info, ledger, folder, manifest, kept } = &event.proof;
@@ -35,7 +35,7 @@ pub(super) fn missing_hashes(events: &[EventLine], plan: &RecordPlan) -> Vec<Vio
     events.iter().filter_map(missing).collect()
 }
 
-/// What the other files of a chained run prove to have happened, and no event records.
+/// Returns what must have happened according to the other files of a chained run, but has no event.
 pub(super) fn missing_events(
     run: &RunFolder,
     events: &[EventLine],
@@ -46,13 +46,13 @@ pub(super) fn missing_events(
     let last = ledger.iter().copied().max().unwrap_or(0);
     let went_back = |event: &EventLine| matches!(event.what, EventKind::RolledBack { .. });
     let undone = events.iter().rposition(went_back);
-    // A run that was killed while it went back may not have cut its ledger yet.
+    // If the run was killed during a roll-back, the ledger may not have been truncated yet.
     let last = match events.last() {
         Some(event) if went_back(event) => last.min(event.step),
         _ => last,
     };
     let is_recorded = |step: u64| {
-        // Steps after the one that the run went back to were done again.
+        // Steps after the target of the roll-back were repeated.
         let since = undone.filter(|place| step > events[*place].step).unwrap_or(0);
         let is_it = |event: &EventLine| {
             event.step == step && matches!(event.what, EventKind::Checkpoint { .. })
@@ -77,8 +77,8 @@ pub(super) fn missing_events(
     violations
 }
 
-/// The fault of a file of a run that has ended, if there are bytes after its last line. A run that was killed may have
-/// left part of a line.
+/// Returns a violation if an ended run has bytes after the last line of a file. Only killed runs
+/// may leave an incomplete line.
 pub(super) fn bytes_after_end(
     path: &Path,
     events: &[EventLine],

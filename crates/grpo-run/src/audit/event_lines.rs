@@ -1,11 +1,11 @@
-//! Events of a run with their hashes.
+//! Events together with their hashes.
 
 use serde::Deserialize;
 
 use crate::chain::{ChainLine, read_chain};
 use crate::{Event, EventKind, EventProof, RunError, RunFolder};
 
-/// A line of `events.jsonl`.
+/// A parsed line of `events.jsonl`.
 pub(super) struct EventLine {
     pub(super) line: ChainLine,
     pub(super) step: u64,
@@ -13,7 +13,7 @@ pub(super) struct EventLine {
     pub(super) proof: EventProof,
 }
 
-/// Reads the lines of `events.jsonl`; none without the file.
+/// Reads `events.jsonl`. Returns an empty list if the file does not exist.
 pub(super) fn read_events(run: &RunFolder) -> Result<Vec<EventLine>, RunError> {
     let path = run.events_path();
     let event = |line: ChainLine| {
@@ -25,8 +25,8 @@ pub(super) fn read_events(run: &RunFolder) -> Result<Vec<EventLine>, RunError> {
     read_chain(&path)?.into_iter().map(event).collect()
 }
 
-/// Returns the events since the last roll-back, including it. Earlier events may refer to removed
-/// steps.
+/// Returns the last roll-back and all events after it. Earlier events may refer to steps that were
+/// undone.
 pub(super) fn after_roll_back(events: &[EventLine]) -> &[EventLine] {
     let went_back = |event: &EventLine| matches!(event.what, EventKind::RolledBack { .. });
     &events[events.iter().rposition(went_back).unwrap_or(0)..]

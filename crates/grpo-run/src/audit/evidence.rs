@@ -1,80 +1,80 @@
-//! Contents of a run's files, and the plan of the run.
+//! The contents of run files and the planned course of the run.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{Event, EventKind, LedgerCompletion, LedgerStep};
 
-/// Contents of a run's files.
+/// Contents of the files of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// `ledger.jsonl`, with at least one line.
+    /// Lines of `ledger.jsonl`, at least one.
     pub ledger: Vec<LedgerStep>,
-    /// The steps of `metrics.jsonl`, in line order.
+    /// Steps in `metrics.jsonl`, in file order.
     pub metrics: Vec<u64>,
-    /// `events.jsonl`.
+    /// Events in `events.jsonl`.
     pub events: Vec<Event>,
-    /// `config.toml`.
+    /// Settings in `config.toml`.
     pub plan: Plan,
-    /// Ledger entries of recorded completions by step; without completions whose ids were not
-    /// recorded.
+    /// Recorded completions of each step as ledger entries. Completions without recorded token ids
+    /// are omitted.
     pub recorded: BTreeMap<u64, Vec<LedgerCompletion>>,
-    /// Weights of the checkpoints by step.
+    /// Weights of each checkpoint, by step.
     pub checkpoints: BTreeMap<u64, StoredWeights>,
-    /// Weights saved at the end of the run, if any.
+    /// Weights saved at the end of the run.
     pub trained: Option<StoredWeights>,
-    /// Current weights of the adapter's base model; `None` for full training.
+    /// Current weights of the adapter's base model. `None` if all weights are trained.
     pub base: Option<StoredWeights>,
 }
 
-/// The plan of a run.
+/// Expected course of a run according to its configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Number of steps.
+    /// Total number of steps.
     pub steps: u64,
-    /// Groups per step.
+    /// Number of groups per step.
     pub prompts_per_step: u32,
-    /// Completions per group.
+    /// Number of completions per group.
     pub group_size: u32,
-    /// Optimizer steps per rollout (μ).
+    /// Number of policy updates per rollout (μ).
     pub updates_per_rollout: usize,
-    /// Additional optimizer steps on examples alone.
+    /// Number of additional optimizer steps that only use examples.
     pub supervised_updates: usize,
-    /// Steps between recorded completions; 0 for none.
+    /// Number of steps between recorded completions; 0 for none.
     pub completions_every: u64,
-    /// The reference policy.
+    /// Settings of the reference policy.
     pub reference: ReferencePlan,
 }
 
-/// Configuration of the reference.
+/// Settings of the reference policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReferencePlan {
-    /// Whether the initial reference is the base model of an adapter instead of the policy.
+    /// Whether the initial reference is the base model of the adapter instead of the policy.
     pub from_base: bool,
-    /// Updates of the reference, if any.
+    /// How the reference is updated. `None` if it is fixed.
     pub update: Option<ReferenceUpdate>,
 }
 
-/// Updates of the reference.
+/// Update schedule of the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReferenceUpdate {
-    /// Interval.
+    /// Time between updates.
     pub every: Period,
-    /// Weight of the policy in the new reference.
+    /// Weight of the policy in the updated reference.
     pub mix: f64,
 }
 
-/// An interval between updates.
+/// Time between updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
-    /// Steps that are multiples of this number.
+    /// Updates after each multiple of this number of steps.
     Steps(u64),
-    /// Passes over the prompts. The run's files do not contain the steps in which passes end.
+    /// Updates after this number of epochs. Run files do not record when epochs end.
     Epochs(u64),
 }
 
 impl Period {
-    /// Returns whether an update follows `step`; `None` if unknown.
+    /// Returns whether an update is due after `step`, or `None` if this is not known.
     pub(super) fn is_due(self, step: u64) -> Option<bool> {
         match self {
             Self::Steps(every) => Some(step.is_multiple_of(every)),
@@ -96,35 +96,35 @@ impl fmt::Display for Period {
     }
 }
 
-/// Weights in a folder.
+/// The weights found in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredWeights {
-    /// Their hash.
+    /// Hash of the weights.
     Hash(String),
-    /// They differ from what was written, with the reason.
+    /// The folder was modified. Contains the error.
     Damaged(String),
-    /// They could not be loaded, with the reason.
+    /// The weights could not be loaded. Contains the error.
     Unknown(String),
 }
 
-/// The ledger line before a step.
+/// The ledger line that precedes a step.
 pub(super) enum Before<'a> {
-    /// There is none before the first step.
+    /// The step is the first one.
     Start,
     Line(&'a LedgerStep),
-    /// The line is missing, which is a violation of another property.
+    /// The line is missing, which violates a different property.
     Unknown,
 }
 
 impl Evidence {
     pub(super) fn line(&self, step: u64) -> Option<&LedgerStep> {
-        // The expected index; only a damaged ledger needs a search.
+        // Try the expected index first. Only damaged ledgers need a search.
         let place = usize::try_from(step.saturating_sub(1)).unwrap_or(usize::MAX);
         let is_it = |line: &&LedgerStep| line.step == step;
         self.ledger.get(place).filter(is_it).or_else(|| self.ledger.iter().find(is_it))
     }
 
-    /// Returns the previous step. A roll-back removes the lines of undone steps from the ledger.
+    /// Returns the previous line. A roll-back removes the lines of undone steps from the ledger.
     pub(super) fn before(&self, line: &LedgerStep) -> Before<'_> {
         let step = line.step.saturating_sub(1);
         match self.line(step) {
@@ -134,8 +134,8 @@ impl Evidence {
         }
     }
 
-    /// Returns the events since the last resume or roll-back. Earlier events may refer to repeated
-    /// steps.
+    /// Returns the last resumption or roll-back and all events after it. Earlier events may refer
+    /// to steps that were repeated.
     pub(super) fn latest_events(&self) -> &[Event] {
         let again = |event: &Event| {
             matches!(event.what, EventKind::Resumed {} | EventKind::RolledBack { .. })
@@ -144,13 +144,13 @@ impl Evidence {
         &self.events[first..]
     }
 
-    /// Returns whether the run ended during a roll-back, so that some files of undone steps may be
-    /// missing.
+    /// Returns whether the run ended during a roll-back. Some files of undone steps may be missing
+    /// in that case.
     pub(super) fn is_going_back(&self) -> bool {
         self.events.last().is_some_and(|event| event.what.begins_roll_back())
     }
 
-    /// Returns whether an event proves that all files of a step were written.
+    /// Returns whether events prove that all files of a step were written.
     pub(super) fn was_written_whole(&self, step: u64) -> bool {
         self.latest_events().iter().filter(|event| event.step >= step).any(|event| {
             match &event.what {
@@ -158,7 +158,7 @@ impl Evidence {
                 | EventKind::Interrupted {}
                 | EventKind::Guard { .. }
                 | EventKind::Reference { .. } => true,
-                // The message names one of these files if it could not be written.
+                // If one of these files could not be written, the reason mentions it.
                 EventKind::Stopped { reason } => {
                     !reason.contains("metrics.jsonl") && !reason.contains("completions/")
                 }
@@ -172,7 +172,7 @@ impl Evidence {
         })
     }
 
-    /// Returns the hash of the policy after a step; after step 0, of the initial policy.
+    /// Returns the hash of the policy weights after a step. Step 0 stands for the initial policy.
     pub(super) fn weights_after(&self, step: u64) -> Option<&String> {
         match step {
             0 => self.line(1).map(|line| &line.rollout.weights),
@@ -182,7 +182,7 @@ impl Evidence {
 }
 
 impl EventKind {
-    /// Returns whether files are moved and cut between this event and the next.
+    /// Returns whether files are moved and truncated after this event and before the next.
     pub(super) fn begins_roll_back(&self) -> bool {
         match self {
             Self::RolledBack { .. } => true,
@@ -193,17 +193,17 @@ impl EventKind {
 }
 
 impl LedgerStep {
-    /// Returns the hash of the policy after the step.
+    /// Returns the hash of the policy weights after the step.
     pub(super) fn weights_after(&self) -> &String {
         self.updates.last().map_or(&self.rollout.weights, |update| &update.weights)
     }
 
-    /// Returns the number of optimizer steps of the policy after the step.
+    /// Returns the policy version after the step, i.e. its number of optimizer steps.
     pub(super) fn version_after(&self) -> u64 {
         self.updates.last().map_or(self.rollout.policy_version, |update| update.version)
     }
 
-    /// Returns the hash of the reference after the step.
+    /// Returns the hash of the reference weights after the step.
     pub(super) fn reference_after(&self) -> &String {
         self.reference_changed.as_ref().map_or(&self.reference, |change| &change.weights)
     }

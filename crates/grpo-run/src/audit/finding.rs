@@ -1,45 +1,45 @@
-//! Findings of an audit.
+//! The results of an audit.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// A property of the run and whether the files prove it.
+/// A property of a run and whether its files prove it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// Its name.
+    /// Name of the property.
     pub property: &'static str,
-    /// Description of what was checked.
+    /// What was checked, in words.
     pub checked: String,
-    /// The result.
+    /// Result of the check.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// The result of a check.
+/// Result of checking a property.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
-    /// Everything checked is correct.
+    /// All checks passed.
     Proven,
-    /// There is nothing to check.
+    /// The files contain nothing to check.
     NotRecorded {
-        /// The reason.
+        /// Reason why nothing can be checked.
         reason: String,
     },
-    /// Something is wrong.
+    /// At least one check failed.
     Violated {
-        /// At least one violation.
+        /// Violations, at least one.
         violations: Vec<Violation>,
     },
 }
 
-/// A violation.
+/// A violation of a property.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// The training step, from 1; `None` if it concerns the whole run.
+    /// Training step, starting at 1. `None` if the violation concerns the entire run.
     pub step: Option<u64>,
-    /// Description.
+    /// What is wrong.
     pub what: String,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Violation {
 }
 
 impl Finding {
-    /// Returns the violations.
+    /// Returns the violations, if any.
     pub fn violations(&self) -> &[Violation] {
         match &self.verdict {
             Verdict::Violated { violations } => violations,
@@ -75,12 +75,12 @@ impl Finding {
     }
 }
 
-/// Returns the beginning of a hash, enough to find it in the file.
+/// Shortens a hash. The result is long enough to search for it in the file.
 pub(super) fn short(hash: &str) -> String {
     hash.chars().take(12).chain(['…']).collect()
 }
 
-/// `3 steps`, `1 step`.
+/// Formats a count with its noun, e.g. `3 steps` or `1 step`.
 pub(super) fn count(number: usize, what: &str) -> String {
     match number {
         1 => format!("1 {what}"),
@@ -88,7 +88,7 @@ pub(super) fn count(number: usize, what: &str) -> String {
     }
 }
 
-/// `20,480`
+/// Formats a number with thousands separators, e.g. `20,480`.
 fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();

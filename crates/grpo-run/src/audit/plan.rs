@@ -1,14 +1,14 @@
-//! What a run should have recorded.
+//! The records that a run is expected to contain.
 
-/// Expected contents of a run's folder.
+/// Expected contents of a run folder.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordPlan {
-    /// Folder of the trained weights, `model` or `adapter`; `None` if the run keeps no ledger.
+    /// Folder of the trained weights, `model` or `adapter`. `None` if the run has no ledger.
     pub trained: Option<&'static str>,
-    /// A checkpoint is written after the steps that are multiples of this one; 0 for none.
+    /// Number of steps between checkpoints; 0 for none.
     pub checkpoint_every: u64,
-    /// Smallest gain in mean reward by which an evaluation is better than the best before.
+    /// Minimum increase of the mean reward for an evaluation to become the new best one.
     pub min_gain: f64,
-    /// The metrics that are not the same when a run is made again.
+    /// Returns whether a metric may change when a run is repeated.
     pub is_machine: fn(&str) -> bool,
 }

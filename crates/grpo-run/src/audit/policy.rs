@@ -1,10 +1,10 @@
-//! Checks that each step was sampled by the policy of the previous updates.
+//! Checks that each step was sampled by the current policy.
 
 use super::evidence::{Before, Evidence};
 use super::finding::{Finding, Violation, count, short};
 
-/// The policy version of a step is the number of previous updates, all its completions have it, and
-/// each update adds one.
+/// Checks that the policy version of each step equals the number of previous updates, that all
+/// completions have this version, and that each update increases it by one.
 pub(super) fn version_match(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let mut completions = 0;
@@ -50,7 +50,8 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
     Finding::new("version match", checked, violations)
 }
 
-/// The weights that sampled are those of the last update before: nothing changed in between.
+/// Checks that the sampling weights are those of the last update, i.e. that nothing changed them
+/// between steps.
 pub(super) fn immediate_update(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let (mut updates, mut moved) = (0, 0);

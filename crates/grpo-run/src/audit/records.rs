@@ -1,4 +1,4 @@
-//! Checks that the files of a run are those that it wrote.
+//! Checks that the files of a run have not been modified.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::chain::{ChainLine, broken_links, read_chain};
 use crate::json_lines::read_lines;
 use crate::{DataFile, EventKind, RecordedHashes, RunError, RunFolder, RunInfo, sha256_of_file};
 
-/// Checks the files of a run against the hashes in its records, without loading weights.
+/// Checks the files of a run against recorded hashes. Does not load any weights.
 ///
 /// # Errors
-/// Returns an error if a file cannot be read or its lines cannot be parsed.
+/// Returns an error if a file cannot be read or parsed.
 pub fn audit_records(run: &RunFolder, plan: &RecordPlan) -> Result<Vec<Finding>, RunError> {
-    // Events are read first, because the other files of a running run may be further ahead.
+    // Read events first. If the run is still in progress, the other files may be further ahead.
     let events = read_events(run)?;
     let ledger = read_chain(&run.ledger_path())?;
     let info = run.read_info();
@@ -37,21 +37,21 @@ pub fn audit_records(run: &RunFolder, plan: &RecordPlan) -> Result<Vec<Finding>,
 struct Records<'a> {
     run: &'a RunFolder,
     plan: &'a RecordPlan,
-    /// `None` if it cannot be read.
+    /// `None` if `run.json` cannot be read.
     info: Option<&'a RunInfo>,
     events: Vec<EventLine>,
     ledger: Vec<ChainLine>,
 }
 
 impl Records<'_> {
-    /// Returns whether the run wrote hash chains. One file that says so suffices, because any file
-    /// may have been changed.
+    /// Returns whether the run wrote hash chains. A single file that says so suffices, because any
+    /// of them may have been modified.
     fn is_chained(&self) -> bool {
         self.info.is_some_and(|info| info.chained)
             || self.events.iter().any(|event| event.what == EventKind::Started {})
     }
 
-    /// `run.json` matches the first event, and `config.toml` matches `run.json`.
+    /// Checks `run.json` against the first event, and `config.toml` against `run.json`.
     fn configuration(&self, damage: Option<&RunError>) -> Finding {
         const PROPERTY: &str = "configuration";
         let mut violations = Vec::new();
@@ -94,7 +94,7 @@ impl Records<'_> {
         }
     }
 
-    /// Input files that still exist are unchanged.
+    /// Checks that input files have not changed. Files that no longer exist are skipped.
     fn inputs(&self) -> Option<Finding> {
         const PROPERTY: &str = "inputs";
         let files = &self.info?.data;
@@ -131,7 +131,7 @@ impl Records<'_> {
         })
     }
 
-    /// Each line of the ledger and of the events follows the one before, and the events have the hashes of the ledger.
+    /// Checks the hash chains of ledger and events, and the ledger hashes in events.
     fn chains(&self) -> Result<Finding, RunError> {
         const PROPERTY: &str = "chain of records";
         let is_chained = self.is_chained();
@@ -189,7 +189,7 @@ impl Records<'_> {
         read_lines(&self.run.metrics_path()).is_ok_and(|lines| !lines.is_empty())
     }
 
-    /// The ledger has the lines whose hashes are in the events.
+    /// Checks that the ledger contains all lines whose hashes are recorded in events.
     fn anchors(&self, violations: &mut Vec<Violation>) {
         let mut found = BTreeSet::new();
         for event in after_roll_back(&self.events) {
@@ -203,7 +203,7 @@ impl Records<'_> {
         }
     }
 
-    /// Returns the recorded hashes of other files by step.
+    /// Iterates over the hashes of other files recorded in the ledger, with their steps.
     fn recorded(&self) -> impl Iterator<Item = (u64, RecordedHashes)> {
         self.ledger.iter().filter_map(|line| {
             let hashes = line.record.get("recorded")?;
@@ -211,7 +211,7 @@ impl Records<'_> {
         })
     }
 
-    /// The lines of `metrics.jsonl` match the hashes in the ledger.
+    /// Checks the lines of `metrics.jsonl` against the hashes in the ledger.
     fn metrics(&self) -> Result<Finding, RunError> {
         const PROPERTY: &str = "metrics";
         let path = self.run.metrics_path();
@@ -250,7 +250,7 @@ impl Records<'_> {
         Ok(Finding::new(PROPERTY, checked, violations))
     }
 
-    /// Returns a violation if the event `best` names another evaluation than the best of the metrics.
+    /// Returns a violation if the `best` event does not name the best evaluation in the metrics.
     fn other_best(&self, best: Option<(u64, f64)>) -> Option<Violation> {
         let named = self.events.iter().rev().find_map(|event| match event.what {
             EventKind::Best { best_step, reward, .. } => Some((best_step, reward)),
@@ -268,7 +268,7 @@ impl Records<'_> {
         })
     }
 
-    /// Recorded completions are those that were written.
+    /// Checks the completions files against the hashes in the ledger.
     fn completion_files(&self) -> Result<Finding, RunError> {
         const PROPERTY: &str = "completion files";
         let mut violations = Vec::new();
@@ -277,7 +277,7 @@ impl Records<'_> {
             is_recorded = true;
             let path = self.run.completions_path(step);
             let what = match hashes.completions {
-                // A missing file violates `recorded completions`.
+                // Missing files violate the property `recorded completions`.
                 _ if !path.exists() => continue,
                 Some(hash) if hash == sha256_of_file(&path)? => {
                     checked += 1;

@@ -1,10 +1,11 @@
-//! Checks that the reference follows the configuration.
+//! Checks that the reference policy is updated as configured.
 
 use super::evidence::{Before, Evidence, Period, ReferenceUpdate};
 use super::finding::{Finding, Violation, count, short};
 use crate::{LedgerStep, ReferenceChange};
 
-/// The reference of a step is that of the previous step, and it changes as configured.
+/// Checks that each step uses the reference of the previous step, and that it changes as
+/// configured.
 pub(super) fn reference(evidence: &Evidence) -> Finding {
     let plan = evidence.plan.reference;
     let mut violations = Vec::new();
@@ -44,8 +45,8 @@ pub(super) fn reference(evidence: &Evidence) -> Finding {
     Finding::new("reference", checked, violations)
 }
 
-/// Describes what cannot be checked if the reference changes by passes over the prompts; `None`
-/// otherwise.
+/// Returns a finding about what cannot be checked if the reference is updated by epochs, otherwise
+/// `None`.
 pub(super) fn epochs(evidence: &Evidence) -> Option<Finding> {
     let every = evidence.plan.reference.update?.every;
     matches!(every, Period::Epochs(_)).then(|| {
@@ -56,7 +57,7 @@ pub(super) fn epochs(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// Returns what is wrong with a change or its absence.
+/// Describes what is wrong with an update or with its absence.
 fn fault_of_change(
     change: Option<&ReferenceChange>,
     line: &LedgerStep,
@@ -66,7 +67,7 @@ fn fault_of_change(
     let is_due = plan.map_or(Some(false), |plan| plan.every.is_due(line.step));
     match (change, plan) {
         (None, None) => None,
-        // No step follows the last one, so no change is needed.
+        // A reference update after the last step would have no effect and is optional.
         (None, Some(_)) if line.step == steps => None,
         (None, Some(plan)) => (is_due == Some(true)).then(|| {
             format!(

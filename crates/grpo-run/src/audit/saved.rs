@@ -1,4 +1,4 @@
-//! Checks that folders of weights, with their configuration files, are those that the run wrote.
+//! Checks that folders with weights and their configuration files have not been modified.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::event_lines::{EventLine, after_roll_back};
 use super::finding::{Finding, Violation, count};
 use crate::{EventKind, RunError, RunFolder, sha256_of_manifest, verify};
 
-/// Checkpoints and final weights exist and have the recorded manifests.
+/// Checks that checkpoints and final weights exist and match the recorded manifests.
 pub(super) fn saved_folders(
     run: &RunFolder,
     events: &[EventLine],
@@ -81,7 +81,7 @@ pub(super) fn saved_folders(
     })
 }
 
-/// Checks the records of the steps that roll-back `number` undid.
+/// Checks the records of the steps undone by roll-back `number`.
 fn undone_steps(run: &RunFolder, number: u32, manifest: &str) -> Result<(), String> {
     let folder = run.rolled_back_path(number);
     let name = format!("rolled-back/{number}");
@@ -96,28 +96,29 @@ fn undone_steps(run: &RunFolder, number: u32, manifest: &str) -> Result<(), Stri
     }
 }
 
-/// Returns the steps of the checkpoints that must exist.
+/// Returns the steps whose checkpoints must exist.
 fn kept(events: &[EventLine]) -> Vec<u64> {
     let events = after_roll_back(events);
-    // Between the word of a roll-back and its checkpoint anything may be missing.
+    // Between the event of a roll-back and its checkpoint, any checkpoint may be missing.
     let last = events.iter().rposition(|event| matches!(event.what, EventKind::Checkpoint { .. }));
     let Some(place) = last else { return Vec::new() };
     let last = &events[place];
     let mut kept = last.proof.kept.clone().unwrap_or(vec![last.step]);
     if place + 1 == events.len() {
-        // A run that was ended after the event may not have named the folder.
+        // The run may have been killed before renaming the folder.
         kept.retain(|step| *step != last.step);
     }
     kept
 }
 
-/// The first step whose checkpoint may lack its event: a roll-back writes the event after the folder.
+/// Returns the first step whose checkpoint may lack an event, because roll-backs write the event
+/// after the folder.
 fn being_rewritten(events: &[EventLine]) -> Option<u64> {
     let last = events.last().filter(|event| matches!(event.what, EventKind::RolledBack { .. }))?;
     Some(last.step)
 }
 
-/// Returns the last recorded manifest hash of each checkpoint.
+/// Returns the latest recorded manifest hash of each checkpoint.
 fn manifests(events: &[EventLine]) -> BTreeMap<u64, &String> {
     let mut manifests = BTreeMap::new();
     for event in events {
@@ -125,7 +126,7 @@ fn manifests(events: &[EventLine]) -> BTreeMap<u64, &String> {
             (EventKind::Checkpoint { .. }, Some(manifest)) => {
                 manifests.insert(event.step, manifest);
             }
-            // That checkpoint is rewritten and later ones are removed.
+            // This checkpoint will be rewritten, and later ones are deleted.
             (EventKind::RolledBack { .. }, _) => manifests.retain(|step, _| *step < event.step),
             _ => {}
         }
@@ -133,7 +134,7 @@ fn manifests(events: &[EventLine]) -> BTreeMap<u64, &String> {
     manifests
 }
 
-/// Returns whether the final weights are as saved; false if no event mentions them.
+/// Returns whether the final weights match their event. Returns false if there is no such event.
 fn saved_at_end(
     path: &Path,
     folder: &str,
@@ -151,7 +152,7 @@ fn saved_at_end(
         let now = sha256_of_manifest(path).ok();
         events.iter().filter(is_saved).any(|event| now.is_some() && event.proof.manifest == now)
     };
-    // Its event comes before it.
+    // The event is written before the folder.
     let may_lack = events.last().is_some_and(|event| event.what == EventKind::Saved {});
     match saved {
         _ if has_finished && !path.is_dir() => Err(format!(

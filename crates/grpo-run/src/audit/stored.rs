@@ -1,11 +1,12 @@
-//! Checks stored weights and completions against the ledger.
+//! Compares stored weights and completions with the ledger.
 
 use super::evidence::{Evidence, StoredWeights};
 use super::finding::{Finding, Violation, count, short};
 use crate::{EventKind, LedgerCompletion};
 use std::collections::BTreeMap;
 
-/// The base model of an adapter is the same in all steps and now; no finding for full training.
+/// Checks that the adapter's base model has not changed since the first step. Returns `None` if all
+/// weights are trained.
 pub(super) fn base(evidence: &Evidence) -> Option<Finding> {
     let first = evidence.ledger.first()?.base.as_ref();
     let mut violations = Vec::new();
@@ -46,7 +47,7 @@ pub(super) fn base(evidence: &Evidence) -> Option<Finding> {
     Some(Finding::new("base", checked, violations))
 }
 
-/// The recorded completions are those that were sampled, and none is missing.
+/// Checks that recorded completions match the sampled ones and that none is missing.
 pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     const PROPERTY: &str = "recorded completions";
     let mut violations = Vec::new();
@@ -85,7 +86,7 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     let last = evidence.ledger.last().map(|line| line.step);
     for line in &evidence.ledger {
         let is_due = every > 0 && line.step.is_multiple_of(every);
-        // A run that was killed wrote the line of the ledger first.
+        // A killed run may have written the ledger line only.
         let may_lack = evidence.is_going_back()
             || (Some(line.step) == last && !evidence.was_written_whole(line.step));
         if is_due && !may_lack && !evidence.recorded.contains_key(&line.step) {
@@ -104,7 +105,7 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     Finding::new(PROPERTY, checked, violations)
 }
 
-/// The checkpoints contain the weights of their steps.
+/// Checks that each checkpoint contains the weights of its step.
 pub(super) fn checkpoints(evidence: &Evidence) -> Finding {
     const PROPERTY: &str = "checkpoints";
     let mut violations = Vec::new();
@@ -141,7 +142,7 @@ pub(super) fn checkpoints(evidence: &Evidence) -> Finding {
     }
 }
 
-/// The final weights are those of the last update.
+/// Checks that the final weights are those of the last update.
 pub(super) fn trained(evidence: &Evidence) -> Finding {
     const PROPERTY: &str = "final model";
     let violated =

@@ -1,11 +1,11 @@
-//! Checks that each update used all completions of its own step once.
+//! Checks that each update used all completions of its own step exactly once.
 
 use super::evidence::Evidence;
 use super::finding::{Finding, Violation, count};
 use crate::{CompletionDigest, LedgerCompletion, LedgerStep};
 use std::collections::BTreeMap;
 
-/// Each prompt of a step has the samples 0, 1, 2, … of a group.
+/// Checks that each prompt of a step has the samples 0, 1, 2, … of a full group.
 pub(super) fn whole_groups(evidence: &Evidence) -> Finding {
     let plan = &evidence.plan;
     let expected: Vec<u32> = (0..plan.group_size).collect();
@@ -45,8 +45,8 @@ fn listed<'a>(numbers: impl IntoIterator<Item = &'a u32>) -> String {
     numbers.into_iter().map(u32::to_string).collect::<Vec<String>>().join(", ")
 }
 
-/// Each step has the configured number of updates, and each update used every sampled completion
-/// once.
+/// Checks that each step has the configured number of updates, and that each update used every
+/// sampled completion once.
 pub(super) fn own_completions(evidence: &Evidence) -> Finding {
     let plan = &evidence.plan;
     let steps = steps_of(evidence);
@@ -85,7 +85,7 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
     Finding::new("own completions", checked, violations)
 }
 
-/// Returns how an update's completions differ from the sampled ones.
+/// Describes the differences between the completions used in an update and the sampled ones.
 fn differences(
     line: &LedgerStep,
     used: &[LedgerCompletion],
@@ -123,7 +123,7 @@ fn differences(
     differences
 }
 
-/// No completion is in more updates than configured or in another step.
+/// Checks that no completion was used in more updates than configured or in a different step.
 pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
     let planned = evidence.plan.updates_per_rollout;
     let mut violations = Vec::new();
@@ -161,7 +161,7 @@ pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
     Finding::new("no reuse", checked, violations)
 }
 
-/// Returns the step in which each completion was sampled first.
+/// Maps each completion to the step in which it was first sampled.
 fn steps_of(evidence: &Evidence) -> BTreeMap<CompletionDigest, u64> {
     let mut steps = BTreeMap::new();
     for line in &evidence.ledger {

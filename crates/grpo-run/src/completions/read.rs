@@ -1,4 +1,4 @@
-//! Reads completions from Parquet, also with equivalent types that other programs write.
+//! Reads completions from Parquet. Equivalent column types written by other programs are accepted.
 
 use super::record::{CompletionRecord, RecordedOutcome};
 use super::table::{BONUS, FATES, IDS, PART, finish_name, required_columns};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Reads the records of a file, which must all be of step `step`.
+/// Reads the records of a file. All of them must belong to `step`.
 pub(super) fn records(path: &Path, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
     let file = regular_file::open(path).map_err(RunError::read(path))?;
     rows(file, step).map_err(|reason| damaged(path, reason))
@@ -34,7 +34,7 @@ fn rows(file: File, step: u64) -> Result<Vec<CompletionRecord>, String> {
     Ok(records)
 }
 
-/// The values of a row by column.
+/// The cells of a row, by column name.
 struct Cells<'a>(BTreeMap<&'a str, &'a Field>);
 
 impl Cells<'_> {
@@ -153,7 +153,7 @@ fn text(field: &Field) -> Option<String> {
 }
 
 impl CompletionRecord {
-    /// Checks that the columns are consistent.
+    /// Checks that the values in the columns are consistent.
     fn check(&self, step: u64) -> Result<(), String> {
         if self.step != step {
             return Err(format!("`step` is {}, which is not that of the file's name", self.step));
@@ -187,7 +187,7 @@ impl CompletionRecord {
     }
 }
 
-/// The error of an invalid file of completions.
+/// Creates the error for an invalid completions file.
 fn damaged(path: &Path, reason: impl Into<String>) -> RunError {
     RunError::BadCompletions { path: path.to_owned(), reason: reason.into() }
 }

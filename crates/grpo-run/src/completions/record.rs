@@ -1,68 +1,70 @@
-//! A row of a file of completions.
+//! The schema of a completions file.
 
 use grpo_data::Finish;
 use std::collections::BTreeMap;
 
-/// A sampled completion, one row of its step's file. Lists have one entry per action.
+/// A sampled completion, stored as a row in the completions file of its step. Lists contain one
+/// entry per action token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletionRecord {
-    /// The training step, from 1 as in `metrics.jsonl`.
+    /// Training step, starting at 1 as in `metrics.jsonl`.
     pub step: u64,
-    /// Index of the prompt in the step.
+    /// Index of the prompt within the step.
     pub prompt: u32,
-    /// The decoded prompt without special tokens, if it has more than a beginning mark.
+    /// Decoded prompt without special tokens. `None` if the prompt is only the
+    /// beginning-of-sequence token.
     pub prompt_text: Option<String>,
-    /// Index of the completion in its group.
+    /// Index of the completion within its group.
     pub sample: u32,
-    /// The decoded actions without special tokens.
+    /// Decoded action tokens without special tokens.
     pub text: String,
-    /// The total reward; present only for [`RecordedOutcome::Scored`].
+    /// Total reward. Only present if the outcome is [`RecordedOutcome::Scored`].
     pub reward: Option<f64>,
-    /// The bonus added to the reward before advantages were computed, if any. Older versions
-    /// include it in `reward`.
+    /// Bonus added to the reward before advantages were computed. Older versions include it in
+    /// `reward`.
     pub bonus: Option<f64>,
     /// Whether the reward scored the completion.
     pub outcome: RecordedOutcome,
-    /// Why the reward failed; present only if it did.
+    /// Error message of the reward function, if it failed.
     pub reason: Option<String>,
-    /// The components of the reward by name: the columns `rewards/NAME`.
+    /// Reward components by name, stored in the columns `rewards/NAME`.
     pub parts: BTreeMap<String, f64>,
-    /// The advantage after normalisation.
+    /// Normalised advantage.
     pub advantage: f64,
     /// Number of action tokens.
     pub actions: u32,
     /// Why the completion ended.
     pub finish: Finish,
-    /// Optimizer steps of the sampling policy.
+    /// Number of optimizer steps taken by the sampling policy.
     pub policy_version: u64,
-    /// Action tokens.
+    /// Ids of the action tokens.
     pub completion_ids: Vec<u32>,
-    /// Log-probabilities recorded by the sampler, in nats.
+    /// Log-probabilities under the sampling policy, as recorded by the sampler, in nats.
     pub sampling_logprobs: Vec<f32>,
-    /// Log-probabilities of the trainer in the first update (`log π_old`), in nats.
+    /// Log-probabilities computed by the trainer in the first update (`log π_old`), in nats.
     pub logprobs: Vec<f32>,
-    /// Log-probabilities of the reference, in nats.
+    /// Log-probabilities under the reference policy, in nats.
     pub ref_logprobs: Vec<f32>,
-    /// Entropies of the policy in the first update, in nats.
+    /// Entropies of the policy's distribution in the first update, in nats.
     pub entropies: Vec<f32>,
-    /// ∂loss/∂log π_θ of each token, summed over the updates of the step; negative if the step
-    /// makes the token more probable.
+    /// ∂loss/∂log π_θ for each token, summed over the updates of the step. Negative if the step
+    /// makes the token more likely.
     pub gradients: Vec<f32>,
-    /// The same of the surrogate alone, without the KL penalty.
+    /// Same as `gradients`, but only for the surrogate loss without the KL penalty.
     pub surrogate_gradients: Vec<f32>,
-    /// Outcome of each token: `moved`, or why not. One word if it is equal in all updates of the
-    /// step, else one word per update, separated by `+`.
+    /// Outcome of each token: `moved`, or the reason why it was not. If it varies between the
+    /// updates of the step, there is one word per update, separated by `+`.
     pub fates: Vec<String>,
 }
 
-/// Whether a reward scored a completion.
+/// The result of scoring a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedOutcome {
-    /// The reward is a number.
+    /// The reward function returned a number.
     Scored,
-    /// The reward abstained.
+    /// The reward function abstained.
     Abstained,
-    /// The reward failed.
+    /// The reward function failed.
     Failed,
 }
 

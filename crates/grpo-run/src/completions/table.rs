@@ -1,4 +1,4 @@
-//! Writes completions to Parquet.
+//! Writes completion records to Parquet.
 
 use super::record::CompletionRecord;
 use grpo_data::Finish;
@@ -13,14 +13,14 @@ use parquet::schema::types::{ColumnPath, Type, TypePtr};
 use std::io::Write;
 use std::sync::Arc;
 
-/// Columns of token lists, in file order.
+/// Column names.
 pub(super) const IDS: &str = "completion_ids";
 pub(super) const FATES: &str = "fates";
-/// Missing in files of older versions.
+/// Missing in files written by older versions.
 pub(super) const BONUS: &str = "bonus";
 pub(super) const PART: &str = "rewards/";
 
-/// Returns the bytes of a file with these records.
+/// Encodes the records as a Parquet file.
 pub(super) fn file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
     let columns = columns(records, parts);
     let mut bytes = Vec::new();
@@ -28,12 +28,12 @@ pub(super) fn file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the names of the columns that every file has.
+/// Returns the names of the columns that every file must contain.
 pub(super) fn required_columns() -> impl Iterator<Item = String> {
     columns(&[], &[]).into_iter().map(|(name, _)| name).filter(|name| name != BONUS)
 }
 
-/// Returns the name used in the file.
+/// Returns the name of a finish reason as used in files.
 pub(super) fn finish_name(finish: Finish) -> &'static str {
     match finish {
         Finish::EndToken => "end_token",
@@ -107,7 +107,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
 }
 
 impl Values {
-    /// Returns physical and logical type.
+    /// Returns the physical and logical Parquet types.
     fn kind(&self) -> (Physical, Option<LogicalType>) {
         match self {
             Self::Long(_) => (Physical::INT64, None),
@@ -148,7 +148,7 @@ fn write(columns: &[(String, Values)], bytes: &mut Vec<u8>) -> Result<(), Parque
     Ok(())
 }
 
-/// Creates a file of rows named `name` with columns like these.
+/// Creates a Parquet writer for the given columns. `name` is the name of the schema.
 pub(crate) fn writer<W: Write + Send>(
     name: &str,
     columns: &[(String, Values)],
@@ -161,7 +161,8 @@ pub(crate) fn writer<W: Write + Send>(
     let mut properties = WriterProperties::builder().set_compression(Compression::ZSTD(level));
     for (name, values) in columns {
         if let Values::Floats(_) = values {
-            // Values hardly repeat; splitting their bytes into streams makes them compressible.
+            // The values hardly ever repeat. Splitting their bytes into separate streams compresses
+            // better than a dictionary.
             let path = ColumnPath::new(vec![name.clone(), "list".into(), "element".into()]);
             properties = properties
                 .set_column_dictionary_enabled(path.clone(), false)
@@ -171,7 +172,7 @@ pub(crate) fn writer<W: Write + Send>(
     SerializedFileWriter::new(sink, schema, Arc::new(properties.build()))
 }
 
-/// Appends the values of `columns` as rows.
+/// Writes the rows in `columns` as a new row group.
 pub(crate) fn write_rows<W: Write + Send>(
     writer: &mut SerializedFileWriter<W>,
     columns: &[(String, Values)],
@@ -229,14 +230,14 @@ fn one_column<T: DataType, W: Write + Send>(
     column.close()
 }
 
-/// Returns the present values, and 1 for each row that has one.
+/// Returns the values that are present and the definition level of each row.
 fn optional<T, U>(values: &[Option<T>], of: impl Fn(&T) -> U) -> (Vec<U>, Vec<i16>) {
     let levels = values.iter().map(|value| i16::from(value.is_some())).collect();
     (values.iter().flatten().map(of).collect(), levels)
 }
 
-/// Returns the definition and repetition levels of lists: one entry per element, and one for an
-/// empty list.
+/// Returns the definition and repetition levels of a list column. Each element has one entry, and
+/// so does each empty list.
 fn list_levels<T>(lists: &[Vec<T>]) -> (Vec<i16>, Vec<i16>) {
     let levels = lists.iter().flat_map(|list| {
         let is_there = i16::from(!list.is_empty());

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use tempfile::tempdir;
 
-/// As a caller's own error type would be.
+/// An error type as a caller might define it.
 #[derive(Debug, thiserror::Error)]
 enum CallerError {
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! Properties that the small runs of the program's own tests do not have: references that change, roll-backs, training runs
-//! that failed. What is planted in those runs is in the tests of `grpo-cli`.
+//! Properties that do not occur in the small runs of the `grpo-cli` tests: reference updates,
+//! roll-backs and failed runs. Manipulated runs are tested in `grpo-cli`.
 
 use grpo_run::{
     Event, EventKind, Evidence, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, Period,
@@ -13,12 +13,12 @@ fn every(every: Period, mix: f64) -> ReferencePlan {
     ReferencePlan { update: Some(ReferenceUpdate { every, mix }), ..FIXED }
 }
 
-/// The weights after so many updates.
+/// The weight hash after `version` updates.
 fn weights(version: u64) -> String {
     format!("weights after {version:03} updates")
 }
 
-/// A run of steps with two updates each; its reference changes after the steps of `changes`.
+/// A run with two updates per step. The reference changes after each of the steps in `changes`.
 fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> Evidence {
     let mut held_by = weights(0);
     let line = |step: u64| {
@@ -75,7 +75,7 @@ fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> 
     }
 }
 
-/// All violations, as `property: sentence`.
+/// Returns all violations as `property: sentence`.
 fn violations(evidence: &Evidence) -> Vec<String> {
     let findings = audit(evidence);
     let of = |finding: &grpo_run::Finding| {
@@ -106,13 +106,13 @@ fn references_that_change_as_they_should() {
         let run = evidence(7, plan, &[3, 6], mix);
         check(&run, &[]);
         assert_eq!(finding(&run, "reference").checked, "2 changes in 7 steps");
-        // After the last step a change may be or not.
+        // A change after the last step is optional.
         check(&evidence(6, plan, &[3, 6], mix), &[]);
         check(&evidence(6, plan, &[3], mix), &[]);
     }
     check(&evidence(7, every(Period::Epochs(1), 0.5), &[2, 3, 5], 0.5), &[]);
     check(&evidence(7, every(Period::Epochs(1), 0.5), &[], 0.5), &[]);
-    // When passes over the prompts end is in no file, and is not said to be proven.
+    // No file records when epochs end, so the updates are not proven.
     let reason = "the reference changes after every epoch, and no file of the run says how many prompts there were, so that one cannot tell after which steps it should";
     let run = evidence(7, every(Period::Epochs(1), 0.5), &[2, 3, 5], 0.5);
     assert_eq!(
@@ -154,7 +154,7 @@ fn references_that_change_otherwise() {
             "reference: step 6: the reference was mixed with 0.25 of the policy; the configuration says 0.5",
         ],
     );
-    // It became something else than the policy, and was used.
+    // The reference changed to something other than the policy and was used.
     let mut run = evidence(7, every(Period::Steps(3), 1.0), &[3, 6], 1.0);
     run.ledger[2].reference_changed.as_mut().unwrap().weights = "something else".into();
     run.ledger[3..6].iter_mut().for_each(|line| line.reference = "something else".into());
@@ -162,7 +162,7 @@ fn references_that_change_otherwise() {
         &run,
         &["reference: step 3: the reference became something el…, and the policy is weights afte…"],
     );
-    // It changed as it should, and was not used.
+    // The reference changed correctly, but was not used.
     let mut run = evidence(7, every(Period::Steps(3), 0.5), &[3, 6], 0.5);
     run.ledger[3].reference = weights(0);
     run.ledger[4].reference = weights(0);
@@ -196,7 +196,7 @@ fn the_reference_of_the_beginning() {
         &["reference: step 1: the reference is the base…, and the policy began as weights afte…"],
     );
     run.plan.reference.from_base = true;
-    // Another base than in the first step, and than is there now.
+    // The base model differs from the first step, and from the current one.
     run.ledger[1].base = Some("another".into());
     run.base = Some(StoredWeights::Hash("a third".into()));
     check(
@@ -224,11 +224,11 @@ fn the_reference_of_the_beginning() {
 fn a_roll_back_explains_no_older_weights() {
     let back =
         EventKind::RolledBack { number: 1, from_step: 4, learning_rate_factor: 0.5, kl_coef: 0.05 };
-    // The undone steps are not in the ledger, and those after have their own line before.
+    // Undone steps are not in the ledger. Each later step follows the preceding line.
     let mut run = evidence(6, FIXED, &[], 1.0);
     run.events = vec![event(2, back)];
     check(&run, &[]);
-    // Step 5 was sampled by what step 2 left, whatever an event says.
+    // Step 5 was sampled by the policy after step 2, regardless of events.
     run.ledger[4].rollout.policy_version = 4;
     run.ledger[4].rollout.weights = weights(4);
     let found = violations(&run);
@@ -263,7 +263,7 @@ fn a_step_may_lack_its_metrics_where_the_run_was_ended_from_outside() {
     for what in whole {
         run.events = vec![event(3, what.clone())];
         check(&run, &[lacks]);
-        // Of a step before, and of before the run went on.
+        // The event belongs to an earlier step or precedes a resumption.
         run.events = vec![event(2, what.clone())];
         if what != (EventKind::Finished {}) {
             check(&run, &[]);
@@ -271,13 +271,13 @@ fn a_step_may_lack_its_metrics_where_the_run_was_ended_from_outside() {
         run.events = vec![event(3, what), event(2, EventKind::Resumed {})];
         check(&run, &[]);
     }
-    // No room for the line itself.
+    // The disk was full, so the line itself could not be written.
     run.events = vec![event(3, stopped("`run/metrics.jsonl` could not be written"))];
     check(&run, &[]);
 }
 
-/// Completions are moved first, then the event is written, then the ledger is cut, and at last the metrics; a checkpoint
-/// says that all of it is done.
+/// A roll-back moves the completions, writes the event, then truncates the ledger and finally the
+/// metrics. A checkpoint event completes it.
 #[test]
 fn a_run_may_be_killed_during_a_roll_back() {
     let event = |step, what| Event { step, at: String::new(), what };
@@ -301,7 +301,7 @@ fn a_run_may_be_killed_during_a_roll_back() {
     run.ledger.pop();
     assert!(violations(&run).is_empty(), "{:?}", violations(&run));
     run.events.push(event(2, EventKind::Checkpoint { best: false }));
-    // The last step alone may have been ended before its completions were written.
+    // Only the last step may have been interrupted before its completions were written.
     assert_eq!(
         violations(&run),
         [
@@ -319,7 +319,7 @@ fn a_run_that_finished_has_all_of_its_steps() {
     run.plan.steps = 5;
     let lacks = "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 3; train.steps is 5";
     check(&run, &[lacks]);
-    // It was given more steps, and went on.
+    // The run was extended and resumed.
     run.events.push(event(3, EventKind::Resumed {}));
     check(&run, &[]);
 }
@@ -342,12 +342,12 @@ fn what_the_run_left() {
         "final model: it has the weights of nobody…; the updates of step 3 had left weights afte…",
     ];
     check(&run, &other);
-    // A training that failed in the middle of a step learned something that no line is of.
+    // A step that failed halfway may have changed the weights without being recorded.
     run.plan.steps = 5;
     check(&run, &[]);
     let reason = "the training failed in step 4, and what was learned there is in it".to_owned();
     assert_eq!(finding(&run, "final model").verdict, Verdict::NotRecorded { reason });
-    // One that ended well has not.
+    // This does not apply to a run that ended normally.
     run.events = vec![event(3, EventKind::Stopped { reason: "enough".into() })];
     check(&run, &other);
     run.events = vec![event(3, EventKind::Finished {})];
@@ -365,7 +365,7 @@ fn completions_that_were_written_down() {
     assert_eq!(finding(&run, PROPERTY).checked, "3 completions of 1 step");
     run.recorded = BTreeMap::from([(3, [&sampled[..], &sampled[1..2]].concat())]);
     check(&run, &["recorded completions: step 3: prompt 0, sample 1 is recorded 2 times"]);
-    // The file of a step is written at once: it is never there in part, whatever ended the run.
+    // Completion files are written atomically, so they are never incomplete.
     run.recorded = BTreeMap::from([(3, sampled[..2].to_vec())]);
     let lacks = "recorded completions: step 3: prompt 0, sample 2 is not recorded, and others of the step are";
     check(&run, &[lacks]);
@@ -390,7 +390,7 @@ fn reports_missing_completion_records() {
     check(&run, &[&missing(4, 2)]);
     run.recorded.insert(4, run.ledger[3].rollout.completions.clone());
     check(&run, &[]);
-    // One that was killed may lack those of its last step, and no others.
+    // A killed run may lack the completions of its last step only.
     run.plan.completions_every = 1;
     check(&run, &[&missing(1, 1), &missing(3, 1)]);
     run.events = vec![event(5, EventKind::Finished {})];

@@ -1,4 +1,4 @@
-//! Checkpoints that are kept, damaged, left behind by a kill.
+//! Checkpoints that are kept, damaged, or left behind by a killed process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use grpo_run::{Existing, RunError, RunFolder, VerifiedFolder, sha256_of_manifest
 
 use crate::folder::info;
 
-/// Sizes like those of a small run's.
+/// File sizes similar to those of a small run.
 const FILES: [(&str, usize); 5] = [
     ("config.json", 300),
     ("model.safetensors", 20_000),
@@ -21,7 +21,7 @@ fn run(place: &Path) -> RunFolder {
     RunFolder::create(&place.join("run"), Existing::Refuse, "", &info()).unwrap().0
 }
 
-/// The content of a file at a step.
+/// Returns the contents of a file at a given step.
 fn content(step: u64, name: usize, size: usize) -> Vec<u8> {
     let rng = CounterRng::new(step, Purpose::Initialisation);
     (0..size).map(|i| (rng.uniform([i as u32, name as u32, 0, 0]) * 256.0) as u8).collect()
@@ -49,7 +49,8 @@ fn assert_whole(folder: &VerifiedFolder, step: u64) {
     }
 }
 
-/// All files of the newest checkpoint with its manifest, and a random choice among them by their sizes.
+/// All files of the newest checkpoint including the manifest. Files are chosen at random, weighted
+/// by size.
 struct Files(Vec<(PathBuf, Vec<u8>)>);
 
 impl Files {
@@ -64,8 +65,9 @@ impl Files {
     }
 }
 
-/// Damages the newest of two checkpoints a thousand times: it is passed over with one reason, and the other one taken, or
-/// what is loaded is what was written (a bit of white space in the manifest may be another).
+/// Damages the newer of two checkpoints a thousand times. It must either be skipped with an error
+/// in favour of the older one, or load with its original contents, which is possible if only
+/// whitespace in the manifest changes.
 fn damage(of_kind: impl Fn(&CounterRng, u32, &[u8]) -> Vec<u8>) -> usize {
     let place = tempfile::tempdir().unwrap();
     let run = run(place.path());
@@ -100,7 +102,7 @@ fn no_truncated_file_is_loaded() {
     let refused = damage(|rng, number, whole| {
         whole[..rng.below([number, 1, 0, 0], whole.len() as u64) as usize].to_vec()
     });
-    // A manifest without its last line end is still whole.
+    // The manifest is still valid without the final line break.
     assert!(refused >= 998, "{refused}");
 }
 
@@ -163,8 +165,8 @@ fn old_ones_are_removed() {
     assert_eq!(left, 1, "hidden folders were left");
 }
 
-/// A kill leaves hidden folders: half a checkpoint goes, a whole one of an event gets its name, and one without an
-/// event and one whose place is taken go.
+/// A killed process leaves hidden folders. A complete checkpoint with an event is renamed.
+/// Incomplete ones, ones without an event, and ones whose final name is taken are deleted.
 #[test]
 fn clears_leftovers_of_a_killed_run() {
     let place = tempfile::tempdir().unwrap();
@@ -184,7 +186,7 @@ fn clears_leftovers_of_a_killed_run() {
     hide(2, 0);
     let half = hide(3, 4);
     fs::remove_file(half.join("manifest.json")).unwrap();
-    // Its event was not written.
+    // The event was not written.
     hide(4, 0);
     hide(1, 0);
     write(&run, 1);

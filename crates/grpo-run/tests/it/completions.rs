@@ -1,4 +1,4 @@
-//! Completions of steps, as Parquet.
+//! Completion files in Parquet format.
 
 use crate::folder::{Existing, create};
 use grpo_data::Finish;
@@ -148,11 +148,11 @@ fn steps_are_those_of_files_that_we_write() {
         fs::write(folder.join(name), "x").unwrap();
     }
     assert_eq!(run.completion_steps().unwrap(), [3, 20, 100]);
-    // A run that resumes from step 19 writes step 20 again.
+    // Resuming from step 19 writes step 20 again.
     run.remove_completions_from(20).unwrap();
     assert_eq!(run.completion_steps().unwrap(), [3]);
     assert!(folder.join("completions.jsonl").exists());
-    // The old one is replaced as a whole.
+    // The existing file is replaced entirely.
     run.write_completions(3, &[completion(3, 1)], &PARTS).unwrap();
     assert_eq!(run.completions_of(3).unwrap(), [completion(3, 1)]);
     fs::remove_dir_all(folder).unwrap();
@@ -209,7 +209,7 @@ fn what_is_no_such_file_is_named() {
     };
     damage(b"");
     damage(b"PAR1");
-    // Parquet of something else.
+    // A Parquet file with different contents.
     run.write_completions(1, &[completion(1, 0)], &PARTS).unwrap();
     let whole = fs::read(&path).unwrap();
     let other = replaced(&whole, b"ref_logprobs", b"rex_logprobs");
@@ -219,7 +219,7 @@ fn what_is_no_such_file_is_named() {
     assert!(reason.contains("end_taken") || reason.contains("rc"), "{reason}");
 }
 
-/// Files of before there was the column are read as well.
+/// Files without this column, as written by older versions, can be read too.
 #[test]
 fn a_bonus_is_read_where_there_is_a_column_for_it() {
     let (_folder, run) = run();
@@ -232,7 +232,7 @@ fn a_bonus_is_read_where_there_is_a_column_for_it() {
     assert_eq!(run.completions_of(1).unwrap(), [CompletionRecord { bonus: None, ..record }]);
 }
 
-/// `bytes` with every `old` replaced by `new`, which is as long.
+/// Returns `bytes` with every `old` replaced by `new`, which must have the same length.
 fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let mut found = 0;
@@ -249,7 +249,8 @@ fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Cut or bent files give an error or records, and never a panic or an abort.
+    /// Truncated or modified files result in an error or in records, but never in a panic or an
+    /// abort.
     #[test]
     fn damage_is_survived(at in 0.0..1.0_f64, bit in 0..8_u32, is_cut: bool) {
         let (_folder, run) = run();

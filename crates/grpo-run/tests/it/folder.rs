@@ -38,7 +38,7 @@ fn a_new_run_has_its_configuration_and_its_information() {
     assert_eq!(run.path(), path);
     assert_eq!(names(&path), ["checkpoints/", "completions/", "config.toml", "run.json"]);
     assert_eq!(run.read_config().unwrap(), "seed = 1\n");
-    // sha256sum of the configuration.
+    // Computed with `sha256sum`.
     let config_sha256 =
         "46545c629053298cb8b068758bd6cb0ba83f1533f50a054de71575535afea66b".to_owned();
     let written = run.read_info().unwrap();
@@ -204,8 +204,8 @@ fn data_files_are_measured() {
     assert!(DataFile::measure("molecules", &folder.path().join("none")).is_err());
 }
 
-/// The longest name of a file has 255 bytes on the usual systems: the old run can step aside under
-/// six more, but the temporary folder of the new one would need seven.
+/// File names are usually limited to 255 bytes. Six additional bytes are enough to rename the old
+/// run, but the temporary folder of the new one would need seven.
 #[cfg(unix)]
 #[test]
 fn an_old_run_steps_back_where_the_new_one_fails() {
@@ -213,7 +213,7 @@ fn an_old_run_steps_back_where_the_new_one_fails() {
     let path = folder.path().join("x".repeat(249));
     fs::create_dir(&path).unwrap();
     fs::write(path.join("run.json"), "old").unwrap();
-    // It is locked while it steps aside.
+    // The old run is locked while it is renamed.
     fs::write(path.join(".lock"), "").unwrap();
     let before = listing(folder.path());
     let error = create(&path, Existing::Replace).unwrap_err();

@@ -1,4 +1,4 @@
-//! What a run undoes when it goes back, and what it keeps of it.
+//! What a roll-back undoes and what it keeps.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn what_was_undone_is_set_aside_and_twice_is_once() {
     verify(&aside).unwrap();
     assert_eq!(run.completion_steps().unwrap(), [1, 2]);
     assert!(run.path().join("completions/note.txt").exists());
-    // The lines stay until the files are opened for the next step.
+    // The lines are not removed until the files are opened for the next step.
     assert_eq!(run.read_metrics().unwrap().len(), 4);
 
     let once = listing(run.path());
@@ -77,12 +77,13 @@ fn events_of_before_the_last_roll_back_stay() {
     let mut written = run.events_from(1, 0).unwrap();
     events.iter().for_each(|event| written.append(event).unwrap());
     drop(written);
-    // Of what came after it, the steps 3 and 4 are to come again.
+    // Steps 3 and 4 will be repeated, so their events after the last roll-back are removed.
     drop(run.events_from(3, 2).unwrap());
     assert_eq!(run.read_events().unwrap(), events[..5]);
     drop(run.events_from(1, 2).unwrap());
     assert_eq!(run.read_events().unwrap(), events[..4]);
-    // A kill came between the word of it and the deed: both come again.
+    // The process was killed after writing the event, but before the roll-back was complete. It
+    // will be repeated.
     drop(run.events_from(3, 1).unwrap());
     assert_eq!(run.read_events().unwrap(), events[..2]);
 }

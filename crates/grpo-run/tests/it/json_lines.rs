@@ -51,7 +51,7 @@ fn a_record_that_is_no_object_panics() {
 fn each_record_that_is_lost_is_an_error() {
     let path = Path::new("/dev/full");
     if !path.exists() {
-        return; // only Linux has a disk that is always full
+        return; // only Linux has a device that is always full
     }
     let mut writer = JsonLinesWriter::open(path).unwrap();
     let error = writer.append(&step(0)).unwrap_err().to_string();
@@ -95,7 +95,7 @@ fn reports_a_damaged_line() {
 fn a_resumed_file_has_each_step_once() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("x");
-    // Numbers that a JSON reader and writer would change must stay as they are.
+    // Lines are copied unchanged, including numbers that would be formatted differently.
     fs::write(&path, "{\"step\":1,\"x\":1.10}\n{\"step\":2}\n{\"step\":3}\n{\"st").unwrap();
     let before = |limit: u64| move |line: &Value| line["step"].as_u64().unwrap() < limit;
     let mut writer = JsonLinesWriter::resume(&path, before(2)).unwrap();

@@ -34,7 +34,7 @@ fn line(step: u64) -> LedgerStep {
     }
 }
 
-/// As it is written, with the digests from elsewhere.
+/// Returns the expected line. Its digests are computed independently.
 fn text(step: u64) -> String {
     let entry = |sample: u32| {
         let mut bytes = Vec::new();
@@ -82,7 +82,7 @@ fn writes_reads_and_resumes_lines() {
         ledger.append(&line(step)).unwrap();
     }
     let written = fs::read_to_string(run.ledger_path()).unwrap();
-    // Each line is as without the chain, and has the hash of the line before.
+    // Each line is extended by the hash of the previous line.
     let mut previous = "0".repeat(64);
     for (step, line) in (1..).zip(written.lines()) {
         let expected = format!(
@@ -100,7 +100,7 @@ fn writes_reads_and_resumes_lines() {
         assert_eq!(found, steps.iter().map(|step| line(*step)).collect::<Vec<_>>());
     };
     read(&[1, 2, 3]);
-    // From step 3 on: it is written again.
+    // Step 3 is written again.
     run.ledger_from(3).unwrap().append(&line(3)).unwrap();
     assert_eq!(fs::read_to_string(run.ledger_path()).unwrap(), written);
     drop(run.ledger_from(2).unwrap());
@@ -183,7 +183,7 @@ proptest! {
         let bits = |parts: &Parts| parts.4.iter().map(|l| l.to_bits()).collect::<Vec<u32>>();
         let are_equal = (a.0, a.1, a.2, &a.3, bits(&a)) == (b.0, b.1, b.2, &b.3, bits(&b));
         prop_assert_eq!(entry(&a).digest == entry(&b).digest, are_equal);
-        // One bit, one id, one place.
+        // Changes one bit, one token id or one index.
         let mut changed = a.clone();
         changed.4[0] = f32::from_bits(changed.4[0].to_bits() ^ (1 << bit));
         prop_assert!(entry(&changed).digest != entry(&a).digest);

@@ -1,4 +1,4 @@
-//! Tests through the public interface, in one binary.
+//! Tests of the public interface in a single binary.
 
 mod atomic;
 mod audit;
@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// All that is below a folder, hidden names too: file names with their texts, folders with `/`.
+/// Lists everything in a folder, including hidden names. Files are mapped to their text, and folder
+/// names end with `/`.
 fn listing(folder: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {

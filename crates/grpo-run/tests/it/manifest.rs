@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::{TempDir, tempdir};
 
-/// A folder with two files and a manifest.
+/// Creates a folder with two files and a manifest.
 fn folder() -> TempDir {
     let folder = tempdir().unwrap();
     fs::create_dir(folder.path().join("below")).unwrap();
@@ -14,7 +14,7 @@ fn folder() -> TempDir {
     folder
 }
 
-/// The message after `change`, with the folder's own path cut away.
+/// Checks the error message after `change`, without the path of the folder.
 fn check(change: impl FnOnce(&Path), expect: &str) {
     let folder = folder();
     assert_eq!(verify(folder.path()).unwrap().path(), folder.path());
@@ -52,7 +52,7 @@ fn a_large_file_is_hashed_in_pieces() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("x");
     fs::write(&path, vec![b'a'; 1_000_000]).unwrap();
-    // NIST's third example of SHA-256.
+    // The third SHA-256 example published by NIST.
     assert_eq!(
         sha256_of_file(&path).unwrap(),
         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"
@@ -114,7 +114,7 @@ proptest! {
         let path: PathBuf = folder.path().join(["below/a.bin", "b.json", "manifest.json"][which]);
         let mut bytes = fs::read(&path).unwrap();
         let at = at.index(bytes.len());
-        // Blanks between the manifest's entries mean nothing.
+        // Whitespace in the manifest is not significant.
         prop_assume!(which < 2 || !bytes[at].is_ascii_whitespace() && !cut);
         if cut {
             bytes.truncate(at);

@@ -1,4 +1,5 @@
-//! The event file, by a reader of its own: framing, checksums and fields, from the format's description.
+//! Checks framing, checksums and fields of the event file with an independent reader based on the
+//! format description.
 
 use crate::folder::{Existing, create};
 use grpo_run::{RunFolder, TensorBoard};
@@ -6,7 +7,7 @@ use serde_json::{Map, Value, json};
 use std::fs;
 use tempfile::{TempDir, tempdir};
 
-/// 2026-01-31T12:00:00Z, as the run's information says.
+/// 2026-01-31T12:00:00Z, the start time in `run.json`.
 const START: f64 = 1_769_860_800.0;
 const NAME: &str = "events.out.tfevents.1769860800.grpo";
 
@@ -24,7 +25,7 @@ fn line(step: u64) -> Map<String, Value> {
     line.as_object().unwrap().clone()
 }
 
-/// CRC-32C bit by bit (RFC 3720, appendix B.4), masked as TFRecord says.
+/// Bitwise CRC-32C (RFC 3720, appendix B.4) with the mask of TFRecord.
 fn masked(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for &byte in bytes {
@@ -37,7 +38,7 @@ fn masked(bytes: &[u8]) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// The messages of a file; `Err` with the number of whole records before the first fault.
+/// Returns the messages in a file, or the number of valid records before the first error.
 fn messages(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, usize> {
     let mut messages = Vec::new();
     while !bytes.is_empty() {
@@ -58,7 +59,8 @@ fn messages(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, usize> {
     Ok(messages)
 }
 
-/// A message's fields: number and value, fixed or varint numbers as bits.
+/// Returns the fields of a message as pairs of number and value. Numeric values are returned as
+/// bytes.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let mut value = 0;
@@ -91,7 +93,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     fields
 }
 
-/// Wall time, step, and names with values.
+/// Returns wall time, step, and the names and values of all metrics.
 fn event(message: &[u8]) -> (f64, u64, Vec<(String, f32)>) {
     let (mut event, all) = ((0.0, 0, Vec::new()), fields(message));
     for (number, value) in all {
@@ -142,7 +144,7 @@ fn every_number_of_every_line_is_there() {
     board.append(&line(2)).unwrap();
     let appended = fs::read(board.path()).unwrap();
     check(&appended, &[1, 2]);
-    // The file is a function of the lines.
+    // The file depends only on the lines.
     TensorBoard::rebuild(&run, &[line(1), line(2)]).unwrap();
     assert_eq!(fs::read(run.path().join(NAME)).unwrap(), appended);
 }

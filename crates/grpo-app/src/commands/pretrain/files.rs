@@ -1,4 +1,4 @@
-//! Files of pre-training: the model, sampled completions, and the final tables.
+//! Output of pre-training: the model, sampled completions and the final tables.
 
 use std::path::Path;
 
@@ -14,22 +14,22 @@ use crate::models::Writer;
 use crate::output::{labelled, say, table};
 use crate::supervised_run::{ModelFiles, SupervisedRun};
 
-/// The file of completions of validation prompts.
+/// Name of the file with completions of validation prompts.
 const SAMPLES: &str = "samples.jsonl";
 
-/// Writes a policy and its validations.
+/// Writes the policy and its validation results.
 pub(super) struct PolicyFiles {
     writer: Writer,
     kind: &'static str,
-    /// Whether validations follow epochs.
+    /// Whether validation runs after each epoch.
     by_epochs: bool,
-    /// Whether completions are sampled.
+    /// Whether completions of validation prompts are sampled.
     has_samples: bool,
     samples: Option<JsonLinesWriter>,
 }
 
 impl PolicyFiles {
-    /// Creates the writer of a policy in the run's folder `kind`.
+    /// Creates a writer that saves the policy in the subfolder `kind` of the run.
     pub(super) fn new(writer: Writer, kind: &'static str, config: &PretrainConfig) -> Self {
         let (by_epochs, has_samples) = (config.eval_every == 0, config.eval.is_some());
         Self { writer, kind, by_epochs, has_samples, samples: None }
@@ -85,7 +85,7 @@ fn number(line: &Map<String, Value>, name: &str) -> Option<f64> {
     line.get(name)?.as_f64()
 }
 
-/// Prints the tables of samples, and which model was kept.
+/// Prints the tables of samples and reports which model was kept.
 pub(super) fn summary(run: &SupervisedRun) -> anyhow::Result<()> {
     let folder = RunFolder::open(run.path())?;
     let mut validations = folder.read_metrics()?;

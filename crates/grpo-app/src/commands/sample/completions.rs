@@ -1,4 +1,4 @@
-//! Completions of prompts, as JSON lines.
+//! Samples completions of prompts and writes them as JSON lines.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ use grpo_model::LanguageModel;
 /// Default of `--max-new-tokens`.
 const MOST_NEW_TOKENS: usize = 256;
 
-/// A line of the output.
+/// An output line.
 #[derive(Serialize)]
 struct Line<'a> {
-    /// As given; missing if there was none.
+    /// The prompt as given, or `None` if sampling starts from the beginning-of-sequence token.
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt: Option<&'a PromptSource>,
-    /// Index among the completions of the prompt.
+    /// Index of the completion among those of the same prompt.
     sample: u32,
-    /// The text; missing without a tokenizer.
+    /// Decoded text, or `None` without a tokenizer.
     #[serde(skip_serializing_if = "Option::is_none")]
     completion: Option<String>,
     prompt_ids: &'a [u32],
@@ -48,7 +48,7 @@ pub(super) fn run(
     let context = loaded.policy.context_length();
     let (sources, prompts) = prompts(arguments, of_tasks, codec, options, context)?;
     let generation = Generation::from_options(arguments, loaded, &prompts, MOST_NEW_TOKENS);
-    // Checked before the work.
+    // Creates the output before sampling so that errors are reported early.
     let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
     let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
     let output = arguments.output.as_deref().map(create).transpose()?;
@@ -65,7 +65,7 @@ pub(super) fn run(
     }
 }
 
-/// Returns the prompts as given, and as ids.
+/// Returns each prompt as given and as token ids.
 fn prompts(
     arguments: &SampleArguments,
     of_tasks: Vec<(String, PromptSource)>,

@@ -1,4 +1,4 @@
-//! `grpo train --resume` of a run that has nothing left to do.
+//! Handles `grpo train --resume` for runs that are already finished.
 
 use std::path::Path;
 
@@ -10,14 +10,15 @@ use crate::run_files::reopen;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
-/// Whether the run has done all steps and its model and last checkpoint are intact. It says so then, and how to train longer.
+/// Returns whether the run has completed all steps and its model and last checkpoint are intact. If
+/// so, it also prints how to train longer.
 ///
 /// # Errors
-/// The run cannot be resumed, for example because a file that it was made from has changed.
+/// Returns an error if the run cannot be resumed, e.g. because one of its input files has changed.
 pub(super) fn is_finished(run: &Path, tasks: &Tasks) -> anyhow::Result<bool> {
     let file = match RunFolder::open(run).map(|folder| TrainFile::of_run(&folder, tasks)) {
         Ok(Ok(loaded)) => loaded.value,
-        // Resuming says what is wrong.
+        // The regular resume path reports the error.
         _ => return Ok(false),
     };
     let kind = if file.adapter.is_some() || file.lora.is_some() { "adapter" } else { "model" };
@@ -33,7 +34,7 @@ pub(super) fn is_finished(run: &Path, tasks: &Tasks) -> anyhow::Result<bool> {
     say(format_args!(
         "finished     {run}: all {steps} steps are done (`grpo report {run}` shows them)"
     ));
-    // An adapter that exists takes the place of a section [lora].
+    // A saved adapter replaces the `[lora]` section.
     let start = match file.lora {
         Some(_) => format!("new configuration with adapter = \"{run}/adapter\" in place of [lora]"),
         None => {

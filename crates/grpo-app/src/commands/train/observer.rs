@@ -1,4 +1,4 @@
-//! Writes down what a training run does, and shows it.
+//! Records and displays the progress of a training run.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,37 +21,37 @@ use crate::run_log::{Line, RunLog, observer_error};
 use crate::session::Session;
 use crate::train_settings::TrainSettings;
 
-/// How the training is shown, and what ends it.
+/// Display options and the stop flag of a training run.
 pub(crate) struct Show {
     pub(crate) plain: bool,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// Writes metrics, completions and checkpoints, and moves the bar.
+/// Writes metrics, completions and checkpoints, and updates the progress display.
 pub(super) struct Observer {
     pub(super) log: RunLog,
     pub(super) ledger: ChainWriter,
-    /// The step of its last line.
+    /// Step of the last ledger line.
     pub(super) ledger_step: u64,
-    /// Names of the parts of the reward.
+    /// Names of the reward components.
     pub(super) parts: Vec<PartName>,
     pub(super) monitor: Monitor,
     pub(super) completions_every: u32,
     pub(super) steps: u32,
     pub(super) steps_done: u32,
-    /// Whether a guard may want to go back.
+    /// Whether a guard may roll the run back.
     pub(super) can_roll_back: bool,
-    /// Whether the policy changes between the updates of a step.
+    /// Whether each step updates the policy more than once.
     pub(super) has_several_updates: bool,
     pub(super) writer: Writer,
-    /// What the steps were, where they were done before.
+    /// Previously recorded steps that are now repeated.
     pub(super) earlier: RecordedSteps,
-    /// Whether a step before had to be corrected for its sampler.
+    /// Whether an earlier step needed a correction for sampler mismatch.
     pub(super) was_corrected: bool,
 }
 
 impl Observer {
-    /// Of the steps that are left.
+    /// Creates an observer for the remaining steps.
     pub(super) fn new(session: &mut Session, show: Show) -> anyhow::Result<Self> {
         let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
@@ -81,7 +81,8 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Completions of later steps, if there are any, are written again.
+    /// Resets the display to `done` steps. Recorded completions of later steps are deleted, as they
+    /// will be written again.
     pub(super) fn begin_at(&mut self, done: u64, lines: &[Line]) -> anyhow::Result<()> {
         self.log.folder.remove_completions_from(done + 1)?;
         if lines.len() as u64 != done {
@@ -99,8 +100,8 @@ impl Observer {
         self.log.event(step.into(), what)
     }
 
-    /// Saves what was trained in the folder `kind` of the run. The event comes first: a folder without one was not
-    /// written by the run.
+    /// Saves the trained weights in the subfolder `kind` of the run. The event is written first, so
+    /// a folder without an event was not written by the run.
     pub(super) fn save(&mut self, training: &Training<Policy>, kind: &str) -> anyhow::Result<()> {
         self.anchor()?;
         let (target, writer) = (self.log.folder.path().join(kind), self.writer.clone());
@@ -109,7 +110,7 @@ impl Observer {
         })
     }
 
-    /// Puts the ledger on the disk, so that the next events have the hash of its last line.
+    /// Syncs the ledger to disk so that subsequent events contain the hash of its last line.
     pub(super) fn anchor(&mut self) -> anyhow::Result<()> {
         self.ledger.sync()?;
         if self.ledger_step > 0 {
@@ -118,8 +119,8 @@ impl Observer {
         Ok(())
     }
 
-    /// Saves a run that ends where it was interrupted, and says how it is resumed. An evaluation that was interrupted belongs
-    /// to a step that is not recorded: the run then resumes from the checkpoint before it.
+    /// Saves an interrupted run and prints how to resume it. If an evaluation was interrupted, its
+    /// step is not recorded yet, and the run will resume from the previous checkpoint.
     pub(super) fn interrupted(&mut self, training: &Training<Policy>) -> anyhow::Result<()> {
         let steps = self.steps_done;
         if training.steps() == steps {
@@ -129,10 +130,14 @@ impl Observer {
         self.log.interrupted([steps.into(), self.steps.into()], &resume)
     }
 
-    /// Goes back to the newest checkpoint of a policy before the one that the metrics of step `since` describe, and
-    /// continues from there with these settings; whether there is one. Metrics describe the policy that sampled, which
-    /// is that of the step before, and those between the updates of the step. A run that went back to that checkpoint
-    /// last goes further back, to its beginning at most.
+    /// Rolls the run back and continues with the given settings. Returns whether a suitable
+    /// checkpoint was found.
+    ///
+    /// The metrics of a step describe the policy that sampled it, i.e. the policy after the
+    /// previous step, and the policies between the updates of the step. The run therefore returns
+    /// to the newest checkpoint written before the policy that the metrics of step `since`
+    /// describe. If that checkpoint was also the target of the last roll-back, an earlier one is
+    /// used, or the initial policy.
     pub(super) fn roll_back(
         &mut self,
         training: &mut Training<Policy>,
@@ -163,8 +168,9 @@ impl Observer {
         self.anchor()?;
         let event = EventKind::RolledBack { number, from_step, learning_rate_factor, kl_coef };
         self.log.rolled_back(step, event, &aside)?;
-        // Until this is written, a killed run comes here again by itself. From then on it begins at this one, which has
-        // gone back more often than the newer ones.
+        // If the run is killed before this checkpoint is written, resuming triggers the same
+        // roll-back again. Afterwards, resuming starts from this checkpoint, because it counts more
+        // roll-backs than the later ones.
         let mut hash = String::new();
         checkpoint::write(&self.log.folder, &self.writer, training, &mut |_, manifest| {
             hash = manifest;
@@ -176,7 +182,8 @@ impl Observer {
         self.anchor()?;
         let lines = self.log.go_back(step)?;
         self.begin_at(step, &lines)?;
-        // The last word of going back: without it, a killed run was in the middle of it.
+        // This event completes the roll-back. If it is missing, the run was killed during the
+        // roll-back.
         let kept = self.log.folder.kept_checkpoints(usize::MAX, &[], None)?;
         self.log.checkpointed(step, hash, false, kept)?;
         self.steps_done = training.steps();
@@ -188,7 +195,7 @@ impl Observer {
         Ok(true)
     }
 
-    /// Says what guards saw.
+    /// Records and prints triggered guards.
     pub(super) fn triggers(&mut self, step: u32, triggers: &[GuardTrigger]) -> anyhow::Result<()> {
         for trigger in triggers {
             let line = self.log.guard(step.into(), trigger)?;
@@ -197,7 +204,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Writes the checkpoint of this moment, and removes those that are not kept.
+    /// Writes a checkpoint of the current state and removes outdated ones.
     pub(super) fn checkpoint(
         &mut self,
         training: &Training<Policy>,
@@ -205,7 +212,7 @@ impl Observer {
     ) -> anyhow::Result<()> {
         let of_best = training.state().numbers.progress.evaluations.best;
         let best_step = of_best.iter().map(|(step, _)| u64::from(*step));
-        // The beginning is known to be good.
+        // The initial checkpoint is a safe target for roll-backs.
         let besides: Vec<u64> = best_step.chain(self.can_roll_back.then_some(0)).collect();
         self.anchor()?;
         let writer = &self.writer;
@@ -223,7 +230,7 @@ impl Observer {
         self.log.is_checkpoint_due(step.into()) || is_end || done.is_best
     }
 
-    /// Where the step was done before, whether it is what it was.
+    /// Compares a repeated step with its recorded version.
     pub(super) fn compare(&mut self, done: &StepDone<'_>) {
         match self.earlier.check(done.metrics, &done.report.observed.ledger) {
             Ok(_) => {}
@@ -239,7 +246,8 @@ impl Observer {
         let StepDone { report, metrics, .. } = *done;
         self.compare(done);
         let step = report.step + 1;
-        // In front of the others: what a step left has its proof.
+        // The ledger line is written before everything else, so that each file of a step has a
+        // proof.
         let completions = is_due(step, self.completions_every).then(|| {
             let records = records(report, &self.writer.spec.codec);
             let parts: Vec<&str> = self.parts.iter().map(AsRef::as_ref).collect();
