@@ -89,21 +89,25 @@ impl TrainFile {
                 source = Some((kind.parse)(own).map_err(explain)?);
             }
         }
-        let settings = deserialize_settings(table).map_err(|fault: ConfigFault| {
-            // Section names of tasks, which serde does not know, can be suggested as well.
-            let is_top = fault.message.starts_with("unknown field") && !fault.key.contains('.');
-            let own: Vec<&str> = tasks
-                .iter()
-                .flat_map(|task| task.sources())
-                .flat_map(|kind| kind.sections)
-                .copied()
-                .collect();
-            let message = match is_top {
-                true => format!("{}, `reward`, `data`, `{}`", fault.message, own.join("`, `")),
-                false => fault.message,
-            };
-            explain(ConfigFault { message, ..fault })
-        })?;
+        let settings: TrainSettings =
+            deserialize_settings(table).map_err(|fault: ConfigFault| {
+                // Section names of tasks, which serde does not know, can be suggested as well.
+                let is_top = fault.message.starts_with("unknown field") && !fault.key.contains('.');
+                let own: Vec<&str> = tasks
+                    .iter()
+                    .flat_map(|task| task.sources())
+                    .flat_map(|kind| kind.sections)
+                    .copied()
+                    .collect();
+                let message = match is_top {
+                    true => format!("{}, `reward`, `data`, `{}`", fault.message, own.join("`, `")),
+                    false => fault.message,
+                };
+                explain(ConfigFault { message, ..fault })
+            })?;
+        if let Some(filter) = &settings.diversity_filter {
+            tasks.bucketing(&filter.bucket).map_err(|fault| origin.locate(fault))?;
+        }
         let value = Self { settings, reward, data, source };
         Ok(config::Loaded { value, origin })
     }

@@ -233,6 +233,32 @@ fn a_configuration_can_be_checked_alone() {
         &[&arguments[..], &["--set", "train.stepz=5"]].concat(),
         str!["--set train.stepz=5: unknown key 'train.stepz'; did you mean 'steps'?"],
     );
+    let filter = |keys: &str| format!("diversity_filter={{ {keys} }}");
+    for (keys, expected) in [
+        (
+            "bucket = \"scafold\"",
+            "diversity_filter.bucket = \"scafold\" is unknown; expected \"scaffold\", \"smiles\", \"text\"\n",
+        ),
+        (
+            "bucket = \"smiles\", bucket_size = 0",
+            "diversity_filter.bucket_size = 0 is out of range; expected 1 to 1000000\n",
+        ),
+        (
+            "bucket = \"smiles\", penalty = \"steep\"",
+            "expected one of `step`, `linear`, `sigmoid`\n",
+        ),
+    ] {
+        let ended = place.run(&[&arguments[..], &["--set", &filter(keys)]].concat());
+        assert!(ended.code == Some(1) && ended.stderr.ends_with(expected), "{}", ended.stderr);
+    }
+    for other in [
+        "advantage.aggregation=normalize_then_sum",
+        "diversity_bonus={ weight = 0.1, measure = \"bleu\" }",
+    ] {
+        let filter = filter("bucket = \"smiles\"");
+        let ended = place.run(&[&arguments[..], &["--set", &filter, "--set", other]].concat());
+        assert!(ended.stderr.ends_with("; remove one of them\n"), "{}", ended.stderr);
+    }
     place.refuse(
         &[&arguments[..], &["--set", "train.group_size=1"]].concat(),
         str![

@@ -375,6 +375,8 @@ fn resumes_from_every_state() {
         "schedule.warmup_steps=4",
         "schedule.floor=0.2",
     ];
+    let filter = "diversity_filter={ bucket = \"smiles\", bucket_size = 1, min_reward = 0.0 }";
+    cut_and_resume(&molecules, &[filter]);
     cut_and_resume(&molecules, &follows);
     cut_and_resume(&molecules, &controllers);
     cut_and_resume(&texts, &[&follows[..], &["reference.from=base"]].concat());

@@ -1,5 +1,8 @@
 //! `grpo pretrain` and `grpo train` from end to end.
 
+use std::collections::BTreeSet;
+
+use grpo_run::RunFolder;
 use serde_json::{Map, Value};
 use snapbox::str;
 
@@ -230,4 +233,51 @@ fn a_disk_that_becomes_full() {
     let files = place.files();
     let weights = files.iter().filter(|(path, _)| path.to_string_lossy().contains("safetensors"));
     assert_eq!(weights.count(), 0, "{files:?}");
+}
+
+/// Recomputes the effect of a diversity filter on the recorded completions with plain loops.
+#[test]
+fn a_diversity_filter_pays_for_a_text_once() {
+    let place = Place::for_training();
+    let filter = "diversity_filter={ bucket = \"text\", bucket_size = 1, min_reward = 0.1 }";
+    let sizes = ["--set", "train.prompts_per_step=8", "--set", "save.completions_every=1"];
+    place.succeed(&[&["train", "train.toml", "--set", filter], &sizes[..]].concat());
+    let run = RunFolder::open(&place.path("run")).unwrap();
+    let mut seen = BTreeSet::new();
+    let mut penalized = 0;
+    for (step, line) in (1..).zip(metrics(&place, "run")) {
+        let records = run.completions_of(step).unwrap();
+        let mut changes = Vec::new();
+        for record in &records {
+            let is_valid = record.parts["valid"] == 1.0;
+            let expected = match record.reward.filter(|reward| is_valid && *reward >= 0.1) {
+                None => None,
+                Some(_) if seen.insert(record.text.clone()) => Some(0.0),
+                Some(reward) => Some(-reward),
+            };
+            assert_eq!(record.bonus, expected, "{record:?}");
+            changes.extend(expected);
+        }
+        penalized += changes.iter().filter(|change| **change < 0.0).count();
+        let share = changes.iter().filter(|change| **change < 0.0).count() as f64
+            / changes.len().max(1) as f64;
+        assert_eq!(line["diversity_filter/penalized"].as_f64(), Some(share));
+        assert_eq!(line["diversity_filter/buckets"].as_u64(), Some(seen.len() as u64));
+        assert_eq!(line["diversity_filter/full_buckets"].as_u64(), Some(seen.len() as u64));
+        for group in records.chunks(4) {
+            let totals: Vec<f64> =
+                group.iter().map(|one| one.reward.unwrap() + one.bonus.unwrap_or(0.0)).collect();
+            let mean = totals.iter().sum::<f64>() / 4.0;
+            let deviation =
+                (totals.iter().map(|total| (total - mean).powi(2)).sum::<f64>() / 3.0).sqrt();
+            for (one, total) in group.iter().zip(totals) {
+                let expected = (total - mean) / (deviation + 1e-4);
+                assert!((one.advantage - expected).abs() < 1e-9, "{one:?}");
+            }
+        }
+    }
+    assert!(penalized > 0);
+    place.succeed(&["audit", "run"]);
+    let replay = ["replay", "run", "--step", "3", "--prompt", "0", "--sample", "0"];
+    place.succeed(&replay);
 }
