@@ -15,6 +15,7 @@ use grpo_run::{
 };
 
 use crate::output::{example_hint, say_aside};
+use crate::run_files::refuse_inside;
 
 /// A loaded model and its codec.
 pub struct Loaded {
@@ -309,6 +310,7 @@ pub fn write_new_model(
     model: &Transformer,
     stored_as: StoredAs,
 ) -> anyhow::Result<()> {
+    refuse_inside(target, "-o")?;
     write_folder_atomically(target, Existing::Refuse, |folder| {
         spec.write(folder, model, stored_as)?;
         anyhow::Ok(write_manifest(folder)?)

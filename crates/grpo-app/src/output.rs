@@ -18,6 +18,7 @@ use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use self::sentence::sentence;
+use crate::run_files::refuse_recorded;
 use crate::visible::visible;
 
 /// Returns whether the error is a closed pipe on standard output, e.g. because of `head`. This does
@@ -255,6 +256,7 @@ impl FileInPlace {
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
+        refuse_recorded(path)?;
         if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
             anyhow::ensure!(
                 folder.exists(),

@@ -36,20 +36,26 @@ pub(crate) struct RunLog {
 
 impl RunLog {
     /// Opens the files of a run after `done` steps. Lines of later steps are removed, and the
-    /// remaining metrics are returned.
+    /// remaining metrics are returned. With `is_resumed`, the event is written before any other file
+    /// is truncated, so that an audit can explain the files of a run killed in between.
     pub(crate) fn open(
         folder: &RunFolder,
         done: u64,
         roll_backs: u32,
         section: CheckpointSection,
+        is_resumed: bool,
     ) -> anyhow::Result<(Self, Vec<Line>)> {
+        let mut events = folder.events_from(done + 1, roll_backs)?;
+        if is_resumed {
+            write_event(&mut events, done, EventKind::Resumed {}, EventProof::default())?;
+        }
         let metrics = folder.metrics_from(done + 1)?;
         let lines = folder.read_metrics()?;
         let mut log = Self {
             ledger: None,
             metrics,
             tensorboard: TensorBoard::rebuild(folder, &lines)?,
-            events: folder.events_from(done + 1, roll_backs)?,
+            events,
             section,
             last_checkpoint: Instant::now(),
             folder: folder.clone(),
@@ -92,9 +98,7 @@ impl RunLog {
     fn proven(&mut self, step: u64, what: EventKind, proof: EventProof) -> anyhow::Result<()> {
         let ledger = self.ledger.as_ref().filter(|(of, _)| *of == step);
         let proof = EventProof { ledger: ledger.map(|(_, hash)| hash.clone()), ..proof };
-        let event = Event { step, at: config::now(), what };
-        self.events.append(&ProvenEvent { event, proof })?;
-        Ok(self.events.sync()?)
+        write_event(&mut self.events, step, what, proof)
     }
 
     /// Records that the trained weights were saved in the subfolder `name`. `manifest` is the
@@ -184,6 +188,18 @@ impl RunLog {
         self.last_checkpoint = Instant::now();
         Ok(folder.keep_checkpoints(last, besides)?)
     }
+}
+
+/// Writes and syncs an event.
+fn write_event(
+    events: &mut ChainWriter,
+    step: u64,
+    what: EventKind,
+    proof: EventProof,
+) -> anyhow::Result<()> {
+    let event = Event { step, at: config::now(), what };
+    events.append(&ProvenEvent { event, proof })?;
+    Ok(events.sync()?)
 }
 
 /// Wraps an error that occurred while writing run files.

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use grpo_run::{
-    DataFile, EventKind, Existing, RunFolder, RunInfo, RunLock, VerifiedFolder, verify,
-};
+use grpo_run::{DataFile, Existing, RunFolder, RunInfo, RunLock, VerifiedFolder, verify};
 use grpo_train::{Objective, StopCause, SupervisedEnding, SupervisedTrainer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -207,10 +205,7 @@ impl SupervisedRun {
             say(format_args!("resuming     after step {done} of {steps}"));
         }
         files.begin(&self.folder, done)?;
-        let (mut log, _) = RunLog::open(&self.folder, done, 0, save.clone())?;
-        if self.is_resumed {
-            log.event(done, EventKind::Resumed {})?;
-        }
+        let (log, _) = RunLog::open(&self.folder, done, 0, save.clone(), self.is_resumed)?;
         let resume = format!("{} --resume {}", self.command, self.resume.display());
         let mut observer = Observer::new(log, files, done, steps, resume);
         let trained = trainer.run(&mut observer);

@@ -188,5 +188,6 @@ fn line_and_reason(error: &minijinja::Error) -> (u64, String) {
         Some(detail) => format!("{}: {}", error.kind(), one_line(detail)),
         None => error.kind().to_string(),
     };
+    let reason = reason.replace("cannot convert number to usize", "the number is out of range");
     (error.line().unwrap_or(1) as u64, reason)
 }

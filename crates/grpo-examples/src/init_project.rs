@@ -31,6 +31,7 @@ pub(crate) fn command() -> TaskCommand {
 
 fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
     let folder = &arguments.folder;
+    grpo_app::refuse_inside(folder, "DIR")?;
     match folder.exists() {
         true => fill_empty(folder)?,
         false => write_folder_atomically(folder, Existing::Refuse, |new| write(new, ""))?,

@@ -69,8 +69,10 @@ fn steps(evidence: &Evidence) -> Finding {
     if of_metrics.checked_add(1) == Some(last) && !evidence.was_written_whole(last) {
         // The ledger line is written first.
         checked += &format!("; the run was ended in the middle of writing step {last}");
-    } else if last != of_metrics && evidence.is_going_back() {
-        checked += "; the run was ended while it went back";
+    } else if last != of_metrics
+        && evidence.rewritten_after().is_some_and(|step| step <= last.min(of_metrics))
+    {
+        checked += "; the run was killed while it was rolled back or resumed";
     } else if last != of_metrics {
         let what =
             format!("ledger.jsonl ends with step {last}, and metrics.jsonl with step {of_metrics}");

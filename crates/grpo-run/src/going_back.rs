@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::atomic::entries;
 use crate::folder::COMPLETIONS;
 use crate::{RunError, RunFolder, atomic_write, read_json_lines, write_manifest};
 
@@ -38,6 +39,27 @@ impl RunFolder {
 }
 
 impl RunFolder {
+    /// Undoes [`Self::set_aside`] for roll-backs after the first `roll_backs`, which a killed run did
+    /// not complete: completions are moved back and the copies are removed.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be moved or removed.
+    pub fn restore_aside(&self, roll_backs: u32) -> Result<(), RunError> {
+        for (name, aside) in entries(&self.path().join("rolled-back"))? {
+            if !name.parse().is_ok_and(|number: u32| number > roll_backs) {
+                continue;
+            }
+            for (name, path) in entries(&aside.join(COMPLETIONS))? {
+                let target = self.path().join(COMPLETIONS).join(name);
+                if !target.exists() {
+                    fs::rename(&path, &target).map_err(RunError::write(&target))?;
+                }
+            }
+            fs::remove_dir_all(&aside).map_err(RunError::write(&aside))?;
+        }
+        Ok(())
+    }
+
     /// Returns the folder with the steps undone by roll-back `number`, starting at 1.
     pub(crate) fn rolled_back_path(&self, number: u32) -> PathBuf {
         self.path().join("rolled-back").join(number.to_string())

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::io::{ErrorKind, Write};
 
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
@@ -53,7 +54,15 @@ pub(crate) fn parse(
 fn exit(error: &clap::Error) -> ! {
     let text = error.to_string();
     if visible(&text) == text {
-        error.exit();
+        // `error.exit()` would ignore that help for a full disk is lost.
+        let printed = error.print().and_then(|()| std::io::stdout().flush());
+        if let Err(fault) = printed
+            && fault.kind() != ErrorKind::BrokenPipe
+        {
+            say_aside(format_args!("error: cannot write to standard output: {fault}"));
+            std::process::exit(1);
+        }
+        std::process::exit(error.exit_code());
     }
     say_aside(format_args!("{}", text.trim_end()));
     std::process::exit(error.exit_code());

@@ -56,9 +56,6 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
 pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> {
     let deferred = Deferred::new();
     let mut observer = Observer::new(session, show)?;
-    if session.is_resumed {
-        observer.event(session.training.steps(), EventKind::Resumed {})?;
-    }
     if observer.can_roll_back && session.training.steps() == 0 {
         observer.checkpoint(&session.training, false)?;
     }

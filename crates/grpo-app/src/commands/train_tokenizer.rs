@@ -3,14 +3,16 @@
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_data::{read_text_file, train_tokenizer};
+use grpo_data::{json_line_reason, read_text_file, train_tokenizer};
 use grpo_run::atomic_write;
 use serde_json::{Map, Value};
 
 use crate::args::TokenizerArguments;
 use crate::output::say;
+use crate::run_files::refuse_inside;
 
 pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
+    refuse_inside(&arguments.output.join("tokenizer.json"), "-o")?;
     let texts = texts(&arguments.input, &arguments.keys, &arguments.with)?;
     let all = texts.iter().map(String::as_str);
     let files = train_tokenizer(all, arguments.vocabulary)
@@ -34,8 +36,12 @@ fn texts(path: &Path, keys: &[String], with: &[String]) -> anyhow::Result<Vec<St
     let mut texts = Vec::new();
     for (place, line) in file.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let line_number = place + 1;
-        let record: Map<String, Value> = serde_json::from_str(line).with_context(|| {
-            format!("{}:{line_number}: not a JSON object on one line", path.display())
+        let record: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
+            let reason = json_line_reason(&error);
+            anyhow::anyhow!(
+                "{}:{line_number}: the line is not a JSON object: {reason}",
+                path.display()
+            )
         })?;
         for key in keys {
             let text = record.get(key).and_then(Value::as_str).with_context(|| {

@@ -115,8 +115,10 @@ fn refuses_adapters_that_cannot_be_merged() {
     for folder in ["m", "a"] {
         let to = format!("{folder}/new/deeper");
         let inside = place.path(folder).canonicalize().unwrap();
-        let expected =
-            format!("{to} is inside the model folder {}; give -o another folder", inside.display());
+        let expected = format!(
+            "{to} is inside the model folder {}; use another folder for -o",
+            inside.display()
+        );
         merge("m", "a", &to, expected.into());
     }
     merge(

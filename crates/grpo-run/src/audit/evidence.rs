@@ -144,10 +144,11 @@ impl Evidence {
         &self.events[first..]
     }
 
-    /// Returns whether the run ended during a roll-back. Some files of undone steps may be missing
-    /// in that case.
-    pub(super) fn is_going_back(&self) -> bool {
-        self.events.last().is_some_and(|event| event.what.begins_roll_back())
+    /// Returns the step after which files may be inconsistent, because the run was killed while it
+    /// was rolled back or resumed.
+    pub(super) fn rewritten_after(&self) -> Option<u64> {
+        let last = self.events.last()?;
+        last.what.rewritten_after(last.step)
     }
 
     /// Returns whether events prove that all files of a step were written.
@@ -182,12 +183,14 @@ impl Evidence {
 }
 
 impl EventKind {
-    /// Returns whether files are moved and truncated after this event and before the next.
-    pub(super) fn begins_roll_back(&self) -> bool {
+    /// Returns the step after which files are moved and truncated between this event, which has the
+    /// given step, and the next one. Returns `None` for most events. After a guard event, it is not
+    /// known yet how far the run will be rolled back.
+    pub(super) fn rewritten_after(&self, step: u64) -> Option<u64> {
         match self {
-            Self::RolledBack { .. } => true,
-            Self::Guard { action, .. } => action == "roll_back",
-            _ => false,
+            Self::Resumed {} | Self::RolledBack { .. } => Some(step),
+            Self::Guard { action, .. } => (action == "roll_back").then_some(0),
+            _ => None,
         }
     }
 }

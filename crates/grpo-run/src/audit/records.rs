@@ -153,8 +153,10 @@ impl Records<'_> {
             let what = "events.jsonl does not begin with the event `started`";
             violations.push(Violation { step: None, what: what.to_owned() });
         }
-        let is_going_back = self.events.last().is_some_and(|event| event.what.begins_roll_back());
-        let may_lack = self.plan.trained.is_none() || is_going_back;
+        // A run that is rolled back or resumed at its beginning removes all lines.
+        let is_restarted =
+            self.events.last().and_then(|event| event.what.rewritten_after(event.step)) == Some(0);
+        let may_lack = self.plan.trained.is_none() || is_restarted;
         if is_chained && !may_lack && self.ledger.is_empty() && self.has_metrics() {
             let what = "ledger.jsonl is missing or empty; run.json says that the run kept one";
             violations.push(Violation { step: None, what: what.to_owned() });

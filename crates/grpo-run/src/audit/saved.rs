@@ -54,7 +54,8 @@ pub(super) fn saved_folders(
             ),
         }
     }
-    for event in events {
+    // The last event may belong to a roll-back that is being undone.
+    for event in events.iter().rev().skip(1) {
         let (EventKind::RolledBack { number, .. }, Some(manifest)) =
             (&event.what, &event.proof.manifest)
         else {
@@ -63,6 +64,11 @@ pub(super) fn saved_folders(
         match undone_steps(run, *number, manifest) {
             Ok(()) => checked += 1,
             Err(what) => violated(None, what),
+        }
+    }
+    for other in ["model", "adapter"].into_iter().filter(|_| is_chained) {
+        if trained.is_some_and(|trained| trained != other) && run.path().join(other).exists() {
+            violated(None, format!("`{other}` is not a folder of this run: it was added"));
         }
     }
     if let Some(folder) = trained {

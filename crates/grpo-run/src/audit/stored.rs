@@ -52,9 +52,14 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     const PROPERTY: &str = "recorded completions";
     let mut violations = Vec::new();
     let mut all = 0;
+    let rewritten = evidence.rewritten_after();
+    let is_rewritten = |step: u64| rewritten.is_some_and(|after| step > after);
     for (&step, recorded) in &evidence.recorded {
         let mut violated = |what: String| violations.push(Violation { step: Some(step), what });
         let Some(line) = evidence.line(step) else {
+            if is_rewritten(step) {
+                continue;
+            }
             violated("its completions were recorded, and the ledger has no such step".to_owned());
             continue;
         };
@@ -87,7 +92,7 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     for line in &evidence.ledger {
         let is_due = every > 0 && line.step.is_multiple_of(every);
         // A killed run may have written the ledger line only.
-        let may_lack = evidence.is_going_back()
+        let may_lack = is_rewritten(line.step)
             || (Some(line.step) == last && !evidence.was_written_whole(line.step));
         if is_due && !may_lack && !evidence.recorded.contains_key(&line.step) {
             let what = format!(
@@ -115,6 +120,11 @@ pub(super) fn checkpoints(evidence: &Evidence) -> Finding {
         let what = match (stored, evidence.weights_after(step)) {
             (StoredWeights::Unknown(reason), Some(_)) => {
                 unknown = unknown.or(Some(reason));
+                continue;
+            }
+            (StoredWeights::Hash(_) | StoredWeights::Unknown(_), None)
+                if evidence.rewritten_after().is_some_and(|after| step > after) =>
+            {
                 continue;
             }
             (StoredWeights::Damaged(what), _) => what.clone(),

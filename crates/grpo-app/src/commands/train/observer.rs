@@ -6,7 +6,10 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use grpo_model::Policy;
 use grpo_rewards::PartName;
-use grpo_run::{ChainWriter, EventKind, LedgerStep, RecordedHashes, ReferenceChange, RunFolder};
+use grpo_run::{
+    ChainWriter, EventKind, LedgerStep, RecordedHashes, ReferenceChange, RunFolder,
+    sha256_of_manifest,
+};
 use grpo_train::{
     Ending, GuardAction, GuardTrigger, Metrics, StepDone, TrainError, TrainObserver, Training,
 };
@@ -50,6 +53,17 @@ pub(super) struct Observer {
     pub(super) was_corrected: bool,
 }
 
+/// Returns whether the run was killed during the last of its roll-backs, after the checkpoint at
+/// step `done` was replaced.
+fn is_rolling_back(folder: &RunFolder, done: u64, roll_backs: u32) -> anyhow::Result<bool> {
+    let last = folder.read_events()?.pop();
+    Ok(last.is_some_and(|event| {
+        let is_last = |number| number == roll_backs;
+        event.step == done
+            && matches!(event.what, EventKind::RolledBack { number, .. } if is_last(number))
+    }))
+}
+
 impl Observer {
     /// Creates an observer for the remaining steps.
     pub(super) fn new(session: &mut Session, show: Show) -> anyhow::Result<Self> {
@@ -60,8 +74,14 @@ impl Observer {
         let title = format!("grpo train  {}", folder.path().display());
         let monitor =
             Monitor::new(&title, u64::from(train.steps), show.plain || is_quiet(), show.stop);
+        let (steps_done, roll_backs) = (training.steps(), training.roll_backs());
+        let is_rolling_back = session.is_resumed && is_rolling_back(folder, done, roll_backs)?;
+        if session.is_resumed {
+            folder.restore_aside(roll_backs)?;
+        }
+        let is_resumed = session.is_resumed && !is_rolling_back;
+        let (log, lines) = RunLog::open(folder, done, roll_backs, save.checkpoints(), is_resumed)?;
         let ledger = folder.ledger_from(done + 1)?;
-        let (log, lines) = RunLog::open(folder, done, training.roll_backs(), save.checkpoints())?;
         let mut observer = Self {
             log,
             ledger,
@@ -78,7 +98,25 @@ impl Observer {
             was_corrected: false,
         };
         observer.begin_at(done, &lines)?;
+        if is_rolling_back {
+            observer.finish_roll_back(done)?;
+            observer.event(steps_done, EventKind::Resumed {})?;
+        }
         Ok(observer)
+    }
+
+    /// Completes a roll-back to `step` after its checkpoint was written: removes later checkpoints
+    /// and writes the event of this one, which ends the roll-back.
+    fn finish_roll_back(&mut self, step: u64) -> anyhow::Result<()> {
+        let folder = self.log.folder.clone();
+        folder.remove_checkpoints_after(step)?;
+        let checkpoints = folder.checkpoints()?;
+        let restored = checkpoints.iter().find(|checkpoint| checkpoint.step == step);
+        let restored = restored.context("the checkpoint of the roll-back is missing")?;
+        let manifest = sha256_of_manifest(&restored.path)?;
+        let kept = folder.kept_checkpoints(usize::MAX, &[], None)?;
+        self.anchor()?;
+        self.log.checkpointed(step, manifest, false, kept)
     }
 
     /// Resets the display to `done` steps. Recorded completions of later steps are deleted, as they
@@ -171,21 +209,12 @@ impl Observer {
         // If the run is killed before this checkpoint is written, resuming triggers the same
         // roll-back again. Afterwards, resuming starts from this checkpoint, because it counts more
         // roll-backs than the later ones.
-        let mut hash = String::new();
-        checkpoint::write(&self.log.folder, &self.writer, training, &mut |_, manifest| {
-            hash = manifest;
-            Ok(())
-        })?;
-        self.log.folder.remove_checkpoints_after(step)?;
+        checkpoint::write(&self.log.folder, &self.writer, training, &mut |_, _| Ok(()))?;
         self.ledger = self.log.folder.ledger_from(step + 1)?;
         self.ledger_step = step;
-        self.anchor()?;
         let lines = self.log.go_back(step)?;
         self.begin_at(step, &lines)?;
-        // This event completes the roll-back. If it is missing, the run was killed during the
-        // roll-back.
-        let kept = self.log.folder.kept_checkpoints(usize::MAX, &[], None)?;
-        self.log.checkpointed(step, hash, false, kept)?;
+        self.finish_roll_back(step)?;
         self.steps_done = training.steps();
         self.earlier = RecordedSteps::default();
         self.monitor.say(&format!(
