@@ -63,7 +63,7 @@ impl<'a> Trained<'a> {
             (None, None) => {
                 anyhow::ensure!(
                     base_precision == WeightPrecision::F32,
-                    "base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"
+                    "base_precision requires an adapter; add [lora] or `adapter`, or remove base_precision"
                 );
                 Ok(Self::Whole)
             }

@@ -309,7 +309,7 @@ pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Resul
 pub fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
         force || is_device(path) || !path.is_file(),
-        "{} exists already; name another file, or replace it with --force",
+        "{} already exists; choose another file, or replace it with --force",
         path.display()
     );
     Ok(())

@@ -111,7 +111,7 @@ impl Prompts {
         let codec = &loaded.spec.codec;
         let Some(data) = section else {
             let begin = codec.begin_id().context(
-                "the model has no id that begins a text, so the training needs prompts: a section [data] with `file`",
+                "the model has no beginning-of-text token, so training requires prompts; add a section [data] with `file`",
             )?;
             let origin = PromptOrigin::Unconditional(begin);
             return Ok(Self { origin, report: None, files: Vec::new() });

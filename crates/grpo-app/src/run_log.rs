@@ -77,7 +77,7 @@ impl RunLog {
     /// Writes a line of metrics.
     pub(crate) fn line(&mut self, record: &impl Serialize) -> anyhow::Result<()> {
         let Value::Object(line) = serde_json::to_value(record)? else {
-            anyhow::bail!("a line of metrics.jsonl has names and numbers");
+            anyhow::bail!("a line of metrics.jsonl is not an object");
         };
         self.metrics.append(&line)?;
         Ok(self.tensorboard.append(&line)?)

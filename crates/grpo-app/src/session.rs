@@ -259,7 +259,7 @@ impl StartedRun {
         if count == 0 {
             return Ok(None);
         }
-        say(format_args!("evaluating   {count} completions before the training"));
+        say(format_args!("evaluating   {count} completions before training"));
         let _phase = Phase::begin(format!("sampling and scoring {count} completions"));
         Ok(self.training.evaluate()?)
     }

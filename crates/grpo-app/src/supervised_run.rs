@@ -240,6 +240,6 @@ impl SupervisedRun {
             StopCause::Limit => "limit",
             StopCause::Guard => "guard",
         };
-        anyhow::bail!("a {cause} ended the training of {}: {message}", self.path().display())
+        anyhow::bail!("a {cause} stopped training run {}: {message}", self.path().display())
     }
 }

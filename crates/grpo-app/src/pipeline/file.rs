@@ -344,7 +344,7 @@ mod tests {
         let unknown = Pipeline::read(Path::new("nowhere.toml"), &commands()).err().unwrap();
         assert!(
             crate::output::sentence(&unknown)
-                .starts_with("there is no configuration file nowhere.toml; check the path")
+                .starts_with("configuration file nowhere.toml does not exist; check the path")
         );
         check(
             &TRAIN.replace("\"train\"", "\"trian\"").replace("pipeline", ""),

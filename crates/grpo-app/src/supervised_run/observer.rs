@@ -88,7 +88,7 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
         if trainer.steps() == self.written && trainer.steps() > 0 {
             let _lost = self.checkpoint(trainer, false);
         }
-        error.context(format!("the training of {} ended early", self.log.folder.path().display()))
+        error.context(format!("training run {} ended early", self.log.folder.path().display()))
     }
 
     /// Writes the checkpoint of this moment, and removes those that are not kept.

@@ -32,7 +32,7 @@ impl TrainFile {
         };
         anyhow::ensure!(
             command == "train",
-            "{path} is a configuration of `grpo {command}`: say `grpo {command} {path}`"
+            "{path} is a configuration of `grpo {command}`; run `grpo {command} {path}`"
         );
         Self::parse(layers, tasks)
     }

@@ -136,7 +136,7 @@ impl TrainFile {
         let codec = spec.codec;
         anyhow::ensure!(
             self.sampling.stop.is_empty() || codec.is_text(),
-            "sampling.stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own next to its weights",
+            "sampling.stop requires a tokenizer, but `{}` has no tokenizer.json; remove sampling.stop, or add the model's tokenizer.json to the folder",
             self.model.display()
         );
         Ok(Parts {

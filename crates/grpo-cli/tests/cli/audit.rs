@@ -98,7 +98,7 @@ pub(crate) fn violations(place: &Place) -> Vec<String> {
     match properties {
         0 => assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "")),
         _ => ended.assert_refused(format!(
-            "{properties} of the properties that the files of `run` should prove {} violated",
+            "{properties} of the audited properties of `run` {} violated",
             if properties == 1 { "is" } else { "are" }
         )),
     }
@@ -415,7 +415,7 @@ fn an_adapter_and_the_model_under_it() {
     fs::rename(place.path("f32"), place.path("run")).unwrap();
     fs::rename(place.path("m"), place.path("elsewhere")).unwrap();
     let here =
-        "not recorded  the model folder m is not here; go to the folder that the training ran in";
+        "not recorded  model folder m does not exist; change to the folder from which the run was started";
     let said = table(&place);
     for (place, property) in [(7, "base"), (9, "checkpoints"), (10, "final model")] {
         assert_eq!(said[place], format!("{property:<22}{here}"));

@@ -70,7 +70,7 @@ fn reports_why_each_line_was_dropped() {
 
     place.refuse(
         &arguments,
-        str!["clean.jsonl exists already; name another file, or replace it with --force"],
+        str!["clean.jsonl already exists; choose another file, or replace it with --force"],
     );
     place.write("rules.toml", "[validation]\nmin_likes = 100\n");
     let mut with_rules = vec!["--config", "rules.toml", "--force"];

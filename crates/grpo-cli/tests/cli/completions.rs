@@ -100,7 +100,7 @@ fn refuses_invalid_stop_strings() {
     place.model_of_ids("ids", "llama", 20);
     place.refuse(
         &["sample", "--model", "ids", "--stop", "1"],
-        str!["--stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own next to its weights"],
+        str!["--stop requires a tokenizer, but `ids` has no tokenizer.json; remove --stop, or add the model's tokenizer.json to the folder"],
     );
 }
 
@@ -216,7 +216,7 @@ fn a_model_that_begins_nowhere_needs_a_prompt() {
     place.model_of_ids("m", "gpt2", 12);
     place.refuse(
         &["sample", "--model", "m"],
-        str!["the model has no id that begins a text, so it needs a prompt: --prompt TEXT, or --prompts FILE"],
+        str!["the model has no beginning-of-text token, so a prompt is required; use --prompt TEXT or --prompts FILE"],
     );
     place.refuse(
         &["sample", "--model", "m", "--prompt", "2 + 2"],
@@ -286,7 +286,7 @@ fn what_cannot_be_continued() {
         &long,
         &["--max-new-tokens", "1"],
         str![
-            "p.jsonl:1: the prompt has 49 tokens, and the model's context 48; shorten the prompt or take it out"
+            "p.jsonl:1: the prompt has 49 tokens, but the model's context is 48; shorten or remove the prompt"
         ],
     );
     check(

@@ -265,7 +265,7 @@ fn a_configuration_that_cannot_be_read() {
     let place = Place::new();
     place.refuse(
         &["train", "absent.toml"],
-        str!["there is no configuration file absent.toml; check the path"],
+        str!["configuration file absent.toml does not exist; check the path"],
     );
     place.write("broken.toml", "run = \"a\"\nseed = = 1\n");
     let ended = place.run(&["train", "broken.toml"]);
@@ -301,7 +301,7 @@ fn layers_of_configuration() {
     place.write("mine.toml", "extends = \"absent.toml\"\n");
     place.refuse(
         &["train", "mine.toml"],
-        str!["mine.toml extends absent.toml: there is no configuration file absent.toml; check the path"],
+        str!["mine.toml extends absent.toml: configuration file absent.toml does not exist; check the path"],
     );
     place.write("mine.toml", "extends = 3\n");
     place.refuse(

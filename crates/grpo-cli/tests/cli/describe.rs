@@ -99,7 +99,7 @@ fn an_output_file_is_there_when_it_is_whole() {
     // A second time over it with --force, but not where reading fails.
     place.refuse(
         &["describe", "a.smi", "-o", "a.csv"],
-        str!["a.csv exists already; name another file, or replace it with --force"],
+        str!["a.csv already exists; choose another file, or replace it with --force"],
     );
     place.succeed(&["describe", "a.smi", "-o", "a.csv", "--force"]);
     place.write("bad.smi", b"C\nC\n\xff\n");

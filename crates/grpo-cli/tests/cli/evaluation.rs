@@ -85,7 +85,7 @@ fn refuses_invalid_evaluations() {
         (
             ["eval.samples=5", "save.keep_last=0"],
             str![
-                "--set save.keep_last=0: save.keep_last = 0 would keep no checkpoint; use 1 or more"
+                "--set save.keep_last=0: save.keep_last = 0 is out of range; expected 1 or more"
             ],
         ),
         (

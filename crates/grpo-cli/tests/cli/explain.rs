@@ -103,7 +103,7 @@ fn the_numbers_are_those_of_the_record() {
     assert!(!said.contains("log π_ref"), "{said}");
     for words in [
         "\nColumns:\n  advantage       how much better",
-        "\n  push            how strongly the rewards make the completion likelier (above 0)",
+        "\n  push            how strongly the rewards make the completion more (above 0)",
         "\n  KL pull         the contribution of the KL penalty",
     ] {
         assert!(said.contains(words), "{words}: {said}");

@@ -10,7 +10,7 @@ fn a_tweet_needs_a_chat_template() {
     place.copy_model();
     place.refuse(
         &["sample", "--model", "model", "--tweet", "hi"],
-        "--tweet needs a model with a chat template, and model has none; name another one with --model",
+        "--tweet requires a model with a chat template, but model has none; choose another model with --model",
     );
 }
 
@@ -25,7 +25,7 @@ fn a_configuration_of_another_command_is_refused_with_the_right_command() {
     place.write("pipeline.toml", stage);
     place.refuse(
         &["train", "pipeline.toml"],
-        "pipeline.toml is a configuration of `grpo run`: say `grpo run pipeline.toml`",
+        "pipeline.toml is a configuration of `grpo run`; run `grpo run pipeline.toml`",
     );
 }
 
@@ -82,7 +82,7 @@ fn existing_outputs_are_kept() {
     place.write("old", "kept");
     place.write("old.parquet", "kept");
     let message = |name: &str| {
-        format!("{name} exists already; name another file, or replace it with --force")
+        format!("{name} already exists; choose another file, or replace it with --force")
     };
     for (arguments, name) in [
         (&["describe", "a.smi", "-o", "old"][..], "old"),

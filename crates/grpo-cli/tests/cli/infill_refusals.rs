@@ -75,7 +75,7 @@ fn bad_settings_of_an_infiller_are_refused() {
         (
             "start=infiller/model",
             str![
-                "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out"
+                "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
             ],
         ),
     ] {

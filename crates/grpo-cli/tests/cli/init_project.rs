@@ -102,11 +102,11 @@ fn missing_examples_are_refused_with_the_command_that_writes_them() {
     for (arguments, fault) in [
         (
             &["train", "configs/molecules/grpo.toml"][..],
-            "there is no configuration file configs/molecules/grpo.toml",
+            "configuration file configs/molecules/grpo.toml does not exist",
         ),
         (
             &["run", "configs/infill/pipeline.toml"],
-            "there is no configuration file configs/infill/pipeline.toml",
+            "configuration file configs/infill/pipeline.toml does not exist",
         ),
     ] {
         place.refuse(arguments, format!("{fault}; {hint}"));

@@ -221,17 +221,17 @@ fn refuses_lines_that_cannot_be_scored() {
     let long = vec![1; CONTEXT];
     check(
         json!({"prompt_ids": long, "completion_ids": [1, 1]}),
-        str!["prompt and completion have 50 tokens, and the model can see 48"].into(),
+        str!["prompt and completion have 50 tokens, more than the model's context of 48"].into(),
     );
     check(
         json!({"prompt_ids": [1]}),
         str![
-            "there is nothing to score: a line needs `completion` or `completion_ids` in addition to its prompt"
+            "nothing to score: a line requires `completion` or `completion_ids` in addition to its prompt"
         ].into(),
     );
     check(
         json!({"prompt_ids": [1], "completion_ids": []}),
-        str!["the completion has no tokens, so there is nothing to score"].into(),
+        str!["nothing to score: the completion has no tokens"].into(),
     );
     check(
         json!({"prompt_ids": [], "completion_ids": [1]}),
@@ -289,7 +289,7 @@ fn refuses_files_that_cannot_be_scored() {
     };
     for (name, text) in [("empty.jsonl", ""), ("blank.jsonl", "\n \n")] {
         place.write(name, text);
-        check(name, format!("{name} has nothing to score").into());
+        check(name, format!("{name} contains nothing to score").into());
     }
     check("absent.jsonl", str!["`absent.jsonl` does not exist; check the path"].into());
     place.write("in.txt", "2 + 2\n");
@@ -322,7 +322,7 @@ fn settings_that_score_nothing() {
         &["--temperature=-1"],
         str!["--temperature -1 is out of range; expected 0.001 to 1000"].into(),
     );
-    check(&["--batch-size", "0"], str!["--batch-size 0 would score nothing; use 1 or more"].into());
+    check(&["--batch-size", "0"], str!["--batch-size 0 is out of range; expected 1 or more"].into());
     check(
         &["--adapter", "absent"],
         str![
@@ -353,7 +353,7 @@ fn logits_that_are_no_numbers() {
     assert!(warning.starts_with("warning: the weights of model reach "), "{warning}");
     assert_eq!(
         error,
-        "error: in.jsonl:1: the model's logits are not finite, so there is nothing to score"
+        "error: in.jsonl:1: cannot score: the model's logits are not finite"
     );
     assert!(!place.path("out.jsonl").exists());
 }
@@ -393,10 +393,10 @@ fn all_log_probabilities_go_into_a_file_of_their_own() {
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
     place.refuse(
         &[&logprob[..], &["--full", "all.json"]].concat(),
-        str!["--full all.json: the file is Parquet; give it a name that ends in .parquet"],
+        str!["--full all.json: the output is a Parquet file; use a name that ends in .parquet"],
     );
     place.refuse(
         &[&logprob[..], &["--full", "x.parquet", "-o", "x.parquet"]].concat(),
-        str!["--output and --full are both x.parquet; name two files"],
+        str!["--output and --full are both x.parquet; use different files"],
     );
 }

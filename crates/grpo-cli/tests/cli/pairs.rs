@@ -351,7 +351,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.vocabulary=v.json"],
-        str!["--set data.vocabulary=v.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and pairs.jsonl is not one; leave it out"],
+        str!["--set data.vocabulary=v.json: data.vocabulary: this key is only valid for files of molecules (.smi, .csv), not for pairs.jsonl; remove it"],
     );
     let ended =
         place.run(&["pretrain", "pretrain.toml", "--run", "new", "--set", "data.max_tokens=3"]);

@@ -179,7 +179,7 @@ fn limits_warn_or_end() {
     assert_eq!(warned.stdout.matches("limit  ").count(), 1, "{}", warned.stdout);
     let stopped = run("stop", "stopped");
     assert_eq!(stopped.code, Some(1));
-    let said = "error: a limit ended the training of stopped: after step 2 the validation loss ";
+    let said = "error: a limit stopped training run stopped: after step 2 the validation loss ";
     assert!(stopped.stderr.contains(said), "{}", stopped.stderr);
     assert!(place.path("stopped/adapter/manifest.json").exists());
     assert_eq!(last_event(&place, "stopped").0, "stopped");

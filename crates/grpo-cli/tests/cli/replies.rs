@@ -122,10 +122,10 @@ fn a_configuration_of_the_other_phase_is_named() {
         [("train", "supervised.toml", "pretrain"), ("pretrain", "grpo.toml", "train")]
     {
         let words =
-            format!("{file} is a configuration of `grpo {other}`: say `grpo {other} {file}`");
+            format!("{file} is a configuration of `grpo {other}`; run `grpo {other} {file}`");
         place.refuse(&[command, file], &words);
     }
-    let words = "supervised.toml is a configuration of `grpo pretrain`: say `grpo pretrain supervised.toml`";
+    let words = "supervised.toml is a configuration of `grpo pretrain`; run `grpo pretrain supervised.toml`";
     place.refuse(&["train", "supervised.toml", "--check"], words);
 }
 

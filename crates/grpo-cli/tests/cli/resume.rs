@@ -337,7 +337,7 @@ fn runs_that_cannot_be_resumed() {
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     place.refuse(
         &["train", "train.toml", "--verify"],
-        str!["--verify goes with --resume RUN: a new run has nothing that could be verified"],
+        str!["--verify requires --resume RUN; a new run has no recorded steps to verify"],
     );
 }
 

@@ -91,6 +91,6 @@ fn what_cannot_be_used() {
     assert!(ended.stderr.ends_with(expected), "{}", ended.stderr);
     place.refuse(
         &["selftest", "--device", "tpu"],
-        str!["no device `tpu` is built in; there is flex"],
+        str!["device `tpu` is not built in; available: flex"],
     );
 }

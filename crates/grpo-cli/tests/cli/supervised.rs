@@ -224,7 +224,7 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "lora.dropout=1",
         str![
-            "--set lora.dropout=1: lora.dropout = 1 is out of range; expected 0 or more, and less than 1"
+            "--set lora.dropout=1: lora.dropout = 1 is out of range; expected 0 or more and less than 1"
         ],
     );
     check_set(
@@ -256,7 +256,7 @@ fn refuses_invalid_adapter_settings() {
     place.write("sft.toml", without_lora());
     place.refuse(
         &["pretrain", "sft.toml", "--set", "base_precision=bf16"],
-        str!["base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"],
+        str!["base_precision requires an adapter; add [lora] or `adapter`, or remove base_precision"],
     );
     place.refuse(
         &["pretrain", "sft.toml", "--set", "adapter=absent"],
@@ -310,19 +310,19 @@ fn new_models_are_of_molecules() {
     check(
         &["data.file=texts.jsonl"],
         str![
-            "pretrain.toml:7: data.min_molecules: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out"
+            "pretrain.toml:7: data.min_molecules: this key is only valid for files of molecules (.smi, .csv), not for texts.jsonl; remove it"
         ],
     );
     check(
         &["lora={rank=2, alpha=4}"],
         str![
-            "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]"
+            "an adapter requires an existing model; replace [model] with `start` and the model's folder"
         ],
     );
     check(
         &["base_precision=bf16"],
         str![
-            "base_precision is for a model that only an adapter is trained on, and [model] is a new one; leave it out"
+            "base_precision requires an adapter on an existing model, but [model] creates a new one; remove base_precision"
         ],
     );
 }
@@ -343,7 +343,7 @@ fn refuses_files_without_texts() {
         "one.jsonl",
         one,
         str![
-            "no text of one.jsonl is left for validation, so the best model could not be selected; raise data.validation_fraction (it is 0.25)"
+            "no text of one.jsonl is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0.25)"
         ],
     );
     let nothing = "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token";
@@ -372,7 +372,7 @@ fn refuses_files_without_texts() {
     check_set(
         "data.smiles_column=smiles",
         str![
-            "--set data.smiles_column=smiles: data.smiles_column: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out"
+            "--set data.smiles_column=smiles: data.smiles_column: this key is only valid for files of molecules (.smi, .csv), not for texts.jsonl; remove it"
         ],
     );
     check_set("data.file=absent.jsonl", str!["`absent.jsonl` does not exist; check the path"]);
@@ -386,7 +386,7 @@ fn refuses_files_without_texts() {
     check_set(
         "data.vocabulary=tokens.json",
         str![
-            "--set data.vocabulary=tokens.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out"
+            "--set data.vocabulary=tokens.json: data.vocabulary: this key is only valid for files of molecules (.smi, .csv), not for texts.jsonl; remove it"
         ],
     );
 }

@@ -133,7 +133,7 @@ fn a_sampler_that_is_not_the_trainer_ends_the_run_or_is_corrected() {
     };
     let ended = train("run", &[]);
     assert_eq!(ended.code, Some(1));
-    let begin = "error: the training of run ended early: step 1: the sampler recorded the log-probability -";
+    let begin = "error: training run run ended early: step 1: the sampler recorded the log-probability -";
     assert!(ended.stderr.starts_with(begin), "{}", ended.stderr);
     assert!(
         ended.stderr.contains(

@@ -92,7 +92,7 @@ fn stop_strings_need_text() {
     let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(sets).collect();
     place.refuse(
         &arguments,
-        str!["sampling.stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own next to its weights"],
+        str!["sampling.stop requires a tokenizer, but `ids` has no tokenizer.json; remove sampling.stop, or add the model's tokenizer.json to the folder"],
     );
 }
 
@@ -232,7 +232,7 @@ fn a_base_in_fewer_bits() {
     place.write("train.toml", without_lora());
     place.refuse(
         &["train", "train.toml", "--set", "base_precision=bf16"],
-        str!["base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"],
+        str!["base_precision requires an adapter; add [lora] or `adapter`, or remove base_precision"],
     );
     place.refuse(
         &["train", "train.toml", "--set", "reference.from=base"],
@@ -388,7 +388,7 @@ fn models_that_take_no_prompts() {
     place.write("train.toml", format!("{above}[train]{below}"));
     place.refuse(
         &["train", "train.toml"],
-        str!["the model has no id that begins a text, so the training needs prompts: a section [data] with `file`"],
+        str!["the model has no beginning-of-text token, so training requires prompts; add a section [data] with `file`"],
     );
     place.config_folder("bert-source", &config("bert", 12));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);

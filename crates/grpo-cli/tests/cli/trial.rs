@@ -73,7 +73,7 @@ fn a_sound_configuration_can_begin() {
         assert!(line(&ended, criterion).starts_with(words), "{}", ended.stdout);
     }
     assert!(line(&ended, "Audit").ends_with(" properties proven, none violated"));
-    let verdict = "verdict      go ahead: nothing speaks against the long run\n";
+    let verdict = "verdict      go ahead: no problem found\n";
     assert!(ended.stdout.ends_with(verdict), "{}", ended.stdout);
     for stage in ["\n 1–1 ", "\n 2–6 ", "\n 7–12 "] {
         assert!(ended.stdout.contains(stage), "{stage}: {}", ended.stdout);
@@ -92,7 +92,7 @@ fn a_sound_configuration_can_begin() {
     let again = place.succeed(&["trial", "--resume", "run-trial", "--no-resume-check"]);
     assert!(
         again.stdout.ends_with(
-            "verdict      go ahead: nothing speaks against the long run; not judged: Resume is exact\n"
+            "verdict      go ahead: no problem found; not judged: Resume is exact\n"
         ),
         "{}",
         again.stdout
@@ -197,7 +197,7 @@ fn a_model_that_writes_no_molecules_is_stopped() {
     );
     assert_eq!(
         line(&ended, "Resume is exact"),
-        "not judged  Resume is exact: the run did not reach its last step, and has no end to compare"
+        "not judged  Resume is exact: the run did not reach its last step, so there is no final state to compare"
     );
 }
 
@@ -222,7 +222,7 @@ fn a_training_that_diverges_is_stopped() {
     refused(&place, &["--force", "--set", "loss.kl_coef=1e300"], &expected);
     // In the first step: there is nothing to judge.
     let sets = ["--force", "--set", "loss.entropy_bonus={type=\"static\",coef=1e300}"];
-    let expected = format!("the training of run-trial ended early: {message}");
+    let expected = format!("training run run-trial ended early: {message}");
     let ended = refused(&place, &sets, &expected);
     assert!(!ended.stdout.contains("equal groups"), "{}", ended.stdout);
 }
@@ -240,7 +240,7 @@ fn an_interrupted_trial_goes_on() {
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let ended = Ended::of(child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
-    let said = "`grpo train --resume run-trial` goes on\nand `grpo trial --resume run-trial` judges it too\n";
+    let said = "`grpo train --resume run-trial` goes on\nuse `grpo trial --resume run-trial` to also get the verdict\n";
     assert!(ended.stdout.ends_with(said), "{}", ended.stdout);
     let resumed = place.run(&["trial", "--resume", "run-trial"]);
     let whole = place.run(&[&trial[..], &["--run", "whole"]].concat());

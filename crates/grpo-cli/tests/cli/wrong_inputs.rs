@@ -47,7 +47,7 @@ fn options_without_effect_are_refused() {
     );
     place.refuse(
         &[&sample[..], &["--thinking", "true"]].concat(),
-        str!["--thinking is a switch of chat templates, which --prompt goes through with --chat alone; add --chat, or leave --thinking out"],
+        str!["--thinking requires --chat with --prompt; add --chat or remove --thinking"],
     );
 }
 

@@ -180,10 +180,10 @@ impl Beginning {
                 Ok(Self { spec, model, passages, files: Vec::new() })
             }
             (Some(_), Some(_)) => anyhow::bail!(
-                "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out"
+                "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
             ),
             (None, None) => anyhow::bail!(
-                "the configuration has neither [model] (sizes of a new model) nor `start` (a model folder to start from)"
+                "the configuration has neither [model] (sizes of a new model) nor `start` (an existing model folder); add one of them"
             ),
         }
     }
