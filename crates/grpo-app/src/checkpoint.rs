@@ -71,8 +71,9 @@ pub(crate) fn read_state<N: DeserializeOwned>(
     let state = folder.join(STATE);
     let text = regular_file::read_data(&state)
         .with_context(|| format!("cannot read `{}`", state.display()))?;
-    let numbers = serde_json::from_slice(&text)
-        .with_context(|| format!("`{}` is not a trainer state written by this program", state.display()))?;
+    let numbers = serde_json::from_slice(&text).with_context(|| {
+        format!("`{}` is not a trainer state written by this program", state.display())
+    })?;
     Ok((numbers, read_tensors(&folder.join(MOMENTS))?))
 }
 

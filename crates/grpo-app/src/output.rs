@@ -76,7 +76,7 @@ pub(crate) fn check_written() -> anyhow::Result<()> {
     match lost {
         None => Ok(()),
         Some(fault) => anyhow::bail!(
-            "standard output is incomplete, as it cannot be written ({fault}); the command did everything else, so run it again with its output elsewhere"
+            "cannot write to standard output ({fault}), so the output is incomplete; the command did everything else, so run it again with another output"
         ),
     }
 }
@@ -105,7 +105,7 @@ pub(crate) fn example_hint(path: &Path) -> &'static str {
 
 /// Reports that a configuration is valid.
 pub fn say_checked(configuration: &Path) {
-    say(format_args!("{}: keys and values are good ones", configuration.display()));
+    say(format_args!("{}: configuration is valid", configuration.display()));
 }
 
 /// Formats a number with four decimals, or a dash for NaN.
@@ -175,7 +175,7 @@ impl Progress {
     /// Shows a bar of this many steps.
     pub fn new(steps: u64) -> Self {
         let style = "{wide_bar} {pos}/{len}  {msg}  {elapsed} elapsed, {eta} left";
-        let style = ProgressStyle::with_template(style).expect("the template is right");
+        let style = ProgressStyle::with_template(style).expect("the template is valid");
         let bar = match is_quiet() {
             true => ProgressBar::hidden(),
             false => ProgressBar::new(steps).with_style(style),
@@ -229,11 +229,11 @@ enum Sink {
 impl FileInPlace {
     /// A file that is none of `inputs`, which it would replace. With `force` it replaces any other file.
     pub fn create_beside(path: &Path, inputs: &[&Path], force: bool) -> anyhow::Result<Self> {
-        Self::create_for("-o another file", path, inputs, force)
+        Self::create_for("another file for -o", path, inputs, force)
     }
 
     /// As [`Self::create_beside`], for a file that another option of the command line says; `other` is what to give
-    /// instead, such as `--rejected another file`.
+    /// instead, such as `another file for --rejected`.
     pub fn create_for(
         other: &str,
         path: &Path,
@@ -247,7 +247,7 @@ impl FileInPlace {
 
     /// Creates a file that replaces an existing one.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
-        let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
+        let name = path.file_name().with_context(|| format!("{} is not a file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
         if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
             anyhow::ensure!(
@@ -299,7 +299,7 @@ impl FileInPlace {
 pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     anyhow::ensure!(
         !inputs.iter().any(|input| is_same_place(input, path)),
-        "{} is the input; give {other}",
+        "{} is the input; use {other}",
         path.display()
     );
     Ok(())

@@ -122,7 +122,7 @@ impl Prompts {
         let context = loaded.policy.context_length();
         anyhow::ensure!(
             max_new_tokens <= context,
-            "sampling.max_new_tokens = {max_new_tokens} leaves no room for a prompt in the model's context of {context} tokens; it may be at most {context}"
+            "sampling.max_new_tokens = {max_new_tokens} leaves no room for a prompt in the model's context of {context} tokens; expected at most {context}"
         );
         let room = context + 1 - max_new_tokens;
         let limit = data.keys.max_prompt_tokens;
@@ -132,7 +132,7 @@ impl Prompts {
             // The user did not set this limit.
             true => read.with_context(|| {
                 format!(
-                    "sampling.max_new_tokens = {max_new_tokens} leaves {room} of the model's {context} tokens for a prompt"
+                    "sampling.max_new_tokens = {max_new_tokens} leaves only {room} of the model's {context} tokens for a prompt"
                 )
             })?,
             false => read?,
@@ -173,7 +173,7 @@ impl Prompts {
                 let position = OrderPosition::after(before, prompts.len());
                 if order.position() != position {
                     *order = EpochOrder::resume(*seed, prompts.len(), position)
-                        .expect("a remainder is below the number of prompts");
+                        .expect("the remainder is less than the number of prompts");
                 }
                 // Indices are those of the step, so prompts never share random numbers.
                 (0..count)

@@ -149,7 +149,7 @@ impl RunLog {
         resume: &str,
     ) -> anyhow::Result<()> {
         self.event(step, EventKind::Interrupted {})?;
-        say(format_args!("interrupted  after step {step} of {steps}; `grpo {resume}` goes on"));
+        say(format_args!("interrupted  after step {step} of {steps}; resume with `grpo {resume}`"));
         Ok(())
     }
 

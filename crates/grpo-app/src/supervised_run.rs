@@ -92,7 +92,7 @@ fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::
         keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"))?;
     anyhow::ensure!(
         has_checkpoints,
-        "`{run}` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo {command} {} --run` and another folder",
+        "`{run}` was written by an older version of this program, which saved no checkpoints of such runs; start a new run in another folder with `grpo {command} {} --run`",
         folder.config_path().display()
     );
     Ok(loaded)
@@ -228,8 +228,8 @@ impl SupervisedRun {
         trainer: &SupervisedTrainer<O>,
         files: &F,
     ) -> anyhow::Result<(O::Model, u64)> {
-        let (step, _) = trainer.best().context("the run has had no validation")?;
-        let best = verify(&self.target(files.folder().context("no model is kept")?))?;
+        let (step, _) = trainer.best().context("the run has no validation yet")?;
+        let best = verify(&self.target(files.folder().context("no model has been selected yet")?))?;
         Ok((files.read(&best, trainer.model())?, step))
     }
 

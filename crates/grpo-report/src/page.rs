@@ -29,7 +29,7 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
     let panels = Panels::of(runs);
     let mut environment = Environment::new();
     // Its name ends in `.html`, so that all text is escaped but what is marked as safe.
-    environment.add_template("report.html", TEMPLATE).expect("the template is right");
+    environment.add_template("report.html", TEMPLATE).expect("the template is valid");
     let template = environment.get_template("report.html").expect("it was added");
     let single = if let [run] = runs { Some(run) } else { None };
     let page = Page {

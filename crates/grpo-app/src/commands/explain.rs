@@ -100,7 +100,10 @@ fn legend(explanation: &Explanation) {
     let completions = || explanation.groups.iter().flat_map(|group| &group.completions);
     if completions().any(|completion| completion.tokens.is_some()) {
         line("log π", "log-probability of the token under the policy; π_ref: the reference policy");
-        line("entropy", "entropy of the distribution from which the token was sampled; 0: no choice");
+        line(
+            "entropy",
+            "entropy of the distribution from which the token was sampled; 0: no choice",
+        );
         line("∂loss/∂log π", "gradient of the loss; below 0, the token becomes more likely");
         line("rewards only", "the same without the KL penalty");
         line(

@@ -89,7 +89,7 @@ fn full_file(path: &Path, arguments: &LogprobArguments) -> anyhow::Result<FileIn
         "--output and --full are both {}; use different files",
         path.display()
     );
-    FileInPlace::create_for("--full another file", path, &[&arguments.input], arguments.force)
+    FileInPlace::create_for("another file for --full", path, &[&arguments.input], arguments.force)
 }
 
 /// The scoring model and its settings.
@@ -160,10 +160,7 @@ fn row(
         "nothing to score: a line requires `completion` or `completion_ids` in addition to its prompt",
     )?;
     let completion = codec.completion(source)?;
-    anyhow::ensure!(
-        !completion.is_empty(),
-        "nothing to score: the completion has no tokens"
-    );
+    anyhow::ensure!(!completion.is_empty(), "nothing to score: the completion has no tokens");
     // The last token is scored but never read.
     let tokens = prompt.len() + completion.len() - 1;
     let context = model.context_length();

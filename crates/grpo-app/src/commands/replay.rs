@@ -69,12 +69,7 @@ fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<
     let last = u32::try_from(train.group_size - 1)?;
     let places = [
         ("step", step, 1..=train.steps, format!("{run} has steps")),
-        (
-            "prompt",
-            prompt,
-            0..=train.prompts_per_step - 1,
-            format!("steps of {run} have prompts"),
-        ),
+        ("prompt", prompt, 0..=train.prompts_per_step - 1, format!("steps of {run} have prompts")),
         ("sample", sample, 0..=last, format!("groups of {run} have samples")),
     ];
     for (option, value, range, has) in places {
@@ -347,11 +342,9 @@ fn difference_of_ids(recorded: &[u32], now: &[u32]) -> Option<String> {
             recorded.len(),
             now.len()
         )),
-        None if recorded.len() != now.len() => Some(format!(
-            "differ in number: {} recorded, {} now",
-            recorded.len(),
-            now.len()
-        )),
+        None if recorded.len() != now.len() => {
+            Some(format!("differ in number: {} recorded, {} now", recorded.len(), now.len()))
+        }
         None => None,
     }
 }
@@ -359,11 +352,7 @@ fn difference_of_ids(recorded: &[u32], now: &[u32]) -> Option<String> {
 /// Describes the largest difference between two lists of numbers.
 fn difference_of_logprobs(recorded: &[f32], now: &[f32]) -> Option<String> {
     if recorded.len() != now.len() {
-        return Some(format!(
-            "differ in number: {} recorded, {} now",
-            recorded.len(),
-            now.len()
-        ));
+        return Some(format!("differ in number: {} recorded, {} now", recorded.len(), now.len()));
     }
     let pairs = recorded.iter().zip(now).filter(|(a, b)| a.to_bits() != b.to_bits());
     let distances: Vec<f32> = pairs.map(|(a, b)| (a - b).abs()).collect();

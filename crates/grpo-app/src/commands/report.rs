@@ -18,9 +18,9 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     let output = match (&arguments.output, arguments.runs.as_slice()) {
         (Some(output), _) => output.clone(),
         (None, [run]) => run.join("report.html"),
-        (None, _) => anyhow::bail!(
-            "a report on several runs requires an output file; set it with -o"
-        ),
+        (None, _) => {
+            anyhow::bail!("a report on several runs requires an output file; set it with -o")
+        }
     };
     // No slip of the hand replaces a run's metrics.
     anyhow::ensure!(
@@ -58,7 +58,11 @@ fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
         [] => return Ok(None),
         [one] => one.clone(),
         [first, more @ ..] => {
-            format!("{first}; and {} more (run `grpo audit {}` to see all)", more.len(), run.display())
+            format!(
+                "{first}; and {} more (run `grpo audit {}` to see all)",
+                more.len(),
+                run.display()
+            )
         }
     };
     Ok(Some(Judged { name: "Audit", outcome: Outcome::Failed, sentence }))

@@ -110,7 +110,8 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
     saved.push(observer.save(training, kind));
     let mut error = error;
     if let Some(lost) = saved.into_iter().find_map(Result::err) {
-        error = error.context(format!("the state could not be saved completely: {}", sentence(&lost)));
+        error =
+            error.context(format!("the state could not be saved completely: {}", sentence(&lost)));
     }
     error.context(format!("training run {} ended early", folder.path().display()))
 }

@@ -118,7 +118,10 @@ fn trained(
     let path = session.folder.path().to_owned();
     match failure {
         Some(failure) if failure.is::<Interrupted>() => {
-            say(format_args!("use `grpo trial --resume {}` to also get the verdict", path.display()));
+            say(format_args!(
+                "use `grpo trial --resume {}` to also get the verdict",
+                path.display()
+            ));
             Err(failure)
         }
         failure => Ok(Trial { file: session.file, path, kind: session.kind, failure }),
@@ -156,7 +159,11 @@ fn audited(run: &Path, tasks: &Tasks) -> Judged {
         ),
         false => judged(
             Outcome::Failed,
-            format!("violated: {}; run `grpo audit {}` for details", violated.join(", "), run.display()),
+            format!(
+                "violated: {}; run `grpo audit {}` for details",
+                violated.join(", "),
+                run.display()
+            ),
         ),
     }
 }

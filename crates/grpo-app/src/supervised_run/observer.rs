@@ -59,7 +59,7 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
             SupervisedEnding::NoGain { step, best: (best, loss) } => {
                 let section = F::SECTION;
                 let reason = format!(
-                    "up to step {step} no validation loss was lower by enough ({section}.patience, {section}.min_gain); the lowest is {loss:.4}, after step {best}"
+                    "the validation loss did not improve enough up to step {step} ({section}.patience, {section}.min_gain); the lowest is {loss:.4}, after step {best}"
                 );
                 say(format_args!("stopped      {reason}"));
                 // Nothing is left to do: it is finished as well.

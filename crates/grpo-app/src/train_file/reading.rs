@@ -68,7 +68,7 @@ impl TrainFile {
         };
         let reward = section("reward")?.with_context(|| {
             format!(
-                "{}there is no section [reward]; add one with `type`, one of {}",
+                "{}section [reward] is missing; add it with `type`, one of {}",
                 origin.place(""),
                 tasks.rewards().type_names().join(", ")
             )

@@ -379,7 +379,7 @@ fn a_damaged_ledger_is_refused() {
 fn a_pretraining_is_refused() {
     let place = Place::for_pretraining();
     place.succeed(&["pretrain", "pretrain.toml", "--run", "run", "--set", "pretrain.epochs=1"]);
-    let other = "`run` is a run of `grpo pretrain`, and this is for runs of `grpo train`";
+    let other = "`run` is a run of `grpo pretrain`; expected a run of `grpo train`";
     place.refuse(&["audit", "run"], other);
     place.refuse(&["explain", "run", "--step", "1"], other);
 }
@@ -414,8 +414,7 @@ fn an_adapter_and_the_model_under_it() {
 
     fs::rename(place.path("f32"), place.path("run")).unwrap();
     fs::rename(place.path("m"), place.path("elsewhere")).unwrap();
-    let here =
-        "not recorded  model folder m does not exist; change to the folder from which the run was started";
+    let here = "not recorded  model folder m does not exist; change to the folder from which the run was started";
     let said = table(&place);
     for (place, property) in [(7, "base"), (9, "checkpoints"), (10, "final model")] {
         assert_eq!(said[place], format!("{property:<22}{here}"));

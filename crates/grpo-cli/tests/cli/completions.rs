@@ -312,7 +312,7 @@ fn an_encoder_has_no_logits() {
     place.succeed(&["init", "source/config.json", "-o", "bert"]);
     place.refuse(
         &["sample", "--model", "bert", "--prompt", "2 + 2"],
-        str!["bert is an encoder (bert): it has no next token to sample, score or train"],
+        str!["bert is an encoder (bert), which does not predict next tokens; use a causal language model"],
     );
     assert_eq!(entries(&place.path(".")), ["bert", "source"]);
 }

@@ -162,7 +162,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "sampling.max_new_tokens=0",
         str![
-            "--set sampling.max_new_tokens=0: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000"
+            "--set sampling.max_new_tokens=0: sampling.max_new_tokens is missing or 0; set the maximum number of tokens per completion, from 1 to 1000000"
         ],
     );
     for (key, least) in [("train.group_size", 2), ("sampling.batch_size", 1)] {
@@ -227,7 +227,7 @@ fn a_configuration_can_be_checked_alone() {
     let place = Place::for_training();
     let arguments = ["train", "train.toml", "--check", "--set", "model=nowhere"];
     let before = place.files();
-    assert_eq!(place.succeed(&arguments).stdout, "train.toml: keys and values are good ones\n");
+    assert_eq!(place.succeed(&arguments).stdout, "train.toml: configuration is valid\n");
     assert_eq!(place.files(), before);
     place.refuse(
         &[&arguments[..], &["--set", "train.stepz=5"]].concat(),

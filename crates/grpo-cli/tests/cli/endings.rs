@@ -174,7 +174,7 @@ fn a_guard_ends_a_run() {
     let ended = place.run(&["train", "train.toml"]);
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended.stderr.contains("error: a guard ended the training of run after step ")
+        ended.stderr.contains("error: a guard stopped training run run after step ")
             && ended
                 .stderr
                 .ends_with("; the run has already rolled back 0 times (train.max_roll_backs)\n"),

@@ -336,7 +336,7 @@ fn models_that_cannot_fill_or_judge() {
     );
     place.refuse(
         &["fill", "absent", "--text", "a_"],
-        str!["there is no model folder absent; a model folder holds config.json, characters.json and model.safetensors"],
+        str!["model folder absent does not exist; a model folder contains config.json, characters.json and model.safetensors"],
     );
     check(
         &["--judge", "model"],

@@ -115,8 +115,10 @@ fn refuses_adapters_that_cannot_be_merged() {
     for folder in ["m", "a"] {
         let to = format!("{folder}/new/deeper");
         let inside = place.path(folder).canonicalize().unwrap();
-        let expected =
-            format!("{to} is inside the model folder {}; give -o another folder", inside.display());
+        let expected = format!(
+            "{to} is inside the model folder {}; use another folder for -o",
+            inside.display()
+        );
         merge("m", "a", &to, expected.into());
     }
     merge(
@@ -124,7 +126,7 @@ fn refuses_adapters_that_cannot_be_merged() {
         "a",
         "new",
         str![
-            "there is no model folder absent; a model folder holds config.json and model.safetensors"
+            "model folder absent does not exist; a model folder contains config.json and model.safetensors"
         ].into(),
     );
     merge(
@@ -132,14 +134,14 @@ fn refuses_adapters_that_cannot_be_merged() {
         "absent",
         "new",
         str![
-            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"
+            "adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]"
         ].into(),
     );
     merge(
         "m",
         "m",
         "new",
-        str!["m is a model folder, not an adapter folder; an adapter folder holds adapter_config.json and adapter_model.safetensors"].into(),
+        str!["m is a model folder, not an adapter folder; an adapter folder contains adapter_config.json and adapter_model.safetensors"].into(),
     );
 }
 
@@ -316,7 +318,7 @@ fn what_cannot_be_made() {
     };
     let exists = "`source` exists already; choose another path, or remove it first";
     init("source/config.json", "source", exists.into());
-    let nowhere = "cannot write `source/config.json/new`: a part of the path is not a folder; free some space or choose a writable folder";
+    let nowhere = "cannot write `source/config.json/new`: part of the path is not a folder; free some space or choose a writable folder";
     init("source/config.json", "source/config.json/new", nowhere.into());
     init("absent.json", "new", str!["cannot read absent.json: no such file or folder"].into());
     init("source", "new", str!["cannot read source: it is a folder, not a regular file"].into());

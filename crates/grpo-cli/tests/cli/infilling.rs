@@ -262,7 +262,7 @@ fn refuses_invalid_settings_with_a_message() {
     ]]);
     place.refuse(
         &["train", "other.toml", "--set", "reward.type=pattern", "--set", "reward.pattern=a"],
-        str!["other.toml:11: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000"],
+        str!["other.toml:11: sampling.max_new_tokens is missing or 0; set the maximum number of tokens per completion, from 1 to 1000000"],
     );
     // A reward of blanks where there are none.
     place.write(

@@ -322,18 +322,21 @@ fn settings_that_score_nothing() {
         &["--temperature=-1"],
         str!["--temperature -1 is out of range; expected 0.001 to 1000"].into(),
     );
-    check(&["--batch-size", "0"], str!["--batch-size 0 is out of range; expected 1 or more"].into());
+    check(
+        &["--batch-size", "0"],
+        str!["--batch-size 0 is out of range; expected 1 or more"].into(),
+    );
     check(
         &["--adapter", "absent"],
         str![
-            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"
+            "adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]"
         ].into(),
     );
     place.config_folder("bert-source", &config("bert", VOCABULARY));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
     place.refuse(
         &["logprob", "--model", "bert", "--input", "in.jsonl"],
-        str!["bert is an encoder (bert): it has no next token to sample, score or train"],
+        str!["bert is an encoder (bert), which does not predict next tokens; use a causal language model"],
     );
 }
 
@@ -351,10 +354,7 @@ fn logits_that_are_no_numbers() {
         panic!("{}", ended.stderr)
     };
     assert!(warning.starts_with("warning: the weights of model reach "), "{warning}");
-    assert_eq!(
-        error,
-        "error: in.jsonl:1: cannot score: the model's logits are not finite"
-    );
+    assert_eq!(error, "error: in.jsonl:1: cannot score: the model's logits are not finite");
     assert!(!place.path("out.jsonl").exists());
 }
 
@@ -366,11 +366,11 @@ fn the_input_is_not_written_over() {
     place.write("in.jsonl", line);
     place.refuse(
         &["logprob", "--model", "m", "--input", "in.jsonl", "-o", "./in.jsonl"],
-        str!["./in.jsonl is the input; give -o another file"],
+        str!["./in.jsonl is the input; use another file for -o"],
     );
     place.refuse(
         &["sample", "--model", "m", "--prompts", "in.jsonl", "-o", "in.jsonl"],
-        str!["in.jsonl is the input; give -o another file"],
+        str!["in.jsonl is the input; use another file for -o"],
     );
     assert_eq!(place.read("in.jsonl"), line);
     // What the program writes, it reads.

@@ -245,14 +245,14 @@ fn an_impossible_split_leaves_no_files() {
     place.write("train_phase2_grpo.jsonl", lines(&pairs()));
     check(
         &["train_phase2_grpo.jsonl", "--output-dir", ".", "--force"],
-        str!["./train_phase2_grpo.jsonl is the input; give --output-dir another folder"],
+        str!["./train_phase2_grpo.jsonl is the input; use another folder for --output-dir"],
     );
     // A folder of pairs that a split is written into has each pair twice.
     std::fs::create_dir(place.path("in")).unwrap();
     place.write("in/pairs.jsonl", lines(&pairs()));
     check(
         &["in", "--output-dir", "./in/"],
-        str!["./in/ is the input; give --output-dir another folder"],
+        str!["./in/ is the input; use another folder for --output-dir"],
     );
     assert_eq!(std::fs::read_dir(place.path("in")).unwrap().count(), 1);
 }
@@ -393,7 +393,7 @@ fn the_grpo_phase_has_a_prompt_for_each_tweet() {
     let many = ["train", "train.toml", "--run", "new"];
     let ended =
         place.run(&[&many, sets.as_slice(), &["--set", "sampling.max_new_tokens=40"]].concat());
-    let expected = "error: sampling.max_new_tokens = 40 leaves 9 of the model's 48 tokens for a prompt: no pair of `pairs.jsonl` can be used: ";
+    let expected = "error: sampling.max_new_tokens = 40 leaves only 9 of the model's 48 tokens for a prompt: no pair of `pairs.jsonl` can be used: ";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
 
     // A key that is none.

@@ -145,7 +145,7 @@ fn a_training_that_gains_nothing_ends_early_and_keeps_its_best() {
     let sets = sets.into_iter().chain(more).flat_map(|pair| ["--set", pair]);
     let arguments: Vec<&str> = ["pretrain", "sft.toml"].into_iter().chain(sets).collect();
     let Ended { stdout, .. } = place.succeed(&arguments);
-    let said = "\nstopped      up to step 3 no validation loss was lower by enough (pretrain.patience, pretrain.min_gain); the lowest is ";
+    let said = "\nstopped      the validation loss did not improve enough up to step 3 (pretrain.patience, pretrain.min_gain); the lowest is ";
     assert!(stdout.contains(said), "{stdout}");
     // Nothing is left to do: it is finished, and the event before says why so early.
     assert_eq!(last_event(&place, "run"), ("finished".to_owned(), None));

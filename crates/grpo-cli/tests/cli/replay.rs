@@ -233,7 +233,7 @@ fn a_record_that_was_changed_is_found() {
     check(
         &|record| record.sample = 9,
         str![
-            "`run/completions/step-3.parquet` has no row of prompt 1, sample 2, though it has others of the step; restore the file from a copy"
+            "`run/completions/step-3.parquet` has no row for prompt 1, sample 2, but has other rows of the step; restore the file from a copy"
         ].into(),
     );
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
@@ -277,14 +277,8 @@ fn refuses_steps_and_samples_that_no_run_has() {
     let check = |of, expected| place.refuse(&arguments(of, &[]), expected);
     check(["0", "0", "0"], str!["--step 0 is out of range; run has the steps 1 to 3"]);
     check(["4", "0", "0"], str!["--step 4 is out of range; run has the steps 1 to 3"]);
-    check(
-        ["1", "2", "0"],
-        str!["--prompt 2 is out of range; steps of run have prompts 0 to 1"],
-    );
-    check(
-        ["1", "0", "4"],
-        str!["--sample 4 is out of range; groups of run have samples 0 to 3"],
-    );
+    check(["1", "2", "0"], str!["--prompt 2 is out of range; steps of run have prompts 0 to 1"]);
+    check(["1", "0", "4"], str!["--sample 4 is out of range; groups of run have samples 0 to 3"]);
     place.refuse(
         &arguments(["1", "0", "0"], &["--batch-size", "0"]),
         str!["--batch-size 0 is out of range; expected 1 or more"],
@@ -301,7 +295,7 @@ fn refuses_steps_and_samples_that_no_run_has() {
     check(
         ["1", "0", "0"],
         str![
-            "the completions of step 1 were not recorded (save.completions_every = 1); recorded are 2, 3"
+            "the completions of step 1 were not recorded (save.completions_every = 1); recorded steps: 2, 3"
         ],
     );
 
@@ -309,20 +303,20 @@ fn refuses_steps_and_samples_that_no_run_has() {
     place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &sparse[..]].concat());
     place.refuse(
         &["replay", "sparse", "--step", "3"],
-        str!["the completions of step 3 were not recorded (save.completions_every = 2); recorded are 2"],
+        str!["the completions of step 3 were not recorded (save.completions_every = 2); recorded steps: 2"],
     );
     let never = ["--run", "never", "--set", "save.completions_every=0"];
     place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &never[..]].concat());
     place.refuse(
         &["replay", "never", "--step", "3"],
-        str!["the completions of step 3 were not recorded (save.completions_every = 0); recorded are none"],
+        str!["the completions of step 3 were not recorded (save.completions_every = 0); recorded steps: none"],
     );
 
     let place = Place::for_pretraining();
     place.succeed(&["pretrain", "pretrain.toml", "--set", "pretrain.epochs=1"]);
     place.refuse(
         &["replay", "prior", "--step", "1"],
-        str!["`prior` is a run of `grpo pretrain`, and this is for runs of `grpo train`"],
+        str!["`prior` is a run of `grpo pretrain`; expected a run of `grpo train`"],
     );
 }
 
@@ -340,15 +334,15 @@ fn a_run_whose_files_are_others_now_is_refused() {
     let ended = place.run(&again());
     let bytes = prompts.len();
     let expected = format!(
-        "error: `prompts.jsonl` is not what the run was made from: it has {bytes} bytes and the SHA-256 "
+        "error: `prompts.jsonl` is not the file that the run was started with: it has {bytes} bytes and SHA-256 "
     );
     assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
-    assert!(ended.stderr.ends_with("; put that file back\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with("; restore the original file\n"), "{}", ended.stderr);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
     fs::remove_file(place.path("prompts.jsonl")).unwrap();
     place.refuse(
         &again(),
-        str!["`prompts.jsonl`, which the run was made from, is not here; put it back, or go to the folder that the training ran in: cannot read `prompts.jsonl`: no such file or folder; check that it is there and readable"],
+        str!["`prompts.jsonl`, an input of the run, does not exist; restore it, or change to the folder from which the run was started: cannot read `prompts.jsonl`: no such file or folder; check that it is there and readable"],
     );
     place.write("prompts.jsonl", &prompts);
 
@@ -356,7 +350,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("m/generation_config.json", "{\"eos_token_id\": 5}");
     place.refuse(
         &again(),
-        str!["`m/generation_config.json` is not among the files that the run was made from (run.json); take it away, or restore config.toml"],
+        str!["`m/generation_config.json` is not an input of the run (run.json); remove it, or restore config.toml"],
     );
     fs::remove_file(place.path("m/generation_config.json")).unwrap();
 

@@ -235,7 +235,7 @@ fn the_bundled_configurations_of_replies_are_valid() {
             Ended::of(command.current_dir(root()).output().unwrap())
         };
         let good = checked(&[]);
-        let said = format!("{file}: keys and values are good ones\n");
+        let said = format!("{file}: configuration is valid\n");
         assert_eq!((good.stdout, good.code), (said, Some(0)), "{name}: {}", good.stderr);
         assert_eq!(checked(&["--set", "data.fil=x"]).code, Some(1), "{name}");
     }

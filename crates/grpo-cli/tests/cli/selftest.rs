@@ -61,7 +61,7 @@ fn a_golden_folder() {
     assert_eq!(misses.len(), 3, "{}", ended.stdout);
     assert!(misses.iter().all(|miss| miss.contains("): loss is ") && miss.contains(expected)));
     assert!(ended.stderr.starts_with("error: 3 of "), "{}", ended.stderr);
-    assert!(ended.stderr.ends_with(" cases have a number out of tolerance\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with(" cases are out of tolerance\n"), "{}", ended.stderr);
 }
 
 #[test]

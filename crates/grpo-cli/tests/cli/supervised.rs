@@ -230,7 +230,7 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "adapter=run/adapter",
         str![
-            "the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out"
+            "the configuration has both `adapter` and [lora]; keep `adapter` to train an existing adapter, or [lora] to create a new one"
         ],
     );
     check_set(
@@ -248,7 +248,7 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "start=absent",
         str![[
-            r#"start = "absent": there is no model folder absent; a model folder holds config.json and model.safetensors"#
+            r#"start = "absent": model folder absent does not exist; a model folder contains config.json and model.safetensors"#
         ]],
     );
 
@@ -256,11 +256,13 @@ fn refuses_invalid_adapter_settings() {
     place.write("sft.toml", without_lora());
     place.refuse(
         &["pretrain", "sft.toml", "--set", "base_precision=bf16"],
-        str!["base_precision requires an adapter; add [lora] or `adapter`, or remove base_precision"],
+        str![
+            "base_precision requires an adapter; add [lora] or `adapter`, or remove base_precision"
+        ],
     );
     place.refuse(
         &["pretrain", "sft.toml", "--set", "adapter=absent"],
-        str![[r#"start = "m": there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"#]],
+        str![[r#"start = "m": adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]"#]],
     );
 }
 
@@ -404,7 +406,7 @@ fn models_that_learn_no_text() {
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
     place.refuse(
         &["pretrain", "sft.toml", "--set", "start=bert"],
-        str![[r#"start = "bert": bert is an encoder (bert): it has no next token to sample, score or train"#]],
+        str![[r#"start = "bert": bert is an encoder (bert), which does not predict next tokens; use a causal language model"#]],
     );
     // A template that does not parse, and one that refuses.
     fs::remove_file(place.path("m/manifest.json")).unwrap();

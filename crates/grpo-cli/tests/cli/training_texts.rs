@@ -200,7 +200,7 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
 
     place.refuse(
         &["train", "train.toml", "--run", "both", "--set", "lora={rank=2, alpha=4}"],
-        str!["the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out"],
+        str!["the configuration has both `adapter` and [lora]; keep `adapter` to train an existing adapter, or [lora] to create a new one"],
     );
     // The adapter of another base.
     place.model_of_texts("other", "gpt2");
@@ -232,11 +232,15 @@ fn a_base_in_fewer_bits() {
     place.write("train.toml", without_lora());
     place.refuse(
         &["train", "train.toml", "--set", "base_precision=bf16"],
-        str!["base_precision requires an adapter; add [lora] or `adapter`, or remove base_precision"],
+        str![
+            "base_precision requires an adapter; add [lora] or `adapter`, or remove base_precision"
+        ],
     );
     place.refuse(
         &["train", "train.toml", "--set", "reference.from=base"],
-        str![[r#"reference.from = "base" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`"#]],
+        str![[
+            r#"reference.from = "base" requires an adapter; remove it, or add [lora] or `adapter`"#
+        ]],
     );
 }
 
@@ -316,13 +320,13 @@ fn prompts_too_long_are_counted() {
     check(
         "sampling.max_new_tokens=49",
         str![
-            "sampling.max_new_tokens = 49 leaves no room for a prompt in the model's context of 48 tokens; it may be at most 48"
+            "sampling.max_new_tokens = 49 leaves no room for a prompt in the model's context of 48 tokens; expected at most 48"
         ],
     );
     check(
         "sampling.max_new_tokens=48",
         str![
-            "sampling.max_new_tokens = 48 leaves 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
+            "sampling.max_new_tokens = 48 leaves only 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
         ],
     );
     check(
@@ -394,7 +398,7 @@ fn models_that_take_no_prompts() {
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
     place.refuse(
         &["train", "train.toml", "--set", "model=bert"],
-        str![[r#"model = "bert": bert is an encoder (bert): it has no next token to sample, score or train"#]],
+        str![[r#"model = "bert": bert is an encoder (bert), which does not predict next tokens; use a causal language model"#]],
     );
 }
 

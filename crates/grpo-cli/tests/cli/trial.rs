@@ -66,7 +66,7 @@ fn a_sound_configuration_can_begin() {
         ("No guard stopped it", "passed      No guard stopped it: none in 12 steps"),
         (
             "Resume is exact",
-            "passed      Resume is exact: steps 10 to 12, repeated from the checkpoint of step 9, are the same bit for bit: metrics, completions, weights",
+            "passed      Resume is exact: steps 10 to 12, repeated from the checkpoint of step 9, are equal bit for bit: metrics, completions, weights",
         ),
         ("Audit", audit),
     ] {
@@ -91,9 +91,9 @@ fn a_sound_configuration_can_begin() {
     // Said again, it is the same verdict.
     let again = place.succeed(&["trial", "--resume", "run-trial", "--no-resume-check"]);
     assert!(
-        again.stdout.ends_with(
-            "verdict      go ahead: no problem found; not judged: Resume is exact\n"
-        ),
+        again
+            .stdout
+            .ends_with("verdict      go ahead: no problem found; not judged: Resume is exact\n"),
         "{}",
         again.stdout
     );
@@ -264,7 +264,7 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
     let again = place.run(&["trial", "--resume", "run-trial"]);
     assert!(
         line(&again, "Resume is exact")
-            .contains("step 11 is not what it was: `grad_norm` was 0.125 and is "),
+            .contains("step 11 does not match the record: `grad_norm` was 0.125 and is "),
         "{}",
         again.stdout
     );
@@ -277,7 +277,7 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
     let again = place.run(&["trial", "--resume", "run-trial"]);
     assert!(
         line(&again, "Resume is exact")
-            .contains("step 11 is not what it was: `grad_norm` was null and is "),
+            .contains("step 11 does not match the record: `grad_norm` was null and is "),
         "{}",
         again.stdout
     );
@@ -292,7 +292,7 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
     let again = place.run(&["trial", "--resume", "run-trial"]);
     assert_eq!(
         line(&again, "Resume is exact"),
-        "failed      Resume is exact: step 12 is not what it was: its numbers are, and the hashes of its weights or completions in ledger.jsonl are others"
+        "failed      Resume is exact: step 12 does not match the record: its metrics are equal, but the hashes of its weights or completions in ledger.jsonl differ"
     );
     assert!(line(&again, "Audit").starts_with("failed      Audit: violated: "), "{}", again.stdout);
     assert_eq!(again.code, Some(1));
@@ -305,7 +305,7 @@ fn reports_a_trial_without_an_earlier_checkpoint() {
     refused(
         &place,
         &none,
-        "not yet: Resume is exact: there is no intact checkpoint from before the last step to resume from; set save.every, or a higher save.keep_last",
+        "not yet: Resume is exact: no intact checkpoint from before the last step is left to resume from; set save.every, or increase save.keep_last",
     );
 }
 
@@ -343,15 +343,15 @@ fn refuses_invalid_trials_before_they_start() {
     let place = place();
     place.refuse(
         &["trial", "train.toml", "--steps", "9"],
-        str!["a trial of 9 steps would show nothing; it needs 10 at least"],
+        str!["a trial of 9 steps is too short; expected at least 10"],
     );
     place.refuse(
         &["trial", "train.toml", "--set", "train.steps=5"],
-        str!["a trial of 5 steps would show nothing; it needs 10 at least"],
+        str!["a trial of 5 steps is too short; expected at least 10"],
     );
     place.refuse(
         &["trial", "train.toml", "--steps", "20", "--set", "train.steps=20"],
-        str!["--steps and --set train.steps say the same thing twice; leave one of them out"],
+        str!["--steps and --set train.steps set the same value; remove one of them"],
     );
     // A fault of the long run, which the trial has not.
     place.refuse(

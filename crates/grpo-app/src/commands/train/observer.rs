@@ -261,7 +261,7 @@ impl Observer {
         if report.learned.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.monitor.say(&format!(
-                "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
+                "step {step}: sampler and trainer differ by more than sampler_check.tolerance, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
         self.triggers(step, done.triggers)?;
