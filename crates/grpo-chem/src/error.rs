@@ -11,7 +11,7 @@ pub enum InvalidSmiles {
     Empty,
 
     /// The string has more than [`MAX_LENGTH`](crate::grammar::MAX_LENGTH) bytes.
-    #[error("{length} bytes are more than the {limit} that are read")]
+    #[error("{length} bytes exceed the limit of {limit}")]
     TooLong {
         /// Bytes of the string, without surrounding blanks.
         length: usize,
@@ -36,7 +36,7 @@ pub enum InvalidSmiles {
     },
 
     /// A ring closure was not closed.
-    #[error("ring closure {label} is opened at position {position} and never closed")]
+    #[error("ring closure {label} is opened at position {position} but never closed")]
     UnclosedRing {
         /// The label, 0 to 99999.
         label: u32,
@@ -56,7 +56,7 @@ pub enum InvalidSmiles {
     },
 
     /// An atom has an invalid number of bonds, or a lone hydrogen an invalid charge.
-    #[error("atom {atom} has bonds or a charge that its element does not permit: {detail}")]
+    #[error("atom {atom} has bonds or a charge that its element does not allow: {detail}")]
     Valence {
         /// Index of the atom, from 0.
         atom: usize,

@@ -93,7 +93,7 @@ impl TextTokenizer {
             // The crate renumbers added tokens and only logs differences to the file.
             if let Some(read) = inner.token_to_id(content).filter(|read| read != id) {
                 let fault =
-                    format!("it gives `{content}` the id {id}, which would be read as {read}");
+                    format!("it assigns `{content}` the id {id}, which would be decoded as {read}");
                 return Err(bad(fault));
             }
         }
@@ -145,7 +145,7 @@ impl TextTokenizer {
             Some(ids) => Ok(ids.to_vec()),
             None => {
                 let reason =
-                    "its first characters become one token with a line end in front of them";
+                    "its first characters merge with a preceding line break into one token";
                 Err(self.not_encoded(text, reason))
             }
         }
@@ -203,7 +203,7 @@ impl TextTokenizer {
 
     fn not_encoded(&self, text: &str, reason: &str) -> DataError {
         DataError::Invalid(format!(
-            "the tokenizer `{}` cannot encode `{}`: {reason}; drop the text, or use a tokenizer with a token for what is unknown",
+            "the tokenizer `{}` cannot encode `{}`: {reason}; remove the text, or use a tokenizer with an unknown token",
             self.path.display(),
             Shortened(text)
         ))
@@ -221,7 +221,7 @@ impl TextTokenizer {
 /// Runs work of the tokenizer `what` on `length` bytes or ids. Normalizers can replace each character by any text, one behind
 /// another.
 fn limited<R>(what: &str, length: usize, work: impl FnOnce() -> R) -> R {
-    let remedy = "use the tokenizer of a model that can be trusted, or shorter texts";
+    let remedy = "use the tokenizer of a trusted model, or shorter texts";
     let bytes = MEMORY.saturating_add(length.saturating_mul(MEMORY_PER_BYTE));
     grpo_process::limited(what, remedy, bytes, work)
 }

@@ -18,7 +18,7 @@ pub trait Embedder: Send + Sync {
 
 /// Why a text cannot be embedded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no vector can be made of {text:?}: {fault}")]
+#[error("cannot embed {text:?}: {fault}")]
 pub struct EmbedError {
     /// Beginning of the text.
     pub text: String,

@@ -20,7 +20,7 @@ impl HashedNgrams {
     /// # Panics
     /// Panics if `width` is 0.
     pub fn new(width: usize) -> Self {
-        assert!(width > 0, "a vector has numbers");
+        assert!(width > 0, "a vector is not empty");
         Self { width }
     }
 

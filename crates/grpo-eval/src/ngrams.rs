@@ -76,7 +76,7 @@ struct TopTwo {
 impl Bleu {
     /// Returns the BLEU of each text against all others.
     pub(crate) fn of_each(self, texts: &Numbered) -> Vec<f64> {
-        assert!(self.order > 0, "an n-gram has a word");
+        assert!(self.order > 0, "an n-gram has at least one word");
         // With the two largest counts, each text knows the maximum of the others without comparing
         // pairs.
         let mut top: HashMap<&[u32], TopTwo> = HashMap::new();

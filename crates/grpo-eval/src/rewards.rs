@@ -59,12 +59,12 @@ pub struct Change {
 }
 
 impl RewardChange {
-    /// Compares outcomes of the same prompts in the same order, `group_size` per prompt.
+    /// Compares outcomes belong to the same prompts in the same order, `group_size` per prompt.
     ///
     /// # Panics
     /// Panics if the numbers of outcomes differ.
     pub fn of(before: &[Outcome], after: &[Outcome], group_size: usize) -> Self {
-        assert_eq!(before.len(), after.len(), "outcomes of the same prompts");
+        assert_eq!(before.len(), after.len(), "outcomes belong to the same prompts");
         let change = |of: &dyn Fn(&Outcome) -> Option<f64>| {
             let of_prompt = |outcomes: &[Outcome]| {
                 let values: Vec<f64> = outcomes.iter().filter_map(of).collect();

@@ -59,12 +59,12 @@ fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
 /// Writes into a folder that exists. Its own name stays, as the shell may be in it: the folders inside take theirs when they
 /// are complete.
 fn fill_empty(folder: &Path) -> anyhow::Result<()> {
-    ensure!(folder.is_dir(), "{} is a file; name a new folder", folder.display());
+    ensure!(folder.is_dir(), "{} is a file; choose a new folder", folder.display());
     let mut entries =
         fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     ensure!(
         entries.next().is_none(),
-        "{} is not empty; name a new folder, and copy the files that you want from there",
+        "{} is not empty; choose a new folder, then copy the files that you want from it",
         folder.display()
     );
     let mut tops: Vec<&str> = FILES.iter().filter_map(|(name, _)| name.split('/').next()).collect();

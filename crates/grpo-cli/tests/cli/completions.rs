@@ -196,7 +196,7 @@ fn without_a_template_there_is_no_chat() {
     place.write("m/tokenizer_config.json", "{\"eos_token\": \"<|im_end|>\"}");
     place.refuse(
         &["sample", "--model", "m", "--prompt", "2 + 2", "--chat"],
-        str!["--prompt 2 + 2: `m` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"],
+        str!["--prompt 2 + 2: `m` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot be converted to a prompt; provide the prompt as text"],
     );
     place.write("m/chat_template.jinja", "{% for m in messages %}\n{{ m.content }\n{% endfor %}");
     let ended = place.run(&["sample", "--model", "m", "--prompt", "2 + 2", "--chat"]);
@@ -220,7 +220,7 @@ fn a_model_that_begins_nowhere_needs_a_prompt() {
     );
     place.refuse(
         &["sample", "--model", "m", "--prompt", "2 + 2"],
-        str!["--prompt 2 + 2: `m` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`"],
+        str!["--prompt 2 + 2: `m` has no tokenizer.json, so text cannot be tokenized; add the model's tokenizer.json to the folder, or provide `prompt_ids` and `completion_ids`"],
     );
     // Ids in, ids out.
     place.write("p.jsonl", "{\"prompt_ids\": [1, 2]}\n");
@@ -261,7 +261,7 @@ fn a_molecule_can_be_gone_on_from() {
     }
     place.refuse(
         &["sample", "--model", model, "--prompt", "C", "--chat"],
-        format!("--prompt C: `{model}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"),
+        format!("--prompt C: `{model}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot be converted to a prompt; provide the prompt as text"),
     );
 }
 

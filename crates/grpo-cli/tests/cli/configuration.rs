@@ -149,7 +149,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "loss.surrogate={type=\"cispo\", cap=-1.0}",
         str![[
-            r#"--set loss.surrogate={type="cispo", cap=-1.0}: loss: cap = -1 is out of range; it must be above 0, and finite"#
+            r#"--set loss.surrogate={type="cispo", cap=-1.0}: loss: cap = -1 is out of range; it must be above 0 and finite"#
         ]],
     );
     check_text(

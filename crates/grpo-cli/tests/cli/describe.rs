@@ -122,7 +122,7 @@ fn files_that_cannot_be_read() {
     place.write("a.sdf", "C\n");
     place.refuse(
         &["describe", "a.sdf"],
-        str!["cannot tell the format of `a.sdf` from its name; expected a name that ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`"],
+        str!["cannot determine the format of `a.sdf` from its name; expected a name ending in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`"],
     );
     place.write("a.csv", "smiles\nC\n");
     place.refuse(

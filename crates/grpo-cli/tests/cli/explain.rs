@@ -276,7 +276,7 @@ fn refuses_steps_that_were_not_recorded() {
     check(
         &["--step", "2"],
         str![
-            "`run/completions/step-2.parquet`: step 2, prompt 1, sample 3: `lost` is not the outcome of a token"
+            "`run/completions/step-2.parquet`: step 2, prompt 1, sample 3: `lost` is not a token outcome"
         ],
     );
     fs::write(place.path("run/completions/step-2.parquet"), "PAR1").unwrap();

@@ -282,7 +282,7 @@ fn refuses_configurations_without_a_model() {
     check("{}", format!("it names no model_type (transformers) or architecture (MolGPT); {known}"));
     check("{\"model_type\": \"mamba\"}", format!("the family \"mamba\" is not known; {known}"));
     check("{\"model_type\": 3}", format!("the family 3 is not known; {known}"));
-    check("{\"model_type\": \"gpt2\", ", str!["it ends too early, at line 1 column 23"]);
+    check("{\"model_type\": \"gpt2\", ", str!["unexpected end of input at line 1 column 23"]);
     check("{\"model_type\": \"gpt2\"}", str!["the key 'n_embd' is missing"]);
     check(
         &config("gpt2", 12).replace("\"n_head\": 2", "\"n_head\": 3"),

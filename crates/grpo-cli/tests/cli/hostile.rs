@@ -129,7 +129,7 @@ fn templates_and_tokenizers_have_limits() {
         assert!(ended.stderr.contains(expected), "{shown}: {}", ended.stderr);
         assert_eq!(ended.stderr.lines().count(), 1, "{shown}: {}", ended.stderr);
     };
-    let memory = "takes more than 6 MiB of memory; use a template that does less";
+    let memory = "takes more than 6 MiB of memory; use a simpler template";
     check(
         "{% set n = namespace(a='aaaaaaaa') %}{% for i in range(60) %}{% set n.a = n.a ~ n.a %}{% endfor %}",
         memory,

@@ -67,10 +67,10 @@ fn init_project_fills_an_empty_folder_and_refuses_any_other() {
 
     place.refuse(
         &["init-project", "demo"],
-        "demo is not empty; name a new folder, and copy the files that you want from there",
+        "demo is not empty; choose a new folder, then copy the files that you want from it",
     );
     place.write("file", "");
-    place.refuse(&["init-project", "file"], "file is a file; name a new folder");
+    place.refuse(&["init-project", "file"], "file is a file; choose a new folder");
 }
 
 #[test]

@@ -235,9 +235,9 @@ fn refuses_lines_that_cannot_be_scored() {
     );
     check(
         json!({"prompt_ids": [], "completion_ids": [1]}),
-        str!["a prompt has no tokens; give it at least one"].into(),
+        str!["a prompt has no tokens; expected at least one"].into(),
     );
-    let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`";
+    let no_tokenizer = "`m` has no tokenizer.json, so text cannot be tokenized; add the model's tokenizer.json to the folder, or provide `prompt_ids` and `completion_ids`";
     check(json!({"prompt": "2 + 2", "completion_ids": [1]}), no_tokenizer.into());
     check(json!({"prompt_ids": [1], "completion": "4"}), no_tokenizer.into());
     check(json!({"text": "4"}), no_tokenizer.into());
@@ -256,19 +256,19 @@ fn lines_that_are_no_records() {
     check(
         "{\"prompt_ids\": [1], ",
         str![[
-            r#"the line is not a JSON object: it ends too early, at column 19; write one object a line, such as {"prompt": "2 + 2 ="}"#
+            r#"the line is not a JSON object: it ends too early, at column 19; write one object per line, such as {"prompt": "2 + 2 ="}"#
         ]].into(),
     );
     check(
         "[1]",
         str![[
-            r#"the line is not a JSON object: invalid type: list, expected an object at column 0; write one object a line, such as {"prompt": "2 + 2 ="}"#
+            r#"the line is not a JSON object: invalid type: list, expected an object at column 0; write one object per line, such as {"prompt": "2 + 2 ="}"#
         ]].into(),
     );
     check(
         "{\"question\": \"?\"}",
         str![
-            "there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
+            "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
         ].into(),
     );
     check(
@@ -296,7 +296,7 @@ fn refuses_files_that_cannot_be_scored() {
     check(
         "in.txt",
         str![
-            "cannot tell the format of `in.txt` from its name; expected a name that ends in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`"
+            "cannot determine the format of `in.txt` from its name; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`"
         ].into(),
     );
     place.write("in.parquet", "no parquet");

@@ -323,7 +323,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     let ended = place.succeed(&["pretrain", "pretrain.toml"]);
     for words in [
-        "pairs.jsonl: 17 pairs of 8 tweets, 1 lines left out (pairs.jsonl:18: `reply` is empty); 1 left out with more than 49 tokens (pairs.jsonl:17: ",
+        "pairs.jsonl: 17 pairs of 8 tweets, 1 lines left out (pairs.jsonl:18: `reply` is empty); 1 skipped with more than 49 tokens (pairs.jsonl:17: ",
         "  training: 12 examples of 6 tweets by 3 authors; likes: mean ",
         "  validation: 4 examples of 2 tweets by ",
     ] {

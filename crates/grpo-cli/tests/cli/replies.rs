@@ -164,7 +164,7 @@ fn no_example_of_a_combined_loss_is_left_out_silently() {
     let Ended { stdout, .. } = place.succeed(&["train", "combined.toml", "--plain"]);
     for said in [
         "\nexamples     more: 5 pairs of 3 tweets, 1 lines left out (more/a.jsonl:5: the line is not a JSON object",
-        "1 left out with more than 49 tokens (more/b.jsonl:1: ",
+        "1 skipped with more than 49 tokens (more/b.jsonl:1: ",
         "training: 4 examples of 2 tweets",
     ] {
         assert!(stdout.contains(said), "{said}: {stdout}");

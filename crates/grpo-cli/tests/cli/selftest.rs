@@ -79,7 +79,7 @@ fn what_cannot_be_used() {
     place.write("golden/advantages.json", &built_in("advantages.json")[..1000]);
     place.refuse(
         &["selftest", "--golden", "golden"],
-        str!["`golden/advantages.json` is not JSON: it ends too early, at line 3 column 27"],
+        str!["`golden/advantages.json` is not JSON: unexpected end of input at line 3 column 27"],
     );
     place.write(
         "golden/advantages.json",

@@ -161,7 +161,7 @@ fn texts_too_long_are_counted() {
     place.write("texts.jsonl", format!("{TEXTS}{long}\n"));
     // With the end mark one more than the model can see and learn.
     let ended = place.succeed(&["pretrain", "sft.toml", "--set", "pretrain.epochs=1"]);
-    let expected = "texts.jsonl: 9 records, 1 left out with more than 49 tokens (line 9: 50): 6 for training, 2 for validation\n";
+    let expected = "texts.jsonl: 9 records, 1 skipped with more than 49 tokens (line 9: 50): 6 for training, 2 for validation\n";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
     let arguments = ["pretrain", "sft.toml", "--run", "short", "--set", "pretrain.epochs=1"];
     let ended = place.succeed(&[&arguments[..], &["--set", "data.max_tokens=8"]].concat());
@@ -171,8 +171,7 @@ fn texts_too_long_are_counted() {
         ended.stdout
     );
     place.refuse(
-        &["pretrain", "sft.toml", "--run", "none", "--set", "data.max_tokens=1"],
-        str!["`texts.jsonl` has no record that can be used: 9 records, 9 left out with more than 1 tokens (line 1: 11, line 2: 13, line 3: 7, …)"],
+        &["pretrain", "sft.toml", "--run", "none", "--set", "data.max_tokens=1"], str!["`texts.jsonl` has no usable record: 9 records, 9 skipped with more than 1 tokens (line 1: 11, line 2: 13, line 3: 7, …)"],
     );
 }
 
@@ -339,7 +338,7 @@ fn check_file(name: &str, content: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_files_without_texts() {
-    check_file("empty.jsonl", "", str!["`empty.jsonl` has no record that can be used: 0 records"]);
+    check_file("empty.jsonl", "", str!["`empty.jsonl` has no usable record: 0 records"]);
     let one = "{\"text\": \"the dog\"}\n";
     check_file(
         "one.jsonl",
@@ -348,7 +347,7 @@ fn refuses_files_without_texts() {
             "no text of one.jsonl is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0.25)"
         ],
     );
-    let nothing = "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token";
+    let nothing = "nothing to learn from: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
     check_file(
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the dog\"}}\n"),
@@ -368,7 +367,7 @@ fn refuses_files_without_texts() {
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the\", \"completion\": 4}}\n"),
         str![[
-            r#"t.jsonl:2: `completion` is the value 4; expected a text, a list of token ids, or a list of one message of the assistant's (an empty completion is "" or `completion_ids`: [])"#
+            r#"t.jsonl:2: `completion` is the value 4; expected a text, a list of token ids, or a list of one assistant message (an empty completion is "" or `completion_ids`: [])"#
         ]],
     );
     check_set(
@@ -400,7 +399,7 @@ fn models_that_learn_no_text() {
     place.model_of_ids("ids", "gpt2", 12);
     place.refuse(
         &["pretrain", "sft.toml", "--set", "start=ids"],
-        str!["texts.jsonl:1: `ids` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`"],
+        str!["texts.jsonl:1: `ids` has no tokenizer.json, so text cannot be tokenized; add the model's tokenizer.json to the folder, or provide `prompt_ids` and `completion_ids`"],
     );
     place.config_folder("bert-source", &config("bert", 12));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);

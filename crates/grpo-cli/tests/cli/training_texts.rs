@@ -306,7 +306,7 @@ fn prompts_too_long_are_counted() {
     place.write("prompts.jsonl", format!("{PROMPTS}{long}\n"));
     let ended = place.succeed(&["train", "train.toml", "--set", "train.steps=1"]);
     let expected =
-        "prompts      prompts.jsonl: 4 records, 1 left out with more than 43 tokens (line 4: 48)\n";
+        "prompts      prompts.jsonl: 4 records, 1 skipped with more than 43 tokens (line 4: 48)\n";
     assert!(ended.stdout.contains(expected), "{}", ended.stdout);
     let check = |pair: &str, expected: Inline| {
         place.refuse(&["train", "train.toml", "--run", "none", "--set", pair], expected);
@@ -314,7 +314,7 @@ fn prompts_too_long_are_counted() {
     check(
         "data.max_prompt_tokens=2",
         str![
-            "`prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 2 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
+            "`prompts.jsonl` has no usable record: 4 records, 4 skipped with more than 2 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
         ],
     );
     check(
@@ -326,7 +326,7 @@ fn prompts_too_long_are_counted() {
     check(
         "sampling.max_new_tokens=48",
         str![
-            "sampling.max_new_tokens = 48 leaves only 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
+            "sampling.max_new_tokens = 48 leaves only 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no usable record: 4 records, 4 skipped with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
         ],
     );
     check(
@@ -347,7 +347,7 @@ fn check_file(content: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_files_without_prompts() {
-    check_file("", str!["`prompts.jsonl` has no record that can be used: 0 records"]);
+    check_file("", str!["`prompts.jsonl` has no usable record: 0 records"]);
     check_file(
         "{\"prompt\": \"the\"}\n{\"prompt_ids\": [1, 340]}\n",
         str!["prompts.jsonl:2: the id 340 is outside the model's vocabulary of 340 tokens"],
@@ -355,7 +355,7 @@ fn refuses_files_without_prompts() {
     check_file(
         "{\"prompt\": \"the\"}\n{\"question\": \"the\"}\n",
         str![
-            "prompts.jsonl:2: there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
+            "prompts.jsonl:2: the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
         ],
     );
     let place = place("llama");

@@ -366,6 +366,6 @@ fn refuses_invalid_trials_before_they_start() {
     );
     place.refuse(
         &["trial", "train.toml"],
-        str!["grpo trial sets loss.kl_coef=0.02: kl_coef = 0.02 is out of range; it must be between kl_controller.min and kl_controller.max, as it is where the controller begins"],
+        str!["grpo trial sets loss.kl_coef=0.02: kl_coef = 0.02 is out of range; it must be between kl_controller.min and kl_controller.max, since the controller starts from it"],
     );
 }

@@ -103,12 +103,12 @@ fn wrong_files_are_named_with_their_fault() {
     assert!(error.starts_with("line 2 of the chat template in `tokenizer_config.json`"), "{error}");
     assert_eq!(
         config(r#"{"chat_template": [{"name": "tools", "template": "x"}]}"#),
-        "`chat_template` in `tokenizer_config.json` is a list; expected a string, or a list of {name, template} with one that is named `default`; correct it or take it out"
+        "`chat_template` in `tokenizer_config.json` is a list; expected a string, or a list of {name, template} including one named `default`; correct or remove it"
     );
     assert!(config(r#"{"chat_template": 3}"#).contains("`chat_template` in"));
     assert_eq!(
         config(r#"{"eos_token": 3, "chat_template": ""}"#),
-        "`eos_token` in `tokenizer_config.json` is the value 3; expected a string, or an object with a string `content`; correct it or take it out"
+        "`eos_token` in `tokenizer_config.json` is the value 3; expected a string, or an object with a string `content`; correct or remove it"
     );
     assert!(config("[]").starts_with("`tokenizer_config.json` is not a JSON object: invalid type"));
     assert!(
