@@ -198,7 +198,7 @@ fn a_judge_that_does_not_pass_is_written_and_refused() {
     assert_eq!(report["passed"], false);
     let figure = |key: &str| report["validation"][key].as_f64().unwrap();
     let expected = format!(
-        "error: the judge did not pass, so it is no reward: zero_p90 = {:.3} (at most 1), Spearman = {:.3} (at least 1); train it longer or larger\n",
+        "error: the judge did not pass its gate and cannot be used as a reward: zero_p90 = {:.3} (at most 1), Spearman = {:.3} (at least 1); train it longer, or train a larger one\n",
         figure("zero_p90"),
         figure("spearman")
     );

@@ -417,7 +417,7 @@ fn models_that_learn_no_text() {
     place.write("m/chat_template.jinja", "{{ raise_exception('no chats') }}");
     let ended = place.run(&["pretrain", "sft.toml"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
-    let expected = "error: texts.jsonl:4: line 1 of the chat template in `m/chat_template.jinja` fails on the messages: ";
+    let expected = "error: texts.jsonl:4: line 1 of the chat template in `m/chat_template.jinja` cannot render the messages: ";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
     assert!(!place.path("run").exists());
 }

@@ -64,7 +64,7 @@ fn an_exact_penalty_without_the_exact_kl_is_a_broken_invariant() {
 }
 
 #[test]
-#[should_panic(expected = "a mismatch correction has the sampler's")]
+#[should_panic(expected = "a mismatch correction requires the sampler's")]
 fn a_correction_without_the_sampler_is_a_broken_invariant() {
     let mismatch = Some(corrections()[0]);
     let config = LossConfig { mismatch, ..Preset::Grpo.config() };

@@ -122,12 +122,12 @@ fn reports_the_line_of_a_failing_template() {
     assert_eq!(failure(source), (2, "invalid operation: no tools".to_owned()));
     let error = render(source).unwrap_err().to_string();
     assert!(
-        error.contains("fails on the messages: invalid operation: no tools; correct"),
+        error.contains("cannot render the messages: invalid operation: no tools; correct"),
         "{error}"
     );
     assert_eq!(failure("{{ messages.nothing.more }}").0, 1);
     assert!(failure("{{ 'x'.frobnicate() }}").1.contains("frobnicate"));
-    assert!(failure("\n\n{{ strftime_now('%!') }}").1.contains("does not know the format `%!`"));
+    assert!(failure("\n\n{{ strftime_now('%!') }}").1.contains("does not support the format `%!`"));
     assert!(failure("{{ 'é' | tojson(ensure_ascii=True) }}").1.contains("ensure_ascii=True"));
     assert!(failure("{{ 1 | tojson(colour=1) }}").1.contains("colour"));
 }

@@ -129,8 +129,8 @@ fn the_name_of_a_file_tells_its_format() {
     let error = |name: &str| PromptReader::open(Path::new(name)).err().unwrap().to_string();
     let unknown = "cannot determine the format of `a.csv` from its name; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
     assert_eq!(error("a.csv"), unknown);
-    assert!(error("parquet").starts_with("cannot tell the format"));
-    assert!(error("a.parquet.gz").starts_with("cannot tell the format"));
+    assert!(error("parquet").starts_with("cannot determine the format"));
+    assert!(error("a.parquet.gz").starts_with("cannot determine the format"));
     assert_eq!(error("none.jsonl"), "`none.jsonl` does not exist; check the path");
     assert_eq!(error("none.parquet"), "`none.parquet` does not exist; check the path");
 }

@@ -214,7 +214,7 @@ fn a_text_behind_another_has_no_mark_of_a_beginning() {
     assert_eq!(marking.encode_behind("").unwrap(), [0_u32; 0]);
     // `\na` is one token: where the text begins cannot be told.
     let fault = marking.encode_behind("a").unwrap_err().to_string();
-    assert!(fault.contains("become one token with a line end"), "{fault}");
+    assert!(fault.contains("merge with a preceding line break"), "{fault}");
 
     let plain = &*TOKENIZER;
     for text in ["b", " b", "\n\n", ""] {

@@ -31,7 +31,7 @@ impl RemaskSchedule {
                 if ratios.len() + 1 != iterations {
                     let found = ratios.len();
                     return Err(refused(format!(
-                        "{found} remasking ratios are not one fewer than the {iterations} iterations"
+                        "{found} remasking ratios do not match {iterations} iterations; expected one fewer"
                     )));
                 }
                 ratios.iter().try_for_each(|&ratio| check_part("a remasking ratio", ratio))
@@ -63,7 +63,7 @@ impl RemaskSchedule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RemaskRule {
     /// Remasks this fraction of the blanks, rounded down, the most wrong ones.
-    #[value(help = "The most wrong ones: that part of the blanks")]
+    #[value(help = "The most wrong ones: that fraction of the blanks")]
     Ratio,
     /// Remasks every blank whose wrongness exceeds 1 − ratio, possibly none.
     #[value(help = "All whose wrongness is above 1 − ratio")]

@@ -99,7 +99,7 @@ impl MaskingPlan {
     pub fn check_pure(&self) -> Result<(), DataError> {
         let not = |reason: &str, remedy| {
             Err(DataError::Invalid(format!(
-                "completions can only stand at blanks: {reason}, so that places that are not blank would be wrong or would count; {remedy}"
+                "completions are only valid at blanks, but {reason}, so other positions would be wrong or would count; {remedy}"
             )))
         };
         if self.corruption != Corruption::None {

@@ -28,11 +28,11 @@ fn numbers_outside_their_ranges_are_refused_by_key() {
     }
     check(
         r#"{"type": "random", "min_ratio": 0.6, "max_ratio": 0.5}"#,
-        "`stages[1].min_ratio` is 0.6; expected a number that is not above `max_ratio`",
+        "`stages[1].min_ratio` is 0.6; expected a number of at most `max_ratio`",
     );
     check(
         r#"{"type": "sticky", "ratio": 0.5, "p1": -1, "p2": 0.2}"#,
-        "`stages[1].p1` is -1; expected a number that is 0 or more",
+        "`stages[1].p1` is -1; expected a number of 0 or more",
     );
     for spans in [0, 10_001, u32::MAX] {
         check(
@@ -42,7 +42,7 @@ fn numbers_outside_their_ranges_are_refused_by_key() {
     }
     check(
         r#"{"type": "replacement", "max_ratio": 0.5, "fragment": -1}"#,
-        "`stages[1].fragment` is -1; expected a number that is 0 or more",
+        "`stages[1].fragment` is -1; expected a number of 0 or more",
     );
     check(
         r#"{"type": "replacement", "max_ratio": 0.5, "random": 0, "mask": 0}"#,

@@ -175,8 +175,8 @@ fn the_name_of_a_file_tells_its_format() {
         error(Path::new("a.txt")),
         "cannot determine the format of `a.txt` from its name; expected a name ending in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`"
     );
-    assert!(error(Path::new("a.gz")).starts_with("cannot tell the format"));
-    assert!(error(Path::new("smi")).starts_with("cannot tell the format"));
+    assert!(error(Path::new("a.gz")).starts_with("cannot determine the format"));
+    assert!(error(Path::new("smi")).starts_with("cannot determine the format"));
     assert_eq!(error(Path::new("none.smi")), "`none.smi` does not exist; check the path");
     let path = folder.path().join("folder.smi");
     std::fs::create_dir(&path).unwrap();
