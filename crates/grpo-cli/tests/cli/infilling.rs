@@ -237,7 +237,7 @@ fn refuses_invalid_settings_with_a_message() {
     refuse(
         &["--set", "masking.corruption=bert"],
         str![[
-            r#"masking: completions can only stand at blanks: `corruption` is "bert", so that places that are not blank would be wrong or would count; use `corruption` = "none""#
+            r#"masking: completions are only valid at blanks, but `corruption` is "bert", so other positions would be wrong or would count; use `corruption` = "none""#
         ]],
     );
     let without = |section: &str, until: &str| {

@@ -267,5 +267,5 @@ fn it_can_be_no_component_of_another_reward() {
     ]});
     let config = registry().parse(serde_json::from_value(composite).unwrap()).unwrap();
     let fault = config.spec().check().unwrap_err().to_string();
-    assert!(fault.contains("can be no part"), "{fault}");
+    assert!(fault.contains("cannot be part"), "{fault}");
 }

@@ -118,7 +118,7 @@ fn wrong_vocabularies_are_refused_with_their_fault() {
         r#"{"characters": "a", "mask": 1, "pad": 2, "cls": 3, "bos": 4}"#,
     ] {
         let error = parse(text).unwrap_err();
-        assert!(error.starts_with("`c.json` is not a vocabulary of characters: "), "{error}");
+        assert!(error.starts_with("`c.json` is not a character vocabulary: "), "{error}");
     }
     let no_text = Characters::from_texts(["", ""]).unwrap_err().to_string();
     assert_eq!(

@@ -149,11 +149,11 @@ fn a_plan_that_is_pure_has_blanks_as_targets_and_the_truth_elsewhere() {
     };
     not(
         MaskingPlan::preset(MaskingPreset::Complex, Corruption::Bert),
-        "completions can only stand at blanks: `corruption` is \"bert\", so that places that are not blank would be wrong or would count; use `corruption` = \"none\"",
+        "completions are only valid at blanks, but `corruption` is \"bert\", so other positions would be wrong or would count; use `corruption` = \"none\"",
     );
     not(
         MaskingPlan::preset(MaskingPreset::SpanAndLines, Corruption::None),
-        "completions can only stand at blanks: `stages[9]` is `line`, so that places that are not blank would be wrong or would count; use the stages `random`, `sticky` and `span`",
+        "completions are only valid at blanks, but `stages[9]` is `line`, so other positions would be wrong or would count; use the stages `random`, `sticky` and `span`",
     );
 }
 
