@@ -19,16 +19,14 @@ fn prints_a_forecast_before_training() {
     let trial = said.lines().find(|line| line.starts_with("trial        8 completions, "));
     let trial = trial.unwrap_or_else(|| panic!("{said}"));
     assert!(
-        trial.contains(" different: rewards 0.") && trial.ends_with(" cut at max_new_tokens = 20"),
+        trial.contains(" distinct: rewards 0.") && trial.ends_with(" cut at max_new_tokens = 20"),
         "{trial}"
     );
     let memory = said.lines().find(|line| line.starts_with("memory       about "));
     assert!(memory.is_some_and(|line| line.ends_with(" available")), "{said}");
     let disk = said.lines().find(|line| line.starts_with("disk         about "));
     assert!(
-        disk.is_some_and(
-            |line| line.contains(" MB will be written, ") && line.ends_with(" are free")
-        ),
+        disk.is_some_and(|line| line.contains(" MB will be written, ") && line.ends_with(" free")),
         "{said}"
     );
     assert!(!said.contains("warning"), "{said}");
