@@ -321,6 +321,6 @@ fn a_judge_that_sees_too_little_weighs_no_texts() {
     place.succeed(&["train-judge", "short.toml"]);
     place.refuse(
         &["pretrain", "infiller.toml", "--run", "new", "--set", "modifiers.judge.model=judge/model"],
-        str!["--set modifiers.judge.model=judge/model: modifiers.judge.model: the judge sees 12 characters of a text, and texts have up to 16 (data.length); lower data.length, or take a judge that was trained on longer texts"],
+        str!["--set modifiers.judge.model=judge/model: modifiers.judge.model: the judge's context is 12 characters, but texts have up to 16 (data.length); lower data.length, or use a judge trained on longer texts"],
     );
 }

@@ -39,19 +39,19 @@ fn bad_settings_of_an_infiller_are_refused() {
         (
             "masking.stages=[{type=\"line\",min_ratio=0.1,max_ratio=0.5}]",
             str![[
-                r#"--set masking.stages=[{type="line",min_ratio=0.1,max_ratio=0.5}]: masking.stages[0] replaces whole lines, and leaves nothing to fill in; it is for judges, so take it out"#
+                r#"--set masking.stages=[{type="line",min_ratio=0.1,max_ratio=0.5}]: masking.stages[0] replaces whole lines and leaves nothing to fill in; it is only valid for judges, so remove it"#
             ]],
         ),
         (
             "transfer.freeze_trunk=true",
             str![
-                "--set transfer.freeze_trunk=true: transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step"
+                "--set transfer.freeze_trunk=true: transfer.freeze_trunk = true leaves nothing to train: an infiller's head is its character table; add [critic] with a model that has one, or transfer.unfreeze_at_step"
             ],
         ),
         (
             "critic.alpha=0.5",
             str![
-                "--set critic.alpha=0.5: [critic] trains a critic, and the model has none; set model.critic = true, or leave the section out"
+                "--set critic.alpha=0.5: [critic] requires a model with a critic; set model.critic = true, or remove the section"
             ],
         ),
         (

@@ -167,7 +167,7 @@ impl TryFrom<PlanKeys> for MaskingPlan {
             (Some(preset), None) => Ok(Self::preset(preset, keys.corruption)),
             (None, Some(stages)) => Self::new(stages, keys.corruption),
             (preset, _) => {
-                let found = if preset.is_some() { "there beside `stages`" } else { "missing" };
+                let found = if preset.is_some() { "set together with `stages`" } else { "missing" };
                 Err(DataError::setting("preset", found, "either `preset` or `stages`"))
             }
         }

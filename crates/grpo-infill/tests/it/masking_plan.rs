@@ -65,7 +65,7 @@ fn a_plan_is_a_preset_or_a_list_of_stages() {
     let error = |json| parse(json).unwrap_err();
     assert!(error("{}").starts_with("`preset` is missing; expected either `preset` or `stages`"));
     let both = r#"{"preset": "complex", "stages": [{"type": "span", "spans": 2}]}"#;
-    assert!(error(both).starts_with("`preset` is there beside `stages`; expected either"));
+    assert!(error(both).starts_with("`preset` is set together with `stages`; expected either"));
     assert!(error(r#"{"stages": []}"#).starts_with("`stages` is an empty list; expected at least"));
     assert!(error(r#"{"preset": "complex", "ratio": 1}"#).starts_with("unknown field `ratio`"));
 }
