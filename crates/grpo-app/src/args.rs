@@ -58,7 +58,7 @@ pub(crate) enum Command {
     /// Runs 100 steps with small batches and a low learning rate, under guards that stop it. The verdict checks whether the
     /// reward fell, the KL stayed small, samples stayed valid and steps had something to learn from, whether resuming from the
     /// checkpoint at three quarters repeats the same steps bit for bit, and whether the run passes `grpo audit`. The exit code
-    /// is 0 if nothing speaks against the long run, otherwise 1. docs/configuration.md lists what a trial sets and why.
+    /// is 0 if no problem is found, otherwise 1. docs/configuration.md lists what a trial sets and why.
     Trial(TrialArguments),
     /// Train a model on molecules or texts with a supervised loss
     ///
@@ -80,7 +80,7 @@ pub(crate) enum Command {
     ///
     /// Every token is a function of seed, step, prompt, sample, position and policy, so a completion can be sampled on its own,
     /// with any number of threads. The policy comes from a checkpoint of the step before or from the initial model. If the run
-    /// kept neither, the steps before are trained again; nothing is written. The exit code is 0 if token ids and
+    /// kept neither, the preceding steps are trained again; nothing is written. The exit code is 0 if token ids and
     /// log-probabilities match the recorded ones, otherwise 1.
     Replay(ReplayArguments),
     /// Check that a run trained on its own policy's completions
