@@ -90,7 +90,7 @@ fn lints(root: &Path) -> Result<()> {
 /// Runs the tests compiled by [`lints`] and the doc tests, and checks the documentation.
 fn tests(root: &Path) -> Result<()> {
     let rustdoc = std::env::var_os("RUSTDOC").unwrap_or_else(|| "rustdoc".into());
-    let us = std::env::current_exe().context("the path of this program is unknown")?;
+    let us = std::env::current_exe().context("cannot determine the path of this program")?;
     let documentation = [(RUSTDOC, rustdoc), ("RUSTDOC", us.into_os_string())];
     test(root, &Test::ALL, with_lints().into_iter().chain(documentation))
 }

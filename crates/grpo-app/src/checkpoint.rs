@@ -48,7 +48,7 @@ pub(crate) fn write_state(
     reference: Option<&StoredTensors>,
     announce: Announce<'_>,
 ) -> anyhow::Result<Checkpoint> {
-    let state = serde_json::to_string_pretty(numbers).context("the state of the trainer")?;
+    let state = serde_json::to_string_pretty(numbers).context("cannot write the trainer state")?;
     let fill = |folder: &Path| {
         model(folder)?;
         let folder = folder.join(FOLDER);
@@ -72,14 +72,15 @@ pub(crate) fn read_state<N: DeserializeOwned>(
     let state = folder.join(STATE);
     let text = regular_file::read_data(&state)
         .with_context(|| format!("cannot read `{}`", state.display()))?;
-    let numbers = serde_json::from_slice(&text)
-        .with_context(|| format!("`{}` is no state of this program", state.display()))?;
+    let numbers = serde_json::from_slice(&text).with_context(|| {
+        format!("`{}` is not a trainer state written by this program", state.display())
+    })?;
     Ok((numbers, read_tensors(&folder.join(MOMENTS))?))
 }
 
 /// Returns the error message for a checkpoint that does not match the run.
 pub(crate) fn unusable(checkpoint: &VerifiedFolder) -> String {
-    format!("`{}` cannot be resumed from", checkpoint.path().display())
+    format!("cannot resume from `{}`", checkpoint.path().display())
 }
 
 /// Writes a checkpoint of the current state.

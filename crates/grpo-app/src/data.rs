@@ -197,7 +197,7 @@ fn reader(
             return Err(ConfigFault::from_sentence(
                 *key,
                 format!(
-                    "only files of {} have this key, and {file} is not one; leave it out",
+                    "this key is only valid for files of {}, not for {file}; remove it",
                     format.holds
                 ),
             ));

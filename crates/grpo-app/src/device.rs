@@ -34,7 +34,7 @@ pub fn named(name: Option<&str>) -> anyhow::Result<Device> {
     let Some(name) = name else { return Ok(device()) };
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);
     let names = || BUILT_IN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-    let (_, make) =
-        found.with_context(|| format!("no device `{name}` is built in; there is {}", names()))?;
+    let (_, make) = found
+        .with_context(|| format!("device `{name}` is not built in; available: {}", names()))?;
     Ok(make())
 }

@@ -101,13 +101,13 @@ fn some_steps(
     let path = folder.ledger_path();
     let ledger = ledger.with_context(|| {
         format!(
-            "there is no `{}`: it was removed, the run has not done a step yet, or an older version of this program made the run and kept no ledger; restore it from a copy, or train again",
+            "`{}` does not exist: it was removed, the run has not completed a step yet, or the run was created by an older version without a ledger; restore it from a copy, or train again",
             path.display()
         )
     })?;
     anyhow::ensure!(
         !ledger.is_empty(),
-        "`{}` has no finished step yet, and so there is nothing to audit; wait until the run has made one",
+        "nothing to audit: `{}` has no completed step yet; wait for the first one",
         path.display()
     );
     Ok(ledger)
@@ -191,7 +191,7 @@ fn base(file: &TrainFile, tasks: &Tasks) -> StoredWeights {
 fn missing(model: &Path) -> Option<String> {
     (!model.is_dir()).then(|| {
         format!(
-            "the model folder {} is not here; go to the folder that the training ran in",
+            "model folder {} does not exist; change to the folder from which the run was started",
             model.display()
         )
     })

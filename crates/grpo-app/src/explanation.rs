@@ -126,7 +126,7 @@ impl Unrecorded {
             (self.diversity, "diversity of completions (combined.diversity_weight)"),
         ];
         pulls.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| {
-            format!("The {name} pulls at the policy too: its pull is not in these numbers.")
+            format!("The {name} also changes the policy; these numbers do not include it.")
         })
     }
 }
@@ -186,17 +186,14 @@ impl Explanation {
         let last = self.groups.last().map_or(0, |group| group.prompt);
         self.groups.retain(|group| group.prompt == prompt);
         let group = self.groups.first_mut().with_context(|| {
-            format!(
-                "--prompt {prompt} is out of range; step {} has the prompts 0 to {last}",
-                self.step
-            )
+            format!("--prompt {prompt} is out of range; step {} has prompts 0 to {last}", self.step)
         })?;
         let Some(sample) = wanted.sample else { return Ok(()) };
         let last = group.completions.last().map_or(0, |completion| completion.sample);
         group.completions.retain(|completion| completion.sample == sample);
         anyhow::ensure!(
             !group.completions.is_empty(),
-            "--sample {sample} is out of range; prompt {prompt} of step {} has the samples 0 to {last}",
+            "--sample {sample} is out of range; prompt {prompt} of step {} has samples 0 to {last}",
             self.step
         );
         Ok(())
@@ -209,17 +206,17 @@ impl Explanation {
         let mut answer = Vec::new();
         if metric("learning_rate") == Some(0.0) {
             answer.push(
-                "The learning rate of the step is 0: gradients were computed, and the weights stayed as they were."
+                "The learning rate of the step is 0: gradients were computed, but the weights did not change."
                     .to_owned(),
             );
         }
         if moved == 0 {
-            answer.push(format!("No token was moved by the rewards: {}.", self.standstill(all)));
+            answer.push(format!("The rewards moved no token: {}.", self.standstill(all)));
             let is_pulled = self.completions().any(|completion| completion.kl_pull != 0.0);
             match (is_pulled, unrecorded.is_none()) {
-                (true, true) => answer.push("The KL penalty alone pulled at the policy.".to_owned()),
-                (true, false) => answer.push("The KL penalty pulled at the policy.".to_owned()),
-                (false, true) => answer.push("No KL penalty pulled at the policy either: the loss and its gradient by every token are 0.".to_owned()),
+                (true, true) => answer.push("Only the KL penalty changed the policy.".to_owned()),
+                (true, false) => answer.push("The KL penalty changed the policy.".to_owned()),
+                (false, true) => answer.push("There was no KL penalty either: the loss and its gradient with respect to every token are 0.".to_owned()),
                 (false, false) => {}
             }
             answer.extend(unrecorded.sentences());
@@ -227,7 +224,7 @@ impl Explanation {
         }
         if let Some(loss) = metric("loss").filter(|loss| loss.abs() < NO_LOSS) {
             answer.push(format!(
-                "The loss is 0 ({loss:.1e}), and yet the policy was moved: while every ratio is 1, the advantages of a group add up to 0, and the value of the loss with them, but not its gradient (grad_norm {:.4}). Look at the reward, not at the loss.",
+                "The loss is 0 ({loss:.1e}), but the policy changed: while every ratio is 1, the advantages of a group sum to 0 and so does the loss, but not its gradient (grad_norm {:.4}). Track the reward, not the loss.",
                 metric("grad_norm").unwrap_or(f64::NAN)
             ));
         }
@@ -241,7 +238,7 @@ impl Explanation {
         answer.push(format!("{moved} of {all} tokens{often} were moved by the rewards{rest}."));
         if self.constant_groups > 0 {
             answer.push(format!(
-                "In {} of {} groups all rewards are equal.",
+                "In {} of {} groups, all rewards are equal.",
                 self.constant_groups, self.group_count
             ));
         }
@@ -252,7 +249,7 @@ impl Explanation {
     /// Explains why the rewards did not move any token.
     fn standstill(&self, all: u64) -> String {
         if all == 0 {
-            return "no completion of the step has a token".to_owned();
+            return "no completion of the step has tokens".to_owned();
         }
         if self.count(TokenOutcome::NotScored) == all {
             return "the reward abstained or failed for every completion".to_owned();
@@ -263,8 +260,8 @@ impl Explanation {
             let mut constants = self.groups.iter().filter_map(|group| group.constant);
             let first = constants.next().unwrap_or(f64::NAN);
             return match constants.all(|other| other == first) {
-                true => format!("in all {} groups all rewards are {first}", self.group_count),
-                false => format!("in all {} groups the rewards are equal", self.group_count),
+                true => format!("in all {} groups, all rewards are {first}", self.group_count),
+                false => format!("in all {} groups, the rewards are equal", self.group_count),
             };
         }
         format!("of {all} tokens, {}", words_of_rest(&self.fates, None))
@@ -393,7 +390,7 @@ fn why(
         }
     };
     if record.finish == Finish::Length {
-        why.push_str("; cut at the limit of tokens");
+        why.push_str("; truncated at the token limit");
     }
     why
 }
@@ -412,23 +409,21 @@ fn words_of_rest(fates: &OutcomeCounts, all: Option<u64>) -> String {
 /// Describes an outcome for readers who do not know the loss function.
 pub(crate) fn meaning_of(fate: TokenOutcome) -> &'static str {
     match fate {
-        TokenOutcome::Moved => "the rewards made the token likelier or less likely",
-        TokenOutcome::NotScored => {
-            "the reward said nothing of the completion, and nothing is learned from it"
-        }
+        TokenOutcome::Moved => "the rewards made the token more or less likely",
+        TokenOutcome::NotScored => "the completion has no reward, so nothing is learned from it",
         TokenOutcome::ZeroAdvantage => {
-            "the completion was as good as its group, and nothing is learned from it"
+            "the completion was as good as its group, so nothing is learned from it"
         }
         TokenOutcome::OffPolicy => {
-            "the completion has become too unlike what the policy would write now"
+            "the completion has become too unlikely under the current policy"
         }
         TokenOutcome::LowEntropy => {
-            "the policy was sure of the token; only those it was unsure of are learned from"
+            "the policy was certain of the token; only uncertain tokens are learned from"
         }
         TokenOutcome::Mismatch => {
-            "the sampler gave the token another probability than the training does; it is left out"
+            "sampler and trainer disagree on the probability of the token, so it is masked"
         }
-        TokenOutcome::Clipped => "the token has moved as far as one step may move it",
+        TokenOutcome::Clipped => "the token has moved as far as a step allows",
     }
 }
 
@@ -439,7 +434,7 @@ fn words_of(fate: TokenOutcome) -> &'static str {
         TokenOutcome::ZeroAdvantage => "without an advantage",
         TokenOutcome::OffPolicy => "dropped by the off-policy mask",
         TokenOutcome::LowEntropy => "dropped by the high-entropy mask",
-        TokenOutcome::Mismatch => "masked for their sampler",
+        TokenOutcome::Mismatch => "masked for sampler mismatch",
         TokenOutcome::Clipped => "clipped",
     }
 }

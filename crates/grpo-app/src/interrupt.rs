@@ -54,16 +54,14 @@ pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
             end_process();
         }
     })
-    .context("signals cannot be caught")?;
+    .context("cannot install the signal handler")?;
     Ok(Arc::clone(FLAG.get_or_init(|| flag)))
 }
 
 fn answer(saves_progress: bool) -> &'static str {
     match saves_progress {
-        true => {
-            "interrupting (finishing this step; a second signal ends the program without saving)"
-        }
-        false => "interrupted  there was no progress to save",
+        true => "interrupting (finishing this step; send a second signal to quit without saving)",
+        false => "interrupted  no progress to save",
     }
 }
 

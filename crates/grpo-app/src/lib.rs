@@ -78,8 +78,11 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let tasks = Tasks::new(tasks);
     let Asked { threads, quiet, command } = args::parse(&tasks, command_line);
-    anyhow::ensure!(threads.is_none(), "--threads is for a process of its own; leave it out");
-    anyhow::ensure!(!quiet, "--quiet is for a process of its own; leave it out");
+    anyhow::ensure!(
+        threads.is_none(),
+        "--threads is not supported within another program; remove it"
+    );
+    anyhow::ensure!(!quiet, "--quiet is not supported within another program; remove it");
     execute(command, &tasks)
 }
 

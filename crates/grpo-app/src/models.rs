@@ -57,14 +57,14 @@ impl<'a> Trained<'a> {
     ) -> anyhow::Result<Self> {
         match (adapter, lora) {
             (Some(_), Some(_)) => anyhow::bail!(
-                "the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out"
+                "the configuration has both `adapter` and [lora]; keep `adapter` to train an existing adapter, or [lora] to create a new one"
             ),
             (Some(adapter), None) => Ok(Self::Adapter(adapter)),
             (None, Some(lora)) => Ok(Self::NewAdapter(lora, seed)),
             (None, None) => {
                 anyhow::ensure!(
                     base_precision == WeightPrecision::F32,
-                    "base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"
+                    "base_precision requires an adapter; add [lora] or `adapter`, or remove base_precision"
                 );
                 Ok(Self::Whole)
             }
@@ -98,9 +98,9 @@ const LARGEST_WEIGHT: f32 = 1e4;
 fn warnings(folder: &Path, policy: &Policy) -> Vec<String> {
     let largest = largest_weight(policy.parts().0);
     let weights = match largest {
-        0.0 => Some("are all 0, so that every next token is as likely as another".to_owned()),
+        0.0 => Some("are all 0, so every next token is equally likely".to_owned()),
         _ if largest > LARGEST_WEIGHT => {
-            Some(format!("reach {largest:e}, and those of trained models stay below 100"))
+            Some(format!("reach {largest:e}, but those of trained models stay below 100"))
         }
         _ => None,
     };
@@ -120,7 +120,7 @@ fn unfinished_run(folder: &Path) -> Option<String> {
         |event: &Event| matches!(event.what, EventKind::Finished {} | EventKind::Stopped { .. });
     (!events.iter().any(is_end)).then(|| {
         format!(
-            "{} is of a run that has not ended, and is not its result; resume the run to its end",
+            "{} belongs to an unfinished run and is not its final result; resume the run to finish it",
             folder.display()
         )
     })
@@ -130,11 +130,11 @@ fn unfinished_run(folder: &Path) -> Option<String> {
 pub fn check_causal(model: &Path) -> anyhow::Result<()> {
     refuse_unless(model, Family::is_causal, |family| match family {
         Family::Infiller => format!(
-            "{} is an infiller: it fills blanks and has no next token to sample, score or train; `grpo fill` uses it, and `grpo train` with the section [passages] trains it",
+            "{} is an infiller, which fills blanks and does not predict next tokens; use it with `grpo fill`, or train it with `grpo train` and a section [passages]",
             model.display()
         ),
         family => format!(
-            "{} is an encoder ({}): it has no next token to sample, score or train",
+            "{} is an encoder ({}), which does not predict next tokens; use a causal language model",
             model.display(),
             family.name()
         ),
@@ -224,12 +224,12 @@ pub fn check_folder(
 ) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
     anyhow::ensure!(
         path.is_dir(),
-        "there is no {role} folder {}; {} {role} folder holds {holds}{}",
+        "{role} folder {} does not exist; {} {role} folder contains {holds}{}",
         path.display(),
         if role == "adapter" { "an" } else { "a" },
         match role {
             "adapter" =>
-                ", and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]",
+                "; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]",
             _ if path.starts_with("data") => example_hint(path),
             _ => "",
         }
@@ -263,7 +263,7 @@ fn refuse_other_folder(path: &Path, role: &str) -> anyhow::Result<()> {
                 anyhow::bail!("{shown} is a run folder; its adapter is in {shown}/adapter")
             }
             ("model", false, true) => anyhow::bail!(
-                "{shown} is a run folder that holds an adapter; give the base model, and the adapter {shown}/adapter"
+                "{shown} is a run folder with an adapter; use the base model and the adapter {shown}/adapter"
             ),
             (role, true, _) if role != "adapter" => {
                 anyhow::bail!("{shown} is a run folder; its {role} is in {shown}/model")
@@ -273,11 +273,11 @@ fn refuse_other_folder(path: &Path, role: &str) -> anyhow::Result<()> {
     }
     anyhow::ensure!(
         role != "model" || !is_adapter,
-        "{shown} is an adapter folder, not a model folder; give the base model, and this folder as the adapter"
+        "{shown} is an adapter folder, not a model folder; use the base model, and this folder as the adapter"
     );
     anyhow::ensure!(
         role != "adapter" || !is_model,
-        "{shown} is a model folder, not an adapter folder; an adapter folder holds adapter_config.json and adapter_model.safetensors"
+        "{shown} is a model folder, not an adapter folder; an adapter folder contains adapter_config.json and adapter_model.safetensors"
     );
     Ok(())
 }
@@ -291,7 +291,7 @@ impl Loaded {
     ) -> anyhow::Result<ChatOptions> {
         anyhow::ensure!(
             thinking.is_none() || self.spec.codec.has_chat_template(),
-            "--thinking is a switch of chat templates, and {} has none; leave it out",
+            "--thinking requires a chat template, but {} has none; remove it",
             model.display()
         );
         Ok(ChatOptions::for_answer(thinking))

@@ -78,7 +78,7 @@ pub(crate) fn check_written() -> anyhow::Result<()> {
     match lost {
         None => Ok(()),
         Some(fault) => anyhow::bail!(
-            "standard output is incomplete, as it cannot be written ({fault}); the command did everything else, so run it again with its output elsewhere"
+            "cannot write to standard output ({fault}), so the output is incomplete; the command did everything else, so run it again with another output"
         ),
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn example_hint(path: &Path) -> &'static str {
 
 /// Prints that a configuration is valid.
 pub fn say_checked(configuration: &Path) {
-    say(format_args!("{}: keys and values are good ones", configuration.display()));
+    say(format_args!("{}: configuration is valid", configuration.display()));
 }
 
 /// Formats a number with four decimals. NaN becomes a dash.
@@ -179,7 +179,7 @@ impl Progress {
     /// Creates a progress bar with `steps` steps.
     pub fn new(steps: u64) -> Self {
         let style = "{wide_bar} {pos}/{len}  {msg}  {elapsed} elapsed, {eta} left";
-        let style = ProgressStyle::with_template(style).expect("the template is right");
+        let style = ProgressStyle::with_template(style).expect("the template is valid");
         let bar = match is_quiet() {
             true => ProgressBar::hidden(),
             false => ProgressBar::new(steps).with_style(style),
@@ -236,7 +236,7 @@ impl FileInPlace {
     /// Creates an output file. Returns an error if it would overwrite one of `inputs`, or an
     /// existing file without `force`.
     pub fn create_beside(path: &Path, inputs: &[&Path], force: bool) -> anyhow::Result<Self> {
-        Self::create_for("-o another file", path, inputs, force)
+        Self::create_for("another file for -o", path, inputs, force)
     }
 
     /// Like [`Self::create_beside`], for a file given by a different option. `other` is the
@@ -254,7 +254,7 @@ impl FileInPlace {
 
     /// Creates a file, replacing an existing one when it is finished.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
-        let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
+        let name = path.file_name().with_context(|| format!("{} is not a file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
         refuse_recorded(path)?;
         if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
@@ -307,7 +307,7 @@ impl FileInPlace {
 pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     anyhow::ensure!(
         !inputs.iter().any(|input| is_same_place(input, path)),
-        "{} is the input; give {other}",
+        "{} is the input; use {other}",
         path.display()
     );
     Ok(())
@@ -317,7 +317,7 @@ pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Resul
 pub fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
         force || is_device(path) || !path.is_file(),
-        "{} exists already; name another file, or replace it with --force",
+        "{} already exists; choose another file, or replace it with --force",
         path.display()
     );
     Ok(())

@@ -25,7 +25,7 @@ const PATIENCE_OF_A_LOG: Duration = Duration::from_secs(10);
 
 impl Phase {
     /// Starts a phase with a description such as `loading data/molecules/prior`.
-    #[must_use = "a phase ends where it is dropped"]
+    #[must_use = "a phase ends when it is dropped"]
     pub fn begin(what: impl Into<String>) -> Self {
         if is_quiet() {
             return Self { ending: None, thread: None };
@@ -44,7 +44,7 @@ impl Phase {
                 return;
             }
             let style = ProgressStyle::with_template("{spinner} {msg}");
-            let bar = ProgressBar::new_spinner().with_style(style.expect("the template is right"));
+            let bar = ProgressBar::new_spinner().with_style(style.expect("the template is valid"));
             while ended.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
                 bar.set_message(format!("{what} … {} s", begun.elapsed().as_secs()));
                 bar.tick();

@@ -113,7 +113,7 @@ impl Prompts {
         let codec = &loaded.spec.codec;
         let Some(data) = section else {
             let begin = codec.begin_id().context(
-                "the model has no id that begins a text, so the training needs prompts: a section [data] with `file`",
+                "the model has no beginning-of-text token, so training requires prompts; add a section [data] with `file`",
             )?;
             let origin = PromptOrigin::Unconditional(begin);
             return Ok(Self { origin, report: None, files: Vec::new() });
@@ -124,7 +124,7 @@ impl Prompts {
         let context = loaded.policy.context_length();
         anyhow::ensure!(
             max_new_tokens <= context,
-            "sampling.max_new_tokens = {max_new_tokens} leaves no room for a prompt in the model's context of {context} tokens; it may be at most {context}"
+            "sampling.max_new_tokens = {max_new_tokens} leaves no room for a prompt in the model's context of {context} tokens; expected at most {context}"
         );
         let room = context + 1 - max_new_tokens;
         let limit = data.keys.max_prompt_tokens;
@@ -134,7 +134,7 @@ impl Prompts {
             // The user has not set this limit, so the error has to explain it.
             true => read.with_context(|| {
                 format!(
-                    "sampling.max_new_tokens = {max_new_tokens} leaves {room} of the model's {context} tokens for a prompt"
+                    "sampling.max_new_tokens = {max_new_tokens} leaves only {room} of the model's {context} tokens for a prompt"
                 )
             })?,
             false => read?,
@@ -175,7 +175,7 @@ impl Prompts {
                 let position = OrderPosition::after(before, prompts.len());
                 if order.position() != position {
                     *order = EpochOrder::resume(*seed, prompts.len(), position)
-                        .expect("a remainder is below the number of prompts");
+                        .expect("the remainder is less than the number of prompts");
                 }
                 // The index is the position in the step, so two prompts never share random numbers.
                 (0..count)

@@ -22,8 +22,8 @@ pub(crate) fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecor
 
 fn record(step: u64, prompt_text: Option<String>, sample: &Sample) -> CompletionRecord {
     let completion = &sample.completion;
-    let trace = sample.trace.as_ref().expect("what is stored was recorded");
-    let outcome = sample.outcome.as_ref().expect("what is stored was scored");
+    let trace = sample.trace.as_ref().expect("stored samples have a trace");
+    let outcome = sample.outcome.as_ref().expect("stored samples have an outcome");
     let parts = sample.scored().map_or(&[][..], |scored| &scored.parts);
     let f32s = |values: &[f64]| values.iter().map(|&value| value as f32).collect();
     CompletionRecord {
@@ -65,7 +65,7 @@ pub(crate) fn of_step(
     let steps = folder.completion_steps()?;
     anyhow::ensure!(
         steps.contains(&step),
-        "the completions of step {step} were not recorded (save.completions_every = {}); recorded are {}",
+        "the completions of step {step} were not recorded (save.completions_every = {}); recorded steps: {}",
         file.save.completions_every,
         listed(&steps)
     );
@@ -84,7 +84,7 @@ pub(crate) fn one_of(
         records.into_iter().find(|record| (record.prompt, record.sample) == (prompt, sample));
     found.with_context(|| {
         format!(
-            "`{}` has no row of prompt {prompt}, sample {sample}, though it has others of the step; restore the file from a copy",
+            "`{}` has no row for prompt {prompt}, sample {sample}, but has other rows of the step; restore the file from a copy",
             folder.completions_path(step).display()
         )
     })

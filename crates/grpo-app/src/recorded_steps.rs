@@ -51,12 +51,13 @@ impl RecordedSteps {
         };
         // Serializes and parses the metrics so that equal numbers compare equal.
         let now = serde_json::to_string(metrics).expect("metrics are JSON");
-        let now: Map<String, Value> = serde_json::from_str(&now).expect("metrics are an object");
+        let now: Map<String, Value> =
+            serde_json::from_str(&now).expect("metrics serialize to an object");
         for (name, value) in now.iter().filter(|(name, _)| !Metrics::is_machine(name)) {
             let recorded = line.get(name).unwrap_or(&Value::Null);
             if recorded != value {
                 return Err(format!(
-                    "step {step} is not what it was: `{name}` was {recorded} and is {value}; this program or machine computes otherwise than the one that made the run"
+                    "step {step} does not match the record: `{name}` was {recorded} and is now {value}; this program or machine computes different results from the one that created the run"
                 ));
             }
         }
@@ -64,7 +65,7 @@ impl RecordedSteps {
         let recorded = LedgerStep { recorded: None, previous: None, ..recorded.clone() };
         match recorded == *ledger {
             false => Err(format!(
-                "step {step} is not what it was: its numbers are, and the hashes of its weights or completions in ledger.jsonl are others"
+                "step {step} does not match the record: its metrics are equal, but the hashes of its weights or completions in ledger.jsonl differ"
             )),
             true => Ok(true),
         }

@@ -49,11 +49,11 @@ pub(crate) fn resume_check(
         None => folder.newest_checkpoint(Some(last.saturating_sub(1)))?.whole,
     };
     let Some((from, checkpoint)) = from else {
-        let sentence = "there is no intact checkpoint from before the last step to resume from; set save.every, or a higher save.keep_last";
+        let sentence = "no intact checkpoint from before the last step is left to resume from; set save.every, or increase save.keep_last";
         return Ok(judged(Outcome::Failed, sentence.to_owned()));
     };
     let steps = format!("steps {} to {last}", from + 1);
-    say(format_args!("doing {steps} once more, from the checkpoint of step {from}, in a copy"));
+    say(format_args!("repeating {steps} from the checkpoint of step {from} in a copy"));
     // A signal ends the subprocess, and the copy is removed.
     let _deferred = Deferred::new();
     let copy = copy(&folder, checkpoint.path(), from)?;
@@ -66,7 +66,7 @@ pub(crate) fn resume_check(
         None => judged(
             Outcome::Passed,
             format!(
-                "{steps}, repeated from the checkpoint of step {from}, are the same bit for bit: metrics, completions, weights"
+                "{steps}, repeated from the checkpoint of step {from}, are equal bit for bit: metrics, completions, weights"
             ),
         ),
     })
@@ -100,7 +100,7 @@ fn copy(run: &RunFolder, checkpoint: &Path, step: u64) -> anyhow::Result<TempDir
         link(checkpoint, &to.join("checkpoints").join(format!("step-{step}")))?;
         std::io::Result::Ok(copy)
     })();
-    copied.with_context(|| format!("cannot copy `{}` to take it up again", run.path().display()))
+    copied.with_context(|| format!("cannot copy `{}` for the resume check", run.path().display()))
 }
 
 /// Hard-links all files of a checkpoint. This is safe because they are never modified.
@@ -123,7 +123,7 @@ fn link(from: &Path, to: &Path) -> std::io::Result<()> {
 fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<String>> {
     let words = run.join("words");
     let log = File::create(&words).with_context(|| format!("cannot write {}", words.display()))?;
-    let program = std::env::current_exe().context("the program cannot find itself")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let threads = rayon::current_num_threads().to_string();
     let mut child = Command::new(program)
         .args(["--threads", &threads, "train", "--plain", "--verify", "--resume"])
@@ -132,7 +132,7 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
-        .context("the program cannot start itself")?;
+        .context("cannot start this program again")?;
     let status = loop {
         if interrupt.load(Ordering::Relaxed) {
             let _ended_already = child.kill();
@@ -152,9 +152,7 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
     // Removes the name of the copy, which means nothing to the user.
     let said = said
         .and_then(|said| said.split_once(" ended early: ").map(|(_, said)| said).or(Some(said)));
-    Ok(Some(
-        said.map_or_else(|| format!("the run taken up again ended with {status}"), str::to_owned),
-    ))
+    Ok(Some(said.map_or_else(|| format!("the resumed run ended with {status}"), str::to_owned)))
 }
 
 /// Describes the first difference after step `from`. The ledger was already checked by `--verify`.
@@ -172,16 +170,20 @@ fn difference(
     };
     let (was, now) = (lines(run)?, lines(again)?);
     if was.len() != now.len() {
-        return Ok(Some(format!("there were {} steps, and there are {}", was.len(), now.len())));
+        return Ok(Some(format!(
+            "there were {} steps, but now there are {}",
+            was.len(),
+            now.len()
+        )));
     }
     if let Some((was, _)) = was.iter().zip(&now).find(|(was, now)| was != now) {
         let step = step_of(was).unwrap_or(0);
-        return Ok(Some(format!("step {step} has other numbers in metrics.jsonl")));
+        return Ok(Some(format!("step {step} has different values in metrics.jsonl")));
     }
     let manifest = |run: &RunFolder| {
         let path = run.path().join(kind).join("manifest.json");
         regular_file::read_data(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     let same = manifest(run)? == manifest(again)?;
-    Ok((!same).then(|| format!("the files in `{kind}` at the end are other ones")))
+    Ok((!same).then(|| format!("the final files in `{kind}` differ")))
 }

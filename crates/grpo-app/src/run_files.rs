@@ -22,7 +22,7 @@ pub(crate) fn create_run(
     let existing = if force { Existing::Replace } else { Existing::Refuse };
     let (folder, aside) = RunFolder::create(path, existing, config, info)?;
     if let Some(aside) = aside {
-        say(format_args!("the older run is now {}", aside.display()));
+        say(format_args!("the previous run is now {}", aside.display()));
     }
     Ok(folder)
 }
@@ -111,13 +111,13 @@ pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
         let DataFile { role, path, bytes, sha256 } = file;
         let now = DataFile::measure(role, path).with_context(|| {
             format!(
-                "`{}`, which the run was made from, is not here; put it back, or go to the folder that the training ran in",
+                "`{}`, an input of the run, does not exist; restore it, or change to the folder from which the run was started",
                 path.display()
             )
         })?;
         anyhow::ensure!(
             (now.bytes, &now.sha256) == (*bytes, sha256),
-            "`{}` is not what the run was made from: it has {} bytes and the SHA-256 {}, and run.json says {bytes} and {sha256}; put that file back",
+            "`{}` is not the file that the run was started with: it has {} bytes and SHA-256 {}, but run.json has {bytes} and {sha256}; restore the original file",
             path.display(),
             now.bytes,
             now.sha256
@@ -135,7 +135,7 @@ pub(crate) fn unlisted(
     let other = read.iter().find(|(_, path)| !is_listed(path));
     let Some((_, path)) = other else { return Ok(()) };
     anyhow::bail!(
-        "`{}` is not among the files that the run was made from (run.json); take it away, or restore config.toml",
+        "`{}` is not an input of the run (run.json); remove it, or restore config.toml",
         path.display()
     )
 }
@@ -152,7 +152,7 @@ pub(crate) fn config_of_run(
     let (run, other) = (folder.path().display(), command_of(&keys.value));
     anyhow::ensure!(
         other == command,
-        "`{run}` is a run of `grpo {other}`, and this is for runs of `grpo {command}`"
+        "`{run}` is a run of `grpo {other}`; expected a run of `grpo {command}`"
     );
     Ok(keys)
 }
@@ -198,13 +198,13 @@ pub(crate) fn last_whole(
     }
     anyhow::ensure!(
         whole.is_some() || damaged.is_empty(),
-        "none of the {} checkpoints of `{}` is intact; start again with `grpo {command} {} --run` and another folder",
+        "none of the {} checkpoints of `{}` is intact; start a new run in another folder with `grpo {command} {} --run`",
         damaged.len(),
         folder.path().display(),
         folder.config_path().display()
     );
     if let (Some((step, _)), false) = (&whole, damaged.is_empty()) {
-        say(format_args!("checkpoint   that of step {step} is taken instead"));
+        say(format_args!("checkpoint   using that of step {step} instead"));
     }
     Ok(whole)
 }

@@ -84,7 +84,7 @@ impl RunLog {
     /// Appends a line of metrics.
     pub(crate) fn line(&mut self, record: &impl Serialize) -> anyhow::Result<()> {
         let Value::Object(line) = serde_json::to_value(record)? else {
-            anyhow::bail!("a line of metrics.jsonl has names and numbers");
+            anyhow::bail!("a line of metrics.jsonl is not an object");
         };
         self.metrics.append(&line)?;
         Ok(self.tensorboard.append(&line)?)
@@ -157,7 +157,7 @@ impl RunLog {
         resume: &str,
     ) -> anyhow::Result<()> {
         self.event(step, EventKind::Interrupted {})?;
-        say(format_args!("interrupted  after step {step} of {steps}; `grpo {resume}` goes on"));
+        say(format_args!("interrupted  after step {step} of {steps}; resume with `grpo {resume}`"));
         Ok(())
     }
 

@@ -150,7 +150,7 @@ impl Session {
         match training.run_to(last, of_step, &mut verifier)? {
             Ending::Interrupted => return Err(Interrupted.into()),
             Ending::RollBack { message, .. } => {
-                anyhow::bail!("{message}; when it was recorded, the run did not go back there")
+                anyhow::bail!("{message}; the recorded run did not roll back here")
             }
             Ending::Finished | Ending::NoGain { .. } | Ending::Stopped { .. } => {}
         }
@@ -172,10 +172,10 @@ impl TrainObserver<Policy> for Verifier<'_> {
         let step = done.report.step + 1;
         let verified = self.0.check(done.metrics, &done.report.observed.ledger);
         match verified.map_err(anyhow::Error::msg).map_err(observer_error)? {
-            true => say(format_args!("verified     step {step} is what it was")),
+            true => say(format_args!("verified     step {step} matches the record")),
             false => {
                 let fault = anyhow::anyhow!(
-                    "step {step} cannot be verified: metrics.jsonl or ledger.jsonl has no line of it"
+                    "step {step} cannot be verified: metrics.jsonl or ledger.jsonl has no line for it"
                 );
                 return Err(observer_error(fault));
             }
@@ -191,7 +191,7 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
     let last = RecordedSteps::after(folder, 0)?.last();
     anyhow::ensure!(
         !verify || last.is_some(),
-        "`{}` has no step that could be verified; leave --verify out",
+        "`{}` has no steps to verify; remove --verify",
         folder.path().display()
     );
     let latest = last.filter(|_| verify).map(|last| last - 1);
@@ -204,7 +204,7 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
     let went_back = |event: &Event| matches!(event.what, EventKind::RolledBack { .. });
     anyhow::ensure!(
         whole.is_some() || !folder.read_events()?.iter().any(went_back),
-        "`{}` went back to a checkpoint that is not there any more, and cannot be {} from its beginning",
+        "`{}` rolled back to a checkpoint that no longer exists, so it cannot be {} from its beginning",
         folder.path().display(),
         if verify { "verified" } else { "resumed" }
     );
@@ -254,18 +254,18 @@ impl StartedRun {
         }
         if file.trains_on_evaluation() {
             say(format_args!(
-                "evaluation   of prompts that are trained on, as there is no eval.file; the best checkpoint is not one of held-out prompts"
+                "evaluation   on training prompts because eval.file is not set; the best checkpoint is not selected on held-out prompts"
             ));
         }
         outlook.iter().for_each(|line| say(format_args!("{line}")));
         if !self.writer.spec.codec.is_text() {
-            say(format_args!("no tokenizer: the reward sees ids with spaces between them"));
+            say(format_args!("no tokenizer: the reward receives token ids separated by spaces"));
         }
         let count = self.training.evaluated_count();
         if count == 0 {
             return Ok(None);
         }
-        say(format_args!("evaluating   {count} completions before the training"));
+        say(format_args!("evaluating   {count} completions before training"));
         let _phase = Phase::begin(format!("sampling and scoring {count} completions"));
         Ok(self.training.evaluate()?)
     }

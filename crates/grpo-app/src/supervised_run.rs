@@ -91,7 +91,7 @@ fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::
         keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"))?;
     anyhow::ensure!(
         has_checkpoints,
-        "`{run}` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo {command} {} --run` and another folder",
+        "`{run}` was written by an older version of this program, which saved no checkpoints of such runs; start a new run in another folder with `grpo {command} {} --run`",
         folder.config_path().display()
     );
     Ok(loaded)
@@ -224,8 +224,8 @@ impl SupervisedRun {
         trainer: &SupervisedTrainer<O>,
         files: &F,
     ) -> anyhow::Result<(O::Model, u64)> {
-        let (step, _) = trainer.best().context("the run has had no validation")?;
-        let best = verify(&self.target(files.folder().context("no model is kept")?))?;
+        let (step, _) = trainer.best().context("the run has no validation yet")?;
+        let best = verify(&self.target(files.folder().context("no model has been selected yet")?))?;
         Ok((files.read(&best, trainer.model())?, step))
     }
 
@@ -236,6 +236,6 @@ impl SupervisedRun {
             StopCause::Limit => "limit",
             StopCause::Guard => "guard",
         };
-        anyhow::bail!("a {cause} ended the training of {}: {message}", self.path().display())
+        anyhow::bail!("a {cause} stopped training run {}: {message}", self.path().display())
     }
 }

@@ -92,7 +92,7 @@ impl TrainFile {
         if self.sampling.max_new_tokens == 0 {
             return Err(ConfigFault::from_sentence(
                 "sampling",
-                "sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
+                "sampling.max_new_tokens is missing or 0; set the maximum number of tokens per completion, from 1 to 1000000",
             ));
         }
         self.data.as_ref().map_or(Ok(()), PromptSection::check)
@@ -107,7 +107,7 @@ impl TrainFile {
         }
         anyhow::ensure!(
             self.reference.every_epochs.is_none() || self.data.is_some(),
-            "{}reference.every_epochs counts passes over a file of prompts, and there is none; use reference.every_steps, or add [data]",
+            "{}reference.every_epochs requires a file of prompts; add [data], or use reference.every_steps",
             origin.place("reference.every_epochs")
         );
         self.preflight.check(origin)?;
@@ -117,7 +117,7 @@ impl TrainFile {
         origin.check("eval.samples", self.eval.samples.into(), 0.0..=1e6)?;
         anyhow::ensure!(
             self.eval.samples > 0 || self.eval.every == 0,
-            "{}eval.every = {} asks for evaluations, and eval.samples = 0 leaves nothing to evaluate; set one of the two",
+            "{}eval.every = {} has no effect with eval.samples = 0; increase eval.samples, or set eval.every = 0",
             origin.place("eval.every"),
             self.eval.every
         );

@@ -38,12 +38,12 @@ pub(crate) fn trial_file(
     let in_set = config::is_set(set, "train.steps");
     anyhow::ensure!(
         !in_set || arguments.steps.is_none(),
-        "--steps and --set train.steps say the same thing twice; leave one of them out"
+        "--steps and --set train.steps set the same value; remove one of them"
     );
     let steps = if in_set { long.train.steps } else { arguments.steps.unwrap_or(STEPS) };
     anyhow::ensure!(
         steps >= LEAST_STEPS,
-        "a trial of {steps} steps would show nothing; it needs {LEAST_STEPS} at least"
+        "a trial of {steps} steps is too short; expected at least {LEAST_STEPS}"
     );
     let command =
         config::Command { name: "grpo trial sets", keys: keys(&long, steps, set, tasks)? };

@@ -13,7 +13,7 @@ pub enum InvalidSmiles {
     Empty,
 
     /// The string has more than [`MAX_LENGTH`](crate::grammar::MAX_LENGTH) bytes.
-    #[error("{length} bytes are more than the {limit} that are read")]
+    #[error("{length} bytes exceed the limit of {limit}")]
     TooLong {
         /// Length in bytes, excluding leading and trailing whitespace.
         length: usize,
@@ -39,7 +39,7 @@ pub enum InvalidSmiles {
     },
 
     /// A ring bond was opened but not closed.
-    #[error("ring closure {label} is opened at position {position} and never closed")]
+    #[error("ring closure {label} is opened at position {position} but never closed")]
     UnclosedRing {
         /// The ring label, from 0 to 99999.
         label: u32,
@@ -59,7 +59,7 @@ pub enum InvalidSmiles {
     },
 
     /// An atom has an invalid number of bonds, or an isolated hydrogen atom has an invalid charge.
-    #[error("atom {atom} has bonds or a charge that its element does not permit: {detail}")]
+    #[error("atom {atom} has bonds or a charge that its element does not allow: {detail}")]
     Valence {
         /// Index of the atom, starting at 0.
         atom: usize,

@@ -126,7 +126,7 @@ impl<'a> Checker<'a> {
                 }
                 b')' => {
                     let Some((atom, _)) = self.branches.pop() else {
-                        return self.fail("a branch is closed that was never opened");
+                        return self.fail("a branch is closed but was never opened");
                     };
                     self.at += 1;
                     atom
@@ -149,7 +149,7 @@ impl<'a> Checker<'a> {
     fn finish(mut self) -> Check<Dialect> {
         if let Some(&(_, position)) = self.branches.last() {
             self.at = position;
-            return self.fail("a branch is opened and never closed");
+            return self.fail("a branch is opened but never closed");
         }
         if let Some(ring) = self.open_rings.first() {
             return Err(InvalidSmiles::UnclosedRing { label: ring.label, position: ring.position });
@@ -189,7 +189,7 @@ impl<'a> Checker<'a> {
         };
         self.dialect.spelling |= (symbol, length) == (b'\\', 2);
         if symbol == b'~' {
-            self.unsupported = Some("'~' stands for any bond: a query, not a molecule");
+            self.unsupported = Some("'~' matches any bond and is only valid in queries");
         }
         self.at += length;
         Some(symbol)
@@ -206,7 +206,7 @@ impl<'a> Checker<'a> {
             [b'C', b'l', ..] | [b'B', b'r', ..] => 2,
             [b'B' | b'C' | b'N' | b'O' | b'P' | b'S' | b'F' | b'I' | b'*', ..] => 1,
             [b'b' | b'c' | b'n' | b'o' | b'p' | b's', ..] => 1,
-            [] => return self.fail("an atom should follow"),
+            [] => return self.fail("expected an atom"),
             _ => return self.fail("not an atom"),
         };
         self.at += length;
@@ -237,7 +237,7 @@ impl<'a> Checker<'a> {
         if self.take(b':') {
             let map = self.number()?;
             if map.is_none() {
-                return self.fail("an atom-map number should follow ':'");
+                return self.fail("expected an atom-map number after ':'");
             }
             if map > LARGEST_NUMBER {
                 self.unsupported = Some("an atom-map number above 65535");
@@ -252,7 +252,7 @@ impl<'a> Checker<'a> {
             self.dialect.spelling = true;
             return match self.number()? {
                 Some(0..=118) => Ok(*b"#\0"),
-                _ => self.fail("an atomic number from 0 to 118 should follow '#'"),
+                _ => self.fail("expected an atomic number from 0 to 118 after '#'"),
             };
         }
         if let [first, second, ..] = rest {
@@ -267,7 +267,7 @@ impl<'a> Checker<'a> {
                 self.at += 1;
                 Ok([symbol, 0])
             }
-            _ => self.fail("not the symbol of an element"),
+            _ => self.fail("not an element symbol"),
         }
     }
 
@@ -286,7 +286,7 @@ impl<'a> Checker<'a> {
         self.at += 2;
         match self.number()? {
             Some(number) if number == 0 || number > permutations => {
-                self.fail("no such permutation of this chiral class")
+                self.fail("not a permutation of this chiral class")
             }
             _ => Ok(()),
         }
@@ -321,7 +321,7 @@ impl<'a> Checker<'a> {
         if !self.take(b'%') {
             return match self.digit() {
                 Some(label) => Ok(label),
-                None => self.fail("a ring-closure label should follow"),
+                None => self.fail("expected a ring-closure label"),
             };
         }
         if self.take(b'(') {
@@ -333,12 +333,12 @@ impl<'a> Checker<'a> {
             }
             return match label {
                 Some(label) if self.take(b')') => Ok(label),
-                _ => self.fail("one to five digits and ')' should follow '%('"),
+                _ => self.fail("expected one to five digits and ')' after '%('"),
             };
         }
         match (self.digit(), self.digit()) {
             (Some(tens @ 1..), Some(units)) => Ok(tens * 10 + units),
-            _ => self.fail("two digits, the first not 0, should follow '%'"),
+            _ => self.fail("expected two digits, the first not 0, after '%'"),
         }
     }
 

@@ -49,7 +49,7 @@ impl KlController {
             return Err(ConfigError::out_of_range(
                 "kl_coef",
                 coef,
-                "between kl_controller.min and kl_controller.max, as it is where the controller begins",
+                "between kl_controller.min and kl_controller.max, since the controller starts from it",
             ));
         }
         Ok(())

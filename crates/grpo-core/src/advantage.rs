@@ -219,7 +219,7 @@ fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(
         weights.iter().enumerate().find(|(_, weight)| beyond(**weight))
     {
         return Err(AdvantageError::Weights(format!(
-            "the weight of reward function {function} is {weight}; a weight must be finite and at most 1e100 in size"
+            "the weight of reward function {function} is {weight}; a weight must be finite and at most 1e100 in magnitude"
         )));
     }
     for (group, completions) in rewards.iter().enumerate() {
@@ -227,7 +227,7 @@ fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(
             if scores.len() != weights.len() {
                 let (found, expected) = (scores.len(), weights.len());
                 return Err(AdvantageError::Weights(format!(
-                    "completion {sample} of group {group} has {found} rewards, but there are {expected} weights; give one reward ('abstained' where there is none) for each reward function"
+                    "completion {sample} of group {group} has {found} rewards, but there are {expected} weights; provide one reward per reward function ('abstained' if there is none)"
                 )));
             }
             if let Some(&reward) = scores.iter().flatten().find(|reward| beyond(**reward)) {
@@ -244,7 +244,7 @@ fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(
 pub enum AdvantageError {
     /// A reward is NaN, infinite or too large to be squared.
     #[error(
-        "the reward of completion {sample} of group {group} is {reward}; a reward must be finite and at most 1e100 in size (return 'abstained' where there is none)"
+        "the reward of completion {sample} of group {group} is {reward}; a reward must be finite and at most 1e100 in magnitude (return 'abstained' if there is none)"
     )]
     NotFinite {
         /// Group index within the step.

@@ -108,7 +108,7 @@ impl AdvantageConfig {
             if self.scale == RewardScale::Group {
                 return Err(ConfigError::new(
                     "baseline",
-                    "a batch baseline divided by the group's deviation: a group of equal rewards would be divided by epsilon alone; use scale = \"batch\" or \"none\"",
+                    "a batch baseline cannot be scaled by the group's deviation, which is 0 for equal rewards; use scale = \"batch\" or \"none\"",
                 ));
             }
         }

@@ -47,7 +47,7 @@ impl LossConfig {
         if let Some(share) =
             self.high_entropy_share.filter(|share| !(*share > 0.0 && *share <= 1.0))
         {
-            let (name, expected) = ("high_entropy_share", "above 0, and at most 1");
+            let (name, expected) = ("high_entropy_share", "above 0 and at most 1");
             return Err(ConfigError::out_of_range(name, share, expected));
         }
         if let Some(mismatch) = &self.mismatch {
@@ -56,7 +56,7 @@ impl LossConfig {
             if sequence_weight && mismatch.level == RatioLevel::Sequence {
                 return Err(ConfigError::new(
                     "mismatch.level",
-                    "the vespo surrogate folds the sampler mismatch of each token into its sequence weight, so a correction of sequence level would count it twice; use mismatch.level = \"token\"",
+                    "the vespo surrogate folds the sampler mismatch of each token into its sequence weight, so a sequence-level correction would count it twice; use mismatch.level = \"token\"",
                 ));
             }
         }

@@ -97,7 +97,7 @@ impl Sub<f64> for Dual {
     }
 }
 
-#[expect(clippy::suspicious_arithmetic_impl, reason = "the product rule has a sum")]
+#[expect(clippy::suspicious_arithmetic_impl, reason = "the product rule requires a sum")]
 impl Mul for Dual {
     type Output = Self;
 

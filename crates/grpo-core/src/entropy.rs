@@ -21,7 +21,7 @@ impl HighEntropy {
     /// # Panics
     /// Panics if an entropy is NaN.
     pub fn of(mut entropies: Vec<f64>, share: f64) -> Self {
-        assert!(!entropies.iter().any(|entropy| entropy.is_nan()), "an entropy is not a number");
+        assert!(!entropies.iter().any(|entropy| entropy.is_nan()), "an entropy is NaN");
         entropies.sort_by(f64::total_cmp);
         let Some(last) = entropies.len().checked_sub(1) else {
             return Self { threshold: 0.0, tokens: 0 };
@@ -37,7 +37,7 @@ impl HighEntropy {
 
     /// Returns whether the mask drops a token with this entropy.
     pub(crate) fn drops(&self, entropy: Option<f64>) -> bool {
-        entropy.expect("a high-entropy mask has entropies") < self.threshold
+        entropy.expect("a high-entropy mask requires entropies") < self.threshold
     }
 }
 

@@ -27,13 +27,13 @@ impl ConfigError {
 pub(crate) fn at_least_zero(name: &'static str, value: f64) -> Result<(), ConfigError> {
     match (0.0..=f64::MAX).contains(&value) {
         true => Ok(()),
-        false => Err(ConfigError::out_of_range(name, value, "0 or more, and finite")),
+        false => Err(ConfigError::out_of_range(name, value, "0 or more and finite")),
     }
 }
 
 pub(crate) fn above_zero(name: &'static str, value: f64) -> Result<(), ConfigError> {
     match value > 0.0 && value.is_finite() {
         true => Ok(()),
-        false => Err(ConfigError::out_of_range(name, value, "above 0, and finite")),
+        false => Err(ConfigError::out_of_range(name, value, "above 0 and finite")),
     }
 }

@@ -60,19 +60,19 @@ impl KlConfig {
         let in_reward = self.placement == KlPlacement::Reward;
         if self.bias_correction && (in_reward || self.estimator.is_exact()) {
             let problem = match in_reward {
-                true => "for a penalty in the reward, which is not differentiated",
-                false => "for the exact KL, which is not estimated from the sampled token",
+                true => "on a penalty in the reward, which is not differentiated",
+                false => "on the exact KL, which is not estimated from the sampled token",
             };
             return Err(ConfigError::new(
                 "kl_bias_correction",
-                format!("kl_bias_correction has no meaning {problem}; leave it out"),
+                format!("kl_bias_correction has no effect {problem}; remove it"),
             ));
         }
         let uncorrected_loss = !in_reward && !self.bias_correction;
         if self.coef > 0.0 && self.estimator == KlEstimator::K1 && uncorrected_loss {
             return Err(ConfigError::new(
                 "kl_estimator",
-                "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a loss: it only adds noise; use k3, switch the correction on, or put the penalty into the reward",
+                "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero, so as a loss it only adds noise; use k3, enable the correction, or apply the penalty to the reward",
             ));
         }
         Ok(())
@@ -117,7 +117,7 @@ impl KlConfig {
     /// Returns the term that an estimate adds to the loss.
     pub(crate) fn penalty(&self, estimate: Option<Dual>) -> Dual {
         match self.in_loss() {
-            true => estimate.expect("a KL penalty has a reference") * self.coef,
+            true => estimate.expect("a KL penalty requires a reference") * self.coef,
             false => Dual::default(),
         }
     }

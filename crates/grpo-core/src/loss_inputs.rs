@@ -83,7 +83,7 @@ impl<'a> HostInputs<'a> {
     pub(crate) fn read(inputs: &'a LossInputs<'a>) -> Self {
         let [tokens] = inputs.logprobs.dims();
         assert_eq!(inputs.rows.len(), tokens, "each token belongs to a sequence");
-        assert!(inputs.rows.is_sorted(), "the tokens of a sequence are neighbours");
+        assert!(inputs.rows.is_sorted(), "the tokens of a sequence are adjacent");
         let largest = inputs.logprobs.dtype().finfo().expect("floating-point numbers").max;
         Self {
             inputs,
@@ -101,7 +101,7 @@ impl<'a> HostInputs<'a> {
 
     /// Returns the high-entropy mask, with the threshold rounded to the precision of the entropies.
     pub(crate) fn high_entropy(&self, totals: &BatchTotals) -> HighEntropy {
-        let kept = totals.high_entropy.expect("a high-entropy mask has a threshold");
+        let kept = totals.high_entropy.expect("a high-entropy mask requires a threshold");
         match self.inputs.logprobs.dtype() {
             DType::F64 => kept,
             _ => HighEntropy { threshold: f64::from(kept.threshold as f32), ..kept },
@@ -111,7 +111,7 @@ impl<'a> HostInputs<'a> {
     /// Returns the weight of each token entropy in the bonus, or `None` if the bonus is disabled.
     pub(crate) fn entropy_bonus(&self, totals: &BatchTotals) -> Option<f64> {
         let coef = Some(self.inputs.entropy_coef).filter(|&coef| coef != 0.0)?;
-        assert!(self.entropies.is_some(), "an entropy bonus has entropies");
+        assert!(self.entropies.is_some(), "an entropy bonus requires entropies");
         Some(coef / totals.bonus_tokens().max(1) as f64)
     }
 
@@ -172,7 +172,7 @@ impl Sequence<'_> {
     ) -> Option<Vec<SamplingTerms>> {
         assert!(
             correction.is_none() || self.sampling.is_some(),
-            "a mismatch correction has the sampler's log-probabilities"
+            "a mismatch correction requires the sampler's log-probabilities"
         );
         let sampling = self.sampling?;
         let log_quotients = difference(self.old, sampling);

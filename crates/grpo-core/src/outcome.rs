@@ -104,7 +104,7 @@ impl FromStr for TokenOutcome {
     /// Returns an error if the name is unknown.
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|outcome| outcome.name() == text);
-        found.ok_or_else(|| format!("`{text}` is not the outcome of a token"))
+        found.ok_or_else(|| format!("`{text}` is not a token outcome"))
     }
 }
 

@@ -33,13 +33,13 @@ pub(crate) fn bounded<R: Send>(
 ) -> Result<R, DataError> {
     let what = format!("the chat template in `{}`", path.display().to_string().escape_debug());
     let failed = |reason: &str| DataError::Invalid(format!("{what} cannot be rendered: {reason}"));
-    let remedy = "use a template that does less";
+    let remedy = "use a simpler template";
     let limited = || grpo_process::limited(&what, remedy, memory, work);
     let limited = || grpo_process::time_limited(&what, remedy, TIME, limited);
     std::thread::scope(|scope| {
         let silent = || caught(limited);
         let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, silent);
-        let thread = thread.map_err(|error| failed(&format!("no thread for it ({error})")))?;
+        let thread = thread.map_err(|error| failed(&format!("cannot start a thread ({error})")))?;
         thread.join().ok().and_then(Result::ok).ok_or_else(|| failed("its engine panicked"))
     })
 }

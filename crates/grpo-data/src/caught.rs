@@ -42,6 +42,6 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-        format!("its reader panicked ({})", text.unwrap_or("without a message"))
+        format!("the parser panicked ({})", text.unwrap_or("without a message"))
     })
 }

@@ -107,7 +107,7 @@ impl ChatTemplate {
         }
         if let Some(name) = used_as_value(&source) {
             return Err(DataError::Invalid(format!(
-                "the chat template in `{}` uses the namespace `{name}` as a value, which could contain itself; use its attributes only",
+                "the chat template in `{}` uses the namespace `{name}` as a value, which could contain itself; use only its attributes",
                 path.display()
             )));
         }
@@ -170,8 +170,7 @@ fn named_default(config: &ModelJson) -> Result<Option<&str>, DataError> {
     match default.and_then(|entry| entry.get("template")?.as_str()) {
         Some(text) => Ok(Some(text)),
         None => {
-            let expected =
-                "a string, or a list of {name, template} with one that is named `default`";
+            let expected = "a string, or a list of {name, template} including one named `default`";
             Err(config.wrong("chat_template", expected, value))
         }
     }

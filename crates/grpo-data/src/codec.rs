@@ -298,7 +298,7 @@ impl Codec {
             }
             (_, PromptSource::Messages(_)) => {
                 return Err(DataError::Invalid(format!(
-                    "`{}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text",
+                    "`{}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot be converted to a prompt; provide the prompt as text",
                     self.folder.display()
                 )));
             }
@@ -381,7 +381,7 @@ impl Codec {
 
     fn no_tokenizer(&self) -> DataError {
         DataError::Invalid(format!(
-            "`{}` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`",
+            "`{}` has no tokenizer.json, so text cannot be tokenized; add the model's tokenizer.json to the folder, or provide `prompt_ids` and `completion_ids`",
             self.folder.display()
         ))
     }

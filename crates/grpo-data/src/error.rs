@@ -29,7 +29,7 @@ pub enum DataError {
         source: std::io::Error,
     },
     /// The prompt is empty.
-    #[error("a prompt has no tokens; give it at least one")]
+    #[error("a prompt has no tokens; expected at least one")]
     EmptyPrompt,
     /// A record is invalid.
     #[error("{path}:{line}: {source}", path = path.display())]
@@ -51,7 +51,7 @@ pub enum DataError {
     },
     /// A chat template rejected the messages or failed.
     #[error(
-        "line {line} of the chat template in `{path}` fails on the messages: {reason}; correct the messages or the template"
+        "line {line} of the chat template in `{path}` cannot render the messages: {reason}; correct the messages or the template"
     )]
     TemplateFailed {
         /// Path of the template file.

@@ -20,7 +20,7 @@ pub(crate) fn check_expansion(stored: u64, expanded: u64) -> io::Result<()> {
         return Ok(());
     }
     let fault = format!(
-        "its data is more than {TIMES} times as large as the file; give the data uncompressed if that is right"
+        "its data is more than {TIMES} times larger than the file; provide the data uncompressed if that is intended"
     );
     Err(io::Error::new(ErrorKind::FileTooLarge, fault))
 }

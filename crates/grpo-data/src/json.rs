@@ -21,7 +21,7 @@ pub fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 pub fn json_reason(error: &serde_json::Error) -> String {
     match (error.is_eof(), error.line(), error.column()) {
         (true, 1, 0) => "it is empty".to_owned(),
-        (true, line, column) => format!("it ends too early, at line {line} column {column}"),
+        (true, line, column) => format!("unexpected end of input at line {line} column {column}"),
         _ => without_rust_types(&error.to_string(), "object"),
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     fn reasons_name_what_is_wrong_without_rust_types() {
         for (text, reason) in [
             ("", "it is empty"),
-            ("{\"a\": 1", "it ends too early, at line 1 column 7"),
+            ("{\"a\": 1", "unexpected end of input at line 1 column 7"),
             (
                 "{\"a\": -1}",
                 "invalid value: integer `-1`, expected a whole number, 0 or more at line 1 column 8",

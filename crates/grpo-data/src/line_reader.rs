@@ -45,7 +45,7 @@ impl LineReader {
         let bytes = self.bytes.as_slice();
         self.empty = if bytes.trim_ascii().is_empty() { self.empty + 1 } else { 0 };
         if self.empty == MOST_EMPTY {
-            let fault = format!("the {MOST_EMPTY} lines up to here are empty; remove empty lines");
+            let fault = format!("the previous {MOST_EMPTY} lines are empty; remove empty lines");
             return Err(DataError::Invalid(fault).at_line(&origin.path, self.line));
         }
         let marked = bytes.strip_prefix("\u{feff}".as_bytes()).filter(|_| self.line == 1);
@@ -56,7 +56,7 @@ impl LineReader {
 /// Returns an error for a line or record longer than `longest` bytes.
 pub fn too_long(longest: usize) -> DataError {
     DataError::Invalid(format!(
-        "the record is longer than {} MiB; write one record a line, and close every quote",
+        "the record is longer than {} MiB; write one record per line, and close every quote",
         longest >> 20
     ))
 }

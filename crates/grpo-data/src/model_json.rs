@@ -20,7 +20,7 @@ impl ModelJson {
             Some(text) => {
                 parse_json(text.strip_prefix('\u{feff}').unwrap_or(&text)).map_err(|reason| {
                     DataError::Invalid(format!(
-                        "`{}` is not a JSON object: {reason}; copy the file from the model again",
+                        "`{}` is not a JSON object: {reason}; copy the file from the original model again",
                         path.display()
                     ))
                 })?
@@ -48,7 +48,7 @@ impl ModelJson {
 
     pub(crate) fn wrong(&self, key: &str, expected: &str, found: &Value) -> DataError {
         DataError::Invalid(format!(
-            "`{key}` in `{}` is {}; expected {expected}; correct it or take it out",
+            "`{key}` in `{}` is {}; expected {expected}; correct or remove it",
             self.path.display(),
             described(found)
         ))

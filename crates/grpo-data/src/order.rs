@@ -41,7 +41,7 @@ impl EpochOrder {
     /// Panics if `len` is 0 or does not fit in 32 bits.
     pub fn new(seed: u64, len: usize) -> Self {
         let items = u32::try_from(len).expect("a data set has fewer than 2^32 items");
-        assert!(items > 0, "an order over {items} items has no next item");
+        assert!(items > 0, "an order of {items} items has no next item");
         let rng = CounterRng::new(seed, Purpose::DataOrder);
         Self { rng, position: OrderPosition::default(), items: shuffled(&rng, 0, items) }
     }
@@ -57,7 +57,7 @@ impl EpochOrder {
         let mut order = Self::new(seed, len);
         if position.index as usize >= len {
             return Err(DataError::Invalid(format!(
-                "the saved position {} lies outside the {len} items of this data set; resume with the data that the run began with",
+                "the saved position {} is outside the {len} items of this data set; resume with the data that the run was started with",
                 position.index
             )));
         }
@@ -159,7 +159,7 @@ mod tests {
         let error = EpochOrder::resume(1, 10, position).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the saved position 10 lies outside the 10 items of this data set; resume with the data that the run began with"
+            "the saved position 10 is outside the 10 items of this data set; resume with the data that the run was started with"
         );
     }
 }

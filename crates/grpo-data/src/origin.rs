@@ -42,7 +42,7 @@ impl FileOrigin {
     /// Returns an error for an unknown file extension. `expected` lists the supported ones.
     pub fn unknown_format(&self, expected: &str) -> DataError {
         DataError::Invalid(format!(
-            "cannot tell the format of `{}` from its name; expected a name that ends in {expected}",
+            "cannot determine the format of `{}` from its name; expected a name ending in {expected}",
             self.path.display()
         ))
     }
@@ -70,7 +70,7 @@ impl FileOrigin {
         );
         if self.compressed && damaged {
             DataError::Invalid(format!(
-                "`{}` cannot be decompressed after line {line}: {source}; compress the file again, or drop `.gz` from its name if it is plain text",
+                "`{}` cannot be decompressed after line {line}: {source}; compress the file again, or remove `.gz` from its name if it is plain text",
                 self.path.display()
             ))
         } else {

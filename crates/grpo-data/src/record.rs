@@ -120,13 +120,11 @@ impl SampledUnder {
             return Err(format!("a completion has the action {id}, which was forbidden"));
         }
         if let Some(id) = self.mask_id.filter(|id| actions.contains(id)) {
-            return Err(format!(
-                "a completion has the action {id}, which stands for a masked position"
-            ));
+            return Err(format!("a completion has the action {id}, which is the mask token"));
         }
         if self.mask_id.is_some() && self.repetition_penalty != 1.0 {
             return Err(
-                "a completion was filled in with a repetition penalty, and nothing is in front of a masked position"
+                "a completion was filled in with a repetition penalty, but masked positions have no preceding tokens"
                     .to_owned(),
             );
         }

@@ -48,7 +48,7 @@ impl fmt::Display for RecordReport {
         if self.too_long_count == 0 {
             return Ok(());
         }
-        write!(f, ", {} left out with more than {} tokens", self.too_long_count, self.longest)?;
+        write!(f, ", {} skipped with more than {} tokens", self.too_long_count, self.longest)?;
         let named = self.too_long.iter().map(|(line, tokens)| format!("line {line}: {tokens}"));
         let more = if self.too_long_count > NAMED as u64 { ", …" } else { "" };
         write!(f, " ({}{more})", named.collect::<Vec<_>>().join(", "))
@@ -71,7 +71,7 @@ impl RecordReport {
 
     /// Returns the error for a file without usable records.
     fn nothing_left(&self, path: &Path) -> DataError {
-        let message = format!("`{}` has no record that can be used: {self}", path.display());
+        let message = format!("`{}` has no usable record: {self}", path.display());
         DataError::NoRecords { too_long: self.too_long_count as usize, message }
     }
 }
@@ -145,7 +145,7 @@ impl ExampleFile {
     }
 }
 
-const NO_COMPLETION: &str = "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token";
+const NO_COMPLETION: &str = "nothing to learn from: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
 
 fn example(
     record: &PromptRecord,

@@ -64,7 +64,8 @@ pub(crate) fn read_whole(source: impl Read, bytes: &mut Vec<u8>) -> io::Result<(
 fn read_up_to(largest: u64, source: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     source.take(largest + 1).read_to_end(bytes)?;
     if bytes.len() as u64 > largest {
-        let fault = format!("it has more than {} MiB, too much to read whole", largest >> 20);
+        let fault =
+            format!("it is larger than {} MiB, the limit for this kind of file", largest >> 20);
         return Err(io::Error::new(ErrorKind::FileTooLarge, fault));
     }
     Ok(())

@@ -83,7 +83,7 @@ impl CounterRng {
     /// # Panics
     /// Panics if `bound` is 0.
     pub fn below(&self, counter: [u32; 4], bound: u64) -> u64 {
-        assert!(bound > 0, "a random integer below {bound} does not exist");
+        assert!(bound > 0, "the upper bound {bound} allows no random integer");
         let [a, b, _, _] = self.bits(counter);
         ((u128::from(word(a, b)) * u128::from(bound)) >> 64) as u64
     }

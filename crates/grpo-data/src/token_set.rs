@@ -209,11 +209,11 @@ impl TryFrom<Vec<u8>> for TokenSet {
             Some(0) => Form::Members,
             Some(1) => Form::Missing,
             Some(2) => Form::Bitmap,
-            Some(_) => return Err(damaged("the first one is no form")),
-            None => return Err(damaged("there is no form")),
+            Some(_) => return Err(damaged("the first byte is not a known form")),
+            None => return Err(damaged("the form is missing")),
         };
         let vocabulary =
-            varint::read(&mut payload).ok_or(damaged("the vocabulary is not a number"))?;
+            varint::read(&mut payload).ok_or(damaged("the vocabulary size is invalid"))?;
         let header = (bytes - payload.len()) as u8;
         let (len, lengths) = match form {
             Form::Members | Form::Missing => {
@@ -228,7 +228,7 @@ impl TryFrom<Vec<u8>> for TokenSet {
             }
             Form::Bitmap => {
                 if payload.len() != vocabulary.div_ceil(8) as usize {
-                    return Err(damaged("the bits are not one for each id of the vocabulary"));
+                    return Err(damaged("the bitmap does not match the vocabulary"));
                 }
                 let spare = payload.last().map_or(0, |last| {
                     let used = vocabulary - 8 * (payload.len() as u32 - 1);
@@ -244,7 +244,7 @@ impl TryFrom<Vec<u8>> for TokenSet {
             }
         };
         if lengths.shortest() != form {
-            return Err(damaged("another form is shorter"));
+            return Err(damaged("a shorter form exists"));
         }
         Ok(Self { encoding: encoding.into(), header, vocabulary, len })
     }
@@ -271,7 +271,7 @@ impl Iterator for TokenSetIter<'_> {
     fn next(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
         let id = match self.form {
-            Form::Members => self.next + self.gap().expect("a gap for each member"),
+            Form::Members => self.next + self.gap().expect("each member has a gap"),
             Form::Missing => {
                 while self.next == self.until {
                     self.next += 1;
@@ -372,7 +372,7 @@ fn read_gaps(mut payload: &[u8], vocabulary: u32) -> Result<Vec<u32>, &'static s
     let mut gaps = Vec::with_capacity(payload.len());
     let mut left = vocabulary;
     while !payload.is_empty() {
-        let gap = varint::read(&mut payload).ok_or("a gap is not a number")?;
+        let gap = varint::read(&mut payload).ok_or("a gap is invalid")?;
         left = left
             .checked_sub(gap)
             .and_then(|left| left.checked_sub(1))
@@ -391,7 +391,7 @@ fn below_2_to_32(vocabulary: usize) -> u32 {
 #[non_exhaustive]
 pub enum TokenSetError {
     /// The ids are not in ascending order.
-    #[error("the ids of a token set must ascend; {id} follows {before}")]
+    #[error("the ids of a token set must be in ascending order; {id} follows {before}")]
     NotAscending {
         /// The id that is out of order.
         id: u32,
@@ -407,7 +407,7 @@ pub enum TokenSetError {
         vocabulary: usize,
     },
     /// The bytes are not a valid encoding.
-    #[error("{bytes} bytes are no encoded token set: {fault}")]
+    #[error("{bytes} bytes are not an encoded token set: {fault}")]
     Damaged {
         /// Number of bytes.
         bytes: usize,

@@ -95,7 +95,7 @@ impl TextTokenizer {
             // file.
             if let Some(read) = inner.token_to_id(content).filter(|read| read != id) {
                 let fault =
-                    format!("it gives `{content}` the id {id}, which would be read as {read}");
+                    format!("it assigns `{content}` the id {id}, which would be decoded as {read}");
                 return Err(bad(fault));
             }
         }
@@ -150,7 +150,7 @@ impl TextTokenizer {
             Some(ids) => Ok(ids.to_vec()),
             None => {
                 let reason =
-                    "its first characters become one token with a line end in front of them";
+                    "its first characters merge with a preceding line break into one token";
                 Err(self.not_encoded(text, reason))
             }
         }
@@ -211,7 +211,7 @@ impl TextTokenizer {
 
     fn not_encoded(&self, text: &str, reason: &str) -> DataError {
         DataError::Invalid(format!(
-            "the tokenizer `{}` cannot encode `{}`: {reason}; drop the text, or use a tokenizer with a token for what is unknown",
+            "the tokenizer `{}` cannot encode `{}`: {reason}; remove the text, or use a tokenizer with an unknown token",
             self.path.display(),
             Shortened(text)
         ))
@@ -229,7 +229,7 @@ impl TextTokenizer {
 /// Runs a tokenizer operation on an input of `length` bytes or ids with limited memory. The limit
 /// is needed because a sequence of normalizers can expand each character to a text of any length.
 fn limited<R>(what: &str, length: usize, work: impl FnOnce() -> R) -> R {
-    let remedy = "use the tokenizer of a model that can be trusted, or shorter texts";
+    let remedy = "use the tokenizer of a trusted model, or shorter texts";
     let bytes = MEMORY.saturating_add(length.saturating_mul(MEMORY_PER_BYTE));
     grpo_process::limited(what, remedy, bytes, work)
 }

@@ -65,13 +65,13 @@ pub fn train_tokenizer<'a>(
     }
     if vocabulary < SMALLEST_VOCABULARY {
         return Err(bad(format!(
-            "a vocabulary of {vocabulary} is too small: the bytes and the special tokens alone are {SMALLEST_VOCABULARY}"
+            "a vocabulary of {vocabulary} is too small: the bytes and the special tokens alone require {SMALLEST_VOCABULARY}"
         )));
     }
     let texts = texts.collect::<Vec<&str>>();
     if let Some(text) = texts.iter().find(|text| longest_word(text) > LONGEST_WORD) {
         return Err(bad(format!(
-            "the text `{}` has a word of {} bytes, and pairs are counted over and over in a word; expected words of at most {LONGEST_WORD} bytes, so leave the text out",
+            "the text `{}` has a word of {} bytes; expected words of at most {LONGEST_WORD} bytes, so split the word or remove the text",
             Shortened(text),
             longest_word(text)
         )));
@@ -98,7 +98,7 @@ pub fn train_tokenizer<'a>(
     let (size, json) = trained.flatten().map_err(bad)?;
     if size < vocabulary {
         return Err(bad(format!(
-            "the texts give {size} tokens, and {vocabulary} were asked for; give more text, or ask for at most {size}"
+            "the texts yield only {size} of {vocabulary} requested tokens; provide more text, or request at most {size}"
         )));
     }
     let config = serde_json::json!({

@@ -39,7 +39,7 @@ enum Kind {
 /// Error for a `semantic` measure without an embedder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the diversity measure 'semantic' compares vectors of texts: it needs an embedder, or use 'bleu' or 'distinct'"
+    "the diversity measure 'semantic' requires an embedder; configure one, or use 'bleu' or 'distinct'"
 )]
 pub struct NoEmbedder;
 

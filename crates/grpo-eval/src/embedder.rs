@@ -19,7 +19,7 @@ pub trait Embedder: Send + Sync {
 
 /// Error for a text that cannot be embedded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no vector can be made of {text:?}: {fault}")]
+#[error("cannot embed {text:?}: {fault}")]
 pub struct EmbedError {
     /// First characters of the text.
     pub text: String,

@@ -21,7 +21,7 @@ impl HashedNgrams {
     /// # Panics
     /// Panics if `width` is zero.
     pub fn new(width: usize) -> Self {
-        assert!(width > 0, "a vector has numbers");
+        assert!(width > 0, "a vector is not empty");
         Self { width }
     }
 

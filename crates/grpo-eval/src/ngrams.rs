@@ -78,7 +78,7 @@ struct TopTwo {
 impl Bleu {
     /// Returns the BLEU score of each text against all others.
     pub(crate) fn of_each(self, texts: &Numbered) -> Vec<f64> {
-        assert!(self.order > 0, "an n-gram has a word");
+        assert!(self.order > 0, "an n-gram has at least one word");
         // The two highest counts suffice to find the maximum over all other texts without comparing
         // pairs of texts.
         let mut top: HashMap<&[u32], TopTwo> = HashMap::new();

@@ -65,7 +65,7 @@ impl RewardChange {
     /// # Panics
     /// Panics if `before` and `after` have different lengths.
     pub fn of(before: &[Outcome], after: &[Outcome], group_size: usize) -> Self {
-        assert_eq!(before.len(), after.len(), "outcomes of the same prompts");
+        assert_eq!(before.len(), after.len(), "outcomes belong to the same prompts");
         let change = |of: &dyn Fn(&Outcome) -> Option<f64>| {
             let of_prompt = |outcomes: &[Outcome]| {
                 let values: Vec<f64> = outcomes.iter().filter_map(of).collect();

@@ -60,12 +60,12 @@ fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
 /// Writes the examples into an existing empty folder. The folder itself cannot be replaced, because
 /// it may be the working directory of the shell. Instead, each subfolder is created atomically.
 fn fill_empty(folder: &Path) -> anyhow::Result<()> {
-    ensure!(folder.is_dir(), "{} is a file; name a new folder", folder.display());
+    ensure!(folder.is_dir(), "{} is a file; choose a new folder", folder.display());
     let mut entries =
         fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     ensure!(
         entries.next().is_none(),
-        "{} is not empty; name a new folder, and copy the files that you want from there",
+        "{} is not empty; choose a new folder, then copy the files that you want from it",
         folder.display()
     );
     let mut tops: Vec<&str> = FILES.iter().filter_map(|(name, _)| name.split('/').next()).collect();

@@ -60,7 +60,8 @@ impl Characters {
         let ascii = (0..128u8).filter(|&byte| ascii[usize::from(byte)]).map(char::from);
         let characters: Vec<char> = ascii.chain(others).collect();
         if characters.is_empty() {
-            let fault = "there is no character to make a vocabulary of; give a text that has some";
+            let fault =
+                "the text has no characters to build a vocabulary from; provide a non-empty text";
             return Err(DataError::Invalid(fault.to_owned()));
         }
         Self::new(characters).ok_or_else(blank_in_text)
@@ -84,13 +85,13 @@ impl Characters {
         let place = path.display();
         let malformed = |error: &dyn fmt::Display| {
             DataError::Invalid(format!(
-                "`{place}` is not a vocabulary of characters: {error}; copy `characters.json` from the model again"
+                "`{place}` is not a character vocabulary: {error}; copy `characters.json` from the original model again"
             ))
         };
         let file: CharactersFile = serde_json::from_str(text).map_err(|error| malformed(&error))?;
         let wrong = |character| {
             DataError::Invalid(format!(
-                "`characters` in `{place}` must hold each character once and no {BLANK:?}, the mark of a blank; take one {character:?} out"
+                "`characters` in `{place}` must contain each character once and no {BLANK:?}, the blank mark; remove one {character:?}"
             ))
         };
         let characters: Vec<char> = file.characters.chars().collect();
@@ -106,7 +107,7 @@ impl Characters {
         for ((name, found), expected) in found.into_iter().zip(characters.specials()) {
             if found != Some(expected) {
                 return Err(DataError::Invalid(format!(
-                    "`{name}` in `{place}` is {}; expected {expected}: behind the ids of the {} characters come those of MASK, PAD and CLS, which differ",
+                    "`{name}` in `{place}` is {}; expected {expected}: MASK, PAD and CLS have distinct ids after those of the {} characters",
                     found.map_or("missing".to_owned(), |id| id.to_string()),
                     characters.base_len()
                 )));
@@ -119,7 +120,7 @@ impl Characters {
     /// model.
     #[expect(
         clippy::len_without_is_empty,
-        reason = "there are always the three ids, and a character"
+        reason = "the vocabulary has the three special ids and at least one character"
     )]
     pub fn len(&self) -> usize {
         self.characters.len() + 3
@@ -215,7 +216,7 @@ impl Characters {
 /// Returns the error for a text that contains [`BLANK`].
 pub(crate) fn blank_in_text() -> DataError {
     DataError::Invalid(format!(
-        "the text has the character {BLANK:?}, which is the mark of a blank; replace it by another"
+        "the text contains the character {BLANK:?}, which is the blank mark; replace it"
     ))
 }
 

@@ -261,7 +261,7 @@ impl<M: LanguageModel> Task<'_, M> {
             }
             Trust::Critic(critic) => {
                 let all = critic(&row.ids);
-                assert_eq!(all.len(), row.ids.len(), "a critic says something of each token");
+                assert_eq!(all.len(), row.ids.len(), "a critic rates each token");
                 let of_blanks: Vec<f64> = row.blanks.iter().map(|&place| all[place]).collect();
                 match of_blanks.iter().all(|wrong| wrong.is_finite()) {
                     true => Ok(of_blanks),

@@ -123,7 +123,7 @@ impl<M: LanguageModel> Rollout<M> for Infilling {
         key: StepKey,
     ) -> Result<Completion, RolloutError> {
         let mut completions = self.fill(policy, prompt, &[sample], key)?;
-        Ok(completions.pop().expect("one was asked for"))
+        Ok(completions.pop().expect("one completion was requested"))
     }
 
     fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {
@@ -180,14 +180,14 @@ pub(crate) fn check_distribution<M: LanguageModel>(
         return Err(RolloutError::Vocabulary { found, vocabulary });
     }
     if distribution.repetition_penalty().is_some() {
-        let fault = "sampling.repetition_penalty is about what was sampled before, and blanks are filled all at once; leave it out";
+        let fault = "sampling.repetition_penalty requires previously sampled tokens, but all blanks are filled in one pass; remove it";
         return Err(refused(fault));
     }
     match distribution.forbidden().contains(&mask_id) {
         true => Ok(()),
-        false => Err(refused(format!(
-            "the id {mask_id} stands in blanks and could be drawn; it must be forbidden"
-        ))),
+        false => {
+            Err(refused(format!("the mask id {mask_id} could be sampled; it must be forbidden")))
+        }
     }
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn blanks<M: LanguageModel>(
     let blanks: Vec<usize> = (0..ids.len()).filter(|&place| ids[place] == mask_id).collect();
     match blanks.is_empty() {
         true => Err(refused(format!(
-            "text {} has no blank, so there is nothing to fill; each text needs one at least",
+            "text {} has no blank to fill; each text requires at least one",
             text.index
         ))),
         false => Ok(blanks),
@@ -217,7 +217,7 @@ fn fits(text: usize, context: usize) -> Result<(), RolloutError> {
     match text {
         0 => Err(RolloutError::EmptyPrompt),
         _ if text > context => Err(refused(format!(
-            "a text of {text} characters does not fit into the model's context of {context}; cut it, or take a model with a longer one"
+            "a text of {text} characters does not fit into the model's context of {context}; shorten it, or use a model with a longer context"
         ))),
         _ => Ok(()),
     }

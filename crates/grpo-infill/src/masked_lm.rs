@@ -68,7 +68,7 @@ impl MaskedLmConfig {
         match self.transfer.is_frozen(self.steps.steps - 1) && self.critic.is_none() {
             true => Err(ConfigFault::new(
                 "transfer.freeze_trunk",
-                "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters",
+                "transfer.freeze_trunk = true leaves nothing to train: an infiller's head is its character table",
                 "add [critic] with a model that has one, or transfer.unfreeze_at_step",
             )),
             false => Ok(()),
@@ -94,15 +94,15 @@ impl MaskedLmConfig {
             (true, false) => {
                 return Err(ConfigFault::new(
                     "critic",
-                    "[critic] trains a critic, and the model has none",
-                    "set model.critic = true, or leave the section out",
+                    "[critic] requires a model with a critic",
+                    "set model.critic = true, or remove the section",
                 ));
             }
             (false, true) => {
                 return Err(ConfigFault::new(
                     "",
-                    "the model has a critic, and no section [critic] says how it learns",
-                    "add it, or make a model without one",
+                    "the model has a critic, but section [critic] is missing",
+                    "add it, or create a model without a critic",
                 ));
             }
             _ => {}
@@ -111,28 +111,32 @@ impl MaskedLmConfig {
             let is_line = |stage: &Masking| matches!(stage, Masking::Line { .. });
             if let Some(stage) = stream.plan().stages().iter().position(is_line) {
                 let key = format!("masking.stages[{stage}]");
-                let message = format!("{key} replaces whole lines, and leaves nothing to fill in");
-                return Err(ConfigFault::new(key, message, "it is for judges, so take it out"));
+                let message = format!("{key} replaces whole lines and leaves nothing to fill in");
+                return Err(ConfigFault::new(
+                    key,
+                    message,
+                    "it is only valid for judges, so remove it",
+                ));
             }
         }
         let length = data.train.passages().options().length;
         match (&self.modifiers.judge, judge.map(SequenceScorer::longest_text)) {
             (Some(_), None) => Err(ConfigFault::new(
                 "",
-                "modifiers.judge weighs texts by a judge, and there is none",
-                "load it, or leave the section out",
+                "modifiers.judge requires a judge",
+                "load one, or remove the section",
             )),
             (None, Some(_)) => Err(ConfigFault::new(
                 "",
-                "there is a judge, and without modifiers.judge it weighs nothing",
-                "leave it out, or add the section",
+                "the judge has no effect without modifiers.judge",
+                "remove it, or add the section",
             )),
             (Some(_), Some(sees)) if sees < length => Err(ConfigFault::new(
                 "modifiers.judge.model",
                 format!(
-                    "modifiers.judge.model: the judge sees {sees} characters of a text, and texts have up to {length} (data.length)"
+                    "modifiers.judge.model: the judge's context is {sees} characters, but texts have up to {length} (data.length)"
                 ),
-                "lower data.length, or take a judge that was trained on longer texts",
+                "lower data.length, or use a judge trained on longer texts",
             )),
             _ => Ok(()),
         }

@@ -41,7 +41,7 @@ impl MaskedStream {
         let replaces = |stage: &Masking| matches!(stage, Masking::Line { .. });
         match plan.stages().iter().position(replaces) {
             Some(stage) if unit != PassageUnit::Lines => Err(DataError::Invalid(format!(
-                "stage {stage} of the masking, `line`, replaces whole lines, and passages have none with `unit` = {:?}; use `unit` = \"lines\", or take the stage out",
+                "stage {stage} of the masking, `line`, replaces whole lines, but passages with `unit` = {:?} have none; use `unit` = \"lines\", or remove the stage",
                 unit.name()
             ))),
             _ => Ok(Self { passages, split, plan, seed, purpose }),
@@ -110,10 +110,10 @@ impl MaskedStream {
         }
         Err(DataError::Invalid(match masking {
             Masking::Line { .. } => format!(
-                "stage {stage} of the masking, `line`, found no other line to put in in {ATTEMPTS} passages one after another: lines of this split are all alike; give a text with different lines, or take the stage out"
+                "stage {stage} of the masking, `line`, found no different line in {ATTEMPTS} consecutive passages: all lines of this split are equal; provide a text with different lines, or remove the stage"
             ),
             _ => format!(
-                "stage {stage} of the masking, `{}`, masked nothing in {ATTEMPTS} passages one after another; give it a larger ratio",
+                "stage {stage} of the masking, `{}`, masked nothing in {ATTEMPTS} consecutive passages; increase its ratio",
                 masking.name()
             ),
         }))

@@ -127,7 +127,7 @@ impl Masking {
             } else if !(max > 0.0 && max <= 1.0) {
                 wrong("max_ratio", max, "a number above 0 and at most 1")
             } else if min > max {
-                wrong("min_ratio", min, "a number that is not above `max_ratio`")
+                wrong("min_ratio", min, "a number of at most `max_ratio`")
             } else {
                 Ok(())
             }
@@ -136,7 +136,7 @@ impl Masking {
             .iter()
             .find(|(_, weight)| !(weight.is_finite() && *weight >= 0.0))
         {
-            Some((name, weight)) => wrong(name, *weight, "a number that is 0 or more"),
+            Some((name, weight)) => wrong(name, *weight, "a number of 0 or more"),
             None => Ok(()),
         };
         match *self {
@@ -168,7 +168,8 @@ impl Masking {
                     ("original_multiplier", original_multiplier),
                 ])?;
                 if random + mask == 0.0 {
-                    let expected = "a number above 0, or `mask` above 0: fragments alone are not to be had everywhere";
+                    let expected =
+                        "a number above 0, or `mask` above 0, because not every text has fragments";
                     return wrong("random", random, expected);
                 }
                 Ok(())

@@ -75,7 +75,7 @@ impl Passages {
         options.check()?;
         if source.text.is_empty() {
             let path = path.display();
-            return Err(DataError::Invalid(format!("`{path}` is empty; give a file with text")));
+            return Err(DataError::Invalid(format!("`{path}` is empty; use a file with text")));
         }
         if options.unit == PassageUnit::Lines {
             source.end_last_line();

@@ -41,7 +41,7 @@ pub(crate) struct InfillConfig {
     recovery_weight: f64,
 }
 
-const JUDGE_FOLDER: &str = "a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them";
+const JUDGE_FOLDER: &str = "a judge folder contains config.json, characters.json and model.safetensors, as written by `grpo train-judge`";
 
 fn default_judge_weight() -> f64 {
     1.0
@@ -89,21 +89,21 @@ impl RewardSpec for InfillConfig {
             passed(&self.judge).map_err(|fault| {
                 ConfigFault::from_sentence(
                     "reward.judge",
-                    format!("reward.judge (reward.accept_failed_judge = true takes it all the same): {fault:#}"),
+                    format!("reward.judge (reward.accept_failed_judge = true accepts it anyway): {fault:#}"),
                 )
             })?;
         }
         let fault = self.second_judge.as_deref().and_then(|judge| passed(judge).err());
         // The second judge doesn't affect the reward, so a warning is enough.
-        let warning = |fault| format!("second judge {fault:#}; that it agrees says little");
+        let warning = |fault| format!("second judge {fault:#}; its agreement means little");
         Ok(fault.map(warning).into_iter().collect())
     }
 
     fn restriction(&self) -> Option<Restriction> {
         Some(Restriction {
             section: "passages",
-            without_section: "reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
-            in_composite: "a reward of type infill scores filled blanks, and can be no part of another reward",
+            without_section: "reward.type = \"infill\" requires texts with filled blanks; add the sections [passages] and [masking]",
+            in_composite: "a reward of type infill scores filled blanks and cannot be part of another reward",
         })
     }
 }
@@ -184,7 +184,7 @@ impl Judge {
         let ids = self.read(text)?;
         match self.scorer.score(&ids) {
             score if score.is_finite() => Ok(score.clamp(0.0, 1.0)),
-            score => Err(format!("the judge says {score}, which is not a number between 0 and 1")),
+            score => Err(format!("the judge returned {score}; expected a number between 0 and 1")),
         }
     }
 
@@ -194,7 +194,7 @@ impl Judge {
         let ids = self.characters.encode(text).map_err(unknown)?;
         match self.longest_text() {
             longest if ids.len() > longest => Err(format!(
-                "the text has {} characters, and the judge sees {longest}; use shorter passages, or a judge with a larger block_size",
+                "the text has {} characters, but the judge's context is {longest}; use shorter passages, or a judge with a larger block_size",
                 ids.len()
             )),
             _ => Ok(ids),
@@ -275,7 +275,7 @@ impl Blanked {
         let (original, blanked) = (field(TEXT)?, field(BLANKED)?);
         if original.len() != blanked.len() {
             return Err(format!(
-                "the field '{BLANKED}' has {} characters, and the field '{TEXT}' {}; they are of one length",
+                "the field '{BLANKED}' has {} characters, but the field '{TEXT}' has {}; expected equal lengths",
                 blanked.len(),
                 original.len()
             ));
@@ -287,7 +287,7 @@ impl Blanked {
         }
         if let Some(place) = kept.into_iter().find(|&place| blanked[place] != original[place]) {
             return Err(format!(
-                "the fields '{TEXT}' and '{BLANKED}' differ at character {}, which is no blank",
+                "the fields '{TEXT}' and '{BLANKED}' differ at character {}, which is not a blank",
                 place + 1
             ));
         }
@@ -298,7 +298,7 @@ impl Blanked {
     fn check_filled(&self, filled: &[char]) -> Result<(), String> {
         if filled.len() != self.original.len() {
             return Err(format!(
-                "the filled text has {} characters, and the original {}",
+                "the filled text has {} characters, but the original has {}",
                 filled.len(),
                 self.original.len()
             ));
@@ -310,7 +310,7 @@ impl Blanked {
         for (place, (filled, original)) in filled.iter().zip(&self.original).enumerate() {
             if blanks.next_if_eq(&place).is_none() && filled != original {
                 return Err(format!(
-                    "character {} of the filled text was no blank, and is '{filled}' instead of '{original}'",
+                    "character {} of the filled text was not a blank, but is '{filled}' instead of '{original}'",
                     place + 1
                 ));
             }

@@ -85,7 +85,10 @@ impl LoadedInfiller {
 
     /// Returns the character vocabulary.
     pub(crate) fn characters(&self) -> &Characters {
-        self.spec.codec.own::<Characters>().expect("an infiller's folder has its characters")
+        self.spec
+            .codec
+            .own::<Characters>()
+            .expect("an infiller's folder has a character vocabulary")
     }
 
     /// Checks that the model can read passages of full length.
@@ -93,7 +96,7 @@ impl LoadedInfiller {
         let context = self.spec.config.description().context;
         anyhow::ensure!(
             data.length <= context,
-            "data.length = {} is more than the {context} characters (block_size) that {} can see; lower it",
+            "data.length = {} exceeds the context of {context} characters (block_size) of {}; lower it",
             data.length,
             folder.display()
         );
@@ -106,12 +109,12 @@ pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
     let path = folder.join(JUDGE_REPORT);
     let text = regular_file::read_to_string(&path).with_context(|| {
         format!(
-            "cannot read {}, which says how good the judge is; `grpo train-judge` writes it next to the weights",
+            "cannot read {}, the judge's report; `grpo train-judge` writes it next to the weights",
             path.display()
         )
     })?;
     let JudgeReport { passed, gate, validation, .. } = serde_json::from_str(&text)
-        .with_context(|| format!("{} is no report of a judge", path.display()))?;
+        .with_context(|| format!("{} is not a judge's report", path.display()))?;
     anyhow::ensure!(
         passed,
         "{}: the judge did not pass its gate: {}; train a better one",
@@ -126,7 +129,7 @@ pub(crate) fn check_infiller(model: &Path) -> anyhow::Result<()> {
     let is_wanted = |family| family == Family::Infiller;
     refuse_unless(model, is_wanted, |family| {
         format!(
-            "{} is not an infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
+            "{} is not an infiller: its model belongs to the family {}; `grpo pretrain` with a section [masked_lm] creates an infiller",
             model.display(),
             family.name()
         )

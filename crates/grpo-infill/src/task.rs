@@ -74,20 +74,20 @@ impl BlankSections {
 
 impl Source for BlankSections {
     fn settings(&self) -> Table {
-        Table::try_from(self).expect("settings that were read are TOML")
+        Table::try_from(self).expect("parsed settings can be written as TOML")
     }
 
     fn check(&self, settings: &TrainSettings, has_data: bool) -> Result<(), ConfigFault> {
         if self.passages.is_none() {
             return Err(ConfigFault::from_sentence(
                 "masking",
-                "masking makes blanks in the texts of [passages], and there is no such section; add it, or leave [masking] out",
+                "[masking] requires a section [passages]; add it, or remove [masking]",
             ));
         }
         if self.masking.is_none() {
             return Err(ConfigFault::from_sentence(
                 "passages",
-                "[passages] are filled where [masking] makes blanks, and there is no such section; add one, for example with preset = \"complex\"",
+                "[passages] requires a section [masking]; add it, for example with preset = \"complex\"",
             ));
         }
         let next_token = [
@@ -101,7 +101,7 @@ impl Source for BlankSections {
             Some((key, _)) => Err(ConfigFault::from_sentence(
                 *key,
                 format!(
-                    "{key} is for models that continue texts, and [passages] are filled in; leave it out"
+                    "{key} is only valid for models that continue texts, not with [passages]; remove it"
                 ),
             )),
             None => Ok(()),
@@ -137,7 +137,7 @@ impl Source for BlankSections {
         let context = loaded.policy.context_length();
         anyhow::ensure!(
             section.length <= context,
-            "passages.length = {} is more than the {context} characters (block_size) that the infiller can see; lower it",
+            "passages.length = {} exceeds the context of {context} characters (block_size) of the infiller; lower it",
             section.length
         );
         let characters = loaded.spec.codec.own::<Characters>();

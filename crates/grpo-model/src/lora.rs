@@ -56,7 +56,7 @@ impl LoraConfig {
         if !(0.0..1.0).contains(&(self.dropout as f32)) {
             return refuse(
                 "dropout",
-                format!("{} is out of range; expected 0 or more, and less than 1", self.dropout),
+                format!("{} is out of range; expected 0 or more and less than 1", self.dropout),
             );
         }
         Ok(())

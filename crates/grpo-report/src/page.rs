@@ -31,7 +31,7 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
     let panels = Panels::of(runs);
     let mut environment = Environment::new();
     // Templates with names ending in `.html` escape all text that is not marked as safe.
-    environment.add_template("report.html", TEMPLATE).expect("the template is right");
+    environment.add_template("report.html", TEMPLATE).expect("the template is valid");
     let template = environment.get_template("report.html").expect("it was added");
     let single = if let [run] = runs { Some(run) } else { None };
     let page = Page {

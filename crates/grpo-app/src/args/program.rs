@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Write as _};
 
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
@@ -19,7 +19,7 @@ pub(crate) struct Asked {
     pub(crate) command: AskedCommand,
 }
 
-#[expect(clippy::large_enum_variant, reason = "there is one of it in a process")]
+#[expect(clippy::large_enum_variant, reason = "there is only one per process")]
 pub(crate) enum AskedCommand {
     /// A built-in command with all its options.
     Own(Command, ArgMatches),
@@ -36,7 +36,7 @@ pub(crate) fn parse(
     let matches = program.try_get_matches_from(command_line).unwrap_or_else(|error| exit(&error));
     let threads = matches.get_one("threads").copied();
     let quiet = matches.get_flag("quiet");
-    let (name, own) = matches.subcommand().expect("clap asks for a command");
+    let (name, own) = matches.subcommand().expect("clap requires a command");
     let of_task = commands.into_iter().find(|command| command.command.get_name() == name);
     let command = match of_task {
         Some(command) => AskedCommand::OfTask(command, own.clone()),

@@ -27,7 +27,7 @@ impl CheckpointSection {
     pub fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.keep_last >= 1,
-            "{}save.keep_last = 0 would keep no checkpoint; use 1 or more",
+            "{}save.keep_last = 0 is out of range; expected 1 or more",
             origin.place("save.keep_last")
         );
         origin.check("save.every_minutes", self.every_minutes, 0.0..=1e6)

@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<(
     }
     anyhow::ensure!(
         violated == 0,
-        "{violated} of the properties that the files of `{run}` should prove {} violated",
+        "{violated} of the audited properties of `{run}` {} violated",
         if violated == 1 { "is" } else { "are" }
     );
     Ok(())

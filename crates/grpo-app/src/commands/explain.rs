@@ -92,7 +92,7 @@ fn legend(explanation: &Explanation) {
     let line = |word: &str, meaning: &str| say(format_args!("  {word:<15} {meaning}"));
     say(format_args!("\nColumns:"));
     line("advantage", "how much better (above 0) or worse than its group the completion is");
-    line("push", "how strongly the rewards make the completion likelier (above 0) or less likely");
+    line("push", "how strongly the rewards make the completion more (above 0) or less likely");
     line(
         "KL pull",
         "the contribution of the KL penalty, which keeps the policy near its reference",
@@ -100,12 +100,15 @@ fn legend(explanation: &Explanation) {
     let completions = || explanation.groups.iter().flat_map(|group| &group.completions);
     if completions().any(|completion| completion.tokens.is_some()) {
         line("log π", "log-probability of the token under the policy; π_ref: the reference policy");
-        line("entropy", "entropy of the distribution that the token was drawn from; 0: no choice");
-        line("∂loss/∂log π", "gradient of the loss: below 0 the token becomes likelier");
+        line(
+            "entropy",
+            "entropy of the distribution from which the token was sampled; 0: no choice",
+        );
+        line("∂loss/∂log π", "gradient of the loss; below 0, the token becomes more likely");
         line("rewards only", "the same without the KL penalty");
         line(
             "on the logit",
-            "∂loss/∂log π · (1 − π): what is left of it for a token that is almost certain",
+            "∂loss/∂log π · (1 − π): the effective gradient, close to 0 for an almost certain token",
         );
         line(
             "certain",

@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
         "--temperature {} is out of range; expected 0.001 to 1000",
         arguments.temperature
     );
-    anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 would score nothing; use 1 or more");
+    anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 is out of range; expected 1 or more");
     for path in [&arguments.output, &arguments.full].into_iter().flatten() {
         if !is_same_place(path, &arguments.input) {
             refuse_existing(path, arguments.force)?;
@@ -81,15 +81,15 @@ fn full_file(path: &Path, arguments: &LogprobArguments) -> anyhow::Result<FileIn
     let is_parquet = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
     anyhow::ensure!(
         is_parquet,
-        "--full {}: the file is Parquet; give it a name that ends in .parquet",
+        "--full {}: the output is a Parquet file; use a name that ends in .parquet",
         path.display()
     );
     anyhow::ensure!(
         !arguments.output.as_ref().is_some_and(|output| is_same_place(output, path)),
-        "--output and --full are both {}; name two files",
+        "--output and --full are both {}; use different files",
         path.display()
     );
-    FileInPlace::create_for("--full another file", path, &[&arguments.input], arguments.force)
+    FileInPlace::create_for("another file for --full", path, &[&arguments.input], arguments.force)
 }
 
 /// The scoring model and its settings.
@@ -128,7 +128,7 @@ fn score_all(
             // Non-finite numbers would become `null` in JSON.
             anyhow::ensure!(
                 scores.logprobs.iter().chain(&scores.entropies).all(|score| score.is_finite()),
-                "{}:{}: the model's logits are not finite, so there is nothing to score",
+                "{}:{}: cannot score: the model's logits are not finite",
                 arguments.input.display(),
                 row.record.line
             );
@@ -145,7 +145,7 @@ fn score_all(
                 .context("cannot write the scores")?;
         }
     }
-    anyhow::ensure!(!is_empty, "{} has nothing to score", arguments.input.display());
+    anyhow::ensure!(!is_empty, "{} contains nothing to score", arguments.input.display());
     output.flush().context("cannot write the scores")
 }
 
@@ -157,19 +157,16 @@ fn row(
 ) -> anyhow::Result<Row> {
     let prompt = codec.prompt(&record.prompt, options)?;
     let source = record.completion.as_ref().context(
-        "there is nothing to score: a line needs `completion` or `completion_ids` in addition to its prompt",
+        "nothing to score: a line requires `completion` or `completion_ids` in addition to its prompt",
     )?;
     let completion = codec.completion(source)?;
-    anyhow::ensure!(
-        !completion.is_empty(),
-        "the completion has no tokens, so there is nothing to score"
-    );
+    anyhow::ensure!(!completion.is_empty(), "nothing to score: the completion has no tokens");
     // The last token is scored but not fed to the model.
     let tokens = prompt.len() + completion.len() - 1;
     let context = model.context_length();
     anyhow::ensure!(
         tokens <= context,
-        "prompt and completion have {} tokens, and the model can see {context}",
+        "prompt and completion have {} tokens, more than the model's context of {context}",
         tokens + 1
     );
     Ok(Row { record, prompt, completion })

@@ -31,7 +31,7 @@ fn write_page(command: &clap::Command, name: &str, arguments: &ManArguments) -> 
     let mut page = Vec::new();
     let man = Man::new(command.clone()).title(name);
     let man = man.source(concat!("grpo ", env!("CARGO_PKG_VERSION")));
-    man.render(&mut page).context("a page cannot be written")?;
+    man.render(&mut page).context("cannot write a manual page")?;
     let path = arguments.folder.join(format!("{name}.1"));
     let mut file = FileInPlace::create(&path)?;
     file.write_all(&page).with_context(|| format!("cannot write {}", path.display()))?;

@@ -15,6 +15,6 @@ pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<(
     let precision = WeightPrecision::F32;
     let loaded = read(&arguments.model, &tasks.codecs(), trained, precision, &device::device())?;
     let (base, adapter) = loaded.policy.parts();
-    let merged = base.merged(adapter.context("a merge needs an adapter")?);
+    let merged = base.merged(adapter.context("merging requires an adapter")?);
     write_new_model(&arguments.output, &loaded.spec, &merged, arguments.dtype)
 }

@@ -84,7 +84,7 @@ impl DataSection<DataKeys> {
     fn check(&self, has_start: bool) -> Result<(), ConfigFault> {
         let DataKeys { validation_fraction, max_tokens, thinking, .. } = self.keys;
         if !(0.0..1.0).contains(&validation_fraction) {
-            let expected = "0 or more, and less than 1";
+            let expected = "0 or more and less than 1";
             let key = "data.validation_fraction";
             return Err(ConfigFault::out_of_range(key, validation_fraction, expected));
         }
@@ -121,7 +121,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     }
     if let (Some(path), true) = (&arguments.config, command_of(&keys) == "train") {
         let path = path.display();
-        anyhow::bail!("{path} is a configuration of `grpo train`: say `grpo train {path}`");
+        anyhow::bail!("{path} is a configuration of `grpo train`; run `grpo train {path}`");
     }
     let Request { mut file, origin, start } =
         Request::read(arguments, "pretrain", |file: &mut PretrainFile| &mut file.run)?;
@@ -142,7 +142,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     drop(phase);
     anyhow::ensure!(
         !examples.validation.is_empty(),
-        "no {} of {} is left for validation, so the best model could not be selected; raise data.validation_fraction (it is {})",
+        "no {} of {} is left for validation, so the best model cannot be selected; increase data.validation_fraction (now {})",
         data.reader.nouns()[0],
         data.keys.file.display(),
         data.keys.validation_fraction
@@ -197,23 +197,23 @@ fn starting_point(
         }
         (None, Some(sizes)) => sizes,
         (Some(_), Some(_)) => anyhow::bail!(
-            "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out"
+            "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
         ),
         (None, None) => anyhow::bail!(
-            "the configuration has neither [model] (sizes of a new model) nor `start` (a model folder to start from)"
+            "the configuration has neither [model] (sizes of a new model) nor `start` (an existing model folder); add one of them"
         ),
     };
     anyhow::ensure!(
         file.base_precision == WeightPrecision::F32,
-        "base_precision is for a model that only an adapter is trained on, and [model] is a new one; leave it out"
+        "base_precision requires an adapter on an existing model, but [model] creates a new one; remove base_precision"
     );
     anyhow::ensure!(
         file.adapter.is_none() && file.lora.is_none(),
-        "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]"
+        "an adapter requires an existing model; replace [model] with `start` and the model's folder"
     );
     let codec = data.reader.new_codec(&data.keys.file)?.with_context(|| {
         format!(
-            "a new model is made for molecules (.smi or .csv); for the texts of {}, name a model folder as `start` (`grpo init` writes one with random weights)",
+            "[model] creates models for molecules only (.smi or .csv); for the texts of {}, set `start` to a model folder (`grpo init` creates one with random weights)",
             data.keys.file.display()
         )
     })?;

@@ -68,14 +68,9 @@ fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<
     let (step, prompt, sample) = (arguments.step, arguments.prompt, arguments.sample);
     let last = u32::try_from(train.group_size - 1)?;
     let places = [
-        ("step", step, 1..=train.steps, format!("{run} has the steps")),
-        (
-            "prompt",
-            prompt,
-            0..=train.prompts_per_step - 1,
-            format!("the steps of {run} have the prompts"),
-        ),
-        ("sample", sample, 0..=last, format!("the groups of {run} have the samples")),
+        ("step", step, 1..=train.steps, format!("{run} has steps")),
+        ("prompt", prompt, 0..=train.prompts_per_step - 1, format!("steps of {run} have prompts")),
+        ("sample", sample, 0..=last, format!("groups of {run} have samples")),
     ];
     for (option, value, range, has) in places {
         anyhow::ensure!(
@@ -87,7 +82,7 @@ fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<
     }
     anyhow::ensure!(
         arguments.batch_size != Some(0),
-        "--batch-size 0 would sample nothing; use 1 or more"
+        "--batch-size 0 is out of range; expected 1 or more"
     );
     Ok(())
 }
@@ -141,7 +136,7 @@ impl Source {
         };
         anyhow::ensure!(
             !arguments.no_retrain,
-            "the run kept no policy of step {}, and --no-retrain forbids to train {} again; the steps that can be replayed without: {}",
+            "the policy of step {} was not saved, and --no-retrain prevents training {} again; steps that can be replayed without retraining: {}",
             arguments.step,
             steps_to(before),
             replayable(&|step| step == 1)
@@ -153,7 +148,7 @@ impl Source {
         if let Some(back) = roll_backs.map(|event| event.step).min() {
             anyhow::ensure!(
                 u64::from(before) <= back,
-                "the run kept no policy of step {}, and {} cannot be trained again, as the run went back to step {back} and on with other settings; the steps that can be replayed: {}",
+                "the policy of step {} was not saved, and {} cannot be trained again because the run rolled back to step {back} and changed its settings; steps that can be replayed: {}",
                 arguments.step,
                 steps_to(before),
                 replayable(&|step| step <= back + 1)
@@ -172,7 +167,7 @@ impl Source {
     ) -> anyhow::Result<Policy> {
         match self {
             Self::Start => {
-                say(format_args!("policy       {}, where the run began", file.model.display()));
+                say(format_args!("policy       {}, the initial policy", file.model.display()));
                 Ok(parts.policy)
             }
             Self::Kept(checkpoint) => {
@@ -194,7 +189,7 @@ fn trained(
     steps: u32,
 ) -> anyhow::Result<Policy> {
     let again = steps_to(steps);
-    say(format_args!("the run kept no policy of step {}: training {again} again", steps + 1));
+    say(format_args!("the policy of step {} was not saved; training {again} again", steps + 1));
     let recorded = RecordedSteps::after(folder, 0)?;
     let mut grpo = Grpo::new(parts, file.grpo(), file.seed)?;
     let progress = Progress::new(u64::from(steps));
@@ -205,7 +200,7 @@ fn trained(
         let metrics = Metrics::of(&report, num_tokens);
         recorded
             .check(&metrics, &report.observed.ledger)
-            .map_err(|fault| anyhow::anyhow!("trained again, {fault}"))?;
+            .map_err(|fault| anyhow::anyhow!("retraining failed: {fault}"))?;
         progress.step(format!("reward {:.3}", metrics.get("reward").unwrap_or(f64::NAN)));
     }
     progress.finish();
@@ -263,31 +258,31 @@ fn compare_reward(record: &CompletionRecord, scored: Option<&Outcome>) -> Option
     let recorded = record.reward.map_or("none".to_owned(), |reward| reward.to_string());
     let Some(scored) = scored else {
         say(format_args!(
-            "reward       {recorded} was recorded; not checked: the reward is not deterministic (reward.deterministic = false)"
+            "reward       recorded {recorded}; not checked: the reward is not deterministic (reward.deterministic = false)"
         ));
         return None;
     };
     if let Some(reason) = scored.failure() {
-        say(format_args!("reward       {recorded} was recorded; not checked: {reason}"));
+        say(format_args!("reward       recorded {recorded}; not checked: {reason}"));
         return None;
     }
     if record.outcome == RecordedOutcome::Failed {
-        say(format_args!("reward       none was recorded, as it failed then; not checked"));
+        say(format_args!("reward       none recorded because the reward failed; not checked"));
         return None;
     }
     let now = scored.total();
     let words = now.map_or("none".to_owned(), |reward| reward.to_string());
     if now.map(f64::to_bits) != record.reward.map(f64::to_bits) {
-        say(format_args!("reward       {recorded} was recorded, computed again: {words}"));
-        return Some(format!("its reward is {words} now, and {recorded} was recorded"));
+        say(format_args!("reward       recorded {recorded}, recomputed {words}"));
+        return Some(format!("its reward is now {words}, but {recorded} was recorded"));
     }
-    say(format_args!("reward       {recorded}, computed again: equal"));
+    say(format_args!("reward       {recorded}, recomputed: equal"));
     let Outcome::Scored(scored) = scored else { return None };
     let now = |name: &str| scored.parts.iter().find(|part| &*part.0 == name).map(|part| part.1);
     let other = record.parts.iter().find(|(name, recorded)| now(name) != Some(**recorded));
     other.map(|(name, recorded)| {
         let words = now(name).map_or("missing".to_owned(), |now| now.to_string());
-        format!("the part `{name}` of its reward is {words} now, and {recorded} was recorded")
+        format!("component `{name}` of its reward is now {words}, but {recorded} was recorded")
     })
 }
 
@@ -313,13 +308,13 @@ fn compare(
         difference_of_logprobs(&record.sampling_logprobs, completion.sampling_logprobs());
     say(format_args!(
         "logprobs     {}",
-        of_logprobs.clone().unwrap_or_else(|| format!("equal bit for bit, {} of them", ids.len()))
+        of_logprobs.clone().unwrap_or_else(|| format!("all {} equal bit for bit", ids.len()))
     ));
     let of_reward = compare_reward(record, scored);
     let of_text = (record.text != text && of_ids.is_none())
-        .then(|| "the recorded text is not that of its ids".to_owned());
+        .then(|| "the recorded text does not match its token ids".to_owned());
     let of_prompt = (record.prompt_text.as_deref().unwrap_or_default() != prompt)
-        .then(|| "it has another prompt".to_owned());
+        .then(|| "its prompt is different".to_owned());
     let differences = [
         of_prompt,
         of_ids.map(|words| format!("ids {words}")),
@@ -330,7 +325,7 @@ fn compare(
     let differences: Vec<String> = differences.into_iter().flatten().collect();
     anyhow::ensure!(
         differences.is_empty(),
-        "the completion is not the recorded one: {}",
+        "the completion differs from the recorded one: {}",
         differences.join("; ")
     );
     Ok(())
@@ -341,17 +336,15 @@ fn difference_of_ids(recorded: &[u32], now: &[u32]) -> Option<String> {
     let place = recorded.iter().zip(now).position(|(recorded, now)| recorded != now);
     match place {
         Some(place) => Some(format!(
-            "differ from token {place} on, which was {} and is {} ({} recorded, {} now)",
+            "differ from token {place} on: recorded {}, now {} ({} tokens recorded, {} now)",
             recorded[place],
             now[place],
             recorded.len(),
             now.len()
         )),
-        None if recorded.len() != now.len() => Some(format!(
-            "differ in their number, {} recorded and {} now",
-            recorded.len(),
-            now.len()
-        )),
+        None if recorded.len() != now.len() => {
+            Some(format!("differ in number: {} recorded, {} now", recorded.len(), now.len()))
+        }
         None => None,
     }
 }
@@ -359,14 +352,10 @@ fn difference_of_ids(recorded: &[u32], now: &[u32]) -> Option<String> {
 /// Describes the largest difference between two lists of log-probabilities.
 fn difference_of_logprobs(recorded: &[f32], now: &[f32]) -> Option<String> {
     if recorded.len() != now.len() {
-        return Some(format!(
-            "differ in their number, {} recorded and {} now",
-            recorded.len(),
-            now.len()
-        ));
+        return Some(format!("differ in number: {} recorded, {} now", recorded.len(), now.len()));
     }
     let pairs = recorded.iter().zip(now).filter(|(a, b)| a.to_bits() != b.to_bits());
     let distances: Vec<f32> = pairs.map(|(a, b)| (a - b).abs()).collect();
     let largest = distances.iter().copied().reduce(f32::max)?;
-    Some(format!("differ, {} of {} by at most {largest:e}", distances.len(), now.len()))
+    Some(format!("differ: {} of {} by at most {largest:e}", distances.len(), now.len()))
 }

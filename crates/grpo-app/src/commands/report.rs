@@ -18,14 +18,14 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     let output = match (&arguments.output, arguments.runs.as_slice()) {
         (Some(output), _) => output.clone(),
         (None, [run]) => run.join("report.html"),
-        (None, _) => anyhow::bail!(
-            "a report on several runs belongs into the folder of none of them; name its file with -o"
-        ),
+        (None, _) => {
+            anyhow::bail!("a report on several runs requires an output file; set it with -o")
+        }
     };
     // Prevents a typo from overwriting files of the run such as `metrics.jsonl`.
     anyhow::ensure!(
         output.extension().is_some_and(|ending| ending == "html"),
-        "`{}` is not a name for a report; give -o a file that ends in .html",
+        "`{}` is not a report file; use a name that ends in .html for -o",
         output.display()
     );
     let phase = Phase::begin("reading and auditing the files");
@@ -58,7 +58,11 @@ fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
         [] => return Ok(None),
         [one] => one.clone(),
         [first, more @ ..] => {
-            format!("{first}; and {} more, which `grpo audit {}` shows", more.len(), run.display())
+            format!(
+                "{first}; and {} more (run `grpo audit {}` to see all)",
+                more.len(),
+                run.display()
+            )
         }
     };
     Ok(Some(Judged { name: "Audit", outcome: Outcome::Failed, sentence }))

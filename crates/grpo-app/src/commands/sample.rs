@@ -20,12 +20,12 @@ pub(crate) fn run(
     tasks: &Tasks,
 ) -> anyhow::Result<()> {
     if let Some(number) = arguments.number {
-        anyhow::ensure!(number > 0, "-n 0 would draw nothing; use 1 or more");
+        anyhow::ensure!(number > 0, "-n 0 is out of range; expected 1 or more");
         anyhow::ensure!(number <= MOST, "-n {number} is out of range; expected 1 to {MOST}");
     }
     anyhow::ensure!(
         arguments.thinking.is_none() || arguments.chat || arguments.prompts.is_some(),
-        "--thinking is a switch of chat templates, which --prompt goes through with --chat alone; add --chat, or leave --thinking out"
+        "--thinking requires --chat with --prompt; add --chat or remove --thinking"
     );
     let trained = Trained::argument(arguments.adapter.as_deref());
     let phase = Phase::begin(format!("loading {}", arguments.model.display()));
@@ -35,7 +35,7 @@ pub(crate) fn run(
     let codec = &loaded.spec.codec;
     anyhow::ensure!(
         arguments.stop.is_empty() || codec.is_text(),
-        "--stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own next to its weights",
+        "--stop requires a tokenizer, but `{}` has no tokenizer.json; remove --stop, or add the model's tokenizer.json to the folder",
         arguments.model.display()
     );
     let of_tasks: Vec<(String, PromptSource)> =
@@ -50,11 +50,11 @@ pub(crate) fn run(
     }
     anyhow::ensure!(
         !arguments.chat || !arguments.prompt.is_empty(),
-        "--chat is for --prompt; give the prompts of a file as `messages`"
+        "--chat is only valid with --prompt; write the prompts of a file as `messages`"
     );
     if let (Some((option, _)), false) = (of_tasks.first(), codec.has_chat_template()) {
         anyhow::bail!(
-            "{} needs a model with a chat template, and {} has none; name another one with --model",
+            "{} requires a model with a chat template, but {} has none; choose another model with --model",
             option.split(' ').next().unwrap_or(option),
             arguments.model.display()
         );

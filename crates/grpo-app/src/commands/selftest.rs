@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
     let of_all = |count: fn(&Suite) -> usize| report.suites.iter().map(count).sum::<usize>();
     let (cases, missed) = (of_all(|suite| suite.cases), of_all(|suite| suite.missed_cases));
     let seconds = begin.elapsed().as_secs_f64();
-    anyhow::ensure!(report.passed(), "{missed} of {cases} cases have a number out of tolerance");
+    anyhow::ensure!(report.passed(), "{missed} of {cases} cases are out of tolerance");
     if !arguments.json {
         say(format_args!("{cases} cases, all within tolerance, in {seconds:.1} s"));
     }
@@ -65,7 +65,7 @@ fn show(report: &Report) {
     }
     if report.suites.iter().any(|suite| suite.rounded_cases > 0) {
         say(format_args!(
-            "by rounding: TRL had the inputs in f64; what rounding these to f32 does to the number, by the f64 loops, is more than the tolerance"
+            "by rounding: TRL used f64 inputs; rounding them to f32 alone changes the result of the f64 loops by more than the tolerance"
         ));
     }
 }

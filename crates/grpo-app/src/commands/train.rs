@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
     // Clap ignores `requires` if the required argument conflicts with a present one.
     anyhow::ensure!(
         !verify || run.resume.is_some(),
-        "--verify goes with --resume RUN: a new run has nothing that could be verified"
+        "--verify requires --resume RUN; a new run has no recorded steps to verify"
     );
     if let (true, Some(configuration)) = (run.check, &run.config) {
         let loaded = TrainFile::read(configuration, &run.set, tasks)?;
@@ -80,7 +80,7 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
         };
         if training.roll_backs() >= file.train.max_roll_backs {
             let message = format!(
-                "{message}; the run went back {} times already (train.max_roll_backs)",
+                "{message}; the run has already rolled back {} times (train.max_roll_backs)",
                 training.roll_backs()
             );
             return Ok(Ending::Stopped { message });
@@ -89,7 +89,7 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
         let kl_coef = training.kl_coef() * kl_coef_factor;
         if !observer.roll_back(training, since, factor, kl_coef)? {
             let message = format!(
-                "{message}; no checkpoint of a policy before that of step {since} is left to go back to: lower the learning rate, or keep more checkpoints (save.keep_last, save.every)"
+                "{message}; no checkpoint from before step {since} is left to roll back to: lower the learning rate, or keep more checkpoints (save.keep_last, save.every)"
             );
             return Ok(Ending::Stopped { message });
         }
@@ -108,9 +108,10 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
     saved.push(observer.save(training, kind));
     let mut error = error;
     if let Some(lost) = saved.into_iter().find_map(Result::err) {
-        error = error.context(format!("not all of it could be saved: {}", sentence(&lost)));
+        error =
+            error.context(format!("the state could not be saved completely: {}", sentence(&lost)));
     }
-    error.context(format!("the training of {} ended early", folder.path().display()))
+    error.context(format!("training run {} ended early", folder.path().display()))
 }
 
 /// Saves, evaluates and reports the result of the run. After the last save, a signal ends the
@@ -131,13 +132,13 @@ fn finish(
         Ending::Finished => EventKind::Finished {},
         Ending::NoGain { step, best: (best, reward) } => {
             let reason = format!(
-                "no evaluation up to step {step} was better than that after step {best}, with a mean reward of {reward:.4}"
+                "no evaluation up to step {step} improved on that of step {best}, which had a mean reward of {reward:.4}"
             );
             say(format_args!("stopped      {reason}"));
             EventKind::Stopped { reason }
         }
         Ending::Stopped { message } => EventKind::Stopped { reason: message.clone() },
-        Ending::RollBack { .. } => unreachable!("`train` goes back by itself"),
+        Ending::RollBack { .. } => unreachable!("`train` handles roll-backs itself"),
         Ending::Interrupted => {
             observer.interrupted(training)?;
             return Err(Interrupted.into());
@@ -149,13 +150,13 @@ fn finish(
     let idle = idle_steps(folder)?;
     if 2 * idle > steps as usize {
         say(format_args!(
-            "in {idle} of {steps} steps the rewards of every group were equal, and nothing was learned from them"
+            "in {idle} of {steps} steps, rewards were equal within every group, so nothing was learned"
         ));
     }
     drop(deferred);
     let count = training.evaluated_count();
     let phase = (count > 0).then(|| {
-        say(format_args!("evaluating   {count} completions after the training"));
+        say(format_args!("evaluating   {count} completions after training"));
         Phase::begin(format!("sampling and scoring {count} completions"))
     });
     let after = match training.evaluate() {
@@ -175,7 +176,7 @@ fn finish(
     next_steps(session);
     match ending {
         Ending::Stopped { message } => anyhow::bail!(
-            "a guard ended the training of {} after step {steps} of {}: {message}",
+            "a guard stopped training run {} after step {steps} of {}: {message}",
             folder.path().display(),
             file.train.steps
         ),

@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
     let folder = &arguments.output;
     for (name, _) in &files {
         let path = folder.join(name);
-        anyhow::ensure!(!path.exists(), "{} exists already; name another folder", path.display());
+        anyhow::ensure!(!path.exists(), "{} already exists; choose another folder", path.display());
     }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     for (name, text) in &files {
@@ -46,7 +46,7 @@ fn texts(path: &Path, keys: &[String], with: &[String]) -> anyhow::Result<Vec<St
         for key in keys {
             let text = record.get(key).and_then(Value::as_str).with_context(|| {
                 format!(
-                    "{}:{line_number}: the record has no text under the key '{key}' (--key)",
+                    "{}:{line_number}: the record has no text at the key '{key}' (--key)",
                     path.display()
                 )
             })?;

@@ -26,16 +26,16 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
     let folder = RunFolder::open(&trial.path)?;
     let metrics = folder.read_metrics()?;
     if metrics.is_empty() {
-        let failure = trial.failure.unwrap_or_else(|| anyhow::anyhow!("no step was done"));
+        let failure = trial.failure.unwrap_or_else(|| anyhow::anyhow!("no step was completed"));
         return Err(failure);
     }
     let criteria = &trial.file.success;
     let mut verdict = judge(&metrics, &folder.read_events()?, criteria);
     let steps = u64::from(trial.file.train.steps);
     verdict.criteria.push(match arguments.no_resume_check {
-        true => left_out("--no-resume-check left it out"),
+        true => left_out("skipped by --no-resume-check"),
         false if !has_finished(&folder)? => {
-            left_out("the run did not reach its last step, and has no end to compare")
+            left_out("the run did not reach its last step, so there is no final state to compare")
         }
         false => resume_check(&trial.path, trial.kind, &flag)?,
     });
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
                 true => String::new(),
                 false => format!("; not judged: {}", names(&open)),
             };
-            say(format_args!("verdict      go ahead: nothing speaks against the long run{but}"));
+            say(format_args!("verdict      go ahead: no problem found{but}"));
             Ok(())
         }
         Outcome::Failed => anyhow::bail!("not yet: {}", reasons(&failed)),
@@ -108,7 +108,7 @@ fn trained(
             Session::resume(run, *tasks, false, stop)?
         }
         (None, configuration) => {
-            let configuration = configuration.as_ref().context("which configuration?")?;
+            let configuration = configuration.as_ref().context("missing argument CONFIG")?;
             let file = trial_file(arguments, configuration, tasks)?;
             Session::begin_with(file, *tasks, arguments.force, stop)?
         }
@@ -118,7 +118,10 @@ fn trained(
     let path = session.folder.path().to_owned();
     match failure {
         Some(failure) if failure.is::<Interrupted>() => {
-            say(format_args!("and `grpo trial --resume {}` judges it too", path.display()));
+            say(format_args!(
+                "use `grpo trial --resume {}` to also get the verdict",
+                path.display()
+            ));
             Err(failure)
         }
         failure => Ok(Trial { file: session.file, path, kind: session.kind, failure }),
@@ -156,7 +159,11 @@ fn audited(run: &Path, tasks: &Tasks) -> Judged {
         ),
         false => judged(
             Outcome::Failed,
-            format!("violated: {}; `grpo audit {}` says where", violated.join(", "), run.display()),
+            format!(
+                "violated: {}; run `grpo audit {}` for details",
+                violated.join(", "),
+                run.display()
+            ),
         ),
     }
 }

@@ -193,7 +193,7 @@ struct Layer {
 
 fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table> {
     if !path.exists() {
-        bail!("there is no configuration file {}{}", path.display(), example_hint(path));
+        bail!("configuration file {} does not exist{}", path.display(), example_hint(path));
     }
     let text = regular_file::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
@@ -254,7 +254,7 @@ fn parse_set(pair: &str) -> anyhow::Result<(String, Value)> {
     if parts > MOST_PARTS {
         let key = Shortened(key);
         bail!(
-            "--set {key}: a key of {parts} parts; expected at most {MOST_PARTS}, as in train.steps"
+            "--set {key}: the key has {parts} parts; expected at most {MOST_PARTS}, as in train.steps"
         );
     }
     let value = value.trim();

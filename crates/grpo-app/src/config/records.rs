@@ -14,7 +14,7 @@ pub(crate) static REVISION: OnceLock<&'static str> = OnceLock::new();
 
 /// Serializes the entire configuration, including defaults.
 pub fn resolved(config: &impl Serialize) -> anyhow::Result<String> {
-    toml::to_string(config).context("the resolved configuration cannot be written as TOML")
+    toml::to_string(config).context("cannot write the resolved configuration as TOML")
 }
 
 /// Collects the versions, command line, device and data files of this run.

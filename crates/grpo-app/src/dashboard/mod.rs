@@ -138,10 +138,10 @@ impl Summary {
     fn line(&self) -> String {
         let time = state::duration(self.started.elapsed());
         let Some(first) = self.first_reward else {
-            return format!("no step of {} done in {time}", self.steps);
+            return format!("no step of {} completed in {time}", self.steps);
         };
         let Self { steps, done, last, .. } = self;
-        format!("{done} of {steps} steps in {time}: {last}; the first reward was {first:.3}")
+        format!("{done} of {steps} steps in {time}: {last} (first reward {first:.3})")
     }
 }
 

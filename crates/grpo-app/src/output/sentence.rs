@@ -19,9 +19,9 @@ pub fn sentence(error: &anyhow::Error) -> String {
 /// Operating system messages and their replacements.
 const OS_FAULTS: [(&str, &str); 7] = [
     ("No such file or directory", "no such file or folder"),
-    ("File exists", "a file has this name"),
+    ("File exists", "a file with this name exists"),
     ("Is a directory", "it is a folder"),
-    ("Not a directory", "a part of the path is not a folder"),
+    ("Not a directory", "part of the path is not a folder"),
     ("Permission denied", "permission denied"),
     ("No space left on device", "no space left on the disk"),
     ("File too large", "the file is too large"),

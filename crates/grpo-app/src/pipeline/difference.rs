@@ -17,7 +17,7 @@ pub(super) fn first_difference(
                 first_difference(value, recorded, &format!("{path}."))
             }
             _ if is_equal(value, recorded) => None,
-            _ => Some(format!("{path} is {value} now and was {recorded}")),
+            _ => Some(format!("{path} is now {value}, but was {recorded}")),
         }
     })
 }
@@ -58,11 +58,11 @@ mod tests {
         };
         check("seed = 42\n[masked_lm]\nsteps = 20\nrate = 0.80000001", None);
         check("seed = 42.0\n[preset]\nname = 3\n[masked_lm]\nfloor = 0.05", None);
-        check("seed = 43", Some("seed is 43 now and was 42"));
-        check("run = \"b\"", Some("run is \"b\" now and was \"a\""));
+        check("seed = 43", Some("seed is now 43, but was 42"));
+        check("run = \"b\"", Some("run is now \"b\", but was \"a\""));
         check(
             "[masked_lm]\nsteps = 20\nfloor = 0.06",
-            Some("masked_lm.floor is 0.06 now and was 0.05"),
+            Some("masked_lm.floor is now 0.06, but was 0.05"),
         );
         check("masking.stages = [{ type = \"random\", max_ratio = 0.9 }]", None);
         for stages in ["[{ type = \"span\" }]", "[{ max_ratio = 0.8 }]", "[]", "[{}, {}]"] {

@@ -143,18 +143,18 @@ impl Stage {
         let options = parse(commands, &words, key, origin)?;
         if let Some(word) = arguments.iter().find(|word| is_own_option(word)) {
             bail!(
-                "{}`grpo run` itself decides about {word}; leave it out (the run folder is the key `run` of the configuration)",
+                "{}{word} is set by `grpo run` itself; remove it (the run folder is the key `run` of the configuration)",
                 place("arguments")
             );
         }
         ensure!(
             config.is_some() || !outputs.is_empty(),
-            "{}stage `{name}` has neither config nor outputs, so nothing shows when it is finished; add outputs, the files that it writes",
+            "{}stage `{name}` has neither config nor outputs, so its completion cannot be detected; add the files that it writes as outputs",
             place("name")
         );
         ensure!(
             config.is_some() || metrics.is_empty(),
-            "{}metrics are those of a run, and stage `{name}` has no config; leave metrics out",
+            "{}metrics require a run, but stage `{name}` has no config; remove metrics",
             place("metrics")
         );
         let read = |path: &PathBuf| {
@@ -176,13 +176,13 @@ impl Stage {
         for other in earlier {
             ensure!(
                 other.name != self.name,
-                "{}two stages are called `{}`; give each its own name",
+                "{}two stages are named `{}`; use a different name for each",
                 place("name"),
                 self.name
             );
             ensure!(
                 other.place() != self.place(),
-                "{}stages `{}` and `{}` both write {}; give each its own folder",
+                "{}stages `{}` and `{}` both write {}; use a different folder for each",
                 place(if self.config.is_some() { "config" } else { "outputs" }),
                 other.name,
                 self.name,
@@ -344,7 +344,7 @@ mod tests {
         let unknown = Pipeline::read(Path::new("nowhere.toml"), &commands()).err().unwrap();
         assert!(
             crate::output::sentence(&unknown)
-                .starts_with("there is no configuration file nowhere.toml; check the path")
+                .starts_with("configuration file nowhere.toml does not exist; check the path")
         );
         check(
             &TRAIN.replace("\"train\"", "\"trian\"").replace("pipeline", ""),
@@ -364,15 +364,15 @@ mod tests {
         );
         check(
             &format!("{TRAIN}arguments = [\"--run=b\"]"),
-            "HERE/pipeline.toml:5: `grpo run` itself decides about --run=b; leave it out (the run folder is the key `run` of the configuration)",
+            "HERE/pipeline.toml:5: --run=b is set by `grpo run` itself; remove it (the run folder is the key `run` of the configuration)",
         );
         check(
             "[[stages]]\nname = \"a\"\ncommand = \"split\"\narguments = [\"--input=x\"]\n",
-            "HERE/pipeline.toml:2: stage `a` has neither config nor outputs, so nothing shows when it is finished; add outputs, the files that it writes",
+            "HERE/pipeline.toml:2: stage `a` has neither config nor outputs, so its completion cannot be detected; add the files that it writes as outputs",
         );
         check(
             "[[stages]]\nname = \"a\"\ncommand = \"split\"\narguments = [\"--input=x\"]\noutputs = [\"y\"]\nmetrics = [\"kl\"]\n",
-            "HERE/pipeline.toml:6: metrics are those of a run, and stage `a` has no config; leave metrics out",
+            "HERE/pipeline.toml:6: metrics require a run, but stage `a` has no config; remove metrics",
         );
         check(
             &TRAIN.replace("grpo.toml", "empty.toml"),
@@ -384,11 +384,11 @@ mod tests {
     fn stages_fit_those_before_them() {
         check(
             &format!("{TRAIN}{TRAIN}"),
-            "HERE/pipeline.toml:6: two stages are called `a`; give each its own name",
+            "HERE/pipeline.toml:6: two stages are named `a`; use a different name for each",
         );
         check(
             &format!("{TRAIN}{}", TRAIN.replace("\"a\"", "\"b\"")),
-            "HERE/pipeline.toml:8: stages `a` and `b` both write runs/a; give each its own folder",
+            "HERE/pipeline.toml:8: stages `a` and `b` both write runs/a; use a different folder for each",
         );
         check(
             &format!("{TRAIN}inputs = [\"HERE/nothing\"]"),

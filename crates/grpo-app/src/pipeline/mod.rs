@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
         match error.is::<Interrupted>() {
             true => {
                 let file = arguments.pipeline.display();
-                say_aside(format_args!("interrupted  `grpo run {file}` continues"));
+                say_aside(format_args!("interrupted  resume with `grpo run {file}`"));
                 error
             }
             false => error,
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
     // Summaries only print, so `--quiet` skips them.
     let summary = if arguments.quiet { &[] } else { &pipeline.summary[..] };
     for command in summary {
-        program.run(command).context("the stages are finished, and the summary failed")?;
+        program.run(command).context("all stages finished, but the summary failed")?;
     }
     let header = ["stage", "", "time", "folder", "first and last value of each metric"];
     say(format_args!("{}", table(header, rows, 0..0)));
@@ -121,7 +121,7 @@ fn run_stages(
             Plan::Resume(words) | Plan::Run(words) => {
                 let failed = || {
                     let file = pipeline.path.display();
-                    format!("stage `{}` failed; `grpo run {file}` continues there", stage.name)
+                    format!("stage `{}` failed; resume with `grpo run {file}`", stage.name)
                 };
                 program.run(words).with_context(failed)?;
                 stage.check_result().with_context(failed)?;

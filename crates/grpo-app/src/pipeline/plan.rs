@@ -56,7 +56,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
         let set: &[String] = if stage.is_last { request.set } else { &[] };
         ensure!(
             set.is_empty() || stage.has("set"),
-            "--set is for the last stage, `{}`, and `grpo {}` does not have it; leave it out",
+            "--set applies to the last stage, `{}`, but `grpo {}` does not support it; remove it",
             stage.name,
             stage.command
         );
@@ -64,7 +64,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
         if !again && progress == Progress::Finished {
             ensure!(
                 set.is_empty(),
-                "stage `{}` is finished ({}), so --set {} would change nothing; add --force to run every stage from scratch, or run this stage alone: `grpo {} {} --run FOLDER --set {}`",
+                "stage `{}` is finished ({}), so --set {} has no effect; add --force to run every stage from scratch, or run this stage alone: `grpo {} {} --run FOLDER --set {}`",
                 stage.name,
                 stage.place().display(),
                 set.join(" --set "),
@@ -111,7 +111,7 @@ impl Stage {
         let difference = first_difference(&config.keys, &recorded, "");
         Ok(difference.map(|difference| {
             format!(
-                "warning: {} was edited since {} started: {difference}",
+                "warning: {} has been edited since {} started: {difference}",
                 config.path.display(),
                 config.run.display()
             )
@@ -122,14 +122,14 @@ impl Stage {
     pub(super) fn check_result(&self) -> anyhow::Result<()> {
         if let Some(missing) = self.outputs.iter().find(|path| !path.exists()) {
             anyhow::bail!(
-                "`grpo {}` succeeded and did not write {}; correct outputs in the pipeline file",
+                "`grpo {}` succeeded but did not write {}; correct outputs in the pipeline file",
                 self.command,
                 missing.display()
             );
         }
         ensure!(
             self.has_passed(),
-            "{} does not say that its gate was passed",
+            "{} does not record a passed gate",
             self.gate.as_deref().unwrap_or(Path::new("")).display()
         );
         Ok(())
@@ -173,7 +173,9 @@ impl Stage {
             let existing = paths.iter().filter(|path| path.exists());
             let time = |path: &PathBuf| {
                 let modified = path.metadata().and_then(|metadata| metadata.modified());
-                modified.with_context(|| format!("cannot read the time of {}", path.display()))
+                modified.with_context(|| {
+                    format!("cannot read the modification time of {}", path.display())
+                })
             };
             existing.map(time).collect()
         };

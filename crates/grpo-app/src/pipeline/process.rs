@@ -26,7 +26,7 @@ impl Program {
     /// Installs a signal handler that forwards signals to the running command. The command then
     /// ends in the same way as if it had been started directly.
     pub(super) fn new(threads: Option<usize>, quiet: bool) -> anyhow::Result<Self> {
-        let path = std::env::current_exe().context("the path of this program is unknown")?;
+        let path = std::env::current_exe().context("cannot determine the path of this program")?;
         let interrupted = Arc::new(AtomicBool::new(false));
         let running = Arc::new(AtomicU32::new(0));
         let (flag, child) = (Arc::clone(&interrupted), Arc::clone(&running));
@@ -37,7 +37,7 @@ impl Program {
                 id => terminate(id),
             }
         };
-        ctrlc::set_handler(handler).context("signals cannot be caught")?;
+        ctrlc::set_handler(handler).context("cannot install the signal handler")?;
         Ok(Self { path, threads, quiet, interrupted, running })
     }
 
@@ -74,7 +74,7 @@ impl Program {
         let mut child =
             command.spawn().with_context(|| format!("cannot start {}", self.path.display()))?;
         self.running.store(child.id(), Ordering::Relaxed);
-        let status = child.wait().context("the result of a command is unknown");
+        let status = child.wait().context("cannot determine the result of a command");
         self.running.store(0, Ordering::Relaxed);
         let status = status?;
         if status.success() && !self.interrupted.load(Ordering::Relaxed) {

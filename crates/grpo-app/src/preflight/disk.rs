@@ -73,7 +73,7 @@ impl Need {
             return Ok(format!("about {} will be written", words(self.bytes())));
         };
         self.refuse_above(free, &place)?;
-        Ok(format!("about {} will be written, {} are free", words(self.bytes()), words(free)))
+        Ok(format!("about {} will be written, {} free", words(self.bytes()), words(free)))
     }
 
     fn refuse_above(&self, free: u64, place: &Path) -> anyhow::Result<()> {
@@ -84,7 +84,7 @@ impl Need {
         };
         anyhow::ensure!(
             self.bytes() <= free,
-            "the run would write about {} ({} × {} of checkpoints, {} of completions), and {} are free at {}; {cure}, or give the run another folder",
+            "the run would write about {} ({} × {} of checkpoints, {} of completions), but only {} are free at {}; {cure}, or use another run folder",
             words(self.bytes()),
             self.checkpoints,
             words(self.checkpoint),
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(refused(&need, 8_031_000_000), Ok(()));
         assert_eq!(
             refused(&need, 8_030_999_999).unwrap_err(),
-            "the run would write about 8.0 GB (4 × 2.0 GB of checkpoints, 30 MB of completions), and 8.0 GB are free at /runs; lower save.keep_last, or give the run another folder"
+            "the run would write about 8.0 GB (4 × 2.0 GB of checkpoints, 30 MB of completions), but only 8.0 GB are free at /runs; lower save.keep_last, or use another run folder"
         );
         let texts = Need { completions: 9_000_000_000, ..need };
         assert!(refused(&texts, 1).unwrap_err().contains("raise save.completions_every"));

@@ -90,7 +90,7 @@ impl MemoryPlan {
         let activations = of.activations(tokens, train.activation_checkpointing);
         Self {
             held: vec![
-                part("program", PROGRAM, "nothing makes it smaller"),
+                part("program", PROGRAM, "it cannot be reduced"),
                 part("weights", base, of_model),
                 part("reference", reference, of_trained),
                 part("optimizer", 2.0 * trained, of_trained),
@@ -129,19 +129,19 @@ impl MemoryPlan {
 
     /// Formats the estimate for the terminal.
     pub(super) fn lines(&self, available: Option<u64>) -> Vec<String> {
-        let there = available.map(|bytes| format!("; {} are available", words(bytes)));
+        let there = available.map(|bytes| format!("; {} available", words(bytes)));
         let (need, there) = (words(self.bytes()), there.unwrap_or_default());
         let visible = self.peak().filter(|part| 50 * part.bytes >= self.bytes());
         let parts = visible.map(|part| format!("{} {}", part.what, words(part.bytes)));
         let parts = parts.collect::<Vec<_>>().join(", ");
-        vec![format!("memory       about {need} at its peak ({parts}){there}")]
+        vec![format!("memory       about {need} at peak ({parts}){there}")]
     }
 
     pub(super) fn refuse_above(&self, available: u64) -> anyhow::Result<()> {
-        let most = self.peak().max_by_key(|part| part.bytes).expect("a plan has parts");
+        let most = self.peak().max_by_key(|part| part.bytes).expect("a memory plan is not empty");
         anyhow::ensure!(
             self.bytes() <= available,
-            "the training would need about {} of memory, and {} are available; most of it is for {} ({}): {}, or begin all the same with --set preflight.ignore_memory=true",
+            "training needs about {} of memory, but only {} are available; most of it is for {} ({}): {}, or start anyway with --set preflight.ignore_memory=true",
             words(self.bytes()),
             words(available),
             most.what,
@@ -217,11 +217,11 @@ mod tests {
         assert_eq!(
             plan().lines(Some(20_000_000_000)),
             [
-                "memory       about 16 GB at its peak (weights 4.0 GB, gradients 4.0 GB, activations 8.0 GB); 20 GB are available"
+                "memory       about 16 GB at peak (weights 4.0 GB, gradients 4.0 GB, activations 8.0 GB); 20 GB available"
             ]
         );
         let unknown = &plan().lines(None)[0];
-        assert!(unknown.starts_with("memory       about 16 GB at its peak ("), "{unknown}");
+        assert!(unknown.starts_with("memory       about 16 GB at peak ("), "{unknown}");
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         assert!(plan().refuse_above(16_000_000_000).is_ok());
         assert_eq!(
             plan().refuse_above(15_000_000_000).unwrap_err().to_string(),
-            "the training would need about 16 GB of memory, and 15 GB are available; most of it is for activations (8.0 GB): lower train.micro_batch_tokens, or begin all the same with --set preflight.ignore_memory=true"
+            "training needs about 16 GB of memory, but only 15 GB are available; most of it is for activations (8.0 GB): lower train.micro_batch_tokens, or start anyway with --set preflight.ignore_memory=true"
         );
     }
 }

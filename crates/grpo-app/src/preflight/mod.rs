@@ -54,14 +54,14 @@ fn refuse_unfrozen(grpo: &Grpo<Policy>) -> anyhow::Result<()> {
     let on_tape = grpo.learner().reference().parameters_on_tape();
     anyhow::ensure!(
         on_tape == 0,
-        "the training would change {on_tape} parameters of the reference, which must stay as it is"
+        "training would change {on_tape} parameters of the reference, which must stay frozen"
     );
     if let Policy::Adapted(adapted) = grpo.policy() {
         let base = parameters(adapted.base());
         let on_tape = base.iter().filter(|parameter| parameter.is_on_tape).count();
         anyhow::ensure!(
             on_tape == 0,
-            "the training would change {on_tape} parameters of the model under the adapter, which must stay as it is"
+            "training would change {on_tape} parameters of the base model, which must stay frozen"
         );
     }
     Ok(())

@@ -100,28 +100,28 @@ impl Trial {
             ),
         };
         let mut lines = vec![format!(
-            "trial        {all} completions, {different} different: rewards {least:.3} to {most:.3}, mean {mean:.3}; {lengths}"
+            "trial        {all} completions, {different} distinct: rewards {least:.3} to {most:.3}, mean {mean:.3}; {lengths}"
         )];
         let mut warn = |warning: String| lines.push(format!("warning: {warning}"));
         if let Some(reason) = failed.first() {
             warn(format!(
-                "the reward failed for {} of {all} completions of the trial; the first reason: {reason}",
+                "the reward failed for {} of {all} trial completions; first reason: {reason}",
                 failed.len()
             ));
         }
         if rewards.is_empty() {
             warn(format!(
-                "none of the {all} completions of the trial got a reward, so nothing can be learned from such ones; look at [reward] and the prompts"
+                "none of the {all} trial completions received a reward, so there is nothing to learn from; check [reward] and the prompts"
             ));
         } else if least == most && rewards.len() > 1 {
             warn(format!(
-                "all {} rewards of the trial are {least}, so nothing can be learned from such completions; look at [reward], or begin with a policy that is sometimes right",
+                "all {} rewards of the trial are {least}, so there is nothing to learn from; check [reward], or start from a policy that sometimes succeeds",
                 rewards.len()
             ));
         }
         if 2 * cut > all {
             warn(format!(
-                "{cut} of {all} completions of the trial were cut at sampling.max_new_tokens = {} before they ended",
+                "{cut} of {all} trial completions were truncated at sampling.max_new_tokens = {}",
                 file.sampling.max_new_tokens
             ));
         }

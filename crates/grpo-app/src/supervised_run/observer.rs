@@ -59,7 +59,7 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
             SupervisedEnding::NoGain { step, best: (best, loss) } => {
                 let section = F::SECTION;
                 let reason = format!(
-                    "up to step {step} no validation loss was lower by enough ({section}.patience, {section}.min_gain); the lowest is {loss:.4}, after step {best}"
+                    "the validation loss did not improve enough up to step {step} ({section}.patience, {section}.min_gain); the lowest is {loss:.4}, after step {best}"
                 );
                 say(format_args!("stopped      {reason}"));
                 // No steps are left, so the run is finished as well.
@@ -89,7 +89,7 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
         if trainer.steps() == self.written && trainer.steps() > 0 {
             let _lost = self.checkpoint(trainer, false);
         }
-        error.context(format!("the training of {} ended early", self.log.folder.path().display()))
+        error.context(format!("training run {} ended early", self.log.folder.path().display()))
     }
 
     /// Writes a checkpoint of the current state and removes outdated ones.

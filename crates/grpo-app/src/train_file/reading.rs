@@ -33,7 +33,7 @@ impl TrainFile {
         };
         anyhow::ensure!(
             command == "train",
-            "{path} is a configuration of `grpo {command}`: say `grpo {command} {path}`"
+            "{path} is a configuration of `grpo {command}`; run `grpo {command} {path}`"
         );
         Self::parse(layers, tasks)
     }
@@ -70,7 +70,7 @@ impl TrainFile {
         };
         let reward = section("reward")?.with_context(|| {
             format!(
-                "{}there is no section [reward]; add one with `type`, one of {}",
+                "{}section [reward] is missing; add it with `type`, one of {}",
                 origin.place(""),
                 tasks.rewards().type_names().join(", ")
             )

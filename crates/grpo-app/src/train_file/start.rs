@@ -53,7 +53,7 @@ impl TrainFile {
                 held_out.of_evaluation(self.eval.prompts())?
             }
             (Some(_), None) => anyhow::bail!(
-                "eval.file holds prompts, and a training without [data] has none; leave it out"
+                "eval.file requires a training run with prompts; add [data], or remove eval.file"
             ),
         };
         Ok(Start {
@@ -136,13 +136,13 @@ impl TrainFile {
                 Frozen::snapshot(&Policy::Whole(adapted.base().clone()))
             }
             (ReferenceFrom::Base, Policy::Whole(_)) => anyhow::bail!(
-                "reference.from = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`"
+                "reference.from = \"base\" requires an adapter; remove it, or add [lora] or `adapter`"
             ),
         };
         let codec = spec.codec;
         anyhow::ensure!(
             self.sampling.stop.is_empty() || codec.is_text(),
-            "sampling.stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own next to its weights",
+            "sampling.stop requires a tokenizer, but `{}` has no tokenizer.json; remove sampling.stop, or add the model's tokenizer.json to the folder",
             self.model.display()
         );
         Ok(Parts {
@@ -163,9 +163,10 @@ impl TrainFile {
     fn examples(&self, loaded: &Loaded) -> anyhow::Result<Option<CombinedExamples>> {
         let Some(combined) = &self.combined else { return Ok(None) };
         let (codec, context) = (&loaded.spec.codec, loaded.policy.context_length());
-        let data = self.data.as_ref().context(
-            "[combined] goes with prompts, and there are none; add [data], or leave it out",
-        )?;
+        let data = self
+            .data
+            .as_ref()
+            .context("[combined] requires prompts; add [data], or remove [combined]")?;
         let examples = data.examples(&combined.file, codec, context, self.seed);
         examples
             .map(Some)

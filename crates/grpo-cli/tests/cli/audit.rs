@@ -99,7 +99,7 @@ pub(crate) fn violations(place: &Place) -> Vec<String> {
     match properties {
         0 => assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "")),
         _ => ended.assert_refused(format!(
-            "{properties} of the properties that the files of `run` should prove {} violated",
+            "{properties} of the audited properties of `run` {} violated",
             if properties == 1 { "is" } else { "are" }
         )),
     }
@@ -380,7 +380,7 @@ fn a_damaged_ledger_is_refused() {
 fn a_pretraining_is_refused() {
     let place = Place::for_pretraining();
     place.succeed(&["pretrain", "pretrain.toml", "--run", "run", "--set", "pretrain.epochs=1"]);
-    let other = "`run` is a run of `grpo pretrain`, and this is for runs of `grpo train`";
+    let other = "`run` is a run of `grpo pretrain`; expected a run of `grpo train`";
     place.refuse(&["audit", "run"], other);
     place.refuse(&["explain", "run", "--step", "1"], other);
 }
@@ -415,8 +415,7 @@ fn an_adapter_and_the_model_under_it() {
 
     fs::rename(place.path("f32"), place.path("run")).unwrap();
     fs::rename(place.path("m"), place.path("elsewhere")).unwrap();
-    let here =
-        "not recorded  the model folder m is not here; go to the folder that the training ran in";
+    let here = "not recorded  model folder m does not exist; change to the folder from which the run was started";
     let said = table(&place);
     for (place, property) in [(7, "base"), (9, "checkpoints"), (10, "final model")] {
         assert_eq!(said[place], format!("{property:<22}{here}"));

@@ -70,7 +70,7 @@ fn reports_why_each_line_was_dropped() {
 
     place.refuse(
         &arguments,
-        str!["clean.jsonl exists already; name another file, or replace it with --force"],
+        str!["clean.jsonl already exists; choose another file, or replace it with --force"],
     );
     place.write("rules.toml", "[validation]\nmin_likes = 100\n");
     let mut with_rules = vec!["--config", "rules.toml", "--force"];
@@ -123,7 +123,7 @@ fn writes_both_files_or_none() {
             "--skip",
             "validation",
         ],
-        str!["b/../pairs.jsonl is the input; give --rejected another file"],
+        str!["b/../pairs.jsonl is the input; use another file for --rejected"],
     );
     assert_eq!(std::fs::read_dir(place.path("a")).unwrap().count(), 0);
     let names = std::fs::read_dir(place.path(".")).unwrap();

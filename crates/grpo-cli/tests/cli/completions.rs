@@ -100,7 +100,7 @@ fn refuses_invalid_stop_strings() {
     place.model_of_ids("ids", "llama", 20);
     place.refuse(
         &["sample", "--model", "ids", "--stop", "1"],
-        str!["--stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own next to its weights"],
+        str!["--stop requires a tokenizer, but `ids` has no tokenizer.json; remove --stop, or add the model's tokenizer.json to the folder"],
     );
 }
 
@@ -196,7 +196,7 @@ fn without_a_template_there_is_no_chat() {
     place.write("m/tokenizer_config.json", "{\"eos_token\": \"<|im_end|>\"}");
     place.refuse(
         &["sample", "--model", "m", "--prompt", "2 + 2", "--chat"],
-        str!["--prompt 2 + 2: `m` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"],
+        str!["--prompt 2 + 2: `m` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot be converted to a prompt; provide the prompt as text"],
     );
     place.write("m/chat_template.jinja", "{% for m in messages %}\n{{ m.content }\n{% endfor %}");
     let ended = place.run(&["sample", "--model", "m", "--prompt", "2 + 2", "--chat"]);
@@ -216,11 +216,11 @@ fn a_model_that_begins_nowhere_needs_a_prompt() {
     place.model_of_ids("m", "gpt2", 12);
     place.refuse(
         &["sample", "--model", "m"],
-        str!["the model has no id that begins a text, so it needs a prompt: --prompt TEXT, or --prompts FILE"],
+        str!["the model has no beginning-of-text token, so a prompt is required; use --prompt TEXT or --prompts FILE"],
     );
     place.refuse(
         &["sample", "--model", "m", "--prompt", "2 + 2"],
-        str!["--prompt 2 + 2: `m` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`"],
+        str!["--prompt 2 + 2: `m` has no tokenizer.json, so text cannot be tokenized; add the model's tokenizer.json to the folder, or provide `prompt_ids` and `completion_ids`"],
     );
     // Token ids as input and output.
     place.write("p.jsonl", "{\"prompt_ids\": [1, 2]}\n");
@@ -261,7 +261,7 @@ fn a_molecule_can_be_gone_on_from() {
     }
     place.refuse(
         &["sample", "--model", model, "--prompt", "C", "--chat"],
-        format!("--prompt C: `{model}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"),
+        format!("--prompt C: `{model}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot be converted to a prompt; provide the prompt as text"),
     );
 }
 
@@ -286,7 +286,7 @@ fn what_cannot_be_continued() {
         &long,
         &["--max-new-tokens", "1"],
         str![
-            "p.jsonl:1: the prompt has 49 tokens, and the model's context 48; shorten the prompt or take it out"
+            "p.jsonl:1: the prompt has 49 tokens, but the model's context is 48; shorten or remove the prompt"
         ],
     );
     check(
@@ -312,7 +312,7 @@ fn an_encoder_has_no_logits() {
     place.succeed(&["init", "source/config.json", "-o", "bert"]);
     place.refuse(
         &["sample", "--model", "bert", "--prompt", "2 + 2"],
-        str!["bert is an encoder (bert): it has no next token to sample, score or train"],
+        str!["bert is an encoder (bert), which does not predict next tokens; use a causal language model"],
     );
     assert_eq!(entries(&place.path(".")), ["bert", "source"]);
 }

@@ -149,7 +149,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "loss.surrogate={type=\"cispo\", cap=-1.0}",
         str![[
-            r#"--set loss.surrogate={type="cispo", cap=-1.0}: loss: cap = -1 is out of range; it must be above 0, and finite"#
+            r#"--set loss.surrogate={type="cispo", cap=-1.0}: loss: cap = -1 is out of range; it must be above 0 and finite"#
         ]],
     );
     check_text(
@@ -162,7 +162,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "sampling.max_new_tokens=0",
         str![
-            "--set sampling.max_new_tokens=0: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000"
+            "--set sampling.max_new_tokens=0: sampling.max_new_tokens is missing or 0; set the maximum number of tokens per completion, from 1 to 1000000"
         ],
     );
     for (key, least) in [("train.group_size", 2), ("sampling.batch_size", 1)] {
@@ -227,7 +227,7 @@ fn a_configuration_can_be_checked_alone() {
     let place = Place::for_training();
     let arguments = ["train", "train.toml", "--check", "--set", "model=nowhere"];
     let before = place.files();
-    assert_eq!(place.succeed(&arguments).stdout, "train.toml: keys and values are good ones\n");
+    assert_eq!(place.succeed(&arguments).stdout, "train.toml: configuration is valid\n");
     assert_eq!(place.files(), before);
     place.refuse(
         &[&arguments[..], &["--set", "train.stepz=5"]].concat(),
@@ -291,7 +291,7 @@ fn a_configuration_that_cannot_be_read() {
     let place = Place::new();
     place.refuse(
         &["train", "absent.toml"],
-        str!["there is no configuration file absent.toml; check the path"],
+        str!["configuration file absent.toml does not exist; check the path"],
     );
     place.write("broken.toml", "run = \"a\"\nseed = = 1\n");
     let ended = place.run(&["train", "broken.toml"]);
@@ -327,7 +327,7 @@ fn layers_of_configuration() {
     place.write("mine.toml", "extends = \"absent.toml\"\n");
     place.refuse(
         &["train", "mine.toml"],
-        str!["mine.toml extends absent.toml: there is no configuration file absent.toml; check the path"],
+        str!["mine.toml extends absent.toml: configuration file absent.toml does not exist; check the path"],
     );
     place.write("mine.toml", "extends = 3\n");
     place.refuse(

@@ -99,7 +99,7 @@ fn an_output_file_is_there_when_it_is_whole() {
     // Existing files are only replaced with --force, and never if reading fails.
     place.refuse(
         &["describe", "a.smi", "-o", "a.csv"],
-        str!["a.csv exists already; name another file, or replace it with --force"],
+        str!["a.csv already exists; choose another file, or replace it with --force"],
     );
     place.succeed(&["describe", "a.smi", "-o", "a.csv", "--force"]);
     place.write("bad.smi", b"C\nC\n\xff\n");
@@ -122,7 +122,7 @@ fn files_that_cannot_be_read() {
     place.write("a.sdf", "C\n");
     place.refuse(
         &["describe", "a.sdf"],
-        str!["cannot tell the format of `a.sdf` from its name; expected a name that ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`"],
+        str!["cannot determine the format of `a.sdf` from its name; expected a name ending in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`"],
     );
     place.write("a.csv", "smiles\nC\n");
     place.refuse(

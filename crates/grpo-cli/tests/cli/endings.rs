@@ -74,7 +74,7 @@ fn a_run_that_went_back_recovers() {
     let replay = ["replay", "whole", "--step", "8", "--prompt", "0", "--sample", "0"];
     let ended = place.run(&replay);
     let expected_words = format!(
-        "the run kept no policy of step 8, and steps 1 to 7 cannot be trained again, as the run went back to step {to} and on with other settings; the steps that can be replayed: "
+        "the policy of step 8 was not saved, and steps 1 to 7 cannot be trained again because the run rolled back to step {to} and changed its settings; steps that can be replayed: "
     );
     assert!(ended.stderr.contains(&expected_words), "{}", ended.stderr);
     fs::remove_dir(place.path("whole/checkpoints")).unwrap();
@@ -179,10 +179,10 @@ fn a_guard_ends_a_run() {
     let ended = place.run(&["train", "train.toml"]);
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended.stderr.contains("error: a guard ended the training of run after step ")
+        ended.stderr.contains("error: a guard stopped training run run after step ")
             && ended
                 .stderr
-                .ends_with("; the run went back 0 times already (train.max_roll_backs)\n"),
+                .ends_with("; the run has already rolled back 0 times (train.max_roll_backs)\n"),
         "{}",
         ended.stderr
     );

@@ -11,7 +11,7 @@ fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-const NOTICE: &str = "evaluation   of prompts that are trained on, as there is no eval.file;";
+const NOTICE: &str = "evaluation   on training prompts because eval.file is not set;";
 
 /// Each evaluation uses the same held-out prompts and random numbers, and does not affect training.
 #[test]
@@ -69,7 +69,7 @@ fn refuses_invalid_evaluations() {
         (
             ["eval.samples=0", "eval.every=2"],
             str![
-                "--set eval.every=2: eval.every = 2 asks for evaluations, and eval.samples = 0 leaves nothing to evaluate; set one of the two"
+                "--set eval.every=2: eval.every = 2 has no effect with eval.samples = 0; increase eval.samples, or set eval.every = 0"
             ],
         ),
         (
@@ -80,13 +80,11 @@ fn refuses_invalid_evaluations() {
         ),
         (
             ["eval.samples=5", "eval.file=more.jsonl"],
-            str!["eval.file holds prompts, and a training without [data] has none; leave it out"],
+            str!["eval.file requires a training run with prompts; add [data], or remove eval.file"],
         ),
         (
             ["eval.samples=5", "save.keep_last=0"],
-            str![
-                "--set save.keep_last=0: save.keep_last = 0 would keep no checkpoint; use 1 or more"
-            ],
+            str!["--set save.keep_last=0: save.keep_last = 0 is out of range; expected 1 or more"],
         ),
         (
             ["eval.samples=5", "save.every_minutes=-1"],

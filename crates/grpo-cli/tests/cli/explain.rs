@@ -103,7 +103,7 @@ fn the_numbers_are_those_of_the_record() {
     assert!(!said.contains("log π_ref"), "{said}");
     for words in [
         "\nColumns:\n  advantage       how much better",
-        "\n  push            how strongly the rewards make the completion likelier (above 0)",
+        "\n  push            how strongly the rewards make the completion more (above 0)",
         "\n  KL pull         the contribution of the KL penalty",
     ] {
         assert!(said.contains(words), "{words}: {said}");
@@ -121,7 +121,7 @@ fn the_first_step_has_no_loss_and_yet_moves() {
     let said = explain(&place, &["--step", "1"]);
     let answer = answer(&said);
     assert!(answer[0].starts_with("The loss is 0 ("), "{said}");
-    assert!(answer[0].contains("and yet the policy was moved: while every ratio is 1, the advantages of a group add up to 0, and the value of the loss with them, but not its gradient (grad_norm "), "{said}");
+    assert!(answer[0].contains("but the policy changed: while every ratio is 1, the advantages of a group sum to 0 and so does the loss, but not its gradient (grad_norm "), "{said}");
     assert!(answer[1].ends_with(" were moved by the rewards."), "{said}");
 }
 
@@ -134,8 +134,8 @@ fn explains_first_why_nothing_moved() {
     assert_eq!(
         answer(&said),
         [
-            "No token was moved by the rewards: in all 2 groups all rewards are 0.",
-            "No KL penalty pulled at the policy either: the loss and its gradient by every token are 0.",
+            "The rewards moved no token: in all 2 groups, all rewards are 0.",
+            "There was no KL penalty either: the loss and its gradient with respect to every token are 0.",
         ]
     );
     assert!(said.contains("\n  zero_advantage  the completion was as good as its group"), "{said}");
@@ -146,7 +146,7 @@ fn explains_first_why_nothing_moved() {
     let said = explain(&place, &["--step", "2"]);
     assert_eq!(
         answer(&said)[0],
-        "The learning rate of the step is 0: gradients were computed, and the weights stayed as they were."
+        "The learning rate of the step is 0: gradients were computed, but the weights did not change."
     );
 
     // Outcomes that do not occur in such a small run.
@@ -163,13 +163,12 @@ fn explains_first_why_nothing_moved() {
         ("clipped", "clipped"),
         ("off_policy", "dropped by the off-policy mask"),
         ("low_entropy", "dropped by the high-entropy mask"),
-        ("mismatch", "masked for their sampler"),
+        ("mismatch", "masked for sampler mismatch"),
     ] {
         let said = kinds(fate);
         let tokens: u32 =
             place.completions("run").iter().filter(|r| r.step == 3).map(|r| r.actions).sum();
-        let expected =
-            format!("No token was moved by the rewards: of {tokens} tokens, {tokens} {words}.");
+        let expected = format!("The rewards moved no token: of {tokens} tokens, {tokens} {words}.");
         assert_eq!(answer(&said)[1], expected);
         assert!(said.contains(&format!(" all {words}")), "{said}");
     }
@@ -184,7 +183,7 @@ fn explains_first_why_nothing_moved() {
     let said = explain(&place, &["--step", "3"]);
     assert_eq!(
         answer(&said)[1],
-        "No token was moved by the rewards: the reward abstained or failed for every completion."
+        "The rewards moved no token: the reward abstained or failed for every completion."
     );
     assert!(said.contains("the reward failed: no chemistry today"), "{said}");
 }
@@ -193,14 +192,14 @@ fn explains_first_why_nothing_moved() {
 /// recorded.
 #[test]
 fn what_no_record_has_is_said() {
-    let exact = "The exact KL penalty (loss.kl_estimator = \"exact\") pulls at the policy too: its pull is not in these numbers.";
-    let bonus = "The entropy bonus (loss.entropy_bonus) pulls at the policy too: its pull is not in these numbers.";
+    let exact = "The exact KL penalty (loss.kl_estimator = \"exact\") also changes the policy; these numbers do not include it.";
+    let bonus = "The entropy bonus (loss.entropy_bonus) also changes the policy; these numbers do not include it.";
     let settings = ["loss.kl_estimator=exact", "loss.entropy_bonus={type=\"static\",coef=0.01}"];
     let place = trained(&settings);
     let said = explain(&place, &["--step", "2"]);
     assert_eq!(answer(&said)[answer(&said).len() - 2..], [exact, bonus], "{said}");
     let nothing = "reward={type=\"pattern\",pattern=\"Z\"}";
-    let standstill = "No token was moved by the rewards: in all 2 groups all rewards are 0.";
+    let standstill = "The rewards moved no token: in all 2 groups, all rewards are 0.";
     for (setting, sentence) in settings.into_iter().zip([exact, bonus]) {
         let coef = if sentence == bonus { "loss.kl_coef=0" } else { "loss.kl_coef=0.1" };
         let place = trained(&[nothing, setting, coef]);
@@ -239,7 +238,7 @@ fn explains_later_updates_and_truncated_completions() {
     let said = explain(&place, &["--step", &step, "--prompt", &prompt]);
     assert!(said.contains("moved+clipped"), "{said}");
     assert!(said.contains(" (each counted in 2 updates) were moved by the rewards"), "{said}");
-    assert!(said.contains("; cut at the limit of tokens"), "{said}");
+    assert!(said.contains("; truncated at the token limit"), "{said}");
     // Without the model, only token ids are known.
     fs::rename(place.path("m"), place.path("gone")).unwrap();
     let one = as_json(&place, &["--step", "1", "--prompt", "0", "--sample", "0"]);
@@ -255,19 +254,19 @@ fn refuses_steps_that_were_not_recorded() {
     check(
         &["--step", "3"],
         str![
-            "the completions of step 3 were not recorded (save.completions_every = 2); recorded are 2"
+            "the completions of step 3 were not recorded (save.completions_every = 2); recorded steps: 2"
         ],
     );
     check(
         &["--step", "2", "--prompt", "2"],
         str![
-            "`run/completions/step-2.parquet`: --prompt 2 is out of range; step 2 has the prompts 0 to 1"
+            "`run/completions/step-2.parquet`: --prompt 2 is out of range; step 2 has prompts 0 to 1"
         ],
     );
     check(
         &["--step", "2", "--prompt", "1", "--sample", "4"],
         str![
-            "`run/completions/step-2.parquet`: --sample 4 is out of range; prompt 1 of step 2 has the samples 0 to 3"
+            "`run/completions/step-2.parquet`: --sample 4 is out of range; prompt 1 of step 2 has samples 0 to 3"
         ],
     );
     place.refuse(
@@ -278,7 +277,7 @@ fn refuses_steps_that_were_not_recorded() {
     check(
         &["--step", "2"],
         str![
-            "`run/completions/step-2.parquet`: step 2, prompt 1, sample 3: `lost` is not the outcome of a token"
+            "`run/completions/step-2.parquet`: step 2, prompt 1, sample 3: `lost` is not a token outcome"
         ],
     );
     fs::write(place.path("run/completions/step-2.parquet"), "PAR1").unwrap();

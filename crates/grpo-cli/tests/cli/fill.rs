@@ -189,7 +189,7 @@ fn passages_that_are_held_out() {
     assert!(place.filled(&arguments).iter().any(|line| length(line) == 8));
     place.refuse_fill(
         &[&arguments[..], &["--length", "13"]].concat(),
-        str!["--length 13 is out of range; expected 1 to the 12 characters that the model can see"],
+        str!["--length 13 is out of range; expected 1 to 12, the model's context"],
     );
 }
 
@@ -234,13 +234,14 @@ fn texts_that_cannot_be_filled() {
     check(
         &[],
         str![
-            "there is nothing to fill: give a text with --text TEXT, or a file of them with --file FILE"
-        ].into(),
+            "nothing to fill: provide a text with --text TEXT, or a file of texts with --file FILE"
+        ]
+        .into(),
     );
     check(
         &["--text", "a_", "--text", "abc"],
         str![
-            "--text 2: the text has no blank; put '_' where a character is missing, or let --random RATIO blank some"
+            "--text 2: the text has no blank; write '_' for each missing character, or use --random RATIO"
         ].into(),
     );
     check(
@@ -251,12 +252,13 @@ fn texts_that_cannot_be_filled() {
     );
     check(
         &["--text", "abcdabcdabcd_"],
-        str!["--text: the text has 13 characters, and the model can see 12; shorten it"].into(),
+        str!["--text: the text has 13 characters, but the model's context is 12; shorten it"]
+            .into(),
     );
     check(
         &["--text", "abba", "--blank", "b"],
         str![
-            "--text: 'b' is a character of the model, so that it cannot stand for a blank; write blanks as another one, and say which one: --blank '_'"
+            "--text: 'b' is a character of the model and cannot mark a blank; use another character for blanks, for example --blank '_'"
         ].into(),
     );
     // The character is only a problem if it is used as a blank.
@@ -265,14 +267,14 @@ fn texts_that_cannot_be_filled() {
         check(
             &["--text", "a", &format!("--random={bad}")],
             format!(
-                "--random {bad} is out of range; expected a part of the text, above 0 and at most 1"
+                "--random {bad} is out of range; expected a fraction of the text, above 0 and at most 1"
             )
             .into(),
         );
     }
     check(
         &["--text", "", "--random", "0.5"],
-        str!["--text: the text is empty, so that nothing can be blanked"].into(),
+        str!["--text: the text is empty, so there is nothing to blank"].into(),
     );
     check(
         &["--held-out", "texts.txt", "--random", "0.5", "--passages", "100000", "-n", "100"],
@@ -290,7 +292,7 @@ fn refuses_files_of_texts_that_cannot_be_filled() {
     check(
         &["--file", "lines.txt"],
         str![
-            "lines.txt:2: the text has no blank; put '_' where a character is missing, or let --random RATIO blank some"
+            "lines.txt:2: the text has no blank; write '_' for each missing character, or use --random RATIO"
         ].into(),
     );
     place.write("none.txt", "\n\n");
@@ -306,7 +308,7 @@ fn refuses_files_of_texts_that_cannot_be_filled() {
     check(
         &["--file", "other.jsonl", "--random", "0.5"],
         str![
-            "other.jsonl:1: --random blanks texts itself, and this one has blanks (`blanked`); leave one of them out"
+            "other.jsonl:1: --random requires texts without blanks, but this line has `blanked`; remove one of them"
         ].into(),
     );
     place.write("keys.jsonl", "{\"prompt\": \"a_\"}\n");
@@ -327,17 +329,17 @@ fn models_that_cannot_fill_or_judge() {
     place.refuse(
         &["fill", small_model().to_str().unwrap(), "--text", "a_"],
         format!(
-            "{} is not an infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller",
+            "{} is not an infiller: its model belongs to the family molgpt; `grpo pretrain` with a section [masked_lm] creates an infiller",
             small_model().display()
         ),
     );
     place.refuse(
         &["fill", "judge", "--text", "a_"],
-        str!["judge is not an infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"],
+        str!["judge is not an infiller: its model belongs to the family sequence_scorer; `grpo pretrain` with a section [masked_lm] creates an infiller"],
     );
     place.refuse(
         &["fill", "absent", "--text", "a_"],
-        str!["there is no model folder absent; a model folder holds config.json, characters.json and model.safetensors"],
+        str!["model folder absent does not exist; a model folder contains config.json, characters.json and model.safetensors"],
     );
     check(
         &["--judge", "model"],
@@ -350,7 +352,7 @@ fn models_that_cannot_fill_or_judge() {
     check(
         &["--judge", "judge", "--second-judge", "other-judge"],
         str![
-            "the judge other-judge does not know 'd', which the model can write; take a judge that was trained for this model"
+            "the judge other-judge does not know 'd', which the model can produce; use a judge trained for this model"
         ].into(),
     );
     let more = r#"{"characters": "\nabcdxy", "mask": 7, "pad": 8, "cls": 9}"#;
@@ -368,40 +370,36 @@ fn refuses_options_that_need_a_judge_iterations_or_held_out_texts() {
     };
     check(
         &["--quality", "judge"],
-        str!["--quality judge needs a judge: add --judge FOLDER"].into(),
+        str!["--quality judge requires a judge; add --judge FOLDER"].into(),
     );
     for more in ["--remask=critic", "--remask-rule=ratio", "--randomness=0.5"] {
         let name = more.split('=').next().unwrap();
-        let expected = format!(
-            "{name} says what is filled again, and in a single pass nothing is; add --iterations 15"
-        );
+        let expected = format!("{name} has no effect with a single pass; add --iterations 15");
         check(&[more], expected.into());
     }
     // Options for --held-out have no effect without it.
     for more in ["--unit=line", "--length=3", "--validation-fraction=0.2", "--passages=3"] {
         let name = more.split('=').next().unwrap();
-        let expected = format!(
-            "{name} is about the passages of --held-out FILE, and there are none; leave it out"
-        );
+        let expected = format!("{name} requires --held-out FILE; add it, or remove the option");
         check(&[more], expected.into());
     }
     place.model_of_characters("plain", "infiller", "", CHARACTERS, 8);
     check(
         &["--iterations", "2", "--remask", "plain"],
         str![
-            "--remask plain: the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong"
+            "--remask plain: the model has no critic (`critic` in its config.json), so it cannot tell which characters are wrong"
         ].into(),
     );
     place.model_of_characters("other", "infiller", r#", "critic": true"#, other, 8);
     check(
         &["--iterations", "2", "--remask", "other"],
         str![
-            "--remask: other has other characters than the model; take one that was trained on the same text"
+            "--remask: other and the model have different vocabularies; use one trained on the same text"
         ].into(),
     );
     check(
         &["--iterations", "3", "--remask-ratios", "0.5"],
-        str!["1 remasking ratios are not one fewer than the 3 iterations"].into(),
+        str!["1 remasking ratios do not match 3 iterations; expected one fewer"].into(),
     );
     check(
         &["--top-p", "0"],

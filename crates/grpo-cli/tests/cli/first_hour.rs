@@ -10,7 +10,7 @@ fn a_tweet_needs_a_chat_template() {
     place.copy_model();
     place.refuse(
         &["sample", "--model", "model", "--tweet", "hi"],
-        "--tweet needs a model with a chat template, and model has none; name another one with --model",
+        "--tweet requires a model with a chat template, but model has none; choose another model with --model",
     );
 }
 
@@ -25,7 +25,7 @@ fn a_configuration_of_another_command_is_refused_with_the_right_command() {
     place.write("pipeline.toml", stage);
     place.refuse(
         &["train", "pipeline.toml"],
-        "pipeline.toml is a configuration of `grpo run`: say `grpo run pipeline.toml`",
+        "pipeline.toml is a configuration of `grpo run`; run `grpo run pipeline.toml`",
     );
 }
 
@@ -36,7 +36,7 @@ fn a_missing_reward_is_named_with_its_types() {
     let (before, _) = text.split_once("[reward]").unwrap();
     place.write("train.toml", before);
     let ended = place.run(&["train", "train.toml"]);
-    let expected = "error: train.toml: there is no section [reward]; add one with `type`, one of answer, command, composite, ";
+    let expected = "error: train.toml: section [reward] is missing; add it with `type`, one of answer, command, composite, ";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
     place.write("train.toml", text.replace("type = \"molecule\"\n", ""));
     let ended = place.run(&["train", "train.toml"]);
@@ -54,7 +54,7 @@ fn a_missing_adapter_is_refused_with_its_key() {
     place.refuse(
         &["train", "train.toml", "--set", "adapter=\"nowhere\""],
         format!(
-            "model = \"{}\": adapter = \"nowhere\": there is no adapter folder nowhere; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]",
+            "model = \"{}\": adapter = \"nowhere\": adapter folder nowhere does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]",
             small_model().display()
         ),
     );
@@ -82,7 +82,7 @@ fn existing_outputs_are_kept() {
     place.write("old", "kept");
     place.write("old.parquet", "kept");
     let message = |name: &str| {
-        format!("{name} exists already; name another file, or replace it with --force")
+        format!("{name} already exists; choose another file, or replace it with --force")
     };
     for (arguments, name) in [
         (&["describe", "a.smi", "-o", "old"][..], "old"),

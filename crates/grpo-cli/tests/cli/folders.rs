@@ -126,7 +126,7 @@ fn refuses_adapters_that_cannot_be_merged() {
         "a",
         "new",
         str![
-            "there is no model folder absent; a model folder holds config.json and model.safetensors"
+            "model folder absent does not exist; a model folder contains config.json and model.safetensors"
         ].into(),
     );
     merge(
@@ -134,14 +134,14 @@ fn refuses_adapters_that_cannot_be_merged() {
         "absent",
         "new",
         str![
-            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"
+            "adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]"
         ].into(),
     );
     merge(
         "m",
         "m",
         "new",
-        str!["m is a model folder, not an adapter folder; an adapter folder holds adapter_config.json and adapter_model.safetensors"].into(),
+        str!["m is a model folder, not an adapter folder; an adapter folder contains adapter_config.json and adapter_model.safetensors"].into(),
     );
 }
 
@@ -282,7 +282,7 @@ fn refuses_configurations_without_a_model() {
     check("{}", format!("it names no model_type (transformers) or architecture (MolGPT); {known}"));
     check("{\"model_type\": \"mamba\"}", format!("the family \"mamba\" is not known; {known}"));
     check("{\"model_type\": 3}", format!("the family 3 is not known; {known}"));
-    check("{\"model_type\": \"gpt2\", ", str!["it ends too early, at line 1 column 23"]);
+    check("{\"model_type\": \"gpt2\", ", str!["unexpected end of input at line 1 column 23"]);
     check("{\"model_type\": \"gpt2\"}", str!["the key 'n_embd' is missing"]);
     check(
         &config("gpt2", 12).replace("\"n_head\": 2", "\"n_head\": 3"),
@@ -318,7 +318,7 @@ fn what_cannot_be_made() {
     };
     let exists = "`source` exists already; choose another path, or remove it first";
     init("source/config.json", "source", exists.into());
-    let nowhere = "cannot write `source/config.json/new`: a part of the path is not a folder; free some space or choose a writable folder";
+    let nowhere = "cannot write `source/config.json/new`: part of the path is not a folder; free some space or choose a writable folder";
     init("source/config.json", "source/config.json/new", nowhere.into());
     init("absent.json", "new", str!["cannot read absent.json: no such file or folder"].into());
     init("source", "new", str!["cannot read source: it is a folder, not a regular file"].into());

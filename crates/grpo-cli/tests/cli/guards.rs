@@ -87,7 +87,7 @@ fn reports_an_invalid_controller_with_its_line() {
     refused(
         "[kl_controller]\ntarget = 0.0\nhorizon = 100\n",
         str![
-            "train.toml:32: kl_controller.target = 0 is out of range; it must be above 0, and finite"
+            "train.toml:32: kl_controller.target = 0 is out of range; it must be above 0 and finite"
         ],
     );
     refused(
@@ -99,7 +99,7 @@ fn reports_an_invalid_controller_with_its_line() {
     refused(
         "[kl_controller]\ntarget = 0.1\nhorizon = 100\nmin = 0.1\n",
         str![
-            "train.toml:20: kl_coef = 0.05 is out of range; it must be between kl_controller.min and kl_controller.max, as it is where the controller begins"
+            "train.toml:20: kl_coef = 0.05 is out of range; it must be between kl_controller.min and kl_controller.max, since the controller starts from it"
         ],
     );
     refused(
@@ -127,7 +127,7 @@ fn reports_an_invalid_reference_with_its_line() {
     refused(
         "[reference]\nevery_epochs = 1\n",
         str![
-            "train.toml:32: reference.every_epochs counts passes over a file of prompts, and there is none; use reference.every_steps, or add [data]"
+            "train.toml:32: reference.every_epochs requires a file of prompts; add [data], or use reference.every_steps"
         ],
     );
     refused(

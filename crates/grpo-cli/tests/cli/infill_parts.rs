@@ -199,7 +199,7 @@ fn a_judge_that_does_not_pass_is_written_and_refused() {
     assert_eq!(report["passed"], false);
     let figure = |key: &str| report["validation"][key].as_f64().unwrap();
     let expected = format!(
-        "error: the judge did not pass, so it is no reward: zero_p90 = {:.3} (at most 1), Spearman = {:.3} (at least 1); train it longer or larger\n",
+        "error: the judge did not pass its gate and cannot be used as a reward: zero_p90 = {:.3} (at most 1), Spearman = {:.3} (at least 1); train it longer, or train a larger one\n",
         figure("zero_p90"),
         figure("spearman")
     );
@@ -323,6 +323,6 @@ fn a_judge_that_sees_too_little_weighs_no_texts() {
     place.succeed(&["train-judge", "short.toml"]);
     place.refuse(
         &["pretrain", "infiller.toml", "--run", "new", "--set", "modifiers.judge.model=judge/model"],
-        str!["--set modifiers.judge.model=judge/model: modifiers.judge.model: the judge sees 12 characters of a text, and texts have up to 16 (data.length); lower data.length, or take a judge that was trained on longer texts"],
+        str!["--set modifiers.judge.model=judge/model: modifiers.judge.model: the judge's context is 12 characters, but texts have up to 16 (data.length); lower data.length, or use a judge trained on longer texts"],
     );
 }

@@ -27,7 +27,7 @@ fn bad_settings_of_an_infiller_are_refused() {
         (
             "data.length=1000",
             str![
-                "data: the whole text of `text.txt` has 960 characters, fewer than a passage of 1000 (`length`); give a longer text or a smaller `length`"
+                "data: the whole text of `text.txt` has 960 characters, fewer than a passage of 1000 (`length`); use a longer text or a smaller `length`"
             ],
         ),
         (
@@ -39,19 +39,19 @@ fn bad_settings_of_an_infiller_are_refused() {
         (
             "masking.stages=[{type=\"line\",min_ratio=0.1,max_ratio=0.5}]",
             str![[
-                r#"--set masking.stages=[{type="line",min_ratio=0.1,max_ratio=0.5}]: masking.stages[0] replaces whole lines, and leaves nothing to fill in; it is for judges, so take it out"#
+                r#"--set masking.stages=[{type="line",min_ratio=0.1,max_ratio=0.5}]: masking.stages[0] replaces whole lines and leaves nothing to fill in; it is only valid for judges, so remove it"#
             ]],
         ),
         (
             "transfer.freeze_trunk=true",
             str![
-                "--set transfer.freeze_trunk=true: transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step"
+                "--set transfer.freeze_trunk=true: transfer.freeze_trunk = true leaves nothing to train: an infiller's head is its character table; add [critic] with a model that has one, or transfer.unfreeze_at_step"
             ],
         ),
         (
             "critic.alpha=0.5",
             str![
-                "--set critic.alpha=0.5: [critic] trains a critic, and the model has none; set model.critic = true, or leave the section out"
+                "--set critic.alpha=0.5: [critic] requires a model with a critic; set model.critic = true, or remove the section"
             ],
         ),
         (
@@ -69,13 +69,13 @@ fn bad_settings_of_an_infiller_are_refused() {
         (
             "masking.stages=[{type=\"random\",max_ratio=1e-12}]",
             str![[
-                r#"--set masking.stages=[{type="random",max_ratio=1e-12}]: masking: stage 0 of the masking, `random`, masked nothing in 1000 passages one after another; give it a larger ratio"#
+                r#"--set masking.stages=[{type="random",max_ratio=1e-12}]: masking: stage 0 of the masking, `random`, masked nothing in 1000 consecutive passages; increase its ratio"#
             ]],
         ),
         (
             "start=infiller/model",
             str![
-                "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out"
+                "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
             ],
         ),
     ] {
@@ -97,31 +97,31 @@ fn bad_settings_of_a_judge_are_refused() {
         (
             "masking.corruption=\"bert\"",
             str![[
-                r#"--set masking.corruption="bert": a judge learns from blanks that the infiller fills, and masking.corruption = "bert" leaves random characters among them; leave it out"#
+                r#"--set masking.corruption="bert": a judge learns from blanks that the infiller fills, but masking.corruption = "bert" also inserts random characters; remove it"#
             ]],
         ),
         (
             "data.length=17",
             str![
-                "data.length = 17 is more than the 16 characters (block_size) that infiller/model can see; lower it"
+                "data.length = 17 exceeds the context of 16 characters (block_size) of infiller/model; lower it"
             ],
         ),
         (
             "start_from_infiller=false",
             str![
-                "start_from_infiller = false makes a new judge, and [model] (its sizes) is not there; add it"
+                "start_from_infiller = false creates a new judge and requires its sizes; add [model]"
             ],
         ),
         (
             "model={n_layer=1,n_head=1,n_embd=8}",
             str![
-                "a judge that starts from the infiller has its sizes already; leave [model] out, or set start_from_infiller = false"
+                "a judge that starts from the infiller has the infiller's sizes; remove [model], or set start_from_infiller = false"
             ],
         ),
         (
             "masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}",
             str![
-                "--set masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}: [masked_lm] is for a judge that starts from scratch, and this one starts from the infiller; leave it out, or set start_from_infiller = false"
+                "--set masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}: [masked_lm] is only valid for a judge trained from scratch; remove it, or set start_from_infiller = false"
             ],
         ),
         (
@@ -146,7 +146,7 @@ fn bad_settings_of_a_judge_are_refused() {
         &place,
         &["train-judge", "own.toml", "--set", lines],
         str![
-            "[masked_lm] fills blanks, and [masking] has only lines that are replaced: `stages` is an empty list; expected at least one stage"
+            "[masked_lm] fills blanks, but [masking] only replaces lines: `stages` is an empty list; expected at least one stage"
         ],
     );
     assert!(!place.path("new").exists(), "nothing is written before all is checked");
@@ -177,7 +177,7 @@ fn refuses_bad_transfer_and_masking_settings_of_a_judge() {
         (
             "masking.stages=[{type=\"random\",max_ratio=1e-12}]",
             str![[
-                r#"--set masking.stages=[{type="random",max_ratio=1e-12}]: masking: stage 0 of the masking, `random`, masked nothing in 1000 passages one after another; give it a larger ratio"#
+                r#"--set masking.stages=[{type="random",max_ratio=1e-12}]: masking: stage 0 of the masking, `random`, masked nothing in 1000 consecutive passages; increase its ratio"#
             ]],
         ),
     ] {
@@ -195,7 +195,7 @@ fn refuses_folders_of_the_wrong_kind() {
         &place,
         &["train-judge", "judge.toml", "--set", "infiller=model"],
         str![[
-            r#"infiller = "model": model is not an infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller"#
+            r#"infiller = "model": model is not an infiller: its model belongs to the family molgpt; `grpo pretrain` with a section [masked_lm] creates an infiller"#
         ]],
     );
     refuse(
@@ -209,7 +209,7 @@ fn refuses_folders_of_the_wrong_kind() {
         &place,
         &["train-judge", "judge.toml", "--set", "infiller=nowhere"],
         str![[
-            r#"infiller = "nowhere": there is no model folder nowhere; a model folder holds config.json, characters.json and model.safetensors"#
+            r#"infiller = "nowhere": model folder nowhere does not exist; a model folder contains config.json, characters.json and model.safetensors"#
         ]],
     );
     // Characters that are not in the infiller's vocabulary.
@@ -231,7 +231,7 @@ fn refuses_folders_of_the_wrong_kind() {
         &place,
         &["train-judge", "judge.toml"],
         str![[
-            r#"infiller = "infiller/model": `mask` in `infiller/model/characters.json` is missing; expected 8: behind the ids of the 8 characters come those of MASK, PAD and CLS, which differ"#
+            r#"infiller = "infiller/model": `mask` in `infiller/model/characters.json` is missing; expected 8: MASK, PAD and CLS have distinct ids after those of the 8 characters"#
         ]],
     );
 }

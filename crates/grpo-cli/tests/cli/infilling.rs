@@ -141,7 +141,7 @@ fn an_infiller_is_trained_like_every_policy() {
 
     place.succeed(&["audit", "run"]);
     let again = place.succeed(&["replay", "run", "--step", "3", "--prompt", "2", "--sample", "1"]);
-    assert!(again.stdout.contains("logprobs     equal bit for bit"), "{}", again.stdout);
+    assert!(again.stdout.contains(" equal bit for bit\n"), "{}", again.stdout);
     place.succeed(&["explain", "run", "--step", "2"]);
     place.succeed(&["explain", "run", "--step", "2", "--prompt", "1"]);
     place.succeed(&["report", "run"]);
@@ -220,25 +220,25 @@ fn refuses_invalid_settings_with_a_message() {
     refuse(
         &["--set", "model=judge/model"],
         str![[
-            r#"model = "judge/model": judge/model is not an infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"#
+            r#"model = "judge/model": judge/model is not an infiller: its model belongs to the family sequence_scorer; `grpo pretrain` with a section [masked_lm] creates an infiller"#
         ]],
     );
     refuse(
         &["--set", "passages.length=17"],
         str![
-            "passages.length = 17 is more than the 16 characters (block_size) that the infiller can see; lower it"
+            "passages.length = 17 exceeds the context of 16 characters (block_size) of the infiller; lower it"
         ],
     );
     refuse(
         &["--set", "sampling.max_new_tokens=5"],
         str![
-            "--set sampling.max_new_tokens=5: sampling.max_new_tokens is for models that continue texts, and [passages] are filled in; leave it out"
+            "--set sampling.max_new_tokens=5: sampling.max_new_tokens is only valid for models that continue texts, not with [passages]; remove it"
         ],
     );
     refuse(
         &["--set", "masking.corruption=bert"],
         str![[
-            r#"masking: completions can only stand at blanks: `corruption` is "bert", so that places that are not blank would be wrong or would count; use `corruption` = "none""#
+            r#"masking: completions are only valid at blanks, but `corruption` is "bert", so other positions would be wrong or would count; use `corruption` = "none""#
         ]],
     );
     let without = |section: &str, until: &str| {
@@ -251,19 +251,19 @@ fn refuses_invalid_settings_with_a_message() {
     };
     without("[masking]", "[train]");
     refuse_other(str![[
-        r#"other.toml:5: [passages] are filled where [masking] makes blanks, and there is no such section; add one, for example with preset = "complex""#
+        r#"other.toml:5: [passages] requires a section [masking]; add it, for example with preset = "complex""#
     ]]);
     without("[passages]", "[masking]");
     refuse_other(str![
-        "other.toml:5: masking makes blanks in the texts of [passages], and there is no such section; add it, or leave [masking] out"
+        "other.toml:5: [masking] requires a section [passages]; add it, or remove [masking]"
     ]);
     without("[passages]", "[train]");
     refuse_other(str![[
-        r#"other.toml:15: reward.type = "infill" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them"#
+        r#"other.toml:15: reward.type = "infill" requires texts with filled blanks; add the sections [passages] and [masking]"#
     ]]);
     place.refuse(
         &["train", "other.toml", "--set", "reward.type=pattern", "--set", "reward.pattern=a"],
-        str!["other.toml:11: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000"],
+        str!["other.toml:11: sampling.max_new_tokens is missing or 0; set the maximum number of tokens per completion, from 1 to 1000000"],
     );
     // A reward for blanks in a run without blanks.
     place.write(
@@ -276,7 +276,7 @@ fn refuses_invalid_settings_with_a_message() {
             .join("[train]"),
     );
     refuse_other(str![[
-        r#"other.toml:15: reward.type = "infill" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them"#
+        r#"other.toml:15: reward.type = "infill" requires texts with filled blanks; add the sections [passages] and [masking]"#
     ]]);
 }
 
@@ -300,7 +300,7 @@ fn judges_and_texts_that_do_not_fit_are_refused_in_a_sentence() {
     refuse(
         &["--set", "reward.judge=short/model"],
         str![
-            "reward: the text has 16 characters, and the judge sees 12; use shorter passages, or a judge with a larger block_size"
+            "reward: the text has 16 characters, but the judge's context is 12; use shorter passages, or a judge with a larger block_size"
         ],
     );
     // A weak judge is only accepted as a reward if configured explicitly.
@@ -311,7 +311,7 @@ fn judges_and_texts_that_do_not_fit_are_refused_in_a_sentence() {
     fs::write(&report, weak).unwrap();
     let ended = place.run(&["train", "train.toml", "--run", "none"]);
     assert_eq!(ended.code, Some(1));
-    let said = "error: reward.judge (reward.accept_failed_judge = true takes it all the same): judge/model: the judge did not pass its gate: zero_p90 = ";
+    let said = "error: reward.judge (reward.accept_failed_judge = true accepts it anyway): judge/model: the judge did not pass its gate: zero_p90 = ";
     assert!(ended.stderr.starts_with(said), "{}", ended.stderr);
     let meant = ["--set", "reward.accept_failed_judge=true", "--set", "train.steps=1"];
     place.succeed(&[&["train", "train.toml", "--run", "weak"], &meant[..]].concat());

@@ -67,10 +67,10 @@ fn init_project_fills_an_empty_folder_and_refuses_any_other() {
 
     place.refuse(
         &["init-project", "demo"],
-        "demo is not empty; name a new folder, and copy the files that you want from there",
+        "demo is not empty; choose a new folder, then copy the files that you want from it",
     );
     place.write("file", "");
-    place.refuse(&["init-project", "file"], "file is a file; name a new folder");
+    place.refuse(&["init-project", "file"], "file is a file; choose a new folder");
 }
 
 #[test]
@@ -102,11 +102,11 @@ fn missing_examples_are_refused_with_the_command_that_writes_them() {
     for (arguments, fault) in [
         (
             &["train", "configs/molecules/grpo.toml"][..],
-            "there is no configuration file configs/molecules/grpo.toml",
+            "configuration file configs/molecules/grpo.toml does not exist",
         ),
         (
             &["run", "configs/infill/pipeline.toml"],
-            "there is no configuration file configs/infill/pipeline.toml",
+            "configuration file configs/infill/pipeline.toml does not exist",
         ),
     ] {
         place.refuse(arguments, format!("{fault}; {hint}"));

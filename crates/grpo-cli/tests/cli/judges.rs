@@ -57,7 +57,7 @@ fn refuses_folders_that_are_not_judges() {
     check(
         &[judge("nowhere")],
         str![
-            "reward.judge: there is no folder nowhere; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them"
+            "reward.judge: there is no folder nowhere; a judge folder contains config.json, characters.json and model.safetensors, as written by `grpo train-judge`"
         ].into(),
     );
     check(

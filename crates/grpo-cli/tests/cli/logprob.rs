@@ -223,23 +223,23 @@ fn refuses_lines_that_cannot_be_scored() {
     let long = vec![1; CONTEXT];
     check(
         json!({"prompt_ids": long, "completion_ids": [1, 1]}),
-        str!["prompt and completion have 50 tokens, and the model can see 48"].into(),
+        str!["prompt and completion have 50 tokens, more than the model's context of 48"].into(),
     );
     check(
         json!({"prompt_ids": [1]}),
         str![
-            "there is nothing to score: a line needs `completion` or `completion_ids` in addition to its prompt"
+            "nothing to score: a line requires `completion` or `completion_ids` in addition to its prompt"
         ].into(),
     );
     check(
         json!({"prompt_ids": [1], "completion_ids": []}),
-        str!["the completion has no tokens, so there is nothing to score"].into(),
+        str!["nothing to score: the completion has no tokens"].into(),
     );
     check(
         json!({"prompt_ids": [], "completion_ids": [1]}),
-        str!["a prompt has no tokens; give it at least one"].into(),
+        str!["a prompt has no tokens; expected at least one"].into(),
     );
-    let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`";
+    let no_tokenizer = "`m` has no tokenizer.json, so text cannot be tokenized; add the model's tokenizer.json to the folder, or provide `prompt_ids` and `completion_ids`";
     check(json!({"prompt": "2 + 2", "completion_ids": [1]}), no_tokenizer.into());
     check(json!({"prompt_ids": [1], "completion": "4"}), no_tokenizer.into());
     check(json!({"text": "4"}), no_tokenizer.into());
@@ -258,19 +258,19 @@ fn lines_that_are_no_records() {
     check(
         "{\"prompt_ids\": [1], ",
         str![[
-            r#"the line is not a JSON object: it ends too early, at column 19; write one object a line, such as {"prompt": "2 + 2 ="}"#
+            r#"the line is not a JSON object: it ends too early, at column 19; write one object per line, such as {"prompt": "2 + 2 ="}"#
         ]].into(),
     );
     check(
         "[1]",
         str![[
-            r#"the line is not a JSON object: invalid type: list, expected an object at column 0; write one object a line, such as {"prompt": "2 + 2 ="}"#
+            r#"the line is not a JSON object: invalid type: list, expected an object at column 0; write one object per line, such as {"prompt": "2 + 2 ="}"#
         ]].into(),
     );
     check(
         "{\"question\": \"?\"}",
         str![
-            "there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
+            "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
         ].into(),
     );
     check(
@@ -291,14 +291,14 @@ fn refuses_files_that_cannot_be_scored() {
     };
     for (name, text) in [("empty.jsonl", ""), ("blank.jsonl", "\n \n")] {
         place.write(name, text);
-        check(name, format!("{name} has nothing to score").into());
+        check(name, format!("{name} contains nothing to score").into());
     }
     check("absent.jsonl", str!["`absent.jsonl` does not exist; check the path"].into());
     place.write("in.txt", "2 + 2\n");
     check(
         "in.txt",
         str![
-            "cannot tell the format of `in.txt` from its name; expected a name that ends in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`"
+            "cannot determine the format of `in.txt` from its name; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`"
         ].into(),
     );
     place.write("in.parquet", "no parquet");
@@ -324,18 +324,21 @@ fn settings_that_score_nothing() {
         &["--temperature=-1"],
         str!["--temperature -1 is out of range; expected 0.001 to 1000"].into(),
     );
-    check(&["--batch-size", "0"], str!["--batch-size 0 would score nothing; use 1 or more"].into());
+    check(
+        &["--batch-size", "0"],
+        str!["--batch-size 0 is out of range; expected 1 or more"].into(),
+    );
     check(
         &["--adapter", "absent"],
         str![
-            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"
+            "adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]"
         ].into(),
     );
     place.config_folder("bert-source", &config("bert", VOCABULARY));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
     place.refuse(
         &["logprob", "--model", "bert", "--input", "in.jsonl"],
-        str!["bert is an encoder (bert): it has no next token to sample, score or train"],
+        str!["bert is an encoder (bert), which does not predict next tokens; use a causal language model"],
     );
 }
 
@@ -353,10 +356,7 @@ fn logits_that_are_no_numbers() {
         panic!("{}", ended.stderr)
     };
     assert!(warning.starts_with("warning: the weights of model reach "), "{warning}");
-    assert_eq!(
-        error,
-        "error: in.jsonl:1: the model's logits are not finite, so there is nothing to score"
-    );
+    assert_eq!(error, "error: in.jsonl:1: cannot score: the model's logits are not finite");
     assert!(!place.path("out.jsonl").exists());
 }
 
@@ -368,11 +368,11 @@ fn the_input_is_not_written_over() {
     place.write("in.jsonl", line);
     place.refuse(
         &["logprob", "--model", "m", "--input", "in.jsonl", "-o", "./in.jsonl"],
-        str!["./in.jsonl is the input; give -o another file"],
+        str!["./in.jsonl is the input; use another file for -o"],
     );
     place.refuse(
         &["sample", "--model", "m", "--prompts", "in.jsonl", "-o", "in.jsonl"],
-        str!["in.jsonl is the input; give -o another file"],
+        str!["in.jsonl is the input; use another file for -o"],
     );
     assert_eq!(place.read("in.jsonl"), line);
     // The output of `sample` and `logprob` is a valid input.
@@ -395,10 +395,10 @@ fn all_log_probabilities_go_into_a_file_of_their_own() {
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
     place.refuse(
         &[&logprob[..], &["--full", "all.json"]].concat(),
-        str!["--full all.json: the file is Parquet; give it a name that ends in .parquet"],
+        str!["--full all.json: the output is a Parquet file; use a name that ends in .parquet"],
     );
     place.refuse(
         &[&logprob[..], &["--full", "x.parquet", "-o", "x.parquet"]].concat(),
-        str!["--output and --full are both x.parquet; name two files"],
+        str!["--output and --full are both x.parquet; use different files"],
     );
 }

@@ -42,7 +42,7 @@ fn refuses_missing_files_and_other_kinds() {
         "molecules.sdf",
         MOLECULES,
         str![
-            "pretrain.toml:7: data.min_molecules: only files of molecules (.smi, .csv) have this key, and molecules.sdf is not one; leave it out"
+            "pretrain.toml:7: data.min_molecules: this key is only valid for files of molecules (.smi, .csv), not for molecules.sdf; remove it"
         ],
     );
     check(
@@ -100,19 +100,19 @@ fn numbers_of_a_pretraining_out_of_range() {
     check(
         "data.validation_fraction=1.5",
         str![
-            "--set data.validation_fraction=1.5: data.validation_fraction = 1.5 is out of range; expected 0 or more, and less than 1"
+            "--set data.validation_fraction=1.5: data.validation_fraction = 1.5 is out of range; expected 0 or more and less than 1"
         ],
     );
     check(
         "data.validation_fraction=0",
         str![
-            "no molecule of molecules.smi is left for validation, so the best model could not be selected; raise data.validation_fraction (it is 0)"
+            "no molecule of molecules.smi is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0)"
         ],
     );
     check(
         "start=elsewhere",
         str![
-            "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out"
+            "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
         ],
     );
 }

@@ -26,7 +26,7 @@ fn results_that_cannot_be_written_are_a_fault() {
         let Some(full) = full() else { return };
         let ended = Ended::of(place.command(arguments).stdout(full).output().unwrap());
         assert_eq!(ended.code, Some(1), "grpo {arguments:?}");
-        let expected = "error: standard output is incomplete, as it cannot be written (no space left on the disk); ";
+        let expected = "error: cannot write to standard output (no space left on the disk), so the output is incomplete; ";
         assert!(ended.stderr.starts_with(expected), "grpo {arguments:?}: {}", ended.stderr);
         assert_eq!(ended.stderr.lines().count(), 1, "grpo {arguments:?}: {}", ended.stderr);
     }
@@ -54,6 +54,6 @@ fn another_link_to_the_input_is_the_input() {
     fs::hard_link(place.path("in.smi"), place.path("out.csv")).unwrap();
     place.refuse(
         &["describe", "in.smi", "-o", "out.csv"],
-        str!["out.csv is the input; give -o another file"],
+        str!["out.csv is the input; use another file for -o"],
     );
 }

@@ -73,10 +73,14 @@ fn a_python_reward_gives_the_same_run_twice_also_after_kills() {
     assert_no_process(&place);
     let replay = ["replay", "whole", "--step", "2", "--prompt", "0", "--sample", "1"];
     let replayed = place.succeed(&replay).stdout;
-    assert!(replayed.contains("computed again: equal"), "{replayed}");
+    assert!(replayed.contains("recomputed: equal"), "{replayed}");
     place.write("my_reward.py", REWARD.replace("0.1", "0.2"));
     let changed = place.run(&replay);
-    assert!(changed.stderr.contains("is not what the run was made from"), "{}", changed.stderr);
+    assert!(
+        changed.stderr.contains("is not the file that the run was started with"),
+        "{}",
+        changed.stderr
+    );
 }
 
 #[test]

@@ -246,14 +246,14 @@ fn an_impossible_split_leaves_no_files() {
     place.write("train_phase2_grpo.jsonl", lines(&pairs()));
     check(
         &["train_phase2_grpo.jsonl", "--output-dir", ".", "--force"],
-        str!["./train_phase2_grpo.jsonl is the input; give --output-dir another folder"],
+        str!["./train_phase2_grpo.jsonl is the input; use another folder for --output-dir"],
     );
     // Writing a split into its input folder would duplicate each pair.
     std::fs::create_dir(place.path("in")).unwrap();
     place.write("in/pairs.jsonl", lines(&pairs()));
     check(
         &["in", "--output-dir", "./in/"],
-        str!["./in/ is the input; give --output-dir another folder"],
+        str!["./in/ is the input; use another folder for --output-dir"],
     );
     assert_eq!(std::fs::read_dir(place.path("in")).unwrap().count(), 1);
 }
@@ -324,7 +324,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     let ended = place.succeed(&["pretrain", "pretrain.toml"]);
     for words in [
-        "pairs.jsonl: 17 pairs of 8 tweets, 1 lines left out (pairs.jsonl:18: `reply` is empty); 1 left out with more than 49 tokens (pairs.jsonl:17: ",
+        "pairs.jsonl: 17 pairs of 8 tweets, 1 lines left out (pairs.jsonl:18: `reply` is empty); 1 skipped with more than 49 tokens (pairs.jsonl:17: ",
         "  training: 12 examples of 6 tweets by 3 authors; likes: mean ",
         "  validation: 4 examples of 2 tweets by ",
     ] {
@@ -352,7 +352,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.vocabulary=v.json"],
-        str!["--set data.vocabulary=v.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and pairs.jsonl is not one; leave it out"],
+        str!["--set data.vocabulary=v.json: data.vocabulary: this key is only valid for files of molecules (.smi, .csv), not for pairs.jsonl; remove it"],
     );
     let ended =
         place.run(&["pretrain", "pretrain.toml", "--run", "new", "--set", "data.max_tokens=3"]);
@@ -394,7 +394,7 @@ fn the_grpo_phase_has_a_prompt_for_each_tweet() {
     let many = ["train", "train.toml", "--run", "new"];
     let ended =
         place.run(&[&many, sets.as_slice(), &["--set", "sampling.max_new_tokens=40"]].concat());
-    let expected = "error: sampling.max_new_tokens = 40 leaves 9 of the model's 48 tokens for a prompt: no pair of `pairs.jsonl` can be used: ";
+    let expected = "error: sampling.max_new_tokens = 40 leaves only 9 of the model's 48 tokens for a prompt: no pair of `pairs.jsonl` can be used: ";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
 
     // An unknown key.

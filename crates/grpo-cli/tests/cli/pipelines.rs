@@ -74,10 +74,10 @@ fn stages_run_once_and_are_reused() {
     place.write("train.toml", place.read("train.toml").replace("steps = 3", "steps = 4"));
     let second = pipeline(&[]);
     assert_eq!((second.code, outcomes(&second)), (Some(0), vec!["reused", "reused"]));
-    let said = "grpo         warning: train.toml was edited since run started: train.steps is 4 now and was 3\n";
+    let said = "grpo         warning: train.toml has been edited since run started: train.steps is now 4, but was 3\n";
     assert!(second.stderr.contains(said), "{}", second.stderr);
     assert_eq!(place.read("run/model/manifest.json"), weights);
-    let refused = "error: stage `grpo` is finished (run), so --set seed=7 would change nothing; add --force to run every stage from scratch, or run this stage alone: `grpo train train.toml --run FOLDER --set seed=7`\n";
+    let refused = "error: stage `grpo` is finished (run), so --set seed=7 has no effect; add --force to run every stage from scratch, or run this stage alone: `grpo train train.toml --run FOLDER --set seed=7`\n";
     assert_eq!(pipeline(&["--set", "seed=7"]).stderr, refused);
 
     // If an input is newer than its stage, this stage and all later ones run again.
@@ -104,7 +104,7 @@ fn mistakes_are_found_before_anything_is_trained() {
     assert_eq!((ended.code, place.files()), (Some(1), before));
     place.write("pipeline.toml", PIPELINE.replace("prior/model/manifest.json", "nothing"));
     let ended = place.run(&["run", "pipeline.toml"]);
-    let said = "error: stage `prior` failed; `grpo run pipeline.toml` continues there: `grpo pretrain` succeeded and did not write nothing; correct outputs in the pipeline file\n";
+    let said = "error: stage `prior` failed; resume with `grpo run pipeline.toml`: `grpo pretrain` succeeded but did not write nothing; correct outputs in the pipeline file\n";
     assert!(ended.stderr.ends_with(said), "{}", ended.stderr);
     // Clap exits with code 2 for unknown options. Pipelines detect them earlier.
     place.write("pipeline.toml", PIPELINE.replace("--output=", "--out="));
@@ -127,7 +127,7 @@ fn a_gate_that_was_not_passed_ends_the_pipeline() {
     place.write("pipeline.toml", gated);
     place.write("gate.json", r#"{"passed": false}"#);
     let ended = place.run(&["run", "pipeline.toml"]);
-    let said = "stage `prior` failed; `grpo run pipeline.toml` continues there: gate.json does not say that its gate was passed\n";
+    let said = "stage `prior` failed; resume with `grpo run pipeline.toml`: gate.json does not record a passed gate\n";
     assert!(ended.code == Some(1) && ended.stderr.ends_with(said), "{}", ended.stderr);
     assert!(!place.path("run").exists());
     place.write("gate.json", r#"{"passed": true}"#);
@@ -158,7 +158,7 @@ fn an_interrupted_stage_resumes() {
     let ended = Ended::of(child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(
-        ended.stderr.ends_with("interrupted  `grpo run pipeline.toml` continues\n"),
+        ended.stderr.ends_with("interrupted  resume with `grpo run pipeline.toml`\n"),
         "{}",
         ended.stderr
     );

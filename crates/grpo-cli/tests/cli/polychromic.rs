@@ -145,7 +145,7 @@ fn a_training_that_gains_nothing_ends_early_and_keeps_its_best() {
     let sets = sets.into_iter().chain(more).flat_map(|pair| ["--set", pair]);
     let arguments: Vec<&str> = ["pretrain", "sft.toml"].into_iter().chain(sets).collect();
     let Ended { stdout, .. } = place.succeed(&arguments);
-    let said = "\nstopped      up to step 3 no validation loss was lower by enough (pretrain.patience, pretrain.min_gain); the lowest is ";
+    let said = "\nstopped      the validation loss did not improve enough up to step 3 (pretrain.patience, pretrain.min_gain); the lowest is ";
     assert!(stdout.contains(said), "{stdout}");
     // The run is finished, and the previous event contains the reason for ending early.
     assert_eq!(last_event(&place, "run"), ("finished".to_owned(), None));
@@ -179,7 +179,7 @@ fn limits_warn_or_end() {
     assert_eq!(warned.stdout.matches("limit  ").count(), 1, "{}", warned.stdout);
     let stopped = run("stop", "stopped");
     assert_eq!(stopped.code, Some(1));
-    let said = "error: a limit ended the training of stopped: after step 2 the validation loss ";
+    let said = "error: a limit stopped training run stopped: after step 2 the validation loss ";
     assert!(stopped.stderr.contains(said), "{}", stopped.stderr);
     assert!(place.path("stopped/adapter/manifest.json").exists());
     assert_eq!(last_event(&place, "stopped").0, "stopped");

@@ -19,16 +19,14 @@ fn prints_a_forecast_before_training() {
     let trial = said.lines().find(|line| line.starts_with("trial        8 completions, "));
     let trial = trial.unwrap_or_else(|| panic!("{said}"));
     assert!(
-        trial.contains(" different: rewards 0.") && trial.ends_with(" cut at max_new_tokens = 20"),
+        trial.contains(" distinct: rewards 0.") && trial.ends_with(" cut at max_new_tokens = 20"),
         "{trial}"
     );
     let memory = said.lines().find(|line| line.starts_with("memory       about "));
-    assert!(memory.is_some_and(|line| line.ends_with(" are available")), "{said}");
+    assert!(memory.is_some_and(|line| line.ends_with(" available")), "{said}");
     let disk = said.lines().find(|line| line.starts_with("disk         about "));
     assert!(
-        disk.is_some_and(
-            |line| line.contains(" MB will be written, ") && line.ends_with(" are free")
-        ),
+        disk.is_some_and(|line| line.contains(" MB will be written, ") && line.ends_with(" free")),
         "{said}"
     );
     assert!(!said.contains("warning"), "{said}");
@@ -53,9 +51,9 @@ fn a_trial_warns_of_rewards_and_lengths() {
         "sampling.max_new_tokens=1",
     ];
     let said = place.succeed(&with(&constant)).stdout;
-    let equal = "warning: all 8 rewards of the trial are 0, so nothing can be learned from such completions; look at [reward], or begin with a policy that is sometimes right\n";
+    let equal = "warning: all 8 rewards of the trial are 0, so there is nothing to learn from; check [reward], or start from a policy that sometimes succeeds\n";
     assert!(said.contains(equal), "{said}");
-    let cut = " of 8 completions of the trial were cut at sampling.max_new_tokens = 1 before they ended\n";
+    let cut = " of 8 trial completions were truncated at sampling.max_new_tokens = 1\n";
     assert!(said.contains(cut), "{said}");
 }
 
@@ -77,8 +75,8 @@ fn refuses_a_run_that_does_not_fit_into_memory() {
     let ended = place.run(&with(&large));
     assert_eq!(ended.code, Some(1));
     let (begin, end) = (
-        "error: the training would need about ",
-        "lower train.micro_batch_tokens, or set train.activation_checkpointing, or begin all the same with --set preflight.ignore_memory=true\n",
+        "error: training needs about ",
+        "lower train.micro_batch_tokens, or set train.activation_checkpointing, or start anyway with --set preflight.ignore_memory=true\n",
     );
     assert!(ended.stderr.starts_with(begin) && ended.stderr.ends_with(end), "{}", ended.stderr);
     assert!(!place.path("run").exists());

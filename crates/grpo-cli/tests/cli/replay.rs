@@ -35,7 +35,7 @@ fn find_again(place: &Place, of: [&str; 3], more: &[&str], policy: &str) {
     let prompt = prompt.map_or(String::new(), |prompt| format!("prompt       {prompt:?}\n"));
     let [step, prompt_place, sample] = of;
     let expected = format!(
-        "completion   step {step}, prompt {prompt_place}, sample {sample} of run\n{policy}{prompt}recorded     {text:?}\nnow          {text:?}\nids          equal\nlogprobs     equal bit for bit, {} of them\nreward       {}, computed again: equal\n",
+        "completion   step {step}, prompt {prompt_place}, sample {sample} of run\n{policy}{prompt}recorded     {text:?}\nnow          {text:?}\nids          equal\nlogprobs     all {} equal bit for bit\nreward       {}, recomputed: equal\n",
         record.actions,
         record.reward.unwrap(),
     );
@@ -53,9 +53,9 @@ fn run_of_molecules() -> Place {
 fn molecules_are_found_again_alone_and_in_batches_of_any_size() {
     let place = run_of_molecules();
     let begin =
-        format!("policy       {}, where the run began\n", crate::support::small_model().display());
+        format!("policy       {}, the initial policy\n", crate::support::small_model().display());
     let kept = "policy       run/checkpoints/step-2\n";
-    let again = "the run kept no policy of step 2: training step 1 again\npolicy       trained again, step 1\n";
+    let again = "the policy of step 2 was not saved; training step 1 again\npolicy       trained again, step 1\n";
     for (step, policy) in [("1", begin.as_str()), ("2", again), ("3", kept)] {
         for (prompt, sample) in [("0", "0"), ("1", "3")] {
             let of = [step, prompt, sample];
@@ -70,7 +70,7 @@ fn molecules_are_found_again_alone_and_in_batches_of_any_size() {
     // Replaying with a checkpoint or by training again gives the same result.
     fs::rename(place.path("run/checkpoints"), place.path("elsewhere")).unwrap();
     fs::create_dir(place.path("run/checkpoints")).unwrap();
-    let again = "the run kept no policy of step 3: training steps 1 to 2 again\npolicy       trained again, steps 1 to 2\n";
+    let again = "the policy of step 3 was not saved; training steps 1 to 2 again\npolicy       trained again, steps 1 to 2\n";
     find_again(&place, ["3", "1", "2"], &["--threads", "2"], again);
 }
 
@@ -94,7 +94,7 @@ fn completions_of_prompts_by_an_adapter() {
         ]);
         let mut texts = Vec::new();
         for (step, policy) in [
-            ("1", "policy       m, where the run began\n"),
+            ("1", "policy       m, the initial policy\n"),
             ("2", "policy       run/checkpoints/step-1\n"),
             ("3", "policy       run/checkpoints/step-2\n"),
         ] {
@@ -118,11 +118,11 @@ fn completions_that_were_sampled_with_rounded_weights() {
         let run = ["train", "train.toml", "--set", "eval.samples=0", "--set", &rounded];
         place.succeed(&[&run[..], &["--set", correction]].concat());
         let begin = format!(
-            "policy       {}, where the run began\n",
+            "policy       {}, the initial policy\n",
             crate::support::small_model().display()
         );
         let kept = "policy       run/checkpoints/step-2\n";
-        let again = "the run kept no policy of step 2: training step 1 again\npolicy       trained again, step 1\n";
+        let again = "the policy of step 2 was not saved; training step 1 again\npolicy       trained again, step 1\n";
         for (step, policy) in [("1", begin.as_str()), ("2", again), ("3", kept)] {
             find_again(&place, [step, "1", "3"], &["--threads", "1"], policy);
             find_again(&place, [step, "0", "0"], &["--batch-size", "3"], policy);
@@ -140,7 +140,7 @@ fn stop_strings_of_the_run_are_those_of_the_replay() {
     let stopped = stopped.expect("one that was stopped");
     assert!(stopped.text.contains(['e', 'a', 't']));
     let of = [stopped.prompt, stopped.sample].map(|place| place.to_string());
-    let begin = "policy       m, where the run began\n";
+    let begin = "policy       m, the initial policy\n";
     find_again(&place, ["1", &of[0], &of[1]], &[], begin);
     find_again(&place, ["1", &of[0], &of[1]], &["--batch-size", "3"], begin);
 }
@@ -152,12 +152,12 @@ fn all_of_a_model_that_kept_nothing() {
     let (_, below) = rest.split_once("[data]").unwrap();
     place.write("train.toml", format!("{above}[data]{below}"));
     place.succeed(&["train", "train.toml", "--set", "sampling.repetition_penalty=1.3"]);
-    let again = "the run kept no policy of step 3: training steps 1 to 2 again\npolicy       trained again, steps 1 to 2\n";
+    let again = "the policy of step 3 was not saved; training steps 1 to 2 again\npolicy       trained again, steps 1 to 2\n";
     find_again(&place, ["3", "0", "2"], &["--threads", "1"], again);
     find_again(&place, ["3", "1", "0"], &["--threads", "2", "--batch-size", "5"], again);
     place.refuse(
         &arguments(["3", "0", "0"], &["--no-retrain"]),
-        str!["the run kept no policy of step 3, and --no-retrain forbids to train steps 1 to 2 again; the steps that can be replayed without: 1"],
+        str!["the policy of step 3 was not saved, and --no-retrain prevents training steps 1 to 2 again; steps that can be replayed without retraining: 1"],
     );
 }
 
@@ -182,7 +182,7 @@ fn a_record_that_was_changed_is_found() {
     check(
         &|record| record.completion_ids[1] = other,
         format!(
-            "the completion is not the recorded one: ids differ from token 1 on, which was {other} and is {id} ({count} recorded, {count} now)"
+            "the completion differs from the recorded one: ids differ from token 1 on: recorded {other}, now {id} ({count} tokens recorded, {count} now)"
         ).into(),
     );
     let one_off = f32::from_bits(logprob.to_bits() + 1);
@@ -190,17 +190,17 @@ fn a_record_that_was_changed_is_found() {
     check(
         &|record| record.sampling_logprobs[0] = one_off,
         format!(
-            "the completion is not the recorded one: log-probabilities differ, 1 of {count} by at most {distance:e}"
+            "the completion differs from the recorded one: log-probabilities differ: 1 of {count} by at most {distance:e}"
         ).into(),
     );
     check(
         &|record| record.text = "CCC(CC)".to_owned(),
-        str!["the completion is not the recorded one: the recorded text is not that of its ids"]
+        str!["the completion differs from the recorded one: the recorded text does not match its token ids"]
             .into(),
     );
     check(
         &|record| record.prompt_text = Some("C".to_owned()),
-        str!["the completion is not the recorded one: it has another prompt"].into(),
+        str!["the completion differs from the recorded one: its prompt is different"].into(),
     );
     let fewer = count - 1;
     check(
@@ -221,7 +221,7 @@ fn a_record_that_was_changed_is_found() {
             }
         },
         format!(
-            "the completion is not the recorded one: ids differ in their number, {fewer} recorded and {count} now; log-probabilities differ in their number, {fewer} recorded and {count} now"
+            "the completion differs from the recorded one: ids differ in number: {fewer} recorded, {count} now; log-probabilities differ in number: {fewer} recorded, {count} now"
         ).into(),
     );
     check(
@@ -233,7 +233,7 @@ fn a_record_that_was_changed_is_found() {
     check(
         &|record| record.sample = 9,
         str![
-            "`run/completions/step-3.parquet` has no row of prompt 1, sample 2, though it has others of the step; restore the file from a copy"
+            "`run/completions/step-3.parquet` has no row for prompt 1, sample 2, but has other rows of the step; restore the file from a copy"
         ].into(),
     );
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
@@ -260,13 +260,13 @@ fn a_recorded_reward_is_computed_again() {
     check(
         &|record| record.reward = Some(0.875),
         format!(
-            "the completion is not the recorded one: its reward is {reward} now, and 0.875 was recorded"
+            "the completion differs from the recorded one: its reward is now {reward}, but 0.875 was recorded"
         ).into(),
     );
     check(
         &|record| record.parts.values_mut().for_each(|part| *part = 2.0),
         format!(
-            "the completion is not the recorded one: the part `{name}` of its reward is {value} now, and 2 was recorded"
+            "the completion differs from the recorded one: component `{name}` of its reward is now {value}, but 2 was recorded"
         ).into(),
     );
 }
@@ -277,21 +277,15 @@ fn refuses_steps_and_samples_that_no_run_has() {
     let check = |of, expected| place.refuse(&arguments(of, &[]), expected);
     check(["0", "0", "0"], str!["--step 0 is out of range; run has the steps 1 to 3"]);
     check(["4", "0", "0"], str!["--step 4 is out of range; run has the steps 1 to 3"]);
-    check(
-        ["1", "2", "0"],
-        str!["--prompt 2 is out of range; the steps of run have the prompts 0 to 1"],
-    );
-    check(
-        ["1", "0", "4"],
-        str!["--sample 4 is out of range; the groups of run have the samples 0 to 3"],
-    );
+    check(["1", "2", "0"], str!["--prompt 2 is out of range; steps of run have prompts 0 to 1"]);
+    check(["1", "0", "4"], str!["--sample 4 is out of range; groups of run have samples 0 to 3"]);
     place.refuse(
         &arguments(["1", "0", "0"], &["--batch-size", "0"]),
-        str!["--batch-size 0 would sample nothing; use 1 or more"],
+        str!["--batch-size 0 is out of range; expected 1 or more"],
     );
     place.refuse(
         &arguments(["2", "0", "0"], &["--no-retrain"]),
-        str!["the run kept no policy of step 2, and --no-retrain forbids to train step 1 again; the steps that can be replayed without: 1, 3"],
+        str!["the policy of step 2 was not saved, and --no-retrain prevents training step 1 again; steps that can be replayed without retraining: 1, 3"],
     );
     place.refuse(
         &["replay", "none", "--step", "1"],
@@ -301,7 +295,7 @@ fn refuses_steps_and_samples_that_no_run_has() {
     check(
         ["1", "0", "0"],
         str![
-            "the completions of step 1 were not recorded (save.completions_every = 1); recorded are 2, 3"
+            "the completions of step 1 were not recorded (save.completions_every = 1); recorded steps: 2, 3"
         ],
     );
 
@@ -309,20 +303,20 @@ fn refuses_steps_and_samples_that_no_run_has() {
     place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &sparse[..]].concat());
     place.refuse(
         &["replay", "sparse", "--step", "3"],
-        str!["the completions of step 3 were not recorded (save.completions_every = 2); recorded are 2"],
+        str!["the completions of step 3 were not recorded (save.completions_every = 2); recorded steps: 2"],
     );
     let never = ["--run", "never", "--set", "save.completions_every=0"];
     place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &never[..]].concat());
     place.refuse(
         &["replay", "never", "--step", "3"],
-        str!["the completions of step 3 were not recorded (save.completions_every = 0); recorded are none"],
+        str!["the completions of step 3 were not recorded (save.completions_every = 0); recorded steps: none"],
     );
 
     let place = Place::for_pretraining();
     place.succeed(&["pretrain", "pretrain.toml", "--set", "pretrain.epochs=1"]);
     place.refuse(
         &["replay", "prior", "--step", "1"],
-        str!["`prior` is a run of `grpo pretrain`, and this is for runs of `grpo train`"],
+        str!["`prior` is a run of `grpo pretrain`; expected a run of `grpo train`"],
     );
 }
 
@@ -340,15 +334,15 @@ fn a_run_whose_files_are_others_now_is_refused() {
     let ended = place.run(&again());
     let bytes = prompts.len();
     let expected = format!(
-        "error: `prompts.jsonl` is not what the run was made from: it has {bytes} bytes and the SHA-256 "
+        "error: `prompts.jsonl` is not the file that the run was started with: it has {bytes} bytes and SHA-256 "
     );
     assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
-    assert!(ended.stderr.ends_with("; put that file back\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with("; restore the original file\n"), "{}", ended.stderr);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
     fs::remove_file(place.path("prompts.jsonl")).unwrap();
     place.refuse(
         &again(),
-        str!["`prompts.jsonl`, which the run was made from, is not here; put it back, or go to the folder that the training ran in: cannot read `prompts.jsonl`: no such file or folder; check that it is there and readable"],
+        str!["`prompts.jsonl`, an input of the run, does not exist; restore it, or change to the folder from which the run was started: cannot read `prompts.jsonl`: no such file or folder; check that it is there and readable"],
     );
     place.write("prompts.jsonl", &prompts);
 
@@ -356,7 +350,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("m/generation_config.json", "{\"eos_token_id\": 5}");
     place.refuse(
         &again(),
-        str!["`m/generation_config.json` is not among the files that the run was made from (run.json); take it away, or restore config.toml"],
+        str!["`m/generation_config.json` is not an input of the run (run.json); remove it, or restore config.toml"],
     );
     fs::remove_file(place.path("m/generation_config.json")).unwrap();
 

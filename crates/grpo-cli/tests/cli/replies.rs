@@ -122,10 +122,10 @@ fn a_configuration_of_the_other_phase_is_named() {
         [("train", "supervised.toml", "pretrain"), ("pretrain", "grpo.toml", "train")]
     {
         let words =
-            format!("{file} is a configuration of `grpo {other}`: say `grpo {other} {file}`");
+            format!("{file} is a configuration of `grpo {other}`; run `grpo {other} {file}`");
         place.refuse(&[command, file], &words);
     }
-    let words = "supervised.toml is a configuration of `grpo pretrain`: say `grpo pretrain supervised.toml`";
+    let words = "supervised.toml is a configuration of `grpo pretrain`; run `grpo pretrain supervised.toml`";
     place.refuse(&["train", "supervised.toml", "--check"], words);
 }
 
@@ -164,7 +164,7 @@ fn no_example_of_a_combined_loss_is_left_out_silently() {
     let Ended { stdout, .. } = place.succeed(&["train", "combined.toml", "--plain"]);
     for said in [
         "\nexamples     more: 5 pairs of 3 tweets, 1 lines left out (more/a.jsonl:5: the line is not a JSON object",
-        "1 left out with more than 49 tokens (more/b.jsonl:1: ",
+        "1 skipped with more than 49 tokens (more/b.jsonl:1: ",
         "training: 4 examples of 2 tweets",
     ] {
         assert!(stdout.contains(said), "{said}: {stdout}");
@@ -235,7 +235,7 @@ fn the_bundled_configurations_of_replies_are_valid() {
             Ended::of(command.current_dir(root()).output().unwrap())
         };
         let good = checked(&[]);
-        let said = format!("{file}: keys and values are good ones\n");
+        let said = format!("{file}: configuration is valid\n");
         assert_eq!((good.stdout, good.code), (said, Some(0)), "{name}: {}", good.stderr);
         assert_eq!(checked(&["--set", "data.fil=x"]).code, Some(1), "{name}");
     }

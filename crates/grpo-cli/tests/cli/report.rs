@@ -53,7 +53,7 @@ fn runs_are_compared() {
     place.succeed(&other);
     place.refuse(
         &["report", "run", "deep/run"],
-        str!["a report on several runs belongs into the folder of none of them; name its file with -o"],
+        str!["a report on several runs requires an output file; set it with -o"],
     );
     place.succeed(&["report", "run", "deep/run", "-o", "both.html"]);
     let page = place.read("both.html");
@@ -92,7 +92,7 @@ fn refuses_folders_that_are_not_runs() {
     );
     place.refuse(
         &["report", "run", "-o", "run/metrics.jsonl"],
-        str!["`run/metrics.jsonl` is not a name for a report; give -o a file that ends in .html"],
+        str!["`run/metrics.jsonl` is not a report file; use a name that ends in .html for -o"],
     );
 }
 

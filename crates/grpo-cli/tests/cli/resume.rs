@@ -192,8 +192,9 @@ fn an_interrupted_run_says_how_to_go_on() {
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
         assert!(ended.stderr.contains("interrupting "), "{}", ended.stderr);
         let steps = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap().lines().count();
-        let said =
-            format!("interrupted  after step {steps} of 400; `grpo train --resume run` goes on\n");
+        let said = format!(
+            "interrupted  after step {steps} of 400; resume with `grpo train --resume run`\n"
+        );
         assert!(ended.stdout.ends_with(&said), "{}", ended.stdout);
         assert!(!place.path("run/model").exists());
         assert!(place.path(&format!("run/checkpoints/step-{steps}")).exists());
@@ -308,7 +309,7 @@ fn damaged_checkpoints_are_never_loaded() {
         "{}",
         ended.stdout
     );
-    assert!(ended.stdout.contains("checkpoint   that of step 3 is taken instead\n"));
+    assert!(ended.stdout.contains("checkpoint   using that of step 3 instead\n"));
     assert_eq!(result(&place.path("run")), expected);
 
     for step in [3, 4] {
@@ -320,7 +321,7 @@ fn damaged_checkpoints_are_never_loaded() {
     let checkpoints = fs::read_dir(place.path("run/checkpoints")).unwrap().count();
     if checkpoints == 2 {
         place.run(&["train", "--resume", "run"]).assert_refused(
-            str!["none of the 2 checkpoints of `run` is intact; start again with `grpo train run/config.toml --run` and another folder"],
+            str!["none of the 2 checkpoints of `run` is intact; start a new run in another folder with `grpo train run/config.toml --run`"],
         );
     }
 }
@@ -337,7 +338,7 @@ fn runs_that_cannot_be_resumed() {
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     place.refuse(
         &["train", "train.toml", "--verify"],
-        str!["--verify goes with --resume RUN: a new run has nothing that could be verified"],
+        str!["--verify requires --resume RUN; a new run has no recorded steps to verify"],
     );
 }
 

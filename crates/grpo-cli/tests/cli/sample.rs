@@ -72,7 +72,7 @@ fn refuses_invalid_sampling_arguments() {
     let model = small_model().to_str().unwrap();
     place.refuse(
         &["sample", "--model", model, "-n", "0"],
-        str!["-n 0 would draw nothing; use 1 or more"],
+        str!["-n 0 is out of range; expected 1 or more"],
     );
     place.refuse(
         &["sample", "--model", model, "-n", "4000000000"],

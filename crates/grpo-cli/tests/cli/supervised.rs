@@ -162,7 +162,7 @@ fn texts_too_long_are_counted() {
     place.write("texts.jsonl", format!("{TEXTS}{long}\n"));
     // Including the end token, the text is one token longer than the model can learn.
     let ended = place.succeed(&["pretrain", "sft.toml", "--set", "pretrain.epochs=1"]);
-    let expected = "texts.jsonl: 9 records, 1 left out with more than 49 tokens (line 9: 50): 6 for training, 2 for validation\n";
+    let expected = "texts.jsonl: 9 records, 1 skipped with more than 49 tokens (line 9: 50): 6 for training, 2 for validation\n";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
     let arguments = ["pretrain", "sft.toml", "--run", "short", "--set", "pretrain.epochs=1"];
     let ended = place.succeed(&[&arguments[..], &["--set", "data.max_tokens=8"]].concat());
@@ -172,8 +172,7 @@ fn texts_too_long_are_counted() {
         ended.stdout
     );
     place.refuse(
-        &["pretrain", "sft.toml", "--run", "none", "--set", "data.max_tokens=1"],
-        str!["`texts.jsonl` has no record that can be used: 9 records, 9 left out with more than 1 tokens (line 1: 11, line 2: 13, line 3: 7, …)"],
+        &["pretrain", "sft.toml", "--run", "none", "--set", "data.max_tokens=1"], str!["`texts.jsonl` has no usable record: 9 records, 9 skipped with more than 1 tokens (line 1: 11, line 2: 13, line 3: 7, …)"],
     );
 }
 
@@ -225,13 +224,13 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "lora.dropout=1",
         str![
-            "--set lora.dropout=1: lora.dropout = 1 is out of range; expected 0 or more, and less than 1"
+            "--set lora.dropout=1: lora.dropout = 1 is out of range; expected 0 or more and less than 1"
         ],
     );
     check_set(
         "adapter=run/adapter",
         str![
-            "the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out"
+            "the configuration has both `adapter` and [lora]; keep `adapter` to train an existing adapter, or [lora] to create a new one"
         ],
     );
     check_set(
@@ -249,7 +248,7 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "start=absent",
         str![[
-            r#"start = "absent": there is no model folder absent; a model folder holds config.json and model.safetensors"#
+            r#"start = "absent": model folder absent does not exist; a model folder contains config.json and model.safetensors"#
         ]],
     );
 
@@ -257,11 +256,13 @@ fn refuses_invalid_adapter_settings() {
     place.write("sft.toml", without_lora());
     place.refuse(
         &["pretrain", "sft.toml", "--set", "base_precision=bf16"],
-        str!["base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"],
+        str![
+            "base_precision requires an adapter; add [lora] or `adapter`, or remove base_precision"
+        ],
     );
     place.refuse(
         &["pretrain", "sft.toml", "--set", "adapter=absent"],
-        str![[r#"start = "m": there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"#]],
+        str![[r#"start = "m": adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]"#]],
     );
 }
 
@@ -311,19 +312,19 @@ fn new_models_are_of_molecules() {
     check(
         &["data.file=texts.jsonl"],
         str![
-            "pretrain.toml:7: data.min_molecules: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out"
+            "pretrain.toml:7: data.min_molecules: this key is only valid for files of molecules (.smi, .csv), not for texts.jsonl; remove it"
         ],
     );
     check(
         &["lora={rank=2, alpha=4}"],
         str![
-            "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]"
+            "an adapter requires an existing model; replace [model] with `start` and the model's folder"
         ],
     );
     check(
         &["base_precision=bf16"],
         str![
-            "base_precision is for a model that only an adapter is trained on, and [model] is a new one; leave it out"
+            "base_precision requires an adapter on an existing model, but [model] creates a new one; remove base_precision"
         ],
     );
 }
@@ -338,16 +339,16 @@ fn check_file(name: &str, content: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_files_without_texts() {
-    check_file("empty.jsonl", "", str!["`empty.jsonl` has no record that can be used: 0 records"]);
+    check_file("empty.jsonl", "", str!["`empty.jsonl` has no usable record: 0 records"]);
     let one = "{\"text\": \"the dog\"}\n";
     check_file(
         "one.jsonl",
         one,
         str![
-            "no text of one.jsonl is left for validation, so the best model could not be selected; raise data.validation_fraction (it is 0.25)"
+            "no text of one.jsonl is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0.25)"
         ],
     );
-    let nothing = "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token";
+    let nothing = "nothing to learn from: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
     check_file(
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the dog\"}}\n"),
@@ -367,13 +368,13 @@ fn refuses_files_without_texts() {
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the\", \"completion\": 4}}\n"),
         str![[
-            r#"t.jsonl:2: `completion` is the value 4; expected a text, a list of token ids, or a list of one message of the assistant's (an empty completion is "" or `completion_ids`: [])"#
+            r#"t.jsonl:2: `completion` is the value 4; expected a text, a list of token ids, or a list of one assistant message (an empty completion is "" or `completion_ids`: [])"#
         ]],
     );
     check_set(
         "data.smiles_column=smiles",
         str![
-            "--set data.smiles_column=smiles: data.smiles_column: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out"
+            "--set data.smiles_column=smiles: data.smiles_column: this key is only valid for files of molecules (.smi, .csv), not for texts.jsonl; remove it"
         ],
     );
     check_set("data.file=absent.jsonl", str!["`absent.jsonl` does not exist; check the path"]);
@@ -387,7 +388,7 @@ fn refuses_files_without_texts() {
     check_set(
         "data.vocabulary=tokens.json",
         str![
-            "--set data.vocabulary=tokens.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out"
+            "--set data.vocabulary=tokens.json: data.vocabulary: this key is only valid for files of molecules (.smi, .csv), not for texts.jsonl; remove it"
         ],
     );
 }
@@ -399,13 +400,13 @@ fn models_that_learn_no_text() {
     place.model_of_ids("ids", "gpt2", 12);
     place.refuse(
         &["pretrain", "sft.toml", "--set", "start=ids"],
-        str!["texts.jsonl:1: `ids` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`"],
+        str!["texts.jsonl:1: `ids` has no tokenizer.json, so text cannot be tokenized; add the model's tokenizer.json to the folder, or provide `prompt_ids` and `completion_ids`"],
     );
     place.config_folder("bert-source", &config("bert", 12));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
     place.refuse(
         &["pretrain", "sft.toml", "--set", "start=bert"],
-        str![[r#"start = "bert": bert is an encoder (bert): it has no next token to sample, score or train"#]],
+        str![[r#"start = "bert": bert is an encoder (bert), which does not predict next tokens; use a causal language model"#]],
     );
     // A template that does not parse, and one that raises an error.
     fs::remove_file(place.path("m/manifest.json")).unwrap();
@@ -417,7 +418,7 @@ fn models_that_learn_no_text() {
     place.write("m/chat_template.jinja", "{{ raise_exception('no chats') }}");
     let ended = place.run(&["pretrain", "sft.toml"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
-    let expected = "error: texts.jsonl:4: line 1 of the chat template in `m/chat_template.jinja` fails on the messages: ";
+    let expected = "error: texts.jsonl:4: line 1 of the chat template in `m/chat_template.jinja` cannot render the messages: ";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
     assert!(!place.path("run").exists());
 }

@@ -149,8 +149,9 @@ fn an_interrupted_supervised_run_says_how_to_go_on() {
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     let metrics = objects(&place.read("run/metrics.jsonl"));
     let steps = metrics.last().unwrap()["train_step"].as_u64().unwrap();
-    let said =
-        format!("interrupted  after step {steps} of 2400; `grpo pretrain --resume run` goes on\n");
+    let said = format!(
+        "interrupted  after step {steps} of 2400; resume with `grpo pretrain --resume run`\n"
+    );
     assert!(ended.stdout.ends_with(&said), "{}", ended.stdout);
     assert!(place.path(&format!("run/checkpoints/step-{steps}")).exists());
 }
@@ -169,7 +170,7 @@ fn damaged_checkpoints_of_a_supervised_run_are_passed_over() {
     let ended = place.succeed(&["pretrain", "--resume", "run"]);
     let said = format!("checkpoint   `{weights}` has the SHA-256 ");
     assert!(ended.stdout.contains(&said), "{}", ended.stdout);
-    assert!(ended.stdout.contains("checkpoint   that of step 7 is taken instead\n"));
+    assert!(ended.stdout.contains("checkpoint   using that of step 7 instead\n"));
     assert_eq!(resume::result(&place.path("run")), expected);
 }
 
@@ -185,7 +186,7 @@ fn supervised_runs_that_cannot_be_resumed() {
     assert_eq!(both.code, Some(2), "{}", both.stderr);
     let none = place.run(&["train-judge"]);
     assert_eq!(none.code, Some(2), "{}", none.stderr);
-    let other = "`run` is a run of `grpo pretrain`, and this is for runs of `grpo";
+    let other = "`run` is a run of `grpo pretrain`; expected a run of `grpo";
     let refused = |arguments: &[&str], expected: Data| {
         place.run(arguments).assert_refused(expected);
     };
@@ -196,7 +197,7 @@ fn supervised_runs_that_cannot_be_resumed() {
     let molecules = place.read("molecules.smi");
     place.write("molecules.smi", format!("{molecules}CCCCCCC\n"));
     let ended = place.run(&["pretrain", "--resume", "run"]);
-    let said = "error: `molecules.smi` is not what the run was made from: it has ";
+    let said = "error: `molecules.smi` is not the file that the run was started with: it has ";
     assert!(ended.stderr.starts_with(said), "{}", ended.stderr);
     place.write("molecules.smi", molecules);
 
@@ -213,7 +214,7 @@ fn supervised_runs_that_cannot_be_resumed() {
     refused(
         &["pretrain", "--resume", "run"],
         str![
-            "`run` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo pretrain run/config.toml --run` and another folder"
+            "`run` was written by an older version of this program, which saved no checkpoints of such runs; start a new run in another folder with `grpo pretrain run/config.toml --run`"
         ].into(),
     );
 }

@@ -137,7 +137,8 @@ fn a_sampler_that_is_not_the_trainer_ends_the_run_or_is_corrected() {
     };
     let ended = train("run", &[]);
     assert_eq!(ended.code, Some(1));
-    let begin = "error: the training of run ended early: step 1: the sampler recorded the log-probability -";
+    let begin =
+        "error: training run run ended early: step 1: the sampler recorded the log-probability -";
     assert!(ended.stderr.starts_with(begin), "{}", ended.stderr);
     assert!(
         ended.stderr.contains(
@@ -151,7 +152,7 @@ fn a_sampler_that_is_not_the_trainer_ends_the_run_or_is_corrected() {
         |folder: &std::path::Path| std::fs::read(folder.join("model.safetensors")).unwrap();
     assert!(weights(&place.path("run/model")) == weights(small_model()), "the policy moved");
 
-    let said = "step 1: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps\n";
+    let said = "step 1: sampler and trainer differ by more than sampler_check.tolerance, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps\n";
     let own = "loss.mismatch={level=\"token\", mode=\"truncate\", max=2.0}";
     let corrected = |run: &str, more: &[&str]| {
         let ended = train(run, more);
@@ -193,7 +194,7 @@ fn a_run_folder_that_exists_is_kept() {
     let expected = "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one";
     place.refuse(&arguments, expected);
     let ended = place.succeed(&[&arguments[..], &["--force"]].concat());
-    assert!(ended.stdout.starts_with("the older run is now ./run.old-1\n"), "{}", ended.stdout);
+    assert!(ended.stdout.starts_with("the previous run is now ./run.old-1\n"), "{}", ended.stdout);
     assert_eq!(metrics(&place, "run.old-1"), metrics(&place, "run"));
 
     // Only runs are renamed by --force.

@@ -92,7 +92,7 @@ fn stop_strings_need_text() {
     let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(sets).collect();
     place.refuse(
         &arguments,
-        str!["sampling.stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own next to its weights"],
+        str!["sampling.stop requires a tokenizer, but `ids` has no tokenizer.json; remove sampling.stop, or add the model's tokenizer.json to the folder"],
     );
 }
 
@@ -200,7 +200,7 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
 
     place.refuse(
         &["train", "train.toml", "--run", "both", "--set", "lora={rank=2, alpha=4}"],
-        str!["the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out"],
+        str!["the configuration has both `adapter` and [lora]; keep `adapter` to train an existing adapter, or [lora] to create a new one"],
     );
     // The adapter belongs to a different base model.
     place.model_of_texts("other", "gpt2");
@@ -232,11 +232,15 @@ fn a_base_in_fewer_bits() {
     place.write("train.toml", without_lora());
     place.refuse(
         &["train", "train.toml", "--set", "base_precision=bf16"],
-        str!["base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"],
+        str![
+            "base_precision requires an adapter; add [lora] or `adapter`, or remove base_precision"
+        ],
     );
     place.refuse(
         &["train", "train.toml", "--set", "reference.from=base"],
-        str![[r#"reference.from = "base" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`"#]],
+        str![[
+            r#"reference.from = "base" requires an adapter; remove it, or add [lora] or `adapter`"#
+        ]],
     );
 }
 
@@ -302,7 +306,7 @@ fn prompts_too_long_are_counted() {
     place.write("prompts.jsonl", format!("{PROMPTS}{long}\n"));
     let ended = place.succeed(&["train", "train.toml", "--set", "train.steps=1"]);
     let expected =
-        "prompts      prompts.jsonl: 4 records, 1 left out with more than 43 tokens (line 4: 48)\n";
+        "prompts      prompts.jsonl: 4 records, 1 skipped with more than 43 tokens (line 4: 48)\n";
     assert!(ended.stdout.contains(expected), "{}", ended.stdout);
     let check = |pair: &str, expected: Inline| {
         place.refuse(&["train", "train.toml", "--run", "none", "--set", pair], expected);
@@ -310,19 +314,19 @@ fn prompts_too_long_are_counted() {
     check(
         "data.max_prompt_tokens=2",
         str![
-            "`prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 2 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
+            "`prompts.jsonl` has no usable record: 4 records, 4 skipped with more than 2 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
         ],
     );
     check(
         "sampling.max_new_tokens=49",
         str![
-            "sampling.max_new_tokens = 49 leaves no room for a prompt in the model's context of 48 tokens; it may be at most 48"
+            "sampling.max_new_tokens = 49 leaves no room for a prompt in the model's context of 48 tokens; expected at most 48"
         ],
     );
     check(
         "sampling.max_new_tokens=48",
         str![
-            "sampling.max_new_tokens = 48 leaves 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
+            "sampling.max_new_tokens = 48 leaves only 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no usable record: 4 records, 4 skipped with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
         ],
     );
     check(
@@ -343,7 +347,7 @@ fn check_file(content: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_files_without_prompts() {
-    check_file("", str!["`prompts.jsonl` has no record that can be used: 0 records"]);
+    check_file("", str!["`prompts.jsonl` has no usable record: 0 records"]);
     check_file(
         "{\"prompt\": \"the\"}\n{\"prompt_ids\": [1, 340]}\n",
         str!["prompts.jsonl:2: the id 340 is outside the model's vocabulary of 340 tokens"],
@@ -351,7 +355,7 @@ fn refuses_files_without_prompts() {
     check_file(
         "{\"prompt\": \"the\"}\n{\"question\": \"the\"}\n",
         str![
-            "prompts.jsonl:2: there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
+            "prompts.jsonl:2: the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
         ],
     );
     let place = place("llama");
@@ -388,13 +392,13 @@ fn models_that_take_no_prompts() {
     place.write("train.toml", format!("{above}[train]{below}"));
     place.refuse(
         &["train", "train.toml"],
-        str!["the model has no id that begins a text, so the training needs prompts: a section [data] with `file`"],
+        str!["the model has no beginning-of-text token, so training requires prompts; add a section [data] with `file`"],
     );
     place.config_folder("bert-source", &config("bert", 12));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
     place.refuse(
         &["train", "train.toml", "--set", "model=bert"],
-        str![[r#"model = "bert": bert is an encoder (bert): it has no next token to sample, score or train"#]],
+        str![[r#"model = "bert": bert is an encoder (bert), which does not predict next tokens; use a causal language model"#]],
     );
 }
 

@@ -67,14 +67,14 @@ fn a_sound_configuration_can_begin() {
         ("No guard stopped it", "passed      No guard stopped it: none in 12 steps"),
         (
             "Resume is exact",
-            "passed      Resume is exact: steps 10 to 12, repeated from the checkpoint of step 9, are the same bit for bit: metrics, completions, weights",
+            "passed      Resume is exact: steps 10 to 12, repeated from the checkpoint of step 9, are equal bit for bit: metrics, completions, weights",
         ),
         ("Audit", audit),
     ] {
         assert!(line(&ended, criterion).starts_with(words), "{}", ended.stdout);
     }
     assert!(line(&ended, "Audit").ends_with(" properties proven, none violated"));
-    let verdict = "verdict      go ahead: nothing speaks against the long run\n";
+    let verdict = "verdict      go ahead: no problem found\n";
     assert!(ended.stdout.ends_with(verdict), "{}", ended.stdout);
     for stage in ["\n 1–1 ", "\n 2–6 ", "\n 7–12 "] {
         assert!(ended.stdout.contains(stage), "{stage}: {}", ended.stdout);
@@ -92,9 +92,9 @@ fn a_sound_configuration_can_begin() {
     // Resuming repeats the verdict.
     let again = place.succeed(&["trial", "--resume", "run-trial", "--no-resume-check"]);
     assert!(
-        again.stdout.ends_with(
-            "verdict      go ahead: nothing speaks against the long run; not judged: Resume is exact\n"
-        ),
+        again
+            .stdout
+            .ends_with("verdict      go ahead: no problem found; not judged: Resume is exact\n"),
         "{}",
         again.stdout
     );
@@ -198,7 +198,7 @@ fn a_model_that_writes_no_molecules_is_stopped() {
     );
     assert_eq!(
         line(&ended, "Resume is exact"),
-        "not judged  Resume is exact: the run did not reach its last step, and has no end to compare"
+        "not judged  Resume is exact: the run did not reach its last step, so there is no final state to compare"
     );
 }
 
@@ -224,7 +224,7 @@ fn a_training_that_diverges_is_stopped() {
     refused(&place, &["--force", "--set", "loss.kl_coef=1e300"], &expected);
     // The run failed in the first step, so there is nothing to judge.
     let sets = ["--force", "--set", "loss.entropy_bonus={type=\"static\",coef=1e300}"];
-    let expected = format!("the training of run-trial ended early: {message}");
+    let expected = format!("training run run-trial ended early: {message}");
     let ended = refused(&place, &sets, &expected);
     assert!(!ended.stdout.contains("equal groups"), "{}", ended.stdout);
 }
@@ -242,7 +242,7 @@ fn an_interrupted_trial_goes_on() {
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let ended = Ended::of(child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
-    let said = "`grpo train --resume run-trial` goes on\nand `grpo trial --resume run-trial` judges it too\n";
+    let said = "`grpo train --resume run-trial` goes on\nuse `grpo trial --resume run-trial` to also get the verdict\n";
     assert!(ended.stdout.ends_with(said), "{}", ended.stdout);
     let resumed = place.run(&["trial", "--resume", "run-trial"]);
     let whole = place.run(&[&trial[..], &["--run", "whole"]].concat());
@@ -266,7 +266,7 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
     let again = place.run(&["trial", "--resume", "run-trial"]);
     assert!(
         line(&again, "Resume is exact")
-            .contains("step 11 is not what it was: `grad_norm` was 0.125 and is "),
+            .contains("step 11 does not match the record: `grad_norm` was 0.125 and is "),
         "{}",
         again.stdout
     );
@@ -279,7 +279,7 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
     let again = place.run(&["trial", "--resume", "run-trial"]);
     assert!(
         line(&again, "Resume is exact")
-            .contains("step 11 is not what it was: `grad_norm` was null and is "),
+            .contains("step 11 does not match the record: `grad_norm` was null and is "),
         "{}",
         again.stdout
     );
@@ -294,7 +294,7 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
     let again = place.run(&["trial", "--resume", "run-trial"]);
     assert_eq!(
         line(&again, "Resume is exact"),
-        "failed      Resume is exact: step 12 is not what it was: its numbers are, and the hashes of its weights or completions in ledger.jsonl are others"
+        "failed      Resume is exact: step 12 does not match the record: its metrics are equal, but the hashes of its weights or completions in ledger.jsonl differ"
     );
     assert!(line(&again, "Audit").starts_with("failed      Audit: violated: "), "{}", again.stdout);
     assert_eq!(again.code, Some(1));
@@ -307,7 +307,7 @@ fn reports_a_trial_without_an_earlier_checkpoint() {
     refused(
         &place,
         &none,
-        "not yet: Resume is exact: there is no intact checkpoint from before the last step to resume from; set save.every, or a higher save.keep_last",
+        "not yet: Resume is exact: no intact checkpoint from before the last step is left to resume from; set save.every, or increase save.keep_last",
     );
 }
 
@@ -345,15 +345,15 @@ fn refuses_invalid_trials_before_they_start() {
     let place = place();
     place.refuse(
         &["trial", "train.toml", "--steps", "9"],
-        str!["a trial of 9 steps would show nothing; it needs 10 at least"],
+        str!["a trial of 9 steps is too short; expected at least 10"],
     );
     place.refuse(
         &["trial", "train.toml", "--set", "train.steps=5"],
-        str!["a trial of 5 steps would show nothing; it needs 10 at least"],
+        str!["a trial of 5 steps is too short; expected at least 10"],
     );
     place.refuse(
         &["trial", "train.toml", "--steps", "20", "--set", "train.steps=20"],
-        str!["--steps and --set train.steps say the same thing twice; leave one of them out"],
+        str!["--steps and --set train.steps set the same value; remove one of them"],
     );
     // An error in the long run that does not affect the trial.
     place.refuse(
@@ -368,6 +368,6 @@ fn refuses_invalid_trials_before_they_start() {
     );
     place.refuse(
         &["trial", "train.toml"],
-        str!["grpo trial sets loss.kl_coef=0.02: kl_coef = 0.02 is out of range; it must be between kl_controller.min and kl_controller.max, as it is where the controller begins"],
+        str!["grpo trial sets loss.kl_coef=0.02: kl_coef = 0.02 is out of range; it must be between kl_controller.min and kl_controller.max, since the controller starts from it"],
     );
 }

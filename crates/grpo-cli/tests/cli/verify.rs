@@ -9,7 +9,7 @@ fn a_run_is_verified() {
     let place = place(4);
     place.succeed(&["train", "train.toml"]);
     let ended = place.succeed(&["train", "--resume", "run", "--verify"]);
-    assert!(ended.stdout.contains("verified     step 4 is what it was\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("verified     step 4 matches the record\n"), "{}", ended.stdout);
 
     let path = "run/metrics.jsonl";
     let text = place.read(path);
@@ -19,7 +19,7 @@ fn a_run_is_verified() {
     let ended = place.run(&["train", "--resume", "run", "--verify"]);
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended.stderr.contains("step 4 is not what it was: `reward_std` was 1."),
+        ended.stderr.contains("step 4 does not match the record: `reward_std` was 1."),
         "{}",
         ended.stderr
     );
@@ -39,7 +39,7 @@ fn verifying_leaves_a_run_as_it_is() {
     let ended = place.run(&["train", "--resume", "run", "--verify"]);
     assert!(
         ended.stderr.contains(
-            "step 4 is not what it was: its numbers are, and the hashes of its weights or completions in ledger.jsonl are others"
+            "step 4 does not match the record: its metrics are equal, but the hashes of its weights or completions in ledger.jsonl differ"
         ),
         "{}",
         ended.stderr
@@ -49,9 +49,9 @@ fn verifying_leaves_a_run_as_it_is() {
     place.write(path, format!("{before}\n"));
     let ended = place.run(&["train", "--resume", "run", "--verify"]);
     assert!(
-        ended
-            .stderr
-            .contains("step 4 cannot be verified: metrics.jsonl or ledger.jsonl has no line of it"),
+        ended.stderr.contains(
+            "step 4 cannot be verified: metrics.jsonl or ledger.jsonl has no line for it"
+        ),
         "{}",
         ended.stderr
     );

@@ -47,7 +47,7 @@ fn options_without_effect_are_refused() {
     );
     place.refuse(
         &[&sample[..], &["--thinking", "true"]].concat(),
-        str!["--thinking is a switch of chat templates, which --prompt goes through with --chat alone; add --chat, or leave --thinking out"],
+        str!["--thinking requires --chat with --prompt; add --chat or remove --thinking"],
     );
 }
 
@@ -71,7 +71,7 @@ fn warns_of_untrained_weights() {
     with_numbers(&place, 0.0);
     let ended = place.succeed(&sample);
     assert!(
-        ended.stderr.starts_with("warning: the weights of model are all 0, so that every next token is as likely as another; is the file damaged?\n"),
+        ended.stderr.starts_with("warning: the weights of model are all 0, so every next token is equally likely; is the file damaged?\n"),
         "{}",
         ended.stderr
     );
@@ -122,7 +122,7 @@ fn warns_of_a_model_of_an_unfinished_run() {
     place.write("prior/events.jsonl", last);
     let ended = place.succeed(&sample);
     assert!(
-        ended.stderr.contains("prior/model is of a run that has not ended, and is not its result; resume the run to its end\n"),
+        ended.stderr.contains("prior/model belongs to an unfinished run and is not its final result; resume the run to finish it\n"),
         "{}",
         ended.stderr
     );
@@ -151,9 +151,13 @@ fn a_run_inside_a_model_or_a_run_is_refused() {
     let ended = place.run(&["split-data", "--input", "pairs.jsonl", "--output-dir", "model/data"]);
     assert!(ended.stderr.ends_with("; use another folder for --output-dir\n"), "{}", ended.stderr);
     let ended = place.run(&[&begin[..], &["--run", "train.toml/run"]].concat());
-    assert!(ended.stderr.contains("a part of the path is not a folder"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("part of the path is not a folder"), "{}", ended.stderr);
     let ended = place.run(&["man", "train.toml"]);
-    assert!(ended.stderr.ends_with("train.toml: a file has this name\n"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.ends_with("train.toml: a file with this name exists\n"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
@@ -166,13 +170,13 @@ fn a_run_folder_is_not_taken_for_its_model() {
     );
     place.refuse(
         &["sample", "--model", "run/model", "--adapter", "run/model", "-n", "1"],
-        str!["run/model is a model folder, not an adapter folder; an adapter folder holds adapter_config.json and adapter_model.safetensors"],
+        str!["run/model is a model folder, not an adapter folder; an adapter folder contains adapter_config.json and adapter_model.safetensors"],
     );
     std::fs::create_dir(place.path("adapter")).unwrap();
     place.write("adapter/adapter_config.json", "{}");
     place.refuse(
         &["sample", "--model", "adapter", "-n", "1"],
-        str!["adapter is an adapter folder, not a model folder; give the base model, and this folder as the adapter"],
+        str!["adapter is an adapter folder, not a model folder; use the base model, and this folder as the adapter"],
     );
     place.write("run/run.json", "");
     for command in [&["report", "run"][..], &["train", "--resume", "run"]] {

@@ -66,7 +66,7 @@ fn settings_have_ranges() {
     let out = |key: &str, value: f64, expected: &str| {
         Err(format!("{key} = {value} is out of range; it must be {expected}"))
     };
-    let finite = "above 0, and finite";
+    let finite = "above 0 and finite";
     assert_eq!(with(|it| it.target = 0.0, 0.5), out("kl_controller.target", 0.0, finite));
     assert_eq!(with(|it| it.horizon = -1.0, 0.5), out("kl_controller.horizon", -1.0, finite));
     assert_eq!(with(|it| it.min = 0.0, 0.5), out("kl_controller.min", 0.0, finite));
@@ -76,7 +76,7 @@ fn settings_have_ranges() {
         out("kl_controller.min", 2.0, "at most kl_controller.max")
     );
     let begin =
-        "between kl_controller.min and kl_controller.max, as it is where the controller begins";
+        "between kl_controller.min and kl_controller.max, since the controller starts from it";
     assert_eq!(with(|_| (), 0.0), out("kl_coef", 0.0, begin));
     assert_eq!(with(|_| (), 1.5), out("kl_coef", 1.5, begin));
 }

@@ -209,8 +209,7 @@ fn reports_the_position_of_a_non_finite_reward() {
         assert_eq!(
             error.to_string(),
             format!(
-                "the reward of completion 2 of group 1 is {name}; a reward must be finite and at \
-                 most 1e100 in size (return 'abstained' where there is none)"
+                "the reward of completion 2 of group 1 is {name}; a reward must be finite and at most 1e100 in magnitude (return 'abstained' if there is none)"
             )
         );
     };
@@ -234,16 +233,14 @@ fn weights_are_as_many_as_functions_and_finite() {
     };
     let ragged = |found: usize| {
         format!(
-            "completion 1 of group 0 has {found} rewards, but there are 2 weights; give one \
-             reward ('abstained' where there is none) for each reward function"
+            "completion 1 of group 0 has {found} rewards, but there are 2 weights; provide one reward per reward function ('abstained' if there is none)"
         )
     };
     assert_eq!(of(vec![None], &[1.0, 2.0]), Err(ragged(1)));
     assert_eq!(of(vec![None; 3], &[1.0, 2.0]), Err(ragged(3)));
     for weight in [f64::NAN, f64::INFINITY, -2e100] {
         let message = format!(
-            "the weight of reward function 1 is {weight}; a weight must be finite and at most \
-             1e100 in size"
+            "the weight of reward function 1 is {weight}; a weight must be finite and at most 1e100 in magnitude"
         );
         assert_eq!(of(vec![None; 2], &[1.0, weight]), Err(message));
     }

@@ -44,10 +44,10 @@ fn clipping_has_ranges() {
     };
     let low = |low| clipped(low, 0.2, None);
     out_of_range(low, "epsilon_low", &[-0.1, 1.0 + 1e-9, f64::NAN], "0 to 1");
-    let at_least = "0 or more, and finite";
+    let at_least = "0 or more and finite";
     out_of_range(|high| clipped(0.2, high, None), "epsilon_high", &BELOW_ZERO, at_least);
     let delta = |delta| clipped(0.2, 0.25, Some(delta));
-    out_of_range(delta, "delta", &AT_MOST_ZERO, "above 0, and finite");
+    out_of_range(delta, "delta", &AT_MOST_ZERO, "above 0 and finite");
     allowed(clipped(0.0, 0.0, None));
     allowed(clipped(1.0, 5.0, None));
     allowed(delta(1e-9));
@@ -55,7 +55,7 @@ fn clipping_has_ranges() {
 
 #[test]
 fn other_surrogates_have_ranges() {
-    let range = "above 0, and finite";
+    let range = "above 0 and finite";
     out_of_range(|cap| with(Surrogate::Cispo { cap }), "cap", &AT_MOST_ZERO, range);
     let sapo = |temperature_positive, temperature_negative| {
         with(Surrogate::Sapo { temperature_positive, temperature_negative })
@@ -81,11 +81,11 @@ fn other_surrogates_have_ranges() {
 #[test]
 fn masks_have_ranges() {
     let off_policy = |threshold| LossConfig { off_policy_threshold: Some(threshold), ..grpo() };
-    let at_least = "0 or more, and finite";
+    let at_least = "0 or more and finite";
     out_of_range(off_policy, "off_policy_threshold", &BELOW_ZERO, at_least);
     allowed(off_policy(0.0));
     let share = |share| LossConfig { high_entropy_share: Some(share), ..grpo() };
-    let range = "above 0, and at most 1";
+    let range = "above 0 and at most 1";
     out_of_range(share, "high_entropy_share", &[0.0, -0.5, 1.0 + 1e-9, f64::NAN], range);
     allowed(share(1.0));
     allowed(share(1e-9));
@@ -97,9 +97,9 @@ fn corrections_have_ranges() {
         let (level, mode) = (RatioLevel::Token, MismatchMode::Truncate);
         LossConfig { mismatch: Some(MismatchCorrection { level, mode, min, max }), ..grpo() }
     };
-    let at_least = "0 or more, and finite";
+    let at_least = "0 or more and finite";
     out_of_range(|min| bounds(min, 2.0), "mismatch.min", &BELOW_ZERO, at_least);
-    let range = "above 0, and finite";
+    let range = "above 0 and finite";
     out_of_range(|max| bounds(0.0, max), "mismatch.max", &AT_MOST_ZERO, range);
     refused(bounds(2.5, 2.0), "mismatch.min = 2.5 is above mismatch.max = 2");
     allowed(bounds(2.0, 2.0));
@@ -119,7 +119,7 @@ fn vespo_has_no_correction_of_sequences() {
         refused(
             of(RatioLevel::Sequence, Preset::Vespo),
             "the vespo surrogate folds the sampler mismatch of each token into its sequence \
-             weight, so a correction of sequence level would count it twice; use mismatch.level = \
+             weight, so a sequence-level correction would count it twice; use mismatch.level = \
              \"token\"",
         );
         allowed(of(RatioLevel::Token, Preset::Vespo));
@@ -131,7 +131,7 @@ fn vespo_has_no_correction_of_sequences() {
 fn bonuses_have_ranges() {
     let bonus = |bonus| LossConfig { entropy_bonus: Some(bonus), ..grpo() };
     let fixed = |coef| bonus(EntropyBonus::Static { coef });
-    let at_least = "0 or more, and finite";
+    let at_least = "0 or more and finite";
     out_of_range(fixed, "entropy_bonus.coef", &BELOW_ZERO, at_least);
     allowed(fixed(0.0));
     let adaptive = |[initial, target, delta, min, max]: [f64; 5]| {
@@ -162,13 +162,11 @@ fn bonuses_have_ranges() {
 #[test]
 fn refuses_an_invalid_penalty() {
     let of = |kl| LossConfig { kl, ..grpo() };
-    let at_least = "0 or more, and finite";
+    let at_least = "0 or more and finite";
     out_of_range(|coef| of(kl(coef, KlEstimator::K3, true)), "kl_coef", &BELOW_ZERO, at_least);
     refused(
         of(kl(0.1, KlEstimator::K1, false)),
-        "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a \
-         loss: it only adds noise; use k3, switch the correction on, or put the \
-         penalty into the reward",
+        "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero, so as a loss it only adds noise; use k3, enable the correction, or apply the penalty to the reward",
     );
     allowed(of(kl(0.1, KlEstimator::K1, true)));
     // If the coefficient is 0, the KL is only reported as a metric.
@@ -182,12 +180,10 @@ fn refuses_an_invalid_penalty() {
         allowed(in_reward(estimator, false));
         refused(
             in_reward(estimator, true),
-            "kl_bias_correction has no meaning for a penalty in the reward, which is not \
-             differentiated; leave it out",
+            "kl_bias_correction has no effect on a penalty in the reward, which is not differentiated; remove it",
         );
     }
-    let exact = "kl_bias_correction has no meaning for the exact KL, which is not estimated from \
-                 the sampled token; leave it out";
+    let exact = "kl_bias_correction has no effect on the exact KL, which is not estimated from the sampled token; remove it";
     refused(of(kl(0.1, Exact, true)), exact);
     refused(of(kl(0.0, Exact, true)), exact);
     allowed(of(kl(0.1, Exact, false)));
@@ -201,7 +197,7 @@ fn advantages_have_ranges() {
     };
     for epsilon in BELOW_ZERO {
         let message =
-            format!("epsilon = {epsilon} is out of range; it must be 0 or more, and finite");
+            format!("epsilon = {epsilon} is out of range; it must be 0 or more and finite");
         check(AdvantageConfig { epsilon, ..default }, &message);
     }
     for clip in [0.0, -1.0, f64::NAN] {
@@ -211,8 +207,7 @@ fn advantages_have_ranges() {
     let (baseline, aggregation) = (Baseline::Batch, Aggregation::NormalizeThenSum);
     check(
         AdvantageConfig { baseline, ..default },
-        "a batch baseline divided by the group's deviation: a group of equal rewards would be \
-         divided by epsilon alone; use scale = \"batch\" or \"none\"",
+        "a batch baseline cannot be scaled by the group's deviation, which is 0 for equal rewards; use scale = \"batch\" or \"none\"",
     );
     for scale in [RewardScale::Group, RewardScale::Batch, RewardScale::None] {
         check(

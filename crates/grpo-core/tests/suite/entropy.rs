@@ -43,7 +43,7 @@ fn the_quantile_is_linear_between_neighbours() {
 }
 
 #[test]
-#[should_panic(expected = "an entropy is not a number")]
+#[should_panic(expected = "an entropy is NaN")]
 fn an_entropy_that_is_nan_is_a_broken_invariant() {
     HighEntropy::of(vec![1.0, f64::NAN], 0.5);
 }

@@ -26,21 +26,21 @@ fn one_token(config: &LossConfig, change: impl Fn(&mut LossInputs<'_>, &mut Batc
 }
 
 #[test]
-#[should_panic(expected = "a high-entropy mask has entropies")]
+#[should_panic(expected = "a high-entropy mask requires entropies")]
 fn a_mask_without_entropies_is_a_broken_invariant() {
     let config = LossConfig { high_entropy_share: Some(0.5), ..Preset::Grpo.config() };
     one_token(&config, |inputs, _| inputs.entropies = None);
 }
 
 #[test]
-#[should_panic(expected = "a high-entropy mask has a threshold")]
+#[should_panic(expected = "a high-entropy mask requires a threshold")]
 fn a_mask_without_a_threshold_is_a_broken_invariant() {
     let config = LossConfig { high_entropy_share: Some(0.5), ..Preset::Grpo.config() };
     one_token(&config, |_, totals| totals.high_entropy = None);
 }
 
 #[test]
-#[should_panic(expected = "an entropy bonus has entropies")]
+#[should_panic(expected = "an entropy bonus requires entropies")]
 fn a_bonus_without_entropies_is_a_broken_invariant() {
     one_token(&Preset::Grpo.config(), |inputs, _| {
         inputs.entropies = None;
@@ -49,7 +49,7 @@ fn a_bonus_without_entropies_is_a_broken_invariant() {
 }
 
 #[test]
-#[should_panic(expected = "a KL penalty has a reference")]
+#[should_panic(expected = "a KL penalty requires a reference")]
 fn a_penalty_without_a_reference_is_a_broken_invariant() {
     let kl = penalties()[1];
     let config = LossConfig { kl, ..Preset::Grpo.config() };
@@ -64,7 +64,7 @@ fn an_exact_penalty_without_the_exact_kl_is_a_broken_invariant() {
 }
 
 #[test]
-#[should_panic(expected = "a mismatch correction has the sampler's")]
+#[should_panic(expected = "a mismatch correction requires the sampler's")]
 fn a_correction_without_the_sampler_is_a_broken_invariant() {
     let mismatch = Some(corrections()[0]);
     let config = LossConfig { mismatch, ..Preset::Grpo.config() };

@@ -170,6 +170,6 @@ fn words_are_read_back() {
         let found = TokenOutcome::split(words).unwrap();
         assert!(found == outcomes || found == outcomes[..1]);
     }
-    let unknown = "`Moved` is not the outcome of a token".to_owned();
+    let unknown = "`Moved` is not a token outcome".to_owned();
     assert_eq!(TokenOutcome::split("clipped+Moved"), Err(unknown));
 }

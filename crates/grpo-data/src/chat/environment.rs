@@ -21,7 +21,7 @@ pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     let mut syntax = SyntaxConfig::builder();
     let syntax = syntax.trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.expect("the delimiters are Jinja's own"));
+    environment.set_syntax(syntax.expect("the delimiters are Jinja's defaults"));
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION);
     environment.set_unknown_method_callback(unknown_method_callback);
@@ -59,7 +59,7 @@ fn strftime_now(format: String) -> Result<String, Error> {
     let mut text = String::new();
     // Writing an unknown directive returns an error. `to_string` would panic.
     write!(text, "{}", Local::now().format(&format)).map_err(|_| {
-        let detail = format!("strftime_now does not know the format `{format}`");
+        let detail = format!("strftime_now does not support the format `{format}`");
         Error::new(ErrorKind::InvalidOperation, detail)
     })?;
     Ok(text)

@@ -27,7 +27,7 @@ impl JsonRows {
                 let keys = object(text).map_err(|fault| {
                     let remedy = match fault {
                         LineFault::DuplicateKey { .. } => "keep one of them",
-                        _ => "write one object a line, such as {\"prompt\": \"2 + 2 =\"}",
+                        _ => "write one object per line, such as {\"prompt\": \"2 + 2 =\"}",
                     };
                     DataError::Invalid(format!("{fault}; {remedy}")).at_line(&origin.path, line)
                 })?;

@@ -55,7 +55,7 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
     }
     let Some(prompt_key) = the_one(&keys, PROMPT_KEYS)? else {
         return Err(format!(
-            "there is no prompt; give one of the keys {} (found {})",
+            "the prompt is missing; use one of the keys {} (found {})",
             Names(PROMPT_KEYS.map(str::to_owned).to_vec()),
             Names(keys.into_iter().map(|(key, _)| key).collect())
         ));
@@ -106,7 +106,7 @@ fn the_one<const N: usize>(
     let mut there = names.into_iter().filter(is_there).filter(|name| !is_text_of_ids(name));
     match (there.next(), there.next()) {
         (Some(first), Some(second)) => {
-            Err(format!("there are both `{first}` and `{second}`; keep one of them"))
+            Err(format!("both `{first}` and `{second}` are present; keep one of them"))
         }
         (one, _) => Ok(one),
     }
@@ -146,7 +146,7 @@ fn completion(value: Value) -> Result<CompletionSource, String> {
             Ok(CompletionSource::Ids(ids(key, value)?))
         }
         _ => {
-            let expected = "a text, a list of token ids, or a list of one message of the assistant's (an empty completion is \"\" or `completion_ids`: [])";
+            let expected = "a text, a list of token ids, or a list of one assistant message (an empty completion is \"\" or `completion_ids`: [])";
             Ok(CompletionSource::Text(text(key, value, expected)?))
         }
     }
@@ -158,7 +158,7 @@ const ASSISTANT: &str = "assistant";
 fn last_answer(messages: &mut Vec<Message>) -> Result<Option<String>, String> {
     let Some(answer) = messages.pop_if(|last| last.role == ASSISTANT) else { return Ok(None) };
     if messages.is_empty() {
-        return Err("`messages` is one message of the assistant's; expected a message in front of the assistant's, for a prompt".to_owned());
+        return Err("`messages` has only an assistant message; expected at least one message before it as the prompt".to_owned());
     }
     Ok(Some(answer.content))
 }
@@ -205,7 +205,7 @@ fn message(key: &str, value: Value) -> Result<Message, String> {
     // rejected because dropping them would lose data silently.
     match fields.iter().find(|(_, value)| !value.is_null()) {
         Some((name, value)) => {
-            let expected = "nothing there: a message has `role` and `content` alone";
+            let expected = "only `role` and `content` in a message";
             Err(wrong(&format!("{key}.{name}"), expected, value))
         }
         None => Ok(message),

@@ -172,7 +172,7 @@ impl<'a> State<'a> {
         let counts = self.counts[self.kind[block]];
         let cost = |part: &usize| self.cost(*part, |at| f64::from(counts[at]));
         let best = (0..self.held.len()).min_by(|a, b| cost(a).total_cmp(&cost(b)));
-        self.add(block, best.expect("there is a part"));
+        self.add(block, best.expect("the split has at least one part"));
     }
 
     fn add(&mut self, block: usize, part: usize) {
@@ -185,7 +185,7 @@ impl<'a> State<'a> {
     }
 
     fn shift(&mut self, kind: usize, from: usize, to: usize) {
-        let block = self.held[from][kind].pop().expect("the part holds one");
+        let block = self.held[from][kind].pop().expect("the part is not empty");
         for (excess, count) in self.excess[from].iter_mut().zip(self.counts[kind]) {
             *excess -= f64::from(*count);
         }
@@ -236,7 +236,7 @@ impl<'a> State<'a> {
             |state: &Self, part: usize| state.held[part].iter().map(Vec::len).sum::<usize>();
         while let Some(empty) = (0..self.held.len()).find(|part| blocks(self, *part) == 0) {
             let from = (0..self.held.len()).max_by_key(|part| blocks(self, *part));
-            let from = from.expect("there is a part");
+            let from = from.expect("the split has at least one part");
             let held = (0..self.counts.len()).filter(|kind| !self.held[from][*kind].is_empty());
             let smallest = held.min_by_key(|kind| self.counts[*kind].last());
             self.shift(smallest.expect("it has blocks"), from, empty);

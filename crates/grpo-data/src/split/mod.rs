@@ -63,7 +63,7 @@ impl SplitFractions {
             }
         }
         if self.train == 0.0 {
-            return wrong("train", 0.0, "more than 0: there must be records to train on");
+            return wrong("train", 0.0, "above 0, because training requires records");
         }
         let sum = self.train + self.validation + self.test;
         if (sum - 1.0).abs() > 1e-6 {

@@ -104,12 +104,12 @@ fn wrong_files_are_named_with_their_fault() {
     assert!(error.starts_with("line 2 of the chat template in `tokenizer_config.json`"), "{error}");
     assert_eq!(
         config(r#"{"chat_template": [{"name": "tools", "template": "x"}]}"#),
-        "`chat_template` in `tokenizer_config.json` is a list; expected a string, or a list of {name, template} with one that is named `default`; correct it or take it out"
+        "`chat_template` in `tokenizer_config.json` is a list; expected a string, or a list of {name, template} including one named `default`; correct or remove it"
     );
     assert!(config(r#"{"chat_template": 3}"#).contains("`chat_template` in"));
     assert_eq!(
         config(r#"{"eos_token": 3, "chat_template": ""}"#),
-        "`eos_token` in `tokenizer_config.json` is the value 3; expected a string, or an object with a string `content`; correct it or take it out"
+        "`eos_token` in `tokenizer_config.json` is the value 3; expected a string, or an object with a string `content`; correct or remove it"
     );
     assert!(config("[]").starts_with("`tokenizer_config.json` is not a JSON object: invalid type"));
     assert!(
@@ -123,12 +123,12 @@ fn reports_the_line_of_a_failing_template() {
     assert_eq!(failure(source), (2, "invalid operation: no tools".to_owned()));
     let error = render(source).unwrap_err().to_string();
     assert!(
-        error.contains("fails on the messages: invalid operation: no tools; correct"),
+        error.contains("cannot render the messages: invalid operation: no tools; correct"),
         "{error}"
     );
     assert_eq!(failure("{{ messages.nothing.more }}").0, 1);
     assert!(failure("{{ 'x'.frobnicate() }}").1.contains("frobnicate"));
-    assert!(failure("\n\n{{ strftime_now('%!') }}").1.contains("does not know the format `%!`"));
+    assert!(failure("\n\n{{ strftime_now('%!') }}").1.contains("does not support the format `%!`"));
     assert!(failure("{{ 'é' | tojson(ensure_ascii=True) }}").1.contains("ensure_ascii=True"));
     assert!(failure("{{ 1 | tojson(colour=1) }}").1.contains("colour"));
 }

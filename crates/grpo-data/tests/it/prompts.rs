@@ -127,10 +127,10 @@ fn the_name_of_a_file_tells_its_format() {
     check("a.jsonl.gz", &gzip(text));
     check("a.b.json.GZ", &gzip(text));
     let error = |name: &str| PromptReader::open(Path::new(name)).err().unwrap().to_string();
-    let unknown = "cannot tell the format of `a.csv` from its name; expected a name that ends in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
+    let unknown = "cannot determine the format of `a.csv` from its name; expected a name ending in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
     assert_eq!(error("a.csv"), unknown);
-    assert!(error("parquet").starts_with("cannot tell the format"));
-    assert!(error("a.parquet.gz").starts_with("cannot tell the format"));
+    assert!(error("parquet").starts_with("cannot determine the format"));
+    assert!(error("a.parquet.gz").starts_with("cannot determine the format"));
     assert_eq!(error("none.jsonl"), "`none.jsonl` does not exist; check the path");
     assert_eq!(error("none.parquet"), "`none.parquet` does not exist; check the path");
 }
@@ -147,7 +147,7 @@ fn check_fault(line: &str, expect: &str) {
 #[test]
 fn wrong_lines_are_named_with_their_fault() {
     let check = check_fault;
-    let hint = "write one object a line, such as {\"prompt\": \"2 + 2 =\"}";
+    let hint = "write one object per line, such as {\"prompt\": \"2 + 2 =\"}";
     check(
         "[",
         &format!(
@@ -164,24 +164,27 @@ fn wrong_lines_are_named_with_their_fault() {
     );
     check(
         r#"{"question": "q", "prompt": null}"#,
-        "there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)",
+        "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)",
     );
     check(
         "{}",
-        "there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found (none))",
+        "the prompt is missing; use one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found (none))",
     );
     check(
         r#"{"messages": [], "prompt": ""}"#,
-        "there are both `prompt` and `messages`; keep one of them",
+        "both `prompt` and `messages` are present; keep one of them",
     );
-    check(r#"{"text": "", "prompt": ""}"#, "there are both `prompt` and `text`; keep one of them");
+    check(
+        r#"{"text": "", "prompt": ""}"#,
+        "both `prompt` and `text` are present; keep one of them",
+    );
     check(
         r#"{"text": "", "completion": ""}"#,
-        "there are both `completion` and `text`; keep one of them",
+        "both `completion` and `text` are present; keep one of them",
     );
     check(
         r#"{"text": "", "completion_ids": []}"#,
-        "there are both `completion_ids` and `text`; keep one of them",
+        "both `completion_ids` and `text` are present; keep one of them",
     );
     check(r#"{"prompt": "", "prompt": ""}"#, "duplicate key `prompt`; keep one of them");
     check(r#"{"prompt": "", "x": 1, "x": 1}"#, "duplicate key `x`; keep one of them");
@@ -194,7 +197,7 @@ fn wrong_values_are_named_with_their_key() {
     check(r#"{"prompt": 3}"#, &format!("`prompt` is the value 3; {prompt}"));
     check(r#"{"prompt": []}"#, &format!("`prompt` is an empty list; {prompt}"));
     check(r#"{"prompt": {}}"#, &format!("`prompt` is an object; {prompt}"));
-    let completion = "expected a text, a list of token ids, or a list of one message of the assistant's (an empty completion is \"\" or `completion_ids`: [])";
+    let completion = "expected a text, a list of token ids, or a list of one assistant message (an empty completion is \"\" or `completion_ids`: [])";
     check(
         r#"{"prompt": "", "completion": []}"#,
         &format!("`completion` is an empty list; {completion}"),
@@ -234,11 +237,11 @@ fn wrong_messages_are_named_with_their_place() {
     check(r#"{"prompt": [{"content": "q"}]}"#, "`prompt[0].role` is null; expected a text");
     check(
         r#"{"prompt": [{"role": "user", "content": "q", "name": "Ann"}]}"#,
-        "`prompt[0].name` is the string \"Ann\"; expected nothing there: a message has `role` and `content` alone",
+        "`prompt[0].name` is the string \"Ann\"; expected only `role` and `content` in a message",
     );
     check(
         r#"{"messages": [{"role": "assistant", "content": "a"}]}"#,
-        "`messages` is one message of the assistant's; expected a message in front of the assistant's, for a prompt",
+        "`messages` has only an assistant message; expected at least one message before it as the prompt",
     );
     check(
         r#"{"prompt": "", "completion": [{"role": "user", "content": "q"}]}"#,
@@ -281,7 +284,7 @@ fn a_huge_line_is_read_and_a_boundless_one_refused() {
     assert_eq!(
         found,
         [Err(
-            "p.jsonl.gz:1: the record is longer than 32 MiB; write one record a line, and close every quote".into()
+            "p.jsonl.gz:1: the record is longer than 32 MiB; write one record per line, and close every quote".into()
         )]
     );
 }

@@ -56,31 +56,31 @@ fn wrong_files_are_named_with_their_key() {
     check(
         CONFIG,
         r#"{"eos_token_id": [1, "2"]}"#,
-        "`eos_token_id` in `config.json` is the string \"2\"; expected a token id or a list of token ids; correct it or take it out",
+        "`eos_token_id` in `config.json` is the string \"2\"; expected a token id or a list of token ids; correct or remove it",
     );
     check(
         GENERATION,
         r#"{"pad_token_id": -1}"#,
-        "`pad_token_id` in `generation_config.json` is the value -1; expected a token id or a list of token ids; correct it or take it out",
+        "`pad_token_id` in `generation_config.json` is the value -1; expected a token id or a list of token ids; correct or remove it",
     );
     check(
         CONFIG,
         r#"{"bos_token_id": 4294967296}"#,
-        "`bos_token_id` in `config.json` is the value 4294967296; expected a token id or a list of token ids; correct it or take it out",
+        "`bos_token_id` in `config.json` is the value 4294967296; expected a token id or a list of token ids; correct or remove it",
     );
     check(
         NAMES,
         r#"{"eos_token": "<end>"}"#,
-        "`eos_token` in `tokenizer_config.json` is the string \"<end>\"; expected a token of the tokenizer; correct it or take it out",
+        "`eos_token` in `tokenizer_config.json` is the string \"<end>\"; expected a token of the tokenizer; correct or remove it",
     );
     check(
         NAMES,
         r#"{"eos_token": []}"#,
-        "`eos_token` in `tokenizer_config.json` is an empty list; expected a string, or an object with a string `content`; correct it or take it out",
+        "`eos_token` in `tokenizer_config.json` is an empty list; expected a string, or an object with a string `content`; correct or remove it",
     );
     check(
         GENERATION,
         "{",
-        "`generation_config.json` is not a JSON object: it ends too early, at line 1 column 1; copy the file from the model again",
+        "`generation_config.json` is not a JSON object: unexpected end of input at line 1 column 1; copy the file from the original model again",
     );
 }

@@ -85,26 +85,26 @@ fn bytes_that_encode_nothing() {
     let check = |encoding: &[u8], fault: &str| {
         let error = TokenSet::try_from(encoding.to_vec()).unwrap_err().to_string();
         let bytes = encoding.len();
-        assert_eq!(error, format!("{bytes} bytes are no encoded token set: {fault}"));
+        assert_eq!(error, format!("{bytes} bytes are not an encoded token set: {fault}"));
     };
     check(&[], "there is no form");
-    check(&[3, 10], "the first one is no form");
-    check(&[0], "the vocabulary is not a number");
-    check(&[0, 0x80], "the vocabulary is not a number");
-    check(&[0, 10, 0x80], "a gap is not a number");
-    check(&[0, 10, 0x85, 0], "a gap is not a number");
+    check(&[3, 10], "the first byte is not a known form");
+    check(&[0], "the vocabulary size is invalid");
+    check(&[0, 0x80], "the vocabulary size is invalid");
+    check(&[0, 10, 0x80], "a gap is invalid");
+    check(&[0, 10, 0x85, 0], "a gap is invalid");
     check(&[0, 10, 10], "an id is outside the vocabulary");
     check(&[0, 10, 4, 5], "an id is outside the vocabulary");
     check(&[1, 10, 10], "an id is outside the vocabulary");
     check(&[0, 10, 0xff, 0xff, 0xff, 0xff, 0x0f], "an id is outside the vocabulary");
-    check(&[2, 10, 0xaa], "the bits are not one for each id of the vocabulary");
-    check(&[2, 10, 0xaa, 0xaa, 0], "the bits are not one for each id of the vocabulary");
+    check(&[2, 10, 0xaa], "the bitmap does not match the vocabulary");
+    check(&[2, 10, 0xaa, 0xaa, 0], "the bitmap does not match the vocabulary");
     check(&[2, 10, 0xaa, 0x04], "an id is outside the vocabulary");
     check(&[2, 20, 0x55, 0, 0x10], "an id is outside the vocabulary");
     // The set {0, 1} with a vocabulary of 2 has no missing ids, so only one of the three forms is
     // valid.
-    check(&[0, 2, 0, 0], "another form is shorter");
-    check(&[2, 2, 3], "another form is shorter");
+    check(&[0, 2, 0, 0], "a shorter form exists");
+    check(&[2, 2, 3], "a shorter form exists");
     assert_eq!(TokenSet::try_from(vec![1, 2]), Ok(TokenSet::all(2)));
     // A vocabulary of 2^32 − 1 tokens is decoded in constant time.
     let huge = TokenSet::try_from(vec![1, 0xff, 0xff, 0xff, 0xff, 0x0f, 7]).unwrap();

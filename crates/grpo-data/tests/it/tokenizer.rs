@@ -122,7 +122,7 @@ fn files_that_are_no_tokenizer_are_refused_with_their_fault() {
     check(changed(|json| json["model"]["dropout"] = json!(0.1)), "`model.dropout` is 0.1");
     check(
         changed(|json| json["added_tokens"][4]["id"] = json!(1000)),
-        "it gives `</think>` the id 1000, which would be read as 334",
+        "it assigns `</think>` the id 1000, which would be decoded as 334",
     );
     check(changed(|json| json["added_tokens"][4]["id"] = json!(-1)), "a whole number from 0 to");
     check(changed(|json| json["model"]["merges"][0] = json!(3)), "unsupported value");
@@ -147,9 +147,7 @@ fn a_text_without_ids_is_an_error() {
     assert_eq!(tokenizer.encode("a").unwrap(), [0]);
     let error = tokenizer.encode(&"b".repeat(1000)).unwrap_err().to_string();
     assert!(error.contains("cannot encode `bbb") && error.contains("…`: "), "{error}");
-    assert!(
-        error.ends_with("; drop the text, or use a tokenizer with a token for what is unknown")
-    );
+    assert!(error.ends_with("; remove the text, or use a tokenizer with an unknown token"));
 }
 
 #[test]
@@ -161,7 +159,7 @@ fn panics_of_the_tokenizers_crate_are_errors() {
     });
     if let Ok(tokenizer) = broken {
         let error = tokenizer.encode_with_special("x").unwrap_err().to_string();
-        assert!(error.contains("its reader panicked (no entry found for key)"), "{error}");
+        assert!(error.contains("the parser panicked (no entry found for key)"), "{error}");
         assert_eq!(tokenizer.decode(&tokenizer.encode("x").unwrap()), "x");
     } else {
         panic!("{broken:?}");
@@ -216,7 +214,7 @@ fn a_text_behind_another_has_no_mark_of_a_beginning() {
     assert_eq!(marking.encode_behind("").unwrap(), [0_u32; 0]);
     // `\na` is a single token, so the anchor cannot be separated from the text.
     let fault = marking.encode_behind("a").unwrap_err().to_string();
-    assert!(fault.contains("become one token with a line end"), "{fault}");
+    assert!(fault.contains("merge with a preceding line break"), "{fault}");
 
     let plain = &*TOKENIZER;
     for text in ["b", " b", "\n\n", ""] {

@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
             let before = Filling::new(arguments, folder)?;
             anyhow::ensure!(
                 before.infiller.characters() == characters,
-                "{} and {} have different characters, so they cannot be compared; take models that were trained on the same text",
+                "{} and {} have different vocabularies and cannot be compared; use models trained on the same text",
                 folder.display(),
                 arguments.model.display()
             );
@@ -121,9 +121,7 @@ fn check(arguments: &FillArguments) -> anyhow::Result<()> {
         ("--passages", arguments.passages.is_some()),
     ];
     if let (None, Some(name)) = (&arguments.held_out, first_there(&of_passages)) {
-        anyhow::bail!(
-            "{name} is about the passages of --held-out FILE, and there are none; leave it out"
-        );
+        anyhow::bail!("{name} requires --held-out FILE; add it, or remove the option");
     }
     if arguments.iterations <= 1 && arguments.remask_ratios.is_empty() {
         let of_more = [
@@ -132,14 +130,12 @@ fn check(arguments: &FillArguments) -> anyhow::Result<()> {
             ("--randomness", arguments.randomness.is_some()),
         ];
         if let Some(name) = first_there(&of_more) {
-            anyhow::bail!(
-                "{name} says what is filled again, and in a single pass nothing is; add --iterations 15"
-            );
+            anyhow::bail!("{name} has no effect with a single pass; add --iterations 15");
         }
     }
     anyhow::ensure!(
         order(arguments) != Order::Judge || arguments.judge.is_some(),
-        "--quality judge needs a judge: add --judge FOLDER"
+        "--quality judge requires a judge; add --judge FOLDER"
     );
     Ok(())
 }

@@ -131,7 +131,7 @@ impl MaskedLmFile {
             let (spec, judge) = SequenceScorer::load(folder, &codecs, &device.clone().inner())?;
             anyhow::ensure!(
                 spec.codec.own::<Characters>() == Some(passages.characters()),
-                "{}: the judge has other characters than the text; take one that was trained on the same",
+                "{}: the judge and the text have different vocabularies; use one trained on the same text",
                 folder.display()
             );
             if !weighting.accept_failed_judge {
@@ -180,10 +180,10 @@ impl Beginning {
                 Ok(Self { spec, model, passages, files: Vec::new() })
             }
             (Some(_), Some(_)) => anyhow::bail!(
-                "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out"
+                "the configuration has both `start` and [model]; keep `start` to train an existing model, or [model] to create a new one"
             ),
             (None, None) => anyhow::bail!(
-                "the configuration has neither [model] (sizes of a new model) nor `start` (a model folder to start from)"
+                "the configuration has neither [model] (sizes of a new model) nor `start` (an existing model folder); add one of them"
             ),
         }
     }

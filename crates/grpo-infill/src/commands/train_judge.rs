@@ -167,12 +167,12 @@ impl JudgeFile {
         self.save.check(origin)?;
         anyhow::ensure!(
             self.masked_lm.is_none() || !self.start_from_infiller,
-            "{}[masked_lm] is for a judge that starts from scratch, and this one starts from the infiller; leave it out, or set start_from_infiller = false",
+            "{}[masked_lm] is only valid for a judge trained from scratch; remove it, or set start_from_infiller = false",
             origin.place("masked_lm")
         );
         anyhow::ensure!(
             self.masking.corruption() == Corruption::None,
-            "{}a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters among them; leave it out",
+            "{}a judge learns from blanks that the infiller fills, but masking.corruption = \"bert\" also inserts random characters; remove it",
             origin.place("masking.corruption")
         );
         Ok(settings)
@@ -185,7 +185,7 @@ fn beginning(
     infiller: &LoadedInfiller,
     device: &Device,
 ) -> anyhow::Result<(ModelSpec, SequenceScorer)> {
-    let of_infiller = InfillerConfig::of(&infiller.spec.config).expect("it is an infiller");
+    let of_infiller = InfillerConfig::of(&infiller.spec.config).expect("the model is an infiller");
     let codec = infiller.spec.codec.clone();
     match (file.start_from_infiller, &file.model) {
         (true, None) => {
@@ -202,10 +202,10 @@ fn beginning(
             Ok((ModelSpec { config, codec }, judge))
         }
         (true, Some(_)) => anyhow::bail!(
-            "a judge that starts from the infiller has its sizes already; leave [model] out, or set start_from_infiller = false"
+            "a judge that starts from the infiller has the infiller's sizes; remove [model], or set start_from_infiller = false"
         ),
         (false, None) => anyhow::bail!(
-            "start_from_infiller = false makes a new judge, and [model] (its sizes) is not there; add it"
+            "start_from_infiller = false creates a new judge and requires its sizes; add [model]"
         ),
     }
 }
@@ -230,14 +230,14 @@ impl OwnTrunk {
         passages: &Arc<Passages>,
         device: &Device,
     ) -> anyhow::Result<Self> {
-        let sizes = InfillerConfig::of(&spec.config).expect("it is a judge's");
+        let sizes = InfillerConfig::of(&spec.config).expect("the sizes are those of a judge");
         let config = ModelConfig::infiller(&sizes)?;
         let model = Transformer::random(&config, file.seed, device)?;
         let spec = ModelSpec { config, codec: spec.codec.clone() };
         let stages = file.masking.stages().iter();
         let stages = stages.filter(|stage| !matches!(stage, Masking::Line { .. })).cloned();
         let plan = MaskingPlan::new(stages.collect(), Corruption::None)
-            .context("[masked_lm] fills blanks, and [masking] has only lines that are replaced")?;
+            .context("[masked_lm] fills blanks, but [masking] only replaces lines")?;
         let data = MaskedData::new(passages, &plan, file.seed).context("masking")?;
         Ok(Self { model, spec, data, config: MaskedLmConfig::plain(steps) })
     }
@@ -260,7 +260,7 @@ fn verdict(report: &JudgeReport, target: &Path) -> anyhow::Result<()> {
     let found = against(gate, validation);
     anyhow::ensure!(
         passed,
-        "the judge did not pass, so it is no reward: {found}; train it longer or larger"
+        "the judge did not pass its gate and cannot be used as a reward: {found}; train it longer, or train a larger one"
     );
     say(format_args!("{:<12} {found}", "passed"));
     Ok(())

@@ -17,7 +17,7 @@ impl Critic {
     /// Returns an error if the model does not have a critic head.
     pub fn new(model: &Transformer) -> Result<Self, RolloutError> {
         if !model.description().critic {
-            let fault = "the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong";
+            let fault = "the model has no critic (`critic` in its config.json), so it cannot tell which characters are wrong";
             return Err(refused(fault));
         }
         let is_on_tape = model.device().is_autodiff();
@@ -31,7 +31,7 @@ impl Critic {
     /// Panics if the text is empty or longer than the context.
     pub fn wrongness(&self, ids: &[u32]) -> Vec<f64> {
         let hidden = self.0.hidden(&TokenBatch::from_iter([ids]), None, &mut Dropout::off());
-        let logits = self.0.critic(hidden).expect("it has a critic");
+        let logits = self.0.critic(hidden).expect("the model has a critic");
         sigmoid(logits).into_data().iter().collect()
     }
 }

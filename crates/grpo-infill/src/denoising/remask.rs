@@ -32,7 +32,7 @@ impl RemaskSchedule {
                 if ratios.len() + 1 != iterations {
                     let found = ratios.len();
                     return Err(refused(format!(
-                        "{found} remasking ratios are not one fewer than the {iterations} iterations"
+                        "{found} remasking ratios do not match {iterations} iterations; expected one fewer"
                     )));
                 }
                 ratios.iter().try_for_each(|&ratio| check_part("a remasking ratio", ratio))
@@ -64,7 +64,7 @@ impl RemaskSchedule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RemaskRule {
     /// Remasks this fraction of the blanks (rounded down), starting with the most likely errors.
-    #[value(help = "The most wrong ones: that part of the blanks")]
+    #[value(help = "The most wrong ones: that fraction of the blanks")]
     Ratio,
     /// Remasks all blanks with an error probability above 1 − ratio. There may be none.
     #[value(help = "All whose wrongness is above 1 − ratio")]

@@ -9,7 +9,7 @@
 /// # Panics
 /// Panics if `ratio` is not in `0..=1`.
 pub fn corruption_target(ratio: f64) -> f64 {
-    assert!((0.0..=1.0).contains(&ratio), "a part of {ratio} of a text cannot be replaced");
+    assert!((0.0..=1.0).contains(&ratio), "a fraction of {ratio} of a text cannot be replaced");
     ratio.powi(4) - 2.0 * ratio.powi(3) + 2.0 * ratio
 }
 

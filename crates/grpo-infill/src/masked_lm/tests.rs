@@ -349,12 +349,12 @@ fn a_judge_is_there_where_it_weighs_and_sees_whole_texts() {
     let fault = |config: &MaskedLmConfig, judge| {
         config.check_with(&model, &data, judge).unwrap_err().to_string()
     };
-    assert!(fault(&plain, Some(&judge)).starts_with("there is a judge, and without"));
-    assert!(fault(&weighed, None).starts_with("modifiers.judge weighs texts by a judge"));
+    assert!(fault(&plain, Some(&judge)).starts_with("the judge has no effect without"));
+    assert!(fault(&weighed, None).starts_with("modifiers.judge requires a judge"));
     let short = judge_of(&data, 8);
     let found = fault(&weighed, Some(&short));
     assert!(
-        found.contains("the judge sees 8 characters of a text, and texts have up to 9"),
+        found.contains("the judge's context is 8 characters, but texts have up to 9"),
         "{found}"
     );
 }

@@ -42,7 +42,7 @@ pub(super) fn sticky(len: usize, target: usize, p1: f64, p2: f64, draws: &Draws)
             // All remaining positions have weight 0.
             let nth = draws.below(Draw::Fallback, order, len - order);
             let left = (0..len).filter(|at| !race.chosen[*at]);
-            left.clone().nth(nth).expect("fewer places are chosen than there are")
+            left.clone().nth(nth).expect("fewer positions are chosen than exist")
         });
         race.choose(at, p2);
     }

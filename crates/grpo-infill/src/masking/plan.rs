@@ -103,7 +103,7 @@ impl MaskingPlan {
     pub fn check_pure(&self) -> Result<(), DataError> {
         let not = |reason: &str, remedy| {
             Err(DataError::Invalid(format!(
-                "completions can only stand at blanks: {reason}, so that places that are not blank would be wrong or would count; {remedy}"
+                "completions are only valid at blanks, but {reason}, so other positions would be wrong or would count; {remedy}"
             )))
         };
         if self.corruption != Corruption::None {
@@ -171,7 +171,7 @@ impl TryFrom<PlanKeys> for MaskingPlan {
             (Some(preset), None) => Ok(Self::preset(preset, keys.corruption)),
             (None, Some(stages)) => Self::new(stages, keys.corruption),
             (preset, _) => {
-                let found = if preset.is_some() { "there beside `stages`" } else { "missing" };
+                let found = if preset.is_some() { "set together with `stages`" } else { "missing" };
                 Err(DataError::setting("preset", found, "either `preset` or `stages`"))
             }
         }

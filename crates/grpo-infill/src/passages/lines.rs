@@ -84,7 +84,7 @@ impl Lines {
         let length = options.length;
         let short = |part, found| {
             DataError::Invalid(format!(
-                "the {part} text of `{}` has {found} characters, fewer than a passage of {length} (`length`); give a longer text or a smaller `length`",
+                "the {part} text of `{}` has {found} characters, fewer than a passage of {length} (`length`); use a longer text or a smaller `length`",
                 path.display()
             ))
         };
@@ -100,7 +100,7 @@ impl Lines {
         }
         if self.beginnings.len() < 2 {
             return Err(DataError::Invalid(format!(
-                "`{}` has {} lines that a passage of at most {length} characters can begin with, and at least 2 are needed, one of them held out ({report}); give a file with more lines of 2 or more characters",
+                "`{}` has {} lines that can start a passage of at most {length} characters, but at least 2 are required, one of them held out ({report}); use a file with more lines of 2 or more characters",
                 path.display(),
                 self.beginnings.len()
             )));

@@ -87,7 +87,7 @@ impl fmt::Display for PassageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} lines, {} characters kept: passages from {} places for training, {} for validation",
+            "{} lines, {} characters kept: passages from {} positions for training, {} for validation",
             self.lines, self.characters, self.train, self.validation
         )?;
         for (count, what) in [

@@ -150,32 +150,32 @@ fn what_cannot_be_judged_fails_with_a_sentence() {
             "abx",
             "the judge cannot read the text: 'x' (character 3 of \"abx\") is not one of the 3 characters",
         ),
-        ("abc", "ab␣", "ab", "the filled text has 2 characters, and the original 3"),
+        ("abc", "ab␣", "ab", "the filled text has 2 characters, but the original has 3"),
         ("abc", "ab␣", "ab␣", "character 3 of the filled text is still a blank"),
         (
             "abc",
             "ab␣",
             "bbc",
-            "character 1 of the filled text was no blank, and is 'b' instead of 'a'",
+            "character 1 of the filled text was not a blank, but is 'b' instead of 'a'",
         ),
         ("abc", "abc", "abc", "the field 'blanked' has no blank (␣)"),
         (
             "abc",
             "bb␣",
             "abc",
-            "the fields 'text' and 'blanked' differ at character 1, which is no blank",
+            "the fields 'text' and 'blanked' differ at character 1, which is not a blank",
         ),
         (
             "abc",
             "␣",
             "abc",
-            "the field 'blanked' has 1 characters, and the field 'text' 3; they are of one length",
+            "the field 'blanked' has 1 characters, but the field 'text' has 3; expected equal lengths",
         ),
         (
             "abcabcabc",
             "abcabcab␣",
             "abcabcabc",
-            "the text has 9 characters, and the judge sees 8; use shorter passages, or a judge with a larger block_size",
+            "the text has 9 characters, but the judge's context is 8; use shorter passages, or a judge with a larger block_size",
         ),
     ] {
         let outcomes = reward.score(&[sample(text, blanked, filled), sample("ab", "a␣", "aa")]);
@@ -219,7 +219,7 @@ fn weights_that_are_no_mean_are_refused() {
 #[test]
 fn folders_that_hold_no_judge_are_refused() {
     let missing = infill(Path::new("nowhere/judge"), None, [1.0, 0.0]);
-    let expected = "reward.judge: there is no folder nowhere/judge; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them";
+    let expected = "reward.judge: there is no folder nowhere/judge; a judge folder contains config.json, characters.json and model.safetensors, as written by `grpo train-judge`";
     assert_eq!(refusal(&missing), expected);
     assert_eq!(missing.spec().files().unwrap_err().to_string(), expected);
     missing.spec().check().unwrap();
@@ -267,5 +267,5 @@ fn it_can_be_no_component_of_another_reward() {
     ]});
     let config = registry().parse(serde_json::from_value(composite).unwrap()).unwrap();
     let fault = config.spec().check().unwrap_err().to_string();
-    assert!(fault.contains("can be no part"), "{fault}");
+    assert!(fault.contains("cannot be part"), "{fault}");
 }

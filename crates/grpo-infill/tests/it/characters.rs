@@ -83,32 +83,32 @@ fn wrong_vocabularies_are_refused_with_their_fault() {
     // A vocabulary without MASK.
     check(
         r#"{"characters": "ab"}"#,
-        "`mask` in `c.json` is missing; expected 2: behind the ids of the 2 characters come those of MASK, PAD and CLS, which differ",
+        "`mask` in `c.json` is missing; expected 2: MASK, PAD and CLS have distinct ids after those of the 2 characters",
     );
     check(
         r#"{"characters": "ab", "mask": 2, "pad": 3}"#,
-        "`cls` in `c.json` is missing; expected 4: behind the ids of the 2 characters come those of MASK, PAD and CLS, which differ",
+        "`cls` in `c.json` is missing; expected 4: MASK, PAD and CLS have distinct ids after those of the 2 characters",
     );
     // The ID collision from the example of the original, whose judge mistook every PAD for CLS.
     check(
         r#"{"characters": "ab", "mask": 2, "pad": 3, "cls": 3}"#,
-        "`cls` in `c.json` is 3; expected 4: behind the ids of the 2 characters come those of MASK, PAD and CLS, which differ",
+        "`cls` in `c.json` is 3; expected 4: MASK, PAD and CLS have distinct ids after those of the 2 characters",
     );
     check(
         r#"{"characters": "ab", "mask": 1, "pad": 3, "cls": 4}"#,
-        "`mask` in `c.json` is 1; expected 2: behind the ids of the 2 characters come those of MASK, PAD and CLS, which differ",
+        "`mask` in `c.json` is 1; expected 2: MASK, PAD and CLS have distinct ids after those of the 2 characters",
     );
     check(
         r#"{"characters": "aba", "mask": 3, "pad": 4, "cls": 5}"#,
-        "`characters` in `c.json` must hold each character once and no '␣', the mark of a blank; take one 'a' out",
+        "`characters` in `c.json` must contain each character once and no '␣', the blank mark; remove one 'a'",
     );
     check(
         r#"{"characters": "a␣", "mask": 2, "pad": 3, "cls": 4}"#,
-        "`characters` in `c.json` must hold each character once and no '␣', the mark of a blank; take one '␣' out",
+        "`characters` in `c.json` must contain each character once and no '␣', the blank mark; remove one '␣'",
     );
     check(
         r#"{"characters": "", "mask": 0, "pad": 1, "cls": 2}"#,
-        "`c.json` is not a vocabulary of characters: `characters` is empty; copy `characters.json` from the model again",
+        "`c.json` is not a character vocabulary: `characters` is empty; copy `characters.json` from the original model again",
     );
     for text in [
         "",
@@ -118,13 +118,16 @@ fn wrong_vocabularies_are_refused_with_their_fault() {
         r#"{"characters": "a", "mask": 1, "pad": 2, "cls": 3, "bos": 4}"#,
     ] {
         let error = parse(text).unwrap_err();
-        assert!(error.starts_with("`c.json` is not a vocabulary of characters: "), "{error}");
+        assert!(error.starts_with("`c.json` is not a character vocabulary: "), "{error}");
     }
     let no_text = Characters::from_texts(["", ""]).unwrap_err().to_string();
-    assert_eq!(no_text, "there is no character to make a vocabulary of; give a text that has some");
+    assert_eq!(
+        no_text,
+        "the text has no characters to build a vocabulary from; provide a non-empty text"
+    );
     assert_eq!(
         Characters::from_texts(["a␣"]).unwrap_err().to_string(),
-        "the text has the character '␣', which is the mark of a blank; replace it by another"
+        "the text contains the character '␣', which is the blank mark; replace it"
     );
 }
 

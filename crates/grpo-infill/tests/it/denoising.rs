@@ -359,7 +359,7 @@ fn settings_that_fill_nothing_are_refused() {
     }
     check_refused(
         DenoisingSettings { schedule: RemaskSchedule::List(vec![0.5; 3]), ..settings() },
-        "3 remasking ratios are not one fewer than the 15 iterations",
+        "3 remasking ratios do not match 15 iterations; expected one fewer",
     );
     check_refused(
         DenoisingSettings {
@@ -370,12 +370,12 @@ fn settings_that_fill_nothing_are_refused() {
     );
     check_refused(
         DenoisingSettings { mask_id: 6, ..settings() },
-        "the id 6 stands in blanks and could be drawn; it must be forbidden",
+        "the mask id 6 could be sampled; it must be forbidden",
     );
     let penalty = SamplingSettings { repetition_penalty: Some(1.5), ..sampling() };
     check_refused(
         DenoisingSettings { distribution: characters(penalty), ..settings() },
-        "sampling.repetition_penalty is about what was sampled before, and blanks are filled all at once; leave it out",
+        "sampling.repetition_penalty requires previously sampled tokens, but all blanks are filled in one pass; remove it",
     );
 }
 
@@ -392,14 +392,14 @@ fn check_text(scale: f32, ids: &[u32], trust: Trust<'_>, expected: &str) {
 #[test]
 fn texts_that_cannot_be_filled_are_refused() {
     let trust = Trust::Probability;
-    let no_blank = "text 4 has no blank, so there is nothing to fill; each text needs one at least";
+    let no_blank = "text 4 has no blank to fill; each text requires at least one";
     check_text(1.0, &[0, 1, 2], trust, no_blank);
     check_text(1.0, &[], trust, "a prompt has no tokens; it needs at least the beginning mark");
     check_text(
         1.0,
         &[7; LENGTH + 1],
         trust,
-        "a text of 17 characters does not fit into the model's context of 16; cut it, or take a model with a longer one",
+        "a text of 17 characters does not fit into the model's context of 16; shorten it, or use a model with a longer context",
     );
     check_text(1.0, &[7, 10], trust, "a prompt has the id 10, and the vocabulary has 10 tokens");
     let diverged = "the model's logits are not finite: it has diverged, or its weights are damaged";

@@ -163,7 +163,7 @@ proptest! {
         let model = Frozen::snapshot(&infiller());
         let filled = infilling(bent()).sample(&model, std::slice::from_ref(&text), KEY);
         if !ids.contains(&MASK) {
-            let refusal = "text 0 has no blank, so there is nothing to fill; each text needs one at least";
+            let refusal = "text 0 has no blank to fill; each text requires at least one";
             prop_assert_eq!(filled.unwrap_err().to_string(), refusal);
             return Ok(());
         }
@@ -187,15 +187,15 @@ fn refuses_texts_that_cannot_be_filled() {
     );
     assert_eq!(
         refusal(settings(SamplingSettings { forbidden: vec![9, 10], ..bent() }), 4),
-        "the id 8 stands in blanks and could be drawn; it must be forbidden"
+        "the mask id 8 could be sampled; it must be forbidden"
     );
     assert_eq!(
         refusal(settings(SamplingSettings { repetition_penalty: Some(1.1), ..bent() }), 4),
-        "sampling.repetition_penalty is about what was sampled before, and blanks are filled all at once; leave it out"
+        "sampling.repetition_penalty requires previously sampled tokens, but all blanks are filled in one pass; remove it"
     );
     assert_eq!(
         refusal(settings(bent()), 25),
-        "a text of 25 characters does not fit into the model's context of 24; cut it, or take a model with a longer one"
+        "a text of 25 characters does not fit into the model's context of 24; shorten it, or use a model with a longer context"
     );
     let other = SamplingSettings { forbidden: vec![MASK], ..Default::default() };
     let other =
@@ -209,10 +209,7 @@ fn refuses_texts_that_cannot_be_filled() {
         infilling(bent()).sample(&model, &[prompt(2, ids)], KEY).unwrap_err().to_string()
     };
     assert_eq!(refused(&[]), "a prompt has no tokens; it needs at least the beginning mark");
-    assert_eq!(
-        refused(&[1, 2]),
-        "text 2 has no blank, so there is nothing to fill; each text needs one at least"
-    );
+    assert_eq!(refused(&[1, 2]), "text 2 has no blank to fill; each text requires at least one");
     assert_eq!(refused(&[MASK, 11]), "a prompt has the id 11, and the vocabulary has 11 tokens");
     assert!(refused(&[MASK; 25]).starts_with("a text of 25 characters does not fit"));
     // Freezing the model removes its autodiff.

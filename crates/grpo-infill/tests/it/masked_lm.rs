@@ -167,8 +167,8 @@ fn refuses_contradictory_settings() {
     let idle = TransferConfig { unfreeze_learning_rate_factor: Some(0.5), ..frozen };
     let idle = MaskedLmConfig { transfer: idle, ..config(5) };
     refuses(&idle, false, "transfer.unfreeze_learning_rate_factor has no effect without ");
-    refuses(&config(5), true, "the model has a critic, and no section [critic] ");
-    refuses(&everything(5), false, "[critic] trains a critic, and the model has none; ");
+    refuses(&config(5), true, "the model has a critic, but section [critic] ");
+    refuses(&everything(5), false, "[critic] requires a model with a critic; ");
     let critic = CriticConfig { warmup_from: 3, warmup_to: 2, ..CriticConfig::default() };
     let backwards = MaskedLmConfig { critic: Some(critic), ..config(5) };
     refuses(&backwards, true, "critic.warmup_to = 2 is before critic.warmup_from = 3");

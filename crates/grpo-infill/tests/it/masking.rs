@@ -156,11 +156,11 @@ fn a_plan_that_is_pure_has_blanks_as_targets_and_the_truth_elsewhere() {
     };
     not(
         MaskingPlan::preset(MaskingPreset::Complex, Corruption::Bert),
-        "completions can only stand at blanks: `corruption` is \"bert\", so that places that are not blank would be wrong or would count; use `corruption` = \"none\"",
+        "completions are only valid at blanks, but `corruption` is \"bert\", so other positions would be wrong or would count; use `corruption` = \"none\"",
     );
     not(
         MaskingPlan::preset(MaskingPreset::SpanAndLines, Corruption::None),
-        "completions can only stand at blanks: `stages[9]` is `line`, so that places that are not blank would be wrong or would count; use the stages `random`, `sticky` and `span`",
+        "completions are only valid at blanks, but `stages[9]` is `line`, so other positions would be wrong or would count; use the stages `random`, `sticky` and `span`",
     );
 }
 
@@ -233,7 +233,7 @@ fn line_masking_needs_lines() {
         assert_eq!(
             error.unwrap_err().to_string(),
             format!(
-                "stage 9 of the masking, `line`, replaces whole lines, and passages have none with `unit` = \"{name}\"; use `unit` = \"lines\", or take the stage out"
+                "stage 9 of the masking, `line`, replaces whole lines, but passages with `unit` = \"{name}\" have none; use `unit` = \"lines\", or remove the stage"
             )
         );
     }
@@ -242,7 +242,7 @@ fn line_masking_needs_lines() {
     let plan = MaskingPlan::new(vec![line_masking(0.5, 0.5)], Corruption::None).unwrap();
     assert_eq!(
         stream(&same, Split::Train, plan).batch(0, 4).unwrap_err().to_string(),
-        "stage 0 of the masking, `line`, found no other line to put in in 1000 passages one after another: lines of this split are all alike; give a text with different lines, or take the stage out"
+        "stage 0 of the masking, `line`, found no different line in 1000 consecutive passages: all lines of this split are equal; provide a text with different lines, or remove the stage"
     );
 }
 
@@ -399,6 +399,6 @@ fn a_ratio_that_masks_nothing_is_an_error_and_no_endless_search() {
         stream(&passages(PassageUnit::Line, 6), Split::Train, plan).batch(0, 1).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "stage 0 of the masking, `random`, masked nothing in 1000 passages one after another; give it a larger ratio"
+        "stage 0 of the masking, `random`, masked nothing in 1000 consecutive passages; increase its ratio"
     );
 }

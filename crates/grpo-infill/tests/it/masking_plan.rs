@@ -28,11 +28,11 @@ fn numbers_outside_their_ranges_are_refused_by_key() {
     }
     check(
         r#"{"type": "random", "min_ratio": 0.6, "max_ratio": 0.5}"#,
-        "`stages[1].min_ratio` is 0.6; expected a number that is not above `max_ratio`",
+        "`stages[1].min_ratio` is 0.6; expected a number of at most `max_ratio`",
     );
     check(
         r#"{"type": "sticky", "ratio": 0.5, "p1": -1, "p2": 0.2}"#,
-        "`stages[1].p1` is -1; expected a number that is 0 or more",
+        "`stages[1].p1` is -1; expected a number of 0 or more",
     );
     for spans in [0, 10_001, u32::MAX] {
         check(
@@ -42,7 +42,7 @@ fn numbers_outside_their_ranges_are_refused_by_key() {
     }
     check(
         r#"{"type": "replacement", "max_ratio": 0.5, "fragment": -1}"#,
-        "`stages[1].fragment` is -1; expected a number that is 0 or more",
+        "`stages[1].fragment` is -1; expected a number of 0 or more",
     );
     check(
         r#"{"type": "replacement", "max_ratio": 0.5, "random": 0, "mask": 0}"#,
@@ -65,7 +65,7 @@ fn a_plan_is_a_preset_or_a_list_of_stages() {
     let error = |json| parse(json).unwrap_err();
     assert!(error("{}").starts_with("`preset` is missing; expected either `preset` or `stages`"));
     let both = r#"{"preset": "complex", "stages": [{"type": "span", "spans": 2}]}"#;
-    assert!(error(both).starts_with("`preset` is there beside `stages`; expected either"));
+    assert!(error(both).starts_with("`preset` is set together with `stages`; expected either"));
     assert!(error(r#"{"stages": []}"#).starts_with("`stages` is an empty list; expected at least"));
     assert!(error(r#"{"preset": "complex", "ratio": 1}"#).starts_with("unknown field `ratio`"));
 }

@@ -33,7 +33,7 @@ fn passages_of_lines_are_whole_lines_while_they_fit() {
     assert_eq!(drawn(&passages, Split::Validation, 20), texts(["later\n"]));
     assert_eq!(
         passages.report().to_string(),
-        "9 lines, 52 characters kept: passages from 4 places for training, 1 for validation"
+        "9 lines, 52 characters kept: passages from 4 positions for training, 1 for validation"
     );
 }
 
@@ -48,7 +48,7 @@ fn passages_of_a_line_are_lines_that_fit_each_once() {
     assert_eq!(passages.characters().characters(), ['C', 'N', 'O']);
     assert_eq!(
         passages.report().to_string(),
-        "9 lines, 15 characters kept: passages from 4 places for training, 1 for validation, 2 lines of fewer than 2 characters, 1 too long, 1 written twice"
+        "9 lines, 15 characters kept: passages from 4 positions for training, 1 for validation, 2 lines of fewer than 2 characters, 1 too long, 1 written twice"
     );
 }
 
@@ -133,37 +133,37 @@ fn files_that_have_no_passages_are_refused_with_the_reason() {
         assert_eq!(read(text, options).unwrap_err(), expect);
     };
     let lines = options(PassageUnit::Lines, 8);
-    check("", &lines, "`a.txt` is empty; give a file with text");
-    check("\u{feff}", &lines, "`a.txt` is empty; give a file with text");
+    check("", &lines, "`a.txt` is empty; use a file with text");
+    check("\u{feff}", &lines, "`a.txt` is empty; use a file with text");
     check(
         "a\nb\n\n  c\n",
         &lines,
-        "`a.txt` has 0 lines that a passage of at most 8 characters can begin with, and at least 2 are needed, one of them held out (4 lines, 9 characters kept: passages from 0 places for training, 0 for validation); give a file with more lines of 2 or more characters",
+        "`a.txt` has 0 lines that can start a passage of at most 8 characters, but at least 2 are required, one of them held out (4 lines, 9 characters kept: passages from 0 positions for training, 0 for validation); use a file with more lines of 2 or more characters",
     );
     check(
         "abcdefghi\nabc\n",
         &options(PassageUnit::Line, 8),
-        "`a.txt` has 1 lines that a passage of at most 8 characters can begin with, and at least 2 are needed, one of them held out (2 lines, 3 characters kept: passages from 0 places for training, 0 for validation, 1 too long); give a file with more lines of 2 or more characters",
+        "`a.txt` has 1 lines that can start a passage of at most 8 characters, but at least 2 are required, one of them held out (2 lines, 3 characters kept: passages from 0 positions for training, 0 for validation, 1 too long); use a file with more lines of 2 or more characters",
     );
     check(
         "ab\ncd\n",
         &lines,
-        "the whole text of `a.txt` has 6 characters, fewer than a passage of 8 (`length`); give a longer text or a smaller `length`",
+        "the whole text of `a.txt` has 6 characters, fewer than a passage of 8 (`length`); use a longer text or a smaller `length`",
     );
     check(
         "abcdefgh",
         &options(PassageUnit::Window, 8),
-        "the training text of `a.txt` has 6 characters, fewer than a passage of 8 (`length`); give a longer text or a smaller `length`",
+        "the training text of `a.txt` has 6 characters, fewer than a passage of 8 (`length`); use a longer text or a smaller `length`",
     );
     check(
         "abcdefghijkl",
         &options(PassageUnit::Window, 8),
-        "the validation text of `a.txt` has 2 characters, fewer than a passage of 8 (`length`); give a longer text or a smaller `length`",
+        "the validation text of `a.txt` has 2 characters, fewer than a passage of 8 (`length`); use a longer text or a smaller `length`",
     );
     check(
         "ab\nc␣\n",
         &lines,
-        "a.txt:2: the text has the character '␣', which is the mark of a blank; replace it by another",
+        "a.txt:2: the text contains the character '␣', which is the blank mark; replace it",
     );
 }
 

@@ -173,10 +173,10 @@ fn the_name_of_a_file_tells_its_format() {
     };
     assert_eq!(
         error(Path::new("a.txt")),
-        "cannot tell the format of `a.txt` from its name; expected a name that ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`"
+        "cannot determine the format of `a.txt` from its name; expected a name ending in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`"
     );
-    assert!(error(Path::new("a.gz")).starts_with("cannot tell the format"));
-    assert!(error(Path::new("smi")).starts_with("cannot tell the format"));
+    assert!(error(Path::new("a.gz")).starts_with("cannot determine the format"));
+    assert!(error(Path::new("smi")).starts_with("cannot determine the format"));
     assert_eq!(error(Path::new("none.smi")), "`none.smi` does not exist; check the path");
     let path = folder.path().join("folder.smi");
     std::fs::create_dir(&path).unwrap();
@@ -209,7 +209,7 @@ fn damaged_files_are_named_with_the_line() {
     );
     assert_eq!(
         error(b"C\n", Smi, true),
-        "`x` cannot be decompressed after line 0: unexpected end of file; compress the file again, or drop `.gz` from its name if it is plain text"
+        "`x` cannot be decompressed after line 0: unexpected end of file; compress the file again, or remove `.gz` from its name if it is plain text"
     );
     let text: String = (0..5000).map(|i| format!("C{}\n", i % 977)).collect();
     let whole = gzip(&text);
@@ -267,7 +267,7 @@ fn endless() -> String {
 #[test]
 fn a_line_without_an_end_is_refused() {
     let too_long =
-        "the record is longer than 1 MiB; write one record a line, and close every quote";
+        "the record is longer than 1 MiB; write one record per line, and close every quote";
     for gz in [false, true] {
         let bytes = |text: &str| if gz { gzip(text) } else { text.as_bytes().to_vec() };
         let lines = format!("CC\n{}\nCCC\n", endless());
@@ -282,12 +282,12 @@ fn a_line_without_an_end_is_refused() {
 fn gzip_that_is_out_of_proportion_is_refused() {
     let long = format!("{}\n", "C".repeat(1 << 19));
     let fault = error(&gzip(&long.repeat(65 << 1)), Smi, true);
-    let expect = "its data is more than 500 times as large as the file; give the data uncompressed if that is right";
+    let expect = "its data is more than 500 times larger than the file; provide the data uncompressed if that is intended";
     assert!(fault.starts_with("`x` cannot be read after line "), "{fault}");
     assert!(fault.ends_with(expect), "{fault}");
     let empty = gzip(&"\n".repeat(2 << 20));
     let fault = error(&empty, Smi, true);
-    assert_eq!(fault, "x:100000: the 100000 lines up to here are empty; remove empty lines");
+    assert_eq!(fault, "x:100000: the previous 100000 lines are empty; remove empty lines");
     // Blank lines count towards the length of the following row.
     assert!(error(&empty, Csv, true).contains("is longer than 1 MiB"));
 }

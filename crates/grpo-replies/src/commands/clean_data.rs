@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     let gone = match &arguments.rejected {
         Some(path) => {
             let rejected = rejected(&read, &cleaned).into_iter();
-            Some(written("--rejected another file", path, &inputs, rejected)?)
+            Some(written("another file for --rejected", path, &inputs, rejected)?)
         }
         None => None,
     };
@@ -134,7 +134,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         }
         Value::Object(object)
     });
-    let kept = written("-o another file", &arguments.output, &inputs, kept)?;
+    let kept = written("another file for -o", &arguments.output, &inputs, kept)?;
     [Some(kept), gone].into_iter().flatten().try_for_each(FileInPlace::finish)?;
     tell(arguments, &cleaned);
     Ok(())

@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     // duplicated.
     anyhow::ensure!(
         !(arguments.input.is_dir() && is_same_place(&arguments.input, folder)),
-        "{} is the input; give --output-dir another folder",
+        "{} is the input; use another folder for --output-dir",
         folder.display()
     );
     grpo_app::refuse_inside(&folder.join(PHASE1), "--output-dir")?;
@@ -142,7 +142,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let contents = [phase1, phase2, (DRAWING, drawing), (STATISTICS, json)];
     let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
     for (name, _) in &contents {
-        refuse_input("--output-dir another folder", &folder.join(name), &inputs)?;
+        refuse_input("another folder for --output-dir", &folder.join(name), &inputs)?;
     }
     anyhow::ensure!(
         !folder.exists() || folder.is_dir(),

@@ -154,7 +154,7 @@ fn gzip_and_folders_are_read_and_files_without_a_pair_are_refused() {
     refused(&none, "has no pair of a tweet and a reply: 0 lines were left out; write");
     refused(&empty.path().join("f.jsonl"), "does not exist");
     let other = write(empty.path(), "g.csv", "");
-    refused(&other, "cannot tell the format of");
+    refused(&other, "cannot determine the format of");
 }
 
 /// Creates a text column with null values.

@@ -293,12 +293,7 @@ fn fractions_make_up_the_whole() {
     check(0.9, 0.1, 5e-7, None);
     check(0.9, 0.1, 1e-5, Some("`train + validation + test` is 1.00001; expected 1"));
     check(1.2, -0.2, 0.0, Some("`train` is 1.2; expected a fraction from 0 to 1"));
-    check(
-        0.0,
-        0.5,
-        0.5,
-        Some("`train` is 0; expected more than 0: there must be records to train on"),
-    );
+    check(0.0, 0.5, 0.5, Some("`train` is 0; expected above 0, because training requires records"));
     check(f64::NAN, 0.5, 0.5, Some("`train` is NaN; expected a fraction from 0 to 1"));
 }
 

@@ -206,7 +206,7 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
     let goes_on = "; it has not finished: it is still running, or was killed";
     let none = "none in 7 steps";
     let failed = format!("stopped after step 7: {message}");
-    let exhausted = format!("{message}; the run went back 3 times already");
+    let exhausted = format!("{message}; the run has already rolled back 3 times");
     let early = "no evaluation up to step 7 was better";
     for (events, outcome, sentence) in [
         (vec![finished()], Outcome::Passed, none.to_owned()),

@@ -83,7 +83,7 @@ fn reports_altered_files() {
     );
     check(
         |folder| fs::write(folder.join("manifest.json"), b"{\"version\": 1").unwrap(),
-        "`manifest.json` is damaged: it ends too early, at line 1 column 13; restore it from a copy, or start the run again",
+        "`manifest.json` is damaged: unexpected end of input at line 1 column 13; restore it from a copy, or start the run again",
     );
     let error = verify(Path::new("none")).unwrap_err().to_string();
     assert!(error.starts_with("cannot read `none`: "), "{error}");

@@ -105,7 +105,7 @@ fn losses() {
     check_losses(
         "/config/beta",
         json!(-1),
-        "`config`: kl_coef = -1 is out of range; it must be 0 or more, and finite",
+        "`config`: kl_coef = -1 is out of range; it must be 0 or more and finite",
     );
     check_losses(
         "/config/steps_per_generation",
@@ -156,7 +156,7 @@ fn no_json_and_no_cases() {
         assert_eq!(read_losses(text, "l.json").unwrap_err().to_string(), expected);
         assert_eq!(read_advantages(text, "l.json").unwrap_err().to_string(), expected);
     }
-    check(r#"{"cases": [{"#, "`l.json` is not JSON: it ends too early, at line 1 column 12");
+    check(r#"{"cases": [{"#, "`l.json` is not JSON: unexpected end of input at line 1 column 12");
     check("", "`l.json` is not JSON: it is empty");
     check(r#"{"cases": [1e999]}"#, "`l.json` is not JSON: number out of range at line 1 column 16");
     check("{}", "`l.json` has nothing under the key `cases`; expected a list of at least one case");
@@ -198,7 +198,7 @@ fn folders() {
     );
     fs::remove_dir(&losses).unwrap();
     fs::write(&losses, "[").unwrap();
-    check(folder.path(), "`G/losses.json` is not JSON: it ends too early, at line 1 column 1");
+    check(folder.path(), "`G/losses.json` is not JSON: unexpected end of input at line 1 column 1");
 }
 
 /// A file that is truncated at any position results in an error and never in a panic.

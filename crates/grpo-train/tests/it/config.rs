@@ -83,7 +83,7 @@ fn numbers_out_of_range() {
     );
     check(
         |c| c.advantage.epsilon = -1e-4,
-        "advantage: epsilon = -0.0001 is out of range; it must be 0 or more, and finite",
+        "advantage: epsilon = -0.0001 is out of range; it must be 0 or more and finite",
     );
     check(|c| c.schedule.floor = f64::NAN, "schedule.floor = NaN is out of range; expected 0 to 1");
     check(
@@ -120,18 +120,18 @@ fn losses_out_of_range() {
     );
     check(
         |c| c.loss.epsilon_high = Some(f64::INFINITY),
-        "loss: epsilon_high = inf is out of range; it must be 0 or more, and finite",
+        "loss: epsilon_high = inf is out of range; it must be 0 or more and finite",
     );
     check(
         |c| c.loss.kl_coef = Some(-0.1),
-        "loss: kl_coef = -0.1 is out of range; it must be 0 or more, and finite",
+        "loss: kl_coef = -0.1 is out of range; it must be 0 or more and finite",
     );
     check(
         |c| {
             c.loss.kl_estimator = Some(KlEstimator::K1);
             c.loss.kl_bias_correction = Some(false);
         },
-        "loss: kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a loss: it only adds noise; use k3, switch the correction on, or put the penalty into the reward",
+        "loss: kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero, so as a loss it only adds noise; use k3, enable the correction, or apply the penalty to the reward",
     );
 }
 
@@ -150,11 +150,11 @@ fn losses_that_do_not_go_together() {
             c.loss.preset = Preset::Vespo;
             c.loss.mismatch = Some(MismatchCorrection { level, mode, min: 0.5, max: 2.0 });
         },
-        "loss: the vespo surrogate folds the sampler mismatch of each token into its sequence weight, so a correction of sequence level would count it twice; use mismatch.level = \"token\"",
+        "loss: the vespo surrogate folds the sampler mismatch of each token into its sequence weight, so a sequence-level correction would count it twice; use mismatch.level = \"token\"",
     );
     check(
         |c| c.advantage.baseline = Baseline::Batch,
-        "advantage: a batch baseline divided by the group's deviation: a group of equal rewards would be divided by epsilon alone; use scale = \"batch\" or \"none\"",
+        "advantage: a batch baseline cannot be scaled by the group's deviation, which is 0 for equal rewards; use scale = \"batch\" or \"none\"",
     );
 }
 

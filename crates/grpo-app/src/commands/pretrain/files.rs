@@ -95,13 +95,13 @@ pub(super) fn summary(run: &SupervisedRun) -> anyhow::Result<()> {
     else {
         return Ok(());
     };
-    let step = best.get("train_step").context("a validation without its step")?;
+    let step = best.get("train_step").context("the validation record has no step")?;
     let samples = run.path().join(SAMPLES);
     if samples.exists() {
         let mut rows: Vec<Map<String, Value>> = read_json_lines(&samples)?;
         rows.retain(|row| row.get("train_step") == Some(step));
         if !rows.is_empty() {
-            say(format_args!("completions  of the model that is kept, after step {step}"));
+            say(format_args!("completions  of the selected model, after step {step}"));
         }
         for row in &rows {
             let keys =

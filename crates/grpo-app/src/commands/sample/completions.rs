@@ -103,7 +103,7 @@ fn prompts(
                 .with_context(|| format!("{}:{line}", path.display()))?;
             anyhow::ensure!(
                 ids.len() <= context,
-                "{}:{line}: the prompt has {} tokens, and the model's context {context}; shorten the prompt or take it out",
+                "{}:{line}: the prompt has {} tokens, but the model's context is {context}; shorten or remove the prompt",
                 path.display(),
                 ids.len()
             );
@@ -112,7 +112,7 @@ fn prompts(
         anyhow::ensure!(!prompts.is_empty(), "{} has no prompts", path.display());
     } else if !has_prompts {
         let begin = codec.begin_id().context(
-            "the model has no id that begins a text, so it needs a prompt: --prompt TEXT, or --prompts FILE",
+            "the model has no beginning-of-text token, so a prompt is required; use --prompt TEXT or --prompts FILE",
         )?;
         push(None, vec![begin]);
     }

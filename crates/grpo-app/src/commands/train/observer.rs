@@ -125,7 +125,7 @@ impl Observer {
         self.log.folder.remove_completions_from(done + 1)?;
         if lines.len() as u64 != done {
             self.monitor.say(&format!(
-                "warning      metrics.jsonl has {} of the {done} steps before; the others were lost",
+                "warning      metrics.jsonl has only {} of the {done} previous steps; the others were lost",
                 lines.len()
             ));
         }
@@ -218,7 +218,7 @@ impl Observer {
         self.steps_done = training.steps();
         self.earlier = RecordedSteps::default();
         self.monitor.say(&format!(
-            "rolled back  to step {step}; learning rates are multiplied by {learning_rate_factor}, the KL penalty by {kl_coef} from now on; what was undone is in {}",
+            "rolled back  to step {step}; from now on, learning rates are multiplied by {learning_rate_factor} and the KL penalty by {kl_coef}; discarded files are in {}",
             aside.display()
         ));
         Ok(true)
@@ -285,7 +285,7 @@ impl Observer {
         let metrics_line = serde_json::to_value(metrics)?.to_string();
         let recorded = RecordedHashes {
             metrics: RecordedHashes::of_metrics(&metrics_line, Metrics::is_machine)
-                .context("a line of metrics.jsonl has names and numbers")?,
+                .context("a line of metrics.jsonl is not an object")?,
             completions: completions.as_deref().map(RecordedHashes::of_completions),
         };
         let line = LedgerStep { recorded: Some(recorded), ..report.observed.ledger.clone() };
@@ -298,7 +298,7 @@ impl Observer {
         if report.learned.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.monitor.say(&format!(
-                "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
+                "step {step}: sampler and trainer differ by more than sampler_check.tolerance, so tokens are importance-weighted; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
         self.triggers(step, done.triggers)?;

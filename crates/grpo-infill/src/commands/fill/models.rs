@@ -21,14 +21,14 @@ pub(super) fn judge(folder: &Path, infiller: &Characters, texts: &[Text]) -> any
     let unknown = infiller.characters().iter().find(|&&c| known.id(c).is_none());
     anyhow::ensure!(
         unknown.is_none(),
-        "the judge {} does not know {:?}, which the model can write; take a judge that was trained for this model",
+        "the judge {} does not know {:?}, which the model can produce; use a judge trained for this model",
         folder.display(),
         unknown.unwrap_or(&' ')
     );
     let longest = judge.longest_text();
     if let Some(text) = texts.iter().find(|text| text.ids.len() > longest) {
         anyhow::bail!(
-            "{}: the text has {} characters, and the judge {} can see {longest}; shorten it",
+            "{}: the text has {} characters, but the context of the judge {} is {longest}; shorten it",
             text.place,
             text.ids.len(),
             folder.display()
@@ -53,13 +53,13 @@ pub(super) fn critic(
     let other = LoadedInfiller::load(folder, &device::device()).context("--remask")?;
     anyhow::ensure!(
         other.characters() == infiller.characters(),
-        "--remask: {} has other characters than the model; take one that was trained on the same text",
+        "--remask: {} and the model have different vocabularies; use one trained on the same text",
         folder.display()
     );
     let context = other.model.context_length();
     if let Some(text) = texts.iter().find(|text| text.ids.len() > context) {
         anyhow::bail!(
-            "{}: the text has {} characters, and {} (--remask) can see {context}; shorten it",
+            "{}: the text has {} characters, but the context of {} (--remask) is {context}; shorten it",
             text.place,
             text.ids.len(),
             folder.display()

@@ -47,7 +47,7 @@ pub(super) fn texts(
     if let Some(ratio) = arguments.random {
         anyhow::ensure!(
             ratio > 0.0 && ratio <= 1.0,
-            "--random {ratio} is out of range; expected a part of the text, above 0 and at most 1"
+            "--random {ratio} is out of range; expected a fraction of the text, above 0 and at most 1"
         );
     }
     if let Some(path) = &arguments.held_out {
@@ -65,7 +65,7 @@ pub(super) fn texts(
     };
     anyhow::ensure!(
         !given.is_empty(),
-        "there is nothing to fill: give a text with --text TEXT, or a file of them with --file FILE"
+        "nothing to fill: provide a text with --text TEXT, or a file of texts with --file FILE"
     );
     let read = given.into_iter().zip(0..).map(|((place, given), index)| {
         let (ids, truth) = blanks.read(given, index).with_context(|| place.clone())?;
@@ -141,7 +141,7 @@ fn held_out(
     let length = arguments.length.unwrap_or(blanks.longest);
     anyhow::ensure!(
         (1..=blanks.longest).contains(&length),
-        "--length {length} is out of range; expected 1 to the {} characters that the model can see",
+        "--length {length} is out of range; expected 1 to {}, the model's context",
         blanks.longest
     );
     let options = PassageOptions {
@@ -178,12 +178,12 @@ impl Blanks<'_> {
                 let truth = self.characters.encode(&text)?;
                 anyhow::ensure!(
                     !truth.is_empty(),
-                    "the text is empty, so that nothing can be blanked"
+                    "the text is empty, so there is nothing to blank"
                 );
                 (self.blank_some(&truth, index), Some(truth))
             }
             (Given::Blanked(..), Some(_)) => anyhow::bail!(
-                "--random blanks texts itself, and this one has blanks (`blanked`); leave one of them out"
+                "--random requires texts without blanks, but this line has `blanked`; remove one of them"
             ),
             (Given::Text(blanked), None) => (self.encode(&blanked)?, None),
             (Given::Blanked(blanked, None), None) => (self.encode(&blanked)?, None),
@@ -199,7 +199,7 @@ impl Blanks<'_> {
         let length = ids.len();
         anyhow::ensure!(
             length <= self.longest,
-            "the text has {length} characters, and the model can see {}; shorten it",
+            "the text has {length} characters, but the model's context is {}; shorten it",
             self.longest
         );
         Ok((ids, truth))
@@ -212,14 +212,14 @@ impl Blanks<'_> {
             let free = |other: &char| *other != blank && characters.id(*other).is_none();
             let other = BLANKS.into_iter().find(free).unwrap_or(BLANK);
             anyhow::bail!(
-                "{blank:?} is a character of the model, so that it cannot stand for a blank; write blanks as another one, and say which one: --blank '{other}'"
+                "{blank:?} is a character of the model and cannot mark a blank; use another character for blanks, for example --blank '{other}'"
             );
         }
         let marked = text.replace(blank, BLANK.encode_utf8(&mut [0; 4]));
         let ids = characters.encode_blanks(&marked, BLANK)?;
         anyhow::ensure!(
             ids.contains(&characters.mask_id()),
-            "the text has no blank; put {blank:?} where a character is missing, or let --random RATIO blank some"
+            "the text has no blank; write {blank:?} for each missing character, or use --random RATIO"
         );
         Ok(ids)
     }

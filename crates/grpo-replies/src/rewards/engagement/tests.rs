@@ -156,7 +156,7 @@ fn a_text_without_a_vector_fails_alone() {
     let samples =
         [sample("a tweet", "good"), sample("a tweet", "bad"), sample("a tweet", "good too")];
     let outcomes: Vec<Outcome> = reward.score(&samples);
-    assert_eq!(outcomes[1].failure(), Some("no vector can be made of \"bad\": it is"));
+    assert_eq!(outcomes[1].failure(), Some("cannot embed \"bad\": it is"));
     assert!(outcomes[0].total().is_some() && outcomes[2].total().is_some());
 }
 
