@@ -104,7 +104,7 @@ pub trait LanguageModel: Module + Sync {
 
     /// Returns the device of its parameters.
     fn device(&self) -> Device {
-        self.devices().into_iter().next().expect("a model has parameters")
+        self.devices().into_iter().next().expect("the model has parameters")
     }
 }
 

@@ -184,33 +184,33 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
     check_set(
         "sampling.temperature=0",
         str![
-            "--set sampling.temperature=0: sampling: a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+            "--set sampling.temperature=0: sampling: temperature = 0 is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
         ],
     );
     check_set(
         "sampling.top_k=0",
         str![
-            "--set sampling.top_k=0: sampling: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"
+            "--set sampling.top_k=0: sampling: top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"
         ],
     );
     check_set(
         "sampling.repetition_penalty=-1.0",
         str![
-            "--set sampling.repetition_penalty=-1.0: sampling: a repetition penalty of -1 cannot be sampled; use 0.01 to 100 (1 changes nothing)"
+            "--set sampling.repetition_penalty=-1.0: sampling: repetition_penalty = -1 is out of range; use 0.01 to 100 (1 changes nothing)"
         ],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\ntop_p = 1.5",
         str![
-            "train.toml:13: sampling: top_p = 1.5 is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
+            "train.toml:13: sampling: top_p = 1.5 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)"
         ],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\nmin_p = 1",
         str![
-            "train.toml:13: sampling: min_p = 1 is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+            "train.toml:13: sampling: min_p = 1 is out of range; use 0 or more and less than 1 (0 keeps all tokens)"
         ],
     );
     check_set(

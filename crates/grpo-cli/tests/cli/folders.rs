@@ -86,9 +86,9 @@ fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
     for arguments in commands("other").into_iter().chain([vec!["pretrain", "more.toml"]]) {
         let ended = place.run(&arguments);
         assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
-        let said = format!("a was trained on another base: on {trained_on} with the weights ");
+        let said = format!("a was trained on a different base model: {trained_on} with weights ");
         assert!(ended.stderr.contains(&said), "{arguments:?}: {}", ended.stderr);
-        let other = ", and other has the weights ";
+        let other = ", but other has weights ";
         assert!(ended.stderr.contains(other), "{arguments:?}: {}", ended.stderr);
     }
     for folder in ["new", "grpo", "more"] {
@@ -98,7 +98,7 @@ fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
     // What was trained on says so as well.
     let ended =
         place.run(&["merge", "--model", "other", "--adapter", "grpo/adapter", "-o", "again"]);
-    assert!(ended.stderr.contains("was trained on another base"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("was trained on a different base model"), "{}", ended.stderr);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn refuses_to_merge_an_adapter_of_another_base_or_an_altered_one() {
     place.model_of_ids("gpt2", "gpt2", 12);
     let ended = place.run(&["merge", "--model", "gpt2", "--adapter", "a", "-o", "new"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
-    assert!(ended.stderr.ends_with(", and the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on another base?\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with(", but the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on a different base model?\n"), "{}", ended.stderr);
     let wider = place
         .read("m-source/config.json")
         .replace("\"intermediate_size\": 32", "\"intermediate_size\": 40");
@@ -160,8 +160,12 @@ fn refuses_to_merge_an_adapter_of_another_base_or_an_altered_one() {
     let ended = place.run(&["merge", "--model", "wider", "--adapter", "a", "-o", "new"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains("ask for [2, 40]; was the adapter trained on another base?")
-            || ended.stderr.contains("ask for [40, 2]; was the adapter trained on another base?"),
+        ended
+            .stderr
+            .contains("require [2, 40]; was the adapter trained on a different base model?")
+            || ended
+                .stderr
+                .contains("require [40, 2]; was the adapter trained on a different base model?"),
         "{}",
         ended.stderr
     );
@@ -284,11 +288,11 @@ fn refuses_configurations_without_a_model() {
     check("{\"model_type\": \"gpt2\"}", str!["the key 'n_embd' is missing"]);
     check(
         &config("gpt2", 12).replace("\"n_head\": 2", "\"n_head\": 3"),
-        str!["n_embd = 16 cannot be split into n_head = 3 heads"],
+        str!["n_embd = 16 is not a multiple of n_head = 3"],
     );
     check(
         &config("gpt2", 12).replace("\"n_layer\": 2", "\"n_layer\": \"two\""),
-        str![[r#"n_layer = "two"; expected a whole number of at least 0"#]],
+        str![[r#"n_layer = "two"; expected a non-negative integer"#]],
     );
     check(
         &config("llama", 12).replace(
@@ -296,7 +300,7 @@ fn refuses_configurations_without_a_model() {
             "\"rope_scaling\": {\"rope_type\": \"longrope\"}",
         ),
         str![[
-            r#"rope_type = "longrope" is not supported; there are default, linear, llama3 and yarn"#
+            r#"rope_type = "longrope" is not supported; supported: default, linear, llama3, yarn"#
         ]],
     );
     let place = Place::new();
@@ -327,7 +331,7 @@ fn what_cannot_be_made() {
         "source/config.json",
         "new",
         str![
-            "source: tokenizer.json has 335 tokens, but config.json says vocab_size = 300; they are not of the same model"
+            "source: tokenizer.json has 335 tokens, but config.json has vocab_size = 300; they belong to different models"
         ].into(),
     );
     place.write("source/config.json", config("llama", VOCABULARY));

@@ -127,7 +127,7 @@ fn bad_settings_of_a_judge_are_refused() {
         (
             "fill.top_k=0",
             str![
-                "--set fill.top_k=0: fill: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"
+                "--set fill.top_k=0: fill: top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"
             ],
         ),
         (
@@ -202,7 +202,7 @@ fn refuses_folders_of_the_wrong_kind() {
         &place,
         &["pretrain", "infiller.toml", "--set", "modifiers.judge.model=infiller/model"],
         str![
-            "modifiers.judge.model: infiller/model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "modifiers.judge.model: infiller/model is not a judge: its model family is infiller; expected sequence_scorer, as written by `grpo train-judge`"
         ],
     );
     refuse(

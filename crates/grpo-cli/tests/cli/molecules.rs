@@ -92,11 +92,11 @@ fn numbers_of_a_pretraining_out_of_range() {
         "pretrain.epochs=0",
         str!["--set pretrain.epochs=0: pretrain.epochs = 0 is out of range; expected 1 to 1000000"],
     );
+    check("model.n_head=3", str!["[model]: n_embd = 16 is not a multiple of n_head = 3"]);
     check(
-        "model.n_head=3",
-        str!["[model]: n_embd = 16 cannot be split into n_head = 3 heads of equal width"],
+        "model.block_size=0",
+        str!["[model]: block_size = 0 is out of range; expected 1 or more"],
     );
-    check("model.block_size=0", str!["[model]: block_size is 0; it must be at least 1"]);
     check(
         "data.validation_fraction=1.5",
         str![

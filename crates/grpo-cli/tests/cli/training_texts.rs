@@ -213,7 +213,7 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
         "{}",
         ended.stderr
     );
-    assert!(ended.stderr.ends_with(", and the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on another base?\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with(", but the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on a different base model?\n"), "{}", ended.stderr);
     assert!(!place.path("none").exists());
 }
 
@@ -365,7 +365,7 @@ fn refuses_files_without_prompts() {
     );
     place.refuse(
         &["train", "train.toml", "--set", "lora.targets=[\"qkv\"]"],
-        str![[r#"model = "m": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#]],
+        str![[r#"model = "m": lora.targets: no linear layer is named 'qkv'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#]],
     );
     place.refuse(
         &["train", "train.toml", "--set", "reference.from=nothing"],

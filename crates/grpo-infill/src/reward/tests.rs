@@ -232,7 +232,7 @@ fn folders_that_hold_no_judge_are_refused() {
     let molgpt = ModelConfig::molgpt(&grpo_model::MolGptConfig::new(6, 8, 1, 2, 8)).unwrap();
     let molgpt = model_folder(molgpt, Codec::of_ids(Default::default()), 1);
     for (folder, family) in [(&infiller, "infiller"), (&molgpt, "molgpt")] {
-        let expected = format!("is not a judge: its model is of the family {family}, and a judge");
+        let expected = format!("is not a judge: its model family is {family}; expected");
         let as_first = refusal(&infill(folder.path(), None, [1.0, 0.0]));
         assert!(as_first.starts_with("reward.judge: ") && as_first.contains(&expected));
         let as_second = refusal(&infill(good.path(), Some(folder.path()), [1.0, 0.0]));

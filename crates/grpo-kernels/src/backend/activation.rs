@@ -102,10 +102,7 @@ fn gelu_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
 /// Φ by Abramowitz & Stegun 7.1.26, with an absolute error below 1.5e-7, the resolution of `f32` at
 /// 1.
 #[inline(always)]
-#[expect(
-    clippy::excessive_precision,
-    reason = "the published constants, to be compared digit by digit"
-)]
+#[expect(clippy::excessive_precision, reason = "constants are written exactly as published")]
 fn cdf_and_gauss(x: f32) -> (f32, f32) {
     let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
     let gauss = simd::exp(-z * z);

@@ -67,19 +67,19 @@ fn numbers_out_of_range() {
     );
     check(
         |c| c.sampling.temperature = f32::INFINITY,
-        "sampling: a temperature of inf cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)",
+        "sampling: temperature = inf is out of range; use 0.001 to 1000 (1 is the model's own distribution)",
     );
     check(
         |c| c.sampling.top_p = Some(0.0),
-        "sampling: top_p = 0 is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)",
+        "sampling: top_p = 0 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)",
     );
     check(
         |c| c.sampling.min_p = Some(f32::NAN),
-        "sampling: min_p = NaN is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)",
+        "sampling: min_p = NaN is out of range; use 0 or more and less than 1 (0 keeps all tokens)",
     );
     check(
         |c| c.sampling.repetition_penalty = Some(0.0),
-        "sampling: a repetition penalty of 0 cannot be sampled; use 0.01 to 100 (1 changes nothing)",
+        "sampling: repetition_penalty = 0 is out of range; use 0.01 to 100 (1 changes nothing)",
     );
     check(
         |c| c.advantage.epsilon = -1e-4,

@@ -279,13 +279,13 @@ fn settings_that_do_not_fit_the_model_are_refused() {
     few.sampling.top_k = Some(0);
     assert_eq!(
         refusal(few),
-        "sampling: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"
+        "sampling: top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"
     );
     let mut cold = config();
     cold.sampling.temperature = 0.0;
     assert_eq!(
         refusal(cold),
-        "sampling: a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+        "sampling: temperature = 0 is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
     );
 }
 

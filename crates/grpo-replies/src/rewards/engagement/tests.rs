@@ -247,7 +247,7 @@ fn damaged_folders_are_refused_with_a_sentence() {
     );
     check(
         &edit("hidden", json!([8, 5])),
-        "reward.model: FOLDER/head.safetensors: tensor 'layers.1.weight' has shape [8, 4], but its configuration asks for [8, 5]",
+        "reward.model: FOLDER/head.safetensors: tensor 'layers.1.weight' has shape [8, 4], but its configuration requires [8, 5]",
     );
     check(
         &|folder| std::fs::write(folder.join(WEIGHTS), "no").unwrap(),
