@@ -41,7 +41,7 @@ impl<'a> Iterator for SmilesTokens<'a> {
 
 /// A part of a SMILES that is not a token of the vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{token}` (character {position} of `{}`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token", Shortened(.smiles))]
+#[error("`{token}` (character {position} of `{}`) is not in the vocabulary; remove the molecule, or use a vocabulary that contains the token", Shortened(.smiles))]
 pub struct UnknownToken {
     /// The token, or a character with which no token begins.
     pub token: String,

@@ -11,7 +11,7 @@ use crate::limit::{charge, refund};
 #[derive(Debug)]
 pub struct Allocator;
 
-#[expect(unsafe_code, reason = "the interface of allocators is unsafe")]
+#[expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
 // SAFETY: every call is handed on to mimalloc as it is. What is counted next to it allocates nothing and does not unwind; it can
 // end the process.
 unsafe impl GlobalAlloc for Allocator {
@@ -57,7 +57,7 @@ pub(crate) fn keep_memory() -> Result<(), usize> {
     if let Some(threads) = threads().filter(|threads| *threads > 1) {
         return Err(threads);
     }
-    #[expect(unsafe_code, reason = "mimalloc's options have no other door than its C functions")]
+    #[expect(unsafe_code, reason = "mimalloc's options can only be set through its C functions")]
     // SAFETY: the function takes two numbers, and sets an option that is known in both versions of mimalloc. It is not
     // thread safe; the process has no other thread, as far as the system says, and `compute` makes its own afterwards.
     unsafe {

@@ -13,12 +13,12 @@ pub enum ThreadsError {
         threads: usize,
     },
     /// Threads were started before the options of the allocator were set.
-    #[error("the process has {threads} threads already; `compute` comes first in `main`")]
+    #[error("the process already has {threads} threads; call `compute` first in `main`")]
     Late {
         /// Number of threads of the process.
         threads: usize,
     },
     /// The system or an existing thread pool refused.
-    #[error("the pool of threads could not be made")]
+    #[error("failed to create the thread pool")]
     Pool(#[from] ThreadPoolBuildError),
 }

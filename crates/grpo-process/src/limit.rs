@@ -25,14 +25,14 @@ thread_local! {
 
 /// Runs `work` with a memory limit of `bytes` on this thread. If it holds more, or requests 32
 /// times as much, the process ends with the message
-/// `error: {what} takes more than … MiB of memory; {remedy}` and exit code 1, because an allocator
+/// `error: {what} exceeds the memory limit of … MiB; {remedy}` and exit code 1, because an allocator
 /// cannot unwind and Rust aborts without memory. Memory of other threads does not count.
 ///
 /// This requires [`Allocator`](crate::Allocator) as the global allocator.
 pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() -> R) -> R {
     let held = i64::try_from(bytes).unwrap_or(i64::MAX / ASKED).min(i64::MAX / ASKED);
     MESSAGE.set(format!(
-        "error: {what} takes more than {} MiB of memory; {remedy}\n",
+        "error: {what} exceeds the memory limit of {} MiB; {remedy}\n",
         bytes.div_ceil(1 << 20)
     ));
     let _before = Restore(LIMIT.replace(Some(Limit { held, asked: held * ASKED })));
@@ -40,9 +40,10 @@ pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() ->
 }
 
 /// Runs `work`, which may take `limit` of time. If it takes longer, the process ends with the sentence
-/// `error: {what} takes longer than … s; {remedy}` and exit code 1, because a thread cannot be stopped from outside.
+/// `error: {what} exceeds the time limit of … s; {remedy}` and exit code 1, because a thread cannot be stopped from outside.
 pub fn time_limited<R>(what: &str, remedy: &str, limit: Duration, work: impl FnOnce() -> R) -> R {
-    let message = format!("error: {what} takes longer than {} s; {remedy}\n", limit.as_secs_f64());
+    let message =
+        format!("error: {what} exceeds the time limit of {} s; {remedy}\n", limit.as_secs_f64());
     let (done, waiting) = channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {

@@ -46,7 +46,7 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
         self.check(policy, prompts)?;
         let queue = [(0, sample)].into_iter();
         let completion = Task::new(self, policy, prompts, key, queue).run(&[1])?.pop();
-        Ok(completion.expect("one was asked for"))
+        Ok(completion.expect("one completion was requested"))
     }
 
     fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {

@@ -39,7 +39,7 @@ fn keys_without_effect_are_refused() {
     );
     check(
         &["reward.logp_centre=3.5"],
-        "reward.logp_centre = 3.5 has no effect, as reward.logp is 0; leave it out, or give reward.logp a weight",
+        "reward.logp_centre = 3.5 has no effect because reward.logp is 0; remove it, or set a weight for reward.logp",
     );
     check(
         &["loss.preset=reinforce", "loss.ratio_level=sequence", "loss.kl_coef=0"],
@@ -111,7 +111,7 @@ fn reports_a_wrong_type_with_its_line() {
         "type = \"molecule\"",
         "type = \"molecules\"",
         str![
-            "train.toml:15: reward.type: unknown type of reward `molecules`; there are: answer, command, composite, heuristic, http, hybrid, infill, learned, molecule, pattern, python"
+            "train.toml:15: reward.type: unknown reward type `molecules`; expected one of answer, command, composite, heuristic, http, hybrid, infill, learned, molecule, pattern, python"
         ],
     );
 }
@@ -133,7 +133,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "sampling.stop=[\"\"]",
         str![[
-            r#"--set sampling.stop=[""]: sampling: an empty stop string would end every completion after its first token; leave it out"#
+            r#"--set sampling.stop=[""]: sampling: stop string is empty, which would end every completion after its first token; remove it"#
         ]],
     );
     check_set(
@@ -174,7 +174,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "sampling.max_new_tokens=25",
         str![
-            "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24"
+            "sampling: a prompt of 1 tokens with max_new_tokens = 25 exceeds the model's context of 24 tokens; set max_new_tokens to at most 24"
         ],
     );
 }
@@ -216,7 +216,7 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
     check_set(
         "reward.sa=0.5",
         str![
-            "--set reward.sa=0.5: reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.2"
+            "--set reward.sa=0.5: reward.qed, reward.sa and reward.logp must be at least 0 and sum to 1, but they sum to 1.2"
         ],
     );
 }

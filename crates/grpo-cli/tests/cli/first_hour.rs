@@ -110,8 +110,8 @@ fn names_of_molecules_are_described() {
     assert_eq!(rows.lines().map(last).collect::<Vec<_>>(), ["name", "methane", "'=ethane", ""]);
     place.write("empty.smi", "\n");
     place.write("nothing.smi", "");
-    place.refuse(&["describe", "nothing.smi"], "nothing.smi has no molecules");
-    place.refuse(&["describe", "nothing.smi", "-o", "a.out"], "nothing.smi has no molecules");
+    place.refuse(&["describe", "nothing.smi"], "nothing.smi contains no molecules");
+    place.refuse(&["describe", "nothing.smi", "-o", "a.out"], "nothing.smi contains no molecules");
 }
 
 /// Tables have a frame on a terminal only.

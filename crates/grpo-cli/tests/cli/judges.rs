@@ -57,7 +57,7 @@ fn refuses_folders_that_are_not_judges() {
     check(
         &[judge("nowhere")],
         str![
-            "reward.judge: there is no folder nowhere; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them"
+            "reward.judge: folder nowhere does not exist; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them"
         ].into(),
     );
     check(
@@ -76,7 +76,7 @@ fn refuses_folders_that_are_not_judges() {
     check(
         &["reward.recovery_weight=0.5".to_owned()],
         str![
-            "--set reward.recovery_weight=0.5: reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.5"
+            "--set reward.recovery_weight=0.5: reward.judge_weight and reward.recovery_weight must be at least 0 and sum to 1, but they sum to 1.5"
         ].into(),
     );
     check(

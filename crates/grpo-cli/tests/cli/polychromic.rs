@@ -213,7 +213,7 @@ fn what_cannot_be_meant_is_refused_with_its_place() {
     check(
         "pretrain.diversity.max_new_tokens=100",
         str![
-            "--set pretrain.diversity.max_new_tokens=100: pretrain.diversity: a prompt of 7 tokens and max_new_tokens = 100 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 42"
+            "--set pretrain.diversity.max_new_tokens=100: pretrain.diversity: a prompt of 7 tokens with max_new_tokens = 100 exceeds the model's context of 48 tokens; set max_new_tokens to at most 42"
         ],
     );
     check(

@@ -124,16 +124,16 @@ fn refuses_invalid_sampling_arguments() {
     check(
         &["--max-new-tokens", "25"],
         str![
-            "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24"
+            "sampling: a prompt of 1 tokens with max_new_tokens = 25 exceeds the model's context of 24 tokens; set max_new_tokens to at most 24"
         ].into(),
     );
     check(
         &["--max-new-tokens", "0"],
-        str!["sampling: max_new_tokens = 0 would sample nothing; use 1 or more"].into(),
+        str!["sampling: max_new_tokens = 0 is out of range; expected 1 or more"].into(),
     );
     check(
         &["--batch-size", "0"],
-        str!["sampling: batch_size = 0 would sample nothing; use 1 or more"].into(),
+        str!["sampling: batch_size = 0 is out of range; expected 1 or more"].into(),
     );
     check(&["--not-in", "absent.smi"], str!["`absent.smi` does not exist; check the path"].into());
     check(

@@ -160,8 +160,7 @@ fn texts_too_long_are_counted() {
     let long = json!({"prompt_ids": [1], "completion_ids": vec![2; CONTEXT]}).to_string();
     place.write("texts.jsonl", format!("{TEXTS}{long}\n"));
     // With the end mark one more than the model can see and learn.
-    let ended = place.succeed(&["pretrain", "sft.toml", "--set", "pretrain.epochs=1"]);
-    let expected = "texts.jsonl: 9 records, 1 left out with more than 49 tokens (line 9: 50): 6 for training, 2 for validation\n";
+    let ended = place.succeed(&["pretrain", "sft.toml", "--set", "pretrain.epochs=1"]); let expected = "texts.jsonl: 9 records, 1 left out with more than 49 tokens (line 9: 50): 6 for training, 2 for validation\n";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
     let arguments = ["pretrain", "sft.toml", "--run", "short", "--set", "pretrain.epochs=1"];
     let ended = place.succeed(&[&arguments[..], &["--set", "data.max_tokens=8"]].concat());
@@ -380,7 +379,7 @@ fn refuses_files_without_texts() {
         "molecules.smi",
         "CC\n",
         str![[
-            r#"data.file = "molecules.smi" is a file of molecules, and the model reads texts; give .jsonl or .parquet with `text`, or `prompt` and `completion`"#
+            r#"data.file = "molecules.smi" contains molecules, but the model is trained on text; use a .jsonl or .parquet file with `text`, or with `prompt` and `completion`"#
         ]],
     );
     check_set(

@@ -252,21 +252,21 @@ fn answers_are_found_in_the_records() {
     place.write("prompts.jsonl", format!("{PROMPTS}{{\"prompt\": \"the dog\"}}\n"));
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        str!["prompts.jsonl:4: the prompt's record has no field 'answer'"],
+        str!["prompts.jsonl:4: the prompt's record is missing field 'answer'"],
     );
     with("type = \"answer\"\nfield = \"wrong\"");
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        str!["prompts.jsonl:1: the prompt's record has no field 'wrong'"],
+        str!["prompts.jsonl:1: the prompt's record is missing field 'wrong'"],
     );
     place.write("prompts.jsonl", "{\"prompt\": \"the\", \"wrong\": [4]}\n");
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        str!["prompts.jsonl:1: the field 'wrong' of the prompt's record is not an answer"],
+        str!["prompts.jsonl:1: field 'wrong' of the prompt's record is not an answer"],
     );
     place.refuse(
         &["train", "train.toml", "--run", "none", "--set", "reward.pattern=\"(\""],
-        str![[r#"--set reward.pattern="(": reward.pattern = '(' is not a regular expression: unclosed group"#]],
+        str![[r#"--set reward.pattern="(": reward.pattern = '(' is not a valid regular expression: unclosed group"#]],
     );
 }
 
@@ -328,7 +328,7 @@ fn prompts_too_long_are_counted() {
     check(
         "data.max_prompt_tokens=48",
         str![
-            "sampling: a prompt of 48 tokens and max_new_tokens = 6 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 1"
+            "sampling: a prompt of 48 tokens with max_new_tokens = 6 exceeds the model's context of 48 tokens; set max_new_tokens to at most 1"
         ],
     );
 }
@@ -379,7 +379,7 @@ fn models_that_take_no_prompts() {
     place.write("prompts.jsonl", PROMPTS);
     place.refuse(
         &["train", "train.toml", "--set", "data.file=prompts.jsonl"],
-        str!["data.file: a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out"],
+        str!["data.file: a molecule model starts from its begin token and does not take prompts; remove [data]"],
     );
     // A text model that begins nowhere takes nothing else.
     let place = self::place("llama");

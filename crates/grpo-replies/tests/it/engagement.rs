@@ -210,7 +210,7 @@ fn no_tweet_is_on_two_sides() {
     let part = |start: usize| (start..480).step_by(4).collect();
     let split = RecordSplit { train: part(0), validation: part(1), test: part(2) };
     let by_reply = EngagementData::new(&pairs, features(&pairs), &split);
-    assert!(refused(&by_reply).to_string().contains("is in two parts"));
+    assert!(refused(&by_reply).to_string().contains("is in two splits"));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn too_little_to_learn_from_is_refused() {
     few.test.truncate(29);
     assert_eq!(
         refused(&few, &rank),
-        "the test part has 29 replies, and an engagement model needs 30 there; take a file with more, or change [data]"
+        "the test split has 29 replies, but an engagement model requires 30; use a larger file, or change [data]"
     );
     // Neither is there anything to measure where the test part has none.
     let mut unmeasured = whole.clone();
@@ -240,7 +240,7 @@ fn too_little_to_learn_from_is_refused() {
     equal.train.iter_mut().for_each(|reply| reply.preference = 1.0);
     assert_eq!(
         refused(&equal, &config(EngagementObjective::Pairwise { margin: 0.1 })),
-        "in the train part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
+        "no tweet in the train split has two replies with different engagement, which objective.type = \"pairwise\" requires; use \"rank\" or \"log\""
     );
     let mut wild = rank.clone();
     wild.training.optimizer.learning_rate = 2.0;

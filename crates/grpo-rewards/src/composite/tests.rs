@@ -106,7 +106,7 @@ fn a_part_that_miscounts_fails_all() {
     for outcome in reward.score(&["x".into(), "y".into()]) {
         assert_eq!(
             outcome.failure(),
-            Some("part 'b': the reward gave 1 outcomes for 2 completions")
+            Some("part 'b': the reward returned 1 outcomes for 2 completions")
         );
     }
 }
@@ -150,22 +150,23 @@ fn reports_invalid_parts() {
         composite(json!([pattern("a", 0.5, "a"), pattern("a", 0.5, "b")])).contains("'a' twice")
     );
     // Two numbers would share a metric: `a.raw` of a transformed component, and the bonus.
-    for (name, whose) in
-        [("raw", "what a part was before its transform"), ("diversity_bonus", "[diversity_bonus]")]
-    {
+    for (name, whose) in [
+        ("raw", "the value of a part before its transform"),
+        ("diversity_bonus", "[diversity_bonus]"),
+    ] {
         let taken = composite(json!([pattern(name, 1.0, "a")]));
         assert!(taken.contains(&format!("has the name '{name}', under which")), "{taken}");
         assert!(taken.contains(whose), "{taken}");
     }
     let wrong = composite(json!([pattern("a", 1.0, "(")]));
-    assert!(wrong.starts_with("part 'a' of the reward: reward.pattern = '('"), "{wrong}");
+    assert!(wrong.starts_with("reward part 'a': reward.pattern = '('"), "{wrong}");
     let mut clamped = pattern("a", 1.0, "a");
     clamped["transform"] = json!({"type": "clamp", "low": 1.0, "high": 0.0});
-    assert!(composite(json!([clamped])).starts_with("part 'a' of the reward: transform clamp"));
+    assert!(composite(json!([clamped])).starts_with("reward part 'a': transform clamp"));
     let unknown = json!({"type": "composite", "parts": [{"name": "a", "weight": 1.0, "reward": {"type": "?"}}]});
     let unknown = parsed(unknown).unwrap_err();
     assert_eq!(unknown.key, "parts[0].reward.type");
-    assert!(unknown.to_string().starts_with("unknown type of reward `?`; there are: answer, "));
+    assert!(unknown.to_string().starts_with("unknown reward type `?`; expected one of answer, "));
 }
 
 #[test]
@@ -176,6 +177,6 @@ fn what_a_part_lacks_is_said_before_anything_is_drawn() {
     ]}));
     assert_eq!(
         reward.check(&Map::new()),
-        Err("part 'b': the prompt's record has no field 'answer'".to_owned())
+        Err("part 'b': the prompt's record is missing field 'answer'".to_owned())
     );
 }

@@ -38,6 +38,6 @@ impl Cache {
 /// All that a deterministic reward may depend on.
 fn key(sample: &RewardInput) -> Key {
     let parts = (&sample.text, &sample.prompt, &sample.fields);
-    let bytes = serde_json::to_vec(&parts).expect("texts and JSON are JSON");
+    let bytes = serde_json::to_vec(&parts).expect("strings and JSON values serialize to JSON");
     *blake3::hash(&bytes).as_bytes()
 }

@@ -47,7 +47,7 @@ fn counts_out_of_range() {
     );
     check(
         |c| c.sampling.stop = vec!["\n".to_owned(), String::new()],
-        "sampling: an empty stop string would end every completion after its first token; leave it out",
+        "sampling: stop string is empty, which would end every completion after its first token; remove it",
     );
     check(
         |c| c.schedule.warmup_steps = 11,

@@ -191,7 +191,7 @@ fn prompts_too_long_to_sample_behind_are_refused_at_the_beginning() {
         term.max_new_tokens = context;
     }
     let expected = format!(
-        "a prompt of 2 tokens and max_new_tokens = {context} do not fit into the model's context of {context} tokens; max_new_tokens may be at most {}",
+        "a prompt of 2 tokens with max_new_tokens = {context} exceeds the model's context of {context} tokens; set max_new_tokens to at most {}",
         context - 1
     );
     let diversity = PretrainConfig { diversity: Some(long), ..config() };
