@@ -81,7 +81,7 @@ impl Chart {
     /// The `<svg>` element.
     pub(crate) fn svg(&self) -> String {
         let mut svg = String::new();
-        self.draw(&mut svg).expect("a string takes all that is written");
+        self.draw(&mut svg).expect("writing to a string cannot fail");
         // The backend sets a size in pixels; the page decides.
         let size = format!("width=\"{}\" height=\"{}\" ", WIDTH * SCALE, HEIGHT * SCALE);
         svg.replacen(&size, "class=\"plot\" role=\"img\" ", 1)

@@ -20,7 +20,7 @@ pub enum ReportError {
         reason: String,
     },
     /// The criteria are not those of this program.
-    #[error("`{path}` has a section [success] that cannot be read: {reason}")]
+    #[error("`{path}` has an invalid section [success]: {reason}")]
     Success {
         /// The file.
         path: PathBuf,
@@ -28,13 +28,13 @@ pub enum ReportError {
         reason: String,
     },
     /// The run did not get as far as one step.
-    #[error("`{path}` has no finished step to show; wait for the first line of its metrics.jsonl")]
+    #[error("`{path}` has no finished steps yet; wait for the first line of its metrics.jsonl")]
     NoStep {
         /// The folder.
         path: PathBuf,
     },
     /// The same run twice.
-    #[error("`{path}` is named twice; name each run once")]
+    #[error("`{path}` was specified more than once; specify each run once")]
     Twice {
         /// The folder.
         path: PathBuf,

@@ -44,7 +44,7 @@ impl ChainWriter {
     /// Panics if the record is not a JSON object or has keys that are not strings.
     pub fn append(&mut self, record: &impl Serialize) -> Result<(), RunError> {
         let line = Linked { record, previous: &self.head };
-        let text = serde_json::to_string(&line).expect("a record can be written as JSON");
+        let text = serde_json::to_string(&line).expect("a record serializes to JSON");
         self.lines.append(&line)?;
         self.head = hash_of(&text);
         Ok(())
@@ -123,7 +123,9 @@ pub(crate) fn broken_links(file: &str, lines: &[ChainLine], all: bool) -> Vec<(u
         match &line.previous {
             None if is_linked => faults.push((
                 number,
-                format!("line {number} of {file} lacks the hash of the line before (`previous`)"),
+                format!(
+                    "line {number} of {file} is missing the hash of the previous line (`previous`)"
+                ),
             )),
             Some(found) if *found != expected => {
                 let double = lines[..place].iter().find(|earlier| earlier.hash == line.hash);
@@ -142,7 +144,7 @@ fn fault(file: &str, number: u64, double: Option<&ChainLine>) -> String {
         (Some(earlier), _) => {
             format!("line {number} of {file} repeats line {}", earlier.number)
         }
-        (None, 1) => format!("line 1 of {file} was not the first: the lines before it are missing"),
+        (None, 1) => format!("line 1 of {file} was not the first line: earlier lines are missing"),
         (None, _) => format!(
             "line {number} of {file} does not follow line {}: a line was changed, removed, added or moved there",
             number - 1

@@ -9,46 +9,46 @@ use std::path::{Path, PathBuf};
 pub enum RunError {
     /// The folder of a new run exists already.
     #[error(
-        "the run folder `{path}` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one"
+        "run folder `{path}` already exists; use another folder with `--run FOLDER`, or add `--force` to rename the old one"
     )]
     RunExists {
         /// The folder.
         path: PathBuf,
     },
     /// Another process is writing to the run folder.
-    #[error("another process is using the run folder `{path}`; wait until it ends, or stop it")]
+    #[error("another process is using run folder `{path}`; wait for it to finish, or stop it")]
     RunLocked {
         /// The folder.
         path: PathBuf,
     },
     /// Another process is writing to a folder.
-    #[error("another process writes into `{path}`; wait for its end, or name another folder")]
+    #[error("another process is writing to `{path}`; wait for it to finish, or use another folder")]
     FolderLocked {
         /// The folder.
         path: PathBuf,
     },
     /// The configuration of a run was changed after its start.
     #[error(
-        "`{path}` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"
+        "`{path}` changed after the run started (run.json has its SHA-256); restore it, or start a new run with it"
     )]
     ConfigChanged {
         /// The configuration.
         path: PathBuf,
     },
     /// The folder is not a run.
-    #[error("`{path}` is not the folder of a run, as it has no `run.json`; check the path")]
+    #[error("`{path}` is not a run folder (no `run.json`); check the path")]
     NotARun {
         /// The folder.
         path: PathBuf,
     },
     /// A new folder exists already.
-    #[error("`{path}` exists already; choose another path, or remove it first")]
+    #[error("`{path}` already exists; use another path, or remove it first")]
     Exists {
         /// The folder.
         path: PathBuf,
     },
     /// A path does not end in a name.
-    #[error("`{path}` names no file or folder; give a path that ends in a name")]
+    #[error("`{path}` does not end in a file or folder name; use a path that does")]
     NoName {
         /// The path.
         path: PathBuf,
@@ -62,7 +62,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// Reading failed.
-    #[error("cannot read `{path}`: {source}; check that it is there and readable")]
+    #[error("cannot read `{path}`: {source}; check that it exists and is readable")]
     Read {
         /// The file or folder.
         path: PathBuf,
@@ -99,7 +99,7 @@ pub enum RunError {
     },
     /// The start time in `run.json` is invalid.
     #[error(
-        "`{path}` says that the run began at `{started}`, which is not a time such as 2026-01-31T12:00:00Z; restore it"
+        "`{path}` has the invalid start time `{started}`; expected a time such as 2026-01-31T12:00:00Z; restore the file"
     )]
     BadStart {
         /// The file.

@@ -109,6 +109,6 @@ pub enum EventKind {
         /// The reason.
         reason: String,
     },
-    /// All steps are done.
+    /// All steps completed.
     Finished {},
 }

@@ -70,7 +70,7 @@ impl JsonLinesWriter {
     /// # Panics
     /// Panics if the record is not a JSON object or has keys that are not strings.
     pub fn append(&mut self, record: &impl Serialize) -> Result<(), RunError> {
-        let mut line = serde_json::to_vec(record).expect("a record can be written as JSON");
+        let mut line = serde_json::to_vec(record).expect("a record serializes to JSON");
         assert!(
             line.starts_with(b"{"),
             "a record must be a JSON object, found {}",

@@ -165,7 +165,7 @@ fn a_model_of_noise_is_no_reward_unless_it_is_asked_for() {
     place.refuse(
         &again,
         format!(
-            "`engagement/model/engagement.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            "`engagement/model/engagement.json` is damaged: it has {} bytes, but the manifest has {}; use another checkpoint",
             json.len() + 1,
             json.len()
         ),

@@ -108,8 +108,7 @@ fn refuses_adapters_that_cannot_be_merged() {
     let merge = |model: &str, adapter: &str, to: &str, expected: Data| {
         place.refuse(&["merge", "--model", model, "--adapter", adapter, "-o", to], expected);
     };
-    let exists =
-        |to: &str| format!("`{to}` exists already; choose another path, or remove it first");
+    let exists = |to: &str| format!("`{to}` already exists; use another path, or remove it first");
     merge("m", "a", "m", exists("m").into());
     merge("m", "a", "learn.toml", exists("learn.toml").into());
     for folder in ["m", "a"] {
@@ -178,7 +177,7 @@ fn refuses_to_merge_an_adapter_of_another_base_or_an_altered_one() {
     place.refuse(
         &["merge", "--model", "m", "--adapter", "a", "-o", "new"],
         format!(
-            "`a/adapter_config.json` has {} bytes where its manifest says {length}; it is damaged, use another checkpoint",
+            "`a/adapter_config.json` is damaged: it has {} bytes, but the manifest has {length}; use another checkpoint",
             length + 1
         ),
     );
@@ -318,7 +317,7 @@ fn what_cannot_be_made() {
     let init = |config: &str, to: &str, expected: Data| {
         place.refuse(&["init", config, "-o", to], expected);
     };
-    let exists = "`source` exists already; choose another path, or remove it first";
+    let exists = "`source` already exists; use another path, or remove it first";
     init("source/config.json", "source", exists.into());
     let nowhere = "cannot write `source/config.json/new`: a part of the path is not a folder; free some space or choose a writable folder";
     init("source/config.json", "source/config.json/new", nowhere.into());

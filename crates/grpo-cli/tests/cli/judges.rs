@@ -91,7 +91,7 @@ fn refuses_folders_that_are_not_judges() {
     check(
         &[],
         format!(
-            "`judge/model/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            "`judge/model/config.json` is damaged: it has {} bytes, but the manifest has {}; use another checkpoint",
             config.len() + 1,
             config.len()
         ).into(),

@@ -75,7 +75,7 @@ fn refuses_an_altered_file() {
             place.write("model/config.json", format!("{config} "));
         },
         format!(
-            "`model/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            "`model/config.json` is damaged: it has {} bytes, but the manifest has {}; use another checkpoint",
             config_bytes() + 1,
             config_bytes()
         ),

@@ -163,7 +163,7 @@ fn one_split_at_a_time_writes_into_a_folder() {
     lock.try_lock().unwrap();
     place.refuse(
         &arguments,
-        str!["another process writes into `out`; wait for its end, or name another folder"],
+        str!["another process is writing to `out`; wait for it to finish, or use another folder"],
     );
     drop(lock);
     place.succeed(&arguments);

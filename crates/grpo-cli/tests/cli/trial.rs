@@ -61,7 +61,7 @@ fn a_sound_configuration_can_begin() {
         ("Validity is kept", "passed      Validity is kept: from "),
         (
             "Signal is consistent",
-            "passed      Signal is consistent: rewards differed within enough groups in ",
+            "passed      Signal is consistent: enough groups had differing rewards in ",
         ),
         ("No guard stopped it", "passed      No guard stopped it: none in 12 steps"),
         (
