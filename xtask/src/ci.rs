@@ -48,7 +48,7 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
 
 fn format(root: &Path) -> Result<()> {
     process::run(process::cargo(root).args(["fmt", "--all", "--", "--check"]))
-        .context("mend it with `cargo fmt --all`")
+        .context("run `cargo fmt --all`")
 }
 
 /// Checks that need no network; the server also checks advisories.
@@ -89,7 +89,7 @@ fn lints(root: &Path) -> Result<()> {
 /// Runs the tests that [`lints`] compiled and the doc tests, and checks the documentation.
 fn tests(root: &Path) -> Result<()> {
     let rustdoc = std::env::var_os("RUSTDOC").unwrap_or_else(|| "rustdoc".into());
-    let us = std::env::current_exe().context("the path of this program is unknown")?;
+    let us = std::env::current_exe().context("cannot determine the path of this program")?;
     let documentation = [(RUSTDOC, rustdoc), ("RUSTDOC", us.into_os_string())];
     test(root, &Test::ALL, with_lints().into_iter().chain(documentation))
 }

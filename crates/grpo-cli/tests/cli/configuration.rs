@@ -31,11 +31,11 @@ fn keys_without_effect_are_refused() {
     };
     check(
         &["advantage.scale=none", "advantage.epsilon=0.5"],
-        "advantage: epsilon has no effect with scale = \"none\", which does not divide by a deviation; leave it out",
+        "advantage: epsilon has no effect with scale = \"none\"; remove it",
     );
     check(
         &["loss.preset=dr_grpo", "advantage.deviation=population"],
-        "advantage: deviation has no effect with scale = \"none\", which does not divide by a deviation; leave it out",
+        "advantage: deviation has no effect with scale = \"none\"; remove it",
     );
     check(
         &["reward.logp_centre=3.5"],
@@ -43,7 +43,7 @@ fn keys_without_effect_are_refused() {
     );
     check(
         &["loss.preset=reinforce", "loss.ratio_level=sequence", "loss.kl_coef=0"],
-        "loss: ratio_level = \"sequence\" has no effect with this surrogate, which has no ratio of its own level; leave it out, or choose another preset",
+        "loss: ratio_level = \"sequence\" has no effect with this surrogate; remove it, or choose another preset",
     );
     check(
         &["loss.preset=reinforce", "train.updates_per_rollout=2"],
@@ -156,7 +156,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
         "max_new_tokens = 20",
         "max_new_tokens = 20\n[advantage]\naggregation = \"normalize_then_sum\"\nscale = \"none\"",
         str![[
-            r#"train.toml:15: advantage: scale has no effect with aggregation = "normalize_then_sum", which divides by the deviation of each group and then of the batch; leave it out"#
+            r#"train.toml:15: advantage: scale has no effect with aggregation = "normalize_then_sum", which divides by the deviation of each group and then of the batch; remove it"#
         ]],
     );
     check_set(

@@ -159,7 +159,7 @@ fn refuses_bad_transfer_and_masking_settings_of_a_judge() {
         (
             "transfer.unfreeze_at_step=3",
             str![
-                "--set transfer.unfreeze_at_step=3: transfer.unfreeze_at_step has no effect without transfer.freeze_trunk = true; leave it out, or freeze the trunk"
+                "--set transfer.unfreeze_at_step=3: transfer.unfreeze_at_step has no effect without transfer.freeze_trunk = true; remove it, or freeze the trunk"
             ],
         ),
         (
@@ -171,7 +171,7 @@ fn refuses_bad_transfer_and_masking_settings_of_a_judge() {
         (
             "transfer={freeze_trunk=true,unfreeze_learning_rate_factor=0.5}",
             str![
-                "--set transfer={freeze_trunk=true,unfreeze_learning_rate_factor=0.5}: transfer.unfreeze_learning_rate_factor has no effect without transfer.unfreeze_at_step; leave it out, or say when the trunk is trained again"
+                "--set transfer={freeze_trunk=true,unfreeze_learning_rate_factor=0.5}: transfer.unfreeze_learning_rate_factor has no effect without transfer.unfreeze_at_step; remove it, or set the step at which the trunk is unfrozen"
             ],
         ),
         (

@@ -207,7 +207,7 @@ fn what_cannot_be_meant_is_refused_with_its_place() {
     check(
         "pretrain.min_gain=0.01",
         str![
-            "--set pretrain.min_gain=0.01: pretrain.min_gain is what pretrain.patience waits for, and patience = 0 waits for nothing; set pretrain.patience, or leave min_gain out"
+            "--set pretrain.min_gain=0.01: pretrain.min_gain has no effect with pretrain.patience = 0; set pretrain.patience, or remove min_gain"
         ],
     );
     check(
@@ -219,7 +219,7 @@ fn what_cannot_be_meant_is_refused_with_its_place() {
     check(
         "pretrain.diversity.measure=bleu",
         str![[
-            r#"polychromic.toml:7: pretrain.diversity.embedder is for the measure "semantic" alone; leave it out"#
+            r#"polychromic.toml:7: pretrain.diversity.embedder is only valid for the measure "semantic"; remove it"#
         ]],
     );
     place.write("none.toml", POLYCHROMIC.replace("embedder = { type = \"hashed_ngrams\" }\n", ""));

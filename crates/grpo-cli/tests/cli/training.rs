@@ -133,12 +133,13 @@ fn a_sampler_that_is_not_the_trainer_ends_the_run_or_is_corrected() {
     };
     let ended = train("run", &[]);
     assert_eq!(ended.code, Some(1));
-    let begin = "error: the training of run ended early: step 1: the sampler recorded the log-probability -";
+    let begin =
+        "error: the training of run ended early: step 1: the sampler recorded log-probability -";
     assert!(ended.stderr.starts_with(begin), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains(
-            ", which is further than sampler_check.tolerance = 0; find the difference, or "
-        ),
+        ended
+            .stderr
+            .contains(", which exceeds sampler_check.tolerance = 0; find the difference, or "),
         "{}",
         ended.stderr
     );

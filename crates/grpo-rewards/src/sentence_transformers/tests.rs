@@ -66,7 +66,7 @@ fn what_is_not_computed_is_refused() {
     };
     fault(MODULES, |_| None, "it has no modules.json");
     fault(MODULES, text("[]"), "supported: a Transformer");
-    fault(MODULES, text("{"), "modules.json cannot be read");
+    fault(MODULES, text("{"), "cannot read modules.json");
     fault(
         MODULES,
         |all| Some(all.replace("pooling.Pooling", "dense.Dense")),

@@ -142,7 +142,7 @@ fn losses_that_do_not_go_together() {
             c.loss.preset = Preset::Cispo;
             c.loss.epsilon_high = Some(0.3);
         },
-        "loss: epsilon_high belongs to the clipped surrogate, but the loss (preset = \"cispo\") has another one; leave it out, or choose another preset",
+        "loss: epsilon_high is only valid for the clipped surrogate, but the loss (preset = \"cispo\") uses another one; remove it, or choose another preset",
     );
     check(
         |c| {
@@ -161,7 +161,7 @@ fn losses_that_do_not_go_together() {
 #[test]
 fn rounded_weights_without_a_correction() {
     let refused = |c: &mut GrpoConfig| c.sampling.weights = WeightPrecision::Bf16;
-    let expected = "sampling: weights = \"bf16\" samples from another policy than the one that is trained, which ends a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"";
+    let expected = "sampling: weights = \"bf16\" samples from a different policy than the trained one, which stops a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"";
     check(refused, expected);
     let mismatch = MismatchCorrection {
         level: RatioLevel::Token,
@@ -278,7 +278,7 @@ fn diversity_terms_out_of_range() {
     );
     refused(
         r#""embedder": {"type": "hashed_ngrams"}"#,
-        "pretrain.diversity.embedder is for the measure \"semantic\" alone",
+        "pretrain.diversity.embedder is only valid for the measure \"semantic\"",
     );
     refused(r#""lambda": 1"#, "unknown field `lambda`");
     let found = term(r#""every": 2"#).unwrap_err();
