@@ -204,7 +204,7 @@ mod tests {
                 thread::sleep(Duration::from_secs(3600));
                 vec![]
             }),
-            "longer than its limit of 200ms",
+            "exceeded its time limit of 200ms",
         );
         assert_all_failed(&run(|_| panic!("out of {}", "luck")), "panicked: out of luck");
         assert_all_failed(&run(|_| vec![Outcome::Abstained]), "gave 1 outcomes for 2");
@@ -227,7 +227,7 @@ mod tests {
             assert_all_failed(&score(), "exceeded its time limit");
         }
         for _ in 0..3 {
-            assert_all_failed(&score(), "4 earlier batches of the reward still run beyond");
+            assert_all_failed(&score(), "4 earlier reward batches are still running past");
         }
         drop(end);
         let began = std::time::Instant::now();

@@ -430,7 +430,7 @@ fn an_adapter_and_the_model_under_it() {
     fs::write(&path, bytes).unwrap();
     let found = violations(&place);
     assert_eq!(found.len(), 1);
-    let was = format!(" now, and was {}", short(&bases[0]));
+    let was = format!(" now, but was {}", short(&bases[0]));
     assert!(found[0].starts_with("base: the model is ") && found[0].ends_with(&was), "{found:?}");
 }
 

@@ -278,13 +278,12 @@ fn check(config: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_configurations_without_a_model() {
-    let known =
-        "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
-    check("{}", format!("it names no model_type (transformers) or architecture (MolGPT); {known}"));
-    check("{\"model_type\": \"mamba\"}", format!("the family \"mamba\" is not known; {known}"));
-    check("{\"model_type\": 3}", format!("the family 3 is not known; {known}"));
+    let known = "supported model families: molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
+    check("{}", format!("missing model_type (transformers) or architecture (MolGPT); {known}"));
+    check("{\"model_type\": \"mamba\"}", format!("unknown model family \"mamba\"; {known}"));
+    check("{\"model_type\": 3}", format!("unknown model family 3; {known}"));
     check("{\"model_type\": \"gpt2\", ", str!["it ends too early, at line 1 column 23"]);
-    check("{\"model_type\": \"gpt2\"}", str!["the key 'n_embd' is missing"]);
+    check("{\"model_type\": \"gpt2\"}", str!["missing key 'n_embd'"]);
     check(
         &config("gpt2", 12).replace("\"n_head\": 2", "\"n_head\": 3"),
         str!["n_embd = 16 is not a multiple of n_head = 3"],

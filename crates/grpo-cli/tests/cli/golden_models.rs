@@ -197,7 +197,7 @@ fn an_encoder_and_an_adapter() {
     check(
         "gpt2",
         sentence(json!([1])),
-        "a sentence encoder is a model like BERT, in which all tokens see each other",
+        "a sentence encoder requires bidirectional attention, as in BERT",
     );
     let adapter = |base: &str, ids: Value| json!({"base": base, "input_ids": ids, "logits": []});
     check(

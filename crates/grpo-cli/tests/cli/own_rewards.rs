@@ -118,8 +118,8 @@ fn mistakes_are_found_before_the_run_begins() {
     let place = place(PYTHON);
     for (set, expected) in [
         ("reward.function=score", "my_reward.py has no function 'score'; its functions: reward"),
-        ("reward.interpreter=python9", "there is no program `python9` in PATH"),
-        ("reward.file=other.py", "there is no file other.py"),
+        ("reward.interpreter=python9", "cannot find program `python9` in PATH"),
+        ("reward.file=other.py", "file other.py does not exist"),
         ("reward.on_failure=ignore", "expected one of `fail`, `abstain`, `stop`"),
     ] {
         let ended = place.run(&["train", "train.toml", "--set", set]);

@@ -21,21 +21,21 @@ fn without(mut json: Value, key: &str) -> Value {
 }
 
 const KNOWN: &str =
-    "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
+    "supported model families: molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
 
 #[test]
 fn families_that_are_not_known() {
     check_refused(
         with(llama(), json!({"model_type": "mamba"})),
-        &format!("the family \"mamba\" is not known; {KNOWN}"),
+        &format!("unknown model family \"mamba\"; {KNOWN}"),
     );
     check_refused(
         with(llama(), json!({"model_type": 3})),
-        &format!("the family 3 is not known; {KNOWN}"),
+        &format!("unknown model family 3; {KNOWN}"),
     );
     check_refused(
         without(llama(), "model_type"),
-        &format!("it names no model_type (transformers) or architecture (MolGPT); {KNOWN}"),
+        &format!("missing model_type (transformers) or architecture (MolGPT); {KNOWN}"),
     );
     assert_eq!(
         ModelConfig::from_json("[]").unwrap_err(),

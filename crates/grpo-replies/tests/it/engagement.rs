@@ -202,10 +202,7 @@ fn no_tweet_is_on_two_sides() {
     };
     data.test[0].tweet = data.train[0].tweet.clone();
     let fault = refused(&data).to_string();
-    assert!(
-        fault.contains(&format!("the tweet {} is in two parts", data.train[0].tweet)),
-        "{fault}"
-    );
+    assert!(fault.contains(&format!("tweet {} is in two splits", data.train[0].tweet)), "{fault}");
     // Split by replies, as the original does, each tweet's are everywhere.
     let part = |start: usize| (start..480).step_by(4).collect();
     let split = RecordSplit { train: part(0), validation: part(1), test: part(2) };

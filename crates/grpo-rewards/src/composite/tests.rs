@@ -147,7 +147,8 @@ fn reports_invalid_parts() {
     assert!(composite(json!([pattern("a.b", 1.0, "a")])).contains("has the name 'a.b'"));
     assert!(composite(json!([pattern("", 1.0, "a")])).contains("has the name ''"));
     assert!(
-        composite(json!([pattern("a", 0.5, "a"), pattern("a", 0.5, "b")])).contains("'a' twice")
+        composite(json!([pattern("a", 0.5, "a"), pattern("a", 0.5, "b")]))
+            .contains("two parts named 'a'")
     );
     // Two numbers would share a metric: `a.raw` of a transformed component, and the bonus.
     for (name, whose) in [
@@ -155,7 +156,10 @@ fn reports_invalid_parts() {
         ("diversity_bonus", "[diversity_bonus]"),
     ] {
         let taken = composite(json!([pattern(name, 1.0, "a")]));
-        assert!(taken.contains(&format!("has the name '{name}', under which")), "{taken}");
+        assert!(
+            taken.contains(&format!("part name '{name}' in reward.parts is reserved")),
+            "{taken}"
+        );
         assert!(taken.contains(whose), "{taken}");
     }
     let wrong = composite(json!([pattern("a", 1.0, "(")]));

@@ -136,11 +136,11 @@ fn what_python_files_get_wrong() {
         ("raise SystemExit(3)", json!({}), "SystemExit: 3"),
         ("def reward(a, b): return 1", json!({}), "reward(a, b) has an unknown signature"),
         ("import os\nos._exit(7)", json!({}), "exited (exit status: 7) without a reply"),
-        ("", json!({"interpreter": "pythonx"}), "there is no program `pythonx` in PATH"),
+        ("", json!({"interpreter": "pythonx"}), "cannot find program `pythonx` in PATH"),
         ("", json!({"function": []}), "reward.function is empty"),
         ("", json!({"weights": [1.0]}), "reward.weights has no effect with a single function"),
         ("", json!({"function": ["a", "b"], "weights": [1.0]}), "one weight per function"),
-        ("", json!({"function": ["a", "a"]}), "the component 'a' twice"),
+        ("", json!({"function": ["a", "a"]}), "two components named 'a'"),
         ("", json!({"function": ["a"], "weights": [0.0]}), "at least one must be nonzero"),
         ("", json!({"cache": true, "deterministic": false}), "requires a deterministic reward"),
         ("", json!({"batch_size": 0}), "reward.batch_size = 0 is out of range"),
@@ -152,7 +152,7 @@ fn what_python_files_get_wrong() {
         assert!(reason.contains(expected), "{code}: {reason}");
     }
     let nowhere = refusal(json!({"type": "python", "file": "nowhere.py"}));
-    assert!(nowhere.contains("there is no file nowhere.py"), "{nowhere}");
+    assert!(nowhere.contains("file nowhere.py does not exist"), "{nowhere}");
 }
 
 #[test]
@@ -256,9 +256,9 @@ fn programs_that_are_not_there_are_refused() {
     for (settings, expected) in [
         (
             json!({"type": "command", "command": ["no-such-program"]}),
-            "there is no program `no-such-program` in PATH",
+            "cannot find program `no-such-program` in PATH",
         ),
-        (json!({"type": "command", "command": ["./none"]}), "there is no program `./none` here"),
+        (json!({"type": "command", "command": ["./none"]}), "cannot find program `./none` here"),
         (json!({"type": "command", "command": []}), "reward.command is empty"),
         (
             json!({"type": "command", "command": ["sh"], "property": "x"}),
@@ -266,7 +266,7 @@ fn programs_that_are_not_there_are_refused() {
         ),
         (
             json!({"type": "command", "command": ["sh"], "components": ["a b"]}),
-            "'a b' cannot name a component",
+            "invalid reward component name 'a b'",
         ),
         (json!({"type": "http", "url": "https://localhost/"}), "is not a supported URL"),
         (json!({"type": "http", "url": "localhost:8000"}), "is not a supported URL"),
