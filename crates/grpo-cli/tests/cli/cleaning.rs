@@ -123,7 +123,7 @@ fn writes_both_files_or_none() {
             "--skip",
             "validation",
         ],
-        str!["b/../pairs.jsonl is the input; give --rejected another file"],
+        str!["b/../pairs.jsonl is the input; use another file for --rejected"],
     );
     assert_eq!(std::fs::read_dir(place.path("a")).unwrap().count(), 0);
     let names = std::fs::read_dir(place.path(".")).unwrap();

@@ -268,7 +268,7 @@ fn reports_an_uneven_split() {
     pairs[0]["reply_likes"] = json!(50);
     place.write("pairs.jsonl", lines(&pairs));
     let ended = place.succeed(&["split-data", "--input", "pairs.jsonl"]);
-    assert!(ended.stdout.contains("\nWARNING: the phases are not alike; "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("\nWARNING: the phases differ; "), "{}", ended.stdout);
     let unsaid = "\n  1 pairs are missing `tweet_likes` (using 1)\n";
     assert!(ended.stdout.contains(unsaid), "{}", ended.stdout);
 }

@@ -160,7 +160,8 @@ fn texts_too_long_are_counted() {
     let long = json!({"prompt_ids": [1], "completion_ids": vec![2; CONTEXT]}).to_string();
     place.write("texts.jsonl", format!("{TEXTS}{long}\n"));
     // With the end mark one more than the model can see and learn.
-    let ended = place.succeed(&["pretrain", "sft.toml", "--set", "pretrain.epochs=1"]); let expected = "texts.jsonl: 9 records, 1 left out with more than 49 tokens (line 9: 50): 6 for training, 2 for validation\n";
+    let ended = place.succeed(&["pretrain", "sft.toml", "--set", "pretrain.epochs=1"]);
+    let expected = "texts.jsonl: 9 records, 1 left out with more than 49 tokens (line 9: 50): 6 for training, 2 for validation\n";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
     let arguments = ["pretrain", "sft.toml", "--run", "short", "--set", "pretrain.epochs=1"];
     let ended = place.succeed(&[&arguments[..], &["--set", "data.max_tokens=8"]].concat());
@@ -290,7 +291,7 @@ fn refuses_an_adapter_of_another_family() {
     let ended = place.run(&["pretrain", "adapter.toml", "--set", "adapter=other-run/adapter"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
     assert!(
-        ended.stderr.ends_with("was the adapter trained on another base?\n"),
+        ended.stderr.ends_with("was the adapter trained on a different base model?\n"),
         "{}",
         ended.stderr
     );

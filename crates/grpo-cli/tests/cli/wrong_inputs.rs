@@ -149,7 +149,7 @@ fn a_run_inside_a_model_or_a_run_is_refused() {
     refused("run/checkpoints/two", "run");
     place.write("pairs.jsonl", "{\"tweet\": \"a\", \"reply\": \"b\"}\n");
     let ended = place.run(&["split-data", "--input", "pairs.jsonl", "--output-dir", "model/data"]);
-    assert!(ended.stderr.ends_with("; give --output-dir another folder\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with("; use another folder for --output-dir\n"), "{}", ended.stderr);
     let ended = place.run(&[&begin[..], &["--run", "train.toml/run"]].concat());
     assert!(ended.stderr.contains("a part of the path is not a folder"), "{}", ended.stderr);
     let ended = place.run(&["man", "train.toml"]);

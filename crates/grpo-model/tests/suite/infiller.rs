@@ -237,7 +237,7 @@ fn a_folder_without_its_characters_is_refused() {
     );
     let others = grpo_infill::Characters::from_texts(["ABCDEFGHIJKLMNOP"]).unwrap();
     std::fs::write(&list, others.to_json()).unwrap();
-    assert!(refusal().contains("was trained with another vocabulary than characters.json"));
+    assert!(refusal().contains("was trained with a different vocabulary than characters.json"));
     std::fs::remove_file(&list).unwrap();
     assert!(refusal().contains("is missing characters.json"), "{}", refusal());
 }

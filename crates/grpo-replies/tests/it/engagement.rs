@@ -229,7 +229,7 @@ fn too_little_to_learn_from_is_refused() {
     let pairwise = EngagementObjective::Pairwise { margin: 0.1 };
     let refused_by = unmeasured.check(&pairwise).unwrap_err();
     assert!(
-        refused_by.to_string().starts_with("in the test part no tweet has two replies"),
+        refused_by.to_string().starts_with("no tweet in the test split has two replies"),
         "{refused_by}"
     );
     unmeasured.check(&EngagementObjective::Rank).unwrap();

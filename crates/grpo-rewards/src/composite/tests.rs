@@ -84,7 +84,7 @@ fn a_part_that_fails_fails_the_completion_and_no_other() {
     assert_eq!(outcomes[0].total(), Some(0.5));
     assert_eq!(outcomes[1].failure(), Some("part 'b': no network"));
     assert_eq!(outcomes[2], Outcome::Abstained);
-    assert!(outcomes[3].failure().unwrap().starts_with("part 'b': its score is -1.5"));
+    assert!(outcomes[3].failure().unwrap().starts_with("part 'b': its score -1.5"));
 }
 
 #[test]
@@ -144,8 +144,8 @@ fn weights_sum_to_one_or_are_made_to() {
 #[test]
 fn reports_invalid_parts() {
     let composite = |parts: serde_json::Value| fault(json!({"type": "composite", "parts": parts}));
-    assert!(composite(json!([pattern("a.b", 1.0, "a")])).contains("has the name 'a.b'"));
-    assert!(composite(json!([pattern("", 1.0, "a")])).contains("has the name ''"));
+    assert!(composite(json!([pattern("a.b", 1.0, "a")])).contains("invalid part name 'a.b'"));
+    assert!(composite(json!([pattern("", 1.0, "a")])).contains("invalid part name ''"));
     assert!(
         composite(json!([pattern("a", 0.5, "a"), pattern("a", 0.5, "b")]))
             .contains("two parts named 'a'")

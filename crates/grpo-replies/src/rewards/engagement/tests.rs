@@ -251,7 +251,7 @@ fn damaged_folders_are_refused_with_a_sentence() {
     );
     check(
         &|folder| std::fs::write(folder.join(WEIGHTS), "no").unwrap(),
-        "reward.model: FOLDER/head.safetensors is not a whole safetensors file",
+        "reward.model: FOLDER/head.safetensors is not a complete safetensors file",
     );
 }
 
