@@ -49,7 +49,7 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
 
 fn format(root: &Path) -> Result<()> {
     process::run(process::cargo(root).args(["fmt", "--all", "--", "--check"]))
-        .context("mend it with `cargo fmt --all`")
+        .context("run `cargo fmt --all`")
 }
 
 /// Runs the checks that work offline. The CI server also checks advisories.

@@ -44,7 +44,7 @@ pub(crate) fn run_reading(command: &mut Command, mut read: impl FnMut(&str)) -> 
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start `{shown}`"))?;
-    let mut lines = BufReader::new(child.stdout.take().expect("it was asked for"));
+    let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped"));
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line)? > 0 {
         let text = String::from_utf8_lossy(&line);

@@ -128,9 +128,9 @@ mod tests {
         "#;
         let grammar: Grammar = toml::from_str(text).unwrap();
         let error = grammar.pairs(10, 1).unwrap_err().to_string();
-        assert_eq!(error, "the grammar makes 2 pairs, not 10: add words or templates");
+        assert_eq!(error, "the grammar produces only 2 pairs, not 10: add words or templates");
         let unknown: Grammar = toml::from_str(&text.replace("{when}", "{where}")).unwrap();
         let error = unknown.pairs(10, 1).unwrap_err().to_string();
-        assert_eq!(error, "`I like my {thing} {where}, and so do you.`: there is no list `where`");
+        assert_eq!(error, "`I like my {thing} {where}, and so do you.`: unknown list `where`");
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Train {
 
 /// Builds `grpo` and replaces the current process with it.
 pub(crate) fn train(root: &Path, train: Train) -> Result<()> {
-    let here = std::env::current_dir().context("the current folder cannot be read")?;
+    let here = std::env::current_dir().context("cannot determine the current folder")?;
     let arguments = arguments(root, &here, train.arguments)?;
     let mut grpo = Command::new(built(root, train.features.as_deref())?);
     process::become_program(grpo.args(arguments).current_dir(root))
@@ -80,7 +80,7 @@ fn arguments(root: &Path, here: &Path, mut words: Vec<OsString>) -> Result<Vec<O
         ("train", grpo)
     } else {
         bail!(
-            "`{}` is not a folder of configs/ with a pipeline.toml or grpo.toml; expected molecules, infill, replies, or a file that ends in .toml",
+            "`{}` is not a folder in configs/ with a pipeline.toml or grpo.toml; expected molecules, infill, replies, or a .toml file",
             name.display()
         );
     };
@@ -154,7 +154,7 @@ mod tests {
         check(
             "",
             &["molecule"],
-            "`molecule` is not a folder of configs/ with a pipeline.toml or grpo.toml; expected molecules, infill, replies, or a file that ends in .toml",
+            "`molecule` is not a folder in configs/ with a pipeline.toml or grpo.toml; expected molecules, infill, replies, or a .toml file",
         );
     }
 

@@ -13,7 +13,7 @@ pub(crate) fn root() -> PathBuf {
     // at build time.
     let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-    xtask.parent().expect("xtask lies in the root").to_owned()
+    xtask.parent().expect("the xtask folder is in the workspace root").to_owned()
 }
 
 /// The cargo workspace.
@@ -58,7 +58,7 @@ impl Workspace {
         let arguments = ["metadata", "--no-deps", "--format-version", "1"];
         let json = process::output_of(process::cargo(root).args(arguments))?;
         let mut workspace: Self =
-            serde_json::from_slice(&json).context("cargo metadata printed something unexpected")?;
+            serde_json::from_slice(&json).context("cannot parse the output of `cargo metadata`")?;
         workspace.packages.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(workspace)
     }

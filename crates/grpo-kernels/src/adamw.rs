@@ -23,9 +23,9 @@ pub fn adamw_step<const D: usize>(
     moments: [Tensor<D>; 2],
     step: &AdamW,
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
-    assert_eq!(parameter.dims(), gradient.dims(), "the parameter against its gradient");
+    assert_eq!(parameter.dims(), gradient.dims(), "parameter and gradient shapes differ");
     for moment in &moments {
-        assert_eq!(parameter.dims(), moment.dims(), "the parameter against its moments");
+        assert_eq!(parameter.dims(), moment.dims(), "parameter and moment shapes differ");
     }
     #[cfg(feature = "flex")]
     if [&parameter, &gradient, &moments[0], &moments[1]].into_iter().all(crate::backend::is_fusable)

@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 /// # Panics
 /// Panics if the shapes differ.
 pub fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
-    assert_eq!(x.dims(), y.dims(), "terms of one shape");
+    assert_eq!(x.dims(), y.dims(), "the shapes of the terms differ");
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&y) {
         return crate::backend::add(x, y);
@@ -24,7 +24,7 @@ pub fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
 /// # Panics
 /// Panics if the shapes do not match.
 pub fn add_bias(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
-    assert_eq!(bias.dims()[0], x.dims()[1], "one bias for each column");
+    assert_eq!(bias.dims()[0], x.dims()[1], "the bias must have one value per column");
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&bias) {
         return crate::backend::add_bias(x, bias);

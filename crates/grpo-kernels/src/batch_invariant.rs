@@ -36,9 +36,9 @@ pub fn batch_invariant_linear(
     bias: Option<Tensor<1>>,
 ) -> Tensor<2> {
     let [inner, columns] = weight.dims();
-    assert_eq!(x.dims()[1], inner, "columns of x against rows of the weight");
+    assert_eq!(x.dims()[1], inner, "x must have as many columns as the weight has rows");
     if let Some(bias) = &bias {
-        assert_eq!(bias.dims(), [columns], "one bias for each column");
+        assert_eq!(bias.dims(), [columns], "the bias must have one value per column");
     }
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x)

@@ -18,7 +18,7 @@ pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
         let ids = ids.into_data();
         let row = |id: i64| match usize::try_from(id) {
             Ok(id) if id < rows => id,
-            _ => panic!("row {id} of a table with {rows}"),
+            _ => panic!("row {id} is out of bounds for a table of {rows} rows"),
         };
         return crate::backend::gather_rows(table, ids.iter::<i64>().map(row).collect());
     }

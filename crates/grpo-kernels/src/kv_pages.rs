@@ -74,7 +74,10 @@ impl KvPages {
     pub fn write(&mut self, keys: Tensor<2>, values: Tensor<2>, places: &[usize]) {
         assert_eq!(keys.dims(), [places.len(), self.heads.key_columns()], "keys");
         assert_eq!(values.dims(), keys.dims(), "values");
-        assert!(places.iter().all(|&place| place < self.pages * PAGE), "a place beyond the pages");
+        assert!(
+            places.iter().all(|&place| place < self.pages * PAGE),
+            "position outside the allocated pages"
+        );
         match &mut self.store {
             #[cfg(feature = "flex")]
             Store::Host(host) => host.write(keys, values, places),
@@ -120,12 +123,12 @@ impl KvPages {
             let fits = (1..=seen.pages.len() * PAGE).contains(&seen.positions);
             assert!(
                 fits,
-                "row {row} sees {} positions of {} pages",
+                "row {row} attends to {} positions of {} pages",
                 seen.positions,
                 seen.pages.len()
             );
             let is_there = seen.pages.iter().all(|&page| (page as usize) < self.pages);
-            assert!(is_there, "row {row} sees a page that there is not");
+            assert!(is_there, "row {row} attends to a page that does not exist");
         }
         match &self.store {
             #[cfg(feature = "flex")]

@@ -14,7 +14,7 @@ use burn::tensor::Tensor;
 /// # Panics
 /// Panics if the shapes do not match.
 pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
-    assert_eq!(a.dims()[1], b.dims()[0], "columns of the first against rows of the second");
+    assert_eq!(a.dims()[1], b.dims()[0], "inner dimensions of the product differ");
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&a) && crate::backend::is_fusable(&b) {
         return crate::backend::matmul(a, b);

@@ -16,8 +16,8 @@ use crate::plain;
 /// Panics if the length of `gamma` or `beta` differs from the number of features.
 pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let [_, features] = x.dims();
-    assert_eq!([features], gamma.dims(), "gamma against the features of x");
-    assert_eq!([features], beta.dims(), "beta against the features of x");
+    assert_eq!([features], gamma.dims(), "gamma must have one value per feature of x");
+    assert_eq!([features], beta.dims(), "beta must have one value per feature of x");
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) {
         return crate::backend::layer_norm(x, gamma, beta, epsilon as f32);
@@ -37,7 +37,7 @@ pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
 /// Panics if the length of `gamma` differs from the number of features.
 pub fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let [_, features] = x.dims();
-    assert_eq!([features], gamma.dims(), "gamma against the features of x");
+    assert_eq!([features], gamma.dims(), "gamma must have one value per feature of x");
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) {
         return crate::backend::rms_norm(x, gamma, epsilon as f32);

@@ -21,7 +21,7 @@ pub fn rotary(x: Tensor<2>, tables: &RotaryTables) -> Tensor<2> {
     let ([rows, columns], [angles, half]) = (x.dims(), tables.cos.dims());
     assert_eq!(tables.sin.dims(), [angles, half], "sines against cosines");
     let fits = rows == angles && half > 0 && columns.is_multiple_of(2 * half);
-    assert!(fits, "[{rows}, {columns}] cannot be turned by angles [{angles}, {half}]");
+    assert!(fits, "[{rows}, {columns}] does not fit rotary angles [{angles}, {half}]");
     #[cfg(feature = "flex")]
     if [&x, &tables.cos, &tables.sin].into_iter().all(crate::backend::is_fusable) {
         return crate::backend::rotary(x, [tables.cos.clone(), tables.sin.clone()]);

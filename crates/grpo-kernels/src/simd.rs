@@ -20,10 +20,7 @@ pub(crate) const ROWS: usize = 128;
 /// Uses the Cody–Waite range reduction `x = n·ln 2 + r`, `|r| ≤ ½ ln 2`, and the degree-6
 /// polynomial for `e^r` from Cephes' `expf`.
 #[inline(always)]
-#[expect(
-    clippy::excessive_precision,
-    reason = "the published constants, to be compared digit by digit"
-)]
+#[expect(clippy::excessive_precision, reason = "constants are written exactly as published")]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
     // Adding 1.5 · 2²³ rounds to an integer, which ends up in the low bits.

@@ -56,12 +56,12 @@ impl Visible {
     /// # Panics
     /// Panics if they don't match.
     pub(crate) fn assert_fits(&self, [batch, _, queries, keys]: [usize; 4]) {
-        assert!(queries <= keys, "{queries} queries cannot each see themselves among {keys} keys");
+        assert!(queries <= keys, "{queries} queries need at least as many keys, found {keys} keys");
         let Some(tokens) = &self.tokens else { return };
-        assert_eq!(tokens.len(), batch, "ranges of tokens against the rows of the batch");
+        assert_eq!(tokens.len(), batch, "expected one token range per row of the batch");
         for (row, range) in tokens.iter().enumerate() {
             let inside = range.start <= range.end && range.end <= keys;
-            assert!(inside, "row {row}: tokens in columns {range:?} of {keys} keys");
+            assert!(inside, "row {row}: token range {range:?} is outside {keys} keys");
         }
     }
 }

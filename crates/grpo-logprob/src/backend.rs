@@ -48,8 +48,9 @@ pub(crate) trait ScoreKernels: Backend {
     fn is_zero(of: &FloatTensor<Self>, column: usize) -> bool {
         let part = Self::float_abs(fused::columns::<Self>(of, &(column..column + 1)));
         let data = burn::tensor::try_read_sync(Self::float_into_data(Self::float_sum(part)));
-        let data =
-            data.expect("a backend that is read without waiting").expect("a device that answers");
+        let data = data
+            .expect("the backend supports synchronous reads")
+            .expect("the device returns the data");
         data.iter::<f64>().all(|sum| sum == 0.0)
     }
 }

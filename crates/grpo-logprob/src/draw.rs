@@ -91,7 +91,11 @@ pub fn draw_rows(
     uniforms: &[f64],
 ) -> Result<Vec<Draw>, NotFinite> {
     let [rows, vocabulary] = logits.dims();
-    assert_eq!([seen.len(), uniforms.len()], [rows, rows], "what belongs to each row of logits");
+    assert_eq!(
+        [seen.len(), uniforms.len()],
+        [rows, rows],
+        "expected one set of seen ids and one uniform per row of logits"
+    );
     grpo_kernels::on_host(logits, |logits| {
         logits
             .par_chunks(vocabulary)
@@ -113,7 +117,11 @@ fn candidates(
     seen: &[u32],
     distribution: &SamplingDistribution,
 ) -> Result<Vec<Candidate>, NotFinite> {
-    assert_eq!(logits.len(), distribution.vocabulary(), "one logit for each id of the vocabulary");
+    assert_eq!(
+        logits.len(),
+        distribution.vocabulary(),
+        "expected one logit per id of the vocabulary"
+    );
     let mut scaled: Vec<f64> = logits.iter().map(|&l| distribution.scaled(l, false)).collect();
     if distribution.repetition_penalty().is_some() {
         // Read the original logits, so that a token that occurs multiple times is penalised only

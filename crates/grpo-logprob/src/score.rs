@@ -35,9 +35,9 @@ pub struct Scores {
 /// Panics if the shapes are incompatible or if there are no positions.
 pub fn score(hidden: Tensor<2>, head: &Head, targets: &Targets) -> Scores {
     let [positions, width] = hidden.dims();
-    assert_eq!(positions, targets.ids().len(), "one id for each hidden state");
+    assert_eq!(positions, targets.ids().len(), "expected one target id per hidden state");
     assert_eq!([width, targets.vocabulary()], head.weight.dims(), "the head's weight");
-    assert!(positions > 0, "a score of no position");
+    assert!(positions > 0, "there are no positions to score");
     let both = backend::fused_score(hidden, head, targets.clone()); // [n, 2]
     let column = |c: usize| both.clone().slice([0..positions, c..c + 1]).squeeze_dim(1);
     Scores { logprobs: column(0), entropies: column(1) }

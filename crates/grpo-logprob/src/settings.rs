@@ -53,28 +53,27 @@ impl SamplingSettings {
         // Outside this range, dividing logits by the temperature may exceed the range of f32.
         if !(1e-3..=1e3).contains(&temperature) {
             let expected = "use 0.001 to 1000 (1 is the model's own distribution)";
-            let problem = format!("a temperature of {temperature} cannot be sampled; {expected}");
+            let problem = format!("temperature = {temperature} is out of range; {expected}");
             return refuse("temperature", problem);
         }
         if self.top_k == Some(0) {
-            let problem = "top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all";
+            let problem =
+                "top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens";
             return refuse("top_k", problem.to_owned());
         }
         if let Some(top_p) = self.top_p.filter(|&p| !(p > 0.0 && p <= 1.0)) {
             let expected = "use a number above 0 and at most 1 (1 keeps all tokens)";
-            return refuse("top_p", format!("top_p = {top_p} is not a probability; {expected}"));
+            return refuse("top_p", format!("top_p = {top_p} is out of range; {expected}"));
         }
         if let Some(min_p) = self.min_p.filter(|p| !(0.0..1.0).contains(p)) {
             let expected = "use 0 or more and less than 1 (0 keeps all tokens)";
-            let problem =
-                format!("min_p = {min_p} is not a fraction of the largest probability; {expected}");
+            let problem = format!("min_p = {min_p} is out of range; {expected}");
             return refuse("min_p", problem);
         }
         match self.repetition_penalty.filter(|penalty| !(0.01..=100.0).contains(penalty)) {
             Some(penalty) => {
                 let expected = "use 0.01 to 100 (1 changes nothing)";
-                let problem =
-                    format!("a repetition penalty of {penalty} cannot be sampled; {expected}");
+                let problem = format!("repetition_penalty = {penalty} is out of range; {expected}");
                 refuse("repetition_penalty", problem)
             }
             None => Ok(()),
@@ -95,11 +94,11 @@ impl SamplingSettings {
         forbidden.dedup();
         if let Some(&id) = forbidden.iter().find(|&&id| id as usize >= vocabulary) {
             let problem =
-                format!("the forbidden id {id} is outside the vocabulary of {vocabulary} tokens");
+                format!("forbidden token id {id} is outside the vocabulary of {vocabulary} tokens");
             return Err(DistributionError::new("forbidden", problem));
         }
         if forbidden.len() == vocabulary {
-            let problem = "every token is forbidden, so none can be drawn";
+            let problem = "all tokens are forbidden; at least one must be allowed";
             return Err(DistributionError::new("forbidden", problem));
         }
         Ok(SamplingDistribution {

@@ -36,7 +36,7 @@ impl Targets {
     /// Panics if an id is outside the vocabulary.
     pub fn new(ids: Vec<u32>, vocabulary: usize) -> Self {
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
-            panic!("the id {id} cannot be scored over a vocabulary of {vocabulary} tokens");
+            panic!("token id {id} is outside the vocabulary of {vocabulary} tokens");
         }
         Self {
             ids: ids.into(),
@@ -54,7 +54,10 @@ impl Targets {
     /// Panics if `temperature` is not positive and finite.
     #[must_use]
     pub fn at_temperature(mut self, temperature: f32) -> Self {
-        assert!(temperature > 0.0 && temperature.is_finite(), "a temperature of {temperature}");
+        assert!(
+            temperature > 0.0 && temperature.is_finite(),
+            "temperature {temperature} is out of range"
+        );
         self.temperature = temperature;
         self
     }
@@ -69,7 +72,7 @@ impl Targets {
         self.forbidden.sort_unstable();
         self.forbidden.dedup();
         let largest = self.forbidden.last().map_or(0, |&id| id as usize);
-        assert!(largest < self.vocabulary, "a forbidden id outside the vocabulary");
+        assert!(largest < self.vocabulary, "forbidden id outside the vocabulary");
         self
     }
 
@@ -98,16 +101,16 @@ impl Targets {
     /// of positions, or if a set has a different vocabulary size.
     #[must_use]
     pub fn with_repetition_penalty(mut self, factor: f32, seen: Vec<TokenSet>) -> Self {
-        assert!(factor > 0.0 && factor.is_finite(), "a repetition penalty of {factor}");
+        assert!(factor > 0.0 && factor.is_finite(), "repetition penalty {factor} is out of range");
         self.check_sets(&seen, "seen");
         self.penalty = Some(RepetitionPenalty { factor, seen: seen.into() });
         self
     }
 
     fn check_sets(&self, sets: &[TokenSet], what: &str) {
-        assert_eq!(sets.len(), self.ids.len(), "one set of {what} ids for each position");
+        assert_eq!(sets.len(), self.ids.len(), "expected one set of {what} ids per position");
         let fits = sets.iter().all(|set| set.vocabulary() == self.vocabulary);
-        assert!(fits, "sets of {what} ids are of the vocabulary of {} tokens", self.vocabulary);
+        assert!(fits, "sets of {what} ids must use the vocabulary of {} tokens", self.vocabulary);
     }
 
     /// Returns the token ids, `[n]`.

@@ -76,7 +76,7 @@ fn last_of_nucleus(mut candidates: Vec<Candidate>, wanted: f64, largest: f64) ->
     }
     // The total was summed in a different order, so due to rounding the sum may never reach
     // `wanted`.
-    last.expect("a distribution has a candidate")
+    last.expect("the distribution has at least one candidate")
 }
 
 fn keep_down_to(last: &Candidate, candidates: &mut Vec<Candidate>) {

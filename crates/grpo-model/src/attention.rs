@@ -90,7 +90,9 @@ impl Attention {
                     }
                 }
             }
-            (Visibility::Cached(_), None) => unreachable!("a pass over a cache has the cache"),
+            (Visibility::Cached(_), None) => {
+                unreachable!("a pass with cached keys receives the cache")
+            }
         };
         self.output.forward(mixed, pass)
     }
@@ -117,7 +119,9 @@ impl Attention {
                 let mut forward = |layer: &Linear| layer.forward(x.clone(), pass);
                 [forward(query), forward(key), forward(value)]
             }
-            other => unreachable!("attention has one input layer or three, not {}", other.len()),
+            other => {
+                unreachable!("attention has one or three input projections, not {}", other.len())
+            }
         };
         let place = |x: Tensor<2>, norm: &Option<Norm>| {
             let x = match norm {

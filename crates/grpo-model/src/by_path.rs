@@ -122,7 +122,8 @@ struct Replace<'a> {
 
 impl ModuleMapper for Replace<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let name = self.paths.pop_front().expect("a mapper sees what a visitor sees");
+        let name =
+            self.paths.pop_front().expect("the mapper visits the same parameters as the visitor");
         let expected = param.dims().iter().product::<usize>();
         let Some(values) = self.values.remove(&name) else {
             self.fault.get_or_insert(ModelError::missing_tensor(self.file, &name));

@@ -58,7 +58,7 @@ impl KvCache {
     pub fn fork(&mut self, slot: CacheSlot) -> CacheSlot {
         let mut fork = self.sequence(slot).clone();
         if !fork.length.is_multiple_of(PAGE) {
-            let shared = fork.pages.pop().expect("what is remembered is in a page");
+            let shared = fork.pages.pop().expect("a non-empty sequence has at least one page");
             let own = self.take_page();
             self.grow_layers();
             self.layers.iter_mut().for_each(|layer| layer.copy_page(shared as usize, own as usize));
@@ -71,7 +71,7 @@ impl KvCache {
 
     /// Closes a sequence and frees the pages that no other sequence uses.
     pub fn close(&mut self, slot: CacheSlot) {
-        let sequence = self.sequences[slot.0].take().expect("a slot is closed once");
+        let sequence = self.sequences[slot.0].take().expect("the slot is still open");
         self.closed.push(slot.0);
         for page in sequence.pages {
             self.users[page as usize] -= 1;
@@ -105,12 +105,15 @@ impl KvCache {
         slots: &[CacheSlot],
         prefix: usize,
     ) -> CachePlan {
-        assert_eq!(slots.len(), tokens.sequences(), "one slot for each sequence");
-        assert!(!tokens.has_continuations(), "sequences in a cache are forked");
+        assert_eq!(slots.len(), tokens.sequences(), "expected one slot per sequence");
+        assert!(
+            !tokens.has_continuations(),
+            "cached sequences are forked, not continued in a batch"
+        );
         let mut plan = CachePlan { places: Vec::new(), seen: Vec::new() };
         for (&slot, length) in slots.iter().zip(tokens.lengths()) {
             let old = self.length(slot);
-            assert!(prefix == 0 || old == 0, "a prefix stands in front of everything");
+            assert!(prefix == 0 || old == 0, "a prefix is only valid at the start of a sequence");
             let new = old + prefix + length;
             while self.sequence(slot).pages.len() * PAGE < new {
                 let page = self.take_page();
@@ -148,7 +151,9 @@ impl KvCache {
         let pages = &mut self.layers[layer];
         pages.write(keys, values, &plan.places);
         let seen = |&(sequence, positions): &(usize, usize)| {
-            let sequence = self.sequences[sequence].as_ref().expect("open during a pass");
+            let sequence = self.sequences[sequence]
+                .as_ref()
+                .expect("the slot is the slot is open during a pass");
             Seen { pages: &sequence.pages, positions }
         };
         let seen: Vec<Seen<'_>> = plan.seen.iter().map(seen).collect();
@@ -185,11 +190,11 @@ impl KvCache {
     }
 
     fn sequence(&self, slot: CacheSlot) -> &Cached {
-        self.sequences[slot.0].as_ref().expect("a slot is open")
+        self.sequences[slot.0].as_ref().expect("the slot is open")
     }
 
     fn sequence_mut(&mut self, slot: CacheSlot) -> &mut Cached {
-        self.sequences[slot.0].as_mut().expect("a slot is open")
+        self.sequences[slot.0].as_mut().expect("the slot is open")
     }
 }
 

@@ -63,7 +63,7 @@ impl Checkpoint {
             return Self::of_file(&single);
         }
         if !index.exists() {
-            let problem = " has neither model.safetensors nor model.safetensors.index.json; other formats are not read: let transformers write the model once with save_pretrained";
+            let problem = " has neither model.safetensors nor model.safetensors.index.json; convert other formats with save_pretrained of transformers";
             return Err(ModelError::file(folder, problem));
         }
         let broken = |message: String| ModelError::in_file(&index, message);
@@ -75,14 +75,14 @@ impl Checkpoint {
         for name in names {
             // The index is untrusted input. It may only name files in its own directory.
             if Path::new(name).file_name() != Some(name.as_ref()) {
-                return Err(broken(format!(
-                    "'{name}' is not the name of a file in the same folder"
-                )));
+                return Err(broken(format!("'{name}' is not a file name in the same folder")));
             }
             let opened = Opened::open(&folder.join(name))?;
             for tensor in opened.header.offset_keys() {
                 if places.insert(tensor.clone(), files.len()).is_some() {
-                    return Err(broken(format!("tensor '{tensor}' is in more than one file")));
+                    return Err(broken(format!(
+                        "tensor '{tensor}' is listed in more than one file"
+                    )));
                 }
             }
             files.push(opened);
@@ -93,7 +93,9 @@ impl Checkpoint {
         };
         if let Some(tensor) = list.weight_map.keys().find(absent) {
             let file = &list.weight_map[tensor];
-            return Err(broken(format!("tensor '{tensor}' is listed in {file}, but is not there")));
+            return Err(broken(format!(
+                "tensor '{tensor}' is listed in {file} but missing from it"
+            )));
         }
         Ok(Self { path: index, files, places })
     }
@@ -145,20 +147,20 @@ struct Index {
 impl Opened {
     fn open(path: &Path) -> Result<Self, ModelError> {
         let broken = |message: String| {
-            ModelError::file(path, format!(" is not a whole safetensors file: {message}"))
+            ModelError::file(path, format!(" is not a complete safetensors file: {message}"))
         };
         let mut file = regular_file::open(path).map_err(read_error(path))?;
         let length = file.metadata().map_err(read_error(path))?.len();
         let mut size = [0; 8];
         let read = |error: std::io::Error| match error.kind() {
-            ErrorKind::UnexpectedEof => broken(format!("it has only {length} bytes")),
+            ErrorKind::UnexpectedEof => broken(format!("the file has only {length} bytes")),
             _ => read_error(path)(error),
         };
         file.read_exact(&mut size).map_err(read)?;
         let size = u64::from_le_bytes(size);
         if size > LARGEST_HEADER || size > length {
             return Err(broken(format!(
-                "its header would have {size} bytes, and the file has {length}"
+                "the header size is {size} bytes, but the file has only {length}"
             )));
         }
         let mut header = vec![0; size as usize];
@@ -166,14 +168,14 @@ impl Opened {
         let JsonEntries::<IgnoredAny> { duplicate, .. } =
             serde_json::from_slice(&header).map_err(|error| broken(json_reason(&error)))?;
         if let Some(name) = duplicate {
-            return Err(broken(format!("its header lists the tensor '{name}' twice")));
+            return Err(broken(format!("the header lists tensor '{name}' twice")));
         }
         let header: Metadata =
             serde_json::from_slice(&header).map_err(|error| broken(json_reason(&error)))?;
         let (start, data) = (8 + size, header.data_len() as u64);
         if start.checked_add(data) != Some(length) {
             return Err(broken(format!(
-                "its header promises {data} bytes of tensors, and there are {}",
+                "the header declares {data} bytes of tensor data, but the file has {}",
                 length - start
             )));
         }
@@ -181,7 +183,7 @@ impl Opened {
     }
 
     fn read(&mut self, name: &str) -> Result<Stored, ModelError> {
-        let info = self.header.info(name).expect("a tensor of the header");
+        let info = self.header.info(name).expect("the header contains the tensor");
         let (begin, end) = info.data_offsets;
         let mut bytes = vec![0; end - begin];
         self.file
@@ -197,11 +199,11 @@ impl Opened {
             Dtype::BF16 => numbers(&bytes, |[a, b]| f32::from_le_bytes([0, 0, a, b])),
             Dtype::F16 => numbers(&bytes, |half: [u8; 2]| f16::from_le_bytes(half).to_f32()),
             other => {
-                return Err(refused(format!("{other:?}; F32, BF16 and F16 are read")));
+                return Err(refused(format!("{other:?} values; supported: F32, BF16, F16")));
             }
         };
         if values.iter().any(|value| !value.is_finite()) {
-            return Err(refused("a number that is not finite".to_owned()));
+            return Err(refused("a non-finite value".to_owned()));
         }
         Ok(Stored { shape: info.shape.clone(), values })
     }

@@ -44,7 +44,7 @@ pub(crate) fn forward(
     let hidden = policy.parts().0.end(output.clone());
     let tokens = tokens.clone();
     let back = move |policy: &Policy, last: &Gradients| {
-        let gradient = output.grad(last).expect("a loss is made of the hidden states");
+        let gradient = output.grad(last).expect("the loss depends on the hidden states");
         backward(policy, &tokens, at_start, kept, &context, gradient)
     };
     Forward::recomputed(hidden, Box::new(back))
@@ -66,7 +66,7 @@ fn backward(
         let mut pass = Pass { context: context.clone(), adapter, dropout: &mut dropout };
         let output = model.block(layer, input.clone(), &mut pass);
         let gradients = (output * Tensor::from_inner(gradient)).sum().backward();
-        gradient = input.grad(&gradients).expect("a block's output is made of its input");
+        gradient = input.grad(&gradients).expect("a block's output depends on its input");
         parts.push(GradientsParams::from_grads(gradients, policy));
     }
     if let Policy::Whole(model) = policy {

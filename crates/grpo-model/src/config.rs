@@ -35,8 +35,7 @@ impl ModelConfig {
         let json: Map<String, Value> = parse_json(text)?;
         let family = family(&json)?;
         if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
-            return Err("the weights are quantised (quantization_config); take the checkpoint in \
-                        bf16 or f32, and let the run hold it in fewer bits"
+            return Err("quantized weights are not supported (quantization_config); use the bf16 or f32 checkpoint and let the run quantize it"
                 .to_owned());
         }
         let description = family.describe(&json).map_err(|fault| fault.0)?;
@@ -113,9 +112,9 @@ impl InfillerConfig {
     /// Returns the sizes in `config`, or `None` if it is neither an infiller nor a sequence scorer.
     pub fn of(config: &ModelConfig) -> Option<Self> {
         match config.family() {
-            family @ (Family::Infiller | Family::SequenceScorer) => {
-                Some(read_infiller(family, config.json()).expect("it was read before"))
-            }
+            family @ (Family::Infiller | Family::SequenceScorer) => Some(
+                read_infiller(family, config.json()).expect("the configuration was parsed before"),
+            ),
             _ => None,
         }
     }
@@ -127,13 +126,13 @@ fn family(json: &Map<String, Value>) -> Result<Family, String> {
         (Some(name), _) | (None, Some(name)) => name,
         (None, None) => {
             return Err(format!(
-                "it names no model_type (transformers) or architecture (MolGPT); the families known are {}",
+                "missing model_type (transformers) or architecture (MolGPT); supported model families: {}",
                 known()
             ));
         }
     };
     let found = Family::ALL.into_iter().find(|family| name.as_str() == Some(family.name()));
     found.ok_or_else(|| {
-        format!("the family {name} is not known; the families known are {}", known())
+        format!("unknown model family {name}; supported model families: {}", known())
     })
 }

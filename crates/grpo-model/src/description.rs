@@ -231,13 +231,13 @@ impl Description {
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(ModelError::Unfit(format!(
-                "{} heads cannot share {} key-value heads evenly",
+                "{} heads cannot be divided evenly among {} key-value heads",
                 self.heads, self.kv_heads
             )));
         }
         if matches!(self.positions, Positions::Rotary(_)) && !self.head_width.is_multiple_of(2) {
             return Err(ModelError::Unfit(format!(
-                "rotary positions turn pairs, and the width of a head is {}",
+                "rotary positions require an even head width, found {}",
                 self.head_width
             )));
         }

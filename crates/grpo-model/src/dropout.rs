@@ -34,7 +34,10 @@ impl Dropout {
     /// # Panics
     /// Panics if `probability` is outside `0..1`.
     pub fn new(seed: u64, update: u32, probability: f32) -> Self {
-        assert!((0.0..1.0).contains(&probability), "a dropout probability of {probability}");
+        assert!(
+            (0.0..1.0).contains(&probability),
+            "dropout probability {probability} is out of range"
+        );
         let rng = CounterRng::new(seed, Purpose::Dropout);
         Self { probability, source: Some(Source { rng, update, place: 0 }) }
     }

@@ -16,8 +16,7 @@ impl SentenceEncoder {
     pub fn new(model: Transformer) -> Result<Self, ModelError> {
         use burn::module::Module;
         if model.description().causal {
-            let problem =
-                "a sentence encoder is a model like BERT, in which all tokens see each other";
+            let problem = "a sentence encoder requires bidirectional attention, as in BERT";
             return Err(ModelError::Unfit(problem.to_owned()));
         }
         let on_tape = crate::LanguageModel::device(&model).is_autodiff();

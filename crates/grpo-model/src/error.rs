@@ -60,19 +60,22 @@ impl ModelError {
     pub(crate) fn missing_tensor(path: &Path, name: &str) -> Self {
         Self::file(
             path,
-            format!(" has no tensor '{name}'; is it a checkpoint of this model family?"),
+            format!(" is missing tensor '{name}'; is it a checkpoint of this model family?"),
         )
     }
 
     /// Creates an error for an unexpected tensor.
     pub(crate) fn unknown_tensor(path: &Path, name: &str) -> Self {
-        Self::in_file(path, format!("tensor '{name}' has no place in this model family"))
+        Self::in_file(
+            path,
+            format!("unexpected tensor '{name}': this model family does not use it"),
+        )
     }
 
     /// Creates an error for a tensor whose shape differs from the configuration.
     pub(crate) fn shape(path: &Path, name: &str, found: &[usize], expected: &[usize]) -> Self {
         let problem =
-            format!("tensor '{name}' has shape {found:?}, but config.json asks for {expected:?}");
+            format!("tensor '{name}' has shape {found:?}, but config.json requires {expected:?}");
         Self::in_file(path, problem)
     }
 

@@ -55,7 +55,7 @@ impl ModelSpec {
         let family = config.family();
         if family.reads_characters() && codec.file() != CHARACTERS_FILE {
             return Err(ModelError::Unfit(format!(
-                "{} has no characters.json: ids of the family {} are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does",
+                "{} is missing characters.json, which lists the characters that {} models use as tokens; create it from the training text, as `grpo pretrain` does",
                 folder.display(),
                 family.name()
             )));
@@ -66,7 +66,7 @@ impl ModelSpec {
         let fits = tokens == expected || (!codec.is_own() && tokens < expected);
         if !fits {
             return Err(ModelError::Unfit(format!(
-                "{}: {} has {tokens} tokens, but config.json says vocab_size = {expected}; they are not of the same model",
+                "{}: {} has {tokens} tokens, but config.json has vocab_size = {expected}; they belong to different models",
                 folder.display(),
                 codec.file()
             )));
@@ -135,7 +135,7 @@ impl ModelFolder {
         match (checkpoint.metadata(VOCABULARY_KEY), spec.codec.sha256()) {
             (Some(of_weights), Some(of_codec)) if of_weights != of_codec => {
                 return Err(ModelError::Unfit(format!(
-                    "{}: model.safetensors was trained with another vocabulary than {}; take both from the same model",
+                    "{}: model.safetensors was trained with a different vocabulary than {}; use both from the same model",
                     folder.display(),
                     spec.codec.file()
                 )));
@@ -165,7 +165,7 @@ fn weights(
 ) -> Result<(Transformer, WeightsDigest), ModelError> {
     let mut parameters = Parameters::of(checkpoint, config.names(), precision, device);
     let model = Transformer::new(config, &mut parameters)?;
-    let digest = parameters.finish()?.expect("they are of a checkpoint");
+    let digest = parameters.finish()?.expect("parameters read from a checkpoint have a digest");
     Ok((model, digest))
 }
 

@@ -105,7 +105,7 @@ pub trait LanguageModel: Module + Sync {
 
     /// Returns the device that holds the parameters.
     fn device(&self) -> Device {
-        self.devices().into_iter().next().expect("a model has parameters")
+        self.devices().into_iter().next().expect("the model has parameters")
     }
 }
 

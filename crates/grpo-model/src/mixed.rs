@@ -31,7 +31,7 @@ impl<M: LanguageModel> Frozen<M> {
             let words =
                 |shapes: &[Vec<usize>]| shortened(&format!("{} tensors: {shapes:?}", shapes.len()));
             return Err(ModelError::Unfit(format!(
-                "the reference cannot follow the policy: it has parameters of the shapes {}, and the policy {}; begin with a reference that is made of what is trained",
+                "cannot mix the policy into the reference: the reference has parameters of shapes {}, but the policy has {}; start from a reference with the same trained parameters",
                 words(&reference),
                 words(&trained)
             )));
@@ -59,7 +59,7 @@ struct Mixer {
 
 impl ModuleMapper for Mixer {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let policy = self.policy.pop_front().expect("both have the same shapes");
+        let policy = self.policy.pop_front().expect("policy and reference have the same shapes");
         let mix = self.mix;
         param.map(|own| {
             let shape = own.dims();
@@ -169,7 +169,7 @@ mod tests {
         let error = Frozen::snapshot(&wider).mixed(&policy, 0.5).unwrap_err();
         let message = error.to_string();
         assert!(
-            message.starts_with("the reference cannot follow the policy: it has parameters of the shapes 22 tensors: "),
+            message.starts_with("cannot mix the policy into the reference: the reference has parameters of shapes 22 tensors: "),
             "{message}"
         );
         let adapter = adapted(&model(1, 8), 1);

@@ -27,7 +27,7 @@ impl Names {
     pub(crate) fn module(&self, path: &str) -> String {
         let found = |table: &[(&str, &'static str)], ours: &str| {
             let row = table.iter().find(|(name, _)| *name == ours);
-            row.unwrap_or_else(|| panic!("the family has no name for the module {path}")).1
+            row.unwrap_or_else(|| panic!("the model family has no name for module {path}")).1
         };
         match path.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) {
             Some((number, rest)) => {
@@ -40,7 +40,8 @@ impl Names {
 
     /// Returns the stored name of a parameter.
     pub(crate) fn parameter(&self, path: &str) -> String {
-        let (module, parameter) = path.rsplit_once('.').expect("a parameter is in a module");
+        let (module, parameter) =
+            path.rsplit_once('.').expect("a parameter path contains its module");
         let stored = self.module(module);
         match stored.strip_suffix(BARE) {
             Some(bare) => bare.to_owned(),
@@ -51,7 +52,7 @@ impl Names {
     /// Returns whether the parameter is stored with a leading axis of length 1, like MolGPT's
     /// position embeddings.
     pub(crate) fn is_led(&self, path: &str) -> bool {
-        let (module, _) = path.rsplit_once('.').expect("a parameter is in a module");
+        let (module, _) = path.rsplit_once('.').expect("a parameter path contains its module");
         self.module(module).ends_with(BARE)
     }
 

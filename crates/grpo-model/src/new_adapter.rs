@@ -27,7 +27,7 @@ impl Adapter {
             if !layers.iter().any(|layer| layer.is_named(target)) {
                 let known = last_names(&layers).join(", ");
                 return Err(ModelError::Unfit(format!(
-                    "lora.targets: no linear layer is called '{target}'; there are: {known}"
+                    "lora.targets: no linear layer is named '{target}'; available: {known}"
                 )));
             }
         }
@@ -37,7 +37,7 @@ impl Adapter {
         let is_too_small = |layer: &&Adaptable| layer.shape.iter().any(|&size| size < config.rank);
         if let Some(layer) = layers.iter().filter(chosen).find(is_too_small) {
             let message = format!(
-                "{} is more than the rank that {} can have, which is {} × {}",
+                "{} is too large for {}, a {} × {} matrix",
                 config.rank, layer.stored, layer.shape[0], layer.shape[1]
             );
             return Err(ModelError::lora("rank", message));

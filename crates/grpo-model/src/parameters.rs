@@ -133,7 +133,7 @@ impl Parameters {
                 let values = first.values(rng, *tensors, *deviation, numbers);
                 values.ok_or_else(|| {
                     ModelError::Unfit(format!(
-                        "tensor '{path}' of {numbers} numbers does not fit into memory"
+                        "out of memory: cannot allocate tensor '{path}' of {numbers} values"
                     ))
                 })?
             }

@@ -67,7 +67,9 @@ impl AdapterConfig {
             "use_dora": false,
             "use_rslora": config.rslora,
         });
-        let Value::Object(json) = json else { unreachable!("it is written as an object") };
+        let Value::Object(json) = json else {
+            unreachable!("the configuration serializes to an object")
+        };
         Self { json, base: None }
     }
 
@@ -92,8 +94,8 @@ impl AdapterConfig {
                 // The first digits are enough to tell digests apart.
                 let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
                 let problem = format!(
-                    " was trained on another base: on {} with the weights {}, and {} has the weights {}; give the model that it was trained on",
-                    trained_on.unwrap_or("a base without a name"),
+                    " was trained on a different base model: {} with weights {}, but {} has weights {}; use the model it was trained on",
+                    trained_on.unwrap_or("an unnamed model"),
                     short(&expected),
                     model.display(),
                     short(&found)
@@ -171,7 +173,7 @@ fn adapter(
     // families.
     if !layers.iter().any(|layer| scales.targets.allows(layer)) {
         let problem = format!(
-            "its adapter_config.json targets {}, and the linear layers of this model are {}; was the adapter trained on another base?",
+            "adapter_config.json targets {}, but the linear layers of this model are {}; was the adapter trained on a different base model?",
             scales.targets,
             last_names(&layers).join(", ")
         );
@@ -189,14 +191,14 @@ fn adapter(
         }
         if !scales.targets.allows(layer) {
             let problem = format!(
-                "it has matrices for {}, which target_modules of adapter_config.json does not name; take both files from the same adapter",
+                "the file has matrices for {}, which is not in target_modules of adapter_config.json; use both files from the same adapter",
                 layer.stored
             );
             return Err(ModelError::in_file(weights.path(), problem));
         }
         if scales.excluded.has(layer) {
             let problem = format!(
-                "it has matrices for {}, which exclude_modules of adapter_config.json leaves out; take both files from the same adapter",
+                "the file has matrices for {}, which exclude_modules of adapter_config.json excludes; use both files from the same adapter",
                 layer.stored
             );
             return Err(ModelError::in_file(weights.path(), problem));
@@ -208,7 +210,7 @@ fn adapter(
             let stored = weights.take(&name)?;
             if stored.shape != shape {
                 let problem = format!(
-                    "tensor '{name}' has shape {:?}, but the model and adapter_config.json ask for {shape:?}; was the adapter trained on another base?",
+                    "tensor '{name}' has shape {:?}, but the model and adapter_config.json require {shape:?}; was the adapter trained on a different base model?",
                     stored.shape
                 );
                 return Err(ModelError::in_file(weights.path(), problem));
@@ -228,7 +230,7 @@ fn adapter(
     }
     if let Some(name) = weights.names().next() {
         let problem = format!(
-            "'{name}' has no layer in this model, whose linear layers are {}; was the adapter trained on another base?",
+            "'{name}' does not match a linear layer of this model ({}); was the adapter trained on a different base model?",
             last_names(&layers).join(", ")
         );
         return Err(ModelError::in_file(weights.path(), problem));
@@ -263,7 +265,7 @@ impl Scales {
                 .as_f64()
                 .map(|value| value as f32)
                 .filter(|value| (0.0..1.0).contains(value))
-                .ok_or_else(|| format!("lora_dropout = {value}; expected 0 to 1"))?,
+                .ok_or_else(|| format!("lora_dropout = {value} is out of range; expected 0 or more, and less than 1"))?,
         };
         let rslora = match json.get("use_rslora") {
             None | Some(Value::Null) => false,
@@ -295,10 +297,10 @@ impl Scales {
 fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     let kind = json.get("peft_type").and_then(Value::as_str).unwrap_or("nothing");
     if kind != "LORA" {
-        return Err(format!("peft_type is {kind}; LORA is read"));
+        return Err(format!("peft_type = {kind} is not supported; supported: LORA"));
     }
     if let Some(bias) = json.get("bias").filter(|bias| !bias.is_null() && *bias != "none") {
-        return Err(format!("bias = {bias} is not supported; there is \"none\""));
+        return Err(format!("bias = {bias} is not supported; supported: \"none\""));
     }
     // The remaining methods (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) modify the base before training.
     let first = json.get("init_lora_weights").unwrap_or(&Value::Null);
@@ -307,7 +309,9 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
         other => ["gaussian", "orthogonal", "eva"].iter().any(|known| other == known),
     };
     if !beside_the_base {
-        return Err(format!("init_lora_weights = {first} is not supported: it changes the base"));
+        return Err(format!(
+            "init_lora_weights = {first} is not supported: it modifies the base weights"
+        ));
     }
     // Don't mistake adapter types from newer PEFT versions for plain LoRA.
     let unknown = |(key, value): &(&String, &Value)| {
@@ -357,7 +361,7 @@ fn patterns<T>(
     };
     let pattern = |(pattern, value): (&String, &Value)| {
         let regex = Regex::new(&format!(r"^(?:.*\.)?(?:{pattern})$"))
-            .map_err(|error| format!("{key}: '{pattern}' is no pattern: {error}"))?;
+            .map_err(|error| format!("{key}: invalid pattern '{pattern}': {error}"))?;
         Ok((regex, number(value, key)?))
     };
     entries.iter().map(pattern).collect()
@@ -367,10 +371,10 @@ fn positive_whole(value: &Value, key: &str) -> Result<usize, String> {
     let number = value.as_u64().filter(|value| (1..=65_536).contains(value));
     number
         .map(|value| value as usize)
-        .ok_or_else(|| format!("{key} = {value}; expected 1 to 65536"))
+        .ok_or_else(|| format!("{key} = {value} is out of range; expected 1 to 65536"))
 }
 
 fn positive(value: &Value, key: &str) -> Result<f64, String> {
     let number = value.as_f64().filter(|value| *value > 0.0 && value.is_finite());
-    number.ok_or_else(|| format!("{key} = {value}; expected a number above 0"))
+    number.ok_or_else(|| format!("{key} = {value} is out of range; expected a number above 0"))
 }

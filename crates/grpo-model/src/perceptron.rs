@@ -35,7 +35,7 @@ impl Perceptron {
     pub fn random(features: usize, hidden: [usize; 2], seed: u64, device: &Device) -> Self {
         let rng = CounterRng::new(seed, Purpose::Initialisation);
         let layer = |(number, [input, output]): (usize, [usize; 2])| {
-            assert!(input > 0 && output > 0, "a layer of {input} × {output}");
+            assert!(input > 0 && output > 0, "a {input} × {output} layer has no weights");
             let last = if output == 1 { 0.1 } else { 1.0 };
             let deviation = last * (2.0 / input as f64).sqrt();
             let value = |i| (deviation * rng.normal([i, 0, 1 + number as u32, 0])) as f32;
@@ -66,7 +66,7 @@ impl Perceptron {
                 found if found == expected => Ok(data),
                 found => {
                     let message = format!(
-                        "tensor '{name}' has shape {found:?}, but its configuration asks for {expected:?}"
+                        "tensor '{name}' has shape {found:?}, but its configuration requires {expected:?}"
                     );
                     Err(ModelError::in_file(file, message))
                 }
@@ -108,7 +108,7 @@ impl Perceptron {
     /// # Shapes
     /// `features`: `[items, features]`; result: `[items]`.
     pub fn logits(&self, features: Tensor<2>, dropout: &mut Dropout) -> Tensor<1> {
-        let (last, hidden) = self.layers.split_last().expect("there are three layers");
+        let (last, hidden) = self.layers.split_last().expect("the perceptron has three layers");
         let hidden = hidden.iter().fold(features, |x, layer| dropout.apply(relu(layer.product(x))));
         last.product(hidden).squeeze_dim(1)
     }
@@ -135,7 +135,7 @@ impl Perceptron {
     /// # Panics
     /// Panics if the number of features is wrong.
     pub fn logit(&self, features: &[f32]) -> f64 {
-        assert_eq!(features.len(), self.features(), "the features of an item");
+        assert_eq!(features.len(), self.features(), "wrong number of features");
         let device = self.device();
         let off_tape;
         let head = if device.is_autodiff() {
@@ -147,7 +147,7 @@ impl Perceptron {
         let features = TensorData::new(features.to_vec(), [1, features.len()]);
         let features = Tensor::from_data(features, &device.inner());
         let logit = head.logits(features, &mut Dropout::off()).into_data();
-        logit.iter::<f64>().next().expect("one number for one item")
+        logit.iter::<f64>().next().expect("the output has one value per item")
     }
 
     /// Returns the hidden layer sizes.
@@ -252,7 +252,7 @@ mod tests {
         let refused = load(10, [7, 6]).unwrap_err();
         assert_eq!(
             refused,
-            "FILE: tensor 'layers.1.weight' has shape [7, 5], but its configuration asks for [7, 6]"
+            "FILE: tensor 'layers.1.weight' has shape [7, 5], but its configuration requires [7, 6]"
         );
         assert!(load(12, [7, 5]).is_err());
 
@@ -263,7 +263,7 @@ mod tests {
         named.write(&file, StoredAs::F32, None).unwrap();
         assert_eq!(
             load(10, [7, 5]).unwrap_err(),
-            "FILE has no tensor 'layers.0.bias'; is it a checkpoint of this model family?"
+            "FILE is missing tensor 'layers.0.bias'; is it a checkpoint of this model family?"
         );
     }
 

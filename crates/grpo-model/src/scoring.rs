@@ -64,7 +64,10 @@ fn hidden_states<M: LanguageModel>(
     let inputs: Vec<Vec<u32>> = rows
         .iter()
         .map(|(prompt, completion)| {
-            assert!(!prompt.is_empty() && !completion.is_empty(), "tokens to see and to score");
+            assert!(
+                !prompt.is_empty() && !completion.is_empty(),
+                "prompt and completion must not be empty"
+            );
             [prompt, &completion[..completion.len() - 1]].concat()
         })
         .collect();

@@ -31,10 +31,7 @@ impl SequenceScorer {
     pub fn new(model: Transformer) -> Result<Self, ModelError> {
         match model.has_score_head() {
             true => Ok(Self { model }),
-            false => Err(ModelError::Unfit(
-                "a judge is a model of the family sequence_scorer, which gives one number for a text"
-                    .to_owned(),
-            )),
+            false => Err(ModelError::Unfit("a judge must be a sequence_scorer model".to_owned())),
         }
     }
 
@@ -59,7 +56,7 @@ impl SequenceScorer {
         };
         if comparable(own) != comparable(other) {
             return Err(ModelError::Unfit(format!(
-                "the scorer cannot begin with the weights of this model: it has {}, and the scorer {}; only block_size may differ",
+                "cannot start the scorer from the weights of this model: it has {}, but the scorer has {}; only block_size may differ",
                 words(other),
                 words(own)
             )));
@@ -87,7 +84,7 @@ impl SequenceScorer {
         let family = ModelSpec::family_of(folder)?;
         if family != Family::SequenceScorer {
             return Err(ModelError::Unfit(format!(
-                "{} is not a judge: its model is of the family {}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+                "{} is not a judge: its model family is {}; expected sequence_scorer, as written by `grpo train-judge`",
                 folder.display(),
                 family.name()
             )));
@@ -122,7 +119,7 @@ impl SequenceScorer {
     /// # Panics
     /// Panics if `cls` differs from [`Self::cls_id`].
     pub fn batch(&self, texts: &[&[u32]], cls: u32) -> TokenBatch {
-        assert_eq!(cls, self.cls_id(), "CLS is the last id of the scorer's vocabulary");
+        assert_eq!(cls, self.cls_id(), "CLS must be the last id of the scorer's vocabulary");
         let (pad, longest) = (self.pad_id(), self.longest_text());
         let mut batch = TokenBatch::new();
         for text in texts {
@@ -139,7 +136,7 @@ impl SequenceScorer {
         let first = (0..tokens.sequences()).map(|index| tokens.rows(index).start);
         let first = indices(first, &hidden.device());
         let score = self.model.score(gather_rows(hidden, first));
-        score.expect("a sequence scorer has a head for it")
+        score.expect("a sequence scorer has a score head")
     }
 
     /// Scores a single text without autodiff. The result ranges from 0 (natural) to 1 (corrupted).
@@ -153,7 +150,7 @@ impl SequenceScorer {
             self
         };
         let score = scorer.forward(&tokens, &mut Dropout::off()).into_data();
-        score.iter::<f64>().next().expect("one score for one text")
+        score.iter::<f64>().next().expect("the output has one score per text")
     }
 }
 
@@ -179,7 +176,8 @@ struct TakeTrunk {
 
 impl ModuleMapper for TakeTrunk {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let path = self.paths.pop_front().expect("a mapper sees what a visitor sees");
+        let path =
+            self.paths.pop_front().expect("the mapper visits the same parameters as the visitor");
         let Some(values) = self.values.remove(&path) else { return param };
         let shape = param.dims();
         let values: Vec<f32> = values.into_data().iter().collect();

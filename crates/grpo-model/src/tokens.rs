@@ -42,7 +42,7 @@ impl TokenBatch {
     }
 
     fn add(&mut self, ids: &[u32], behind: Option<usize>) -> usize {
-        assert!(!ids.is_empty(), "a sequence of a batch has at least one token");
+        assert!(!ids.is_empty(), "every sequence of a batch must have at least one token");
         let start = self.ids.len();
         self.ids.extend(ids.iter().map(|&id| id as i32));
         self.sequences.push(Sequence { rows: start..self.ids.len(), behind });

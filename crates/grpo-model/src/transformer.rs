@@ -163,12 +163,15 @@ impl Transformer {
         device: &Device,
     ) -> (Tensor<2>, PassContext) {
         let prefixed = prefix.as_ref().map_or(0, |prefix| prefix.dims()[1]);
-        assert!(prefixed == 0 || !tokens.has_continuations(), "a prefix is of each sequence");
+        assert!(
+            prefixed == 0 || !tokens.has_continuations(),
+            "a prefix cannot be combined with continued sequences"
+        );
         let tables = self.token_embedding.device();
         let (visibility, positions) = self.visibility(tokens, prefixed, cache, &tables);
         let longest = positions.iter().max().map_or(0, |last| last + 1);
         let context = self.description.context;
-        assert!(longest <= context, "{longest} tokens in a context of {context}");
+        assert!(longest <= context, "{longest} tokens exceed the context of {context}");
         let mut x = self.token_embedding.forward(tokens.flat_ids(&tables)); // [n, d]
         if let Some(embedding) = &self.position_embedding {
             x = x + embedding.forward(indices(positions.iter().copied(), &tables));
@@ -188,7 +191,7 @@ impl Transformer {
         }
         let rotary = match &self.description.positions {
             Positions::Rotary(config) => {
-                assert!(prefixed == 0, "rotary families have no conditions");
+                assert!(prefixed == 0, "models with rotary positions do not support prefixes");
                 Some(Rotary::new(config, self.description.head_width, &positions, &x.device()))
             }
             Positions::Learned => None,
@@ -214,7 +217,7 @@ impl Transformer {
             };
             return (Visibility::Packed(packing), positions);
         };
-        assert!(self.description.causal, "what is remembered has seen nothing behind it");
+        assert!(self.description.causal, "a KV cache requires causal attention");
         let first = slots.iter().map(|&slot| cache.tokens(slot));
         let positions = first.zip(tokens.lengths()).flat_map(|(first, n)| first..first + n);
         let positions = positions.collect();
@@ -226,7 +229,7 @@ impl Transformer {
     /// Inserts the vectors in `prefix` before each sequence of `x`.
     fn behind(&self, prefix: Tensor<3>, x: Tensor<2>, tokens: &TokenBatch) -> Tensor<2> {
         let [sequences, vectors, width] = prefix.dims();
-        assert_eq!(sequences, tokens.sequences(), "one prefix for each sequence");
+        assert_eq!(sequences, tokens.sequences(), "expected one prefix per sequence");
         let condition = match &self.type_embedding {
             Some(types) => prefix + types.row(CONDITION).reshape([1, 1, width]),
             None => prefix,

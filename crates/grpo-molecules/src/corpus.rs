@@ -97,10 +97,10 @@ impl fmt::Display for DroppedMolecule {
         write!(f, "line {}: {} ", self.line, self.smiles)?;
         match &self.reason {
             DropReason::UnknownToken(token) => {
-                write!(f, "has the token {token}, which is not in the vocabulary")
+                write!(f, "has token {token}, which is not in the vocabulary")
             }
-            DropReason::TooLong(tokens) => write!(f, "is too long, with {tokens} tokens"),
-            DropReason::Duplicate => write!(f, "stands on an earlier line too"),
+            DropReason::TooLong(tokens) => write!(f, "is too long ({tokens} tokens)"),
+            DropReason::Duplicate => write!(f, "duplicates an earlier line"),
         }
     }
 }
@@ -215,7 +215,7 @@ impl<'a> Sorter<'a> {
     fn new(vocabulary: &'a Vocabulary, options: &'a CorpusOptions) -> Self {
         assert!(
             (0.0..1.0).contains(&options.validation_fraction),
-            "the validation fraction is {}, outside 0..1",
+            "the validation fraction {} is outside 0..1",
             options.validation_fraction
         );
         Self {
@@ -296,7 +296,7 @@ impl<'a> Sorter<'a> {
         if train.len() < least {
             let CorpusReport { train, rows, .. } = self.report;
             return Err(DataError::Invalid(format!(
-                "{train} usable training molecules are left of {rows} rows and at least {least} are needed ({}); give a larger file, lower `data.min_molecules`, or give a vocabulary and a length limit that fit the file",
+                "only {train} of {rows} rows are usable training molecules, but at least {least} are required ({}); use a larger file, lower `data.min_molecules`, or use a vocabulary and a length limit that fit the file",
                 self.report
             )));
         }

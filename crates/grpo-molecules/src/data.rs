@@ -64,7 +64,7 @@ impl DataReader for MoleculeKeys {
     }
 
     fn settings(&self) -> Table {
-        Table::try_from(self).expect("strings and numbers are TOML")
+        Table::try_from(self).expect("strings and numbers serialize to TOML")
     }
 
     fn check(&self, shared: &SharedKeys) -> Result<(), ConfigFault> {
@@ -74,14 +74,14 @@ impl DataReader for MoleculeKeys {
             return Err(ConfigFault::from_sentence(
                 format!("data.{key}"),
                 format!(
-                    "data.{key} is for files of texts, and data.file holds molecules; leave it out"
+                    "data.{key} is only valid for text files, but data.file contains molecules; remove it"
                 ),
             ));
         }
         match shared.has_start && self.vocabulary.is_some() {
             true => Err(ConfigFault::from_sentence(
                 "data.vocabulary",
-                "`start` brings its own vocabulary; leave data.vocabulary out",
+                "data.vocabulary has no effect with `start`, which has its own vocabulary; remove it",
             )),
             false => Ok(()),
         }
@@ -89,7 +89,7 @@ impl DataReader for MoleculeKeys {
 
     fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts> {
         anyhow::bail!(
-            "data.file = \"{}\" is a file of molecules and holds no prompts; give .jsonl or .parquet, or leave [data] out",
+            "data.file = \"{}\" contains molecules, not prompts; use a .jsonl or .parquet file, or remove [data]",
             from.file.display()
         )
     }
@@ -103,7 +103,7 @@ impl DataReader for MoleculeKeys {
         let file = from.file;
         let Some(vocabulary) = from.codec.own::<Vocabulary>() else {
             anyhow::bail!(
-                "data.file = \"{}\" is a file of molecules, and the model reads texts; give .jsonl or .parquet with `text`, or `prompt` and `completion`",
+                "data.file = \"{}\" contains molecules, but the model is trained on text; use a .jsonl or .parquet file with `text`, or with `prompt` and `completion`",
                 file.display()
             );
         };

@@ -59,7 +59,7 @@ pub(crate) struct DescribeArguments {
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Compute the properties of molecules as a CSV table",
-        "Each line of the input becomes a row: canonical SMILES, molecular weight, logP, TPSA, counts, QED, SA and scaffold, or the reason why the SMILES is invalid. hba, hbd, rotatable, aromatic_rings and alerts are counted as in QED (RDKit's QED.properties), which differs from the RDKit descriptors with similar names.",
+        "Writes one row per input line: canonical SMILES, molecular weight, logP, TPSA, counts, QED, SA and scaffold, or the reason why the SMILES is invalid. hba, hbd, rotatable, aromatic_rings and alerts are counted as in QED (RDKit's QED.properties), which differs from the RDKit descriptors with similar names.",
     ];
     TaskCommand::new("describe", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
 }
@@ -71,15 +71,16 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
         keep_empty: true,
     };
     let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
-    anyhow::ensure!(reader.peek().is_some(), "{} has no molecules", arguments.file.display());
+    anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", arguments.file.display());
     match &arguments.output {
         Some(path) => {
             let mut file = FileInPlace::create_beside(path, &[&arguments.file], arguments.force)?;
             describe_all(reader, &mut file)
-                .with_context(|| format!("describing into {} failed", path.display()))?;
+                .with_context(|| format!("failed to write properties to {}", path.display()))?;
             file.finish()
         }
-        None => describe_all(reader, data_output()).context("describing to standard output failed"),
+        None => describe_all(reader, data_output())
+            .context("failed to write properties to standard output"),
     }
 }
 

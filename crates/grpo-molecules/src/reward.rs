@@ -46,7 +46,7 @@ impl RewardSpec for MoleculeConfig {
         let (centre, half_width) = (self.logp_centre, self.logp_half_width);
         if !(half_width > 0.0 && half_width.is_finite() && centre.is_finite()) {
             return ConfigFault::refuse(format!(
-                "reward.logp_half_width = {} must be a finite number above 0, and reward.logp_centre a finite number",
+                "reward.logp_half_width = {} is out of range; expected a finite number above 0, with a finite reward.logp_centre",
                 short_number(half_width)
             ));
         }
@@ -56,7 +56,7 @@ impl RewardSpec for MoleculeConfig {
         ];
         match of_logp.into_iter().find(|(_, value, default)| self.logp == 0.0 && value != default) {
             Some((key, value, _)) => ConfigFault::refuse(format!(
-                "reward.{key} = {} has no effect, as reward.logp is 0; leave it out, or give reward.logp a weight",
+                "reward.{key} = {} has no effect because reward.logp is 0; remove it, or set a weight for reward.logp",
                 short_number(value)
             )),
             None => Ok(()),

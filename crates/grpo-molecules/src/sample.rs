@@ -51,7 +51,7 @@ impl TaskSampling for MoleculeSampling {
         for (given, argument) in [(distinct, "--distinct"), (not_in.is_some(), "--not-in")] {
             anyhow::ensure!(
                 !given,
-                "{argument} is for molecules, and this draws completions of prompts"
+                "{argument} is only valid for molecules, but this samples completions of prompts"
             );
         }
         Ok(())
@@ -72,7 +72,7 @@ impl MoleculeSampling {
         let inputs: Vec<&Path> = not_in.as_deref().into_iter().collect();
         let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
         let output = arguments.output.as_deref().map(create).transpose()?;
-        let begin = codec.begin_id().context("a vocabulary of molecules has a beginning mark")?;
+        let begin = codec.begin_id().context("the molecule vocabulary has a begin token")?;
         let prompts = unconditional_prompts(arguments.number.unwrap_or(NUMBER), begin);
         let generation = Generation::from_options(arguments, loaded, &prompts, usize::MAX);
         let drawn = texts(codec, &generate(&loaded.policy, codec, &prompts, 1, &generation)?);
@@ -102,7 +102,7 @@ fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     let known: BTreeSet<String> = canonical_forms(&smiles).into_iter().flatten().collect();
     anyhow::ensure!(
         !known.is_empty(),
-        "--not-in {} has no valid molecule, so that every molecule would count as new; name a file with molecules, or leave --not-in out",
+        "--not-in {} contains no valid molecules; use a file with molecules, or remove --not-in",
         path.display()
     );
     Ok(known)

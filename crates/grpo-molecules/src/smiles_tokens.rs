@@ -41,7 +41,7 @@ impl<'a> Iterator for SmilesTokens<'a> {
 
 /// An error for a part of a SMILES that is not in the vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{token}` (character {position} of `{}`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token", Shortened(.smiles))]
+#[error("`{token}` (character {position} of `{}`) is not in the vocabulary; remove the molecule, or use a vocabulary that contains the token", Shortened(.smiles))]
 pub struct UnknownToken {
     /// The unknown token, or a character that cannot begin a token.
     pub token: String,

@@ -44,7 +44,7 @@ impl MoleculeSummary {
     /// # Panics
     /// Panics if `smiles` and `outcomes` have different lengths.
     pub fn of(smiles: &[String], outcomes: &[Outcome], known: Option<&BTreeSet<String>>) -> Self {
-        assert_eq!(smiles.len(), outcomes.len(), "one outcome for each string");
+        assert_eq!(smiles.len(), outcomes.len(), "expected one outcome per string");
         let canonical: Vec<String> = canonical_forms(smiles).into_iter().flatten().collect();
         let distinct: BTreeSet<&String> = canonical.iter().collect();
         let scaffolds: BTreeSet<String> = distinct

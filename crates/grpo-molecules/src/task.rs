@@ -45,7 +45,7 @@ impl Task for Molecules {
         codec.own::<Vocabulary>()?;
         Some(Measures {
             samples: "molecules",
-            diversity: &["uniqueness (of valid)", "scaffolds for each molecule"],
+            diversity: &["uniqueness (of valid)", "scaffolds per molecule"],
             measure: measured,
         })
     }
@@ -94,7 +94,7 @@ fn measured(texts: &[String], outcomes: &[Outcome]) -> Vec<(&'static str, f64)> 
     vec![
         ("validity", summary.validity),
         ("uniqueness (of valid)", summary.uniqueness),
-        ("scaffolds for each molecule", summary.scaffold_diversity),
+        ("scaffolds per molecule", summary.scaffold_diversity),
         ("mean reward, all", summary.reward),
         ("  its standard error", summary.reward_error),
         ("mean reward, valid", summary.reward_valid),

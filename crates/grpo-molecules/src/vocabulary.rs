@@ -53,7 +53,7 @@ impl Vocabulary {
             })?;
         }
         let tokens: Vec<String> = tokens.into_iter().collect();
-        Ok(Self::from_tokens(tokens).expect("the end mark was put in"))
+        Ok(Self::from_tokens(tokens).expect("the end token was inserted"))
     }
 
     /// Reads a JSON file that maps tokens to indices, such as MolGPT's `moses2_stoi.json`.
@@ -85,14 +85,14 @@ impl Vocabulary {
         for (token, index) in entries {
             if !is_one_token(&token) {
                 return fault(format!(
-                    "the vocabulary `{place}` has the entry `{token}`, which is not one SMILES token; make the vocabulary from tokens, not from characters"
+                    "vocabulary `{place}` has the entry `{token}`, which is not a single SMILES token; build the vocabulary from tokens, not from characters"
                 ));
             }
             match usize::try_from(index).ok().and_then(|i| tokens.get_mut(i)) {
                 Some(place) if place.is_none() => *place = Some(token),
                 _ => {
                     return fault(format!(
-                        "the vocabulary `{place}` gives token `{token}` the index {index}; the {len} tokens must have the indices 0 to {} each once",
+                        "vocabulary `{place}` assigns index {index} to token `{token}`; the {len} tokens must have distinct indices from 0 to {}",
                         len - 1
                     ));
                 }
@@ -102,7 +102,7 @@ impl Vocabulary {
         // index is used.
         match Self::from_tokens(tokens.into_iter().flatten().collect()) {
             Some(vocabulary) => Ok(vocabulary),
-            None => fault(format!("the vocabulary `{place}` lacks the end mark `<`; add it")),
+            None => fault(format!("vocabulary `{place}` is missing the end token `<`; add it")),
         }
     }
 
@@ -147,7 +147,7 @@ impl Vocabulary {
     }
 
     /// Returns the number of tokens, which includes [`BOUNDARY`] and is therefore at least 1.
-    #[expect(clippy::len_without_is_empty, reason = "the end mark is always there")]
+    #[expect(clippy::len_without_is_empty, reason = "the vocabulary always contains the end token")]
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
@@ -169,7 +169,7 @@ impl TextCodec for Vocabulary {
     fn to_json(&self) -> String {
         let object: serde_json::Map<String, serde_json::Value> =
             self.tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), id.into())).collect();
-        serde_json::to_string_pretty(&object).expect("strings and numbers are JSON")
+        serde_json::to_string_pretty(&object).expect("strings and numbers serialize to JSON")
     }
 
     fn token_count(&self) -> usize {
@@ -199,7 +199,7 @@ impl TextCodec for Vocabulary {
 
     fn prompt_refusal(&self) -> Option<&'static str> {
         Some(
-            "a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out",
+            "a molecule model starts from its begin token and does not take prompts; remove [data]",
         )
     }
 

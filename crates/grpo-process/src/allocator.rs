@@ -11,7 +11,7 @@ use crate::limit::{charge, refund};
 #[derive(Debug)]
 pub struct Allocator;
 
-#[expect(unsafe_code, reason = "the interface of allocators is unsafe")]
+#[expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
 // SAFETY: all calls are forwarded unchanged to mimalloc. The accounting does not allocate or
 // unwind, but it may exit the process.
 unsafe impl GlobalAlloc for Allocator {
@@ -58,7 +58,7 @@ pub(crate) fn keep_memory() -> Result<(), usize> {
     if let Some(threads) = threads().filter(|threads| *threads > 1) {
         return Err(threads);
     }
-    #[expect(unsafe_code, reason = "mimalloc's options have no other door than its C functions")]
+    #[expect(unsafe_code, reason = "mimalloc's options can only be set through its C functions")]
     // SAFETY: the function takes two integers, and the option exists in both versions of mimalloc.
     // It is not thread-safe, but the process has only one thread at this point, as far as the
     // operating system reports. `compute` starts other threads later.

@@ -13,12 +13,12 @@ pub enum ThreadsError {
         threads: usize,
     },
     /// Other threads were started before the allocator was configured.
-    #[error("the process has {threads} threads already; `compute` comes first in `main`")]
+    #[error("the process already has {threads} threads; call `compute` first in `main`")]
     Late {
         /// Number of running threads.
         threads: usize,
     },
     /// The thread pool could not be created, or one already exists.
-    #[error("the pool of threads could not be made")]
+    #[error("failed to create the thread pool")]
     Pool(#[from] ThreadPoolBuildError),
 }

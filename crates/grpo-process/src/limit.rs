@@ -36,7 +36,7 @@ thread_local! {
 pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() -> R) -> R {
     let held = i64::try_from(bytes).unwrap_or(i64::MAX / ASKED).min(i64::MAX / ASKED);
     MESSAGE.set(format!(
-        "error: {what} takes more than {} MiB of memory; {remedy}\n",
+        "error: {what} exceeds the memory limit of {} MiB; {remedy}\n",
         bytes.div_ceil(1 << 20)
     ));
     let _before = Restore(LIMIT.replace(Some(Limit { held, asked: held * ASKED })));
@@ -47,7 +47,8 @@ pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() ->
 /// and the message `error: {what} takes longer than … s; {remedy}`, because a thread cannot be
 /// stopped from outside.
 pub fn time_limited<R>(what: &str, remedy: &str, limit: Duration, work: impl FnOnce() -> R) -> R {
-    let message = format!("error: {what} takes longer than {} s; {remedy}\n", limit.as_secs_f64());
+    let message =
+        format!("error: {what} exceeds the time limit of {} s; {remedy}\n", limit.as_secs_f64());
     let (done, waiting) = channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {

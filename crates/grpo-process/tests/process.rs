@@ -34,7 +34,7 @@ fn work_beyond_its_time_limit_ends_the_process() {
     let child = Command::new(std::env::current_exe().unwrap()).env(CHILD, "").output().unwrap();
     assert_eq!(child.status.code(), Some(1));
     let error = String::from_utf8(child.stderr).unwrap();
-    assert_eq!(error, "error: work takes longer than 0.001 s; do less\n");
+    assert_eq!(error, "error: work exceeds the time limit of 0.001 s; do less\n");
 }
 
 fn a_process_that_has_threads_already_is_refused() {
@@ -43,7 +43,7 @@ fn a_process_that_has_threads_already_is_refused() {
     let error = compute(None, || ()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the process has 2 threads already; `compute` comes first in `main`"
+        "the process already has 2 threads; call `compute` first in `main`"
     );
     assert!(purge_delay() > 1, "the option is as it was, and no other has this default");
     drop(end);
@@ -71,7 +71,7 @@ fn what_is_taken_is_counted() {
 
 fn purge_delay() -> c_long {
     const PURGE_DELAY: i32 = 15;
-    #[expect(unsafe_code, reason = "mimalloc's options have no other door than its C functions")]
+    #[expect(unsafe_code, reason = "mimalloc's options can only be set through its C functions")]
     // SAFETY: only reads an integer.
     unsafe {
         libmimalloc_sys::mi_option_get(PURGE_DELAY)

@@ -88,7 +88,7 @@ impl PairRecord {
         if let Some((last, others)) = missing.split_last() {
             let others = others.join(", ");
             let or = if others.is_empty() { "" } else { " or " };
-            return Err(format!("there is no {others}{or}{last}"));
+            return Err(format!("missing {others}{or}{last}"));
         }
         let mut keys = Keys(keys);
         let record = Self {
@@ -158,7 +158,7 @@ impl Keys {
         key: &str,
         read: impl FnOnce(&mut Self, &str) -> Result<Option<String>, String>,
     ) -> Result<String, String> {
-        read(self, key)?.ok_or_else(|| format!("there is no `{key}`"))
+        read(self, key)?.ok_or_else(|| format!("missing `{key}`"))
     }
 
     fn text(&mut self, key: &str) -> Result<Option<String>, String> {
@@ -179,14 +179,14 @@ impl Keys {
             Some(Value::Number(number)) if number.is_u64() || number.is_i64() => {
                 Ok(Some(number.to_string()))
             }
-            Some(other) => Err(wrong(key, "a text or a whole number", &other)),
+            Some(other) => Err(wrong(key, "a string or an integer", &other)),
         }
     }
 
     fn count(&mut self, key: &str) -> Result<Option<u64>, String> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let count = value.as_number().and_then(whole);
-        count.map(Some).ok_or_else(|| wrong(key, "a whole number of 0 or more", &value))
+        count.map(Some).ok_or_else(|| wrong(key, "a non-negative integer", &value))
     }
 
     fn seconds(&mut self, key: &str) -> Result<Option<f64>, String> {
@@ -209,6 +209,6 @@ fn wrong(key: &str, expected: &str, found: &Value) -> String {
     let is_bytes = found.as_object().is_some_and(|object| {
         object.len() == 1 && object.get("bytes").is_some_and(Value::is_string)
     });
-    let found = if is_bytes { "bytes that are not UTF-8".to_owned() } else { described(found) };
+    let found = if is_bytes { "invalid UTF-8".to_owned() } else { described(found) };
     format!("`{key}` is {found}; expected {expected}")
 }

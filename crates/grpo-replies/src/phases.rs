@@ -25,14 +25,14 @@ pub struct PhaseSplit {
 /// Returns an error if `ratio` is not between 0 and 1, or if there are fewer than two tweets.
 pub fn split_phases(pairs: &[PairRecord], ratio: f64, seed: u64) -> Result<PhaseSplit, DataError> {
     if !(ratio > 0.0 && ratio < 1.0) {
-        let expected = "a number between 0 and 1: the fraction of the supervised phase";
+        let expected = "a number between 0 and 1 (the fraction of the supervised phase)";
         return Err(DataError::setting("split-ratio", ratio, expected));
     }
     let scores: Vec<f64> = pairs.iter().map(PairRecord::engagement).collect();
     let strata = Quartiles::new(&scores).strata_of(&scores);
     let parts = split_groups(&tweet_groups(pairs), &strata, &[ratio, 1.0 - ratio], seed);
     let parts = parts.map_err(split_error)?;
-    let [phase1, phase2] = parts.try_into().expect("a part for each phase");
+    let [phase1, phase2] = parts.try_into().expect("the split has one part per phase");
     Ok(PhaseSplit { phase1, phase2 })
 }
 

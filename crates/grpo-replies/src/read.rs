@@ -61,9 +61,9 @@ pub fn read_pairs(path: &Path) -> Result<PairFile, DataError> {
         read.read(file, &mut tweets)?;
         if read.pairs.len() == before.0 {
             let skipped = &read.skipped[before.1..];
-            let first = skipped.first().map(|first| format!(", the first of them {first}"));
+            let first = skipped.first().map(|first| format!(" (first: {first})"));
             return Err(DataError::Invalid(format!(
-                "`{}` has no pair of a tweet and a reply: {} lines were left out{}; write one object a line with `tweet_id`, `tweet` and `reply`",
+                "`{}` has no valid pairs: {} lines were skipped{}; write one object per line with `tweet_id`, `tweet` and `reply`",
                 file.display(),
                 skipped.len(),
                 first.unwrap_or_default()
@@ -87,7 +87,7 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     }
     if files.is_empty() {
         return Err(DataError::Invalid(format!(
-            "the folder `{}` has no file that ends in .jsonl, .jsonl.gz or .parquet",
+            "folder `{}` has no .jsonl, .jsonl.gz or .parquet files",
             folder.display()
         )));
     }
@@ -124,7 +124,7 @@ impl PairFile {
         };
         let pair = pair.and_then(|(pair, text)| match first(&pair) {
             Some(first) if first.tweet.trim() != pair.tweet.trim() => Err(format!(
-                "the tweet {} has another text on line {} of {}",
+                "tweet {} has a different text on line {} of {}",
                 pair.tweet_id,
                 first.line,
                 first.file.display()
@@ -152,12 +152,12 @@ impl PairFile {
             self.pairs.iter().filter(|pair| is_unsaid(pair)).count()
         };
         let keys = [
-            (count(|pair| pair.tweet_likes.is_none()), "`tweet_likes`, for which 1 stands in"),
-            (count(|pair| pair.reply_likes.is_none()), "`reply_likes`, for which 0 stands in"),
+            (count(|pair| pair.tweet_likes.is_none()), "`tweet_likes` (using 1)"),
+            (count(|pair| pair.reply_likes.is_none()), "`reply_likes` (using 0)"),
         ];
         let said = keys.into_iter().filter(|(count, _)| *count > 0);
         let said: Vec<String> =
-            said.map(|(count, key)| format!("{count} pairs do not say {key}")).collect();
+            said.map(|(count, key)| format!("{count} pairs are missing {key}")).collect();
         (!said.is_empty()).then(|| said.join("; "))
     }
 
@@ -182,7 +182,7 @@ impl fmt::Display for PairFile {
         }
         let named: Vec<String> = self.skipped.iter().take(NAMED).map(ToString::to_string).collect();
         let more = if self.skipped.len() > NAMED { "; …" } else { "" };
-        write!(f, ", {} lines left out ({}{more})", self.skipped.len(), named.join("; "))
+        write!(f, ", {} lines skipped ({}{more})", self.skipped.len(), named.join("; "))
     }
 }
 

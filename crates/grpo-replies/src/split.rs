@@ -23,7 +23,7 @@ pub fn split_by_tweet(
 pub(crate) fn split_error(error: SplitError) -> DataError {
     DataError::Invalid(match error {
         SplitError::FewGroups { found, parts } => format!(
-            "{found} tweets with different texts cannot be split into {parts} parts, as all replies to a tweet stay together; give at least {parts} tweets"
+            "cannot split {found} distinct tweets into {parts} parts, because all replies to a tweet stay together; use at least {parts} tweets"
         ),
         other => other.to_string(),
     })

@@ -32,7 +32,7 @@ pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
     let folder = place.parent().unwrap_or(Path::new(""));
     if folder.join(UNFINISHED).exists() {
         return Err(DataError::Invalid(format!(
-            "`{}` may not belong to the same split as the other phase: `grpo split-data` has not finished in its folder; wait for it, or run it again with --force",
+            "`{}` may not belong to the same split as the other phase: `grpo split-data` did not finish in its folder; wait for it, or run it again with --force",
             file.display()
         )));
     }
@@ -42,7 +42,7 @@ pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
     let recorded = recorded[OUTPUTS].get(name.to_string_lossy().as_ref()).and_then(Value::as_str);
     match recorded.zip(sha256_of_file(file).ok()) {
         Some((recorded, now)) if recorded != now => Err(DataError::Invalid(format!(
-            "`{}` is not the file that the split wrote ({STATISTICS} has its SHA-256), so tweets may be in both phases; run `grpo split-data` again, or give a changed file another name",
+            "`{}` changed after the split ({STATISTICS} has its SHA-256), so tweets may be in both phases; run `grpo split-data` again, or rename the changed file",
             file.display()
         ))),
         _ => Ok(()),
@@ -132,14 +132,14 @@ mod tests {
         fs::remove_dir(at(PHASE2)).unwrap();
         fs::write(at(PHASE2), "old").unwrap();
         let error = check_phase(&at(PHASE1)).unwrap_err().to_string();
-        assert!(error.contains("`grpo split-data` has not finished in its folder"), "{error}");
+        assert!(error.contains("`grpo split-data` did not finish in its folder"), "{error}");
         #[cfg(unix)]
         {
             let elsewhere = tempfile::tempdir().unwrap();
             let link = elsewhere.path().join("mine.jsonl");
             std::os::unix::fs::symlink(at(PHASE1), &link).unwrap();
             let error = check_phase(&link).unwrap_err().to_string();
-            assert!(error.contains("`grpo split-data` has not finished"), "{error}");
+            assert!(error.contains("`grpo split-data` did not finish"), "{error}");
         }
         name_all(folder.path(), complete(folder.path(), &contents).unwrap()).unwrap();
         assert_eq!(fs::read_to_string(at(STATISTICS)).unwrap(), "new");

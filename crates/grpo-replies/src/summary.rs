@@ -52,7 +52,7 @@ impl fmt::Display for PairSummary {
         }
         write!(
             f,
-            "; likes: mean {:.1}, median {}, {} to {}; mean characters: tweet {:.0}, reply {:.0}",
+            "; likes: mean {:.1}, median {}, range {} to {}; mean characters: tweet {:.0}, reply {:.0}",
             likes.mean,
             likes.median,
             likes.min,

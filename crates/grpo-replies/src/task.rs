@@ -90,7 +90,7 @@ impl DataReader for ReplyKeys {
         if shared.thinking == Some(true) {
             return Err(ConfigFault::from_sentence(
                 "data.thinking",
-                "data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out",
+                "data.thinking = true requires replies with thinking, but those of [data.replies] have none; remove it",
             ));
         }
         let check = self.replies.check(shared.thinking);

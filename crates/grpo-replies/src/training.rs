@@ -73,7 +73,7 @@ impl PairReport {
         let token = codec.special_token_in(text).map_err(at(pair))?;
         if let Some(token) = token {
             let (file, line) = (pair.file.clone(), pair.line);
-            let reason = format!("`{key}` has the special token {token:?}");
+            let reason = format!("`{key}` contains the special token {token:?}");
             self.special.push(SkippedLine { file, line, reason });
         }
         Ok(token.is_none())
@@ -89,7 +89,7 @@ impl PairReport {
 
     /// Returns the error for input without usable pairs.
     fn nothing_left(&self, path: &Path) -> DataError {
-        let message = format!("no pair of `{}` can be used: {self}", path.display());
+        let message = format!("no usable pairs in `{}`: {self}", path.display());
         DataError::NoRecords { too_long: self.too_long.len(), message }
     }
 
@@ -103,12 +103,12 @@ impl PairReport {
         if !self.special.is_empty() {
             let named: Vec<String> = self.special.iter().map(ToString::to_string).collect();
             let (count, named) = (named.len(), listed(&named));
-            first += &format!("; {count} left out with special tokens {named}");
+            first += &format!("; {count} skipped with special tokens {named}");
         }
         if !self.too_long.is_empty() {
             let (count, longest) = (self.too_long.len(), self.longest);
             let named = listed(&self.too_long);
-            first += &format!("; {count} left out with more than {longest} tokens {named}");
+            first += &format!("; {count} skipped with more than {longest} tokens {named}");
         }
         let parts = self.parts.iter().map(|(name, summary)| format!("{name}: {summary}"));
         std::iter::once(first).chain(parts).collect()

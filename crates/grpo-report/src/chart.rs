@@ -82,7 +82,7 @@ impl Chart {
     /// Renders the chart as an `<svg>` element.
     pub(crate) fn svg(&self) -> String {
         let mut svg = String::new();
-        self.draw(&mut svg).expect("a string takes all that is written");
+        self.draw(&mut svg).expect("writing to a string cannot fail");
         // The backend sets a fixed size, but the page determines it.
         let size = format!("width=\"{}\" height=\"{}\" ", WIDTH * SCALE, HEIGHT * SCALE);
         svg.replacen(&size, "class=\"plot\" role=\"img\" ", 1)

@@ -27,9 +27,12 @@ const BINS: usize = 30;
 /// # Panics
 /// Panics if a sample is empty.
 pub fn distributions(of_what: &str, samples: &[Scores<'_>]) -> String {
-    assert!(samples.iter().all(|sample| !sample.values.is_empty()), "a sample has values");
+    assert!(
+        samples.iter().all(|sample| !sample.values.is_empty()),
+        "every sample must have at least one value"
+    );
     let mut svg = String::new();
-    draw(&mut svg, of_what, samples).expect("a string takes all that is written");
+    draw(&mut svg, of_what, samples).expect("writing to a string cannot fail");
     svg
 }
 
@@ -61,7 +64,7 @@ fn histogram(
     let most = shares.iter().flatten().copied().fold(0.0, f64::max);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
-        .caption("Share of the pairs", ("sans-serif", 16))
+        .caption("Share of pairs", ("sans-serif", 16))
         .x_label_area_size(40)
         .y_label_area_size(56)
         .build_cartesian_2d(low..high, 0.0..most * 1.05)?;

@@ -21,7 +21,7 @@ pub enum ReportError {
         reason: String,
     },
     /// The `[success]` section contains unknown or invalid criteria.
-    #[error("`{path}` has a section [success] that cannot be read: {reason}")]
+    #[error("`{path}` has an invalid section [success]: {reason}")]
     Success {
         /// Path of the configuration.
         path: PathBuf,
@@ -29,13 +29,13 @@ pub enum ReportError {
         reason: String,
     },
     /// The run has not completed a single step.
-    #[error("`{path}` has no finished step to show; wait for the first line of its metrics.jsonl")]
+    #[error("`{path}` has no finished steps yet; wait for the first line of its metrics.jsonl")]
     NoStep {
         /// Path of the run folder.
         path: PathBuf,
     },
     /// The same run was given twice.
-    #[error("`{path}` is named twice; name each run once")]
+    #[error("`{path}` was specified more than once; specify each run once")]
     Twice {
         /// Path of the run folder.
         path: PathBuf,

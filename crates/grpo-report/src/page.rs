@@ -27,7 +27,7 @@ use crate::{Outcome, RunData, Verdict, chart, command_of};
 /// # Panics
 /// Panics if `runs` is empty.
 pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> String {
-    assert!(!runs.is_empty(), "a report needs a run");
+    assert!(!runs.is_empty(), "a report requires at least one run");
     let panels = Panels::of(runs);
     let mut environment = Environment::new();
     // Templates with names ending in `.html` escape all text that is not marked as safe.
@@ -62,7 +62,7 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
             run.events.iter().filter(|event| !plain(event)).map(row).collect()
         }),
     };
-    let page = template.render(Serde(page)).expect("the template finds all that it names");
+    let page = template.render(Serde(page)).expect("the template's variables are all defined");
     page.chars().map(printable).collect()
 }
 
@@ -144,7 +144,7 @@ fn compared(run: &RunData) -> Option<Compared> {
         (Some(comparison), false) => (
             "Before and after",
             format!(
-                "{} {} from the same prompts and random numbers, before the training and after step {}.",
+                "{} {} from the same prompts and random numbers, before training and after step {}.",
                 comparison.count, comparison.samples, comparison.step
             ),
             NumberTable::of_comparison(run)?,
@@ -152,7 +152,7 @@ fn compared(run: &RunData) -> Option<Compared> {
         (None, false) => return None,
         (_, true) => (
             "Validations",
-            "On held-out data. The kept model is that of the lowest loss.".to_owned(),
+            "On held-out data. The model with the lowest loss is kept.".to_owned(),
             NumberTable::of_validations(run)?,
         ),
     };
@@ -313,7 +313,7 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
             ("checkpoint", if *best { "The best held-out reward so far." } else { "" }.to_owned())
         }
         EventKind::Reference { mix, .. } => {
-            ("reference", format!("The reference was mixed with the policy, with weight {mix}."))
+            ("reference", format!("The reference was mixed with the policy (weight {mix})."))
         }
         EventKind::Guard { action, message, .. } => {
             ("guard", format!("{message} ({})", action.replace('_', " ")))
@@ -321,14 +321,14 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
         EventKind::RolledBack { from_step, learning_rate_factor, kl_coef, .. } => (
             "rolled back",
             format!(
-                "Back from step {from_step}: learning rates × {learning_rate_factor}, β = {kl_coef}."
+                "Rolled back from step {from_step}: learning rates × {learning_rate_factor}, β = {kl_coef}."
             ),
         ),
         EventKind::Best { best_step, reward, checkpoint } => {
             ("best", best(*best_step, *reward, checkpoint.as_deref()))
         }
         EventKind::Stopped { reason } => ("stopped", reason.clone()),
-        EventKind::Finished {} => ("finished", "All steps are done.".to_owned()),
+        EventKind::Finished {} => ("finished", "All steps completed.".to_owned()),
     };
     (event.step, event.at.clone(), kind, text)
 }

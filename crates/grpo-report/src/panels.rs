@@ -112,7 +112,7 @@ const PLANS: &[Plan] = &[
     ),
     plan(
         "Groups without signal",
-        "Fraction of groups in which all rewards are equal",
+        "Fraction of groups with equal rewards",
         &[("frac_reward_zero_std", "")],
     ),
     plan(
@@ -122,13 +122,13 @@ const PLANS: &[Plan] = &[
     ),
     plan(
         "Unique completions",
-        "Fraction of the texts of a step that are distinct",
+        "Fraction of distinct texts per step",
         &[("completions/unique_ratio", "")],
     ),
     plan("Gradient norm", "Before clipping", &[("grad_norm", "")]),
     plan(
         "Loss",
-        "Mean of the step's updates",
+        "Mean over the updates of a step",
         &[("loss", "total"), ("policy_loss", "without the entropy bonus")],
     ),
     plan("Learning rate", "After the schedule", &[("learning_rate", "")]),
@@ -241,7 +241,7 @@ fn panels_of(
         Spread::Between(low, high) => {
             let [lower, upper] = [low, high].map(|name| points_of(&run.metrics, name));
             let is_whole = !lower.is_empty() && lower.len() == upper.len();
-            is_whole.then_some(((lower, upper), "Area: shortest to longest"))
+            is_whole.then_some(((lower, upper), "Area: minimum to maximum"))
         }
     };
     if let Some(((lower, upper), words)) = words {
@@ -359,7 +359,7 @@ fn distribution(runs: &[RunData]) -> Option<Panel> {
     Some(Panel {
         title: "Rewards of single completions".to_owned(),
         caption: format!(
-            "In the {} recorded steps. Line: median. Dark area: 25 to 75 %. Light area: 5 to 95 %.",
+            "Over {} recorded steps. Line: median. Dark area: 25 to 75 %. Light area: 5 to 95 %.",
             run.rewards.len()
         ),
         svg: chart.svg(),

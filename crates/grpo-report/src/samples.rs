@@ -103,7 +103,7 @@ impl Gallery {
             })
             .collect();
         let title = format!("Completions after step {}", kept.step);
-        let note = "By the kept model, next to the data.".to_owned();
+        let note = "From the kept model, next to the data.".to_owned();
         if cards.is_empty() { Vec::new() } else { vec![Self { title, note, cards }] }
     }
 
@@ -124,7 +124,7 @@ impl Gallery {
         let mut seen = BTreeSet::new();
         all.retain(|record| seen.insert(&record.text));
         let best: Vec<_> = all.into_iter().take(BEST).map(compared).collect();
-        let note = "from the lowest reward to the highest, at equal distances";
+        let note = "evenly spaced from the lowest to the highest reward";
         let mut galleries: Vec<Self> = steps
             .iter()
             .map(|(step, records)| Self {
@@ -154,7 +154,7 @@ impl Gallery {
                 });
                 vec![Self {
                     title: format!("{name} before and after"),
-                    note: "The same prompts with the same random numbers.".to_owned(),
+                    note: "Same prompts and random numbers.".to_owned(),
                     cards: pairs.collect(),
                 }]
             }
@@ -175,7 +175,7 @@ impl Gallery {
         let cards: Vec<Card> = best.iter().take(BEST).map(|sample| card(sample, draw)).collect();
         Self {
             title: title.to_owned(),
-            note: "The highest rewards; each text once.".to_owned(),
+            note: "Highest rewards, without duplicates.".to_owned(),
             cards,
         }
     }

@@ -68,8 +68,8 @@ pub(crate) fn thin(points: &[(f64, f64)], most: usize) -> Points {
     let mut kept = Points::new();
     for part in points.chunks(stretch) {
         let by = |a: &usize, b: &usize| part[*a].1.total_cmp(&part[*b].1);
-        let low = (0..part.len()).min_by(by).expect("a stretch has points");
-        let high = (0..part.len()).max_by(by).expect("a stretch has points");
+        let low = (0..part.len()).min_by(by).expect("a segment has at least one point");
+        let high = (0..part.len()).max_by(by).expect("a segment has at least one point");
         let chosen = BTreeSet::from([0, part.len() / 2, low, high]);
         kept.extend(chosen.into_iter().map(|place| part[place]));
     }

@@ -63,14 +63,14 @@ fn headline(verdict: &Verdict) -> (&'static str, &'static str) {
         .any(|name| outcome_of(name) == Some(Outcome::Failed));
     match verdict.outcome() {
         Outcome::Passed if outcome_of(DIVERSITY) == Some(Outcome::NotJudged) => {
-            ("passed", "Learned; diversity was not measured")
+            ("passed", "Reward improved; diversity was not measured")
         }
         Outcome::Passed => ("passed", "Success"),
         Outcome::Failed if was_stopped => ("failed", "Stopped by a guard"),
-        Outcome::Failed if has_gained => ("mixed", "Learned, at a price"),
+        Outcome::Failed if has_gained => ("mixed", "Reward improved, with trade-offs"),
         Outcome::Failed if has_lost => ("failed", "Did not learn"),
         Outcome::Failed => ("failed", "No success"),
-        Outcome::NotJudged if has_gained => ("not_judged", "Learned so far, not finished"),
+        Outcome::NotJudged if has_gained => ("not_judged", "Reward improved so far; not finished"),
         Outcome::NotJudged => ("not_judged", "Not judged"),
     }
 }
@@ -157,8 +157,12 @@ fn add_reward(
     let (Some(before), Some(after)) = (measure.before, measure.after) else { return };
     let change = with_error(after - before, measure.error);
     sentences.push(format!(
-        "Mean reward {} from {} to {} ({change}) on {} {}, evaluated before and after the training.",
-        verb(after - before), short(before), short(after), comparison.count, comparison.samples
+        "Mean reward {} from {} to {} ({change}) on {} {}, evaluated before and after training.",
+        verb(after - before),
+        short(before),
+        short(after),
+        comparison.count,
+        comparison.samples
     ));
     tiles.push(Tile {
         label: "Mean reward".to_owned(),
@@ -181,10 +185,10 @@ fn supervised(run: &RunData) -> (Vec<String>, Vec<Tile>) {
         let [(first_step, first), (step, lowest), (last_step, last)] =
             [first, kept, last].map(|line| (line.step, line.loss));
         sentences.push(if count == 1 {
-            format!("The validation loss after step {step}, the only validation, is {}.", number(first))
+            format!("The only validation, after step {step}, has loss {}.", number(first))
         } else if step == first_step {
             format!(
-                "The validation loss did not fall: the first of {count} validations, after step {step}, has the lowest ({}).",
+                "The validation loss did not fall: the first of {count} validations, after step {step}, has the lowest loss ({}).",
                 number(first)
             )
         } else {
@@ -195,7 +199,7 @@ fn supervised(run: &RunData) -> (Vec<String>, Vec<Tile>) {
         });
         if last_step != step {
             sentences.push(format!(
-                "After step {last_step}, the last validation, it is {}. The kept model is that of step {step}.",
+                "The last validation, after step {last_step}, has loss {}. The model from step {step} was kept.",
                 number(last)
             ));
         }
@@ -212,7 +216,7 @@ fn supervised(run: &RunData) -> (Vec<String>, Vec<Tile>) {
             tone: "",
         });
     } else {
-        sentences.push("The run has had no validation yet.".to_owned());
+        sentences.push("No validation has run yet.".to_owned());
     }
     if let Ok(loss) = Rise::of(&run.metrics, "step_train_loss") {
         tiles.push(Tile {

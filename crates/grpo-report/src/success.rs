@@ -253,14 +253,14 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
 /// Judges how much diversity was lost during training. `last` is the last step of the run.
 pub(crate) fn diversity_is_kept(comparison: Option<&Comparison>, last: u64, most: f64) -> Judged {
     let Some(comparison) = comparison.filter(|comparison| comparison.step == last) else {
-        return Judged::open(DIVERSITY, "the run has no evaluation before and after training");
+        return Judged::open(DIVERSITY, "the run was not evaluated before and after training");
     };
     let measured = comparison.measures.iter().filter_map(|measure| {
         Some((measure, measure.diversity_lost()?, measure.before?, measure.after?))
     });
     let worst = measured.max_by(|a, b| a.1.total_cmp(&b.1));
     let Some((measure, lost, before, after)) = worst else {
-        return Judged::open(DIVERSITY, "the evaluation has no measure of diversity");
+        return Judged::open(DIVERSITY, "the evaluation has no diversity measure");
     };
     let change = if lost > 0.0 { "lost" } else { "gained" };
     let verb = if after < before { "fell" } else { "rose" };
@@ -294,7 +294,7 @@ fn loss_falls(metrics: &[Map<String, Value>]) -> Judged {
         LOSS,
         lowest < *first,
         format!(
-            "from {} after step {first_step} to {} after step {step}, the lowest after it",
+            "from {} after step {first_step} to {} after step {step}, the lowest since",
             fixed(*first, 4),
             fixed(lowest, 4)
         ),
@@ -306,7 +306,7 @@ fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) 
     if values_of(metrics, "rewards/valid/mean").iter().all(|(_, share)| !share.is_finite()) {
         return Judged::open(
             NAME,
-            "`rewards/valid/mean` was not measured: the reward has no component `valid`",
+            "`rewards/valid/mean` was not measured: the reward has no `valid` component",
         );
     }
     let (first, last) = match Ends::of(metrics, "rewards/valid/mean") {
@@ -341,7 +341,7 @@ fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
         NAME,
         2 * with_signal > shares.len(),
         format!(
-            "rewards differed within enough groups in {with_signal} of {} steps (required: more than half of the steps with at most {most} of the groups without a difference)",
+            "enough groups had differing rewards in {with_signal} of {} steps (required: more than half of the steps, each with at most {most} of the groups without a difference)",
             shares.len()
         ),
     )
@@ -384,7 +384,7 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
     let mut sentence = format!("none in {steps} steps");
     if (spoke, rolled_back) != (0, 0) {
         sentence += &format!(
-            "; guards triggered {spoke} times, and the run was rolled back {rolled_back} times"
+            "; guards triggered {spoke} times and rolled the run back {rolled_back} times"
         );
     }
     match ended {
@@ -392,10 +392,10 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
         // Neither failures nor early stopping are guards. The reader can tell them apart from the
         // reason.
         Some(Event { step, what: EventKind::Stopped { reason }, .. }) => {
-            sentence += &format!("; it ended early, after step {step}: {reason}");
+            sentence += &format!("; stopped early after step {step}: {reason}");
         }
-        Some(event) => sentence += &format!("; it was interrupted after step {}", event.step),
-        None => sentence += "; it has not finished: it is still running, or was killed",
+        Some(event) => sentence += &format!("; interrupted after step {}", event.step),
+        None => sentence += "; not finished: the run is still active or was killed",
     }
     Judged::open(END, sentence)
 }

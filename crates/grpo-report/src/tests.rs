@@ -127,7 +127,7 @@ fn a_page_has_what_the_run_has_and_no_empty_chart() {
         "<h1>molecules</h1>",
         "<b>steps</b> 30 of 40",
         "<b>time in steps</b> 24.0 s",
-        "<p class=\"word\">Learned so far, not finished</p>",
+        "<p class=\"word\">Reward improved so far; not finished</p>",
         "Mean reward rose from 0.530 in the first 5 steps to 0.780 in the last 5 (+0.250 ± 0.010).",
         "The KL to the reference reached 0.030 nats per token.",
         "from 0.5300 in the first 5 steps to 0.7800 in the last 5",
@@ -206,7 +206,7 @@ fn lost_diversity_is_a_price_that_the_verdict_knows() {
     run.comparison = Some(comparison(0.39));
     let page = render(&[run]);
     for words in [
-        "<p class=\"word\">Learned, at a price</p>",
+        "<p class=\"word\">Reward improved, with trade-offs</p>",
         "Mean reward rose from 0.692 to 0.848 (+0.157 ± 0.007) on 1000 molecules",
         "The price: scaffolds fell from 0.860 to 0.390.",
         "Missed criterion: Diversity is kept.",
@@ -247,7 +247,7 @@ fn a_supervised_run_has_its_validations_and_samples() {
     let page = render(&[run]);
     for words in [
         "The validation loss fell from 2.5 after step 10 to 1.5 after step 20, the lowest of 3 validations.",
-        "After step 30, the last validation, it is 1.75. The kept model is that of step 20.",
+        "The last validation, after step 30, has loss 1.75. The model from step 20 was kept.",
         "<th>kept (step 20)</th>",
         "<td>eval_loss</td><td>2.5</td><td>1.5</td><td>1.75</td>",
         "<h2>Completions after step 20</h2>",
@@ -350,7 +350,7 @@ fn events_are_a_table_and_marks() {
 fn a_run_that_finished_is_a_success() {
     let mut run = run("molecules", 40);
     run.events = vec![finished(40)];
-    let headline = "<p class=\"word\">Learned; diversity was not measured</p>";
+    let headline = "<p class=\"word\">Reward improved; diversity was not measured</p>";
     assert!(render(&[run]).contains(headline));
 }
 
@@ -365,7 +365,10 @@ fn several_runs_are_overlaid_and_compared() {
     assert!(!page.contains("id=\"completions\""), "completions belong to one run");
     // Each chart has a legend with two entries.
     assert_eq!(page.matches("</i>other</span>").count(), charts(&page).len());
-    assert_eq!(page.matches("<p class=\"word\">Learned so far, not finished</p>").count(), 2);
+    assert_eq!(
+        page.matches("<p class=\"word\">Reward improved so far; not finished</p>").count(),
+        2
+    );
 }
 
 #[test]

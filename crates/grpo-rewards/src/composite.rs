@@ -58,7 +58,7 @@ impl Reward for CompositeReward {
         let wrong = self.parts.iter().zip(&of_parts).find(|(_, own)| own.len() != samples.len());
         if let Some((part, own)) = wrong {
             let reason = format!(
-                "part '{}': the reward gave {} outcomes for {} completions",
+                "part '{}': the reward returned {} outcomes for {} completions",
                 part.name,
                 own.len(),
                 samples.len()

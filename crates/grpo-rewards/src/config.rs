@@ -85,7 +85,7 @@ fn pattern(key: &str, text: &str) -> Result<Regex, ConfigFault> {
         let fault = fault.trim_start_matches("error: ");
         ConfigFault::from_sentence(
             "",
-            format!("reward.{key} = '{text}' is not a regular expression: {fault}"),
+            format!("reward.{key} = '{text}' is not a valid regular expression: {fault}"),
         )
     })
 }

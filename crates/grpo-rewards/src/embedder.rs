@@ -50,7 +50,9 @@ impl EmbedderConfig {
     pub fn check(&self) -> Result<(), ConfigFault> {
         match *self {
             Self::HashedNgrams { width } if !(1..=LARGEST_WIDTH).contains(&width) => {
-                let fault = format!("embedder.width = {width} must be from 1 to {LARGEST_WIDTH}");
+                let fault = format!(
+                    "embedder.width = {width} is out of range; expected 1 to {LARGEST_WIDTH}"
+                );
                 ConfigFault::refuse(fault)
             }
             Self::HashedNgrams { .. } | Self::SentenceTransformers { .. } => Ok(()),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 pub fn text_field<'a>(fields: &'a Map<String, Value>, key: &str) -> Result<&'a str, String> {
     match fields.get(key) {
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(format!("the field '{key}' of the prompt's record is not a text")),
-        None => Err(format!("the prompt's record has no field '{key}'")),
+        Some(_) => Err(format!("field '{key}' of the prompt's record is not a string")),
+        None => Err(format!("the prompt's record is missing field '{key}'")),
     }
 }

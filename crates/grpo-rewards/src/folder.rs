@@ -12,7 +12,7 @@ pub fn check_folder(key: &str, folder: &Path, contents: &str) -> Result<(), Conf
     match folder.is_dir() {
         true => Ok(()),
         false => ConfigFault::refuse(format!(
-            "reward.{key}: there is no folder {}; {contents}",
+            "reward.{key}: folder {} does not exist; {contents}",
             folder.display()
         )),
     }

@@ -132,7 +132,7 @@ impl RewardRegistry {
     pub fn with(mut self, kinds: impl IntoIterator<Item = RewardKind>) -> Self {
         for kind in kinds {
             let name = kind.type_name;
-            assert!(self.kind(name).is_none(), "two kinds of rewards have the type {name:?}");
+            assert!(self.kind(name).is_none(), "two reward kinds have type {name:?}");
             self.0.push(kind);
         }
         self
@@ -170,7 +170,7 @@ impl RewardRegistry {
         };
         let Some(&RewardKind { type_name, parse }) = self.kind(&name) else {
             let known = self.type_names().join(", ");
-            let message = format!("unknown type of reward `{name}`; there are: {known}");
+            let message = format!("unknown reward type `{name}`; expected one of {known}");
             return Err(ConfigFault::from_sentence("type", message));
         };
         let (spec, settings) = parse(self, section)?;
@@ -237,7 +237,7 @@ impl Serialize for RewardConfig {
 /// Adds the name of a component to an error.
 #[must_use]
 pub fn of_component(fault: ConfigFault, name: &str) -> ConfigFault {
-    ConfigFault::from_sentence("", format!("part '{name}' of the reward: {fault}"))
+    ConfigFault::from_sentence("", format!("reward part '{name}': {fault}"))
 }
 
 /// Returns whether no weight is negative and the weights sum to 1.
@@ -258,9 +258,9 @@ pub fn check_mean_weights(weights: &[(&str, f64)]) -> Result<(), ConfigFault> {
     if are_mean_weights(&weights) {
         return Ok(());
     }
-    let (last, others) = keys.split_last().expect("there is a weight");
+    let (last, others) = keys.split_last().expect("there is at least one weight");
     let (others, sum) = (others.join(", "), weights.iter().sum::<f64>());
     ConfigFault::refuse(format!(
-        "{others} and {last} must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {sum}"
+        "{others} and {last} must be at least 0 and sum to 1, but they sum to {sum}"
     ))
 }

@@ -94,7 +94,7 @@ impl RewardRunner {
             return failures(
                 count,
                 format!(
-                    "{MOST_OVERDUE} earlier batches of the reward still run beyond their limit of {limit:?}, and no more are begun until one ends; look for what the reward waits for"
+                    "{MOST_OVERDUE} earlier reward batches are still running past their limit of {limit:?}; no new batch starts until one of them ends; check what the reward is waiting for"
                 ),
             );
         }
@@ -115,27 +115,27 @@ impl RewardRunner {
         let thread = match thread::Builder::new().name("reward".to_owned()).spawn(work) {
             Ok(thread) => thread,
             Err(error) => {
-                let reason = format!("no thread could be started for the reward: {error}");
+                let reason = format!("cannot start a thread for the reward: {error}");
                 return failures(count, reason);
             }
         };
         match receiver.recv_timeout(self.time_limit) {
             Ok(Ok(Err(error))) => {
-                failures(count, format!("no threads could be started for the reward: {error}"))
+                failures(count, format!("cannot start threads for the reward: {error}"))
             }
             Ok(Ok(Ok(outcomes))) if outcomes.len() == count => outcomes,
             Ok(Ok(Ok(outcomes))) => failures(
                 count,
-                format!("the reward gave {} outcomes for {count} completions", outcomes.len()),
+                format!("the reward returned {} outcomes for {count} completions", outcomes.len()),
             ),
             Ok(Err(panic)) => failures(count, format!("the reward panicked: {panic}")),
             Err(RecvTimeoutError::Timeout) => {
                 self.overdue.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
                 let limit = self.time_limit;
-                failures(count, format!("the reward took longer than its limit of {limit:?}"))
+                failures(count, format!("the reward exceeded its time limit of {limit:?}"))
             }
             Err(RecvTimeoutError::Disconnected) => {
-                failures(count, "the reward's thread ended without an answer".to_owned())
+                failures(count, "the reward's thread ended without a result".to_owned())
             }
         }
     }
@@ -209,7 +209,7 @@ mod tests {
                 thread::sleep(Duration::from_secs(3600));
                 vec![]
             }),
-            "longer than its limit of 200ms",
+            "exceeded its time limit of 200ms",
         );
         assert_all_failed(&run(|_| panic!("out of {}", "luck")), "panicked: out of luck");
         assert_all_failed(&run(|_| vec![Outcome::Abstained]), "gave 1 outcomes for 2");
@@ -229,10 +229,10 @@ mod tests {
         let runner = RewardRunner::new(Arc::new(Of(hangs)), Duration::from_millis(200));
         let score = || runner.clone().score(vec!["a".into(), "bc".into()]);
         for _ in 0..MOST_OVERDUE {
-            assert_all_failed(&score(), "longer than its limit");
+            assert_all_failed(&score(), "exceeded its time limit");
         }
         for _ in 0..3 {
-            assert_all_failed(&score(), "4 earlier batches of the reward still run beyond");
+            assert_all_failed(&score(), "4 earlier reward batches are still running past");
         }
         drop(end);
         let began = std::time::Instant::now();

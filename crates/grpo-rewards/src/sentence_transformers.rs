@@ -42,7 +42,7 @@ impl fmt::Debug for SentenceTransformers {
 }
 
 /// The expected files, for use in error messages.
-const FILES: &str = "modules.json, config.json, tokenizer.json, model.safetensors, 1_Pooling/config.json and mostly sentence_bert_config.json";
+const FILES: &str = "modules.json, config.json, tokenizer.json, model.safetensors, 1_Pooling/config.json and usually sentence_bert_config.json";
 
 const MODULES: &str = "modules.json";
 const CONFIG: &str = "config.json";
@@ -67,7 +67,7 @@ impl SentenceTransformers {
         let family = spec.config.family();
         if family != Family::Bert {
             return Err(fault(format!(
-                "its model is of the family {}, and an encoder is of the family {}",
+                "its model family is {}; expected {}",
                 family.name(),
                 Family::Bert.name()
             )));
@@ -89,17 +89,17 @@ impl SentenceTransformers {
         let marked: usize = marks.iter().map(Vec::len).sum();
         if longest <= marked {
             return Err(fault(format!(
-                "its {LENGTH} has max_seq_length = {longest}, of which the marks around a text take {marked}"
+                "max_seq_length = {longest} in {LENGTH} is too small for the {marked} special tokens around a text"
             )));
         }
         let lower_case = lengths.do_lower_case;
-        let identity =
-            format!(
-                "sentence_transformers:{weights}:{}:{longest}:{lower_case}",
-                blake3::hash(&regular_file::read(&folder.join(TOKENIZER)).map_err(|error| {
-                    fault(format!("its {TOKENIZER} cannot be read: {error}"))
-                })?)
-            );
+        let identity = format!(
+            "sentence_transformers:{weights}:{}:{longest}:{lower_case}",
+            blake3::hash(
+                &regular_file::read(&folder.join(TOKENIZER))
+                    .map_err(|error| { fault(format!("cannot read {TOKENIZER}: {error}")) })?
+            )
+        );
         Ok(Self { encoder, tokenizer, marks, lower_case, longest, width, identity })
     }
 
@@ -174,7 +174,9 @@ fn marks(tokenizer: &TextTokenizer) -> Result<[Vec<u32>; 2], String> {
     let at = marked.windows(own.len().max(1)).position(|window| window == own);
     match at {
         Some(at) => Ok([marked[..at].to_vec(), marked[at + own.len()..].to_vec()]),
-        None => Err(format!("its {TOKENIZER} does not put marks around a text, but changes it")),
+        None => Err(format!(
+            "its {TOKENIZER} changes the text instead of adding special tokens around it"
+        )),
     }
 }
 
@@ -184,11 +186,11 @@ fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
     let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
     if !folder.is_dir() {
         return Err(fault(format!(
-            "there is no such folder; a folder of sentence-transformers holds {FILES}"
+            "the folder does not exist; a sentence-transformers folder contains {FILES}"
         )));
     }
     let modules: Vec<ListedModule> = read(folder, MODULES)?.ok_or_else(|| {
-        fault(format!("it has no {MODULES}; a folder of sentence-transformers holds {FILES}"))
+        fault(format!("{MODULES} is missing; a sentence-transformers folder contains {FILES}"))
     })?;
     // The module path before the class name depends on the version of sentence-transformers.
     let kinds: Vec<&str> =
@@ -201,7 +203,7 @@ fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
         ) if model.path.is_empty() => {
             if !is_name(&pooling.path) {
                 return Err(fault(format!(
-                    "its {MODULES} has the path '{}' for Pooling; expected the name of a folder inside of the model's, such as 1_Pooling",
+                    "{MODULES} has path '{}' for Pooling; expected the name of a subfolder, such as 1_Pooling",
                     Shortened(&pooling.path)
                 )));
             }
@@ -209,22 +211,20 @@ fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
         }
         _ => {
             return Err(fault(format!(
-                "its {MODULES} lists {}; what can be run is a Transformer in the folder itself, Pooling, and perhaps Normalize",
+                "{MODULES} lists {}; supported: a Transformer in the folder itself, Pooling, and optionally Normalize",
                 kinds.join(", ")
             )));
         }
     };
     let found: Pooling =
-        read(folder, &pooling)?.ok_or_else(|| fault(format!("it has no {pooling}")))?;
+        read(folder, &pooling)?.ok_or_else(|| fault(format!("{pooling} is missing")))?;
     if let Some(other) = found.other_than_mean() {
-        return Err(fault(format!(
-            "its {pooling} has {other}; what can be run is the mean of the tokens alone"
-        )));
+        return Err(fault(format!("{pooling} has {other}; only mean pooling is supported")));
     }
     let prompts: Prompts = read(folder, PROMPTS)?.unwrap_or_default();
     if let Some(name) = prompts.default_prompt_name {
         return Err(fault(format!(
-            "its {PROMPTS} puts the prompt '{name}' in front of each text, which is not supported"
+            "{PROMPTS} sets the default prompt '{name}', which is not supported"
         )));
     }
     Ok(folder.join(pooling))
@@ -237,11 +237,11 @@ fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, Fol
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(read) => Ok(Some(read)),
             Err(error) => {
-                Err(fault(format!("its {name} cannot be read: {}", grpo_data::json_reason(&error))))
+                Err(fault(format!("cannot read {name}: {}", grpo_data::json_reason(&error))))
             }
         },
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(fault(format!("its {name} cannot be read: {error}"))),
+        Err(error) => Err(fault(format!("cannot read {name}: {error}"))),
     }
 }
 
@@ -306,7 +306,7 @@ struct Prompts {
 
 /// Error for a folder that does not contain a supported encoder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} cannot be used as a sentence encoder: {fault}", folder.display())]
+#[error("cannot use {} as a sentence encoder: {fault}", folder.display())]
 pub struct FolderError {
     /// The folder of the encoder.
     pub folder: PathBuf,

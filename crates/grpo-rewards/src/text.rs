@@ -51,9 +51,9 @@ impl AnswerReward {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string()),
             Some(_) => {
-                Err(format!("the field '{}' of the prompt's record is not an answer", self.field))
+                Err(format!("field '{}' of the prompt's record is not an answer", self.field))
             }
-            None => Err(format!("the prompt's record has no field '{}'", self.field)),
+            None => Err(format!("the prompt's record is missing field '{}'", self.field)),
         }
     }
 
@@ -152,12 +152,12 @@ mod tests {
     fn a_prompt_without_an_answer_fails() {
         let reward = AnswerReward { field: "solution".to_owned(), extract: None };
         let outcome = &reward.score(&[sample("4", "4")])[0];
-        assert_eq!(outcome.failure(), Some("the prompt's record has no field 'solution'"));
+        assert_eq!(outcome.failure(), Some("the prompt's record is missing field 'solution'"));
         let reward = AnswerReward { field: "answer".to_owned(), extract: None };
         let outcome = &reward.score(&[sample("4", Value::Null)])[0];
         assert_eq!(
             outcome.failure(),
-            Some("the field 'answer' of the prompt's record is not an answer")
+            Some("field 'answer' of the prompt's record is not an answer")
         );
     }
 

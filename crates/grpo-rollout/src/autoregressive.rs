@@ -34,11 +34,11 @@ impl RolloutSettings {
         // The last token is sampled but never passed to the model.
         if prompt.saturating_add(max_new_tokens - 1) > context {
             let at_most = match prompt > context {
-                true => format!("a prompt may have at most {context}"),
-                false => format!("max_new_tokens may be at most {}", context + 1 - prompt),
+                true => format!("shorten the prompt to at most {context}"),
+                false => format!("set max_new_tokens to at most {}", context + 1 - prompt),
             };
             return Err(RolloutError::Unfit(format!(
-                "a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {at_most}"
+                "a prompt of {prompt} tokens with max_new_tokens = {max_new_tokens} exceeds the model's context of {context} tokens; {at_most}"
             )));
         }
         Ok(())
@@ -84,7 +84,7 @@ impl Autoregressive {
         let vocabulary = model.vocabulary_size();
         if let Some(&id) = settings.end_ids.iter().find(|&&id| id as usize >= vocabulary) {
             return Err(RolloutError::Unfit(format!(
-                "the end id {id} is outside the vocabulary of {vocabulary} tokens"
+                "end id {id} is outside the vocabulary of {vocabulary} tokens"
             )));
         }
         let found = settings.distribution.vocabulary();

@@ -11,22 +11,24 @@ pub enum RolloutError {
     #[error("sampling was interrupted")]
     Interrupted,
     /// A setting is 0 but must be at least 1.
-    #[error("{name} = 0 would sample nothing; use 1 or more")]
+    #[error("{name} = 0 is out of range; expected 1 or more")]
     Zero {
         /// Name of the setting.
         name: &'static str,
     },
     /// A prompt contains no tokens.
-    #[error("a prompt has no tokens; it needs at least the beginning mark")]
+    #[error("a prompt has no tokens; expected at least the begin token")]
     EmptyPrompt,
     /// A stop string is empty.
-    #[error("an empty stop string would end every completion after its first token; leave it out")]
+    #[error(
+        "stop string is empty, which would end every completion after its first token; remove it"
+    )]
     EmptyStop,
     /// The policy has diverged.
     #[error(transparent)]
     Diverged(#[from] NotFinite),
     /// A prompt contains an id outside the vocabulary.
-    #[error("a prompt has the id {id}, and the vocabulary has {vocabulary} tokens")]
+    #[error("prompt token id {id} is outside the vocabulary of {vocabulary} tokens")]
     PromptId {
         /// Token id.
         id: u32,
@@ -35,7 +37,7 @@ pub enum RolloutError {
     },
     /// The distribution was created for a different vocabulary size.
     #[error(
-        "the sampling distribution is over {found} tokens and the model's vocabulary has {vocabulary}"
+        "the sampling distribution has {found} tokens, but the model's vocabulary has {vocabulary}"
     )]
     Vocabulary {
         /// Vocabulary size of the distribution.

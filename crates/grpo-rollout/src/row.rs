@@ -71,7 +71,7 @@ impl Row {
             action_mask: (0..self.ids.len()).map(|t| t >= self.prompt_length).collect(),
             ids: self.ids,
             sampling_logprobs: self.logprobs,
-            finish: self.finish.expect("a row is sampled until it ends"),
+            finish: self.finish.expect("the row has finished sampling"),
             key: self.key,
             policy_version: key.policy_version,
             sampled_under: SampledUnder {

@@ -132,7 +132,7 @@ mod tests {
         let error = StopStrings::new(&["a".to_owned(), String::new()], decode).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "an empty stop string would end every completion after its first token; leave it out"
+            "stop string is empty, which would end every completion after its first token; remove it"
         );
     }
 }

@@ -140,7 +140,7 @@ pub(crate) fn clear_leftovers(folder: &Path) -> Result<(), RunError> {
         if is_temporary(&name) {
             drop(Temporary { path: path.clone(), kept: false });
             if fs::symlink_metadata(&path).is_ok() {
-                let fault = io::Error::other("what a killed process left cannot be removed");
+                let fault = io::Error::other("cannot remove leftovers of a killed process");
                 return Err(RunError::write(&path)(fault));
             }
         }

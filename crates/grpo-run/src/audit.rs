@@ -53,9 +53,9 @@ fn steps(evidence: &Evidence) -> Finding {
             let expected = before.saturating_add(1);
             if step != expected || step == before {
                 let what = match before {
-                    0 => format!("{file} begins with step {step}; expected step 1"),
+                    0 => format!("{file} starts with step {step}; expected step 1"),
                     _ => format!(
-                        "{file} goes from step {before} to step {step}; expected step {expected}"
+                        "{file} jumps from step {before} to step {step}; expected step {expected}"
                     ),
                 };
                 violations.push(Violation { step: Some(step), what });
@@ -68,25 +68,25 @@ fn steps(evidence: &Evidence) -> Finding {
     let (last, of_metrics) = (last.copied().unwrap_or(0), of_metrics.copied().unwrap_or(0));
     if of_metrics.checked_add(1) == Some(last) && !evidence.was_written_whole(last) {
         // The ledger line is written first.
-        checked += &format!("; the run was ended in the middle of writing step {last}");
+        checked += &format!("; the run ended while writing step {last}");
     } else if last != of_metrics
         && evidence.rewritten_after().is_some_and(|step| step <= last.min(of_metrics))
     {
         checked += "; the run was killed while it was rolled back or resumed";
     } else if last != of_metrics {
         let what =
-            format!("ledger.jsonl ends with step {last}, and metrics.jsonl with step {of_metrics}");
+            format!("ledger.jsonl ends with step {last}, but metrics.jsonl with step {of_metrics}");
         violations.push(Violation { step: None, what });
     }
     let finished =
         evidence.latest_events().iter().find(|event| event.what == EventKind::Finished {});
     let steps = evidence.plan.steps;
     if last == steps && finished.is_none() && !checked.contains(';') {
-        checked += "; events.jsonl does not say that the run finished";
+        checked += "; events.jsonl does not record that the run finished";
     }
     if let Some(event) = finished.filter(|event| (event.step, last) != (steps, steps)) {
         let what = format!(
-            "events.jsonl says that the run finished after step {}, and ledger.jsonl ends with step {last}; train.steps is {steps}",
+            "events.jsonl records that the run finished after step {}, but ledger.jsonl ends with step {last}; train.steps is {steps}",
             event.step
         );
         violations.push(Violation { step: None, what });

@@ -45,7 +45,7 @@ impl ChainWriter {
     /// Panics if the record does not serialize to a JSON object or has non-string keys.
     pub fn append(&mut self, record: &impl Serialize) -> Result<(), RunError> {
         let line = Linked { record, previous: &self.head };
-        let text = serde_json::to_string(&line).expect("a record can be written as JSON");
+        let text = serde_json::to_string(&line).expect("a record serializes to JSON");
         self.lines.append(&line)?;
         self.head = hash_of(&text);
         Ok(())
@@ -124,7 +124,9 @@ pub(crate) fn broken_links(file: &str, lines: &[ChainLine], all: bool) -> Vec<(u
         match &line.previous {
             None if is_linked => faults.push((
                 number,
-                format!("line {number} of {file} lacks the hash of the line before (`previous`)"),
+                format!(
+                    "line {number} of {file} is missing the hash of the previous line (`previous`)"
+                ),
             )),
             Some(found) if *found != expected => {
                 let double = lines[..place].iter().find(|earlier| earlier.hash == line.hash);
@@ -143,7 +145,7 @@ fn fault(file: &str, number: u64, double: Option<&ChainLine>) -> String {
         (Some(earlier), _) => {
             format!("line {number} of {file} repeats line {}", earlier.number)
         }
-        (None, 1) => format!("line 1 of {file} was not the first: the lines before it are missing"),
+        (None, 1) => format!("line 1 of {file} was not the first line: earlier lines are missing"),
         (None, _) => format!(
             "line {number} of {file} does not follow line {}: a line was changed, removed, added or moved there",
             number - 1

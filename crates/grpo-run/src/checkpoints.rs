@@ -210,7 +210,7 @@ fn step_of_leftover(name: &str) -> Option<u64> {
 fn remove(checkpoint: &Checkpoint) -> Result<(), RunError> {
     let Checkpoint { path, step } = checkpoint;
     let names = (0u32..).map(|number| path.with_file_name(format!(".{STEP}{step}.tmp-{number}")));
-    let hidden = names.into_iter().find(|hidden| !hidden.exists()).expect("a number is free");
+    let hidden = names.into_iter().find(|hidden| !hidden.exists()).expect("some number is free");
     fs::rename(path, &hidden).map_err(RunError::write(path))?;
     // Without a manifest, the folder cannot be mistaken for a complete checkpoint. The manifest of
     // a damaged checkpoint may already be missing.

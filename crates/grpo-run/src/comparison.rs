@@ -92,7 +92,8 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the file cannot be written.
     pub fn write_comparison(&self, comparison: &Comparison) -> Result<(), RunError> {
-        let json = serde_json::to_string_pretty(comparison).expect("text and numbers are JSON");
+        let json = serde_json::to_string_pretty(comparison)
+            .expect("strings and numbers serialize to JSON");
         atomic_write(&self.comparison_path(), (json + "\n").as_bytes())
     }
 

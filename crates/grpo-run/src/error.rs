@@ -10,46 +10,46 @@ use std::path::{Path, PathBuf};
 pub enum RunError {
     /// The folder of a new run already exists.
     #[error(
-        "the run folder `{path}` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one"
+        "run folder `{path}` already exists; use another folder with `--run FOLDER`, or add `--force` to rename the old one"
     )]
     RunExists {
         /// Path of the folder.
         path: PathBuf,
     },
     /// Another process is writing to the run folder.
-    #[error("another process is using the run folder `{path}`; wait until it ends, or stop it")]
+    #[error("another process is using run folder `{path}`; wait for it to finish, or stop it")]
     RunLocked {
         /// Path of the folder.
         path: PathBuf,
     },
     /// Another process is writing to a folder.
-    #[error("another process writes into `{path}`; wait for its end, or name another folder")]
+    #[error("another process is writing to `{path}`; wait for it to finish, or use another folder")]
     FolderLocked {
         /// Path of the folder.
         path: PathBuf,
     },
     /// The configuration was modified after the run started.
     #[error(
-        "`{path}` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"
+        "`{path}` changed after the run started (run.json has its SHA-256); restore it, or start a new run with it"
     )]
     ConfigChanged {
         /// Path of the configuration file.
         path: PathBuf,
     },
     /// The folder does not contain a run.
-    #[error("`{path}` is not the folder of a run, as it has no `run.json`; check the path")]
+    #[error("`{path}` is not a run folder (no `run.json`); check the path")]
     NotARun {
         /// Path of the folder.
         path: PathBuf,
     },
     /// The target folder already exists.
-    #[error("`{path}` exists already; choose another path, or remove it first")]
+    #[error("`{path}` already exists; use another path, or remove it first")]
     Exists {
         /// Path of the folder.
         path: PathBuf,
     },
     /// The path does not end with a file or folder name.
-    #[error("`{path}` names no file or folder; give a path that ends in a name")]
+    #[error("`{path}` does not end in a file or folder name; use a path that does")]
     NoName {
         /// The invalid path.
         path: PathBuf,
@@ -63,7 +63,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// A file or folder could not be read.
-    #[error("cannot read `{path}`: {source}; check that it is there and readable")]
+    #[error("cannot read `{path}`: {source}; check that it exists and is readable")]
     Read {
         /// Path of the file or folder.
         path: PathBuf,
@@ -100,7 +100,7 @@ pub enum RunError {
     },
     /// The start time in `run.json` is invalid.
     #[error(
-        "`{path}` says that the run began at `{started}`, which is not a time such as 2026-01-31T12:00:00Z; restore it"
+        "`{path}` has the invalid start time `{started}`; expected a time such as 2026-01-31T12:00:00Z; restore the file"
     )]
     BadStart {
         /// Path of the file.

@@ -74,8 +74,9 @@ impl RunFolder {
         }
         let config_sha256 = sha256(config.as_bytes());
         let info = RunInfo { config_sha256, chained: true, ..info.clone() };
-        let json =
-            serde_json::to_string_pretty(&info).expect("strings and numbers are JSON") + "\n";
+        let json = serde_json::to_string_pretty(&info)
+            .expect("strings and numbers serialize to JSON")
+            + "\n";
         let made = write_folder_atomically(path, Existing::Refuse, |folder| {
             let write = |name: &str, text: &str| {
                 let path = folder.join(name);

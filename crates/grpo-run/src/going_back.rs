@@ -24,13 +24,13 @@ impl RunFolder {
         fs::create_dir_all(&completions).map_err(RunError::write(&aside))?;
         for path in [self.metrics_path(), self.ledger_path()] {
             if path.exists() {
-                let name = path.file_name().expect("a file has a name");
+                let name = path.file_name().expect("the path ends in a file name");
                 atomic_write(&aside.join(name), lines_after(&path, step)?.as_bytes())?;
             }
         }
         for undone in self.completion_steps()?.into_iter().filter(|&undone| undone > step) {
             let path = self.completions_path(undone);
-            let name = path.file_name().expect("a file has a name");
+            let name = path.file_name().expect("the path ends in a file name");
             fs::rename(&path, completions.join(name)).map_err(RunError::write(&path))?;
         }
         write_manifest(&aside)?;
@@ -83,7 +83,7 @@ fn lines_after(path: &Path, step: u64) -> Result<String, RunError> {
         line.get("step").and_then(Value::as_u64).is_some_and(|of| of > step)
     };
     let text = |line: &Map<String, Value>| {
-        serde_json::to_string(line).expect("what was JSON is JSON") + "\n"
+        serde_json::to_string(line).expect("parsed JSON serializes to JSON") + "\n"
     };
     Ok(lines.iter().filter(is_after).map(text).collect())
 }

@@ -71,7 +71,7 @@ impl JsonLinesWriter {
     /// # Panics
     /// Panics if the record does not serialize to a JSON object or has non-string keys.
     pub fn append(&mut self, record: &impl Serialize) -> Result<(), RunError> {
-        let mut line = serde_json::to_vec(record).expect("a record can be written as JSON");
+        let mut line = serde_json::to_vec(record).expect("a record serializes to JSON");
         assert!(
             line.starts_with(b"{"),
             "a record must be a JSON object, found {}",

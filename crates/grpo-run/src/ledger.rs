@@ -50,7 +50,9 @@ impl RecordedHashes {
     pub fn of_metrics(text: &str, is_machine: fn(&str) -> bool) -> Option<String> {
         let mut line: Map<String, Value> = serde_json::from_str(text).ok()?;
         line.retain(|name, _| !is_machine(name));
-        Some(sha256(serde_json::to_string(&line).expect("what was JSON is JSON").as_bytes()))
+        Some(sha256(
+            serde_json::to_string(&line).expect("parsed JSON serializes to JSON").as_bytes(),
+        ))
     }
 
     /// Hashes a completions file.
@@ -144,7 +146,8 @@ impl LedgerCompletion {
         sampling_logprobs.iter().for_each(|logprob| hash.update(logprob.to_bits().to_le_bytes()));
         completion_ids.into_iter().for_each(|id| hash.update(id.to_le_bytes()));
         let hash: [u8; 32] = hash.finalize().into();
-        let (first, _) = hash.split_first_chunk().expect("32 bytes are more than 8");
+        let (first, _) =
+            hash.split_first_chunk().expect("a 32-byte hash has a first chunk of 8 bytes");
         let digest = CompletionDigest(u64::from_be_bytes(*first));
         Self { prompt, sample, policy_version, digest }
     }
@@ -185,7 +188,7 @@ impl TryFrom<String> for CompletionDigest {
         let digest = u64::from_str_radix(&text, 16).map(Self);
         let is_ours = |digest: &Self| digest.to_string() == text;
         digest.ok().filter(is_ours).ok_or_else(|| {
-            format!("`{text}` is not a digest of a completion; expected 16 hexadecimal digits")
+            format!("`{text}` is not a completion digest; expected 16 hexadecimal digits")
         })
     }
 }

@@ -21,7 +21,7 @@ pub fn write_manifest(folder: &Path) -> Result<(), RunError> {
         files.insert(name, Entry { bytes, sha256 });
     }
     let json = serde_json::to_string_pretty(&Manifest { version: 1, files });
-    let json = json.expect("strings and numbers are JSON") + "\n";
+    let json = json.expect("strings and numbers serialize to JSON") + "\n";
     atomic_write(&folder.join(MANIFEST), json.as_bytes())
 }
 
@@ -58,7 +58,7 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     let manifest: Manifest = serde_json::from_slice(&text).map_err(RunError::json(&path))?;
     if manifest.version != 1 {
         let fault = format!(
-            "has a manifest of version {} where this program writes version 1; use the program that wrote it, or another checkpoint",
+            "has manifest version {}, but this program supports version 1; use the program that wrote it, or another checkpoint",
             manifest.version
         );
         return Err(RunError::manifest(folder, fault));
@@ -66,15 +66,14 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     let mut found = files_below(folder)?;
     for (name, expected) in &manifest.files {
         let Some(path) = found.remove(name) else {
-            let fault = "is missing though its manifest lists it; use another checkpoint";
+            let fault = "is listed in the manifest but missing; use another checkpoint";
             return Err(RunError::manifest(folder.join(name), fault));
         };
         check(path, expected)?;
     }
     match found.pop_first() {
         Some((_, path)) => {
-            let fault =
-                "is not listed in the manifest of the folder; remove it, or use another checkpoint";
+            let fault = "is not listed in the manifest; remove it, or use another checkpoint";
             Err(RunError::manifest(path, fault))
         }
         None => Ok(VerifiedFolder { path: folder.to_owned() }),
@@ -121,7 +120,7 @@ fn check(path: PathBuf, entry: &Entry) -> Result<(), RunError> {
     let found = fs::metadata(&path).map_err(RunError::read(&path))?.len();
     if found != entry.bytes {
         let fault = format!(
-            "has {found} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            "is damaged: it has {found} bytes, but the manifest has {}; use another checkpoint",
             entry.bytes
         );
         return Err(RunError::manifest(path, fault));
@@ -129,7 +128,7 @@ fn check(path: PathBuf, entry: &Entry) -> Result<(), RunError> {
     let found = sha256_of_file(&path)?;
     if found != entry.sha256 {
         let fault = format!(
-            "has the SHA-256 {found} where its manifest says {}; it is damaged, use another checkpoint",
+            "is damaged: its SHA-256 is {found}, but the manifest has {}; use another checkpoint",
             entry.sha256
         );
         return Err(RunError::manifest(path, fault));
@@ -154,7 +153,7 @@ fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>, RunError> {
             if kind.is_dir() {
                 folders.push((name + "/", path));
             } else if !kind.is_file() {
-                let fault = "is neither a file nor a folder; put the file itself there";
+                let fault = "is neither a file nor a folder; replace it with a regular file";
                 return Err(RunError::manifest(path, fault));
             } else if name != MANIFEST {
                 files.insert(name, path);

@@ -9,7 +9,7 @@ use grpo_model::ModelError;
 #[non_exhaustive]
 pub enum SelftestError {
     /// A file could not be read.
-    #[error("`{}` cannot be read", path.display())]
+    #[error("cannot read `{}`", path.display())]
     Read {
         /// Path to the file.
         path: PathBuf,
@@ -34,7 +34,7 @@ impl SelftestError {
 
     /// Creates an error for invalid JSON.
     pub(crate) fn json(file: &str, error: &serde_json::Error) -> Self {
-        Self::Golden(format!("`{file}` is not JSON: {}", grpo_data::json_reason(error)))
+        Self::Golden(format!("`{file}` is not valid JSON: {}", grpo_data::json_reason(error)))
     }
 
     /// Creates an error for a key with an unexpected value.

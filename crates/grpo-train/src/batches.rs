@@ -62,7 +62,7 @@ impl EpochBatches {
         const BATCHES_OF_A_WINDOW: usize = 32;
         let position = OrderPosition { epoch, index: 0 };
         let order = EpochOrder::resume(self.seed, self.items, position);
-        let mut order = order.expect("an epoch begins with the first of its items");
+        let mut order = order.expect("an epoch starts at its first item");
         let items: Vec<usize> = (0..self.items).map(|_| order.next_item()).collect();
         let cut = |items: &[usize]| -> Vec<Vec<usize>> {
             items.chunks(self.batch_size).map(<[usize]>::to_vec).collect()

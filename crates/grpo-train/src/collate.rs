@@ -235,7 +235,7 @@ fn targets(completions: &[&Completion], vocabulary: usize) -> Targets {
             && other.mask_id == under.mask_id
             && other.kept.is_some() == under.kept.is_some()
     });
-    assert!(alike, "the completions of a step are sampled under one setting");
+    assert!(alike, "all completions of a step share the sampling settings");
     let ids = completions.iter().flat_map(|completion| completion.action_ids()).collect();
     let mut targets =
         Targets::new(ids, vocabulary).at_temperature(under.temperature).without(&under.forbidden);
@@ -258,7 +258,7 @@ fn seen(completion: &Completion, vocabulary: usize) -> Vec<TokenSet> {
         if action {
             let ids: Vec<u32> = before.iter().copied().collect();
             let set = TokenSet::from_sorted(&ids, vocabulary);
-            sets.push(set.expect("a completion's ids are of the vocabulary"));
+            sets.push(set.expect("the ids of a completion are in the vocabulary"));
         }
         before.insert(id);
     }

@@ -80,9 +80,9 @@ impl CombinedConfig {
             return Err(ConfigFault::new(
                 "",
                 format!(
-                    "combined.every = {every} asks for optimizer steps of examples alone, and combined.supervised_weight = 0 leaves nothing to learn in them"
+                    "combined.every = {every} adds optimizer steps on examples only, which have no effect with combined.supervised_weight = 0"
                 ),
-                "set combined.every to 1, or give the examples a weight",
+                "set combined.every = 1 or a positive combined.supervised_weight",
             ));
         }
         // The gradient estimate for D is only valid for the policy that sampled the completions.
@@ -104,7 +104,7 @@ impl CombinedConfig {
     /// Returns an error if `examples` is empty or the embedder cannot be built.
     pub fn build(&self, examples: Vec<Example>, device: &Device) -> Result<Combined, TrainError> {
         if examples.is_empty() {
-            let message = format!("combined.file: {} has no example", self.file.display());
+            let message = format!("combined.file: {} contains no examples", self.file.display());
             return Err(ConfigFault::new("", message, "").into());
         }
         let diversity =
@@ -182,7 +182,7 @@ impl Combined {
         let (size, length) = (self.config.batch_size as u64, self.examples.len());
         let position = OrderPosition::after(index * size, length);
         let mut order = EpochOrder::resume(seed, length, position)
-            .expect("a remainder is below the number of examples");
+            .expect("the remainder is less than the number of examples");
         (0..size).map(|_| &self.examples[order.next_item()]).collect()
     }
 }

@@ -152,7 +152,7 @@ impl Default for SamplingConfig {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is required by serde")]
 fn is_zero(value: &usize) -> bool {
     *value == 0
 }
@@ -257,9 +257,9 @@ impl GrpoConfig {
                 return Err(ConfigFault::new(
                     "kl_controller.horizon",
                     format!(
-                        "kl_controller.horizon = {horizon} is less than the {completions} completions of a step"
+                        "kl_controller.horizon = {horizon} is less than the {completions} completions per step"
                     ),
-                    "a horizon of several steps follows the KL without oscillating",
+                    "use a horizon of several steps to avoid oscillation",
                 ));
             }
         }
@@ -288,7 +288,7 @@ impl GrpoConfig {
             return Err(ConfigFault::new(
                 "sampling.weights",
                 format!(
-                    "sampling: weights = \"{weights}\" samples from another policy than the one that is trained, which ends a run with sampler_check.above = \"stop\""
+                    "sampling: weights = \"{weights}\" samples from a different policy than the trained one, which stops a run with sampler_check.above = \"stop\""
                 ),
                 "set loss.mismatch, or sampler_check.above = \"correct\"",
             ));

@@ -169,11 +169,11 @@ mod tests {
         for (config, expected) in [
             (
                 config(DiversityMeasure::Semantic, None),
-                "diversity_bonus.measure = \"semantic\" compares vectors of texts: name what makes them, for example diversity_bonus.embedder = { type = \"hashed_ngrams\" }, or use another measure",
+                "diversity_bonus.measure = \"semantic\" requires an embedder; set for example diversity_bonus.embedder = { type = \"hashed_ngrams\" }, or use another measure",
             ),
             (
                 config(DiversityMeasure::Distinct, hashed()),
-                "diversity_bonus.embedder is for the measure \"semantic\" alone; leave it out",
+                "diversity_bonus.embedder is only valid for the measure \"semantic\"; remove it",
             ),
         ] {
             assert_eq!(config.check().unwrap_err().to_string(), expected);

@@ -21,8 +21,8 @@ pub(crate) fn check(
         }
         (DiversityMeasure::Bleu | DiversityMeasure::Distinct, Some(_)) => Err(ConfigFault::new(
             format!("{section}.embedder"),
-            format!("{section}.embedder is for the measure \"semantic\" alone"),
-            "leave it out",
+            format!("{section}.embedder is only valid for the measure \"semantic\""),
+            "remove it",
         )),
         (DiversityMeasure::Bleu | DiversityMeasure::Distinct, None) => Ok(()),
     }
@@ -47,7 +47,7 @@ fn no_embedder(section: &str) -> ConfigFault {
     ConfigFault::new(
         format!("{section}.measure"),
         format!(
-            "{section}.measure = \"semantic\" compares vectors of texts: name what makes them, for example {section}.embedder = {{ type = \"hashed_ngrams\" }}, or use another measure"
+            "{section}.measure = \"semantic\" requires an embedder; set for example {section}.embedder = {{ type = \"hashed_ngrams\" }}, or use another measure"
         ),
         "",
     )

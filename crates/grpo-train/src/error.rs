@@ -25,9 +25,7 @@ pub enum TrainError {
     #[error(transparent)]
     Advantage(#[from] AdvantageError),
     /// The reward failed for too many completions.
-    #[error(
-        "the reward failed for {failed} of {all} completions of {of}; the first reason: {reason}"
-    )]
+    #[error("the reward failed for {failed} of {all} completions of {of}; first failure: {reason}")]
     Reward {
         /// Number of completions whose reward failed.
         failed: usize,
@@ -42,10 +40,10 @@ pub enum TrainError {
     #[error("{0}")]
     OtherState(String),
     /// Training was interrupted.
-    #[error("the training was interrupted")]
+    #[error("training was interrupted")]
     Interrupted,
     /// Log-probabilities from the sampler and the trainer differ.
-    #[error("step {step}: the sampler recorded the log-probability {sampler:.6} at position {position} of prompt {prompt}, sample {sample}, and with the same weights the trainer computes {trainer:.6}, which is further than sampler_check.tolerance = {tolerance}; {}", what_to_do(*sampler, *trainer))]
+    #[error("step {step}: the sampler recorded log-probability {sampler:.6} at position {position} of prompt {prompt}, sample {sample}, but the trainer computes {trainer:.6} with the same weights, which exceeds sampler_check.tolerance = {tolerance}; {}", what_to_do(*sampler, *trainer))]
     SamplerMismatch {
         /// Step, counted from 1.
         step: u64,
@@ -64,7 +62,7 @@ pub enum TrainError {
     },
     /// A value is not finite. The weights from the previous step are unchanged.
     #[error(
-        "the {what} became {value}: training has diverged; lower the learning rate, or look at the data and the rewards"
+        "training diverged: the {what} became {value}; lower the learning rate, or check the data and the rewards"
     )]
     Diverged {
         /// Name of the quantity, e.g. `loss`.
@@ -94,7 +92,7 @@ fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
     if (sampler - trainer).is_finite() {
         "find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio"
     } else {
-        "no weight corrects that: the model, or what computes it, is broken"
+        "no weight can correct this: the model or its implementation is broken"
     }
 }
 
@@ -140,7 +138,7 @@ pub fn distribution_fault(section: &str, fault: &grpo_logprob::DistributionError
 impl TrainError {
     /// Creates the error for a saved state that does not match the trainer.
     pub(crate) fn other_state(fault: String) -> Self {
-        Self::OtherState(format!("the state of the trainer does not fit: {fault}"))
+        Self::OtherState(format!("trainer state does not match this run: {fault}"))
     }
 }
 

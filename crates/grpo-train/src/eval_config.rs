@@ -35,7 +35,7 @@ impl EvalConfig {
         if self.patience > 0 && self.every == 0 {
             return Err(ConfigFault::new(
                 "",
-                "eval.patience counts evaluations, and eval.every = 0 makes none during the training",
+                "eval.patience has no effect with eval.every = 0, which runs no evaluations during training",
                 "set eval.every to a number of steps",
             ));
         }

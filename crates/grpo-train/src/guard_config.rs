@@ -119,12 +119,12 @@ impl GuardConfig {
         let is_not_finite = watch == NOT_FINITE;
         if is_of_machine(watch) {
             let fault = format!(
-                "watch = \"{watch}\" depends on the machine, so no decision may depend on it; watch a metric that equal seeds reproduce"
+                "watch = \"{watch}\" depends on the machine and cannot control a run; watch a metric that is reproducible with the same seed"
             );
             return refuse("watch", fault);
         }
         if let (true, Guarded::Supervised { .. }) = (is_not_finite, run) {
-            let fault = "watch = \"not_finite\" is for `grpo train`: a supervised run always ends where a loss is not finite; leave the guard out";
+            let fault = "watch = \"not_finite\" is only valid for `grpo train`: a supervised run always stops at a non-finite loss; remove the guard";
             return refuse("watch", fault.to_owned());
         }
         if let (false, Some(hint)) = (is_not_finite, run.misspelled(watch)) {
@@ -134,15 +134,14 @@ impl GuardConfig {
         }
         if let (true, Guarded::Grpo { evaluates: false, .. }) = (is_occasional(watch), run) {
             let fault = format!(
-                "watch = \"{watch}\" is measured by evaluations, of which this run has none; set eval.every"
+                "watch = \"{watch}\" is measured by evaluations, but this run has none; set eval.every"
             );
             return refuse("watch", fault);
         }
         for (key, bound) in [("above", self.above), ("below", self.below)] {
             let Some(bound) = bound else { continue };
             if is_not_finite {
-                let fault =
-                    format!("{key} has no meaning for watch = \"not_finite\"; leave it out");
+                let fault = format!("{key} is not valid with watch = \"not_finite\"; remove it");
                 return refuse(key, fault);
             }
             if !bound.is_finite() {
@@ -152,12 +151,12 @@ impl GuardConfig {
         match (self.above, self.below) {
             (None, None) if !is_not_finite => {
                 let fault =
-                    format!("watch = \"{watch}\" needs a bound; add `above`, `below` or both");
+                    format!("watch = \"{watch}\" requires a bound; add `above`, `below` or both");
                 return refuse("watch", fault);
             }
             (Some(above), Some(below)) if below > above => {
                 let fault = format!(
-                    "every value is above {above} or below {below}; `below` may be at most `above`"
+                    "every value is above {above} or below {below}; `below` must be at most `above`"
                 );
                 return refuse("below", fault);
             }
@@ -176,7 +175,7 @@ impl GuardConfig {
         let kl_coef = match *run {
             Guarded::Grpo { kl_coef, .. } => kl_coef,
             Guarded::Supervised { .. } if self.action == GuardAction::RollBack => {
-                let fault = "action = \"roll_back\" is for `grpo train`; a supervised run can \"warn\" or \"stop\"";
+                let fault = "action = \"roll_back\" is only valid for `grpo train`; use \"warn\" or \"stop\" for a supervised run";
                 return refuse("action", fault.to_owned());
             }
             Guarded::Supervised { .. } => 0.0,
@@ -188,7 +187,7 @@ impl GuardConfig {
         for (key, factor, least, most) in ranges {
             let Some(factor) = factor else { continue };
             if self.action != GuardAction::RollBack {
-                let fault = format!("{key} belongs to action = \"roll_back\"; leave it out");
+                let fault = format!("{key} is only valid with action = \"roll_back\"; remove it");
                 return refuse(key, fault);
             }
             if !(least..=most).contains(&factor) {
@@ -200,12 +199,12 @@ impl GuardConfig {
             }
         }
         if self.kl_coef_factor.is_some_and(|factor| factor > 1.0) && kl_coef == 0.0 {
-            let fault = "kl_coef_factor multiplies loss.kl_coef, which is 0; leave it out, or set loss.kl_coef";
+            let fault = "kl_coef_factor has no effect because loss.kl_coef is 0; remove it, or set loss.kl_coef";
             return refuse("kl_coef_factor", fault.to_owned());
         }
         let changes = Action::RollBack { learning_rate_factor: 1.0, kl_coef_factor: 1.0 };
         if self.action == GuardAction::RollBack && self.action() == changes {
-            let fault = "a run that rolls back without changes repeats itself; set learning_rate_factor below 1 or kl_coef_factor above 1";
+            let fault = "rolling back without changes repeats the same steps; set learning_rate_factor below 1 or kl_coef_factor above 1";
             return refuse("learning_rate_factor", fault.to_owned());
         }
         Ok(())

@@ -139,7 +139,7 @@ impl Guards {
         let (saved, guards) = (state.streaks.len(), self.guards.len());
         if saved != guards {
             return Err(TrainError::OtherState(format!(
-                "the checkpoint was saved by a run with {saved} guards, and this one has {guards}; restore config.toml"
+                "the checkpoint was saved by a run with {saved} guards, but this run has {guards}; restore config.toml"
             )));
         }
         self.state = state;
@@ -182,7 +182,7 @@ impl Guards {
             if !is_there {
                 let near = nearest(watch, metrics.iter().map(|(name, _)| name)).unwrap_or("none");
                 let fault = format!(
-                    "watch = \"{watch}\": the first step of this run has no such metric; the one most like it is '{near}'"
+                    "watch = \"{watch}\": the first step of this run has no such metric; did you mean '{near}'?"
                 );
                 return Err(guard_fault(place, "watch", &fault).into());
             }
@@ -208,7 +208,7 @@ pub(crate) fn refuse_other_rewards(
         }
         let near = nearest(of_step, metrics.iter().map(String::as_str)).unwrap_or("none");
         let fault = format!(
-            "watch = \"{watch}\": the reward of this run has no such component; the metric that is most like it is '{near}'"
+            "watch = \"{watch}\": the reward of this run has no such component; did you mean '{near}'?"
         );
         return Err(guard_fault(place, "watch", &fault).into());
     }
@@ -275,11 +275,11 @@ fn short(value: f64) -> String {
 fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
     Some(match (watch, side) {
         ("frac_reward_zero_std", "above") => {
-            "in nearly all groups the completions are equally good, and there is nothing to learn from"
+            "nearly all groups have equal rewards, so there is nothing to learn from"
                 .to_owned()
         }
         ("entropy", "below") => {
-            "the next token is almost certain, and groups will soon be copies of one completion"
+            "the next token is almost certain; groups will soon contain copies of one completion"
                 .to_owned()
         }
         ("kl", "above") if bound > 0.0 && bound.exp().is_finite() => {
@@ -288,13 +288,13 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
                 true => format!("{} %", short((1000.0 * bound.exp_m1()).floor() / 10.0)),
                 false => format!("{} times", short((factor * 10.0).floor() / 10.0)),
             };
-            format!("on average a token is more than {more} likelier than the reference has it")
+            format!("on average, a token is more than {more} more likely than under the reference")
         }
         ("ratio/p99", "above") => format!(
             "one token in a hundred moved by more than a factor of {bound} within a step"
         ),
         ("completions/clipped_ratio", "above") => {
-            "few completions end by themselves; sampling.max_new_tokens is too small, or the policy unlearned the end mark"
+            "few completions reach an end token; sampling.max_new_tokens is too small, or the policy unlearned the end token"
                 .to_owned()
         }
         ("rewards/failed", "above") => {

@@ -97,7 +97,9 @@ impl<M: LanguageModel> Learner<M> {
 
     /// Returns the current policy.
     pub fn policy(&self) -> &M {
-        self.policy.as_ref().expect("only an optimizer step takes it, and that cannot fail")
+        self.policy
+            .as_ref()
+            .expect("the policy is only taken during an optimizer step, which cannot fail")
     }
 
     /// Returns the number of optimizer steps so far.
@@ -126,7 +128,8 @@ impl<M: LanguageModel> Learner<M> {
     ) -> Result<(), String> {
         let LearnerState { progress, optimizer_steps: steps } = state;
         if progress.entropy_bonus.is_some() != self.progress.entropy_bonus.is_some() {
-            return Err("it is of another loss: one of the two has an entropy bonus".to_owned());
+            return Err("it belongs to a different loss: only one of the two has an entropy bonus"
+                .to_owned());
         }
         // Parameter ids in the new policy are different, so a new optimizer is needed.
         let mut optimizer = Optimizer::new(&policy, &self.config.optimizer);

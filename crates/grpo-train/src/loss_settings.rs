@@ -46,7 +46,7 @@ impl AdvantageSettings {
             return Err(ConfigFault::new(
                 "advantage.scale",
                 "advantage: scale has no effect with aggregation = \"normalize_then_sum\", which divides by the deviation of each group and then of the batch",
-                "leave it out",
+                "remove it",
             ));
         }
         let scale = scale.unwrap_or(preset.reward_scale());
@@ -59,10 +59,8 @@ impl AdvantageSettings {
         if let Some((key, _)) = of_deviation.iter().find(|(_, is_given)| *is_given && !is_scaled) {
             return Err(ConfigFault::new(
                 format!("advantage.{key}"),
-                format!(
-                    "advantage: {key} has no effect with scale = \"none\", which does not divide by a deviation"
-                ),
-                "leave it out",
+                format!("advantage: {key} has no effect with scale = \"none\""),
+                "remove it",
             ));
         }
         let config = AdvantageConfig { aggregation, baseline, scale, deviation, epsilon, clip };
@@ -142,8 +140,8 @@ impl LossSettings {
         if config.ratio_level == RatioLevel::Sequence && !has_ratio_level && !corrects_kl {
             return Err(ConfigFault::new(
                 "loss.ratio_level",
-                "loss: ratio_level = \"sequence\" has no effect with this surrogate, which has no ratio of its own level",
-                "leave it out, or choose another preset",
+                "loss: ratio_level = \"sequence\" has no effect with this surrogate",
+                "remove it, or choose another preset",
             ));
         }
         config.checked().map_err(|fault| section_fault("loss", &self.key_of(&fault), &fault))
@@ -220,9 +218,9 @@ impl LossSettings {
                 return Err(ConfigFault::new(
                     format!("loss.{key}"),
                     format!(
-                        "loss: {key} belongs to the {owner} surrogate, but the loss (preset = \"{preset}\") has another one"
+                        "loss: {key} is only valid for the {owner} surrogate, but the loss (preset = \"{preset}\") uses another one"
                     ),
-                    "leave it out, or choose another preset",
+                    "remove it, or choose another preset",
                 ));
             }
         }

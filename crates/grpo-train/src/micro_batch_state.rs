@@ -81,7 +81,8 @@ impl MicroBatchState {
         check: &SamplerCheck,
         loss: &LossConfig,
     ) -> Result<bool, TrainError> {
-        let trainer = self.old.as_ref().expect("the log-probabilities of the first update");
+        let trainer =
+            self.old.as_ref().expect("the log-probabilities of the first update are stored");
         check.is_above(&completions[self.places()], trainer, loss)
     }
 

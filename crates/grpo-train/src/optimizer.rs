@@ -208,16 +208,16 @@ impl Optimizer {
         remembered: Remembered<BTreeMap<String, TensorData>>,
     ) -> Result<(), String> {
         let Remembered { mut steps, mut means } = remembered;
-        let device = model.devices().into_iter().next().expect("a model has parameters").inner();
+        let device = model.devices().into_iter().next().expect("the model has parameters").inner();
         let mut moments = BTreeMap::new();
         for parameter in parameters(model) {
             let (id, path) = (parameter.id, &parameter.path);
             let Some(steps) = steps.remove(path) else { continue };
             let mut mean = |name: String| -> Result<Tensor<1>, String> {
-                let data = means.remove(&name).ok_or_else(|| format!("'{name}' is not there"))?;
+                let data = means.remove(&name).ok_or_else(|| format!("'{name}' is missing"))?;
                 let (found, expected) = (data.num_elements(), parameter.num_elements());
                 if found != expected {
-                    return Err(format!("'{name}' has {found} numbers, and {path} {expected}"));
+                    return Err(format!("'{name}' has {found} values, but {path} has {expected}"));
                 }
                 Ok(Tensor::from_data(data, &device))
             };
@@ -225,7 +225,7 @@ impl Optimizer {
             moments.insert(id, Moments { steps, means: [mean(first)?, mean(second)?] });
         }
         if let Some(name) = steps.into_keys().chain(means.into_keys()).next() {
-            return Err(format!("'{name}' belongs to no parameter of the model"));
+            return Err(format!("'{name}' does not belong to a parameter of the model"));
         }
         self.moments = moments;
         Ok(())

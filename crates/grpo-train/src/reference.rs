@@ -47,15 +47,15 @@ impl ReferenceSettings {
         if self.every_steps.is_some() && self.every_epochs.is_some() {
             return Err(ConfigFault::new(
                 "reference.every_epochs",
-                "reference.every_steps and reference.every_epochs are two periods of one reference",
-                "leave one of them out",
+                "reference.every_steps and reference.every_epochs cannot be combined",
+                "remove one of them",
             ));
         }
         if self.mix.is_some() && !self.follows() {
             return Err(ConfigFault::new(
                 "reference.mix",
-                "reference.mix has no effect on a reference that stays what it is",
-                "add reference.every_steps or reference.every_epochs, or leave it out",
+                "reference.mix has no effect on a fixed reference",
+                "add reference.every_steps or reference.every_epochs, or remove it",
             ));
         }
         Ok(())
@@ -120,12 +120,12 @@ mod tests {
         let fault = |settings: ReferenceSettings| settings.check().unwrap_err().to_string();
         assert_eq!(
             fault(ReferenceSettings { mix: Some(0.5), ..never }),
-            "reference.mix has no effect on a reference that stays what it is; add reference.every_steps or reference.every_epochs, or leave it out"
+            "reference.mix has no effect on a fixed reference; add reference.every_steps or reference.every_epochs, or remove it"
         );
         let both = ReferenceSettings { every_steps: Some(1), every_epochs: Some(1), ..never };
         assert_eq!(
             fault(both),
-            "reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out"
+            "reference.every_steps and reference.every_epochs cannot be combined; remove one of them"
         );
         assert_eq!(
             fault(ReferenceSettings { every_steps: Some(0), ..never }),

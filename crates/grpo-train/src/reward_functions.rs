@@ -38,7 +38,7 @@ impl RewardFunctions {
         let rewards = |sample: &Sample| match functions(sample) {
             Some(functions) => {
                 let (own, values): (Vec<f64>, Vec<Option<f64>>) = functions.into_iter().unzip();
-                assert_eq!(own, weights, "every completion has the same reward functions");
+                assert_eq!(own, weights, "all completions must have the same reward functions");
                 values
             }
             None => vec![None; weights.len()],

@@ -136,7 +136,7 @@ fn furthest<'a>(completions: &[&'a Completion], trainer: &[f64]) -> Token<'a> {
             trainer,
         })
         .reduce(|a, b| if b.difference() > a.difference() { b } else { a })
-        .expect("a micro-batch has actions")
+        .expect("a micro-batch has at least one action")
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
     fn reports_the_token_with_the_largest_difference() {
         assert_eq!(
             check(AboveTolerance::Stop, [-1.5, -0.75, -2.0, -1.0]).unwrap_err(),
-            "step 7: the sampler recorded the log-probability -0.250000 at position 3 of prompt 4, sample 1, and with the same weights the trainer computes -1.000000, which is further than sampler_check.tolerance = 0.125; find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio"
+            "step 7: the sampler recorded log-probability -0.250000 at position 3 of prompt 4, sample 1, but the trainer computes -1.000000 with the same weights, which exceeds sampler_check.tolerance = 0.125; find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio"
         );
     }
 
@@ -193,7 +193,7 @@ mod tests {
                 for trainer in [[-9.0, number, -2.0, -0.25], [-1.0, number, -9.0, -0.25]] {
                     let error = check(above, trainer).unwrap_err();
                     let expected = format!(
-                        "step 7: the sampler recorded the log-probability -0.500000 at position 3 of prompt 4, sample 0, and with the same weights the trainer computes {number}, which is further than sampler_check.tolerance = 0.125; no weight corrects that: the model, or what computes it, is broken"
+                        "step 7: the sampler recorded log-probability -0.500000 at position 3 of prompt 4, sample 0, but the trainer computes {number} with the same weights, which exceeds sampler_check.tolerance = 0.125; no weight can correct this: the model or its implementation is broken"
                     );
                     assert_eq!(error, expected);
                 }

@@ -29,7 +29,7 @@ pub(crate) fn token_traces(
         TokenTrace {
             logprobs: own(|token| token.logprob),
             ref_logprobs: reference[actions.clone()].to_vec(),
-            entropies: own(|token| token.entropy.expect("the policy has entropies")),
+            entropies: own(|token| token.entropy.expect("entropies of the policy were computed")),
             gradients: sum(|token| token.gradient),
             surrogate_gradients: sum(|token| token.surrogate_gradient),
             outcomes: actions.map(word).collect(),

@@ -42,7 +42,7 @@ impl TransferConfig {
                 format!(
                     "{section}.unfreeze_at_step has no effect without {section}.freeze_trunk = true"
                 ),
-                "leave it out, or freeze the trunk",
+                "remove it, or freeze the trunk",
             )),
             (Some(first), _) => {
                 let last = steps.saturating_sub(1) as f64;
@@ -53,7 +53,7 @@ impl TransferConfig {
                 format!(
                     "{section}.unfreeze_learning_rate_factor has no effect without {section}.unfreeze_at_step"
                 ),
-                "leave it out, or say when the trunk is trained again",
+                "remove it, or set the step at which the trunk is unfrozen",
             )),
             (None, None) => Ok(()),
         }

@@ -68,9 +68,9 @@ fn build(root: &Path, target: &Path) -> Result<PathBuf> {
 
 fn list(program: &Path) -> Result<Vec<Case>> {
     let output = process::output_of(Command::new(program).arg("--list"))?;
-    let text = String::from_utf8(output).context("`grpo-bench --list` is not a text")?;
+    let text = String::from_utf8(output).context("`grpo-bench --list` did not print UTF-8")?;
     let cases = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-    cases.context("`grpo-bench --list` is not understood")
+    cases.context("cannot parse the output of `grpo-bench --list`")
 }
 
 /// Selects the cases whose name contains one of `texts`, or all cases if `texts` is empty. With
@@ -79,14 +79,14 @@ fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> 
     for text in texts {
         if !cases.iter().any(|case| case.name.contains(text)) {
             let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-            bail!("no case has `{text}` in its name; there are {}", names.join(", "));
+            bail!("no case name contains `{text}`; available: {}", names.join(", "));
         }
     }
     let named = |case: &Case| texts.is_empty() || texts.iter().any(|text| case.name.contains(text));
     let chosen: Vec<Case> =
         cases.into_iter().filter(|case| named(case) && (case.quick || !quick)).collect();
     if chosen.is_empty() {
-        bail!("none of these cases is quick; leave out --quick");
+        bail!("none of these cases is quick; remove --quick");
     }
     Ok(chosen)
 }
@@ -183,11 +183,11 @@ mod tests {
         check(&[], true, "step-a rewards");
         check(&["step"], false, "step-a step-b");
         check(&["wards", "step-a"], true, "step-a rewards");
-        check(&["step-b"], true, "none of these cases is quick; leave out --quick");
+        check(&["step-b"], true, "none of these cases is quick; remove --quick");
         check(
             &["step", "no"],
             false,
-            "no case has `no` in its name; there are step-a, step-b, rewards",
+            "no case name contains `no`; available: step-a, step-b, rewards",
         );
     }
 }

@@ -15,9 +15,9 @@ const FOLDER: &str = "tests/peers/trl";
 pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
         // Like all paths on the command line, it is relative to the current directory.
-        let path = std::path::absolute(named).context("the current folder cannot be read")?;
+        let path = std::path::absolute(named).context("cannot determine the current folder")?;
         if !path.is_file() {
-            bail!("--python {}: there is no such file", named.display());
+            bail!("--python {}: file does not exist", named.display());
         }
         return Ok(path);
     }
@@ -25,20 +25,20 @@ pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result
     let python = venv.join("bin").join("python");
     let requirements = root.join(FOLDER).join("requirements.txt");
     let wanted = std::fs::read(&requirements)
-        .with_context(|| format!("{} cannot be read", requirements.display()))?;
+        .with_context(|| format!("cannot read {}", requirements.display()))?;
     // Written last, so an incomplete environment is detected and recreated.
     let installed = venv.join("installed.txt");
     if std::fs::read(&installed).is_ok_and(|found| found == wanted) {
         return Ok(python);
     }
-    eprintln!("PyTorch, transformers and TRL are installed into {}", venv.display());
+    eprintln!("installing PyTorch, transformers and TRL into {}", venv.display());
     process::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv)).context(
-        "Python 3.11 with venv is needed, or --python with an interpreter that has them",
+        "requires Python 3.11 with venv, or --python with an interpreter that has these packages",
     )?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
     process::run(Command::new(&python).args(pip).arg(&requirements))?;
     std::fs::write(&installed, wanted)
-        .with_context(|| format!("{} cannot be written", installed.display()))?;
+        .with_context(|| format!("cannot write {}", installed.display()))?;
     Ok(python)
 }
 
@@ -71,7 +71,7 @@ fn told(python: &Path, output: &Output) -> Result<String> {
         // The last line of a traceback states the problem.
         let fault = String::from_utf8_lossy(&output.stderr);
         bail!(
-            "{} cannot measure the other side: {}; without --python all that it needs is installed",
+            "{} cannot run the peer: {}; without --python, everything it needs is installed",
             python.display(),
             fault.lines().last().unwrap_or("it says nothing")
         );
@@ -90,7 +90,7 @@ mod tests {
         let error = python(folder.path(), folder.path(), Some(&missing)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("--python {}: there is no such file", missing.display())
+            format!("--python {}: file does not exist", missing.display())
         );
         std::fs::write(&missing, "").unwrap();
         assert_eq!(python(folder.path(), folder.path(), Some(&missing)).unwrap(), missing);
@@ -117,7 +117,7 @@ mod tests {
             1,
             "",
             "Traceback\nNo package trl\n",
-            "PYTHON cannot measure the other side: No package trl; without --python all that it needs is installed",
+            "PYTHON cannot run the peer: No package trl; without --python, everything it needs is installed",
         );
     }
 

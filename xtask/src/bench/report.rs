@@ -150,7 +150,7 @@ impl Report {
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let cannot = || format!("{} cannot be written", path.display());
+        let cannot = || format!("cannot write {}", path.display());
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).with_context(cannot)?;
         }
@@ -169,8 +169,7 @@ impl Report {
             text += &format!("; load {before} before, {after} after");
         }
         if self.cases.iter().any(|case| case.others.is_some_and(|cores| cores > QUIET)) {
-            text += "\nOther programs ran (last column: the cores that they kept busy): rates are too low, and \
-                     PyTorch's suffer more than ours.";
+            text += "\nOther programs were running (last column: cores they kept busy). The rates are too low, PyTorch's more than ours.";
         }
         let rows: Vec<Vec<String>> = self.cases.iter().map(Measured::row).collect();
         text += &format!("\n\n{}", table(&HEAD, &rows));

@@ -62,7 +62,7 @@ impl Worker {
         let mut worker = Self {
             name: format!("`{program}` on the case {case}"),
             requests: child.stdin.take(),
-            answers: BufReader::new(child.stdout.take().expect("it was asked for")),
+            answers: BufReader::new(child.stdout.take().expect("stdout is piped")),
             child,
         };
         let ready: Ready = worker.line()?;
@@ -79,12 +79,12 @@ impl Worker {
 
     /// Runs a repetition.
     pub(super) fn run(&mut self) -> Result<Answer> {
-        let requests = self.requests.as_mut().expect("it has not been told to end");
+        let requests = self.requests.as_mut().expect("the worker has not been stopped");
         // If the process has died, the missing answer gives a better error.
         let _broken = requests.write_all(b"run\n").and_then(|()| requests.flush());
         let answer: Answer = self.line()?;
         if !(answer.seconds > 0.0 && answer.work > 0.0) {
-            bail!("{} says {} s for a work of {}", self.name, answer.seconds, answer.work);
+            bail!("{} reported {} s for {} units of work", self.name, answer.seconds, answer.work);
         }
         Ok(answer)
     }
@@ -94,7 +94,7 @@ impl Worker {
         self.answers.read_line(&mut line).with_context(|| format!("{}: no answer", self.name))?;
         if line.is_empty() {
             // The process has printed its own error message to the terminal.
-            bail!("{} ended without an answer ({})", self.name, self.child.wait()?);
+            bail!("{} exited without an answer ({})", self.name, self.child.wait()?);
         }
         serde_json::from_str(&line)
             .with_context(|| format!("{} answered `{}`", self.name, line.trim_end()))
@@ -138,7 +138,7 @@ mod tests {
             let error = script(text).and_then(|mut worker| worker.run()).unwrap_err();
             assert_eq!(error.to_string(), expect);
         };
-        let ended = "`sh` on the case one ended without an answer (exit status: 3)";
+        let ended = "`sh` on the case one exited without an answer (exit status: 3)";
         check("exit 3", ended);
         check(&format!("{READY} read line; exit 3"), ended);
         check(&format!("{READY} read line; echo no"), "`sh` on the case one answered `no`");
@@ -148,7 +148,7 @@ mod tests {
         );
         check(
             &format!(r#"{READY} read line; echo '{{"seconds":0,"work":1}}'"#),
-            "`sh` on the case one says 0 s for a work of 1",
+            "`sh` on the case one reported 0 s for 1 units of work",
         );
     }
 }

@@ -99,7 +99,7 @@ impl Grammar {
             }
             if stream > 50 * count as u64 + 1_000 {
                 bail!(
-                    "the grammar makes {} pairs, not {count}: add words or templates",
+                    "the grammar produces only {} pairs, not {count}: add words or templates",
                     pairs.len()
                 );
             }
@@ -177,7 +177,7 @@ impl Grammar {
             text.push_str(before);
             let (slot, after) = after
                 .split_once('}')
-                .with_context(|| format!("`{template}`: a slot has no end"))?;
+                .with_context(|| format!("`{template}`: unterminated slot"))?;
             rest = after;
             let (name, person) = slot.split_once(':').unwrap_or((slot, ""));
             let (name, part) = name.split_once('.').unwrap_or((name, ""));
@@ -185,8 +185,7 @@ impl Grammar {
             let number = &name[list_name.len()..];
             let list =
                 self.topics[topic].lists.get(list_name).or_else(|| self.shared.get(list_name));
-            let list =
-                list.with_context(|| format!("`{template}`: there is no list `{list_name}`"))?;
+            let list = list.with_context(|| format!("`{template}`: unknown list `{list_name}`"))?;
             let key =
                 (list_name.to_owned(), if number.is_empty() { "1" } else { number }.to_owned());
             let entry = match chosen.get(&key) {

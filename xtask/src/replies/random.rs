@@ -24,7 +24,7 @@ impl Random {
 
     /// Returns a number in `0..count`. The bias is at most `count / 2^64`, which is negligible.
     pub(super) fn below(&mut self, count: usize) -> usize {
-        assert!(count > 0, "nothing to draw from");
+        assert!(count > 0, "cannot draw from an empty set");
         ((u128::from(self.next()) * count as u128) >> 64) as usize
     }
 
@@ -38,7 +38,7 @@ impl Random {
                 None => return place,
             }
         }
-        unreachable!("what was drawn is below the sum of the weights")
+        unreachable!("the drawn value is less than the sum of the weights")
     }
 
     /// Returns a number in [0, 1).

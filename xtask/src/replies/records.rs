@@ -125,7 +125,7 @@ fn name(author: usize) -> String {
 /// Formats a Unix timestamp as UTC date and time.
 fn timestamp(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
-    time.expect("it is of this century").to_rfc3339_opts(SecondsFormat::Secs, true)
+    time.expect("the timestamp is in range").to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl Tree {
         let mut git = std::process::Command::new("git");
         git.current_dir(root);
         git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-        let listed = process::output_of(&mut git).context("tidy asks git which files there are")?;
+        let listed = process::output_of(&mut git).context("tidy requires git to list files")?;
         let listed = String::from_utf8(listed).context("a file's name is not UTF-8")?;
 
         let Workspace { mut packages, .. } = Workspace::read(root)?;
@@ -80,7 +80,7 @@ impl Tree {
     /// Adds a file.
     pub(super) fn add(&mut self, path: &str, bytes: u64, text: String) -> Result<()> {
         let tokens = if extension(path) == "rs" {
-            tokens(&text).with_context(|| format!("{path} is no Rust"))?
+            tokens(&text).with_context(|| format!("cannot parse {path} as Rust"))?
         } else {
             Vec::new()
         };

@@ -160,7 +160,7 @@ fn a_run_proves_itself() {
     let proven = [
         "steps                 proven        3 steps in ledger.jsonl and metrics.jsonl",
         "version match         proven        3 rollouts, 24 completions",
-        "immediate update      proven        3 rollouts, 6 updates, 6 of which moved the weights",
+        "immediate update      proven        3 rollouts, 6 updates, 6 of which changed the weights",
         "whole groups          proven        6 groups of 4",
         "own completions       proven        6 updates, 48 uses",
         "no reuse              proven        24 completions, each in at most 2 updates",
@@ -197,7 +197,7 @@ fn a_run_proves_itself() {
     let table = table(&run.place);
     assert_eq!(
         table[1],
-        "version match         VIOLATED      step 2: prompt 0, sample 1 was sampled by version 1; the step's policy has version 2"
+        "version match         VIOLATED      step 2: prompt 0, sample 1 was sampled by policy version 1, but the step's policy has version 2"
     );
     let own = table.iter().position(|line| line.starts_with("own completions")).unwrap();
     let [blank, first, last] = ["", "own completions", "and 7 more; --json shows all"];
@@ -205,10 +205,10 @@ fn a_run_proves_itself() {
         table[own..own + 4],
         [
             format!(
-                "{first:<22}VIOLATED      step 2: update 1 used prompt 0, sample 1 otherwise than it was sampled"
+                "{first:<22}VIOLATED      step 2: update 1 used prompt 0, sample 1 with values that differ from the sampled ones"
             ),
             format!(
-                "{blank:<36}step 2: update 2 used prompt 0, sample 1 otherwise than it was sampled"
+                "{blank:<36}step 2: update 2 used prompt 0, sample 1 with values that differ from the sampled ones"
             ),
             format!("{blank:<36}step 3: update 2 did not use prompt 0, sample 0"),
             format!("{blank:<36}{last}"),
@@ -223,7 +223,7 @@ fn other_contents_than_those_of_the_ledger_are_found() {
     run.plant(
         |lines| lists(&mut lines[0]).for_each(|list| at(list, [0, 2])[3] = json!("0123456789abcdef")),
         &[
-            "recorded completions: step 1: prompt 0, sample 2 is recorded with other ids, log-probabilities or version of the policy than it was sampled with",
+            "recorded completions: step 1: prompt 0, sample 2 is recorded with different ids, log-probabilities or policy version than it was sampled with",
         ],
     );
     // A folder was replaced by a different intact one.
@@ -236,7 +236,7 @@ fn other_contents_than_those_of_the_ledger_are_found() {
     run.plant(
         |_| (),
         &[format!(
-            "checkpoints: step 2: the checkpoint has the weights {}; the updates had left {}",
+            "checkpoints: step 2: the checkpoint has weights {}, but the updates produced {}",
             after(3),
             after(2)
         )],
@@ -246,14 +246,14 @@ fn other_contents_than_those_of_the_ledger_are_found() {
     copy(&kept, &model);
     run.plant(
         |_| (),
-        &["final model: it has the weights after step 2; expected those after step 3, the last one"],
+        &["final model: it has the weights after step 2; expected those after the last step, 3"],
     );
     copy(crate::support::small_model(), &model);
     let begin = short(&run.line(1)["rollout"]["weights"]);
     run.plant(
         |_| (),
         &[format!(
-            "final model: it has the weights {begin}; the updates of step 3 had left {}",
+            "final model: it has weights {begin}, but the updates of step 3 produced {}",
             after(3)
         )],
     );
@@ -268,7 +268,7 @@ fn other_contents_than_those_of_the_ledger_are_found() {
     assert_eq!(found.len(), 1);
     assert!(
         found[0].starts_with(
-            "checkpoints: step 2: `run/checkpoints/step-2/model.safetensors` has the SHA-256 "
+            "checkpoints: step 2: `run/checkpoints/step-2/model.safetensors` is damaged: its SHA-256 is "
         ),
         "{found:?}"
     );
@@ -288,7 +288,7 @@ fn completions_that_were_taken_out_are_found() {
     let mut records = folder.completions_of(3).unwrap();
     records.pop();
     folder.write_completions(3, &records, &["valid", "qed", "sa"]).unwrap();
-    let row = "recorded completions: step 3: prompt 1, sample 3 is not recorded, and others of the step are";
+    let row = "recorded completions: step 3: prompt 1, sample 3 is not recorded, although others of the step are";
     assert_eq!(violations(&run.place), [row]);
     // The same after a kill.
     fs::remove_dir_all(run.place.path("run/model")).unwrap();
@@ -298,7 +298,7 @@ fn completions_that_were_taken_out_are_found() {
     }
     let file = |step: u32| {
         format!(
-            "recorded completions: step {step}: its completions are not there; save.completions_every = 1 says that they were recorded"
+            "recorded completions: step {step}: its completions are missing, although save.completions_every = 1 requires them"
         )
     };
     assert_eq!(violations(&run.place), [file(1), file(3)]);
@@ -314,7 +314,7 @@ fn reports_a_killed_run() {
     // If the run claims to be finished, the line must have been removed.
     assert_eq!(
         violations(&run.place),
-        ["steps: ledger.jsonl ends with step 3, and metrics.jsonl with step 2"]
+        ["steps: ledger.jsonl ends with step 3, but metrics.jsonl with step 2"]
     );
     let events = run.place.read(EVENTS);
     let (kept, finished) = events.trim_end().rsplit_once('\n').unwrap();
@@ -323,11 +323,11 @@ fn reports_a_killed_run() {
     let said = table(&run.place);
     assert_eq!(
         said[0],
-        "steps                 proven        3 steps in ledger.jsonl and metrics.jsonl; the run was ended in the middle of writing step 3"
+        "steps                 proven        3 steps in ledger.jsonl and metrics.jsonl; the run ended while writing step 3"
     );
     assert_eq!(
         said[9],
-        "final model           not recorded  there is none: the run is not finished, or was killed"
+        "final model           not recorded  no final model: the run has not finished or was killed"
     );
     assert_eq!(violations(&run.place), NOTHING);
     // Killed while writing the ledger.
@@ -338,7 +338,7 @@ fn reports_a_killed_run() {
     assert_eq!(
         said,
         [
-            "recorded completions: step 3: its completions were recorded, and the ledger has no such step"
+            "recorded completions: step 3: its completions were recorded, but the step is missing from the ledger"
         ]
     );
     // Nothing was recorded, as configured.
@@ -372,7 +372,7 @@ fn a_damaged_ledger_is_refused() {
     );
     run.place.refuse(
         &["audit", "nowhere"],
-        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
+        str!["`nowhere` is not a run folder (no `run.json`); check the path"],
     );
 }
 
@@ -397,7 +397,7 @@ fn an_adapter_and_the_model_under_it() {
         assert_eq!(
             said[7..11],
             [
-                "base                  proven        3 steps, and the model as it is now",
+                "base                  proven        3 steps, and the current model",
                 "recorded completions  proven        24 completions of 3 steps",
                 "checkpoints           proven        2 checkpoints",
                 "final model           proven        the weights after step 3",
@@ -430,7 +430,7 @@ fn an_adapter_and_the_model_under_it() {
     fs::write(&path, bytes).unwrap();
     let found = violations(&place);
     assert_eq!(found.len(), 1);
-    let was = format!(" now, and was {}", short(&bases[0]));
+    let was = format!(" now, but was {}", short(&bases[0]));
     assert!(found[0].starts_with("base: the model is ") && found[0].ends_with(&was), "{found:?}");
 }
 

@@ -24,9 +24,9 @@ fn a_stale_policy_is_found() {
         },
         &[
             &[
-                "version match: step 2: sampled by version 1 of the policy; the updates before it had made version 2".to_owned(),
-                "version match: step 2: update 1 makes version 3 of version 1".to_owned(),
-                format!("immediate update: step 2: sampled by the weights {sampled_by}; the updates of step 1 had left {left}"),
+                "version match: step 2: sampled by policy version 1; expected version 2 after the preceding updates".to_owned(),
+                "version match: step 2: update 1 produces version 3 from version 1".to_owned(),
+                format!("immediate update: step 2: sampled by weights {sampled_by}, but the updates of step 1 produced {left}"),
             ][..],
             &all_recorded_otherwise(2),
         ]
@@ -36,8 +36,8 @@ fn a_stale_policy_is_found() {
     run.plant(
         |lines| lists(&mut lines[2]).for_each(|list| at(list, [1, 3])[2] = json!(2)),
         &[
-            "version match: step 3: prompt 1, sample 3 was sampled by version 2; the step's policy has version 4",
-            "recorded completions: step 3: prompt 1, sample 3 is recorded with other ids, log-probabilities or version of the policy than it was sampled with",
+            "version match: step 3: prompt 1, sample 3 was sampled by policy version 2, but the step's policy has version 4",
+            "recorded completions: step 3: prompt 1, sample 3 is recorded with different ids, log-probabilities or policy version than it was sampled with",
         ],
     );
     // The weights changed between two steps.
@@ -45,7 +45,7 @@ fn a_stale_policy_is_found() {
     run.plant(
         |lines| lines[1]["rollout"]["weights"] = json!(other),
         &[format!(
-            "immediate update: step 2: sampled by the weights ffffffffffff…; the updates of step 1 had left {left}"
+            "immediate update: step 2: sampled by weights ffffffffffff…, but the updates of step 1 produced {left}"
         )],
     );
 }
@@ -55,7 +55,7 @@ fn all_recorded_otherwise(step: u32) -> Vec<String> {
     places
         .map(|(prompt, sample)| {
             format!(
-                "recorded completions: step {step}: prompt {prompt}, sample {sample} is recorded with other ids, log-probabilities or version of the policy than it was sampled with"
+                "recorded completions: step {step}: prompt {prompt}, sample {sample} is recorded with different ids, log-probabilities or policy version than it was sampled with"
             )
         })
         .collect()
@@ -73,7 +73,7 @@ fn wrong_uses_of_completions_are_found() {
         },
         &[
             "own completions: step 1: update 2 used prompt 0, sample 1 2 times",
-            "no reuse: step 1: prompt 0, sample 1 was used 3 times until then; train.updates_per_rollout is 2",
+            "no reuse: step 1: prompt 0, sample 1 had been used 3 times, but train.updates_per_rollout is 2",
         ],
     );
     run.plant(
@@ -84,7 +84,7 @@ fn wrong_uses_of_completions_are_found() {
         &[
             "own completions: step 3: update 1 used prompt 1, sample 1 2 times",
             "own completions: step 3: update 1 did not use prompt 1, sample 2",
-            "no reuse: step 3: prompt 1, sample 1 was used 3 times until then; train.updates_per_rollout is 2",
+            "no reuse: step 3: prompt 1, sample 1 had been used 3 times, but train.updates_per_rollout is 2",
         ],
     );
     // A completion was used again in a later step, either only in an update or as if it had been
@@ -95,7 +95,7 @@ fn wrong_uses_of_completions_are_found() {
         |lines| *at(&mut lines[2]["updates"][1], [0, 0]) = planted,
         &[
             "own completions: step 3: update 2 used prompt 0, sample 0 of step 1",
-            "no reuse: step 3: prompt 0, sample 0 was used 3 times until then; train.updates_per_rollout is 2",
+            "no reuse: step 3: prompt 0, sample 0 had been used 3 times, but train.updates_per_rollout is 2",
         ],
     );
     run.plant(
@@ -105,9 +105,9 @@ fn wrong_uses_of_completions_are_found() {
             lists(&mut lines[1]).for_each(|list| *at(list, [0, 0]) = planted.clone());
         },
         &[
-            "no reuse: step 2: prompt 0, sample 0 is a completion of step 1 already",
-            "no reuse: step 2: prompt 0, sample 0 was used 4 times until then; train.updates_per_rollout is 2",
-            "recorded completions: step 2: prompt 0, sample 0 is recorded with other ids, log-probabilities or version of the policy than it was sampled with",
+            "no reuse: step 2: prompt 0, sample 0 already is a completion of step 1",
+            "no reuse: step 2: prompt 0, sample 0 had been used 4 times, but train.updates_per_rollout is 2",
+            "recorded completions: step 2: prompt 0, sample 0 is recorded with different ids, log-probabilities or policy version than it was sampled with",
         ],
     );
     // A completion was not used, and a completion that was never sampled was used.
@@ -130,8 +130,8 @@ fn groups_that_are_not_whole_are_found() {
     run.plant(
         |lines| lists(&mut lines[0]).for_each(|list| remove(list, [1, 2])),
         &[
-            "whole groups: step 1: prompt 1 has the samples 0, 1, 3; expected 0 to 3",
-            "recorded completions: step 1: prompt 1, sample 2 is recorded, and was not sampled",
+            "whole groups: step 1: prompt 1 has samples 0, 1, 3; expected 0 to 3",
+            "recorded completions: step 1: prompt 1, sample 2 is recorded but was not sampled",
         ],
     );
     run.plant(
@@ -142,13 +142,13 @@ fn groups_that_are_not_whole_are_found() {
             }
         },
         &[
-            "whole groups: step 1: prompt 1 has the samples 0, 1, 1, 3; expected 0 to 3",
+            "whole groups: step 1: prompt 1 has samples 0, 1, 1, 3; expected 0 to 3",
             "own completions: step 1: update 1 used prompt 1, sample 1 2 times",
             "own completions: step 1: update 2 used prompt 1, sample 1 2 times",
-            "no reuse: step 1: prompt 1, sample 1 is a completion of step 1 already",
-            "no reuse: step 1: prompt 1, sample 1 was used 4 times until then; train.updates_per_rollout is 2",
-            "recorded completions: step 1: prompt 1, sample 1 is not recorded, and others of the step are",
-            "recorded completions: step 1: prompt 1, sample 2 is recorded, and was not sampled",
+            "no reuse: step 1: prompt 1, sample 1 already is a completion of step 1",
+            "no reuse: step 1: prompt 1, sample 1 had been used 4 times, but train.updates_per_rollout is 2",
+            "recorded completions: step 1: prompt 1, sample 1 is not recorded, although others of the step are",
+            "recorded completions: step 1: prompt 1, sample 2 is recorded but was not sampled",
         ],
     );
     run.plant(
@@ -158,11 +158,11 @@ fn groups_that_are_not_whole_are_found() {
             }
         },
         &[
-            "whole groups: step 3: has the prompts 0; expected 0 to 1",
-            "recorded completions: step 3: prompt 1, sample 0 is recorded, and was not sampled",
-            "recorded completions: step 3: prompt 1, sample 1 is recorded, and was not sampled",
-            "recorded completions: step 3: prompt 1, sample 2 is recorded, and was not sampled",
-            "recorded completions: step 3: prompt 1, sample 3 is recorded, and was not sampled",
+            "whole groups: step 3: has prompts 0; expected 0 to 1",
+            "recorded completions: step 3: prompt 1, sample 0 is recorded but was not sampled",
+            "recorded completions: step 3: prompt 1, sample 1 is recorded but was not sampled",
+            "recorded completions: step 3: prompt 1, sample 2 is recorded but was not sampled",
+            "recorded completions: step 3: prompt 1, sample 3 is recorded but was not sampled",
         ],
     );
 }
@@ -176,14 +176,14 @@ fn updates_that_were_skipped_or_added_are_found() {
             lines[2]["updates"].as_array_mut().unwrap().pop();
         },
         &[
-            "own completions: step 3: has 1 update; train.updates_per_rollout is 2",
+            "own completions: step 3: has 1 update, but train.updates_per_rollout is 2",
             &format!(
-                "checkpoints: step 3: the checkpoint has the weights {}; the updates had left {}",
+                "checkpoints: step 3: the checkpoint has weights {}, but the updates produced {}",
                 after(3, 1),
                 after(3, 0)
             ),
             &format!(
-                "final model: it has the weights {}; the updates of step 3 had left {}",
+                "final model: it has weights {}, but the updates of step 3 produced {}",
                 after(3, 1),
                 after(3, 0)
             ),
@@ -197,8 +197,8 @@ fn updates_that_were_skipped_or_added_are_found() {
             updates.push(third);
         },
         &[
-            &["own completions: step 3: has 3 updates; train.updates_per_rollout is 2".to_owned()]
-                [..],
+            &["own completions: step 3: has 3 updates, but train.updates_per_rollout is 2"
+                .to_owned()][..],
             &used_three_times(&run.line(3)),
         ]
         .concat(),
@@ -206,7 +206,7 @@ fn updates_that_were_skipped_or_added_are_found() {
     // An update did not increase the version.
     run.plant(
         |lines| lines[2]["updates"][1]["version"] = json!(5),
-        &["version match: step 3: update 2 makes version 5 of version 5"],
+        &["version match: step 3: update 2 produces version 5 from version 5"],
     );
 }
 
@@ -218,7 +218,7 @@ fn used_three_times(line: &Value) -> Vec<String> {
         .iter()
         .map(|entry| {
             format!(
-                "no reuse: step 3: prompt {}, sample {} was used 3 times until then; train.updates_per_rollout is 2",
+                "no reuse: step 3: prompt {}, sample {} had been used 3 times, but train.updates_per_rollout is 2",
                 entry[0], entry[1]
             )
         })
@@ -235,18 +235,18 @@ fn another_reference_is_found() {
             lines[1]["reference_changed"] = json!({"mix": 0.5, "weights": other});
             lines[2]["reference"] = other.clone();
         },
-        &["reference: step 2: the reference changed; the configuration says that it never does"],
+        &["reference: step 2: the reference changed, but the configuration does not allow changes"],
     );
     run.plant(
         |lines| lines[2]["reference"] = other.clone(),
         &[format!(
-            "reference: step 3: the reference is eeeeeeeeeeee…, and the step before left {first}"
+            "reference: step 3: the reference is eeeeeeeeeeee…, but the previous step left {first}"
         )],
     );
     run.plant(
         |lines| lines.iter_mut().for_each(|line| line["reference"] = other.clone()),
         &[format!(
-            "reference: step 1: the reference is eeeeeeeeeeee…, and the policy began as {first}"
+            "reference: step 1: the reference is eeeeeeeeeeee…, but the policy started as {first}"
         )],
     );
 }
@@ -259,9 +259,9 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
             lines.remove(1);
         },
         &[
-            "steps: step 3: ledger.jsonl goes from step 1 to step 3; expected step 2",
-            "recorded completions: step 2: its completions were recorded, and the ledger has no such step",
-            "checkpoints: step 2: there is a checkpoint of it, and the ledger has no such step",
+            "steps: step 3: ledger.jsonl jumps from step 1 to step 3; expected step 2",
+            "recorded completions: step 2: its completions were recorded, but the step is missing from the ledger",
+            "checkpoints: step 2: it has a checkpoint, but the step is missing from the ledger",
         ],
     );
     run.plant(
@@ -269,14 +269,14 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
             lines.remove(0);
         },
         &[
-            "steps: step 2: ledger.jsonl begins with step 2; expected step 1",
-            "recorded completions: step 1: its completions were recorded, and the ledger has no such step",
-            "checkpoints: step 1: there is a checkpoint of it, and the ledger has no such step",
+            "steps: step 2: ledger.jsonl starts with step 2; expected step 1",
+            "recorded completions: step 1: its completions were recorded, but the step is missing from the ledger",
+            "checkpoints: step 1: it has a checkpoint, but the step is missing from the ledger",
         ],
     );
     let weights = |step: usize| short(&run.line(step)["updates"][1]["weights"]);
     let model = format!(
-        "final model: it has the weights {}; the updates of step 2 had left {}",
+        "final model: it has weights {}, but the updates of step 2 produced {}",
         weights(3),
         weights(2)
     );
@@ -285,21 +285,21 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
             lines.pop();
         },
         &[
-            "steps: ledger.jsonl ends with step 2, and metrics.jsonl with step 3",
-            "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 2; train.steps is 3",
-            "recorded completions: step 3: its completions were recorded, and the ledger has no such step",
-            "checkpoints: step 3: there is a checkpoint of it, and the ledger has no such step",
+            "steps: ledger.jsonl ends with step 2, but metrics.jsonl with step 3",
+            "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 2; train.steps is 3",
+            "recorded completions: step 3: its completions were recorded, but the step is missing from the ledger",
+            "checkpoints: step 3: it has a checkpoint, but the step is missing from the ledger",
             &model,
         ],
     );
     run.plant(
         |lines| lines.swap(1, 2),
         &[
-            "steps: step 3: ledger.jsonl goes from step 1 to step 3; expected step 2",
-            "steps: step 2: ledger.jsonl goes from step 3 to step 2; expected step 4",
-            "steps: ledger.jsonl ends with step 2, and metrics.jsonl with step 3",
-            "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 2; train.steps is 3",
-            "final model: it has the weights after step 3; expected those after step 2, the last one",
+            "steps: step 3: ledger.jsonl jumps from step 1 to step 3; expected step 2",
+            "steps: step 2: ledger.jsonl jumps from step 3 to step 2; expected step 4",
+            "steps: ledger.jsonl ends with step 2, but metrics.jsonl with step 3",
+            "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 2; train.steps is 3",
+            "final model: it has the weights after step 3; expected those after the last step, 2",
         ],
     );
     let found = {
@@ -308,7 +308,10 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
         run.place.write(LEDGER, text(&lines));
         violations(&run.place)
     };
-    assert_eq!(found[0], "steps: step 1: ledger.jsonl goes from step 1 to step 1; expected step 2");
+    assert_eq!(
+        found[0],
+        "steps: step 1: ledger.jsonl jumps from step 1 to step 1; expected step 2"
+    );
     // All completions of the step occur twice and were used twice as often.
     assert_eq!(found.iter().filter(|what| what.starts_with("no reuse: step 1:")).count(), 16);
     assert_eq!(found.len(), 17);
@@ -328,11 +331,14 @@ fn numbers_at_the_end_of_their_range_are_found() {
         violations(&run.place)
     };
     let found = with(|lines| lines[2]["rollout"]["policy_version"] = json!(u64::MAX));
-    has(&found, "version match: step 3: update 1 makes version 5 of version 18446744073709551615");
+    has(
+        &found,
+        "version match: step 3: update 1 produces version 5 from version 18446744073709551615",
+    );
     let found = with(|lines| lines[2]["step"] = json!(u64::MAX));
     has(
         &found,
-        "steps: step 18446744073709551615: ledger.jsonl goes from step 2 to step 18446744073709551615; expected step 3",
+        "steps: step 18446744073709551615: ledger.jsonl jumps from step 2 to step 18446744073709551615; expected step 3",
     );
     with(|lines| lines[2]["updates"][0]["version"] = json!(u64::MAX));
     run.place.write(LEDGER, &run.ledger);
@@ -340,7 +346,7 @@ fn numbers_at_the_end_of_their_range_are_found() {
         .write(METRICS, run.metrics.clone() + "{\"step\":18446744073709551615}\n{\"step\":1}\n");
     has(
         &violations(&run.place),
-        "steps: step 18446744073709551615: metrics.jsonl goes from step 3 to step 18446744073709551615; expected step 4",
+        "steps: step 18446744073709551615: metrics.jsonl jumps from step 3 to step 18446744073709551615; expected step 4",
     );
     for command in [&["report", "run"][..], &["train", "--resume", "run", "--plain"]] {
         let ended = run.place.run(command);
@@ -365,15 +371,15 @@ fn a_step_that_was_taken_out_of_both_files_is_found() {
         },
         &[
             &[
-                "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 2; train.steps is 3".to_owned(),
-                "version match: step 2: sampled by version 4 of the policy; the updates before it had made version 2".to_owned(),
-                format!("immediate update: step 2: sampled by the weights {sampled}; the updates of step 1 had left {left}"),
+                "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 2; train.steps is 3".to_owned(),
+                "version match: step 2: sampled by policy version 4; expected version 2 after the preceding updates".to_owned(),
+                format!("immediate update: step 2: sampled by weights {sampled}, but the updates of step 1 produced {left}"),
             ][..],
             &all_recorded_otherwise(2),
             &[
-                "recorded completions: step 3: its completions were recorded, and the ledger has no such step".to_owned(),
-                format!("checkpoints: step 2: the checkpoint has the weights {}; the updates had left {}", after(2), after(3)),
-                "checkpoints: step 3: there is a checkpoint of it, and the ledger has no such step".to_owned(),
+                "recorded completions: step 3: its completions were recorded, but the step is missing from the ledger".to_owned(),
+                format!("checkpoints: step 2: the checkpoint has weights {}, but the updates produced {}", after(2), after(3)),
+                "checkpoints: step 3: it has a checkpoint, but the step is missing from the ledger".to_owned(),
             ],
         ]
         .concat(),

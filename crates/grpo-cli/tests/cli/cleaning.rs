@@ -45,11 +45,11 @@ fn reports_why_each_line_was_dropped() {
     ];
     let ended = place.succeed(&arguments);
     for words in [
-        "pairs.jsonl: 4 pairs, 1 lines that are none\n",
+        "pairs.jsonl: 4 pairs, 1 invalid lines\n",
         "  left out: pairs.jsonl:5: the line is not a JSON object: ",
         "kept         2 of 4 (50.0 %)\n",
-        "semantic_duplicate   1 pairs went\n",
-        "toxicity             4 pairs were not judged",
+        "semantic_duplicate   1 pairs removed\n",
+        "toxicity             4 pairs not checked",
     ] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
@@ -77,7 +77,7 @@ fn reports_why_each_line_was_dropped() {
     with_rules.splice(0..0, arguments);
     // An empty output file would make the next command fail. The existing file is kept.
     let ended = place.run(&with_rules);
-    let nothing = "error: no pair of pairs.jsonl is left: 4 went, by likes (4), content_words (1), length (1); change these rules with --config, or leave steps out with --skip\n";
+    let nothing = "error: all 4 pairs of pairs.jsonl were removed (likes (4), content_words (1), length (1)); change these rules with --config, or skip steps with --skip\n";
     assert!(ended.stderr.ends_with(nothing), "{}", ended.stderr);
     assert_eq!(ended.code, Some(1));
     // The same rule without a configuration file.
@@ -102,7 +102,7 @@ fn writes_both_files_or_none() {
     std::fs::create_dir(place.path("a")).unwrap();
     std::os::unix::fs::symlink("a", place.path("b")).unwrap();
     for (output, rejected) in [("same", "./same"), ("a/same", "b/same"), ("a/../same", "same")] {
-        let words = format!("--output and --rejected are both {output}; name two files");
+        let words = format!("--output and --rejected are both {output}; use different files");
         place.refuse(
             &["clean-data", "--input", "pairs.jsonl", "-o", output, "--rejected", rejected],
             &words,

@@ -95,7 +95,7 @@ fn refuses_invalid_stop_strings() {
     place.model_of_texts("m", "llama");
     place.refuse(
         &["sample", "--model", "m", "--prompt", "the", "--stop", "", "-o", "drawn.jsonl"],
-        str!["sampling: an empty stop string would end every completion after its first token; leave it out"],
+        str!["sampling: stop string is empty, which would end every completion after its first token; remove it"],
     );
     place.model_of_ids("ids", "llama", 20);
     place.refuse(
@@ -251,12 +251,15 @@ fn a_molecule_can_be_gone_on_from() {
     }
     place.refuse(
         &["sample", "--model", model, "--prompt", "CX"],
-        str!["--prompt CX: `CX` is not in the model's vocabulary: `X` (character 2 of `CX`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token"],
+        str!["--prompt CX: `CX` is not in the model's vocabulary: `X` (character 2 of `CX`) is not in the vocabulary; remove the molecule, or use a vocabulary that contains the token"],
     );
     for argument in [&["--distinct"][..], &["--not-in", "absent.smi"]] {
         place.refuse(
             &[&["sample", "--model", model, "--prompt", "CC"], argument].concat(),
-            format!("{} is for molecules, and this draws completions of prompts", argument[0]),
+            format!(
+                "{} is only valid for molecules, but this samples completions of prompts",
+                argument[0]
+            ),
         );
     }
     place.refuse(
@@ -293,7 +296,7 @@ fn what_cannot_be_continued() {
         &full,
         &["--max-new-tokens", "2"],
         str![
-            "sampling: a prompt of 48 tokens and max_new_tokens = 2 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 1"
+            "sampling: a prompt of 48 tokens with max_new_tokens = 2 exceeds the model's context of 48 tokens; set max_new_tokens to at most 1"
         ],
     );
     place.write("p.jsonl", &full);
@@ -334,6 +337,6 @@ fn marks_outside_the_vocabulary_fail_only_when_used() {
     place.succeed(&["sample", "--model", "m", "--prompts", "in.jsonl"]);
     place.refuse(
         &["sample", "--model", "m"],
-        str!["a prompt has the id 50256, and the vocabulary has 12 tokens"],
+        str!["prompt token id 50256 is outside the vocabulary of 12 tokens"],
     );
 }

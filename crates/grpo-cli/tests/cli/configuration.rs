@@ -31,19 +31,19 @@ fn keys_without_effect_are_refused() {
     };
     check(
         &["advantage.scale=none", "advantage.epsilon=0.5"],
-        "advantage: epsilon has no effect with scale = \"none\", which does not divide by a deviation; leave it out",
+        "advantage: epsilon has no effect with scale = \"none\"; remove it",
     );
     check(
         &["loss.preset=dr_grpo", "advantage.deviation=population"],
-        "advantage: deviation has no effect with scale = \"none\", which does not divide by a deviation; leave it out",
+        "advantage: deviation has no effect with scale = \"none\"; remove it",
     );
     check(
         &["reward.logp_centre=3.5"],
-        "reward.logp_centre = 3.5 has no effect, as reward.logp is 0; leave it out, or give reward.logp a weight",
+        "reward.logp_centre = 3.5 has no effect because reward.logp is 0; remove it, or set a weight for reward.logp",
     );
     check(
         &["loss.preset=reinforce", "loss.ratio_level=sequence", "loss.kl_coef=0"],
-        "loss: ratio_level = \"sequence\" has no effect with this surrogate, which has no ratio of its own level; leave it out, or choose another preset",
+        "loss: ratio_level = \"sequence\" has no effect with this surrogate; remove it, or choose another preset",
     );
     check(
         &["loss.preset=reinforce", "train.updates_per_rollout=2"],
@@ -111,7 +111,7 @@ fn reports_a_wrong_type_with_its_line() {
         "type = \"molecule\"",
         "type = \"molecules\"",
         str![
-            "train.toml:15: reward.type: unknown type of reward `molecules`; there are: answer, command, composite, heuristic, http, hybrid, infill, learned, molecule, pattern, python"
+            "train.toml:15: reward.type: unknown reward type `molecules`; expected one of answer, command, composite, heuristic, http, hybrid, infill, learned, molecule, pattern, python"
         ],
     );
 }
@@ -133,7 +133,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "sampling.stop=[\"\"]",
         str![[
-            r#"--set sampling.stop=[""]: sampling: an empty stop string would end every completion after its first token; leave it out"#
+            r#"--set sampling.stop=[""]: sampling: stop string is empty, which would end every completion after its first token; remove it"#
         ]],
     );
     check_set(
@@ -156,7 +156,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
         "max_new_tokens = 20",
         "max_new_tokens = 20\n[advantage]\naggregation = \"normalize_then_sum\"\nscale = \"none\"",
         str![[
-            r#"train.toml:15: advantage: scale has no effect with aggregation = "normalize_then_sum", which divides by the deviation of each group and then of the batch; leave it out"#
+            r#"train.toml:15: advantage: scale has no effect with aggregation = "normalize_then_sum", which divides by the deviation of each group and then of the batch; remove it"#
         ]],
     );
     check_set(
@@ -174,7 +174,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "sampling.max_new_tokens=25",
         str![
-            "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24"
+            "sampling: a prompt of 1 tokens with max_new_tokens = 25 exceeds the model's context of 24 tokens; set max_new_tokens to at most 24"
         ],
     );
 }
@@ -184,39 +184,39 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
     check_set(
         "sampling.temperature=0",
         str![
-            "--set sampling.temperature=0: sampling: a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+            "--set sampling.temperature=0: sampling: temperature = 0 is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
         ],
     );
     check_set(
         "sampling.top_k=0",
         str![
-            "--set sampling.top_k=0: sampling: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"
+            "--set sampling.top_k=0: sampling: top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"
         ],
     );
     check_set(
         "sampling.repetition_penalty=-1.0",
         str![
-            "--set sampling.repetition_penalty=-1.0: sampling: a repetition penalty of -1 cannot be sampled; use 0.01 to 100 (1 changes nothing)"
+            "--set sampling.repetition_penalty=-1.0: sampling: repetition_penalty = -1 is out of range; use 0.01 to 100 (1 changes nothing)"
         ],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\ntop_p = 1.5",
         str![
-            "train.toml:13: sampling: top_p = 1.5 is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
+            "train.toml:13: sampling: top_p = 1.5 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)"
         ],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\nmin_p = 1",
         str![
-            "train.toml:13: sampling: min_p = 1 is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+            "train.toml:13: sampling: min_p = 1 is out of range; use 0 or more and less than 1 (0 keeps all tokens)"
         ],
     );
     check_set(
         "reward.sa=0.5",
         str![
-            "--set reward.sa=0.5: reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.2"
+            "--set reward.sa=0.5: reward.qed, reward.sa and reward.logp must be at least 0 and sum to 1, but they sum to 1.2"
         ],
     );
 }

@@ -105,7 +105,7 @@ fn an_output_file_is_there_when_it_is_whole() {
     place.write("bad.smi", b"C\nC\n\xff\n");
     place.refuse(
         &["describe", "bad.smi", "-o", "a.csv", "--force"],
-        str!["describing into a.csv failed: line 3 of `bad.smi` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)"],
+        str!["failed to write properties to a.csv: line 3 of `bad.smi` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)"],
     );
     place.refuse(
         &["describe", "a.smi", "-o", "absent/a.csv"],
@@ -127,7 +127,7 @@ fn files_that_cannot_be_read() {
     place.write("a.csv", "smiles\nC\n");
     place.refuse(
         &["describe", "a.csv", "--smiles-column", "molecule"],
-        str!["`a.csv` has no column `molecule`; its columns are `smiles`; rename the one that contains the SMILES, or name it with --smiles-column"],
+        str!["`a.csv` has no column `molecule` (columns: `smiles`); rename the column that contains the SMILES or set --smiles-column"],
     );
     place.write("a.smi.gz", "C\n");
     let ended = place.run(&["describe", "a.smi.gz"]);
@@ -160,11 +160,13 @@ fn a_full_disk() {
     place.write("a.smi", "CCO\n".repeat(1000));
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let ended = Ended::of(place.command(&["describe", "a.smi"]).stdout(full()).output().unwrap());
-    ended.assert_refused(str!["describing to standard output failed: no space left on the disk"]);
+    ended.assert_refused(str![
+        "failed to write properties to standard output: no space left on the disk"
+    ]);
     // Devices are written to instead of being replaced.
     place.refuse(
         &["describe", "a.smi", "-o", "/dev/full"],
-        str!["describing into /dev/full failed: no space left on the disk"],
+        str!["failed to write properties to /dev/full: no space left on the disk"],
     );
     place.succeed(&["describe", "a.smi", "-o", "/dev/null"]);
     for device in ["/dev/full", "/dev/null"] {
@@ -186,6 +188,7 @@ fn a_disk_that_becomes_full() {
     );
     let mut shell = std::process::Command::new("sh");
     let run = shell.arg("-c").arg(script).current_dir(place.path(".")).output().unwrap();
-    Ended::of(run).assert_refused(str!["describing into a.csv failed: the file is too large"]);
+    Ended::of(run)
+        .assert_refused(str!["failed to write properties to a.csv: the file is too large"]);
     assert_eq!(place.files(), before, "half a file was left");
 }

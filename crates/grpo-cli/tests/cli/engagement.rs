@@ -120,7 +120,7 @@ fn a_model_of_noise_is_no_reward_unless_it_is_asked_for() {
     let ended =
         place.run(&["train-engagement", "engagement.toml", "--set", "data.file=noise.jsonl"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    let said = "\nerror: the engagement model did not pass, so it is no reward: Pearson with the targets = ";
+    let said = "\nerror: the engagement model failed its gate and must not be used as a reward: Pearson with the targets = ";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     assert_eq!(description(&place, "engagement")["report"]["passed"], false);
 
@@ -156,14 +156,18 @@ fn a_model_of_noise_is_no_reward_unless_it_is_asked_for() {
     let again = [&["train", "train.toml", "--plain", "--run", "second"], &accepted[..]].concat();
     let ended = place.run(&again);
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("the prompt's record has no field 'tweet'"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("the prompt's record is missing field 'tweet'"),
+        "{}",
+        ended.stderr
+    );
     // The model folder was modified.
     let json = place.read("engagement/model/engagement.json");
     place.write("engagement/model/engagement.json", format!("{json} "));
     place.refuse(
         &again,
         format!(
-            "`engagement/model/engagement.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            "`engagement/model/engagement.json` is damaged: it has {} bytes, but the manifest has {}; use another checkpoint",
             json.len() + 1,
             json.len()
         ),
@@ -189,25 +193,25 @@ fn what_no_model_can_be_trained_of() {
     check(
         "hidden=[0, 4]",
         str![
-            "--set hidden=[0, 4]: the vectors have 48 numbers and the hidden layers 0 and 4; expected each to be between 1 and 65536"
+            "--set hidden=[0, 4]: vector width 48 or hidden layer widths 0 and 4 are out of range; expected 1 to 65536"
         ],
     );
     // Models that the reward could not load are not trained.
     check(
         "embedder.width=70000",
         str![
-            "--set embedder.width=70000: the vectors have 70000 numbers and the hidden layers 16 and 8; expected each to be between 1 and 65536"
+            "--set embedder.width=70000: vector width 70000 or hidden layer widths 16 and 8 are out of range; expected 1 to 65536"
         ],
     );
     check(
         "hidden=[65536, 65536]",
         str![
-            "--set hidden=[65536, 65536]: vectors of 48 numbers and hidden layers of 65536 and 65536 make a layer of 4294967296 weights; expected at most 268435456"
+            "--set hidden=[65536, 65536]: vector width 48 and hidden layer widths 65536 and 65536 require a layer of 4294967296 weights; expected at most 268435456"
         ],
     );
     check(
         "embedder.width=0",
-        str!["--set embedder.width=0: embedder.width = 0 must be from 1 to 1048576"],
+        str!["--set embedder.width=0: embedder.width = 0 is out of range; expected 1 to 1048576"],
     );
     check(
         "objective.type=stars",
@@ -235,7 +239,7 @@ fn what_no_model_can_be_trained_of() {
     place.write("pairs.jsonl", few.concat());
     let ended = place.run(&["train-engagement", "engagement.toml"]);
     assert!(
-        ended.stderr.ends_with("the validation part has 16 replies, and an engagement model needs 30 there; take a file with more, or change [data]\n"),
+        ended.stderr.ends_with("the validation split has 16 replies, but an engagement model requires 30; use a larger file, or change [data]\n"),
         "{}",
         ended.stderr
     );

@@ -75,7 +75,7 @@ fn refuses_invalid_evaluations() {
         (
             ["eval.samples=5", "eval.patience=2"],
             str![
-                "train.toml: eval.patience counts evaluations, and eval.every = 0 makes none during the training; set eval.every to a number of steps"
+                "train.toml: eval.patience has no effect with eval.every = 0, which runs no evaluations during training; set eval.every to a number of steps"
             ],
         ),
         (

@@ -271,7 +271,7 @@ fn refuses_steps_that_were_not_recorded() {
     );
     place.refuse(
         &["explain", "none", "--step", "1"],
-        str!["`none` is not the folder of a run, as it has no `run.json`; check the path"],
+        str!["`none` is not a run folder (no `run.json`); check the path"],
     );
     place.falsify([2, 1, 3], |record| record.fates[0] = "moved+lost".to_owned());
     check(

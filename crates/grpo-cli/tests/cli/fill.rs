@@ -344,7 +344,7 @@ fn models_that_cannot_fill_or_judge() {
     check(
         &["--judge", "model"],
         str![
-            "model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "model is not a judge: its model family is infiller; expected sequence_scorer, as written by `grpo train-judge`"
         ].into(),
     );
     let other = r#"{"characters": "\nabcx", "mask": 5, "pad": 6, "cls": 7}"#;
@@ -403,8 +403,7 @@ fn refuses_options_that_need_a_judge_iterations_or_held_out_texts() {
     );
     check(
         &["--top-p", "0"],
-        str![
-            "top_p = 0 is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
-        ].into(),
+        str!["top_p = 0 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)"]
+            .into(),
     );
 }

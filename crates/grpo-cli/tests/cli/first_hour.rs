@@ -67,7 +67,7 @@ fn negative_numbers_are_values_of_options() {
     let ended = place.run(&["sample", "--model", "model", "--temperature", "-1"]);
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended.stderr.contains("a temperature of -1 cannot be sampled; use 0.001 to 1000"),
+        ended.stderr.contains("temperature = -1 is out of range; use 0.001 to 1000"),
         "{}",
         ended.stderr
     );
@@ -110,8 +110,8 @@ fn names_of_molecules_are_described() {
     assert_eq!(rows.lines().map(last).collect::<Vec<_>>(), ["name", "methane", "'=ethane", ""]);
     place.write("empty.smi", "\n");
     place.write("nothing.smi", "");
-    place.refuse(&["describe", "nothing.smi"], "nothing.smi has no molecules");
-    place.refuse(&["describe", "nothing.smi", "-o", "a.out"], "nothing.smi has no molecules");
+    place.refuse(&["describe", "nothing.smi"], "nothing.smi contains no molecules");
+    place.refuse(&["describe", "nothing.smi", "-o", "a.out"], "nothing.smi contains no molecules");
 }
 
 /// Tables only have borders on a terminal.

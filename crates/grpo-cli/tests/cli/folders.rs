@@ -86,9 +86,9 @@ fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
     for arguments in commands("other").into_iter().chain([vec!["pretrain", "more.toml"]]) {
         let ended = place.run(&arguments);
         assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
-        let said = format!("a was trained on another base: on {trained_on} with the weights ");
+        let said = format!("a was trained on a different base model: {trained_on} with weights ");
         assert!(ended.stderr.contains(&said), "{arguments:?}: {}", ended.stderr);
-        let other = ", and other has the weights ";
+        let other = ", but other has weights ";
         assert!(ended.stderr.contains(other), "{arguments:?}: {}", ended.stderr);
     }
     for folder in ["new", "grpo", "more"] {
@@ -98,7 +98,7 @@ fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
     // An adapter that was trained further records its base as well.
     let ended =
         place.run(&["merge", "--model", "other", "--adapter", "grpo/adapter", "-o", "again"]);
-    assert!(ended.stderr.contains("was trained on another base"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("was trained on a different base model"), "{}", ended.stderr);
 }
 
 #[test]
@@ -108,8 +108,7 @@ fn refuses_adapters_that_cannot_be_merged() {
     let merge = |model: &str, adapter: &str, to: &str, expected: Data| {
         place.refuse(&["merge", "--model", model, "--adapter", adapter, "-o", to], expected);
     };
-    let exists =
-        |to: &str| format!("`{to}` exists already; choose another path, or remove it first");
+    let exists = |to: &str| format!("`{to}` already exists; use another path, or remove it first");
     merge("m", "a", "m", exists("m").into());
     merge("m", "a", "learn.toml", exists("learn.toml").into());
     for folder in ["m", "a"] {
@@ -153,7 +152,7 @@ fn refuses_to_merge_an_adapter_of_another_base_or_an_altered_one() {
     place.model_of_ids("gpt2", "gpt2", 12);
     let ended = place.run(&["merge", "--model", "gpt2", "--adapter", "a", "-o", "new"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
-    assert!(ended.stderr.ends_with(", and the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on another base?\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with(", but the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on a different base model?\n"), "{}", ended.stderr);
     let wider = place
         .read("m-source/config.json")
         .replace("\"intermediate_size\": 32", "\"intermediate_size\": 40");
@@ -162,8 +161,12 @@ fn refuses_to_merge_an_adapter_of_another_base_or_an_altered_one() {
     let ended = place.run(&["merge", "--model", "wider", "--adapter", "a", "-o", "new"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains("ask for [2, 40]; was the adapter trained on another base?")
-            || ended.stderr.contains("ask for [40, 2]; was the adapter trained on another base?"),
+        ended
+            .stderr
+            .contains("require [2, 40]; was the adapter trained on a different base model?")
+            || ended
+                .stderr
+                .contains("require [40, 2]; was the adapter trained on a different base model?"),
         "{}",
         ended.stderr
     );
@@ -176,7 +179,7 @@ fn refuses_to_merge_an_adapter_of_another_base_or_an_altered_one() {
     place.refuse(
         &["merge", "--model", "m", "--adapter", "a", "-o", "new"],
         format!(
-            "`a/adapter_config.json` has {} bytes where its manifest says {length}; it is damaged, use another checkpoint",
+            "`a/adapter_config.json` is damaged: it has {} bytes, but the manifest has {length}; use another checkpoint",
             length + 1
         ),
     );
@@ -277,20 +280,19 @@ fn check(config: &str, expected: impl IntoData) {
 
 #[test]
 fn refuses_configurations_without_a_model() {
-    let known =
-        "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
-    check("{}", format!("it names no model_type (transformers) or architecture (MolGPT); {known}"));
-    check("{\"model_type\": \"mamba\"}", format!("the family \"mamba\" is not known; {known}"));
-    check("{\"model_type\": 3}", format!("the family 3 is not known; {known}"));
+    let known = "supported model families: molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
+    check("{}", format!("missing model_type (transformers) or architecture (MolGPT); {known}"));
+    check("{\"model_type\": \"mamba\"}", format!("unknown model family \"mamba\"; {known}"));
+    check("{\"model_type\": 3}", format!("unknown model family 3; {known}"));
     check("{\"model_type\": \"gpt2\", ", str!["unexpected end of input at line 1 column 23"]);
-    check("{\"model_type\": \"gpt2\"}", str!["the key 'n_embd' is missing"]);
+    check("{\"model_type\": \"gpt2\"}", str!["missing key 'n_embd'"]);
     check(
         &config("gpt2", 12).replace("\"n_head\": 2", "\"n_head\": 3"),
-        str!["n_embd = 16 cannot be split into n_head = 3 heads"],
+        str!["n_embd = 16 is not a multiple of n_head = 3"],
     );
     check(
         &config("gpt2", 12).replace("\"n_layer\": 2", "\"n_layer\": \"two\""),
-        str![[r#"n_layer = "two"; expected a whole number of at least 0"#]],
+        str![[r#"n_layer = "two"; expected a non-negative integer"#]],
     );
     check(
         &config("llama", 12).replace(
@@ -298,7 +300,7 @@ fn refuses_configurations_without_a_model() {
             "\"rope_scaling\": {\"rope_type\": \"longrope\"}",
         ),
         str![[
-            r#"rope_type = "longrope" is not supported; there are default, linear, llama3 and yarn"#
+            r#"rope_type = "longrope" is not supported; supported: default, linear, llama3, yarn"#
         ]],
     );
     let place = Place::new();
@@ -316,7 +318,7 @@ fn what_cannot_be_made() {
     let init = |config: &str, to: &str, expected: Data| {
         place.refuse(&["init", config, "-o", to], expected);
     };
-    let exists = "`source` exists already; choose another path, or remove it first";
+    let exists = "`source` already exists; use another path, or remove it first";
     init("source/config.json", "source", exists.into());
     let nowhere = "cannot write `source/config.json/new`: part of the path is not a folder; free some space or choose a writable folder";
     init("source/config.json", "source/config.json/new", nowhere.into());
@@ -329,7 +331,7 @@ fn what_cannot_be_made() {
         "source/config.json",
         "new",
         str![
-            "source: tokenizer.json has 335 tokens, but config.json says vocab_size = 300; they are not of the same model"
+            "source: tokenizer.json has 335 tokens, but config.json has vocab_size = 300; they belong to different models"
         ].into(),
     );
     place.write("source/config.json", config("llama", VOCABULARY));

@@ -130,21 +130,21 @@ fn expectations_that_cannot_be_used() {
     check(&set("prompt", json!([])), ", key `sequences[0].prompt`: 0 ids, expected at least 1");
     check(
         &set("prompt", json!([1, 12])),
-        ", key `sequences[0].prompt`: the id 12 is outside the vocabulary of 12 tokens",
+        ", key `sequences[0].prompt`: token id 12 is outside the vocabulary of 12 tokens",
     );
     check(
         &set("completion", json!(vec![1; 47])),
-        ", key `sequences[0].completion`: 49 tokens with what is in front of it, and the model can see 48",
+        ", key `sequences[0].completion`: 49 tokens including the preceding ones exceed the model's context of 48",
     );
     check(
         &set("greedy", json!(vec![1; 47])),
-        ", key `sequences[0].greedy`: 49 tokens with what is in front of it, and the model can see 48",
+        ", key `sequences[0].greedy`: 49 tokens including the preceding ones exceed the model's context of 48",
     );
     check(
         &set("logprobs_t1.0", json!("none")),
         ", key `[0].logprobs_t1.0`: invalid type: string \"none\", expected a sequence",
     );
-    let nothing = " has neither steps nor base nor sequences of a kind that is known";
+    let nothing = " has neither steps, nor base, nor sequences of a known kind";
     check(&|all| all["sequences"] = json!([]), nothing);
     check(&|all| *all = json!(3), nothing);
     let text = expected.to_string();
@@ -154,7 +154,7 @@ fn expectations_that_cannot_be_used() {
     assert!(
         ended
             .stderr
-            .starts_with("error: `golden/gpt2/expected.json` is not JSON: it ends too early"),
+            .starts_with("error: `golden/gpt2/expected.json` is not valid JSON: it ends too early"),
         "{}",
         ended.stderr
     );
@@ -187,17 +187,17 @@ fn an_encoder_and_an_adapter() {
     check(
         "bert",
         sentence(json!([1, 12])),
-        "`golden/bert/expected.json`, key `sequences[0].input_ids`: the id 12 is outside the vocabulary of 12 tokens",
+        "`golden/bert/expected.json`, key `sequences[0].input_ids`: token id 12 is outside the vocabulary of 12 tokens",
     );
     check(
         "bert",
         sentence(json!(vec![1; 49])),
-        "`golden/bert/expected.json`, key `sequences[0].input_ids`: 49 tokens with what is in front of it, and the model can see 48",
+        "`golden/bert/expected.json`, key `sequences[0].input_ids`: 49 tokens including the preceding ones exceed the model's context of 48",
     );
     check(
         "gpt2",
         sentence(json!([1])),
-        "a sentence encoder is a model like BERT, in which all tokens see each other",
+        "a sentence encoder requires bidirectional attention, as in BERT",
     );
     let adapter = |base: &str, ids: Value| json!({"base": base, "input_ids": ids, "logits": []});
     check(
@@ -261,30 +261,26 @@ fn optimizer_steps() {
     check(
         "/config/num_generations",
         json!(3),
-        "`config.num_generations`: 2 completions in groups of 3",
+        "`config.num_generations`: 2 completions cannot be divided into groups of 3",
     );
     check("/prompts/0", json!([]), "`prompts`: an empty list of ids");
     check(
         "/prompts/1",
         json!([12]),
-        "`prompts[1]`: the id 12 is outside the vocabulary of 12 tokens",
+        "`prompts[1]`: token id 12 is outside the vocabulary of 12 tokens",
     );
     check(
         "/completions/0",
         json!([2, 99]),
-        "`completions[0]`: the id 99 is outside the vocabulary of 12 tokens",
+        "`completions[0]`: token id 99 is outside the vocabulary of 12 tokens",
     );
     check(
         "/prompts/0",
         json!(vec![1; 47]),
-        "`completions[0]`: 49 tokens with what is in front of it, and the model can see 48",
+        "`completions[0]`: 49 tokens including the preceding ones exceed the model's context of 48",
     );
     check("/old_logprobs/0", json!([-2.0]), "`old_logprobs`: row 0: expected 2 log-probabilities");
-    check(
-        "/advantages",
-        json!([0.0]),
-        "`advantages`: 1 values, expected one for each of 2 completions",
-    );
+    check("/advantages", json!([0.0]), "`advantages`: 1 values, expected one per completion (2)");
     // Wrong values are reported: the loss differs, and so do the final weights.
     place.write("golden/train/expected.json", expected.to_string());
     let ended = place.run(&["selftest", "--golden", "golden"]);
@@ -299,6 +295,6 @@ fn optimizer_steps() {
     fs::rename(place.path("other"), place.path("golden/train/after")).unwrap();
     place.refuse(
         &["selftest", "--golden", "golden"],
-        str!["`golden/train/expected.json`, key `steps`: the models in before and after are not of the same sizes"],
+        str!["`golden/train/expected.json`, key `steps`: the models in before and after have different sizes"],
     );
 }

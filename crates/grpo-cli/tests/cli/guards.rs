@@ -31,7 +31,7 @@ fn reports_an_invalid_guard_with_its_line() {
     refused(
         &format!("{sound}[[guards]]\nwatch = \"step_time\"\nabove = 60\naction = \"warn\"\n"),
         str![[
-            r#"train.toml:37: guards[1]: watch = "step_time" depends on the machine, so no decision may depend on it; watch a metric that equal seeds reproduce"#
+            r#"train.toml:37: guards[1]: watch = "step_time" depends on the machine and cannot control a run; watch a metric that is reproducible with the same seed"#
         ]],
     );
     refused(
@@ -39,12 +39,12 @@ fn reports_an_invalid_guard_with_its_line() {
             "{sound}[[guards]]\nwatch = \"kl\"\nabove = 1.0\naction = \"warn\"\nkl_coef_factor = 2.0\n"
         ),
         str![[
-            r#"train.toml:40: guards[1]: kl_coef_factor belongs to action = "roll_back"; leave it out"#
+            r#"train.toml:40: guards[1]: kl_coef_factor is only valid with action = "roll_back"; remove it"#
         ]],
     );
     place("[[guards]]\nwatch = \"eval_reward\"\nbelow = 0.1\naction = \"stop\"\n").refuse(
         &["train", "train.toml", "--set", "eval.every=0"],
-        "train.toml:32: guards[0]: watch = \"eval_reward\" is measured by evaluations, of which this run has none; set eval.every",
+        "train.toml:32: guards[0]: watch = \"eval_reward\" is measured by evaluations, but this run has none; set eval.every",
     );
     refused(
         "[[guards]]\nwatch = \"kl\"\nabov = 1.0\naction = \"warn\"\n",
@@ -93,7 +93,7 @@ fn reports_an_invalid_controller_with_its_line() {
     refused(
         "[kl_controller]\ntarget = 0.1\nhorizon = 7\n",
         str![
-            "train.toml:33: kl_controller.horizon = 7 is less than the 8 completions of a step; a horizon of several steps follows the KL without oscillating"
+            "train.toml:33: kl_controller.horizon = 7 is less than the 8 completions per step; use a horizon of several steps to avoid oscillation"
         ],
     );
     refused(
@@ -115,13 +115,13 @@ fn reports_an_invalid_reference_with_its_line() {
     refused(
         "[reference]\nmix = 0.5\n",
         str![
-            "train.toml:32: reference.mix has no effect on a reference that stays what it is; add reference.every_steps or reference.every_epochs, or leave it out"
+            "train.toml:32: reference.mix has no effect on a fixed reference; add reference.every_steps or reference.every_epochs, or remove it"
         ],
     );
     refused(
         "[reference]\nevery_steps = 2\nevery_epochs = 1\n",
         str![
-            "train.toml:33: reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out"
+            "train.toml:33: reference.every_steps and reference.every_epochs cannot be combined; remove one of them"
         ],
     );
     refused(

@@ -63,7 +63,7 @@ fn quiet_commands_print_nothing_but_errors_and_data() {
     assert!(place.path("run/model/model.safetensors").is_file());
     place.refuse(
         &["-q", "train", "train.toml"],
-        "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one",
+        "run folder `run` already exists; use another folder with `--run FOLDER`, or add `--force` to rename the old one",
     );
     let sampled = place.succeed(&["sample", "--model", "run/model", "-n", "5", "-q"]);
     assert_eq!((sampled.stdout.lines().count(), sampled.stderr.as_str()), (5, ""));

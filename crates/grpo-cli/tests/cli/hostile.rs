@@ -130,7 +130,7 @@ fn templates_and_tokenizers_have_limits() {
         assert!(ended.stderr.contains(expected), "{shown}: {}", ended.stderr);
         assert_eq!(ended.stderr.lines().count(), 1, "{shown}: {}", ended.stderr);
     };
-    let memory = "takes more than 6 MiB of memory; use a simpler template";
+    let memory = "exceeds the memory limit of 6 MiB; use a simpler template";
     check(
         "{% set n = namespace(a='aaaaaaaa') %}{% for i in range(60) %}{% set n.a = n.a ~ n.a %}{% endfor %}",
         memory,
@@ -170,7 +170,9 @@ fn templates_and_tokenizers_have_limits() {
     let ended = place.run(&sample);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(
-        ended.stderr.starts_with("error: the tokenizer `m/tokenizer.json` takes more than 25"),
+        ended
+            .stderr
+            .starts_with("error: the tokenizer `m/tokenizer.json` exceeds the memory limit of 25"),
         "{}",
         ended.stderr
     );

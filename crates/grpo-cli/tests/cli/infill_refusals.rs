@@ -127,7 +127,7 @@ fn bad_settings_of_a_judge_are_refused() {
         (
             "fill.top_k=0",
             str![
-                "--set fill.top_k=0: fill: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"
+                "--set fill.top_k=0: fill: top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"
             ],
         ),
         (
@@ -159,7 +159,7 @@ fn refuses_bad_transfer_and_masking_settings_of_a_judge() {
         (
             "transfer.unfreeze_at_step=3",
             str![
-                "--set transfer.unfreeze_at_step=3: transfer.unfreeze_at_step has no effect without transfer.freeze_trunk = true; leave it out, or freeze the trunk"
+                "--set transfer.unfreeze_at_step=3: transfer.unfreeze_at_step has no effect without transfer.freeze_trunk = true; remove it, or freeze the trunk"
             ],
         ),
         (
@@ -171,7 +171,7 @@ fn refuses_bad_transfer_and_masking_settings_of_a_judge() {
         (
             "transfer={freeze_trunk=true,unfreeze_learning_rate_factor=0.5}",
             str![
-                "--set transfer={freeze_trunk=true,unfreeze_learning_rate_factor=0.5}: transfer.unfreeze_learning_rate_factor has no effect without transfer.unfreeze_at_step; leave it out, or say when the trunk is trained again"
+                "--set transfer={freeze_trunk=true,unfreeze_learning_rate_factor=0.5}: transfer.unfreeze_learning_rate_factor has no effect without transfer.unfreeze_at_step; remove it, or set the step at which the trunk is unfrozen"
             ],
         ),
         (
@@ -202,7 +202,7 @@ fn refuses_folders_of_the_wrong_kind() {
         &place,
         &["pretrain", "infiller.toml", "--set", "modifiers.judge.model=infiller/model"],
         str![
-            "modifiers.judge.model: infiller/model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "modifiers.judge.model: infiller/model is not a judge: its model family is infiller; expected sequence_scorer, as written by `grpo train-judge`"
         ],
     );
     refuse(

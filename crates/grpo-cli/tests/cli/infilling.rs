@@ -214,7 +214,7 @@ fn refuses_invalid_settings_with_a_message() {
     refuse(
         &["--set", "reward.judge=infiller/model"],
         str![
-            "reward.judge: infiller/model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "reward.judge: infiller/model is not a judge: its model family is infiller; expected sequence_scorer, as written by `grpo train-judge`"
         ],
     );
     refuse(

@@ -35,12 +35,12 @@ fn a_new_character_model_copies_its_list() {
     fs::remove_file(place.path("characters.json")).unwrap();
     place.refuse(
         &["init", "judge.json", "-o", "other"],
-        str![". has no characters.json: ids of the family sequence_scorer are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does"],
+        str![". is missing characters.json, which lists the characters that sequence_scorer models use as tokens; create it from the training text, as `grpo pretrain` does"],
     );
     place.write("characters.json", r#"{"characters": "=CNO", "mask": 4, "pad": 5, "cls": 6}"#);
     place.refuse(
         &["init", "judge.json", "-o", "other"],
-        str![".: characters.json has 7 tokens, but config.json says vocab_size = 8; they are not of the same model"],
+        str![".: characters.json has 7 tokens, but config.json has vocab_size = 8; they belong to different models"],
     );
 }
 
@@ -57,26 +57,26 @@ fn refuses_folders_that_are_not_judges() {
     check(
         &[judge("nowhere")],
         str![
-            "reward.judge: there is no folder nowhere; a judge folder contains config.json, characters.json and model.safetensors, as written by `grpo train-judge`"
+            "reward.judge: folder nowhere does not exist; a judge folder contains config.json, characters.json and model.safetensors, as written by `grpo train-judge`"
         ].into(),
     );
     check(
         &[judge("infiller/model")],
         str![
-            "reward.judge: infiller/model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "reward.judge: infiller/model is not a judge: its model family is infiller; expected sequence_scorer, as written by `grpo train-judge`"
         ].into(),
     );
     let molgpt = small_model().display();
     check(
         &[format!("reward.second_judge={molgpt}")],
         format!(
-            "reward.second_judge: {molgpt} is not a judge: its model is of the family molgpt, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "reward.second_judge: {molgpt} is not a judge: its model family is molgpt; expected sequence_scorer, as written by `grpo train-judge`"
         ).into(),
     );
     check(
         &["reward.recovery_weight=0.5".to_owned()],
         str![
-            "--set reward.recovery_weight=0.5: reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.5"
+            "--set reward.recovery_weight=0.5: reward.judge_weight and reward.recovery_weight must be at least 0 and sum to 1, but they sum to 1.5"
         ].into(),
     );
     check(
@@ -91,7 +91,7 @@ fn refuses_folders_that_are_not_judges() {
     check(
         &[],
         format!(
-            "`judge/model/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            "`judge/model/config.json` is damaged: it has {} bytes, but the manifest has {}; use another checkpoint",
             config.len() + 1,
             config.len()
         ).into(),

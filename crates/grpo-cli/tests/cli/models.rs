@@ -29,7 +29,7 @@ fn refuses_incomplete_model_folders() {
     check(
         |place| fs::remove_file(place.path("model/model.safetensors")).unwrap(),
         str![
-            "model has neither model.safetensors nor model.safetensors.index.json; other formats are not read: let transformers write the model once with save_pretrained"
+            "model has neither model.safetensors nor model.safetensors.index.json; convert other formats with save_pretrained of transformers"
         ],
     );
     check(
@@ -43,7 +43,7 @@ fn refuses_another_vocabulary() {
     check(
         |place| place.write("model/vocabulary.json", r#"{"<": 0, "C": 1, "O": 2}"#),
         str![
-            "model: vocabulary.json has 3 tokens, but config.json says vocab_size = 9; they are not of the same model"
+            "model: vocabulary.json has 3 tokens, but config.json has vocab_size = 9; they belong to different models"
         ],
     );
 }
@@ -59,7 +59,7 @@ fn refuses_a_reordered_vocabulary() {
             place.write("model/vocabulary.json", swapped);
         },
         str![
-            "model: model.safetensors was trained with another vocabulary than vocabulary.json; take both from the same model"
+            "model: model.safetensors was trained with a different vocabulary than vocabulary.json; use both from the same model"
         ],
     );
 }
@@ -75,7 +75,7 @@ fn refuses_an_altered_file() {
             place.write("model/config.json", format!("{config} "));
         },
         format!(
-            "`model/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            "`model/config.json` is damaged: it has {} bytes, but the manifest has {}; use another checkpoint",
             config_bytes() + 1,
             config_bytes()
         ),
@@ -94,7 +94,7 @@ fn refuses_weights_of_another_size() {
             place.write("model/config.json", wide);
         },
         str![
-            "model/model.safetensors: tensor 'blocks.0.ln1.weight' has shape [16], but config.json asks for [32]"
+            "model/model.safetensors: tensor 'blocks.0.ln1.weight' has shape [16], but config.json requires [32]"
         ],
     );
     check(
@@ -102,7 +102,7 @@ fn refuses_weights_of_another_size() {
             let odd = place.read("model/config.json").replace("\"n_head\": 2", "\"n_head\": 3");
             place.write("model/config.json", odd);
         },
-        str!["model/config.json: n_embd = 16 cannot be split into n_head = 3 heads of equal width"],
+        str!["model/config.json: n_embd = 16 is not a multiple of n_head = 3"],
     );
 }
 
@@ -115,7 +115,7 @@ fn refuses_truncated_weights() {
         place.write("model/model.safetensors", &whole[..end]);
         let ended = place.run(&["sample", "--model", "model", "-n", "3"]);
         assert_eq!(ended.code, Some(1));
-        let expected = "error: model/model.safetensors is not a whole safetensors file: ";
+        let expected = "error: model/model.safetensors is not a complete safetensors file: ";
         assert!(ended.stderr.starts_with(expected), "cut at {end}: {}", ended.stderr);
         assert_eq!((ended.stderr.lines().count(), ended.stdout.as_str()), (1, ""));
     }

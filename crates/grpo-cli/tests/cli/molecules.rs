@@ -20,14 +20,20 @@ fn nothing_to_train_on() {
         "empty.smi",
         "",
         str![
-            "0 usable training molecules are left of 0 rows and at least 20 are needed (0 rows: 0 for training, 0 for validation); give a larger file, lower `data.min_molecules`, or give a vocabulary and a length limit that fit the file"
+            "only 0 of 0 rows are usable training molecules, but at least 20 are required (0 rows: 0 for training, 0 for validation); use a larger file, lower `data.min_molecules`, or use a vocabulary and a length limit that fit the file"
         ],
     );
     let place = Place::for_pretraining();
     place.write("three.smi", "CCO\nCCN\nCCC\n");
     let ended = place.run(&["pretrain", "pretrain.toml", "--set", "data.file=three.smi"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1));
-    assert!(ended.stderr.contains("of 3 rows and at least 20 are needed"), "{}", ended.stderr);
+    assert!(
+        ended
+            .stderr
+            .contains("of 3 rows are usable training molecules, but at least 20 are required"),
+        "{}",
+        ended.stderr
+    );
     assert!(!place.path("prior").exists());
 }
 
@@ -49,7 +55,7 @@ fn refuses_missing_files_and_other_kinds() {
         "molecules.csv",
         "id,structure\n1,CCO\n",
         str![
-            "`molecules.csv` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are `id`, `structure`; rename the one that contains the SMILES, or name it with `data.smiles_column`"
+            "`molecules.csv` has no column `smiles`, `canonical_smiles`, `molecule` (columns: `id`, `structure`); rename the column that contains the SMILES or set `data.smiles_column`"
         ],
     );
 }
@@ -71,7 +77,7 @@ fn a_token_outside_the_vocabulary_is_counted_and_reported() {
     assert!(first.starts_with("molecules.smi: 66 rows: "), "{first}");
     assert!(first.ends_with(", 2 with a token outside the vocabulary"), "{first}");
     assert!(rest.starts_with(
-        "  left out: line 65: CCBr has the token Br, which is not in the vocabulary\n  left out: line 66: CCS has the token S, which is not in the vocabulary\n"
+        "  left out: line 65: CCBr has token Br, which is not in the vocabulary\n  left out: line 66: CCS has token S, which is not in the vocabulary\n"
     ), "{rest}");
     assert!(place.path("prior/model/model.safetensors").exists());
 }
@@ -92,11 +98,11 @@ fn numbers_of_a_pretraining_out_of_range() {
         "pretrain.epochs=0",
         str!["--set pretrain.epochs=0: pretrain.epochs = 0 is out of range; expected 1 to 1000000"],
     );
+    check("model.n_head=3", str!["[model]: n_embd = 16 is not a multiple of n_head = 3"]);
     check(
-        "model.n_head=3",
-        str!["[model]: n_embd = 16 cannot be split into n_head = 3 heads of equal width"],
+        "model.block_size=0",
+        str!["[model]: block_size = 0 is out of range; expected 1 or more"],
     );
-    check("model.block_size=0", str!["[model]: block_size is 0; it must be at least 1"]);
     check(
         "data.validation_fraction=1.5",
         str![

@@ -76,11 +76,7 @@ fn a_python_reward_gives_the_same_run_twice_also_after_kills() {
     assert!(replayed.contains("recomputed: equal"), "{replayed}");
     place.write("my_reward.py", REWARD.replace("0.1", "0.2"));
     let changed = place.run(&replay);
-    assert!(
-        changed.stderr.contains("is not the file that the run was started with"),
-        "{}",
-        changed.stderr
-    );
+    assert!(changed.stderr.contains("changed after the run: its SHA-256 is"), "{}", changed.stderr);
 }
 
 #[test]
@@ -122,8 +118,8 @@ fn mistakes_are_found_before_the_run_begins() {
     let place = place(PYTHON);
     for (set, expected) in [
         ("reward.function=score", "my_reward.py has no function 'score'; its functions: reward"),
-        ("reward.interpreter=python9", "there is no program `python9` in PATH"),
-        ("reward.file=other.py", "there is no file other.py"),
+        ("reward.interpreter=python9", "cannot find program `python9` in PATH"),
+        ("reward.file=other.py", "file other.py does not exist"),
         ("reward.on_failure=ignore", "expected one of `fail`, `abstain`, `stop`"),
     ] {
         let ended = place.run(&["train", "train.toml", "--set", set]);

@@ -49,7 +49,7 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     place.write("pairs.jsonl", &text);
     let ended = place.succeed(&["split-data", "--input", "pairs.jsonl"]);
     let expected =
-        format!("pairs.jsonl: {} pairs of 120 tweets, 0 lines left out\n", text.lines().count());
+        format!("pairs.jsonl: {} pairs of 120 tweets, 0 lines skipped\n", text.lines().count());
     assert!(ended.stdout.starts_with(&expected), "{}", ended.stdout);
     assert!(ended.stdout.contains(", within 0.02\n"), "{}", ended.stdout);
 
@@ -140,13 +140,13 @@ fn the_phases_of_two_splits_are_not_read() {
     let phase2 = "train_phase2_grpo.jsonl";
     std::fs::copy(place.path("two").join(phase2), place.path("one").join(phase2)).unwrap();
     let error = read("one/train_phase2_grpo.jsonl").unwrap_err().to_string();
-    assert!(error.contains("is not the file that the split wrote"), "{error}");
+    assert!(error.contains("changed after the split"), "{error}");
     // The process was killed while renaming files. The partial output is rejected and later removed
     // by the next split.
     place.write("one/.split-unfinished", "");
     place.write("one/.train_phase1_sft.jsonl.99-0", "half");
     let error = read("one/train_phase1_sft.jsonl").unwrap_err().to_string();
-    assert!(error.contains("`grpo split-data` has not finished in its folder"), "{error}");
+    assert!(error.contains("`grpo split-data` did not finish in its folder"), "{error}");
     split("one", "1");
     read("one/train_phase1_sft.jsonl").unwrap();
     assert!(!place.path("one/.train_phase1_sft.jsonl.99-0").exists());
@@ -164,7 +164,7 @@ fn one_split_at_a_time_writes_into_a_folder() {
     lock.try_lock().unwrap();
     place.refuse(
         &arguments,
-        str!["another process writes into `out`; wait for its end, or name another folder"],
+        str!["another process is writing to `out`; wait for it to finish, or use another folder"],
     );
     drop(lock);
     place.succeed(&arguments);
@@ -181,20 +181,21 @@ fn reports_broken_lines_and_repeated_pairs() {
     let ended = place.succeed(&["split-data", "--input", "pairs.jsonl", "--output-dir", "out"]);
     let first = records.len() + 1;
     let expected = [
-        format!("{} pairs of 120 tweets, 3 lines left out\n", records.len()),
+        format!("{} pairs of 120 tweets, 3 lines skipped\n", records.len()),
         format!(
             "  left out: pairs.jsonl:{first}: the line is not a JSON object: expected ident at column 2\n"
         ),
-        format!("  left out: pairs.jsonl:{}: there is no `tweet` or `reply`\n", first + 1),
+        format!("  left out: pairs.jsonl:{}: missing `tweet` or `reply`\n", first + 1),
         format!("  left out: pairs.jsonl:{}: the line is not UTF-8 text\n", first + 3),
-        "  kept, though it repeats pairs.jsonl:1: pairs.jsonl:2\n".to_owned(),
+        "  kept duplicate of pairs.jsonl:1: pairs.jsonl:2\n".to_owned(),
     ];
     for words in expected {
         assert!(ended.stdout.contains(&words), "{words}: {}", ended.stdout);
     }
     let file: Value = serde_json::from_str(&place.read("out/phase_split_statistics.json")).unwrap();
     assert_eq!(file["skipped"].as_array().unwrap().len(), 3);
-    let reason = json!({"file": "pairs.jsonl", "line": first + 1, "reason": "there is no `tweet` or `reply`"});
+    let reason =
+        json!({"file": "pairs.jsonl", "line": first + 1, "reason": "missing `tweet` or `reply`"});
     assert_eq!(file["skipped"][1], reason);
     let duplicate =
         json!({"file": "pairs.jsonl", "line": 2, "first_file": "pairs.jsonl", "first_line": 1});
@@ -216,31 +217,31 @@ fn an_impossible_split_leaves_no_files() {
     check(
         &["none.jsonl"],
         str![
-            "`none.jsonl` has no pair of a tweet and a reply: 1 lines were left out, the first of them none.jsonl:1: there is no `tweet_id`, `tweet` or `reply`; write one object a line with `tweet_id`, `tweet` and `reply`"
+            "`none.jsonl` has no valid pairs: 1 lines were skipped (first: none.jsonl:1: missing `tweet_id`, `tweet` or `reply`); write one object per line with `tweet_id`, `tweet` and `reply`"
         ],
     );
     check(&["missing.jsonl"], str!["`missing.jsonl` does not exist; check the path"]);
     check(
         &["one.jsonl"],
         str![
-            "1 tweets with different texts cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets"
+            "cannot split 1 distinct tweets into 2 parts, because all replies to a tweet stay together; use at least 2 tweets"
         ],
     );
     check(
         &["pairs.jsonl", "--split-ratio", "1"],
         str![
-            "`split-ratio` is 1; expected a number between 0 and 1: the fraction of the supervised phase"
+            "`split-ratio` is 1; expected a number between 0 and 1 (the fraction of the supervised phase)"
         ],
     );
     check(
         &["pairs.jsonl", "--output-dir", "one.jsonl"],
-        str!["one.jsonl is a file, not a folder; give --output-dir a folder"],
+        str!["one.jsonl is a file, not a folder; use a folder for --output-dir"],
     );
     place.write("phase_split_statistics.json", "mine");
     check(
         &["pairs.jsonl", "--output-dir", "."],
         str![
-            "./phase_split_statistics.json exists already; name another --output-dir, or replace it with --force"
+            "./phase_split_statistics.json already exists; use another --output-dir, or replace it with --force"
         ],
     );
     place.write("train_phase2_grpo.jsonl", lines(&pairs()));
@@ -268,8 +269,8 @@ fn reports_an_uneven_split() {
     pairs[0]["reply_likes"] = json!(50);
     place.write("pairs.jsonl", lines(&pairs));
     let ended = place.succeed(&["split-data", "--input", "pairs.jsonl"]);
-    assert!(ended.stdout.contains("\nWARNING: the phases are not alike; "), "{}", ended.stdout);
-    let unsaid = "\n  1 pairs do not say `tweet_likes`, for which 1 stands in\n";
+    assert!(ended.stdout.contains("\nWARNING: the phases differ; "), "{}", ended.stdout);
+    let unsaid = "\n  1 pairs are missing `tweet_likes` (using 1)\n";
     assert!(ended.stdout.contains(unsaid), "{}", ended.stdout);
 }
 
@@ -324,7 +325,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     let ended = place.succeed(&["pretrain", "pretrain.toml"]);
     for words in [
-        "pairs.jsonl: 17 pairs of 8 tweets, 1 lines left out (pairs.jsonl:18: `reply` is empty); 1 skipped with more than 49 tokens (pairs.jsonl:17: ",
+        "pairs.jsonl: 17 pairs of 8 tweets, 1 lines skipped (pairs.jsonl:18: `reply` is empty); 1 skipped with more than 49 tokens (pairs.jsonl:17: ",
         "  training: 12 examples of 6 tweets by 3 authors; likes: mean ",
         "  validation: 4 examples of 2 tweets by ",
     ] {
@@ -348,7 +349,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
 
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.replies.instruction="],
-        str!["--set data.replies.instruction=: `data.replies.instruction` is empty; expected a sentence that says what to write"],
+        str!["--set data.replies.instruction=: `data.replies.instruction` is empty; expected an instruction, such as an instruction, such as a sentence that says what to write"],
     );
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.vocabulary=v.json"],
@@ -356,9 +357,9 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     let ended =
         place.run(&["pretrain", "pretrain.toml", "--run", "new", "--set", "data.max_tokens=3"]);
-    let expected = "error: no pair of `pairs.jsonl` can be used: 17 pairs of 8 tweets";
+    let expected = "error: no usable pairs in `pairs.jsonl`: 17 pairs of 8 tweets";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
-    assert!(ended.stderr.contains("17 left out with more than 3 tokens"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("17 skipped with more than 3 tokens"), "{}", ended.stderr);
 }
 
 #[test]
@@ -394,7 +395,7 @@ fn the_grpo_phase_has_a_prompt_for_each_tweet() {
     let many = ["train", "train.toml", "--run", "new"];
     let ended =
         place.run(&[&many, sets.as_slice(), &["--set", "sampling.max_new_tokens=40"]].concat());
-    let expected = "error: sampling.max_new_tokens = 40 leaves only 9 of the model's 48 tokens for a prompt: no pair of `pairs.jsonl` can be used: ";
+    let expected = "error: sampling.max_new_tokens = 40 leaves only 9 of the model's 48 tokens for a prompt: no usable pairs in `pairs.jsonl`: ";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
 
     // An unknown key.

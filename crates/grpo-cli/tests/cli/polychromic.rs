@@ -207,19 +207,19 @@ fn what_cannot_be_meant_is_refused_with_its_place() {
     check(
         "pretrain.min_gain=0.01",
         str![
-            "--set pretrain.min_gain=0.01: pretrain.min_gain is what pretrain.patience waits for, and patience = 0 waits for nothing; set pretrain.patience, or leave min_gain out"
+            "--set pretrain.min_gain=0.01: pretrain.min_gain has no effect with pretrain.patience = 0; set pretrain.patience, or remove min_gain"
         ],
     );
     check(
         "pretrain.diversity.max_new_tokens=100",
         str![
-            "--set pretrain.diversity.max_new_tokens=100: pretrain.diversity: a prompt of 7 tokens and max_new_tokens = 100 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 42"
+            "--set pretrain.diversity.max_new_tokens=100: pretrain.diversity: a prompt of 7 tokens with max_new_tokens = 100 exceeds the model's context of 48 tokens; set max_new_tokens to at most 42"
         ],
     );
     check(
         "pretrain.diversity.measure=bleu",
         str![[
-            r#"polychromic.toml:7: pretrain.diversity.embedder is for the measure "semantic" alone; leave it out"#
+            r#"polychromic.toml:7: pretrain.diversity.embedder is only valid for the measure "semantic"; remove it"#
         ]],
     );
     place.write("none.toml", POLYCHROMIC.replace("embedder = { type = \"hashed_ngrams\" }\n", ""));

@@ -227,7 +227,7 @@ fn a_record_that_was_changed_is_found() {
     check(
         &|record| record.sampling_logprobs.truncate(fewer as usize),
         format!(
-            "`run/completions/step-3.parquet` is damaged: `sampling_logprobs` has {fewer} entries where `actions` is {count} in row 7; restore it from a copy, or train again"
+            "`run/completions/step-3.parquet` is damaged: `sampling_logprobs` has {fewer} entries, but `actions` is {count} in row 7; restore it from a copy, or train again"
         ).into(),
     );
     check(
@@ -289,7 +289,7 @@ fn refuses_steps_and_samples_that_no_run_has() {
     );
     place.refuse(
         &["replay", "none", "--step", "1"],
-        str!["`none` is not the folder of a run, as it has no `run.json`; check the path"],
+        str!["`none` is not a run folder (no `run.json`); check the path"],
     );
     fs::remove_file(place.path("run/completions/step-1.parquet")).unwrap();
     check(
@@ -342,7 +342,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     fs::remove_file(place.path("prompts.jsonl")).unwrap();
     place.refuse(
         &again(),
-        str!["`prompts.jsonl`, an input of the run, does not exist; restore it, or change to the folder from which the run was started: cannot read `prompts.jsonl`: no such file or folder; check that it is there and readable"],
+        str!["`prompts.jsonl`, an input of the run, does not exist; restore it, or change to the folder from which the run was started: cannot read `prompts.jsonl`: no such file or folder; check that it exists and is readable"],
     );
     place.write("prompts.jsonl", &prompts);
 
@@ -360,7 +360,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("run/config.toml", config.replace("model = \"m\"", "model = \"other\""));
     place.refuse(
         &again(),
-        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"],
+        str!["`run/config.toml` changed after the run started (run.json has its SHA-256); restore it, or start a new run with it"],
     );
     place.write("run/config.toml", &config);
 
@@ -370,19 +370,20 @@ fn a_run_whose_files_are_others_now_is_refused() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&weights, bytes).unwrap();
     let ended = place.run(&again());
-    let expected = "error: `run/checkpoints/step-1/adapter_model.safetensors` has the SHA-256 ";
+    let expected =
+        "error: `run/checkpoints/step-1/adapter_model.safetensors` is damaged: its SHA-256 is ";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
 
     // A different seed changes random numbers and training.
     place.write("run/config.toml", config.replace("seed = 1", "seed = 2"));
     place.refuse(
         &again(),
-        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"],
+        str!["`run/config.toml` changed after the run started (run.json has its SHA-256); restore it, or start a new run with it"],
     );
     fs::remove_dir_all(place.path("run/checkpoints/step-1")).unwrap();
     place.write("run/config.toml", config.replace("learning_rate = 0.02", "learning_rate = 0.01"));
     place.refuse(
         &again(),
-        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"],
+        str!["`run/config.toml` changed after the run started (run.json has its SHA-256); restore it, or start a new run with it"],
     );
 }

@@ -110,7 +110,7 @@ fn the_grpo_phase_goes_on_from_the_adapter_of_the_supervised_one() {
     for (command, file) in [("pretrain", "supervised.toml"), ("train", "grpo.toml")] {
         place.refuse(
             &[command, file, "--run", "new", "--set", "data.thinking=true"],
-            str!["--set data.thinking=true: data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out"],
+            str!["--set data.thinking=true: data.thinking = true requires replies with thinking, but those of [data.replies] have none; remove it"],
         );
     }
 }
@@ -163,7 +163,7 @@ fn no_example_of_a_combined_loss_is_left_out_silently() {
     );
     let Ended { stdout, .. } = place.succeed(&["train", "combined.toml", "--plain"]);
     for said in [
-        "\nexamples     more: 5 pairs of 3 tweets, 1 lines left out (more/a.jsonl:5: the line is not a JSON object",
+        "\nexamples     more: 5 pairs of 3 tweets, 1 lines skipped (more/a.jsonl:5: the line is not a JSON object",
         "1 skipped with more than 49 tokens (more/b.jsonl:1: ",
         "training: 4 examples of 2 tweets",
     ] {

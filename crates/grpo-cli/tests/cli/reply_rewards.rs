@@ -81,22 +81,22 @@ fn what_is_no_reward_of_replies() {
     };
     check(
         "reward.relevance=0.5",
-        "reward.relevance, reward.length, reward.sentiment, reward.diversity, reward.punctuation and reward.engagement must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.2",
+        "reward.relevance, reward.length, reward.sentiment, reward.diversity, reward.punctuation and reward.engagement must be at least 0 and sum to 1, but they sum to 1.2",
     );
     check("reward.uniqueness_weight=0.1", "unknown key 'reward.uniqueness_weight'");
     check(
         "reward.type=heuristics",
-        "reward.type: unknown type of reward `heuristics`; there are: ",
+        "reward.type: unknown reward type `heuristics`; expected one of ",
     );
-    check("reward.embedder.width=0", "embedder.width = 0 must be from 1 to 1048576");
+    check("reward.embedder.width=0", "embedder.width = 0 is out of range; expected 1 to 1048576");
     check("reward.embedder.type=minilm", "reward.embedder.type: unknown variant `minilm`");
     let set = "reward.embedder={ type = \"sentence_transformers\", folder = \"absent\" }";
     refused(
         &["--set", set],
-        "embedder.folder: absent cannot be used as a sentence encoder: there is no such folder; a folder of sentence-transformers holds modules.json, config.json, tokenizer.json,",
+        "embedder.folder: cannot use absent as a sentence encoder: the folder does not exist; a sentence-transformers folder contains modules.json, config.json, tokenizer.json,",
     );
     place.write("prompts.jsonl", "{\"prompt\": \"two and two are\", \"tweet\": 4}\n");
-    refused(&[], "the field 'tweet' of the prompt's record is not a text");
+    refused(&[], "field 'tweet' of the prompt's record is not a string");
 }
 
 /// Tweets with 10,000 characters, without words or in any script can be scored.

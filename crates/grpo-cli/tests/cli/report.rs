@@ -84,11 +84,11 @@ fn refuses_folders_that_are_not_runs() {
     let place = trained();
     place.refuse(
         &["report", "nowhere"],
-        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
+        str!["`nowhere` is not a run folder (no `run.json`); check the path"],
     );
     place.refuse(
         &["report", "run", "./run", "-o", "x.html"],
-        str!["`./run` is named twice; name each run once"],
+        str!["`./run` was specified more than once; specify each run once"],
     );
     place.refuse(
         &["report", "run", "-o", "run/metrics.jsonl"],
@@ -106,8 +106,7 @@ fn a_run_is_shown_as_far_as_it_got() {
     place.succeed(&["report", "run"]);
     assert!(place.read("run/report.html").contains("<b>steps</b> 1 of 3"));
 
-    let nothing =
-        "`run` has no finished step to show; wait for the first line of its metrics.jsonl";
+    let nothing = "`run` has no finished steps yet; wait for the first line of its metrics.jsonl";
     fs::remove_file(place.path("run/report.html")).unwrap();
     place.write("run/metrics.jsonl", &metrics[..end]);
     place.refuse(&["report", "run"], nothing);
@@ -130,7 +129,7 @@ fn reports_damage() {
     place.write("run/config.toml", config.replace("max_kl", "most_kl"));
     place.refuse(
         &["report", "run"],
-        str!["`run/config.toml` has a section [success] that cannot be read: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`, `max_diversity_drop`"],
+        str!["`run/config.toml` has an invalid section [success]: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`, `max_diversity_drop`"],
     );
     place.write("run/config.toml", config);
     let metrics = place.read("run/metrics.jsonl");

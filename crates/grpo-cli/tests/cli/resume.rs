@@ -267,7 +267,7 @@ fn a_run_belongs_to_one_process() {
         .unwrap();
     wait_for(&place.path("run/checkpoints/step-1"));
     place.run(&["train", "--resume", "run"]).assert_refused(str![
-        "another process is using the run folder `run`; wait until it ends, or stop it"
+        "another process is using run folder `run`; wait for it to finish, or stop it"
     ]);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -305,7 +305,7 @@ fn damaged_checkpoints_are_never_loaded() {
     place.write(weights, &bytes);
     let ended = place.succeed(&["train", "--resume", "run"]);
     assert!(
-        ended.stdout.contains(&format!("checkpoint   `{weights}` has the SHA-256 ")),
+        ended.stdout.contains(&format!("checkpoint   `{weights}` is damaged: its SHA-256 is ")),
         "{}",
         ended.stdout
     );
@@ -332,7 +332,7 @@ fn runs_that_cannot_be_resumed() {
     let place = place(2);
     place.refuse(
         &["train", "--resume", "nowhere"],
-        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
+        str!["`nowhere` is not a run folder (no `run.json`); check the path"],
     );
     let ended = place.run(&["train", "--resume", "run", "train.toml"]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
@@ -430,6 +430,6 @@ fn a_changed_configuration_is_refused() {
     place.write("run/config.toml", config.replace("steps = 2", "steps = 3"));
     place.refuse(
         &["train", "--resume", "run"],
-        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"],
+        str!["`run/config.toml` changed after the run started (run.json has its SHA-256); restore it, or start a new run with it"],
     );
 }

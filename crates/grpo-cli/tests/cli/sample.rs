@@ -81,25 +81,25 @@ fn refuses_invalid_sampling_arguments() {
     check(
         &["--temperature", "0"],
         str![
-            "a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
-        ].into(),
+            "temperature = 0 is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
+        ]
+        .into(),
     );
     check(
         &["--temperature", "NaN"],
         str![
-            "a temperature of NaN cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+            "temperature = NaN is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
         ].into(),
     );
     check(
         &["--top-k", "0"],
-        str!["top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"]
-            .into(),
+        str!["top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"].into(),
     );
     for bad in ["0", "1.5", "NaN"] {
         check(
             &["--top-p", bad],
             format!(
-                "top_p = {bad} is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
+                "top_p = {bad} is out of range; use a number above 0 and at most 1 (1 keeps all tokens)"
             ).into(),
         );
     }
@@ -107,31 +107,33 @@ fn refuses_invalid_sampling_arguments() {
         check(
             &[&format!("--min-p={bad}")],
             format!(
-                "min_p = {bad} is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
-            ).into(),
+                "min_p = {bad} is out of range; use 0 or more and less than 1 (0 keeps all tokens)"
+            )
+            .into(),
         );
     }
     for bad in ["0", "inf", "NaN"] {
         check(
             &["--repetition-penalty", bad],
             format!(
-                "a repetition penalty of {bad} cannot be sampled; use 0.01 to 100 (1 changes nothing)"
-            ).into(),
+                "repetition_penalty = {bad} is out of range; use 0.01 to 100 (1 changes nothing)"
+            )
+            .into(),
         );
     }
     check(
         &["--max-new-tokens", "25"],
         str![
-            "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24"
+            "sampling: a prompt of 1 tokens with max_new_tokens = 25 exceeds the model's context of 24 tokens; set max_new_tokens to at most 24"
         ].into(),
     );
     check(
         &["--max-new-tokens", "0"],
-        str!["sampling: max_new_tokens = 0 would sample nothing; use 1 or more"].into(),
+        str!["sampling: max_new_tokens = 0 is out of range; expected 1 or more"].into(),
     );
     check(
         &["--batch-size", "0"],
-        str!["sampling: batch_size = 0 would sample nothing; use 1 or more"].into(),
+        str!["sampling: batch_size = 0 is out of range; expected 1 or more"].into(),
     );
     check(&["--not-in", "absent.smi"], str!["`absent.smi` does not exist; check the path"].into());
     check(

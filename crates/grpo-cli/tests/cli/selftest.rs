@@ -69,17 +69,17 @@ fn what_cannot_be_used() {
     let place = Place::new();
     place.refuse(
         &["selftest", "--golden", "absent"],
-        str!["`absent` is no folder; give one that holds advantages.json, losses.json or model folders with an expected.json"],
+        str!["`absent` is not a folder; expected one with advantages.json, losses.json or model folders with an expected.json"],
     );
     fs::create_dir(place.path("golden")).unwrap();
     place.refuse(
         &["selftest", "--golden", "golden"],
-        str!["`golden` holds neither advantages.json nor losses.json nor a model folder with an expected.json"],
+        str!["`golden` contains neither advantages.json nor losses.json nor a model folder with an expected.json"],
     );
     place.write("golden/advantages.json", &built_in("advantages.json")[..1000]);
     place.refuse(
         &["selftest", "--golden", "golden"],
-        str!["`golden/advantages.json` is not JSON: unexpected end of input at line 3 column 27"],
+        str!["`golden/advantages.json` is not valid JSON: unexpected end of input at line 3 column 27"],
     );
     place.write(
         "golden/advantages.json",

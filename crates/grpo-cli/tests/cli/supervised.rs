@@ -210,7 +210,7 @@ fn refuses_invalid_adapter_settings() {
     check_set(
         "lora.targets=[\"q_proj\", \"qkv\"]",
         str![[
-            r#"start = "m": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#
+            r#"start = "m": lora.targets: no linear layer is named 'qkv'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#
         ]],
     );
     check_set(
@@ -293,7 +293,7 @@ fn refuses_an_adapter_of_another_family() {
     let ended = place.run(&["pretrain", "adapter.toml", "--set", "adapter=other-run/adapter"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
     assert!(
-        ended.stderr.ends_with("was the adapter trained on another base?\n"),
+        ended.stderr.ends_with("was the adapter trained on a different base model?\n"),
         "{}",
         ended.stderr
     );
@@ -382,7 +382,7 @@ fn refuses_files_without_texts() {
         "molecules.smi",
         "CC\n",
         str![[
-            r#"data.file = "molecules.smi" is a file of molecules, and the model reads texts; give .jsonl or .parquet with `text`, or `prompt` and `completion`"#
+            r#"data.file = "molecules.smi" contains molecules, but the model is trained on text; use a .jsonl or .parquet file with `text`, or with `prompt` and `completion`"#
         ]],
     );
     check_set(

@@ -168,7 +168,7 @@ fn damaged_checkpoints_of_a_supervised_run_are_passed_over() {
     bytes[middle] ^= 1;
     place.write(weights, &bytes);
     let ended = place.succeed(&["pretrain", "--resume", "run"]);
-    let said = format!("checkpoint   `{weights}` has the SHA-256 ");
+    let said = format!("checkpoint   `{weights}` is damaged: its SHA-256 is ");
     assert!(ended.stdout.contains(&said), "{}", ended.stdout);
     assert!(ended.stdout.contains("checkpoint   using that of step 7 instead\n"));
     assert_eq!(resume::result(&place.path("run")), expected);
@@ -180,7 +180,7 @@ fn supervised_runs_that_cannot_be_resumed() {
     place.succeed(&["pretrain", "pretrain.toml", "--run", "run", "--set", "pretrain.epochs=1"]);
     place.refuse(
         &["pretrain", "--resume", "nowhere"],
-        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
+        str!["`nowhere` is not a run folder (no `run.json`); check the path"],
     );
     let both = place.run(&["pretrain", "--resume", "run", "pretrain.toml"]);
     assert_eq!(both.code, Some(2), "{}", both.stderr);
@@ -206,7 +206,7 @@ fn supervised_runs_that_cannot_be_resumed() {
     refused(
         &["pretrain", "--resume", "run"],
         str![
-            "`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"
+            "`run/config.toml` changed after the run started (run.json has its SHA-256); restore it, or start a new run with it"
         ].into(),
     );
     let (before, _) = config.split_once("[save]").unwrap();

@@ -192,11 +192,11 @@ fn reports_what_an_older_run_cannot_prove() {
     });
     let ended = place.succeed(&["audit", "run"]);
     let expected = [
-        "configuration         proven        config.toml; an older version made the run, and a changed run.json is not found",
-        "chain of records      not recorded  an older version made the run; changed lines of events.jsonl, and lines of ledger.jsonl that were changed consistently with the other files, are not found",
-        "metrics               not recorded  an older version made the run; changed numbers, texts, prompts and rewards are not found",
-        "completion files      not recorded  an older version made the run; changed numbers, texts, prompts and rewards are not found",
-        "saved folders         not recorded  an older version made the run; a changed configuration or tokenizer next to the weights is not found if its manifest was rewritten",
+        "configuration         proven        config.toml; created by an older version: changes to run.json cannot be detected",
+        "chain of records      not recorded  created by an older version: changes to lines of events.jsonl, and consistent changes to lines of ledger.jsonl, cannot be detected",
+        "metrics               not recorded  created by an older version: changes to numbers, texts, prompts and rewards cannot be detected",
+        "completion files      not recorded  created by an older version: changes to numbers, texts, prompts and rewards cannot be detected",
+        "saved folders         not recorded  created by an older version: changes to the configuration or tokenizer next to the weights cannot be detected if the manifest was rewritten",
     ];
     for line in expected {
         assert!(ended.stdout.lines().any(|said| said == line), "{}", ended.stdout);

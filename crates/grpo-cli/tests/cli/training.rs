@@ -138,12 +138,12 @@ fn a_sampler_that_is_not_the_trainer_ends_the_run_or_is_corrected() {
     let ended = train("run", &[]);
     assert_eq!(ended.code, Some(1));
     let begin =
-        "error: training run run ended early: step 1: the sampler recorded the log-probability -";
+        "error: training run run ended early: step 1: the sampler recorded log-probability -";
     assert!(ended.stderr.starts_with(begin), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains(
-            ", which is further than sampler_check.tolerance = 0; find the difference, or "
-        ),
+        ended
+            .stderr
+            .contains(", which exceeds sampler_check.tolerance = 0; find the difference, or "),
         "{}",
         ended.stderr
     );
@@ -191,7 +191,7 @@ fn a_run_folder_that_exists_is_kept() {
     let arguments = ["train", "train.toml", "--set", "train.steps=1", "--set", "eval.samples=0"];
     let ended = place.succeed(&arguments);
     assert!(ended.stdout.contains("no comparison: eval.samples = 0"), "{}", ended.stdout);
-    let expected = "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one";
+    let expected = "run folder `run` already exists; use another folder with `--run FOLDER`, or add `--force` to rename the old one";
     place.refuse(&arguments, expected);
     let ended = place.succeed(&[&arguments[..], &["--force"]].concat());
     assert!(ended.stdout.starts_with("the previous run is now ./run.old-1\n"), "{}", ended.stdout);
@@ -202,7 +202,7 @@ fn a_run_folder_that_exists_is_kept() {
     place.write("mine/letter.txt", "kept");
     place.refuse(
         &["train", "train.toml", "--run", "mine", "--force"],
-        str!["`mine` is not the folder of a run, as it has no `run.json`; check the path"],
+        str!["`mine` is not a run folder (no `run.json`); check the path"],
     );
     place.refuse(&["train", "train.toml", "--run", "mine"], expected.replace("`run`", "`mine`"));
     place.write("file", "kept");

@@ -213,7 +213,7 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
         "{}",
         ended.stderr
     );
-    assert!(ended.stderr.ends_with(", and the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on another base?\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with(", but the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on a different base model?\n"), "{}", ended.stderr);
     assert!(!place.path("none").exists());
 }
 
@@ -256,21 +256,21 @@ fn answers_are_found_in_the_records() {
     place.write("prompts.jsonl", format!("{PROMPTS}{{\"prompt\": \"the dog\"}}\n"));
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        str!["prompts.jsonl:4: the prompt's record has no field 'answer'"],
+        str!["prompts.jsonl:4: the prompt's record is missing field 'answer'"],
     );
     with("type = \"answer\"\nfield = \"wrong\"");
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        str!["prompts.jsonl:1: the prompt's record has no field 'wrong'"],
+        str!["prompts.jsonl:1: the prompt's record is missing field 'wrong'"],
     );
     place.write("prompts.jsonl", "{\"prompt\": \"the\", \"wrong\": [4]}\n");
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        str!["prompts.jsonl:1: the field 'wrong' of the prompt's record is not an answer"],
+        str!["prompts.jsonl:1: field 'wrong' of the prompt's record is not an answer"],
     );
     place.refuse(
         &["train", "train.toml", "--run", "none", "--set", "reward.pattern=\"(\""],
-        str![[r#"--set reward.pattern="(": reward.pattern = '(' is not a regular expression: unclosed group"#]],
+        str![[r#"--set reward.pattern="(": reward.pattern = '(' is not a valid regular expression: unclosed group"#]],
     );
 }
 
@@ -332,7 +332,7 @@ fn prompts_too_long_are_counted() {
     check(
         "data.max_prompt_tokens=48",
         str![
-            "sampling: a prompt of 48 tokens and max_new_tokens = 6 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 1"
+            "sampling: a prompt of 48 tokens with max_new_tokens = 6 exceeds the model's context of 48 tokens; set max_new_tokens to at most 1"
         ],
     );
 }
@@ -369,7 +369,7 @@ fn refuses_files_without_prompts() {
     );
     place.refuse(
         &["train", "train.toml", "--set", "lora.targets=[\"qkv\"]"],
-        str![[r#"model = "m": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#]],
+        str![[r#"model = "m": lora.targets: no linear layer is named 'qkv'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#]],
     );
     place.refuse(
         &["train", "train.toml", "--set", "reference.from=nothing"],
@@ -383,7 +383,7 @@ fn models_that_take_no_prompts() {
     place.write("prompts.jsonl", PROMPTS);
     place.refuse(
         &["train", "train.toml", "--set", "data.file=prompts.jsonl"],
-        str!["data.file: a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out"],
+        str!["data.file: a molecule model starts from its begin token and does not take prompts; remove [data]"],
     );
     // Text models without a beginning-of-sequence token require prompts.
     let place = self::place("llama");

@@ -62,7 +62,7 @@ fn a_sound_configuration_can_begin() {
         ("Validity is kept", "passed      Validity is kept: from "),
         (
             "Signal is consistent",
-            "passed      Signal is consistent: rewards differed within enough groups in ",
+            "passed      Signal is consistent: enough groups had differing rewards in ",
         ),
         ("No guard stopped it", "passed      No guard stopped it: none in 12 steps"),
         (
@@ -173,7 +173,7 @@ fn a_policy_that_runs_away_is_stopped() {
     let ended = refused(
         &place,
         &fast,
-        "not yet: KL stays small: at most # nats per token, in step 2 (required: below 0.05); No guard stopped it: stopped after step 2: step 2: kl was #, above 0.1: on average a token is more than # times likelier than the reference has it",
+        "not yet: KL stays small: at most # nats per token, in step 2 (required: below 0.05); No guard stopped it: stopped after step 2: step 2: kl was #, above 0.1: on average, a token is more than # times more likely than under the reference",
     );
     assert!(ended.stdout.contains("\n 2–6, 1 done "), "{}", ended.stdout);
     assert_eq!(
@@ -205,7 +205,7 @@ fn a_model_that_writes_no_molecules_is_stopped() {
 #[test]
 fn a_training_that_diverges_is_stopped() {
     let place = place();
-    let message = "the gradient norm became NaN: training has diverged; lower the learning rate, or look at the data and the rewards";
+    let message = "training diverged: the gradient norm became NaN; lower the learning rate, or check the data and the rewards";
     // The run failed after some steps. They are shown and judged.
     let sets = [
         "loss.kl_coef=3e38",

@@ -16,7 +16,7 @@ fn csv_that_is_ambiguous_is_refused() {
     );
     place.write("open.csv", "smiles,name\nC,methane\nN,\"ammonia\nO,water\n");
     let ended = place.run(&["describe", "open.csv", "-o", "out.csv"]);
-    let expected = "line 3 of `open.csv` opens a quote that is never closed; close it, and write a quote inside of quotes twice";
+    let expected = "line 3 of `open.csv` has an unterminated quoted field; close it, and escape quotes inside it by doubling them";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     assert!(!place.path("out.csv").exists());
     // Quotes that are closed, doubled, or in the middle of a cell.
@@ -43,7 +43,7 @@ fn options_without_effect_are_refused() {
     place.write("empty.smi", "");
     place.refuse(
         &[&sample[..], &["--not-in", "empty.smi"]].concat(),
-        str!["--not-in empty.smi has no valid molecule, so that every molecule would count as new; name a file with molecules, or leave --not-in out"],
+        str!["--not-in empty.smi contains no valid molecules; use a file with molecules, or remove --not-in"],
     );
     place.refuse(
         &[&sample[..], &["--thinking", "true"]].concat(),

@@ -192,10 +192,10 @@ fn prompts_that_no_filling_of_can_be_judged_are_refused() {
     let reward = config.build(&Device::flex()).unwrap();
     let check = |fields: Map<String, Value>| reward.check(&fields).err().unwrap_or_default();
     assert_eq!(check(fields("abc", "ab␣")), "");
-    assert_eq!(check(Map::new()), "the prompt's record has no field 'text'");
+    assert_eq!(check(Map::new()), "the prompt's record is missing field 'text'");
     let mut only = fields("abc", "ab␣");
     only.insert(BLANKED.to_owned(), 3.into());
-    assert_eq!(check(only), "the field 'blanked' of the prompt's record is not a text");
+    assert_eq!(check(only), "field 'blanked' of the prompt's record is not a string");
     assert_eq!(check(fields("abc", "abc")), "the field 'blanked' has no blank (␣)");
     assert!(check(fields("abcabcabc", "abcabcab␣")).starts_with("the text has 9 characters"));
     // The character is known to the first judge, but not to the second.
@@ -208,7 +208,7 @@ fn weights_that_are_no_mean_are_refused() {
     for (weights, sum) in [([0.5, 0.4], "0.9"), ([1.5, -0.5], "1"), ([f64::NAN, 0.0], "NaN")] {
         let config = infill(folder.path(), None, weights);
         let expected = format!(
-            "reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {sum}"
+            "reward.judge_weight and reward.recovery_weight must be at least 0 and sum to 1, but they sum to {sum}"
         );
         assert_eq!(refusal(&config), expected);
         // No file has to be read.
@@ -219,7 +219,7 @@ fn weights_that_are_no_mean_are_refused() {
 #[test]
 fn folders_that_hold_no_judge_are_refused() {
     let missing = infill(Path::new("nowhere/judge"), None, [1.0, 0.0]);
-    let expected = "reward.judge: there is no folder nowhere/judge; a judge folder contains config.json, characters.json and model.safetensors, as written by `grpo train-judge`";
+    let expected = "reward.judge: folder nowhere/judge does not exist; a judge folder contains config.json, characters.json and model.safetensors, as written by `grpo train-judge`";
     assert_eq!(refusal(&missing), expected);
     assert_eq!(missing.spec().files().unwrap_err().to_string(), expected);
     missing.spec().check().unwrap();
@@ -232,7 +232,7 @@ fn folders_that_hold_no_judge_are_refused() {
     let molgpt = ModelConfig::molgpt(&grpo_model::MolGptConfig::new(6, 8, 1, 2, 8)).unwrap();
     let molgpt = model_folder(molgpt, Codec::of_ids(Default::default()), 1);
     for (folder, family) in [(&infiller, "infiller"), (&molgpt, "molgpt")] {
-        let expected = format!("is not a judge: its model is of the family {family}, and a judge");
+        let expected = format!("is not a judge: its model family is {family}; expected");
         let as_first = refusal(&infill(folder.path(), None, [1.0, 0.0]));
         assert!(as_first.starts_with("reward.judge: ") && as_first.contains(&expected));
         let as_second = refusal(&infill(good.path(), Some(folder.path()), [1.0, 0.0]));

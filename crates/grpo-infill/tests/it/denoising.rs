@@ -332,11 +332,11 @@ fn check_refused(settings: DenoisingSettings, expected: &str) {
 fn settings_that_fill_nothing_are_refused() {
     check_refused(
         DenoisingSettings { samples: 0, ..settings() },
-        "samples = 0 would sample nothing; use 1 or more",
+        "samples = 0 is out of range; expected 1 or more",
     );
     check_refused(
         DenoisingSettings { iterations: 0, ..settings() },
-        "iterations = 0 would sample nothing; use 1 or more",
+        "iterations = 0 is out of range; expected 1 or more",
     );
     for bad in [-0.1, 1.1, f64::NAN] {
         check_refused(
@@ -366,7 +366,7 @@ fn settings_that_fill_nothing_are_refused() {
             distribution: SamplingSettings::default().checked(SIZE + 1).unwrap(),
             ..settings()
         },
-        "the sampling distribution is over 11 tokens and the model's vocabulary has 10",
+        "the sampling distribution has 11 tokens, but the model's vocabulary has 10",
     );
     check_refused(
         DenoisingSettings { mask_id: 6, ..settings() },
@@ -394,14 +394,14 @@ fn texts_that_cannot_be_filled_are_refused() {
     let trust = Trust::Probability;
     let no_blank = "text 4 has no blank to fill; each text requires at least one";
     check_text(1.0, &[0, 1, 2], trust, no_blank);
-    check_text(1.0, &[], trust, "a prompt has no tokens; it needs at least the beginning mark");
+    check_text(1.0, &[], trust, "a prompt has no tokens; expected at least the begin token");
     check_text(
         1.0,
         &[7; LENGTH + 1],
         trust,
         "a text of 17 characters does not fit into the model's context of 16; shorten it, or use a model with a longer context",
     );
-    check_text(1.0, &[7, 10], trust, "a prompt has the id 10, and the vocabulary has 10 tokens");
+    check_text(1.0, &[7, 10], trust, "prompt token id 10 is outside the vocabulary of 10 tokens");
     let diverged = "the model's logits are not finite: it has diverged, or its weights are damaged";
     check_text(f32::INFINITY, &[7], trust, diverged);
     check_text(1.0, &[7], Trust::Critic(&|ids| vec![f64::NAN; ids.len()]), diverged);

@@ -183,7 +183,7 @@ fn refuses_texts_that_cannot_be_filled() {
     };
     assert_eq!(
         refusal(InfillingSettings { group_size: 0, ..settings(bent()) }, 4),
-        "group_size = 0 would sample nothing; use 1 or more"
+        "group_size = 0 is out of range; expected 1 or more"
     );
     assert_eq!(
         refusal(settings(SamplingSettings { forbidden: vec![9, 10], ..bent() }), 4),
@@ -202,15 +202,15 @@ fn refuses_texts_that_cannot_be_filled() {
         InfillingSettings { distribution: other.checked(IDS + 1).unwrap(), ..settings(bent()) };
     assert_eq!(
         refusal(other, 4),
-        "the sampling distribution is over 12 tokens and the model's vocabulary has 11"
+        "the sampling distribution has 12 tokens, but the model's vocabulary has 11"
     );
     let model = Frozen::snapshot(&infiller());
     let refused = |ids: &[u32]| {
         infilling(bent()).sample(&model, &[prompt(2, ids)], KEY).unwrap_err().to_string()
     };
-    assert_eq!(refused(&[]), "a prompt has no tokens; it needs at least the beginning mark");
+    assert_eq!(refused(&[]), "a prompt has no tokens; expected at least the begin token");
     assert_eq!(refused(&[1, 2]), "text 2 has no blank to fill; each text requires at least one");
-    assert_eq!(refused(&[MASK, 11]), "a prompt has the id 11, and the vocabulary has 11 tokens");
+    assert_eq!(refused(&[MASK, 11]), "prompt token id 11 is outside the vocabulary of 11 tokens");
     assert!(refused(&[MASK; 25]).starts_with("a text of 25 characters does not fit"));
     // Freezing the model removes its autodiff.
     let on_tape = Transformer::random(

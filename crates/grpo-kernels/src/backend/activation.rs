@@ -102,10 +102,7 @@ fn gelu_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
 /// Φ uses formula 7.1.26 of Abramowitz & Stegun. The absolute error is below 1.5e-7, which is close
 /// to the `f32` resolution near 1.
 #[inline(always)]
-#[expect(
-    clippy::excessive_precision,
-    reason = "the published constants, to be compared digit by digit"
-)]
+#[expect(clippy::excessive_precision, reason = "constants are written exactly as published")]
 fn cdf_and_gauss(x: f32) -> (f32, f32) {
     let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
     let gauss = simd::exp(-z * z);

@@ -151,7 +151,7 @@ fn families(packing: &Packing) -> Vec<Vec<usize>> {
 /// provides the prefix.
 fn add(members: &mut [(usize, OfSequence<'_>)], part: &Part, kv_head: usize, of: &Gradients) {
     let place = members.iter().position(|(index, _)| *index == part.sequence);
-    let place = place.expect("a task is of a member");
+    let place = place.expect("every task belongs to a member of the group");
     let prefix = part.prefix.len() * of.padded;
     members[place].1.add_queries(part.queries.start, kv_head, &of.query);
     for (which, of_keys) in [(1, &of.keys), (2, &of.values)] {
@@ -240,7 +240,7 @@ fn view<'a>(rows: &'a [Rows], of: &Attention) -> Inputs<'a> {
     let [query, keys, values] = match rows {
         [joint] => [0, queries, queries + keys].map(|first| joint.columns_from(first)),
         [query, keys, values] => [query, keys, values].map(|rows| rows.columns_from(0)),
-        other => unreachable!("attention is of one matrix or three, not {}", other.len()),
+        other => unreachable!("attention takes one matrix or three, not {}", other.len()),
     };
     let causal = of.packing.is_causal();
     Inputs { query, keys, values, heads: of.heads, scale: of.scale, causal }

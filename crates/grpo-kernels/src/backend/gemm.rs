@@ -16,9 +16,9 @@ const PARALLEL: usize = 192 * 192 * 192;
 /// Panics if the shapes don't match, or if the product does not fit into memory.
 pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     let (a, b) = (View::new(a), View::new(b));
-    assert_eq!(a.columns, b.rows, "columns of the first against rows of the second");
+    assert_eq!(a.columns, b.rows, "inner dimensions of the product differ");
     let (m, n, k) = (a.rows, b.columns, a.columns);
-    let elements = m.checked_mul(n).expect("a product with more elements than can be counted");
+    let elements = m.checked_mul(n).expect("the number of elements of the product overflows usize");
     let mut out: Vec<f32> = Vec::with_capacity(elements);
     let threads = match m.saturating_mul(n).saturating_mul(k) >= PARALLEL {
         true => gemm::Parallelism::Rayon(0),
@@ -26,7 +26,7 @@ pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     };
     #[expect(
         unsafe_code,
-        reason = "the crate's function takes pointers; what it is worth stands above"
+        reason = "gemm's interface takes raw pointers; see the measurements above"
     )]
     // SAFETY: `View::new` has checked that every element addressable by the rows, columns and
     // strides is inside its slice. The output has capacity for m · n numbers in rows of n, and this
@@ -82,7 +82,7 @@ impl<'a> View<'a> {
             [strides[0], strides[1]]
         });
         assert_eq!(layout.shape().num_dims(), 2, "a matrix");
-        assert!(down >= 0 && across >= 0, "a matrix is not read backwards");
+        assert!(down >= 0 && across >= 0, "matrix strides are not negative");
         let numbers = &tensor.storage::<f32>()[layout.start_offset()..];
         if rows > 0 && columns > 0 {
             let along = |count: usize, stride: isize| (count - 1).checked_mul(stride as usize);
@@ -90,7 +90,7 @@ impl<'a> View<'a> {
             let last = last.and_then(|(down, across)| down.checked_add(across));
             assert!(
                 last.is_some_and(|last| last < numbers.len()),
-                "a matrix inside of its storage"
+                "the matrix exceeds its storage"
             );
         }
         Self { numbers, rows, columns, down, across }
@@ -106,7 +106,7 @@ mod tests {
     /// Expands a single number to 2³³ rows or columns. The product of two such views would have 2⁶⁶
     /// elements.
     #[test]
-    #[should_panic(expected = "more elements than can be counted")]
+    #[should_panic(expected = "the number of elements of the product overflows usize")]
     fn a_product_whose_size_overflows_is_refused() {
         let one = FlexTensor::from_data(TensorData::new(vec![1.0_f32], [1, 1]));
         let expand = |shape: [usize; 2]| Flex::float_expand(one.clone(), shape.into());

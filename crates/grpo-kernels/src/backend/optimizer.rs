@@ -41,7 +41,9 @@ fn step(written: &mut [FlexTensor; 3], gradient: &FlexTensor, by: &Factors) {
 }
 
 fn primitive<const D: usize>(x: Tensor<D>) -> FlexTensor {
-    let x = x.try_into_primitive::<Flex>().expect("a tensor of the CPU backend, off the tape");
+    let x = x
+        .try_into_primitive::<Flex>()
+        .expect("the tensor is on the CPU backend and not tracked by autodiff");
     x.to_contiguous()
 }
 

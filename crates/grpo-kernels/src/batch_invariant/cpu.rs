@@ -38,7 +38,7 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
         Held::Float(weight) if !is_known(&weight) => Held::Float(weight.to_contiguous()),
         held => held,
     };
-    let weight = Weight::new(&held).expect("rows one behind another");
+    let weight = Weight::new(&held).expect("the weight's rows are contiguous");
     let x = primitive(x).to_contiguous();
     let bias = bias.map(|bias| primitive(bias).to_contiguous());
     let x = x.storage::<f32>();
@@ -263,7 +263,7 @@ fn add_block<S: Simd, const R: usize>(
     }
     #[expect(
         clippy::needless_range_loop,
-        reason = "one place in all rows of x, and a row of the weight"
+        reason = "each call computes one column of all rows of x with one row of the weight"
     )]
     for i in 0..x.terms.len() {
         let vectors = weights.vectors::<S>(i, first);

@@ -166,7 +166,9 @@ impl Held {
 }
 
 pub(super) fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
-    tensor.try_into_primitive::<Flex>().expect("a tensor on the CPU, off the tape")
+    tensor
+        .try_into_primitive::<Flex>()
+        .expect("the tensor is on the CPU and not tracked by autodiff")
 }
 
 /// Returns whether the weight consists of contiguous rows of bytes with a scale per [`SHARED`]

@@ -189,6 +189,8 @@ fn weighted_sum<S: Simd>(
 }
 
 fn contiguous(tensor: Tensor<2>) -> FlexTensor {
-    let tensor = tensor.try_into_primitive::<Flex>().expect("a tensor on the CPU, off the tape");
+    let tensor = tensor
+        .try_into_primitive::<Flex>()
+        .expect("the tensor is on the CPU and not tracked by autodiff");
     tensor.to_contiguous()
 }

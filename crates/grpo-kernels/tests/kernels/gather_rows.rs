@@ -85,7 +85,7 @@ fn views_of_a_table() {
 }
 
 #[test]
-#[should_panic(expected = "row 3 of a table with 3")]
+#[should_panic(expected = "row 3 is out of bounds for a table of 3 rows")]
 fn a_row_behind_the_last_one() {
     let device = Device::flex();
     gather_rows(Tensor::zeros([3, 2], &device), numbers(&[0, 3], &device));

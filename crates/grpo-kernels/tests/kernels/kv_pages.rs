@@ -167,25 +167,25 @@ fn attend_to(pages: &[u32], positions: usize) {
 }
 
 #[test]
-#[should_panic(expected = "row 0 sees 0 positions of 1 pages")]
+#[should_panic(expected = "row 0 attends to 0 positions of 1 pages")]
 fn seeing_nothing() {
     attend_to(&[0], 0);
 }
 
 #[test]
-#[should_panic(expected = "row 0 sees 17 positions of 1 pages")]
+#[should_panic(expected = "row 0 attends to 17 positions of 1 pages")]
 fn seeing_more_than_the_pages_hold() {
     attend_to(&[0], PAGE + 1);
 }
 
 #[test]
-#[should_panic(expected = "row 0 sees a page that there is not")]
+#[should_panic(expected = "row 0 attends to a page that does not exist")]
 fn seeing_a_page_that_is_not_there() {
     attend_to(&[2], 1);
 }
 
 #[test]
-#[should_panic(expected = "a place beyond the pages")]
+#[should_panic(expected = "position outside the allocated pages")]
 fn writing_beyond_the_pages() {
     let heads = Heads { heads: 1, kv_heads: 1, width: 4 };
     let row = || tensor(&[1.0; 4], [1, 4], &Device::flex());

@@ -68,7 +68,7 @@ fn nothing_to_multiply() {
 }
 
 #[test]
-#[should_panic(expected = "columns of the first against rows of the second")]
+#[should_panic(expected = "inner dimensions of the product differ")]
 fn shapes_that_disagree() {
     let device = Device::flex();
     matmul(Tensor::zeros([2, 3], &device), Tensor::zeros([4, 5], &device));

@@ -126,7 +126,7 @@ fn parameters_that_learn_beside_an_input_that_does_not() {
 }
 
 #[test]
-#[should_panic(expected = "gamma against the features of x")]
+#[should_panic(expected = "gamma must have one value per feature of x")]
 fn rms_norm_with_a_gamma_of_another_length() {
     let device = Device::flex();
     rms_norm(tensor(&[1.0; 6], [2, 3], &device), tensor(&[1.0; 2], [2], &device), 1e-5);

@@ -82,7 +82,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-#[should_panic(expected = "[3, 10] cannot be turned by angles [3, 4]")]
+#[should_panic(expected = "[3, 10] does not fit rotary angles [3, 4]")]
 fn columns_that_are_no_heads() {
     let x = Tensor::zeros([3, 10], &Device::flex());
     rotary(x, &tables(&[0.0; 12], 3, 4));

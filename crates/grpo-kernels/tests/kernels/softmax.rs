@@ -119,25 +119,25 @@ fn soften(shape: [usize; 4], visible: &Visible) {
 }
 
 #[test]
-#[should_panic(expected = "3 queries cannot each see themselves among 2 keys")]
+#[should_panic(expected = "3 queries need at least as many keys, found 2 keys")]
 fn more_queries_than_keys() {
     soften([1, 1, 3, 2], &Visible::all());
 }
 
 #[test]
-#[should_panic(expected = "ranges of tokens against the rows of the batch")]
+#[should_panic(expected = "expected one token range per row of the batch")]
 fn ranges_for_another_batch() {
     soften([3, 1, 2, 2], &Visible::causal().within([0..1, 0..2]));
 }
 
 #[test]
-#[should_panic(expected = "row 1: tokens in columns 1..3 of 2 keys")]
+#[should_panic(expected = "row 1: token range 1..3 is outside 2 keys")]
 fn a_range_beyond_the_keys() {
     soften([2, 1, 2, 2], &Visible::all().within([0..2, 1..3]));
 }
 
 #[test]
-#[should_panic(expected = "row 0: tokens in columns 2..1 of 2 keys")]
+#[should_panic(expected = "row 0: token range 2..1 is outside 2 keys")]
 fn a_range_from_its_end_to_its_start() {
     let (start, end) = (2, 1);
     soften([1, 1, 2, 2], &Visible::all().within([start..end]));

@@ -48,14 +48,14 @@ fn a_term_that_somebody_holds_is_not_written_to() {
 }
 
 #[test]
-#[should_panic(expected = "terms of one shape")]
+#[should_panic(expected = "the shapes of the terms differ")]
 fn terms_of_two_shapes() {
     let device = Device::flex();
     add(Tensor::zeros([2, 3], &device), Tensor::zeros([1, 3], &device));
 }
 
 #[test]
-#[should_panic(expected = "one bias for each column")]
+#[should_panic(expected = "the bias must have one value per column")]
 fn a_bias_of_another_width() {
     let device = Device::flex();
     add_bias(Tensor::zeros([2, 3], &device), Tensor::zeros([4], &device));

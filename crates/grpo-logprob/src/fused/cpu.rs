@@ -159,7 +159,7 @@ impl Steps<Flex> for Fused {
     fn matmul(a: FlexTensor, b: FlexTensor) -> FlexTensor {
         let [a, b] = [a, b].map(Tensor::<2>::from_primitive::<Flex>);
         let product = grpo_kernels::matmul(a, b).try_into_primitive::<Flex>();
-        product.expect("a product on the CPU lies on the CPU")
+        product.expect("the product of CPU tensors is on the CPU")
     }
 
     fn zeros(_like: &FlexTensor, shape: [usize; 2]) -> FlexTensor {

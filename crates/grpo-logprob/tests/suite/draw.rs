@@ -251,7 +251,7 @@ fn a_diverged_model_is_not_sampled() {
 }
 
 #[test]
-#[should_panic(expected = "one logit for each id of the vocabulary")]
+#[should_panic(expected = "expected one logit per id of the vocabulary")]
 fn a_row_of_another_vocabulary() {
     let _ = draw(&LOGITS, &[], &cold().checked(6).unwrap(), 0.5);
 }

@@ -20,42 +20,42 @@ fn check(change: impl FnOnce(&mut SamplingSettings), setting: &str, message: &st
 fn refuses_invalid_sampling_arguments() {
     for bad in [0.0, 9e-4, 1001.0, -1.0, f32::INFINITY, f32::NAN] {
         let message = format!(
-            "a temperature of {bad} cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+            "temperature = {bad} is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
         );
         check(|settings| settings.temperature = bad, "temperature", &message);
     }
     check(
         |settings| settings.top_k = Some(0),
         "top_k",
-        "top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all",
+        "top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens",
     );
     for bad in [0.0, -0.1, 1.000_001, f32::INFINITY, f32::NAN] {
         let message = format!(
-            "top_p = {bad} is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
+            "top_p = {bad} is out of range; use a number above 0 and at most 1 (1 keeps all tokens)"
         );
         check(|settings| settings.top_p = Some(bad), "top_p", &message);
     }
     for bad in [-1e-6, 1.0, 2.0, f32::INFINITY, f32::NAN] {
         let message = format!(
-            "min_p = {bad} is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+            "min_p = {bad} is out of range; use 0 or more and less than 1 (0 keeps all tokens)"
         );
         check(|settings| settings.min_p = Some(bad), "min_p", &message);
     }
     for bad in [0.0, 0.009, 100.1, -1.0, f32::INFINITY, f32::NAN] {
         let message = format!(
-            "a repetition penalty of {bad} cannot be sampled; use 0.01 to 100 (1 changes nothing)"
+            "repetition_penalty = {bad} is out of range; use 0.01 to 100 (1 changes nothing)"
         );
         check(|settings| settings.repetition_penalty = Some(bad), "repetition_penalty", &message);
     }
     check(
         |settings| settings.forbidden = vec![3, 10],
         "forbidden",
-        "the forbidden id 10 is outside the vocabulary of 10 tokens",
+        "forbidden token id 10 is outside the vocabulary of 10 tokens",
     );
     check(
         |settings| settings.forbidden = (0..10).rev().collect(),
         "forbidden",
-        "every token is forbidden, so none can be drawn",
+        "all tokens are forbidden; at least one must be allowed",
     );
 }
 

@@ -133,7 +133,7 @@ fn an_id_that_could_not_be_drawn_is_all_but_impossible() {
 }
 
 #[test]
-#[should_panic(expected = "a score of no position")]
+#[should_panic(expected = "there are no positions to score")]
 fn nothing_is_no_score() {
     let device = Device::flex();
     let head = Head::new(Tensor::zeros([2, 3], &device));

@@ -42,14 +42,14 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
     let kind = fields.text("position_embedding_type")?.unwrap_or("absolute");
     if kind != "absolute" {
         return Err(Fault(format!(
-            "position_embedding_type = \"{kind}\" is not supported; there is absolute"
+            "position_embedding_type = \"{kind}\" is not supported; supported: absolute"
         )));
     }
     let width = fields.size("hidden_size")?;
     let heads = fields.size("num_attention_heads")?;
     if heads == 0 || !width.is_multiple_of(heads) {
         return Err(Fault(format!(
-            "hidden_size = {width} cannot be split into num_attention_heads = {heads} heads"
+            "hidden_size = {width} is not a multiple of num_attention_heads = {heads}"
         )));
     }
     Ok(Description {
@@ -73,7 +73,7 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
             "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluTanh,
             other => {
                 return Err(Fault(format!(
-                    "hidden_act = \"{other}\" is not supported; there are gelu, gelu_new and gelu_pytorch_tanh"
+                    "hidden_act = \"{other}\" is not supported; supported: gelu, gelu_new, gelu_pytorch_tanh"
                 )));
             }
         },

@@ -12,12 +12,12 @@ pub(crate) struct Fault(pub(crate) String);
 impl Fields<'_> {
     /// Returns a required non-negative integer.
     pub(super) fn size(&self, key: &str) -> Result<usize, Fault> {
-        self.optional_size(key)?.ok_or_else(|| Fault(format!("the key '{key}' is missing")))
+        self.optional_size(key)?.ok_or_else(|| Fault(format!("missing key '{key}'")))
     }
 
     /// Returns a non-negative integer, or `None` if the key is missing or null.
     pub(super) fn optional_size(&self, key: &str) -> Result<Option<usize>, Fault> {
-        self.read(key, "a whole number of at least 0", |value| {
+        self.read(key, "a non-negative integer", |value| {
             value.as_u64().and_then(|value| usize::try_from(value).ok())
         })
     }
@@ -31,9 +31,11 @@ impl Fields<'_> {
     pub(super) fn positive(&self, key: &str, default: Option<f64>) -> Result<f64, Fault> {
         match (self.optional_number(key)?, default) {
             (Some(value), _) if value > 0.0 => Ok(value),
-            (Some(value), _) => Err(Fault(format!("{key} = {value}; expected more than 0"))),
+            (Some(value), _) => {
+                Err(Fault(format!("{key} = {value} is out of range; expected more than 0")))
+            }
             (None, Some(default)) => Ok(default),
-            (None, None) => Err(Fault(format!("the key '{key}' is missing"))),
+            (None, None) => Err(Fault(format!("missing key '{key}'"))),
         }
     }
 
@@ -42,7 +44,9 @@ impl Fields<'_> {
         match self.positive("initializer_range", Some(0.02))? {
             // Smaller values could make all weights zero.
             value if (1e-9..=10.0).contains(&value) => Ok(value),
-            value => Err(Fault(format!("initializer_range = {value:e}; expected 1e-9 to 10"))),
+            value => Err(Fault(format!(
+                "initializer_range = {value:e} is out of range; expected 1e-9 to 10"
+            ))),
         }
     }
 

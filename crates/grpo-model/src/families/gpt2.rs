@@ -43,7 +43,7 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
     let width = fields.size("n_embd")?;
     let heads = fields.size("n_head")?;
     if heads == 0 || !width.is_multiple_of(heads) {
-        return Err(Fault(format!("n_embd = {width} cannot be split into n_head = {heads} heads")));
+        return Err(Fault(format!("n_embd = {width} is not a multiple of n_head = {heads}")));
     }
     let context = match fields.optional_size("n_positions")? {
         Some(context) => context,
@@ -67,7 +67,7 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
             "gelu" => Activation::Gelu,
             other => {
                 return Err(Fault(format!(
-                    "activation_function = \"{other}\" is not supported; there are gelu_new, gelu_pytorch_tanh and gelu"
+                    "activation_function = \"{other}\" is not supported; supported: gelu_new, gelu_pytorch_tanh, gelu"
                 )));
             }
         },

@@ -106,7 +106,7 @@ pub(crate) fn read(family: Family, json: &Map<String, Value>) -> Result<Infiller
     let mut json = json.clone();
     json.remove("model_type");
     if family == Family::SequenceScorer && json.contains_key("critic") {
-        return Err(Fault("a sequence_scorer has no critic; leave the key out".to_owned()));
+        return Err(Fault("critic is not valid for sequence_scorer; remove it".to_owned()));
     }
     serde_json::from_value(Value::Object(json))
         .map_err(|error| Fault(grpo_data::json_reason(&error)))
@@ -116,23 +116,26 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
     let config = read(family, json)?;
     if config.vocab_size <= SPECIALS {
         return Err(Fault(format!(
-            "vocab_size = {}; expected at least {}: one character, and MASK, PAD and CLS",
+            "vocab_size = {} is out of range; expected at least {} (one character, MASK, PAD and CLS)",
             config.vocab_size,
             SPECIALS + 1
         )));
     }
     if config.n_head == 0 || !config.n_embd.is_multiple_of(config.n_head) {
         return Err(Fault(format!(
-            "n_embd = {} cannot be split into n_head = {} heads of equal width",
+            "n_embd = {} is not a multiple of n_head = {}",
             config.n_embd, config.n_head
         )));
     }
     if config.rope_theta <= 1.0 {
-        return Err(Fault(format!("rope_theta = {}; expected more than 1", config.rope_theta)));
+        return Err(Fault(format!(
+            "rope_theta = {} is out of range; expected more than 1",
+            config.rope_theta
+        )));
     }
     for (name, size) in [("block_size", config.block_size), ("n_layer", config.n_layer)] {
         if size == 0 {
-            return Err(Fault(format!("{name} is 0; it must be at least 1")));
+            return Err(Fault(format!("{name} = 0 is out of range; expected 1 or more")));
         }
     }
     let is_scorer = family == Family::SequenceScorer;

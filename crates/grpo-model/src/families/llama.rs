@@ -44,14 +44,14 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
         None if heads > 0 && width.is_multiple_of(heads) => width / heads,
         None => {
             return Err(Fault(format!(
-                "hidden_size = {width} cannot be split into num_attention_heads = {heads} heads"
+                "hidden_size = {width} is not a multiple of num_attention_heads = {heads}"
             )));
         }
     };
     let activation = fields.text("hidden_act")?.unwrap_or("silu");
     if !matches!(activation, "silu" | "swish") {
         return Err(Fault(format!(
-            "hidden_act = \"{activation}\" is not supported; there is silu"
+            "hidden_act = \"{activation}\" is not supported; supported: silu"
         )));
     }
     fields.refuse("use_sliding_window", false)?;
@@ -118,7 +118,7 @@ fn refuse_other_layers(fields: &Fields<'_>) -> Result<(), Fault> {
     };
     match kinds.iter().find(|kind| kind.as_str() != Some("full_attention")) {
         Some(kind) => {
-            Err(Fault(format!("a layer of type {kind} is not supported; there is full_attention")))
+            Err(Fault(format!("layer type {kind} is not supported; supported: full_attention")))
         }
         None => Ok(()),
     }
@@ -140,7 +140,7 @@ fn rotary(fields: &Fields<'_>, context: usize) -> Result<RotaryConfig, Fault> {
         None => fields.positive("rope_theta", Some(10_000.0))?,
     };
     if base <= 1.0 {
-        return Err(Fault(format!("rope_theta = {base}; expected more than 1")));
+        return Err(Fault(format!("rope_theta = {base} is out of range; expected more than 1")));
     }
     Ok(RotaryConfig {
         base,
@@ -158,7 +158,10 @@ fn rotary_scaling(fields: &Fields<'_>, context: usize) -> Result<RotaryScaling, 
     };
     let original_context = || -> Result<usize, Fault> {
         match fields.optional_size("original_max_position_embeddings")?.unwrap_or(context) {
-            0 => Err(Fault("original_max_position_embeddings = 0; expected 1 or more".to_owned())),
+            0 => Err(Fault(
+                "original_max_position_embeddings = 0 is out of range; expected 1 or more"
+                    .to_owned(),
+            )),
             original => Ok(original),
         }
     };
@@ -170,7 +173,7 @@ fn rotary_scaling(fields: &Fields<'_>, context: usize) -> Result<RotaryScaling, 
             let high_frequency_factor = fields.positive("high_freq_factor", None)?;
             if high_frequency_factor <= low_frequency_factor {
                 return Err(Fault(format!(
-                    "high_freq_factor = {high_frequency_factor}; expected more than low_freq_factor = {low_frequency_factor}"
+                    "high_freq_factor = {high_frequency_factor} must be greater than low_freq_factor = {low_frequency_factor}"
                 )));
             }
             Ok(RotaryScaling::Llama3 {
@@ -192,7 +195,7 @@ fn rotary_scaling(fields: &Fields<'_>, context: usize) -> Result<RotaryScaling, 
             })
         }
         other => Err(Fault(format!(
-            "rope_type = \"{other}\" is not supported; there are default, linear, llama3 and yarn"
+            "rope_type = \"{other}\" is not supported; supported: default, linear, llama3, yarn"
         ))),
     }
 }

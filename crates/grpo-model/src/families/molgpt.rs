@@ -93,18 +93,18 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
         ("n_embd", config.n_embd),
     ];
     if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-        return Err(Fault(format!("{name} is 0; it must be at least 1")));
+        return Err(Fault(format!("{name} = 0 is out of range; expected 1 or more")));
     }
     // These limits are far above any model of this family. Larger sizes are most likely typos, and
     // would not fit into memory.
     let most = [1 << 20, 1 << 20, 1 << 10, 1 << 16, 1 << 16];
     if let Some(((name, size), most)) = sizes.iter().zip(most).find(|((_, size), most)| size > most)
     {
-        return Err(Fault(format!("{name} = {size} is too large; at most {most}")));
+        return Err(Fault(format!("{name} = {size} is out of range; expected at most {most}")));
     }
     if !config.n_embd.is_multiple_of(config.n_head) {
         return Err(Fault(format!(
-            "n_embd = {} cannot be split into n_head = {} heads of equal width",
+            "n_embd = {} is not a multiple of n_head = {}",
             config.n_embd, config.n_head
         )));
     }

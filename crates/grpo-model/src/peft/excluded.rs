@@ -20,7 +20,7 @@ impl Excluded {
             Some(value) => value,
         };
         let expected =
-            || format!("exclude_modules = {value}; expected a list of names, or a pattern");
+            || format!("exclude_modules = {value}; expected a list of names or a pattern");
         match value {
             Value::String(pattern) => {
                 let pattern = Regex::new(&format!("^(?:{pattern})$"));

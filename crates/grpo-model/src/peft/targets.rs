@@ -26,7 +26,7 @@ impl Targets {
             Some(Value::String(all)) if all == "all-linear" => Ok(Self::Any),
             Some(Value::String(pattern)) => {
                 Regex::new(&format!("^(?:{pattern})$")).map(Self::Pattern).map_err(|_| {
-                    format!("target_modules = {pattern:?}, which is not a regular expression; copy the file from the adapter again")
+                    format!("target_modules = {pattern:?} is not a valid regular expression; copy the file from the adapter again")
                 })
             }
             Some(targets @ Value::Array(names)) => {
@@ -84,6 +84,6 @@ fn blocks(json: &Map<String, Value>) -> Result<Option<Vec<u64>>, String> {
         Some(block) => block.as_u64().map(|block| vec![block]),
     };
     let found = &json["layers_to_transform"];
-    let expected = || format!("layers_to_transform = {found}; expected numbers of blocks");
+    let expected = || format!("layers_to_transform = {found}; expected a list of block indices");
     Ok(Some(blocks.ok_or_else(expected)?))
 }

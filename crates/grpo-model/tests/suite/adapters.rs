@@ -216,7 +216,7 @@ fn settings_out_of_range() {
         (lora(1.0), "lora.dropout = 1 is out of range; expected 0 or more and less than 1"),
         (
             LoraConfig { targets: vec!["q_proj".into(), "proj".into()], ..lora(0.0) },
-            "lora.targets: no linear layer is called 'proj'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj",
+            "lora.targets: no linear layer is named 'proj'; available: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj",
         ),
     ] {
         assert_eq!(refusal(config), expected);

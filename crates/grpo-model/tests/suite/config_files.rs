@@ -21,21 +21,21 @@ fn without(mut json: Value, key: &str) -> Value {
 }
 
 const KNOWN: &str =
-    "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
+    "supported model families: molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
 
 #[test]
 fn families_that_are_not_known() {
     check_refused(
         with(llama(), json!({"model_type": "mamba"})),
-        &format!("the family \"mamba\" is not known; {KNOWN}"),
+        &format!("unknown model family \"mamba\"; {KNOWN}"),
     );
     check_refused(
         with(llama(), json!({"model_type": 3})),
-        &format!("the family 3 is not known; {KNOWN}"),
+        &format!("unknown model family 3; {KNOWN}"),
     );
     check_refused(
         without(llama(), "model_type"),
-        &format!("it names no model_type (transformers) or architecture (MolGPT); {KNOWN}"),
+        &format!("missing model_type (transformers) or architecture (MolGPT); {KNOWN}"),
     );
     assert_eq!(
         ModelConfig::from_json("[]").unwrap_err(),
@@ -54,7 +54,7 @@ fn quantised_checkpoints() {
     for json in language_models().into_iter().take(4).chain([bert()]) {
         check_refused(
             with(json.clone(), json!({"quantization_config": {"quant_method": "gptq"}})),
-            "the weights are quantised (quantization_config); take the checkpoint in bf16 or f32, and let the run hold it in fewer bits",
+            "quantized weights are not supported (quantization_config); use the bf16 or f32 checkpoint and let the run quantize it",
         );
         config(&with(json, json!({"quantization_config": null})));
     }
@@ -75,7 +75,7 @@ fn what_is_computed_otherwise() {
         [
             (
                 json!({"activation_function": "relu"}),
-                "activation_function = \"relu\" is not supported; there are gelu_new, gelu_pytorch_tanh and gelu",
+                "activation_function = \"relu\" is not supported; supported: gelu_new, gelu_pytorch_tanh, gelu",
             ),
             (json!({"scale_attn_weights": false}), "scale_attn_weights = false is not supported"),
             (
@@ -92,20 +92,20 @@ fn what_is_computed_otherwise() {
             (json!({"add_cross_attention": true}), "add_cross_attention = true is not supported"),
             (
                 json!({"position_embedding_type": "relative_key"}),
-                "position_embedding_type = \"relative_key\" is not supported; there is absolute",
+                "position_embedding_type = \"relative_key\" is not supported; supported: absolute",
             ),
             (
                 json!({"hidden_act": "relu"}),
-                "hidden_act = \"relu\" is not supported; there are gelu, gelu_new and gelu_pytorch_tanh",
+                "hidden_act = \"relu\" is not supported; supported: gelu, gelu_new, gelu_pytorch_tanh",
             ),
         ],
     );
     let gelu = json!({"hidden_act": "gelu"});
-    check_changes(&llama(), [(gelu, "hidden_act = \"gelu\" is not supported; there is silu")]);
+    check_changes(&llama(), [(gelu, "hidden_act = \"gelu\" is not supported; supported: silu")]);
     let window = json!({"use_sliding_window": true});
     check_changes(&qwen2(), [(window, "use_sliding_window = true is not supported")]);
     let sliding = json!({"layer_types": ["full_attention", "sliding_attention"]});
-    let refusal = "a layer of type \"sliding_attention\" is not supported; there is full_attention";
+    let refusal = "layer type \"sliding_attention\" is not supported; supported: full_attention";
     check_changes(&qwen3(), [(sliding, refusal)]);
 }
 
@@ -117,25 +117,28 @@ fn rotary_positions_that_cannot_be() {
         [
             (
                 scaling(json!({"type": "dynamic", "factor": 2.0})),
-                "rope_type = \"dynamic\" is not supported; there are default, linear, llama3 and yarn",
+                "rope_type = \"dynamic\" is not supported; supported: default, linear, llama3, yarn",
             ),
-            (scaling(json!({"type": "linear"})), "the key 'factor' is missing"),
-            (scaling(json!({"type": "linear", "factor": 0})), "factor = 0; expected more than 0"),
+            (scaling(json!({"type": "linear"})), "missing key 'factor'"),
+            (
+                scaling(json!({"type": "linear", "factor": 0})),
+                "factor = 0 is out of range; expected more than 0",
+            ),
             (scaling(json!(7)), "rope_scaling = 7; expected an object"),
             (
                 scaling(
                     json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}),
                 ),
-                "high_freq_factor = 4; expected more than low_freq_factor = 4",
+                "high_freq_factor = 4 must be greater than low_freq_factor = 4",
             ),
             (
                 scaling(
                     json!({"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 0}),
                 ),
-                "original_max_position_embeddings = 0; expected 1 or more",
+                "original_max_position_embeddings = 0 is out of range; expected 1 or more",
             ),
-            (json!({"rope_theta": 1.0}), "rope_theta = 1; expected more than 1"),
-            (json!({"rope_theta": -3.0}), "rope_theta = -3; expected more than 0"),
+            (json!({"rope_theta": 1.0}), "rope_theta = 1 is out of range; expected more than 1"),
+            (json!({"rope_theta": -3.0}), "rope_theta = -3 is out of range; expected more than 0"),
         ],
     );
 }
@@ -147,24 +150,21 @@ fn models_that_fill_blanks() {
         [
             (
                 json!({"vocab_size": 3}),
-                "vocab_size = 3; expected at least 4: one character, and MASK, PAD and CLS",
+                "vocab_size = 3 is out of range; expected at least 4 (one character, MASK, PAD and CLS)",
             ),
-            (
-                json!({"n_head": 5}),
-                "n_embd = 24 cannot be split into n_head = 5 heads of equal width",
-            ),
-            (json!({"n_head": 8}), "rotary positions turn pairs, and the width of a head is 3"),
-            (json!({"n_layer": 0}), "n_layer is 0; it must be at least 1"),
+            (json!({"n_head": 5}), "n_embd = 24 is not a multiple of n_head = 5"),
+            (json!({"n_head": 8}), "rotary positions require an even head width, found 3"),
+            (json!({"n_layer": 0}), "n_layer = 0 is out of range; expected 1 or more"),
             (
                 json!({"n_layer": -4}),
                 "invalid value: integer `-4`, expected a whole number, 0 or more",
             ),
-            (json!({"block_size": 0}), "block_size is 0; it must be at least 1"),
-            (json!({"rope_theta": 1.0}), "rope_theta = 1; expected more than 1"),
+            (json!({"block_size": 0}), "block_size = 0 is out of range; expected 1 or more"),
+            (json!({"rope_theta": 1.0}), "rope_theta = 1 is out of range; expected more than 1"),
         ],
     );
     let critic = json!({"critic": false});
-    let refusal = "a sequence_scorer has no critic; leave the key out";
+    let refusal = "critic is not valid for sequence_scorer; remove it";
     check_changes(&sequence_scorer(), [(critic, refusal)]);
 }
 
@@ -175,20 +175,29 @@ fn sizes_that_do_not_fit() {
         [
             (
                 json!({"hidden_size": 23}),
-                "hidden_size = 23 cannot be split into num_attention_heads = 4 heads",
+                "hidden_size = 23 is not a multiple of num_attention_heads = 4",
             ),
             (
                 json!({"num_attention_heads": 0}),
-                "hidden_size = 24 cannot be split into num_attention_heads = 0 heads",
+                "hidden_size = 24 is not a multiple of num_attention_heads = 0",
             ),
-            (json!({"initializer_range": 1e-50}), "initializer_range = 1e-50; expected 1e-9 to 10"),
-            (json!({"num_key_value_heads": 3}), "4 heads cannot share 3 key-value heads evenly"),
-            (json!({"num_key_value_heads": 8}), "4 heads cannot share 8 key-value heads evenly"),
+            (
+                json!({"initializer_range": 1e-50}),
+                "initializer_range = 1e-50 is out of range; expected 1e-9 to 10",
+            ),
+            (
+                json!({"num_key_value_heads": 3}),
+                "4 heads cannot be divided evenly among 3 key-value heads",
+            ),
+            (
+                json!({"num_key_value_heads": 8}),
+                "4 heads cannot be divided evenly among 8 key-value heads",
+            ),
             (
                 json!({"num_key_value_heads": 0}),
                 "the number of key-value heads is 0; expected 1 to 4096",
             ),
-            (json!({"head_dim": 5}), "rotary positions turn pairs, and the width of a head is 5"),
+            (json!({"head_dim": 5}), "rotary positions require an even head width, found 5"),
             (json!({"vocab_size": 0}), "the vocabulary is 0; expected 1 to 4194304"),
             (
                 json!({"num_hidden_layers": 1025}),
@@ -198,10 +207,13 @@ fn sizes_that_do_not_fit() {
                 json!({"intermediate_size": u64::MAX}),
                 "the width of the MLP is 18446744073709551615; expected 1 to 1048576",
             ),
-            (json!({"rms_norm_eps": 0.0}), "rms_norm_eps = 0; expected more than 0"),
+            (
+                json!({"rms_norm_eps": 0.0}),
+                "rms_norm_eps = 0 is out of range; expected more than 0",
+            ),
         ],
     );
-    let whole_number = "expected a whole number of at least 0";
+    let whole_number = "expected a non-negative integer";
     check_changes(
         &llama(),
         [
@@ -213,7 +225,7 @@ fn sizes_that_do_not_fit() {
             ),
         ],
     );
-    check_refused(without(llama(), "vocab_size"), "the key 'vocab_size' is missing");
+    check_refused(without(llama(), "vocab_size"), "missing key 'vocab_size'");
 }
 
 #[test]
@@ -221,20 +233,20 @@ fn sizes_of_other_families_that_do_not_fit() {
     check_changes(
         &gpt2(),
         [
-            (json!({"n_head": 5}), "n_embd = 24 cannot be split into n_head = 5 heads"),
+            (json!({"n_head": 5}), "n_embd = 24 is not a multiple of n_head = 5"),
             (
                 json!({"n_embd": u64::MAX, "n_head": 1}),
                 "the width is 18446744073709551615; expected 1 to 65536",
             ),
         ],
     );
-    check_refused(without(gpt2(), "n_positions"), "the key 'n_ctx' is missing");
+    check_refused(without(gpt2(), "n_positions"), "missing key 'n_ctx'");
     check_changes(
         &bert(),
         [
             (
                 json!({"num_attention_heads": 5}),
-                "hidden_size = 24 cannot be split into num_attention_heads = 5 heads",
+                "hidden_size = 24 is not a multiple of num_attention_heads = 5",
             ),
             (json!({"type_vocab_size": 0}), "the number of token types is 0; expected 1 to 65536"),
         ],
@@ -242,12 +254,12 @@ fn sizes_of_other_families_that_do_not_fit() {
     check_changes(
         &molgpt(),
         [
+            (json!({"n_head": 5}), "n_embd = 24 is not a multiple of n_head = 5"),
+            (json!({"n_layer": 0}), "n_layer = 0 is out of range; expected 1 or more"),
             (
-                json!({"n_head": 5}),
-                "n_embd = 24 cannot be split into n_head = 5 heads of equal width",
+                json!({"block_size": 1 << 21}),
+                "block_size = 2097152 is out of range; expected at most 1048576",
             ),
-            (json!({"n_layer": 0}), "n_layer is 0; it must be at least 1"),
-            (json!({"block_size": 1 << 21}), "block_size = 2097152 is too large; at most 1048576"),
         ],
     );
     let message =

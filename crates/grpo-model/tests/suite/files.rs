@@ -65,7 +65,7 @@ fn weights_in_two_files_are_the_weights() {
     std::fs::write(folder.path().join(FILE), [0; 3]).unwrap();
     check_refused(
         folder.path(),
-        "model.safetensors is not a whole safetensors file: it has only 3 bytes",
+        "model.safetensors is not a complete safetensors file: the file has only 3 bytes",
     );
 }
 
@@ -86,7 +86,7 @@ fn lists_that_are_not_true() {
         check_refused(
             at,
             &format!(
-                "model.safetensors.index.json: '{file}' is not the name of a file in the same folder"
+                "model.safetensors.index.json: '{file}' is not a file name in the same folder"
             ),
         );
     }
@@ -103,14 +103,14 @@ fn lists_that_are_not_true() {
     check_refused(
         at,
         &format!(
-            "model.safetensors.index.json: tensor '{NORM}' is listed in {other}, but is not there"
+            "model.safetensors.index.json: tensor '{NORM}' is listed in {other} but missing from it"
         ),
     );
     listed("model.extra.weight", other);
     check_refused(
         at,
         &format!(
-            "model.safetensors.index.json: tensor 'model.extra.weight' is listed in {other}, but is not there"
+            "model.safetensors.index.json: tensor 'model.extra.weight' is listed in {other} but missing from it"
         ),
     );
     // The tensor is in both files.
@@ -120,7 +120,10 @@ fn lists_that_are_not_true() {
     let names: Vec<&String> = twice.map(|(name, _)| name).collect();
     let message = load(at).unwrap_err();
     let named = |name: &&&String| {
-        message == format!("model.safetensors.index.json: tensor '{name}' is in more than one file")
+        message
+            == format!(
+                "model.safetensors.index.json: tensor '{name}' is listed in more than one file"
+            )
     };
     assert!(names.iter().any(|name| named(&name)), "{message}");
     std::fs::write(at.join(INDEX), "{\"weight_map\": 3}").unwrap();
@@ -131,7 +134,7 @@ fn lists_that_are_not_true() {
     std::fs::write(at.join(INDEX), "{\"weight_map\": {}}").unwrap();
     check_refused(
         at,
-        "model.safetensors.index.json has no tensor 'layers.0.input_layernorm.weight'; is it a checkpoint of this model family?",
+        "model.safetensors.index.json is missing tensor 'layers.0.input_layernorm.weight'; is it a checkpoint of this model family?",
     );
 }
 
@@ -173,7 +176,7 @@ fn numbers_of_other_kinds_are_refused() {
         check_refused(
             folder.path(),
             &format!(
-                "model.safetensors: tensor '{NORM}' holds {dtype:?}; F32, BF16 and F16 are read"
+                "model.safetensors: tensor '{NORM}' holds {dtype:?} values; supported: F32, BF16, F16"
             ),
         );
     }
@@ -187,7 +190,7 @@ fn numbers_that_are_not_finite_are_refused() {
         std::fs::write(folder.path().join(FILE), safetensors_bytes(&weights)).unwrap();
         check_refused(
             folder.path(),
-            &format!("model.safetensors: tensor '{NORM}' holds a number that is not finite"),
+            &format!("model.safetensors: tensor '{NORM}' holds a non-finite value"),
         );
     }
 }
@@ -205,7 +208,7 @@ fn tensors_that_are_missing_unknown_or_of_another_shape() {
         check_refused(
             folder.path(),
             &format!(
-                "model.safetensors has no tensor '{name}'; is it a checkpoint of this model family?"
+                "model.safetensors is missing tensor '{name}'; is it a checkpoint of this model family?"
             ),
         );
         // The number of elements is the same, but a reshaped matrix is a different matrix.
@@ -218,7 +221,7 @@ fn tensors_that_are_missing_unknown_or_of_another_shape() {
         check_refused(
             folder.path(),
             &format!(
-                "model.safetensors: tensor '{name}' has shape {reshaped:?}, but config.json asks for {shape:?}"
+                "model.safetensors: tensor '{name}' has shape {reshaped:?}, but config.json requires {shape:?}"
             ),
         );
     }
@@ -227,7 +230,7 @@ fn tensors_that_are_missing_unknown_or_of_another_shape() {
     });
     check_refused(
         folder.path(),
-        "model.safetensors: tensor 'model.layers.1.mlp.up_proj.weight' has no place in this model family",
+        "model.safetensors: unexpected tensor 'model.layers.1.mlp.up_proj.weight': this model family does not use it",
     );
 }
 
@@ -279,7 +282,7 @@ fn checkpoints_without_their_prefix() {
         let (name, first) = half.pop_first().unwrap();
         half.insert(format!("{prefix}{name}"), first);
         write_folder(folder.path(), &config, &half);
-        assert!(load(folder.path()).unwrap_err().contains("has no tensor"));
+        assert!(load(folder.path()).unwrap_err().contains("is missing tensor"));
     }
 }
 
@@ -294,21 +297,21 @@ fn files_that_were_cut_anywhere() {
         std::fs::write(&path, &whole[..end]).unwrap();
         let message = load(folder.path()).unwrap_err();
         let expected = match end {
-            0..8 => format!("it has only {end} bytes"),
+            0..8 => format!("the file has only {end} bytes"),
             _ if end < header - 8 => {
-                format!("its header would have {} bytes, and the file has {end}", header - 8)
+                format!("the header size is {} bytes, but the file has only {end}", header - 8)
             }
             // The file is less than eight bytes too short, which is detected while reading.
-            _ if end < header => format!("it has only {end} bytes"),
+            _ if end < header => format!("the file has only {end} bytes"),
             _ => format!(
-                "its header promises {} bytes of tensors, and there are {}",
+                "the header declares {} bytes of tensor data, but the file has {}",
                 whole.len() - header,
                 end - header
             ),
         };
         assert_eq!(
             message,
-            format!("model.safetensors is not a whole safetensors file: {expected}")
+            format!("model.safetensors is not a complete safetensors file: {expected}")
         );
     }
     std::fs::write(&path, [whole.as_slice(), &[0]].concat()).unwrap();
@@ -316,7 +319,7 @@ fn files_that_were_cut_anywhere() {
     check_refused(
         folder.path(),
         &format!(
-            "model.safetensors is not a whole safetensors file: its header promises {promised} bytes of tensors, and there are {}",
+            "model.safetensors is not a complete safetensors file: the header declares {promised} bytes of tensor data, but the file has {}",
             promised + 1
         ),
     );
@@ -337,13 +340,16 @@ fn headers_that_lie() {
         check_refused(
             folder.path(),
             &format!(
-                "model.safetensors is not a whole safetensors file: its header would have {size} bytes, and the file has {}",
+                "model.safetensors is not a complete safetensors file: the header size is {size} bytes, but the file has only {}",
                 whole.len()
             ),
         );
     }
     claim(0);
-    check_refused(folder.path(), "model.safetensors is not a whole safetensors file: it is empty");
+    check_refused(
+        folder.path(),
+        "model.safetensors is not a complete safetensors file: it is empty",
+    );
     let header = |tensors: Value| {
         let text = tensors.to_string();
         let bytes = [&(text.len() as u64).to_le_bytes(), text.as_bytes(), &[0; 16]].concat();
@@ -364,7 +370,7 @@ fn headers_that_lie() {
     ] {
         header(json!({ NORM: tensor }));
         let message = load(folder.path()).unwrap_err();
-        let start = "model.safetensors is not a whole safetensors file: ";
+        let start = "model.safetensors is not a complete safetensors file: ";
         let said = message.strip_prefix(start).unwrap_or_else(|| panic!("{message}"));
         assert!(said.to_lowercase().contains(expected), "{tensor}: {said}");
     }
@@ -375,7 +381,7 @@ fn a_folder_without_weights() {
     let (folder, _) = folder();
     std::fs::remove_file(folder.path().join(FILE)).unwrap();
     let expected = format!(
-        "{} has neither model.safetensors nor model.safetensors.index.json; other formats are not read: let transformers write the model once with save_pretrained",
+        "{} has neither model.safetensors nor model.safetensors.index.json; convert other formats with save_pretrained of transformers",
         folder.path().display()
     );
     check_refused(folder.path(), &expected);

@@ -236,11 +236,11 @@ fn a_folder_without_its_characters_is_refused() {
     let fewer = grpo_infill::Characters::from_texts(["abc"]).unwrap();
     std::fs::write(&list, fewer.to_json()).unwrap();
     assert!(
-        refusal().ends_with("characters.json has 6 tokens, but config.json says vocab_size = 19; they are not of the same model")
+        refusal().ends_with("characters.json has 6 tokens, but config.json has vocab_size = 19; they belong to different models")
     );
     let others = grpo_infill::Characters::from_texts(["ABCDEFGHIJKLMNOP"]).unwrap();
     std::fs::write(&list, others.to_json()).unwrap();
-    assert!(refusal().contains("was trained with another vocabulary than characters.json"));
+    assert!(refusal().contains("was trained with a different vocabulary than characters.json"));
     std::fs::remove_file(&list).unwrap();
-    assert!(refusal().contains("has no characters.json"), "{}", refusal());
+    assert!(refusal().contains("is missing characters.json"), "{}", refusal());
 }

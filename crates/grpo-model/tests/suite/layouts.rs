@@ -107,7 +107,7 @@ fn cached_sequences_equal_separate_ones() {
 }
 
 #[test]
-#[should_panic(expected = "65 tokens in a context of 64")]
+#[should_panic(expected = "65 tokens exceed the context of 64")]
 fn more_tokens_than_the_context_has() {
     let model = shaken(&config(&llama()), 1, &Device::flex());
     let long = [0_u32; 60];
@@ -139,6 +139,6 @@ fn a_causal_model_is_no_encoder() {
     let model = shaken(&config(&llama()), 1, &Device::flex());
     assert_eq!(
         SentenceEncoder::new(model).unwrap_err().to_string(),
-        "a sentence encoder is a model like BERT, in which all tokens see each other"
+        "a sentence encoder requires bidirectional attention, as in BERT"
     );
 }

@@ -286,20 +286,20 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
 
     assert!(
         refusal(&config(12, 9, 1, 16))
-            .contains("'tok_emb.weight' has shape [11, 16], but config.json asks for [12, 16]")
+            .contains("'tok_emb.weight' has shape [11, 16], but config.json requires [12, 16]")
     );
     assert!(refusal(&config(11, 9, 2, 16)).contains("no tensor 'blocks.1.ln1.weight'"));
     std::fs::write(&path, bytes(&config(11, 9, 2, 16))).unwrap();
     assert!(refusal(&good).contains("'blocks.1.attn.key.bias' has no place"));
     for end in [0, 3, 100, bytes_of_good.len() - 1] {
         std::fs::write(&path, &bytes_of_good[..end]).unwrap();
-        assert!(refusal(&good).contains("not a whole safetensors file"), "cut at {end}");
+        assert!(refusal(&good).contains("not a complete safetensors file"), "cut at {end}");
     }
     let mut poisoned = bytes_of_good.clone();
     let end = poisoned.len();
     poisoned[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     std::fs::write(&path, &poisoned).unwrap();
-    assert!(refusal(&good).contains("holds a number that is not finite"));
+    assert!(refusal(&good).contains("holds a non-finite value"));
     std::fs::remove_file(&path).unwrap();
     assert!(refusal(&good).contains(" has neither model.safetensors nor model.safetensors.index"));
     // A directory in place of the file.

@@ -90,7 +90,7 @@ fn an_adapter_says_which_numbers_it_was_trained_on() {
     assert_eq!(
         read.config.on_base(&second.digest, here, other).unwrap_err().to_string(),
         format!(
-            "here was trained on another base: on a/base with the weights {}, and other has the weights {}; give the model that it was trained on",
+            "here was trained on a different base model: a/base with weights {}, but other has weights {}; use the model it was trained on",
             digest(&first),
             digest(&second)
         )
@@ -251,7 +251,7 @@ fn some_layers_alone() {
     check_refused(
         folder.path(),
         &model,
-        "adapter_model.safetensors has no tensor 'base_model.model.model.layers.1.self_attn.v_proj.lora_A.weight'; is it a checkpoint of this model family?",
+        "adapter_model.safetensors is missing tensor 'base_model.model.model.layers.1.self_attn.v_proj.lora_A.weight'; is it a checkpoint of this model family?",
     );
     // This is not an error if the targets are a pattern, or if the layer is excluded.
     let saved = read_json(folder.path());
@@ -268,13 +268,13 @@ fn some_layers_alone() {
     check_refused(
         folder.path(),
         &model,
-        "adapter_model.safetensors: its adapter_config.json targets zzz, and the linear layers of this model are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; was the adapter trained on another base?",
+        "adapter_model.safetensors: adapter_config.json targets zzz, but the linear layers of this model are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; was the adapter trained on a different base model?",
     );
     change(folder.path(), json!({"target_modules": "("}));
     check_refused(
         folder.path(),
         &model,
-        "adapter_config.json: target_modules = \"(\", which is not a regular expression; copy the file from the adapter again",
+        "adapter_config.json: target_modules = \"(\" is not a valid regular expression; copy the file from the adapter again",
     );
     change(folder.path(), saved.clone());
     // Excluded layers must not be present, and all others must be.
@@ -282,7 +282,7 @@ fn some_layers_alone() {
     check_refused(
         folder.path(),
         &model,
-        "adapter_model.safetensors: it has matrices for model.layers.1.self_attn.q_proj, which exclude_modules of adapter_config.json leaves out; take both files from the same adapter",
+        "adapter_model.safetensors: the file has matrices for model.layers.1.self_attn.q_proj, which exclude_modules of adapter_config.json excludes; use both files from the same adapter",
     );
     change(folder.path(), with(saved.clone(), json!({"exclude_modules": ["x"]})));
     assert!(load(folder.path(), &model).is_err());
@@ -290,11 +290,11 @@ fn some_layers_alone() {
     check_refused(
         folder.path(),
         &model,
-        "adapter_config.json: exclude_modules = 3; expected a list of names, or a pattern",
+        "adapter_config.json: exclude_modules = 3; expected a list of names or a pattern",
     );
     change(folder.path(), with(saved.clone(), json!({"exclude_modules": null})));
     // All layers in the given blocks must be present, and none in other blocks.
-    let other = "it has matrices for model.layers.1.self_attn.q_proj, which target_modules of adapter_config.json does not name; take both files from the same adapter";
+    let other = "the file has matrices for model.layers.1.self_attn.q_proj, which is not in target_modules of adapter_config.json; use both files from the same adapter";
     for blocks in [json!([0]), json!(0)] {
         change(folder.path(), json!({"layers_to_transform": blocks}));
         check_refused(folder.path(), &model, &format!("adapter_model.safetensors: {other}"));
@@ -305,6 +305,6 @@ fn some_layers_alone() {
     check_refused(
         folder.path(),
         &model,
-        "adapter_config.json: layers_to_transform = \"0\"; expected numbers of blocks",
+        "adapter_config.json: layers_to_transform = \"0\"; expected a list of block indices",
     );
 }

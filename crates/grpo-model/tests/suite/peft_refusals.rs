@@ -21,7 +21,7 @@ fn settings_that_contradict_the_file() {
     check(
         json!({"target_modules": ["nope", "none"]}),
         &format!(
-            "adapter_model.safetensors: its adapter_config.json targets nope, none, and the linear layers of this model are {known}; was the adapter trained on another base?"
+            "adapter_model.safetensors: adapter_config.json targets nope, none, but the linear layers of this model are {known}; was the adapter trained on a different base model?"
         ),
     );
     check(
@@ -34,7 +34,7 @@ fn settings_that_contradict_the_file() {
     );
     check(
         json!({"target_modules": ["q_proj", "nope"]}),
-        "adapter_model.safetensors: it has matrices for model.layers.0.self_attn.k_proj, which target_modules of adapter_config.json does not name; take both files from the same adapter",
+        "adapter_model.safetensors: the file has matrices for model.layers.0.self_attn.k_proj, which is not in target_modules of adapter_config.json; use both files from the same adapter",
     );
     check(
         json!({"use_something_new": true}),
@@ -49,7 +49,7 @@ fn ranks_that_a_layer_cannot_have() {
     let refused = Adapter::random(&config, &model(), 1, &Device::flex()).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "lora.rank = 13 is more than the rank that model.layers.0.self_attn.k_proj can have, which is 24 × 12"
+        "lora.rank = 13 is too large for model.layers.0.self_attn.k_proj, a 24 × 12 matrix"
     );
 }
 
@@ -64,27 +64,27 @@ fn adapters_of_another_base() {
         folder.path(),
         &other(with(llama(), json!({"num_hidden_layers": 1}))),
         &format!(
-            "adapter_model.safetensors: 'base_model.model.model.layers.1.mlp.down_proj.lora_A.weight' has no layer in this model, whose linear layers are {known}; was the adapter trained on another base?"
+            "adapter_model.safetensors: 'base_model.model.model.layers.1.mlp.down_proj.lora_A.weight' does not match a linear layer of this model ({known}); was the adapter trained on a different base model?"
         ),
     );
     // The adapter has fewer blocks than the base.
     check_refused(
         folder.path(),
         &other(with(llama(), json!({"num_hidden_layers": 3}))),
-        "adapter_model.safetensors has no tensor 'base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight'; is it a checkpoint of this model family?",
+        "adapter_model.safetensors is missing tensor 'base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight'; is it a checkpoint of this model family?",
     );
     check_refused(
         folder.path(),
         &other(with(llama(), json!({"hidden_size": 28, "head_dim": 6}))),
         &format!(
-            "adapter_model.safetensors: tensor '{Q}.lora_A.weight' has shape [3, 24], but the model and adapter_config.json ask for [3, 28]; was the adapter trained on another base?"
+            "adapter_model.safetensors: tensor '{Q}.lora_A.weight' has shape [3, 24], but the model and adapter_config.json require [3, 28]; was the adapter trained on a different base model?"
         ),
     );
     check_refused(
         folder.path(),
         &other(gpt2()),
         &format!(
-            "adapter_model.safetensors: its adapter_config.json targets {known}, and the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on another base?"
+            "adapter_model.safetensors: adapter_config.json targets {known}, but the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on a different base model?"
         ),
     );
 }
@@ -105,7 +105,7 @@ fn pairs_that_are_not_whole() {
             folder.path(),
             &model,
             &format!(
-                "adapter_model.safetensors has no tensor '{gone}'; is it a checkpoint of this model family?"
+                "adapter_model.safetensors is missing tensor '{gone}'; is it a checkpoint of this model family?"
             ),
         );
     }
@@ -115,7 +115,7 @@ fn pairs_that_are_not_whole() {
         folder.path(),
         &model,
         &format!(
-            "adapter_model.safetensors: tensor '{Q}.lora_A.weight' has shape [3, 24], but the model and adapter_config.json ask for [4, 24]; was the adapter trained on another base?"
+            "adapter_model.safetensors: tensor '{Q}.lora_A.weight' has shape [3, 24], but the model and adapter_config.json require [4, 24]; was the adapter trained on a different base model?"
         ),
     );
     let folder = fresh();
@@ -126,7 +126,7 @@ fn pairs_that_are_not_whole() {
         folder.path(),
         &model,
         &format!(
-            "adapter_model.safetensors: tensor '{Q}.lora_B.weight' has shape [12, 6], but the model and adapter_config.json ask for [24, 3]; was the adapter trained on another base?"
+            "adapter_model.safetensors: tensor '{Q}.lora_B.weight' has shape [12, 6], but the model and adapter_config.json require [24, 3]; was the adapter trained on a different base model?"
         ),
     );
     let folder = fresh();
@@ -136,9 +136,7 @@ fn pairs_that_are_not_whole() {
     check_refused(
         folder.path(),
         &model,
-        &format!(
-            "adapter_model.safetensors: tensor '{Q}.lora_B.weight' holds a number that is not finite"
-        ),
+        &format!("adapter_model.safetensors: tensor '{Q}.lora_B.weight' holds a non-finite value"),
     );
     let folder = fresh();
     edit(folder.path(), Weights::clear);
@@ -149,20 +147,21 @@ fn pairs_that_are_not_whole() {
     edit(folder.path(), |weights| {
         drop(weights.insert("base_model.model.lm_head.weight".into(), (vec![1], vec![1.0])))
     });
-    assert!(
-        load(folder.path(), &model).unwrap_err().starts_with(
-            "adapter_model.safetensors: 'base_model.model.lm_head.weight' has no layer"
-        )
-    );
+    assert!(load(folder.path(), &model).unwrap_err().starts_with(
+        "adapter_model.safetensors: 'base_model.model.lm_head.weight' does not match a linear layer"
+    ));
 }
 
 #[test]
 fn kinds_that_are_not_supported() {
     let model = model();
     for (keys, expected) in [
-        (json!({"peft_type": "LOHA"}), "peft_type is LOHA; LORA is read"),
-        (json!({"peft_type": null}), "peft_type is nothing; LORA is read"),
-        (json!({"bias": "lora_only"}), "bias = \"lora_only\" is not supported; there is \"none\""),
+        (json!({"peft_type": "LOHA"}), "peft_type = LOHA is not supported; supported: LORA"),
+        (json!({"peft_type": null}), "peft_type = nothing is not supported; supported: LORA"),
+        (
+            json!({"bias": "lora_only"}),
+            "bias = \"lora_only\" is not supported; supported: \"none\"",
+        ),
         (json!({"use_dora": true}), "use_dora = true is not supported"),
         (json!({"lora_bias": true}), "lora_bias = true is not supported"),
         (
@@ -174,23 +173,35 @@ fn kinds_that_are_not_supported() {
         (json!({"alora_invocation_tokens": [1]}), "alora_invocation_tokens = [1] is not supported"),
         (json!({"target_parameters": ["x"]}), "target_parameters = [\"x\"] is not supported"),
         (json!({"use_qalora": true}), "use_qalora = true is not supported"),
-        (json!({"r": 0}), "r = 0; expected 1 to 65536"),
-        (json!({"r": 1.5}), "r = 1.5; expected 1 to 65536"),
-        (json!({"lora_alpha": 0}), "lora_alpha = 0; expected a number above 0"),
-        (json!({"lora_alpha": null}), "lora_alpha = null; expected a number above 0"),
-        (json!({"lora_dropout": 1}), "lora_dropout = 1; expected 0 to 1"),
+        (json!({"r": 0}), "r = 0 is out of range; expected 1 to 65536"),
+        (json!({"r": 1.5}), "r = 1.5 is out of range; expected 1 to 65536"),
+        (json!({"lora_alpha": 0}), "lora_alpha = 0 is out of range; expected a number above 0"),
+        (
+            json!({"lora_alpha": null}),
+            "lora_alpha = null is out of range; expected a number above 0",
+        ),
+        (
+            json!({"lora_dropout": 1}),
+            "lora_dropout = 1 is out of range; expected 0 or more, and less than 1",
+        ),
         (
             json!({"init_lora_weights": "pissa_niter_16"}),
-            "init_lora_weights = \"pissa_niter_16\" is not supported: it changes the base",
+            "init_lora_weights = \"pissa_niter_16\" is not supported: it modifies the base weights",
         ),
         // Rounds to 1 as f32.
-        (json!({"lora_dropout": 0.999_999_999}), "lora_dropout = 0.999999999; expected 0 to 1"),
+        (
+            json!({"lora_dropout": 0.999_999_999}),
+            "lora_dropout = 0.999999999 is out of range; expected 0 or more, and less than 1",
+        ),
         (json!({"use_rslora": "yes"}), "use_rslora = \"yes\"; expected true or false"),
-        (json!({"rank_pattern": {"q_proj": 0}}), "rank_pattern = 0; expected 1 to 65536"),
+        (
+            json!({"rank_pattern": {"q_proj": 0}}),
+            "rank_pattern = 0 is out of range; expected 1 to 65536",
+        ),
         (json!({"rank_pattern": ["q_proj"]}), "rank_pattern = [\"q_proj\"]; expected an object"),
         (
             json!({"alpha_pattern": {"q_proj": "x"}}),
-            "alpha_pattern = \"x\"; expected a number above 0",
+            "alpha_pattern = \"x\" is out of range; expected a number above 0",
         ),
     ] {
         let folder = folder(&model);
@@ -201,7 +212,7 @@ fn kinds_that_are_not_supported() {
         let folder = folder(&model);
         change(folder.path(), json!({"rank_pattern": { pattern: 2 }}));
         let message = load(folder.path(), &model).unwrap_err();
-        let start = format!("{CONFIG}: rank_pattern: '{pattern}' is no pattern: ");
+        let start = format!("{CONFIG}: rank_pattern: invalid pattern '{pattern}': ");
         assert!(message.starts_with(&start), "{message}");
     }
     // Features can be disabled in different ways.

@@ -219,17 +219,14 @@ fn a_scorer_cannot_begin_as_another_kind_of_model() {
     };
     assert_eq!(
         refusal(with(infiller(), json!({"n_embd": 12}))),
-        "the scorer cannot begin with the weights of this model: it has 19 ids, 2 blocks of width 12, 3 heads and rope_theta 50, and the scorer 19 ids, 2 blocks of width 24, 3 heads and rope_theta 50; only block_size may differ"
+        "cannot start the scorer from the weights of this model: it has 19 ids, 2 blocks of width 12, 3 heads and rope_theta 50, but the scorer has 19 ids, 2 blocks of width 24, 3 heads and rope_theta 50; only block_size may differ"
     );
     assert!(refusal(molgpt()).contains("learned positions"));
     assert!(refusal(with(infiller(), json!({"rope_theta": 51.0}))).contains("rope_theta 51, and"));
     let other = config(&infiller());
     let trunk = shaken(&other, 5, &Device::flex());
     let wrong = SequenceScorer::from_trunk(&other, &trunk, 0, &Device::flex());
-    assert_eq!(
-        wrong.unwrap_err().to_string(),
-        "a judge is a model of the family sequence_scorer, which gives one number for a text"
-    );
+    assert_eq!(wrong.unwrap_err().to_string(), "a judge must be a sequence_scorer model");
 }
 
 /// The family is checked before the weights are read.
@@ -243,7 +240,7 @@ fn folders_of_other_families_are_no_judges() {
             .unwrap_err()
             .to_string();
         let expected = format!(
-            "{} is not a judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+            "{} is not a judge: its model family is {family}; expected sequence_scorer, as written by `grpo train-judge`",
             folder.path().display()
         );
         assert_eq!(refusal, expected);
@@ -266,7 +263,7 @@ fn a_judge_survives_the_way_out_and_in() {
 }
 
 #[test]
-#[should_panic(expected = "CLS is the last id of the scorer's vocabulary")]
+#[should_panic(expected = "CLS must be the last id of the scorer's vocabulary")]
 fn cls_is_that_of_the_vocabulary() {
     scorer(&sequence_scorer(), 1, &Device::flex()).batch(&TEXTS, PAD);
 }

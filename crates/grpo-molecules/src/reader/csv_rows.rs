@@ -56,10 +56,9 @@ impl CsvRows {
             None => SMILES_COLUMNS.to_vec(),
         };
         let Some(smiles) = wanted.iter().find_map(|name| find(name)) else {
-            let named =
-                options.column_setting.map(|setting| format!(", or name it with {setting}"));
+            let named = options.column_setting.map(|setting| format!(" or set {setting}"));
             return Err(DataError::Invalid(format!(
-                "`{}` has no column {}; its columns are {}; rename the one that contains the SMILES{}",
+                "`{}` has no column {} (columns: {}); rename the column that contains the SMILES{}",
                 origin.path.display(),
                 Names(wanted.into_iter().map(str::to_owned).collect()),
                 Names(names),
@@ -96,7 +95,7 @@ impl CsvRows {
         let line = line_of(&self.csv, &self.row);
         if self.row.len() != self.width {
             return Err(DataError::Invalid(format!(
-                "line {line} of `{}` has {} cells where the header has {}; put cells that contain {} in double quotes",
+                "line {line} of `{}` has {} fields, but the header has {}; quote fields that contain {}",
                 origin.path.display(),
                 self.row.len(),
                 self.width,
@@ -144,7 +143,7 @@ fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataE
     match unclosed.line() {
         None => Ok(()),
         Some(line) => Err(DataError::Invalid(format!(
-            "line {line} of `{}` opens a quote that is never closed; close it, and write a quote inside of quotes twice",
+            "line {line} of `{}` has an unterminated quoted field; close it, and escape quotes inside it by doubling them",
             origin.path.display()
         ))),
     }

@@ -149,7 +149,7 @@ fn the_column_can_be_named() {
     assert_eq!(open("product").unwrap().next().unwrap().unwrap().smiles, "N");
     assert_eq!(
         open("educt").err().unwrap().to_string(),
-        "`x` has no column `educt`; its columns are `smiles`, `Product`; rename the one that contains the SMILES, or name it with --smiles-column"
+        "`x` has no column `educt` (columns: `smiles`, `Product`); rename the column that contains the SMILES or set --smiles-column"
     );
 }
 
@@ -201,11 +201,11 @@ fn damaged_files_are_named_with_the_line() {
     assert_eq!(error(b"smi\xff,smiles\nC\n", Csv, false), not_utf8.replace("line 2", "line 1"));
     assert_eq!(
         error(b"smiles,a\n\nC,1\nC,1,2\n", Csv, false),
-        "line 4 of `x` has 3 cells where the header has 2; put cells that contain commas in double quotes"
+        "line 4 of `x` has 3 fields, but the header has 2; quote fields that contain commas"
     );
     assert_eq!(
         error(b"", Csv, false),
-        "`x` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are (none); rename the one that contains the SMILES"
+        "`x` has no column `smiles`, `canonical_smiles`, `molecule` (columns: (none)); rename the column that contains the SMILES"
     );
     assert_eq!(
         error(b"C\n", Smi, true),

@@ -79,29 +79,29 @@ fn wrong_vocabularies_are_refused_with_their_fault() {
     let check = |json: &str, expect: &str| assert_eq!(parse(json).unwrap_err(), expect);
     check(
         r#"{"<": 0, "C": 2}"#,
-        "the vocabulary `v.json` gives token `C` the index 2; the 2 tokens must have the indices 0 to 1 each once",
+        "vocabulary `v.json` assigns index 2 to token `C`; the 2 tokens must have distinct indices from 0 to 1",
     );
     check(
         r#"{"<": 0, "C": 1, "N": 1}"#,
-        "the vocabulary `v.json` gives token `N` the index 1; the 3 tokens must have the indices 0 to 2 each once",
+        "vocabulary `v.json` assigns index 1 to token `N`; the 3 tokens must have distinct indices from 0 to 2",
     );
     check(
         r#"{"<": 0, "C": 18446744073709551615}"#,
-        "the vocabulary `v.json` gives token `C` the index 18446744073709551615; the 2 tokens must have the indices 0 to 1 each once",
+        "vocabulary `v.json` assigns index 18446744073709551615 to token `C`; the 2 tokens must have distinct indices from 0 to 1",
     );
-    check(r#"{"C": 0}"#, "the vocabulary `v.json` lacks the end mark `<`; add it");
-    check("{}", "the vocabulary `v.json` lacks the end mark `<`; add it");
+    check(r#"{"C": 0}"#, "vocabulary `v.json` is missing the end token `<`; add it");
+    check("{}", "vocabulary `v.json` is missing the end token `<`; add it");
     check(
         r#"{"<": 0, "l": 1}"#,
-        "the vocabulary `v.json` has the entry `l`, which is not one SMILES token; make the vocabulary from tokens, not from characters",
+        "vocabulary `v.json` has the entry `l`, which is not a single SMILES token; build the vocabulary from tokens, not from characters",
     );
     check(
         r#"{"<": 0, "CC": 1}"#,
-        "the vocabulary `v.json` has the entry `CC`, which is not one SMILES token; make the vocabulary from tokens, not from characters",
+        "vocabulary `v.json` has the entry `CC`, which is not a single SMILES token; build the vocabulary from tokens, not from characters",
     );
     check(
         r#"{"<": 0, "": 1}"#,
-        "the vocabulary `v.json` has the entry ``, which is not one SMILES token; make the vocabulary from tokens, not from characters",
+        "vocabulary `v.json` has the entry ``, which is not a single SMILES token; build the vocabulary from tokens, not from characters",
     );
     for text in ["", "[]", r#"{"<": -1}"#, r#"{"<": 0.5}"#, r#"{"<": 0"#] {
         let error = parse(text).unwrap_err();
@@ -123,7 +123,7 @@ fn reports_the_position_of_an_unknown_token() {
     check("CBr C", " ", 4);
     assert_eq!(
         vocabulary.encode("CIC").unwrap_err().to_string(),
-        "`I` (character 2 of `CIC`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token"
+        "`I` (character 2 of `CIC`) is not in the vocabulary; remove the molecule, or use a vocabulary that contains the token"
     );
     let long = vocabulary.encode(&"I".repeat(10_000)).unwrap_err();
     assert!(long.to_string().len() < 250, "{long}");

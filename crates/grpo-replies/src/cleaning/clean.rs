@@ -33,7 +33,7 @@ impl CleaningRules {
         match self.max_cosine > 0.0 && self.max_cosine <= 1.0 {
             true => Ok(()),
             false => {
-                let expected = "above 0, at most 1";
+                let expected = "a number above 0 and at most 1";
                 Err(DataError::setting("cleaning.max_cosine", self.max_cosine, expected))
             }
         }

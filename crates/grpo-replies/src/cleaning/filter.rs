@@ -94,7 +94,10 @@ impl CollectionFilter {
             match found {
                 None => unknown(rule),
                 Some(found) if !(least..=most).contains(&found) => {
-                    faults.push(Reason::new(rule, format_args!("{found}; {least} to {most}")));
+                    faults.push(Reason::new(
+                        rule,
+                        format_args!("{found}; expected {least} to {most}"),
+                    ));
                 }
                 Some(_) => {}
             }
@@ -103,7 +106,7 @@ impl CollectionFilter {
         match pair.reply_time_diff_seconds {
             None => unknown("seconds_after_tweet"),
             Some(found) if !(least..=most).contains(&found) => {
-                let found = format_args!("{found}; {least} to {most}");
+                let found = format_args!("{found}; expected {least} to {most}");
                 faults.push(Reason::new("seconds_after_tweet", found));
             }
             Some(_) => {}
@@ -117,7 +120,7 @@ impl CollectionFilter {
                 *of_author += 1;
                 if *of_author > self.max_replies_of_author {
                     let most = self.max_replies_of_author;
-                    let found = format_args!("{author} has {most} already");
+                    let found = format_args!("{author} already has {most}");
                     faults.push(Reason::new("replies_of_author", found));
                 }
             }
@@ -139,7 +142,7 @@ impl CollectionFilter {
             match keys::lang(pair) {
                 Err(fault) => faults.push(fault),
                 Ok(lang) if is_english(lang, &pair.tweet) && is_english(lang, &pair.reply) => {}
-                Ok(_) => faults.push(Reason::new("english", "another language, or no words")),
+                Ok(_) => faults.push(Reason::new("english", "another language or no words")),
             }
         }
         if self.no_retweets {
@@ -147,17 +150,17 @@ impl CollectionFilter {
             let is_retweet = read(keys::flag(pair, "is_retweet"), &mut faults);
             let is_quote = read(keys::flag(pair, "is_quote"), &mut faults);
             if passed_on || is_retweet || is_quote {
-                faults.push(Reason::new("retweet", "a tweet passed on or quoted"));
+                faults.push(Reason::new("retweet", "a retweet or quote tweet"));
             }
         }
         if self.no_media {
             let has_media = read(keys::flag(pair, "has_media"), &mut faults);
             if read(keys::is_listed(pair, "media"), &mut faults) || has_media {
-                faults.push(Reason::new("media", "a reply with media"));
+                faults.push(Reason::new("media", "the reply has media"));
             }
         }
         if self.no_urls && has_url(&pair.reply) {
-            faults.push(Reason::new("url", "an address in the reply"));
+            faults.push(Reason::new("url", "the reply contains a URL"));
         }
         faults
     }
@@ -167,5 +170,7 @@ impl CollectionFilter {
 pub(super) fn length(reply: &str, [least, most]: [usize; 2]) -> Option<Reason> {
     let found = reply.chars().count();
     let fits = (least..=most).contains(&found);
-    (!fits).then(|| Reason::new("length", format_args!("{found} characters; {least} to {most}")))
+    expected(!fits).then(|| {
+        Reason::new("length", format_args!("{found} characters; expected {least} to {most}"))
+    })
 }

@@ -44,7 +44,7 @@ pub(super) fn lang(pair: &PairRecord) -> Result<Option<&str>, Reason> {
     match value(pair, "lang") {
         None => Ok(None),
         Some(Value::String(lang)) => Ok(Some(lang)),
-        Some(other) => Err(wrong("lang", other, "a text, such as \"en\"")),
+        Some(other) => Err(wrong("lang", other, "a string such as \"en\"")),
     }
 }
 

@@ -125,7 +125,7 @@ pub(super) fn check_range<T: PartialOrd + fmt::Display>(
         true => Ok(()),
         false => {
             let found = format!("[{least}, {most}]");
-            Err(DataError::setting(key, found, "the smaller number first"))
+            Err(DataError::setting(key, found, "the minimum before the maximum"))
         }
     }
 }

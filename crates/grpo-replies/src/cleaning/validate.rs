@@ -84,7 +84,7 @@ impl ValidationRules {
             }
         }
         if self.repeated_from < 2 {
-            let expected = "2 or more: every character stands there once";
+            let expected = "2 or more";
             let found = self.repeated_from;
             return Err(DataError::setting("validation.repeated_from", found, expected));
         }
@@ -105,7 +105,7 @@ impl ValidationRules {
             }
         };
         let english = lang.map_or(true, |lang| is_english(lang, reply));
-        broken(self.english && !english, "english", "another language, or no words".to_owned());
+        broken(self.english && !english, "english", "another language or no words".to_owned());
         broken(self.no_urls && has_url(reply), "url", "an address".to_owned());
         let found = hashtags(reply);
         broken(found > self.max_hashtags, "hashtags", format!("{found}"));
@@ -141,10 +141,10 @@ impl ValidationRules {
             ),
             (
                 marks as f64 > self.max_punctuation * characters as f64,
-                format!("{marks} marks of {characters} characters"),
+                format!("{marks} punctuation marks in {characters} characters"),
             ),
             (emoji > self.max_emoji, format!("{emoji} emoji")),
-            (run >= self.repeated_from, format!("a character {run} times in a row")),
+            (run >= self.repeated_from, format!("a character repeated {run} times")),
         ];
         found.into_iter().filter_map(|(is_there, found)| is_there.then_some(found)).collect()
     }

@@ -74,7 +74,7 @@ struct CleaningFile {
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Filter, validate and clean tweets and replies",
-        "--rejected lists every removed pair with the reasons.",
+        "Use --rejected to write every removed pair with its reasons to a file.",
     ];
     TaskCommand::new("clean-data", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
 }
@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     let rejected_path = arguments.rejected.as_deref();
     anyhow::ensure!(
         !rejected_path.is_some_and(|rejected| is_same_place(rejected, &arguments.output)),
-        "--output and --rejected are both {}; name two files",
+        "--output and --rejected are both {}; use different files",
         arguments.output.display()
     );
     let file = match &arguments.config {
@@ -120,7 +120,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         // The list of rejected lines is most useful if no pairs are left.
         gone.into_iter().try_for_each(FileInPlace::finish)?;
         anyhow::bail!(
-            "no pair of {} is left: {lines} went, by {}; change these rules with --config, or leave steps out with --skip",
+            "all {lines} pairs of {} were removed ({}); change these rules with --config, or skip steps with --skip",
             arguments.input.display(),
             commonest(&cleaned)
         );
@@ -206,7 +206,7 @@ impl CleanDataArguments {
 fn tell_read(arguments: &CleanDataArguments, read: &PairFile, pairs: usize) {
     let say = arguments.say();
     let path = arguments.input.display();
-    say(format_args!("{path}: {pairs} pairs, {} lines that are none", read.skipped.len()));
+    say(format_args!("{path}: {pairs} pairs, {} invalid lines", read.skipped.len()));
     for line in read.skipped.iter().take(MOST_LINES) {
         say(format_args!("  left out: {line}"));
     }
@@ -223,12 +223,10 @@ fn tell(arguments: &CleanDataArguments, cleaned: &CleanedPairs) {
         report.valid, report.total, report.valid_percentage
     ));
     for (rule, count) in &report.rejection_reasons {
-        say(format_args!("  {rule:<20} {count} pairs went"));
+        say(format_args!("  {rule:<20} {count} pairs removed"));
     }
     for (rule, count) in &report.not_judged {
-        say(format_args!(
-            "  {rule:<20} {count} pairs were not judged: their records do not say it"
-        ));
+        say(format_args!("  {rule:<20} {count} pairs not checked (missing field)"));
     }
     say(format_args!("pairs        {}", arguments.output.display()));
     if let Some(path) = &arguments.rejected {

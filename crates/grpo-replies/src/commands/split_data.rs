@@ -90,7 +90,7 @@ struct Duplicate {
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Split tweets and replies into a supervised and a GRPO phase",
-        "All replies to a tweet go to the same phase. The split is stratified by engagement, so that both phases are alike.",
+        "All replies to a tweet go to the same phase. The split is stratified by engagement to keep the phases comparable.",
     ];
     TaskCommand::new("split-data", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
 }
@@ -146,7 +146,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     }
     anyhow::ensure!(
         !folder.exists() || folder.is_dir(),
-        "{} is a file, not a folder; give --output-dir a folder",
+        "{} is a file, not a folder; use a folder for --output-dir",
         folder.display()
     );
     std::fs::create_dir_all(folder)
@@ -168,7 +168,7 @@ fn refuse_earlier(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         let path = arguments.output_dir.join(name);
         anyhow::ensure!(
             arguments.force || !path.exists(),
-            "{} exists already; name another --output-dir, or replace it with --force",
+            "{} already exists; use another --output-dir, or replace it with --force",
             path.display()
         );
     }
@@ -186,7 +186,7 @@ const MOST_LINES: usize = 20;
 
 fn report(read: &PairFile) {
     say(format_args!(
-        "{}: {} pairs of {} tweets, {} lines left out",
+        "{}: {} pairs of {} tweets, {} lines skipped",
         read.path.display(),
         read.pairs.len(),
         read.tweets(),
@@ -196,7 +196,7 @@ fn report(read: &PairFile) {
     let skipped = read.skipped.iter().map(|line| format!("left out: {line}"));
     let repeated = duplicates(read).into_iter().map(|pair| {
         format!(
-            "kept, though it repeats {}:{}: {}:{}",
+            "kept duplicate of {}:{}: {}:{}",
             pair.first_file.display(),
             pair.first_line,
             pair.file.display(),
@@ -233,7 +233,7 @@ fn tell(statistics: &PhaseStatistics) {
     for (name, phase) in [("phase 1", &statistics.phase1), ("phase 2", &statistics.phase2)] {
         let PhaseSummary { count, tweets, engagement, length, .. } = phase;
         say(format_args!(
-            "{name:<12} {count} pairs of {tweets} tweets; engagement: mean {}, median {}; characters of a reply: mean {:.0}",
+            "{name:<12} {count} pairs of {tweets} tweets; engagement: mean {}, median {}; reply characters: mean {:.0}",
             short(engagement.mean),
             short(engagement.median),
             length.mean
@@ -242,14 +242,14 @@ fn tell(statistics: &PhaseStatistics) {
     let quartiles = &statistics.quartiles;
     let counts: Vec<String> = quartiles.counts.iter().map(u64::to_string).collect();
     say(format_args!(
-        "quartiles    {} pairs; a phase's share is at most {:.4} off, {} {MOST_DIFFERENCE}",
+        "quartiles    {} pairs; largest deviation of a phase's share {:.4}, {} {MOST_DIFFERENCE}",
         counts.join(", "),
         quartiles.max_difference,
         if quartiles.alike { "within" } else { "more than" }
     ));
     if !quartiles.alike {
         say(format_args!(
-            "WARNING: the phases are not alike; there may be too few tweets, or one with most of the replies"
+            "WARNING: the phases differ; there may be too few tweets, or one tweet with most of the replies"
         ));
     }
     let tests = [

@@ -85,7 +85,7 @@ const EXAMPLES: &str = "Examples:
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Train an engagement model, a reward for replies to tweets",
-        "Trains a small head on the vectors of a frozen embedder to predict the engagement of past replies. The model is then tested on held-out tweets: the exit code is 0 if it passes the gate of the configuration, and 1 if it must not be used as a reward.",
+        "Trains a small head on the vectors of a frozen embedder to predict the engagement of past replies, then tests it on held-out tweets. The exit code is 0 if the model passes the gate of the configuration, and 1 if it must not be used as a reward.",
     ];
     TaskCommand::new("train-engagement", &about, CommandGroup::Train, |_, arguments| run(arguments))
         .with_examples(EXAMPLES)
@@ -200,9 +200,9 @@ impl<'a> ModelFiles<EngagementHeadObjective<'a>> for EngagementDescription {
 fn words(measures: &EngagementMeasures) -> String {
     let EngagementMeasures { eval_loss, pearson, pearson_score, spearman, pair_accuracy, .. } =
         measures;
-    let pairs = pair_accuracy.map(|part| format!(", pairs right {:.1} %", 100.0 * part));
+    let pairs = pair_accuracy.map(|part| format!(", pair accuracy {:.1} %", 100.0 * part));
     format!(
-        "loss {eval_loss:.4}, Pearson {pearson:.3} (of scores {pearson_score:.3}), Spearman {spearman:.3}{}",
+        "loss {eval_loss:.4}, Pearson {pearson:.3} (scores {pearson_score:.3}), Spearman {spearman:.3}{}",
         pairs.unwrap_or_default()
     )
 }
@@ -221,7 +221,7 @@ fn verdict(report: &EngagementReport, target: &Path) -> anyhow::Result<()> {
     let found = gate.against(test);
     anyhow::ensure!(
         passed,
-        "the engagement model did not pass, so it is no reward: {found}; train it on more replies"
+        "the engagement model failed its gate and must not be used as a reward: {found}; train it on more replies"
     );
     say(format_args!("{:<12} {found}", "passed"));
     Ok(())

@@ -31,7 +31,7 @@ impl EngagementData {
     /// # Panics
     /// Panics if `pairs` and `features` have different lengths.
     pub fn new(pairs: &[PairRecord], features: Vec<Vec<f32>>, split: &RecordSplit) -> Self {
-        assert_eq!(pairs.len(), features.len(), "features of each pair");
+        assert_eq!(pairs.len(), features.len(), "expected one feature vector per pair");
         let reply = |&place: &usize| EngagementReply::new(&pairs[place], features[place].clone());
         let side = |places: &[usize]| places.iter().map(reply).collect();
         Self {
@@ -54,32 +54,27 @@ impl EngagementData {
             if replies.len() < needed {
                 let found = replies.len();
                 let message = format!(
-                    "the {side} part has {found} replies, and an engagement model needs {needed} there"
+                    "the {side} split has {found} replies, but an engagement model requires {needed}"
                 );
-                return Err(ConfigFault::new(
-                    "",
-                    message,
-                    "take a file with more, or change [data]",
-                ));
+                return Err(ConfigFault::new("", message, "use a larger file, or change [data]"));
             }
             let own: BTreeSet<&str> = replies.iter().map(|reply| reply.tweet.as_str()).collect();
             if let Some(tweet) = own.intersection(&seen).next() {
-                let message = format!(
-                    "the tweet {tweet} is in two parts, so that held-out figures would be too good"
-                );
-                return Err(ConfigFault::new("", message, "split by whole tweets"));
+                let message =
+                    format!("tweet {tweet} is in two splits, which would inflate held-out metrics");
+                return Err(ConfigFault::new(
+                    "",
+                    message,
+                    "keep all replies to a tweet in one split",
+                ));
             }
             seen.extend(own);
             let is_compared = matches!(objective, EngagementObjective::Pairwise { .. });
             if is_compared && neighbours(replies, 0.0).is_empty() {
                 let message = format!(
-                    "in the {side} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those"
+                    "no tweet in the {side} split has two replies with different engagement, which objective.type = \"pairwise\" requires"
                 );
-                return Err(ConfigFault::new(
-                    "objective.type",
-                    message,
-                    "choose \"rank\" or \"log\"",
-                ));
+                return Err(ConfigFault::new("objective.type", message, "use \"rank\" or \"log\""));
             }
         }
         Ok(())

@@ -115,10 +115,10 @@ impl EngagementModel {
         let found = match &self.description.report {
             Some(report) if report.passed => return Ok(()),
             Some(report) => report.gate.against(&report.test),
-            None => "its training did not come to an end".to_owned(),
+            None => "its training did not finish".to_owned(),
         };
         Err(of_model(format!(
-            "{}: the engagement model did not pass its gate: {found}; train it on more replies, or set accept_failed_gate = true to take it all the same",
+            "{}: the engagement model did not pass its gate: {found}; train it on more replies, or set accept_failed_gate = true to use it anyway",
             folder.display()
         )))
     }

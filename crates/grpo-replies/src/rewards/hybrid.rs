@@ -78,7 +78,7 @@ impl RewardSpec for HybridConfig {
         for (key, reward) in [("learned", &self.learned), ("heuristic", &self.heuristic)] {
             if reward.type_name() != key {
                 return ConfigFault::refuse(format!(
-                    "reward.{key} must have type = \"{key}\"; other rewards are added up by type = \"composite\""
+                    "reward.{key} must have type = \"{key}\"; use type = \"composite\" to combine other rewards"
                 ));
             }
         }
@@ -123,6 +123,6 @@ mod tests {
         assert!(fault(weights).contains("they sum to 0.9"));
         let missing = config(hybrid(&learned, &heuristic)).build(&Device::flex());
         let missing = missing.map(drop).unwrap_err().to_string();
-        assert!(missing.starts_with("part 'learned' of the reward:"), "{missing}");
+        assert!(missing.starts_with("reward part 'learned':"), "{missing}");
     }
 }

@@ -340,17 +340,14 @@ fn settings_out_of_range_are_refused() {
     };
     let mut plan = CleaningPlan::all();
     plan.filter.as_mut().unwrap().tweet_likes = [5, 4];
-    check(plan, "`filter.tweet_likes` is [5, 4]; expected the smaller number first");
+    check(plan, "`filter.tweet_likes` is [5, 4]; expected the minimum before the maximum");
     let mut plan = CleaningPlan::all();
     plan.validation.as_mut().unwrap().max_toxicity = 1.5;
     check(plan, "`validation.max_toxicity` is 1.5; expected 0 to 1");
     let mut plan = CleaningPlan::all();
     plan.validation.as_mut().unwrap().repeated_from = 1;
-    check(
-        plan,
-        "`validation.repeated_from` is 1; expected 2 or more: every character stands there once",
-    );
+    check(plan, "`validation.repeated_from` is 1; expected 2 or more");
     let mut plan = CleaningPlan::all();
     plan.cleaning.as_mut().unwrap().max_cosine = f64::NAN;
-    check(plan, "`cleaning.max_cosine` is NaN; expected above 0, at most 1");
+    check(plan, "`cleaning.max_cosine` is NaN; expected a number above 0 and at most 1");
 }

@@ -203,15 +203,12 @@ fn no_tweet_is_on_two_sides() {
     };
     data.test[0].tweet = data.train[0].tweet.clone();
     let fault = refused(&data).to_string();
-    assert!(
-        fault.contains(&format!("the tweet {} is in two parts", data.train[0].tweet)),
-        "{fault}"
-    );
+    assert!(fault.contains(&format!("tweet {} is in two splits", data.train[0].tweet)), "{fault}");
     // A split by reply, which the original implementation used, has every tweet in all parts.
     let part = |start: usize| (start..480).step_by(4).collect();
     let split = RecordSplit { train: part(0), validation: part(1), test: part(2) };
     let by_reply = EngagementData::new(&pairs, features(&pairs), &split);
-    assert!(refused(&by_reply).to_string().contains("is in two parts"));
+    assert!(refused(&by_reply).to_string().contains("is in two splits"));
 }
 
 #[test]
@@ -225,7 +222,7 @@ fn too_little_to_learn_from_is_refused() {
     few.test.truncate(29);
     assert_eq!(
         refused(&few, &rank),
-        "the test part has 29 replies, and an engagement model needs 30 there; take a file with more, or change [data]"
+        "the test split has 29 replies, but an engagement model requires 30; use a larger file, or change [data]"
     );
     // The test split also needs replies that can be compared.
     let mut unmeasured = whole.clone();
@@ -233,7 +230,7 @@ fn too_little_to_learn_from_is_refused() {
     let pairwise = EngagementObjective::Pairwise { margin: 0.1 };
     let refused_by = unmeasured.check(&pairwise).unwrap_err();
     assert!(
-        refused_by.to_string().starts_with("in the test part no tweet has two replies"),
+        refused_by.to_string().starts_with("no tweet in the test split has two replies"),
         "{refused_by}"
     );
     unmeasured.check(&EngagementObjective::Rank).unwrap();
@@ -241,7 +238,7 @@ fn too_little_to_learn_from_is_refused() {
     equal.train.iter_mut().for_each(|reply| reply.preference = 1.0);
     assert_eq!(
         refused(&equal, &config(EngagementObjective::Pairwise { margin: 0.1 })),
-        "in the train part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
+        "no tweet in the train split has two replies with different engagement, which objective.type = \"pairwise\" requires; use \"rank\" or \"log\""
     );
     let mut wild = rank.clone();
     wild.training.optimizer.learning_rate = 2.0;

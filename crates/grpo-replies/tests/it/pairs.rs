@@ -103,20 +103,20 @@ fn reports_why_each_line_is_not_a_pair() {
     assert!(reasons[1].starts_with("3: the line is not a JSON object: invalid type"));
     let expected = [
         "4: the line is not UTF-8 text".to_owned(),
-        "6: there is no `reply`".to_owned(),
+        "6: missing `reply`".to_owned(),
         "7: `reply` is the value 7; expected a text".to_owned(),
         "8: `reply` is empty".to_owned(),
-        "9: `reply_likes` is the value -1; expected a whole number of 0 or more".to_owned(),
-        "10: `tweet_likes` is the string \"many\"; expected a whole number of 0 or more".to_owned(),
+        "9: `reply_likes` is the value -1; expected a non-negative integer".to_owned(),
+        "10: `tweet_likes` is the string \"many\"; expected a non-negative integer".to_owned(),
         "11: duplicate key `reply`".to_owned(),
-        "12: `tweet_id` is the value 1.5e+18; expected a text or a whole number".to_owned(),
-        format!("13: the tweet a has another text on line 1 of {file}"),
+        "12: `tweet_id` is the value 1.5e+18; expected a string or an integer".to_owned(),
+        format!("13: tweet a has a different text on line 1 of {file}"),
     ];
     assert_eq!(reasons[2..], expected);
     // All 13 lines are accounted for, one of which is empty.
     assert_eq!(found.pairs.len() + found.skipped.len(), 12);
     let text = found.to_string();
-    assert!(text.starts_with("1 pairs of 1 tweets, 11 lines left out (") && text.ends_with("; …)"));
+    assert!(text.starts_with("1 pairs of 1 tweets, 11 lines skipped (") && text.ends_with("; …)"));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn gzip_and_folders_are_read_and_files_without_a_pair_are_refused() {
     let bad = write(folder.path(), "c.jsonl", "{\"a\":1}\n");
     let error = read_pairs(folder.path()).unwrap_err().to_string();
     let expected = format!(
-        "`{0}` has no pair of a tweet and a reply: 1 lines were left out, the first of them {0}:1: there is no `tweet_id`, `tweet` or `reply`; write one object a line with `tweet_id`, `tweet` and `reply`",
+        "`{0}` has no valid pairs: 1 lines were skipped (first: {0}:1: missing `tweet_id`, `tweet` or `reply`); write one object per line with `tweet_id`, `tweet` and `reply`",
         bad.display()
     );
     assert_eq!(error, expected);
@@ -149,9 +149,9 @@ fn gzip_and_folders_are_read_and_files_without_a_pair_are_refused() {
     };
     refused(&cut, "cannot be decompressed after line 0");
     let empty = TempDir::new().unwrap();
-    refused(empty.path(), "has no file that ends in .jsonl, .jsonl.gz or .parquet");
+    refused(empty.path(), "has no .jsonl, .jsonl.gz or .parquet files");
     let none = write(empty.path(), "e.jsonl", "");
-    refused(&none, "has no pair of a tweet and a reply: 0 lines were left out; write");
+    refused(&none, "has no valid pairs: 0 lines were skipped; write");
     refused(&empty.path().join("f.jsonl"), "does not exist");
     let other = write(empty.path(), "g.csv", "");
     refused(&other, "cannot determine the format of");
@@ -199,15 +199,16 @@ fn reads_parquet_and_reports_rows() {
 
     let found = read_pairs(&path).unwrap();
     let expected = [
-        "2: there is no `reply`",
-        "5: `reply_likes` is the string \"inf\"; expected a whole number of 0 or more",
-        "6: `reply` is bytes that are not UTF-8; expected a text",
+        "2: missing `reply`",
+        "5: `reply_likes` is the string \"inf\"; expected a non-negative integer",
+        "6: `reply` is invalid UTF-8; expected a text",
     ];
     assert_eq!(skipped(&found), expected);
     // Leading and trailing whitespace does not make a tweet distinct.
     let told: Vec<_> = found.pairs.iter().map(|pair| (pair.line, pair.reply_likes())).collect();
     assert_eq!(told, [(1, 4), (3, 0), (4, 0)]);
-    let unsaid = "3 pairs do not say `tweet_likes`, for which 1 stands in; 2 pairs do not say `reply_likes`, for which 0 stands in";
+    let unsaid =
+        "3 pairs are missing `tweet_likes` (using 1); 2 pairs are missing `reply_likes` (using 0)";
     assert_eq!(found.unsaid().unwrap(), unsaid);
     // The text of a row can be read again and results in the same pair.
     let again = read(&found.texts[0]);

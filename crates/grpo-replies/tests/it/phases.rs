@@ -139,12 +139,12 @@ fn refuses_an_impossible_split() {
     // Tweets with different ids but the same text are considered equal.
     let mut one = pairs(2, 1);
     one.iter_mut().for_each(|pair| pair.tweet = "the same".to_owned());
-    let expected = "1 tweets with different texts cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets";
+    let expected = "cannot split 1 distinct tweets into 2 parts, because all replies to a tweet stay together; use at least 2 tweets";
     assert_eq!(split_phases(&one, 0.5, 1).unwrap_err().to_string(), expected);
     let none = split_phases(&[], 0.5, 1).unwrap_err().to_string();
-    assert!(none.starts_with("0 tweets with different texts cannot be split into 2 parts"));
+    assert!(none.starts_with("cannot split 0 distinct tweets into 2 parts"));
     let none = split_by_tweet(&[], &SplitFractions::default(), 1).unwrap_err().to_string();
-    assert!(none.starts_with("0 tweets with different texts cannot be split into 3 parts"));
+    assert!(none.starts_with("cannot split 0 distinct tweets into 3 parts"));
     for ratio in [0.0, 1.0, -1.0, f64::NAN] {
         let error = split_phases(&two, ratio, 1).unwrap_err().to_string();
         assert!(error.starts_with("`split-ratio` is "), "{error}");

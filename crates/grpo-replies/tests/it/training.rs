@@ -122,7 +122,7 @@ fn validation_is_of_other_tweets() {
     // hand: likes 0 to 39.
     let whole = place.examples(10_000, 0.0).unwrap();
     assert!(whole.examples.validation.is_empty());
-    let expected = "training: 40 examples of 10 tweets by 40 authors; likes: mean 19.5, median 19.5, 0 to 39; mean characters: tweet 9, reply 8";
+    let expected = "training: 40 examples of 10 tweets by 40 authors; likes: mean 19.5, median 19.5, range 0 to 39; mean characters: tweet 9, reply 8";
     assert_eq!(whole.report.lines()[1], expected);
 }
 
@@ -140,23 +140,20 @@ fn what_is_too_long_is_left_out_and_named_and_never_cut() {
     let line = &read.report.lines()[0];
     let path = place.pairs().display().to_string();
     assert!(line.starts_with(&format!(
-        "4 pairs of 4 tweets, 1 lines left out ({path}:4: `reply` is empty)"
+        "4 pairs of 4 tweets, 1 lines skipped ({path}:4: `reply` is empty)"
     )));
-    assert!(
-        line.contains(&format!("; 2 left out with more than 400 tokens ({path}:2: ")),
-        "{line}"
-    );
+    assert!(line.contains(&format!("; 2 skipped with more than 400 tokens ({path}:2: ")), "{line}");
     // A tweet whose reply is too long can still be used as a prompt.
     let prompts = place.prompts(400).unwrap();
     assert_eq!(prompts.prompts.len(), 3);
     assert!(
         prompts.report.lines()[0]
-            .contains(&format!("; 1 left out with more than 400 tokens ({path}:3: "))
+            .contains(&format!("; 1 skipped with more than 400 tokens ({path}:3: "))
     );
 
     let error = place.examples(5, 0.5).unwrap_err();
     assert!(matches!(&error, DataError::NoRecords { .. }), "{error}");
-    assert!(error.to_string().contains("4 left out with more than 5 tokens"), "{error}");
+    assert!(error.to_string().contains("4 skipped with more than 5 tokens"), "{error}");
     assert!(matches!(place.prompts(5), Err(DataError::NoRecords { too_long: 4, .. })));
 }
 
@@ -210,20 +207,20 @@ fn special_tokens_of_texts_are_no_signs_to_the_model() {
     let read = place.examples(10_000, 0.5).unwrap();
     assert_eq!((read.examples.train.len(), read.examples.validation.len()), (1, 1));
     let expected = format!(
-        "5 pairs of 4 tweets; 3 left out with special tokens ({path}:1: `tweet` has the special token \"<|im_start|>\", {path}:2: `tweet` has the special token \"<|im_start|>\", {path}:3: `reply` has the special token \"<|im_end|>\")"
+        "5 pairs of 4 tweets; 3 skipped with special tokens ({path}:1: `tweet` contains the special token \"<|im_start|>\", {path}:2: `tweet` contains the special token \"<|im_start|>\", {path}:3: `reply` contains the special token \"<|im_end|>\")"
     );
     assert_eq!(read.report.lines()[0], expected);
     // GRPO prompts do not contain the reply.
     let read = place.prompts(10_000).unwrap();
     assert_eq!(read.prompts.len(), 3);
     let expected = format!(
-        "5 pairs of 4 tweets; 1 left out with special tokens ({path}:1: `tweet` has the special token \"<|im_start|>\")"
+        "5 pairs of 4 tweets; 1 skipped with special tokens ({path}:1: `tweet` contains the special token \"<|im_start|>\")"
     );
     assert_eq!(read.report.lines()[0], expected);
 
     let error = Place::new(&records[..2]).examples(10_000, 0.5).unwrap_err();
     assert!(matches!(&error, DataError::NoRecords { too_long: 0, .. }), "{error}");
-    assert!(error.to_string().contains("2 left out with special tokens"), "{error}");
+    assert!(error.to_string().contains("2 skipped with special tokens"), "{error}");
 }
 
 #[test]
@@ -237,12 +234,11 @@ fn a_model_without_a_template_is_refused() {
 #[test]
 fn refuses_an_empty_instruction() {
     let error = ReplyTemplate { instruction: " ".into() }.check(None).unwrap_err().to_string();
-    let expected =
-        "`data.replies.instruction` is empty; expected a sentence that says what to write";
+    let expected = "`data.replies.instruction` is empty; expected an instruction, such as an instruction, such as a sentence that says what to write";
     assert_eq!(error, expected);
     let template = ReplyTemplate::default();
     let error = template.check(Some(true)).unwrap_err().to_string();
-    let expected = "`data.thinking` is true; expected false, or nothing, with data.replies: replies have no thoughts";
+    let expected = "`data.thinking` is true; expected false or unset with data.replies, because replies contain no thinking";
     assert_eq!(error, expected);
     for thinking in [None, Some(false)] {
         template.check(thinking).unwrap();

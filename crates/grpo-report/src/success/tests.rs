@@ -105,7 +105,7 @@ fn what_was_not_measured_is_not_judged() {
         &one,
         2,
         Outcome::NotJudged,
-        "`rewards/valid/mean` was not measured: the reward has no component `valid`",
+        "`rewards/valid/mean` was not measured: the reward has no `valid` component",
     );
     check(&one, 3, Outcome::NotJudged, "`frac_reward_zero_std` was not measured");
     check(&[], 4, Outcome::NotJudged, "no step has finished");
@@ -160,7 +160,7 @@ fn validity_has_a_floor_and_may_fall_only_so_far() {
 fn most_steps_need_a_signal() {
     let sentence = |n: u32| {
         format!(
-            "rewards differed within enough groups in {n} of 4 steps (required: more than half of the steps with at most 0.5 of the groups without a difference)"
+            "enough groups had differing rewards in {n} of 4 steps (required: more than half of the steps, each with at most 0.5 of the groups without a difference)"
         )
     };
     for (shares, n, outcome) in [
@@ -199,11 +199,9 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
     let back = || guard("roll_back");
     let message = "kl = 0.4 is above 0.3";
     let spoke = |times| {
-        format!(
-            "none in 7 steps; guards triggered {times} times, and the run was rolled back 0 times"
-        )
+        format!("none in 7 steps; guards triggered {times} times and rolled the run back 0 times")
     };
-    let goes_on = "; it has not finished: it is still running, or was killed";
+    let goes_on = "; not finished: the run is still active or was killed";
     let none = "none in 7 steps";
     let failed = format!("stopped after step 7: {message}");
     let exhausted = format!("{message}; the run has already rolled back 3 times");
@@ -230,12 +228,12 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
         (
             vec![event(EventKind::Interrupted {})],
             Outcome::NotJudged,
-            format!("{none}; it was interrupted after step 7"),
+            format!("{none}; interrupted after step 7"),
         ),
         (
             vec![guard("warn"), stopped(early)],
             Outcome::NotJudged,
-            format!("{}; it ended early, after step 7: {early}", spoke(1)),
+            format!("{}; stopped early after step 7: {early}", spoke(1)),
         ),
     ] {
         assert_eq!(judged(&events), (outcome, sentence), "{events:?}");

@@ -69,8 +69,8 @@ impl FromRegistry for CompositeConfig {
 
 /// Reserved names. They are used for other metrics, which can be at any nesting level.
 const TAKEN: [(&str, &str); 2] = [
-    ("raw", "what a part was before its transform"),
-    ("diversity_bonus", "the part of [diversity_bonus]"),
+    ("raw", "the value of a part before its transform"),
+    ("diversity_bonus", "the value of [diversity_bonus]"),
 ];
 
 impl RewardSpec for CompositeConfig {
@@ -79,7 +79,7 @@ impl RewardSpec for CompositeConfig {
     fn check(&self) -> Result<(), ConfigFault> {
         if self.parts.is_empty() {
             return ConfigFault::refuse(
-                "reward.parts is empty; a composite reward adds up at least one",
+                "reward.parts is empty; a composite reward requires at least one part",
             );
         }
         let mut names = BTreeSet::new();
@@ -87,7 +87,7 @@ impl RewardSpec for CompositeConfig {
             check_name(&part.name)?;
             if !names.insert(&part.name) {
                 return ConfigFault::refuse(format!(
-                    "reward.parts has the name '{}' twice; metrics could not tell them apart",
+                    "reward.parts has two parts named '{}'; rename one",
                     part.name
                 ));
             }
@@ -109,7 +109,7 @@ impl RewardSpec for CompositeConfig {
         match are_mean_weights(&weights) || (self.normalize && can_be_mean) {
             true => Ok(()),
             false => ConfigFault::refuse(format!(
-                "the weights of reward.parts must each be at least 0 and sum to 1, or reward.normalize must be true and one of them above 0; they sum to {sum}"
+                "the weights of reward.parts must be at least 0 and sum to 1, but they sum to {sum}; change them, or set reward.normalize = true with at least one weight above 0"
             )),
         }
     }
@@ -160,12 +160,12 @@ fn check_name(name: &str) -> Result<(), ConfigFault> {
     let is_usable = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.is_empty() || !name.chars().all(is_usable) {
         return ConfigFault::refuse(format!(
-            "reward.parts has the name '{name}'; a name is of small letters, digits and `_`, as metrics are named by it"
+            "invalid part name '{name}' in reward.parts; use lowercase letters, digits and `_`"
         ));
     }
     match TAKEN.into_iter().find(|(taken, _)| *taken == name) {
         Some((_, whose)) => ConfigFault::refuse(format!(
-            "reward.parts has the name '{name}', under which metrics have {whose}; give the part another name"
+            "part name '{name}' in reward.parts is reserved for {whose}; choose another name"
         )),
         None => Ok(()),
     }

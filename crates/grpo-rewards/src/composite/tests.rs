@@ -84,7 +84,7 @@ fn a_part_that_fails_fails_the_completion_and_no_other() {
     assert_eq!(outcomes[0].total(), Some(0.5));
     assert_eq!(outcomes[1].failure(), Some("part 'b': no network"));
     assert_eq!(outcomes[2], Outcome::Abstained);
-    assert!(outcomes[3].failure().unwrap().starts_with("part 'b': its score is -1.5"));
+    assert!(outcomes[3].failure().unwrap().starts_with("part 'b': its score -1.5"));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_part_that_miscounts_fails_all() {
     for outcome in reward.score(&["x".into(), "y".into()]) {
         assert_eq!(
             outcome.failure(),
-            Some("part 'b': the reward gave 1 outcomes for 2 completions")
+            Some("part 'b': the reward returned 1 outcomes for 2 completions")
         );
     }
 }
@@ -144,29 +144,34 @@ fn weights_sum_to_one_or_are_made_to() {
 #[test]
 fn reports_invalid_parts() {
     let composite = |parts: serde_json::Value| fault(json!({"type": "composite", "parts": parts}));
-    assert!(composite(json!([pattern("a.b", 1.0, "a")])).contains("has the name 'a.b'"));
-    assert!(composite(json!([pattern("", 1.0, "a")])).contains("has the name ''"));
+    assert!(composite(json!([pattern("a.b", 1.0, "a")])).contains("invalid part name 'a.b'"));
+    assert!(composite(json!([pattern("", 1.0, "a")])).contains("invalid part name ''"));
     assert!(
-        composite(json!([pattern("a", 0.5, "a"), pattern("a", 0.5, "b")])).contains("'a' twice")
+        composite(json!([pattern("a", 0.5, "a"), pattern("a", 0.5, "b")]))
+            .contains("two parts named 'a'")
     );
     // Otherwise, two values could be recorded under the same name: `a.raw` for the score before a
     // transform, or the diversity bonus.
-    for (name, whose) in
-        [("raw", "what a part was before its transform"), ("diversity_bonus", "[diversity_bonus]")]
-    {
+    for (name, whose) in [
+        ("raw", "the value of a part before its transform"),
+        ("diversity_bonus", "[diversity_bonus]"),
+    ] {
         let taken = composite(json!([pattern(name, 1.0, "a")]));
-        assert!(taken.contains(&format!("has the name '{name}', under which")), "{taken}");
+        assert!(
+            taken.contains(&format!("part name '{name}' in reward.parts is reserved")),
+            "{taken}"
+        );
         assert!(taken.contains(whose), "{taken}");
     }
     let wrong = composite(json!([pattern("a", 1.0, "(")]));
-    assert!(wrong.starts_with("part 'a' of the reward: reward.pattern = '('"), "{wrong}");
+    assert!(wrong.starts_with("reward part 'a': reward.pattern = '('"), "{wrong}");
     let mut clamped = pattern("a", 1.0, "a");
     clamped["transform"] = json!({"type": "clamp", "low": 1.0, "high": 0.0});
-    assert!(composite(json!([clamped])).starts_with("part 'a' of the reward: transform clamp"));
+    assert!(composite(json!([clamped])).starts_with("reward part 'a': transform clamp"));
     let unknown = json!({"type": "composite", "parts": [{"name": "a", "weight": 1.0, "reward": {"type": "?"}}]});
     let unknown = parsed(unknown).unwrap_err();
     assert_eq!(unknown.key, "parts[0].reward.type");
-    assert!(unknown.to_string().starts_with("unknown type of reward `?`; there are: answer, "));
+    assert!(unknown.to_string().starts_with("unknown reward type `?`; expected one of answer, "));
 }
 
 #[test]
@@ -177,6 +182,6 @@ fn what_a_part_lacks_is_said_before_anything_is_drawn() {
     ]}));
     assert_eq!(
         reward.check(&Map::new()),
-        Err("part 'b': the prompt's record has no field 'answer'".to_owned())
+        Err("part 'b': the prompt's record is missing field 'answer'".to_owned())
     );
 }

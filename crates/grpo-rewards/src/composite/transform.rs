@@ -60,15 +60,15 @@ impl Transform {
         match *self {
             Self::Affine { scale, shift } if !finite([scale, shift]) || scale == 0.0 => {
                 Err(format!(
-                    "transform affine needs a finite scale that is not 0 and a finite shift; they are {scale} and {shift}"
+                    "transform affine requires a finite nonzero scale and a finite shift, found {scale} and {shift}"
                 ))
             }
             Self::Clamp { low, high } if !finite([low, high]) || low >= high => Err(format!(
-                "transform clamp needs a finite low below a finite high; they are {low} and {high}"
+                "transform clamp requires a finite low below a finite high, found {low} and {high}"
             )),
             Self::Sigmoid { centre, width } if !finite([centre, width]) || width <= 0.0 => {
                 Err(format!(
-                    "transform sigmoid needs a finite centre and a finite width above 0; they are {centre} and {width}"
+                    "transform sigmoid requires a finite centre and a finite width above 0, found {centre} and {width}"
                 ))
             }
             _ => Ok(()),
@@ -91,7 +91,7 @@ impl Transform {
         };
         match score.is_finite() && value.is_finite() {
             true => Ok(value),
-            false => Err(format!("its score is {score}, of which its transform makes {value}")),
+            false => Err(format!("its score {score} was transformed to {value}")),
         }
     }
 }

@@ -39,6 +39,6 @@ impl Cache {
 /// Hashes all inputs that a deterministic reward can depend on.
 fn key(sample: &RewardInput) -> Key {
     let parts = (&sample.text, &sample.prompt, &sample.fields);
-    let bytes = serde_json::to_vec(&parts).expect("texts and JSON are JSON");
+    let bytes = serde_json::to_vec(&parts).expect("strings and JSON values serialize to JSON");
     *blake3::hash(&bytes).as_bytes()
 }

@@ -54,7 +54,7 @@ impl CarrierConfig for CommandConfig {
 
     /// Returns all arguments that are files, and the program if it is specified by its path.
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
-        let (program, arguments) = self.command.split_first().expect("a command is checked");
+        let (program, arguments) = self.command.split_first().expect("the command is not empty");
         let program = program.contains('/').then_some(program);
         let paths = program.into_iter().chain(arguments).map(PathBuf::from);
         Ok(paths.filter(|path| path.is_file()).map(|path| ("command", path)).collect())
@@ -114,7 +114,7 @@ pub(super) fn check_program(key: &str, program: &str) -> Result<(), ConfigFault>
     match is_there {
         true => Ok(()),
         false => ConfigFault::refuse(format!(
-            "reward.{key}: there is no program `{program}` {place}; install it, or name it by its path"
+            "reward.{key}: cannot find program `{program}` {place}; install it or use its path"
         )),
     }
 }

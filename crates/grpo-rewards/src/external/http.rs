@@ -48,7 +48,7 @@ impl HttpConfig {
             ConfigFault::from_sentence(
                 "",
                 format!(
-                    "reward.url = \"{}\" is not an address that can be used; expected one such as http://localhost:8000/score (https is not supported)",
+                    "reward.url = \"{}\" is not a supported URL; expected one such as http://localhost:8000/score (https is not supported)",
                     self.url
                 ),
             )
@@ -125,7 +125,7 @@ impl Server {
     }
 
     fn connect_once(&self, end: Instant) -> io::Result<TcpStream> {
-        let mut last = io::Error::new(ErrorKind::NotFound, "its host has no address");
+        let mut last = io::Error::new(ErrorKind::NotFound, "cannot resolve its host");
         for address in self.address.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, left(end)?) {
                 Ok(stream) => return Ok(stream),
@@ -158,7 +158,7 @@ impl Server {
                 break;
             }
             if reply.len() > MOST {
-                return Err(io::Error::other("the reply has more than 16 MiB"));
+                return Err(io::Error::other("the response is larger than 16 MiB"));
             }
         }
         Ok(reply)
@@ -187,20 +187,18 @@ fn is_complete(reply: &[u8]) -> bool {
 /// Returns the body of a complete reply, or an error if the status does not indicate success.
 fn body(reply: &[u8]) -> Result<Vec<u8>, String> {
     let Some((end, length)) = front(reply) else {
-        return Err(format!("what it sent is not a reply of HTTP: {}", excerpt(reply)));
+        return Err(format!("invalid HTTP response: {}", excerpt(reply)));
     };
     let first = String::from_utf8_lossy(&reply[..end]);
     let status = first.lines().next().unwrap_or_default().split_whitespace().nth(1);
     let body = &reply[end..];
     if length.is_some_and(|length| body.len() < length) {
-        return Err(format!("the reply ends after {} of its bytes", body.len()));
+        return Err(format!("the response was truncated after {} bytes", body.len()));
     }
     match status {
         Some(status) if status.starts_with('2') => Ok(body.to_vec()),
-        status => Err(format!(
-            "it replied with the status {} and {}",
-            status.unwrap_or("none"),
-            excerpt(body)
-        )),
+        status => {
+            Err(format!("it returned status {}: {}", status.unwrap_or("none"), excerpt(body)))
+        }
     }
 }

@@ -58,7 +58,7 @@ impl State {
         self.written += bytes.len();
         let _ignored = file.write_all(bytes);
         if self.written >= MOST {
-            let _ignored = file.write_all(b"\ngrpo: no more is written here, as this is 16 MiB\n");
+            let _ignored = file.write_all(b"\ngrpo: output truncated at 16 MiB\n");
         }
     }
 }

@@ -58,8 +58,8 @@ pub(super) fn start(
     answers: Answers,
     output: &Arc<Output>,
 ) -> Result<Box<dyn Connection>, Fault> {
-    let fault = |error: &dyn Display| Fault::Other(format!("{name} cannot be started: {error}"));
-    let (program, arguments) = command.split_first().expect("a command is checked");
+    let fault = |error: &dyn Display| Fault::Other(format!("cannot start {name}: {error}"));
+    let (program, arguments) = command.split_first().expect("the command is not empty");
     let mut child = Command::new(program)
         .args(arguments)
         .process_group(0)
@@ -132,16 +132,14 @@ impl Process {
             }
             if self.unread.len() > MOST {
                 let excerpt = excerpt(&self.unread);
-                return Err(
-                    self.fault(&format!("wrote more than 16 MiB, beginning with {excerpt}"))
-                );
+                return Err(self.fault(&format!("wrote more than 16 MiB, starting with {excerpt}")));
             }
             if self.answers == Answers::AtItsEnd && unsent.is_empty() {
                 self.stdin = None;
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.fault(&format!("gave no answer within {limit:?} (reward.time_limit times the completions of the request)")));
+                return Err(self.fault(&format!("did not reply within {limit:?} (reward.time_limit times the completions of the request)")));
             }
             self.wait(!unsent.is_empty(), left);
             self.read_stderr();
@@ -240,10 +238,10 @@ impl Process {
             (_, Some(status)) => {
                 let reply = match self.unread.is_empty() {
                     true => String::new(),
-                    false => format!(" after it wrote {}", excerpt(&self.unread)),
+                    false => format!(" after writing {}", excerpt(&self.unread)),
                 };
                 Err(Fault::Died(
-                    self.sentence(&format!("ended ({status}) without an answer{reply}")),
+                    self.sentence(&format!("exited ({status}) without a reply{reply}")),
                 ))
             }
             (_, None) => Err(Fault::Died(self.sentence("closed its standard output"))),
@@ -270,7 +268,7 @@ impl Process {
         let tail = String::from_utf8_lossy(&self.tail);
         match tail.trim() {
             "" => format!("{} {what}", self.name),
-            tail => format!("{} {what}; its standard error ends with:\n{tail}", self.name),
+            tail => format!("{} {what}; last lines of its standard error:\n{tail}", self.name),
         }
     }
 }

@@ -81,7 +81,7 @@ impl Format {
         let is_line = || !sample.text.is_empty() && !sample.text.contains(['\n', '\r']);
         match self {
             Self::Reinvent { .. } if !is_line() => Err(format!(
-                "the completion {} is empty or has a line break, which format = \"reinvent\" cannot carry",
+                "completion {} is empty or contains a line break, which format = \"reinvent\" does not support",
                 excerpt(sample.text.as_bytes())
             )),
             Self::Json | Self::Reinvent { .. } => Ok(()),
@@ -124,7 +124,7 @@ impl Format {
                 let reply: Reply = parsed(text)?;
                 if reply.id != id {
                     return Err(format!(
-                        "the reply has the id {}, and the request had the id {id}; expected one reply per request, in order",
+                        "the reply has id {}, but the request has id {id}; expected one reply per request, in order",
                         reply.id
                     ));
                 }
@@ -134,7 +134,7 @@ impl Format {
                 let ReinventReply { mut payload } = parsed(text)?;
                 let names: Vec<&String> = payload.keys().collect();
                 let missing = format!(
-                    "the payload has no '{property}'; it has {names:?} (reward.property names the one that is the reward)"
+                    "the payload has no '{property}', only {names:?}; set reward.property to the one to use as the reward"
                 );
                 let rewards = list(payload.remove(property).ok_or(missing)?, property)?;
                 payload.retain(|name, _| shape.components.contains(name));
@@ -174,7 +174,9 @@ impl Lists {
         let mut components = Vec::new();
         for name in &shape.components {
             let found = named.remove(name).ok_or_else(|| {
-                format!("the reply has no component '{name}', which reward.components lists")
+                format!(
+                    "the reply is missing component '{name}', which is listed in reward.components"
+                )
             })?;
             let found = list(found, name)?;
             fits(name, found.len())?;
@@ -182,7 +184,7 @@ impl Lists {
         }
         match named.keys().next() {
             Some(name) => Err(format!(
-                "the reply has the component '{name}', which is not in reward.components"
+                "unexpected component '{name}' in the reply; it is not listed in reward.components"
             )),
             None => Ok(Self { rewards, components, errors }),
         }
@@ -268,9 +270,8 @@ fn number(name: &str, value: &Value) -> Result<Option<f64>, String> {
 /// that are too large are converted to strings.
 fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let value: Value = serde_json::from_str(&with_quoted_numbers(text))
-        .map_err(|error| format!("the reply is not JSON ({error})"))?;
-    serde_json::from_value(value)
-        .map_err(|error| format!("the reply is not what is expected ({error})"))
+        .map_err(|error| format!("the reply is not valid JSON ({error})"))?;
+    serde_json::from_value(value).map_err(|error| format!("unexpected reply ({error})"))
 }
 
 /// Quotes numbers that have no finite value.

@@ -73,12 +73,12 @@ impl CarrierConfig for PythonConfig {
         let Some(weights) = &self.weights else { return Ok(()) };
         if matches!(self.function, Functions::One(_)) {
             return ConfigFault::refuse(
-                "reward.weights has no effect with one function; remove it, or make reward.function a list",
+                "reward.weights has no effect with a single function; remove it, or make reward.function a list",
             );
         }
         if weights.len() != names.len() {
             return ConfigFault::refuse(format!(
-                "reward.weights has {} numbers, and reward.function {} names; expected one weight per function",
+                "reward.weights has {} numbers, but reward.function has {} names; expected one weight per function",
                 weights.len(),
                 names.len()
             ));
@@ -87,7 +87,7 @@ impl CarrierConfig for PythonConfig {
         match are_finite && weights.iter().any(|weight| *weight != 0.0) {
             true => Ok(()),
             false => ConfigFault::refuse(
-                "reward.weights must be finite numbers, and one of them not 0; otherwise every reward is the same",
+                "reward.weights must be finite, and at least one must be nonzero",
             ),
         }
     }
@@ -96,7 +96,7 @@ impl CarrierConfig for PythonConfig {
         match self.file.is_file() {
             true => Ok(vec![("reward", self.file.clone())]),
             false => ConfigFault::refuse(format!(
-                "reward.file: there is no file {}; expected a Python file with the reward function",
+                "reward.file: file {} does not exist; expected a Python file with the reward function",
                 self.file.display()
             )),
         }

@@ -102,8 +102,9 @@ impl ExternalReward {
         let limit = Duration::from_secs_f64(self.settings.time_limit * chunk.len() as f64);
         let reply = connection.exchange(&request, limit)?;
         let verdicts = self.format.verdicts(&reply, id, chunk, &self.shape);
-        let (verdicts, info) = verdicts
-            .map_err(|fault| Fault::Other(format!("{fault}; it wrote: {}", excerpt(&reply))))?;
+        let (verdicts, info) = verdicts.map_err(|fault| {
+            Fault::Other(format!("{fault}; its output was: {}", excerpt(&reply)))
+        })?;
         if let Some(info) = info {
             self.output.note(&format!("info of request {id}: {info}"));
         }
@@ -152,7 +153,7 @@ impl ExternalReward {
         let open: Vec<&RewardInput> = open.map(|(sample, _)| sample).collect();
         let mut verdicts = open.iter().zip(self.verdicts(&open));
         for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
-            let (sample, verdict) = verdicts.next().expect("one verdict for each");
+            let (sample, verdict) = verdicts.next().expect("there is one verdict per sample");
             let scored = self.shape.outcome(verdict);
             if let (Some(cache), None) = (&self.cache, scored.failure()) {
                 let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);

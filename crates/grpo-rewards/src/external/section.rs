@@ -85,12 +85,12 @@ fn check_components(shape: &Shape) -> Result<(), ConfigFault> {
     for (index, name) in shape.components.iter().enumerate() {
         if name.is_empty() || !name.chars().all(is_usable) || name == "diversity_bonus" {
             return ConfigFault::refuse(format!(
-                "'{name}' cannot name a component of the reward; use letters, digits, `_` and `-`, and not diversity_bonus"
+                "invalid reward component name '{name}'; use letters, digits, `_` and `-`, and not diversity_bonus"
             ));
         }
         if shape.components[..index].contains(name) {
             return ConfigFault::refuse(format!(
-                "the reward has the component '{name}' twice; metrics could not tell them apart"
+                "the reward has two components named '{name}'; remove one"
             ));
         }
     }

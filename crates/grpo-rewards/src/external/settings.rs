@@ -67,7 +67,7 @@ impl Settings {
         }
         match self.cache && !self.deterministic {
             true => ConfigFault::refuse(
-                "reward.cache = true needs a deterministic reward; remove it, or deterministic = false",
+                "reward.cache = true requires a deterministic reward; remove it or deterministic = false",
             ),
             false => Ok(()),
         }

@@ -135,14 +135,14 @@ fn what_python_files_get_wrong() {
         ("def reward(:", json!({}), "SyntaxError"),
         ("raise SystemExit(3)", json!({}), "SystemExit: 3"),
         ("def reward(a, b): return 1", json!({}), "reward(a, b) has an unknown signature"),
-        ("import os\nos._exit(7)", json!({}), "ended (exit status: 7) without an answer"),
-        ("", json!({"interpreter": "pythonx"}), "there is no program `pythonx` in PATH"),
+        ("import os\nos._exit(7)", json!({}), "exited (exit status: 7) without a reply"),
+        ("", json!({"interpreter": "pythonx"}), "cannot find program `pythonx` in PATH"),
         ("", json!({"function": []}), "reward.function is empty"),
-        ("", json!({"weights": [1.0]}), "reward.weights has no effect with one function"),
+        ("", json!({"weights": [1.0]}), "reward.weights has no effect with a single function"),
         ("", json!({"function": ["a", "b"], "weights": [1.0]}), "one weight per function"),
-        ("", json!({"function": ["a", "a"]}), "the component 'a' twice"),
-        ("", json!({"function": ["a"], "weights": [0.0]}), "one of them not 0"),
-        ("", json!({"cache": true, "deterministic": false}), "needs a deterministic reward"),
+        ("", json!({"function": ["a", "a"]}), "two components named 'a'"),
+        ("", json!({"function": ["a"], "weights": [0.0]}), "at least one must be nonzero"),
+        ("", json!({"cache": true, "deterministic": false}), "requires a deterministic reward"),
         ("", json!({"batch_size": 0}), "reward.batch_size = 0 is out of range"),
         ("", json!({"time_limit": 0.0}), "reward.time_limit = 0 is out of range"),
         ("", json!({"workers": 257}), "reward.workers = 257 is out of range"),
@@ -152,7 +152,7 @@ fn what_python_files_get_wrong() {
         assert!(reason.contains(expected), "{code}: {reason}");
     }
     let nowhere = refusal(json!({"type": "python", "file": "nowhere.py"}));
-    assert!(nowhere.contains("there is no file nowhere.py"), "{nowhere}");
+    assert!(nowhere.contains("file nowhere.py does not exist"), "{nowhere}");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_script_of_reinvent_runs_unchanged() {
     assert_eq!(totals(&outcomes), [Some(3.0), Some(8.0), None]);
     assert_eq!(outcomes[0].part("carbons"), Some(2.0));
     let reason = outcomes[2].failure().unwrap();
-    assert!(reason.contains("which format = \"reinvent\" cannot carry"), "{reason}");
+    assert!(reason.contains("which format = \"reinvent\" does not support"), "{reason}");
     let other = build(
         json!({"type": "command", "command": command, "format": "reinvent", "property": "dG"}),
     );
@@ -256,9 +256,9 @@ fn programs_that_are_not_there_are_refused() {
     for (settings, expected) in [
         (
             json!({"type": "command", "command": ["no-such-program"]}),
-            "there is no program `no-such-program` in PATH",
+            "cannot find program `no-such-program` in PATH",
         ),
-        (json!({"type": "command", "command": ["./none"]}), "there is no program `./none` here"),
+        (json!({"type": "command", "command": ["./none"]}), "cannot find program `./none` here"),
         (json!({"type": "command", "command": []}), "reward.command is empty"),
         (
             json!({"type": "command", "command": ["sh"], "property": "x"}),
@@ -266,13 +266,10 @@ fn programs_that_are_not_there_are_refused() {
         ),
         (
             json!({"type": "command", "command": ["sh"], "components": ["a b"]}),
-            "'a b' cannot name a component",
+            "invalid reward component name 'a b'",
         ),
-        (
-            json!({"type": "http", "url": "https://localhost/"}),
-            "is not an address that can be used",
-        ),
-        (json!({"type": "http", "url": "localhost:8000"}), "is not an address that can be used"),
+        (json!({"type": "http", "url": "https://localhost/"}), "is not a supported URL"),
+        (json!({"type": "http", "url": "localhost:8000"}), "is not a supported URL"),
     ] {
         let reason = refusal(settings);
         assert!(reason.contains(expected), "{reason}");

@@ -53,7 +53,7 @@ fn reports_the_contents_of_a_missing_folder() {
     let missing = config.build(&Device::flex()).map(drop).unwrap_err().to_string();
     assert_eq!(
         missing,
-        "embedder.folder: no/such cannot be used as a sentence encoder: there is no such folder; a folder of sentence-transformers holds modules.json, config.json, tokenizer.json, model.safetensors, 1_Pooling/config.json and mostly sentence_bert_config.json"
+        "embedder.folder: cannot use no/such as a sentence encoder: the folder does not exist; a sentence-transformers folder contains modules.json, config.json, tokenizer.json, model.safetensors, 1_Pooling/config.json and usually sentence_bert_config.json"
     );
     assert_eq!(config.files().unwrap_err().to_string(), missing);
 }
@@ -65,8 +65,8 @@ fn what_is_not_computed_is_refused() {
         move |_: &str| Some(text.clone())
     };
     fault(MODULES, |_| None, "it has no modules.json");
-    fault(MODULES, text("[]"), "what can be run is a Transformer");
-    fault(MODULES, text("{"), "modules.json cannot be read");
+    fault(MODULES, text("[]"), "supported: a Transformer");
+    fault(MODULES, text("{"), "cannot read modules.json");
     fault(
         MODULES,
         |all| Some(all.replace("pooling.Pooling", "dense.Dense")),
@@ -74,14 +74,14 @@ fn what_is_not_computed_is_refused() {
     );
     for path in ["../../elsewhere", "/elsewhere", "..", "a/b", ""] {
         let to = move |all: &str| Some(all.replace("1_Pooling", path));
-        let expect = format!("has the path '{path}' for Pooling; expected the name of a folder");
+        let expect = format!("has path '{path}' for Pooling; expected the name of a subfolder");
         fault(MODULES, to, &expect);
     }
     fault("1_Pooling/config.json", |_| None, "it has no 1_Pooling/config.json");
     fault(
         "1_Pooling/config.json",
         text(r#"{"pooling_mode": "cls"}"#),
-        r#"pooling_mode = "cls"; what can be run is the mean"#,
+        r#"pooling_mode = "cls"; only mean pooling is supported"#,
     );
     fault(
         "1_Pooling/config.json",

@@ -44,34 +44,34 @@ fn what_cannot_be_sampled_is_refused() {
     check_refused(
         RolloutSettings { group_size: 0, ..settings() },
         1,
-        "group_size = 0 would sample nothing; use 1 or more",
+        "group_size = 0 is out of range; expected 1 or more",
     );
     check_refused(
         RolloutSettings { max_new_tokens: 0, ..settings() },
         1,
-        "max_new_tokens = 0 would sample nothing; use 1 or more",
+        "max_new_tokens = 0 is out of range; expected 1 or more",
     );
     check_refused(
         RolloutSettings { batch_size: 0, ..settings() },
         1,
-        "batch_size = 0 would sample nothing; use 1 or more",
+        "batch_size = 0 is out of range; expected 1 or more",
     );
     check_refused(
         RolloutSettings { end_ids: vec![11, 12], ..settings() },
         1,
-        "the end id 12 is outside the vocabulary of 12 tokens",
+        "end id 12 is outside the vocabulary of 12 tokens",
     );
     let other = SamplingSettings::default().checked(VOCABULARY + 1).unwrap();
     check_refused(
         RolloutSettings { distribution: other, ..settings() },
         1,
-        "the sampling distribution is over 13 tokens and the model's vocabulary has 12",
+        "the sampling distribution has 13 tokens, but the model's vocabulary has 12",
     );
-    check_refused(settings(), 0, "a prompt has no tokens; it needs at least the beginning mark");
+    check_refused(settings(), 0, "a prompt has no tokens; expected at least the begin token");
     check_refused(
         RolloutSettings { max_new_tokens: 18, ..settings() },
         4,
-        "a prompt of 4 tokens and max_new_tokens = 18 do not fit into the model's context of 20 tokens; max_new_tokens may be at most 17",
+        "a prompt of 4 tokens with max_new_tokens = 18 exceeds the model's context of 20 tokens; set max_new_tokens to at most 17",
     );
     let fits = RolloutSettings { max_new_tokens: 17, ..settings() };
     assert!(Autoregressive::new(fits, &model(), 4).is_ok());
@@ -79,7 +79,7 @@ fn what_cannot_be_sampled_is_refused() {
         RolloutSettings { max_new_tokens: usize::MAX, ..settings() },
         1,
         &format!(
-            "a prompt of 1 tokens and max_new_tokens = {} do not fit into the model's context of 20 tokens; max_new_tokens may be at most 20",
+            "a prompt of 1 tokens with max_new_tokens = {} exceeds the model's context of 20 tokens; set max_new_tokens to at most 20",
             usize::MAX
         ),
     );
@@ -90,12 +90,12 @@ fn prompts_that_cannot_be_read_are_refused() {
     check_refused(
         settings(),
         21,
-        "a prompt of 21 tokens and max_new_tokens = 12 do not fit into the model's context of 20 tokens; a prompt may have at most 20",
+        "a prompt of 21 tokens with max_new_tokens = 12 exceeds the model's context of 20 tokens; shorten the prompt to at most 20",
     );
     let model = model();
     let policy = Frozen::snapshot(&model);
     let rollout = Autoregressive::new(settings(), &model, 3).unwrap();
-    let expected = "a prompt has the id 12, and the vocabulary has 12 tokens";
+    let expected = "prompt token id 12 is outside the vocabulary of 12 tokens";
     let prompts = [prompt(0, &[1, 2]), prompt(1, &[0, 12])];
     assert_eq!(rollout.sample(&policy, &prompts, KEY).unwrap_err().to_string(), expected);
     assert_eq!(rollout.again(&policy, &prompts[1], 0, KEY).unwrap_err().to_string(), expected);
@@ -105,11 +105,11 @@ fn prompts_that_cannot_be_read_are_refused() {
         let prompts = [prompt(0, &[1]), prompt(1, ids)];
         rollout.sample(&policy, &prompts, KEY).unwrap_err().to_string()
     };
-    assert_eq!(refusal(&[]), "a prompt has no tokens; it needs at least the beginning mark");
+    assert_eq!(refusal(&[]), "a prompt has no tokens; expected at least the begin token");
     assert!(rollout.sample(&policy, &[prompt(0, &[1; 9])], KEY).is_ok());
     assert_eq!(
         refusal(&[1; 10]),
-        "a prompt of 10 tokens and max_new_tokens = 12 do not fit into the model's context of 20 tokens; max_new_tokens may be at most 11"
+        "a prompt of 10 tokens with max_new_tokens = 12 exceeds the model's context of 20 tokens; set max_new_tokens to at most 11"
     );
 }
 

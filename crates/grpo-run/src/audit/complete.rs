@@ -29,7 +29,7 @@ pub(super) fn missing_hashes(events: &[EventLine], plan: &RecordPlan) -> Vec<Vio
             _ => vec![],
         };
         let (key, _) = keys.into_iter().find(|(_, is_there)| !is_there)?;
-        let what = format!("line {} of events.jsonl lacks the key `{key}`", event.line.number);
+        let what = format!("line {} of events.jsonl is missing key `{key}`", event.line.number);
         Some(Violation { step: Some(event.step), what })
     };
     events.iter().filter_map(missing).collect()
@@ -66,7 +66,7 @@ pub(super) fn missing_events(
     let is_due = |step: &u64| every > 0 && *step > 0 && step.is_multiple_of(every) && *step < last;
     for &step in ledger.iter().filter(|step| is_due(step) && !is_recorded(**step)) {
         let what = format!(
-            "events.jsonl does not record the checkpoint after it (save.every = {every}): lines at the end of events.jsonl were removed"
+            "events.jsonl is missing the checkpoint after it (save.every = {every}): lines at its end were removed"
         );
         violations.push(Violation { step: Some(step), what });
     }
@@ -74,7 +74,7 @@ pub(super) fn missing_events(
         matches!(event.what, EventKind::Finished {} | EventKind::Stopped { .. })
     };
     if run.comparison_path().exists() && !events.iter().any(has_ended) {
-        let what = "comparison.json was written at the end of the run, and events.jsonl does not record the end: lines at the end of events.jsonl were removed";
+        let what = "comparison.json was written at the end of the run, but events.jsonl does not record the end: lines at its end were removed";
         violations.push(Violation { step: None, what: what.to_owned() });
     }
     violations
@@ -97,7 +97,7 @@ pub(super) fn bytes_after_end(
     Ok((bytes > 0).then(|| Violation {
         step: None,
         what: format!(
-            "{name} has {bytes} bytes after its last line; events.jsonl says that the run had ended"
+            "{name} has {bytes} bytes after its last line, although events.jsonl records the end of the run"
         ),
     }))
 }

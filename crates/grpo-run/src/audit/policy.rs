@@ -19,14 +19,14 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
         };
         if let Some(expected) = expected.filter(|&expected| expected != version) {
             violated(format!(
-                "sampled by version {version} of the policy; the updates before it had made version {expected}"
+                "sampled by policy version {version}; expected version {expected} after the preceding updates"
             ));
         }
         for completion in &line.rollout.completions {
             completions += 1;
             if completion.policy_version != version {
                 violated(format!(
-                    "prompt {}, sample {} was sampled by version {}; the step's policy has version {version}",
+                    "prompt {}, sample {} was sampled by policy version {}, but the step's policy has version {version}",
                     completion.prompt, completion.sample, completion.policy_version
                 ));
             }
@@ -35,7 +35,7 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
         for (number, update) in (1..).zip(&line.updates) {
             if before.checked_add(1) != Some(update.version) {
                 violated(format!(
-                    "update {number} makes version {} of version {before}",
+                    "update {number} produces version {} from version {before}",
                     update.version
                 ));
             }
@@ -64,7 +64,7 @@ pub(super) fn immediate_update(evidence: &Evidence) -> Finding {
         };
         if let Some((step, expected)) = expected.filter(|(_, expected)| *expected != found) {
             let what = format!(
-                "sampled by the weights {}; the updates of step {step} had left {}",
+                "sampled by weights {}, but the updates of step {step} produced {}",
                 short(found),
                 short(expected)
             );
@@ -78,7 +78,7 @@ pub(super) fn immediate_update(evidence: &Evidence) -> Finding {
         }
     }
     let checked = format!(
-        "{}, {}, {moved} of which moved the weights",
+        "{}, {}, {moved} of which changed the weights",
         count(evidence.ledger.len(), "rollout"),
         count(updates, "update")
     );

@@ -64,7 +64,7 @@ impl Records<'_> {
             && sha256_of_file(&self.run.info_path()).ok().as_ref() != Some(recorded)
         {
             violated(
-                "run.json is not what the run began with (events.jsonl has its SHA-256)".to_owned(),
+                "run.json changed after the run started (events.jsonl has its SHA-256)".to_owned(),
             );
         }
         let has_hash = self.info.is_some_and(|info| !info.config_sha256.is_empty());
@@ -75,18 +75,18 @@ impl Records<'_> {
         }
         if let Some(info) = self.info.filter(|_| !has_hash && self.is_chained()) {
             violated(format!(
-                "run.json has no SHA-256 of config.toml (it says {:?})",
+                "run.json has no SHA-256 of config.toml (found {:?})",
                 info.config_sha256
             ));
         }
         match (violations.is_empty(), has_hash, started) {
             (true, false, _) => Finding::not_recorded(
                 PROPERTY,
-                "an older version made the run; a changed config.toml is not found",
+                "created by an older version: changes to config.toml cannot be detected",
             ),
             (_, _, None) => Finding::new(
                 PROPERTY,
-                "config.toml; an older version made the run, and a changed run.json is not found"
+                "config.toml; created by an older version: changes to run.json cannot be detected"
                     .to_owned(),
                 violations,
             ),
@@ -110,7 +110,7 @@ impl Records<'_> {
             };
             if now.sha256 != file.sha256 {
                 let what = format!(
-                    "`{}` ({}) is not what the run was made from: its SHA-256 is {} now, and was {}",
+                    "`{}` ({}) changed after the run: its SHA-256 is {} now, but was {}",
                     file.path.display(),
                     file.role,
                     now.sha256,
@@ -123,7 +123,7 @@ impl Records<'_> {
             Some(path) => Finding::not_recorded(
                 PROPERTY,
                 format!(
-                    "`{}` is not here; go to the folder that the training ran in",
+                    "`{}` does not exist here; change to the folder in which the training ran",
                     path.display()
                 ),
             ),
@@ -145,12 +145,13 @@ impl Records<'_> {
         }
         let has_steps = !self.ledger.is_empty() || self.has_metrics();
         if is_chained && has_steps && self.events.is_empty() {
-            let what = "events.jsonl is missing or empty; run.json says that the run kept one";
+            let what =
+                "events.jsonl is missing or empty, although run.json records that the run kept one";
             violations.push(Violation { step: None, what: what.to_owned() });
         } else if is_chained
             && self.events.first().is_some_and(|first| first.what != EventKind::Started {})
         {
-            let what = "events.jsonl does not begin with the event `started`";
+            let what = "events.jsonl does not start with the event `started`";
             violations.push(Violation { step: None, what: what.to_owned() });
         }
         // A run that is rolled back or resumed at its beginning removes all lines.
@@ -158,7 +159,8 @@ impl Records<'_> {
             self.events.last().and_then(|event| event.what.rewritten_after(event.step)) == Some(0);
         let may_lack = self.plan.trained.is_none() || is_restarted;
         if is_chained && !may_lack && self.ledger.is_empty() && self.has_metrics() {
-            let what = "ledger.jsonl is missing or empty; run.json says that the run kept one";
+            let what =
+                "ledger.jsonl is missing or empty, although run.json records that the run kept one";
             violations.push(Violation { step: None, what: what.to_owned() });
         }
         self.anchors(&mut violations);
@@ -176,7 +178,7 @@ impl Records<'_> {
         if linked == 0 && violations.is_empty() {
             return Ok(Finding::not_recorded(
                 PROPERTY,
-                "an older version made the run; changed lines of events.jsonl, and lines of ledger.jsonl that were changed consistently with the other files, are not found",
+                "created by an older version: changes to lines of events.jsonl, and consistent changes to lines of ledger.jsonl, cannot be detected",
             ));
         }
         let mut checked = count(linked, "line");
@@ -199,7 +201,7 @@ impl Records<'_> {
             let mut lines = self.ledger.iter().filter(|line| line.step() == Some(event.step));
             let is_there = lines.any(|line| line.hash == *recorded);
             if !is_there && found.insert(event.step) {
-                let what = "events.jsonl has the hash of another line of ledger.jsonl than the one that is there; the ledger was cut or the line replaced";
+                let what = "the hash of this line of ledger.jsonl does not match events.jsonl; the ledger was truncated or the line replaced";
                 violations.push(Violation { step: Some(event.step), what: what.to_owned() });
             }
         }
@@ -226,7 +228,7 @@ impl Records<'_> {
             let line: serde_json::Map<String, serde_json::Value> =
                 serde_json::from_str(text).map_err(RunError::line(&path, *number))?;
             let Some(step) = crate::step_of_line(&line) else {
-                let what = format!("line {number} of metrics.jsonl is of no step");
+                let what = format!("line {number} of metrics.jsonl does not belong to a step");
                 violations.push(Violation { step: None, what });
                 continue;
             };
@@ -239,7 +241,7 @@ impl Records<'_> {
             checked += 1;
             let now = RecordedHashes::of_metrics(text, self.plan.is_machine);
             if now.as_ref() != Some(&hashes.metrics) {
-                let what = "its line in metrics.jsonl has other numbers than the run wrote (ledger.jsonl has their SHA-256)";
+                let what = "its line in metrics.jsonl changed after the run wrote it (ledger.jsonl has its SHA-256)";
                 violations.push(Violation { step: Some(step), what: what.to_owned() });
             }
         }
@@ -260,11 +262,11 @@ impl Records<'_> {
         })?;
         (Some(named) != best).then(|| {
             let found = best.map_or("no evaluation".to_owned(), |(step, reward)| {
-                format!("the best evaluation after step {step}, with the mean reward {reward}")
+                format!("the best evaluation after step {step}, with mean reward {reward}")
             });
             let (step, reward) = named;
             let what = format!(
-                "events.jsonl names the evaluation after step {step} with the mean reward {reward} as the best; metrics.jsonl has {found}"
+                "events.jsonl records the evaluation after step {step} with mean reward {reward} as the best, but metrics.jsonl has {found}"
             );
             Violation { step: None, what }
         })
@@ -286,9 +288,9 @@ impl Records<'_> {
                     continue;
                 }
                 Some(_) => {
-                    "the file of its completions is not what the run wrote (ledger.jsonl has its SHA-256)"
+                    "its completions file changed after the run wrote it (ledger.jsonl has its SHA-256)"
                 }
-                None => "the run recorded no completions of it, and there is a file of them",
+                None => "the run recorded no completions for it, but a completions file exists",
             };
             violations.push(Violation { step: Some(step), what: what.to_owned() });
         }
@@ -303,5 +305,4 @@ impl Records<'_> {
     }
 }
 
-const OLDER: &str =
-    "an older version made the run; changed numbers, texts, prompts and rewards are not found";
+const OLDER: &str = "created by an older version: changes to numbers, texts, prompts and rewards cannot be detected";

@@ -14,9 +14,9 @@ pub(super) fn reference(evidence: &Evidence) -> Finding {
         let mut violated =
             |what: String| violations.push(Violation { step: Some(line.step), what });
         let expected = match (evidence.before(line), plan.from_base) {
-            (Before::Line(before), _) => Some((before.reference_after(), "the step before left")),
+            (Before::Line(before), _) => Some((before.reference_after(), "the previous step left")),
             (Before::Start, false) => {
-                evidence.weights_after(0).map(|weights| (weights, "the policy began as"))
+                evidence.weights_after(0).map(|weights| (weights, "the policy started as"))
             }
             (Before::Start, true) => {
                 line.base.as_ref().map(|base| (base, "the base of the adapter is"))
@@ -27,7 +27,7 @@ pub(super) fn reference(evidence: &Evidence) -> Finding {
             expected.filter(|(expected, _)| *expected != &line.reference)
         {
             violated(format!(
-                "the reference is {}, and {whose} {}",
+                "the reference is {}, but {whose} {}",
                 short(&line.reference),
                 short(expected)
             ));
@@ -39,7 +39,7 @@ pub(super) fn reference(evidence: &Evidence) -> Finding {
         }
     }
     let checked = match changes {
-        0 => format!("the same in {}", count(evidence.ledger.len(), "step")),
+        0 => format!("unchanged in {}", count(evidence.ledger.len(), "step")),
         _ => format!("{} in {}", count(changes, "change"), count(evidence.ledger.len(), "step")),
     };
     Finding::new("reference", checked, violations)
@@ -51,7 +51,7 @@ pub(super) fn epochs(evidence: &Evidence) -> Option<Finding> {
     let every = evidence.plan.reference.update?.every;
     matches!(every, Period::Epochs(_)).then(|| {
         let reason = format!(
-            "the reference changes {every}, and no file of the run says how many prompts there were, so that one cannot tell after which steps it should"
+            "the reference changes {every}, but the run does not record the number of prompts, so the expected steps are unknown"
         );
         Finding::not_recorded("reference epochs", reason)
     })
@@ -71,26 +71,26 @@ fn fault_of_change(
         (None, Some(_)) if line.step == steps => None,
         (None, Some(plan)) => (is_due == Some(true)).then(|| {
             format!(
-                "the reference did not change; the configuration says that it does {}",
+                "the reference did not change, but the configuration requires a change {}",
                 plan.every
             )
         }),
         (Some(_), None) => {
-            Some("the reference changed; the configuration says that it never does".to_owned())
+            Some("the reference changed, but the configuration does not allow changes".to_owned())
         }
         (Some(_), Some(plan)) if is_due == Some(false) => Some(format!(
-            "the reference changed; the configuration says that it does {}",
+            "the reference changed, but the configuration allows changes only {}",
             plan.every
         )),
         (Some(change), Some(plan)) if change.mix != plan.mix => Some(format!(
-            "the reference was mixed with {} of the policy; the configuration says {}",
+            "the reference was mixed with {} of the policy, but the configuration has {}",
             change.mix, plan.mix
         )),
         (Some(change), Some(_)) => {
             let policy = line.weights_after();
             (change.mix == 1.0 && change.weights != *policy).then(|| {
                 format!(
-                    "the reference became {}, and the policy is {}",
+                    "the reference became {}, but the policy is {}",
                     short(&change.weights),
                     short(policy)
                 )

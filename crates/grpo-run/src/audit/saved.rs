@@ -25,7 +25,7 @@ pub(super) fn saved_folders(
         if !there.contains_key(&step) {
             violated(
                 Some(step),
-                "the run kept a checkpoint of it (events.jsonl), and it is not there".to_owned(),
+                "its checkpoint is missing, although events.jsonl records it".to_owned(),
             );
         }
     }
@@ -35,7 +35,7 @@ pub(super) fn saved_folders(
         if !manifests.contains_key(&step) && rewritten.is_none_or(|first| step < first) {
             violated(
                 Some(step),
-                "there is a checkpoint of it that events.jsonl does not record: it was added, or lines of events.jsonl were removed"
+                "events.jsonl does not record its checkpoint: the checkpoint was added, or lines of events.jsonl were removed"
                     .to_owned(),
             );
         }
@@ -49,7 +49,7 @@ pub(super) fn saved_folders(
             true => checked += 1,
             false => violated(
                 Some(step),
-                "the manifest of its checkpoint is not the one that the run wrote (events.jsonl has its SHA-256)"
+                "the manifest of its checkpoint changed after the run wrote it (events.jsonl has its SHA-256)"
                     .to_owned(),
             ),
         }
@@ -80,9 +80,9 @@ pub(super) fn saved_folders(
     Ok(match (checked, violations.is_empty()) {
         (0, true) if !is_chained => Finding::not_recorded(
             PROPERTY,
-            "an older version made the run; a changed configuration or tokenizer next to the weights is not found if its manifest was rewritten",
+            "created by an older version: changes to the configuration or tokenizer next to the weights cannot be detected if the manifest was rewritten",
         ),
-        (0, true) => Finding::not_recorded(PROPERTY, "the run has written none"),
+        (0, true) => Finding::not_recorded(PROPERTY, "the run wrote none"),
         _ => Finding::new(PROPERTY, count(checked, "folder"), violations),
     })
 }
@@ -94,10 +94,10 @@ fn undone_steps(run: &RunFolder, number: u32, manifest: &str) -> Result<(), Stri
     match sha256_of_manifest(&folder) {
         Ok(now) if now == manifest => verify(&folder).map(drop).map_err(|fault| fault.to_string()),
         Ok(_) => Err(format!(
-            "the manifest of `{name}` is not the one that the run wrote (events.jsonl has its SHA-256)"
+            "the manifest of `{name}` changed after the run wrote it (events.jsonl has its SHA-256)"
         )),
         Err(_) => Err(format!(
-            "events.jsonl says that the run kept the undone steps in `{name}`, and its manifest is not there"
+            "events.jsonl records that the run kept the undone steps in `{name}`, but its manifest is missing"
         )),
     }
 }
@@ -162,26 +162,26 @@ fn saved_at_end(
     let may_lack = events.last().is_some_and(|event| event.what == EventKind::Saved {});
     match saved {
         _ if has_finished && !path.is_dir() => Err(format!(
-            "events.jsonl says that the run finished, and its `{folder}` is not there: it was removed"
+            "events.jsonl records that the run finished, but its `{folder}` was removed"
         )),
         None if has_finished && is_chained => Err(format!(
-            "events.jsonl says that the run finished, and not that it saved its `{folder}` before: the event `saved` was removed"
+            "events.jsonl records that the run finished, but not that it saved its `{folder}`: the event `saved` was removed"
         )),
         None if is_chained && path.is_dir() && !was_saved() => Err(format!(
             "events.jsonl does not record that the run saved its `{folder}`: the folder was added or changed, or lines of events.jsonl were removed"
         )),
         None => Ok(false),
         Some(_) if may_lack && !path.is_dir() => Ok(false),
-        Some(_) if !path.is_dir() => {
-            Err(format!("events.jsonl says that the run saved its `{folder}`, and it is not there"))
-        }
+        Some(_) if !path.is_dir() => Err(format!(
+            "events.jsonl records that the run saved its `{folder}`, but the folder is missing"
+        )),
         Some(saved) => {
             let name = saved.proof.folder.as_deref();
             let now = sha256_of_manifest(path).ok();
             match name == Some(folder) && now == saved.proof.manifest {
                 true => Ok(true),
                 false => Err(format!(
-                    "the manifest of `{folder}` is not the one that the run wrote (events.jsonl has its SHA-256)"
+                    "the manifest of `{folder}` changed after the run wrote it (events.jsonl has its SHA-256)"
                 )),
             }
         }

@@ -12,7 +12,7 @@ pub(super) fn base(evidence: &Evidence) -> Option<Finding> {
     let mut violations = Vec::new();
     for line in &evidence.ledger {
         if line.base.as_ref() != first {
-            let what = "the adapter was trained on another model than in step 1".to_owned();
+            let what = "the adapter was trained on a different model than in step 1".to_owned();
             violations.push(Violation { step: Some(line.step), what });
         }
     }
@@ -21,9 +21,9 @@ pub(super) fn base(evidence: &Evidence) -> Option<Finding> {
         (Some(first), Some(now)) => (first, now),
         (first, _) => {
             let whole =
-                "the ledger says that all of a model was trained, and config.toml an adapter";
+                "the ledger records training of a full model, but config.toml has an adapter";
             let part =
-                "the ledger says that an adapter was trained, and config.toml all of a model";
+                "the ledger records training of an adapter, but config.toml has a full model";
             let what = if first.is_none() { whole } else { part }.to_owned();
             violations.push(Violation { step: None, what });
             return Some(Finding::new("base", String::new(), violations));
@@ -31,10 +31,10 @@ pub(super) fn base(evidence: &Evidence) -> Option<Finding> {
     };
     let mut checked = count(evidence.ledger.len(), "step");
     match now {
-        StoredWeights::Hash(now) if now == first => checked += ", and the model as it is now",
+        StoredWeights::Hash(now) if now == first => checked += ", and the current model",
         StoredWeights::Hash(now) => violations.push(Violation {
             step: None,
-            what: format!("the model is {} now, and was {}", short(now), short(first)),
+            what: format!("the model is {} now, but was {}", short(now), short(first)),
         }),
         StoredWeights::Damaged(what) => {
             violations.push(Violation { step: None, what: what.clone() });
@@ -60,7 +60,9 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
             if is_rewritten(step) {
                 continue;
             }
-            violated("its completions were recorded, and the ledger has no such step".to_owned());
+            violated(
+                "its completions were recorded, but the step is missing from the ledger".to_owned(),
+            );
             continue;
         };
         all += recorded.len();
@@ -73,10 +75,12 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
             let (prompt, sample) = place(sampled);
             let words = format!("prompt {prompt}, sample {sample}");
             match found.remove(&(prompt, sample)).as_deref() {
-                None => violated(format!("{words} is not recorded, and others of the step are")),
+                None => {
+                    violated(format!("{words} is not recorded, although others of the step are"))
+                }
                 Some([one]) if *one == sampled => {}
                 Some([_]) => violated(format!(
-                    "{words} is recorded with other ids, log-probabilities or version of the policy than it was sampled with"
+                    "{words} is recorded with different ids, log-probabilities or policy version than it was sampled with"
                 )),
                 Some(several) => {
                     violated(format!("{words} is recorded {} times", several.len()));
@@ -84,7 +88,7 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
             }
         }
         for (prompt, sample) in found.into_keys() {
-            violated(format!("prompt {prompt}, sample {sample} is recorded, and was not sampled"));
+            violated(format!("prompt {prompt}, sample {sample} is recorded but was not sampled"));
         }
     }
     let every = evidence.plan.completions_every;
@@ -96,7 +100,7 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
             || (Some(line.step) == last && !evidence.was_written_whole(line.step));
         if is_due && !may_lack && !evidence.recorded.contains_key(&line.step) {
             let what = format!(
-                "its completions are not there; save.completions_every = {every} says that they were recorded"
+                "its completions are missing, although save.completions_every = {every} requires them"
             );
             violations.push(Violation { step: Some(line.step), what });
         }
@@ -129,14 +133,14 @@ pub(super) fn checkpoints(evidence: &Evidence) -> Finding {
             }
             (StoredWeights::Damaged(what), _) => what.clone(),
             (StoredWeights::Hash(_) | StoredWeights::Unknown(_), None) => {
-                "there is a checkpoint of it, and the ledger has no such step".to_owned()
+                "it has a checkpoint, but the step is missing from the ledger".to_owned()
             }
             (StoredWeights::Hash(found), Some(expected)) if found == expected => {
                 all += 1;
                 continue;
             }
             (StoredWeights::Hash(found), Some(expected)) => format!(
-                "the checkpoint has the weights {}; the updates had left {}",
+                "the checkpoint has weights {}, but the updates produced {}",
                 short(found),
                 short(expected)
             ),
@@ -162,7 +166,7 @@ pub(super) fn trained(evidence: &Evidence) -> Finding {
     };
     let found = match &evidence.trained {
         None => {
-            let reason = "there is none: the run is not finished, or was killed";
+            let reason = "no final model: the run has not finished or was killed";
             return Finding::not_recorded(PROPERTY, reason);
         }
         Some(StoredWeights::Unknown(reason)) => return Finding::not_recorded(PROPERTY, reason),
@@ -176,7 +180,7 @@ pub(super) fn trained(evidence: &Evidence) -> Finding {
     let other = evidence.ledger.iter().find(|line| line.weights_after() == found);
     if let Some(line) = other {
         return violated(format!(
-            "it has the weights after step {}; expected those after step {}, the last one",
+            "it has the weights after step {}; expected those after the last step, {}",
             line.step, last.step
         ));
     }
@@ -187,13 +191,13 @@ pub(super) fn trained(evidence: &Evidence) -> Finding {
         return Finding::not_recorded(
             PROPERTY,
             format!(
-                "the training failed in step {}, and what was learned there is in it",
+                "training failed in step {}, but the model includes that step",
                 last.step.saturating_add(1)
             ),
         );
     }
     violated(format!(
-        "it has the weights {}; the updates of step {} had left {}",
+        "it has weights {}, but the updates of step {} produced {}",
         short(found),
         last.step,
         short(last.weights_after())

@@ -21,7 +21,7 @@ pub(super) fn whole_groups(evidence: &Evidence) -> Finding {
         all += groups.len();
         if !groups.keys().copied().eq(0..plan.prompts_per_step) {
             violated(format!(
-                "has the prompts {}; expected 0 to {}",
+                "has prompts {}; expected 0 to {}",
                 listed(groups.keys()),
                 plan.prompts_per_step.saturating_sub(1)
             ));
@@ -30,7 +30,7 @@ pub(super) fn whole_groups(evidence: &Evidence) -> Finding {
             samples.sort_unstable();
             if samples != expected {
                 violated(format!(
-                    "prompt {prompt} has the samples {}; expected 0 to {}",
+                    "prompt {prompt} has samples {}; expected 0 to {}",
                     listed(&samples),
                     plan.group_size.saturating_sub(1)
                 ));
@@ -63,7 +63,7 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
                 more => format!(", and combined.every adds {more}"),
             };
             violated(format!(
-                "has {}; train.updates_per_rollout is {on_rollout}{of_combined}",
+                "has {}, but train.updates_per_rollout is {on_rollout}{of_combined}",
                 count(made, "update")
             ));
         }
@@ -72,7 +72,7 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
             uses += update.completions.len();
             if number > on_rollout && plan.supervised_updates > 0 {
                 if !update.completions.is_empty() {
-                    violated(format!("update {number}, of examples alone, used completions"));
+                    violated(format!("update {number} used completions, but is for examples only"));
                 }
                 continue;
             }
@@ -107,7 +107,8 @@ fn differences(
                 differences.push(format!("used {words} of step {step}"));
             }
             (Some(_), _) => {
-                differences.push(format!("used {words} otherwise than it was sampled"));
+                differences
+                    .push(format!("used {words} with values that differ from the sampled ones"));
             }
             (None, _) => differences.push(format!("used {words}, which was not sampled")),
         }
@@ -134,7 +135,7 @@ pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
             if let Some(step) = sampled.insert(completion.digest, line.step) {
                 let LedgerCompletion { prompt, sample, .. } = completion;
                 let what = format!(
-                    "prompt {prompt}, sample {sample} is a completion of step {step} already"
+                    "prompt {prompt}, sample {sample} already is a completion of step {step}"
                 );
                 violations.push(Violation { step: Some(line.step), what });
             }
@@ -150,7 +151,7 @@ pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
     for (times, last, LedgerCompletion { prompt, sample, .. }) in uses.into_values() {
         if times > planned {
             let what = format!(
-                "prompt {prompt}, sample {sample} was used {times} times until then; train.updates_per_rollout is {planned}"
+                "prompt {prompt}, sample {sample} had been used {times} times, but train.updates_per_rollout is {planned}"
             );
             violations.push(Violation { step: Some(last), what });
         }

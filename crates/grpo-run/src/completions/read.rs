@@ -19,7 +19,7 @@ fn rows(file: File, step: u64) -> Result<Vec<CompletionRecord>, String> {
     let rows = ParquetFile::new(file)?;
     let has = |column: &str| rows.columns().iter().any(|name| name == column);
     if let Some(missing) = required_columns().find(|column| !has(column)) {
-        return Err(format!("it has no column `{missing}`"));
+        return Err(format!("missing column `{missing}`"));
     }
     let mut records = Vec::new();
     for (place, row) in rows.enumerate() {
@@ -80,7 +80,7 @@ impl Cells<'_> {
     }
 
     fn whole<T: TryFrom<i64>>(&self, name: &str) -> Result<T, String> {
-        whole(self.cell(name)).ok_or_else(|| format!("`{name}` is not a whole number in its range"))
+        whole(self.cell(name)).ok_or_else(|| format!("`{name}` is not an integer in its range"))
     }
 
     fn number(&self, name: &str) -> Result<Option<f64>, String> {
@@ -95,7 +95,7 @@ impl Cells<'_> {
     fn text(&self, name: &str) -> Result<Option<String>, String> {
         match self.cell(name) {
             Field::Null => Ok(None),
-            field => text(field).map(Some).ok_or_else(|| format!("`{name}` is not a text")),
+            field => text(field).map(Some).ok_or_else(|| format!("`{name}` is not a string")),
         }
     }
 
@@ -109,7 +109,7 @@ impl Cells<'_> {
         let found = all.iter().copied().find(|one| name_of(*one) == text);
         found.ok_or_else(|| {
             let names: Vec<&str> = all.iter().map(|one| name_of(*one)).collect();
-            format!("`{name}` is `{text}`, which is none of {}", names.join(", "))
+            format!("`{name}` is `{text}`; expected one of {}", names.join(", "))
         })
     }
 
@@ -156,14 +156,14 @@ impl CompletionRecord {
     /// Checks that the values in the columns are consistent.
     fn check(&self, step: u64) -> Result<(), String> {
         if self.step != step {
-            return Err(format!("`step` is {}, which is not that of the file's name", self.step));
+            return Err(format!("`step` is {}, which differs from the file name", self.step));
         }
         let is_scored = self.outcome == RecordedOutcome::Scored;
         if self.reward.is_some() != is_scored {
-            return Err("`reward` does not fit to `outcome`".to_owned());
+            return Err("`reward` does not match `outcome`".to_owned());
         }
         if self.reason.is_some() != (self.outcome == RecordedOutcome::Failed) {
-            return Err("`reason` does not fit to `outcome`".to_owned());
+            return Err("`reason` does not match `outcome`".to_owned());
         }
         let lengths = [
             (IDS, self.completion_ids.len()),
@@ -178,7 +178,7 @@ impl CompletionRecord {
         for (name, length) in lengths {
             if length != self.actions as usize {
                 return Err(format!(
-                    "`{name}` has {length} entries where `actions` is {}",
+                    "`{name}` has {length} entries, but `actions` is {}",
                     self.actions
                 ));
             }

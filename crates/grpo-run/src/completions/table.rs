@@ -24,7 +24,7 @@ pub(super) const PART: &str = "rewards/";
 pub(super) fn file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
     let columns = columns(records, parts);
     let mut bytes = Vec::new();
-    write(&columns, &mut bytes).expect("a schema of ours, written into memory");
+    write(&columns, &mut bytes).expect("writing a known schema to memory cannot fail");
     bytes
 }
 
@@ -96,7 +96,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
     let named = |(name, values): (&str, Values)| (name.to_owned(), values);
     let unknown = records.iter().flat_map(|record| record.parts.keys());
     for name in unknown {
-        assert!(parts.contains(&name.as_str()), "the part `{name}` is not among {parts:?}");
+        assert!(parts.contains(&name.as_str()), "part `{name}` is not one of {parts:?}");
     }
     columns
         .into_iter()
@@ -225,7 +225,7 @@ fn one_column<T: DataType, W: Write + Send>(
     definition: Option<&[i16]>,
     repetition: Option<&[i16]>,
 ) -> Result<(), ParquetError> {
-    let mut column = group.next_column()?.expect("the schema has a column for each list of values");
+    let mut column = group.next_column()?.expect("the schema has one column per list of values");
     column.typed::<T>().write_batch(values, definition, repetition)?;
     column.close()
 }

@@ -41,7 +41,7 @@ fn a_file_that_cannot_be_written_leaves_nothing() {
     assert_eq!(names(folder.path()), ["a/"]);
     assert!(atomic_write(&folder.path().join("none/a"), b"").is_err());
     let error = atomic_write(Path::new("/"), b"").unwrap_err().to_string();
-    assert_eq!(error, "`/` names no file or folder; give a path that ends in a name");
+    assert_eq!(error, "`/` does not end in a file or folder name; use a path that does");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_folder_that_exists_is_refused_before_any_work() {
     });
     assert_eq!(
         refused.unwrap_err().to_string(),
-        format!("`{}` exists already; choose another path, or remove it first", target.display())
+        format!("`{}` already exists; use another path, or remove it first", target.display())
     );
 }
 

@@ -113,7 +113,7 @@ fn references_that_change_as_they_should() {
     check(&evidence(7, every(Period::Epochs(1), 0.5), &[2, 3, 5], 0.5), &[]);
     check(&evidence(7, every(Period::Epochs(1), 0.5), &[], 0.5), &[]);
     // No file records when epochs end, so the updates are not proven.
-    let reason = "the reference changes after every epoch, and no file of the run says how many prompts there were, so that one cannot tell after which steps it should";
+    let reason = "the reference changes after every epoch, but the run does not record the number of prompts, so the expected steps are unknown";
     let run = evidence(7, every(Period::Epochs(1), 0.5), &[2, 3, 5], 0.5);
     assert_eq!(
         finding(&run, "reference epochs").verdict,
@@ -128,30 +128,30 @@ fn references_that_change_otherwise() {
     check(
         &evidence(7, every(Period::Steps(3), 1.0), &[3], 1.0),
         &[
-            "reference: step 6: the reference did not change; the configuration says that it does after every 3 steps",
+            "reference: step 6: the reference did not change, but the configuration requires a change after every 3 steps",
         ],
     );
     check(
         &evidence(4, every(Period::Steps(1), 1.0), &[1, 3], 1.0),
         &[
-            "reference: step 2: the reference did not change; the configuration says that it does after every step",
+            "reference: step 2: the reference did not change, but the configuration requires a change after every step",
         ],
     );
     check(
         &evidence(7, every(Period::Steps(3), 1.0), &[3, 4, 6], 1.0),
         &[
-            "reference: step 4: the reference changed; the configuration says that it does after every 3 steps",
+            "reference: step 4: the reference changed, but the configuration allows changes only after every 3 steps",
         ],
     );
     check(
         &evidence(7, FIXED, &[3], 0.5),
-        &["reference: step 3: the reference changed; the configuration says that it never does"],
+        &["reference: step 3: the reference changed, but the configuration does not allow changes"],
     );
     check(
         &evidence(7, every(Period::Steps(3), 0.5), &[3, 6], 0.25),
         &[
-            "reference: step 3: the reference was mixed with 0.25 of the policy; the configuration says 0.5",
-            "reference: step 6: the reference was mixed with 0.25 of the policy; the configuration says 0.5",
+            "reference: step 3: the reference was mixed with 0.25 of the policy, but the configuration has 0.5",
+            "reference: step 6: the reference was mixed with 0.25 of the policy, but the configuration has 0.5",
         ],
     );
     // The reference changed to something other than the policy and was used.
@@ -160,7 +160,7 @@ fn references_that_change_otherwise() {
     run.ledger[3..6].iter_mut().for_each(|line| line.reference = "something else".into());
     check(
         &run,
-        &["reference: step 3: the reference became something el…, and the policy is weights afte…"],
+        &["reference: step 3: the reference became something el…, but the policy is weights afte…"],
     );
     // The reference changed correctly, but was not used.
     let mut run = evidence(7, every(Period::Steps(3), 0.5), &[3, 6], 0.5);
@@ -169,8 +169,8 @@ fn references_that_change_otherwise() {
     check(
         &run,
         &[
-            "reference: step 4: the reference is weights afte…, and the step before left mixed in 03…",
-            "reference: step 6: the reference is mixed in 03…, and the step before left weights afte…",
+            "reference: step 4: the reference is weights afte…, but the previous step left mixed in 03…",
+            "reference: step 6: the reference is mixed in 03…, but the previous step left weights afte…",
         ],
     );
 }
@@ -185,7 +185,7 @@ fn the_reference_of_the_beginning() {
     check(
         &run,
         &[
-            "reference: step 1: the reference is weights afte…, and the base of the adapter is the base…",
+            "reference: step 1: the reference is weights afte…, but the base of the adapter is the base…",
         ],
     );
     run.ledger.iter_mut().for_each(|line| line.reference = "the base".into());
@@ -193,7 +193,7 @@ fn the_reference_of_the_beginning() {
     run.plan.reference = FIXED;
     check(
         &run,
-        &["reference: step 1: the reference is the base…, and the policy began as weights afte…"],
+        &["reference: step 1: the reference is the base…, but the policy started as weights afte…"],
     );
     run.plan.reference.from_base = true;
     // The base model differs from the first step, and from the current one.
@@ -202,21 +202,21 @@ fn the_reference_of_the_beginning() {
     check(
         &run,
         &[
-            "base: step 2: the adapter was trained on another model than in step 1",
-            "base: the model is a third… now, and was the base…",
+            "base: step 2: the adapter was trained on a different model than in step 1",
+            "base: the model is a third… now, but was the base…",
         ],
     );
     run.base = None;
     run.ledger[1].base = Some("the base".into());
     check(
         &run,
-        &["base: the ledger says that an adapter was trained, and config.toml all of a model"],
+        &["base: the ledger records training of an adapter, but config.toml has a full model"],
     );
     run.ledger.iter_mut().for_each(|line| line.base = None);
     run.base = Some(StoredWeights::Hash("the base".into()));
     check(
         &run,
-        &["base: the ledger says that all of a model was trained, and config.toml an adapter"],
+        &["base: the ledger records training of a full model, but config.toml has an adapter"],
     );
 }
 
@@ -233,8 +233,8 @@ fn a_roll_back_explains_no_older_weights() {
     run.ledger[4].rollout.weights = weights(4);
     let found = violations(&run);
     for sentence in [
-        "version match: step 5: sampled by version 4 of the policy; the updates before it had made version 8",
-        "immediate update: step 5: sampled by the weights weights afte…; the updates of step 4 had left weights afte…",
+        "version match: step 5: sampled by policy version 4; expected version 8 after the preceding updates",
+        "immediate update: step 5: sampled by weights weights afte…, but the updates of step 4 produced weights afte…",
     ] {
         assert!(found.iter().any(|what| what == sentence), "{found:?}");
     }
@@ -244,9 +244,9 @@ fn a_roll_back_explains_no_older_weights() {
 fn a_step_may_lack_its_metrics_where_the_run_was_ended_from_outside() {
     let mut run = evidence(3, FIXED, &[], 1.0);
     run.metrics.pop();
-    let lacks = "steps: ledger.jsonl ends with step 3, and metrics.jsonl with step 2";
+    let lacks = "steps: ledger.jsonl ends with step 3, but metrics.jsonl with step 2";
     check(&run, &[]);
-    let words = "3 steps in ledger.jsonl and metrics.jsonl; the run was ended in the middle of writing step 3";
+    let words = "3 steps in ledger.jsonl and metrics.jsonl; the run ended while writing step 3";
     assert_eq!(finding(&run, "steps").checked, words);
     let stopped = |reason: &str| EventKind::Stopped { reason: reason.into() };
     let guard = EventKind::Guard {
@@ -305,8 +305,8 @@ fn a_run_may_be_killed_during_a_roll_back() {
     assert_eq!(
         violations(&run),
         [
-            "steps: ledger.jsonl ends with step 2, and metrics.jsonl with step 3",
-            "recorded completions: step 1: its completions are not there; save.completions_every = 1 says that they were recorded",
+            "steps: ledger.jsonl ends with step 2, but metrics.jsonl with step 3",
+            "recorded completions: step 1: its completions are missing, although save.completions_every = 1 requires them",
         ]
     );
 }
@@ -317,7 +317,7 @@ fn a_run_that_finished_has_all_of_its_steps() {
     run.events = vec![event(3, EventKind::Finished {})];
     check(&run, &[]);
     run.plan.steps = 5;
-    let lacks = "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 3; train.steps is 5";
+    let lacks = "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 3; train.steps is 5";
     check(&run, &[lacks]);
     // The run was extended and resumed.
     run.events.push(event(3, EventKind::Resumed {}));
@@ -333,25 +333,25 @@ fn what_the_run_left() {
         &run,
         &[
             "checkpoints: step 3: a file is missing",
-            "checkpoints: step 9: there is a checkpoint of it, and the ledger has no such step",
+            "checkpoints: step 9: it has a checkpoint, but the step is missing from the ledger",
         ],
     );
     let mut run = evidence(3, FIXED, &[], 1.0);
     run.trained = Some(StoredWeights::Hash("of nobody".into()));
     let other = [
-        "final model: it has the weights of nobody…; the updates of step 3 had left weights afte…",
+        "final model: it has weights of nobody…, but the updates of step 3 produced weights afte…",
     ];
     check(&run, &other);
     // A step that failed halfway may have changed the weights without being recorded.
     run.plan.steps = 5;
     check(&run, &[]);
-    let reason = "the training failed in step 4, and what was learned there is in it".to_owned();
+    let reason = "training failed in step 4, but the model includes that step".to_owned();
     assert_eq!(finding(&run, "final model").verdict, Verdict::NotRecorded { reason });
     // This does not apply to a run that ended normally.
     run.events = vec![event(3, EventKind::Stopped { reason: "enough".into() })];
     check(&run, &other);
     run.events = vec![event(3, EventKind::Finished {})];
-    let steps = "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 3; train.steps is 5";
+    let steps = "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 3; train.steps is 5";
     check(&run, &[steps, other[0]]);
 }
 
@@ -367,7 +367,7 @@ fn completions_that_were_written_down() {
     check(&run, &["recorded completions: step 3: prompt 0, sample 1 is recorded 2 times"]);
     // Completion files are written atomically, so they are never incomplete.
     run.recorded = BTreeMap::from([(3, sampled[..2].to_vec())]);
-    let lacks = "recorded completions: step 3: prompt 0, sample 2 is not recorded, and others of the step are";
+    let lacks = "recorded completions: step 3: prompt 0, sample 2 is not recorded, although others of the step are";
     check(&run, &[lacks]);
     run.trained = None;
     check(&run, &[lacks]);
@@ -380,7 +380,7 @@ fn completions_that_were_written_down() {
 fn reports_missing_completion_records() {
     let missing = |step: u64, every: u64| {
         format!(
-            "recorded completions: step {step}: its completions are not there; save.completions_every = {every} says that they were recorded"
+            "recorded completions: step {step}: its completions are missing, although save.completions_every = {every} requires them"
         )
     };
     let mut run = evidence(5, FIXED, &[], 1.0);

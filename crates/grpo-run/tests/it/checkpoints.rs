@@ -213,5 +213,5 @@ fn a_manifest_of_another_version_is_refused() {
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("\"version\": 1", "\"version\": 3")).unwrap();
     let error = run.checkpoints().unwrap()[0].verify().unwrap_err().to_string();
-    assert!(error.ends_with("has a manifest of version 3 where this program writes version 1; use the program that wrote it, or another checkpoint"), "{error}");
+    assert!(error.ends_with("has manifest version 3, but this program supports version 1; use the program that wrote it, or another checkpoint"), "{error}");
 }

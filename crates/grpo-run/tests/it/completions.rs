@@ -128,7 +128,7 @@ fn files_of_a_run_have_the_same_columns_whatever_was_scored() {
 }
 
 #[test]
-#[should_panic(expected = "the part `qed` is not among [\"valid\"]")]
+#[should_panic(expected = "part `qed` is not one of [\"valid\"]")]
 fn a_part_without_a_column_is_a_fault_of_ours() {
     let (_folder, run) = run();
     let _written = run.write_completions(1, &[completion(1, 0)], &["valid"]);
@@ -173,16 +173,16 @@ fn what_does_not_fit_together_is_named() {
         );
         assert_eq!(run.completions_of(1).unwrap_err().to_string(), expected);
     };
-    check(&|record| record.step = 2, "`step` is 2, which is not that of the file's name");
-    check(&|record| record.reward = None, "`reward` does not fit to `outcome`");
+    check(&|record| record.step = 2, "`step` is 2, which differs from the file name");
+    check(&|record| record.reward = None, "`reward` does not match `outcome`");
     check(
         &|record| record.outcome = RecordedOutcome::Abstained,
-        "`reward` does not fit to `outcome`",
+        "`reward` does not match `outcome`",
     );
-    check(&|record| record.reason = Some("x".into()), "`reason` does not fit to `outcome`");
-    check(&|record| record.actions = 5, "`completion_ids` has 4 entries where `actions` is 5");
-    check(&|record| drop(record.fates.pop()), "`fates` has 3 entries where `actions` is 4");
-    check(&|record| record.prompt = u32::MAX, "`prompt` is not a whole number in its range");
+    check(&|record| record.reason = Some("x".into()), "`reason` does not match `outcome`");
+    check(&|record| record.actions = 5, "`completion_ids` has 4 entries, but `actions` is 5");
+    check(&|record| drop(record.fates.pop()), "`fates` has 3 entries, but `actions` is 4");
+    check(&|record| record.prompt = u32::MAX, "`prompt` is not an integer in its range");
     check(
         &|record| record.completion_ids[1] = u32::MAX,
         "`completion_ids` is not a list of whole numbers",
@@ -195,7 +195,7 @@ fn what_is_no_such_file_is_named() {
     let path = run.completions_path(1);
     let missing = run.completions_of(1).unwrap_err().to_string();
     let expected = format!(
-        "cannot read `{}`: No such file or directory (os error 2); check that it is there and readable",
+        "cannot read `{}`: No such file or directory (os error 2); check that it exists and is readable",
         path.display()
     );
     assert_eq!(missing, expected);
@@ -213,7 +213,7 @@ fn what_is_no_such_file_is_named() {
     run.write_completions(1, &[completion(1, 0)], &PARTS).unwrap();
     let whole = fs::read(&path).unwrap();
     let other = replaced(&whole, b"ref_logprobs", b"rex_logprobs");
-    assert_eq!(damage(&other), "it has no column `ref_logprobs`");
+    assert_eq!(damage(&other), "missing column `ref_logprobs`");
     let other = replaced(&whole, b"end_token", b"end_taken");
     let reason = damage(&other);
     assert!(reason.contains("end_taken") || reason.contains("rc"), "{reason}");

@@ -46,7 +46,7 @@ fn a_new_run_has_its_configuration_and_its_information() {
     run.check_config(&written).unwrap();
     fs::write(run.config_path(), "seed = 2\n").unwrap();
     let error = run.check_config(&written).unwrap_err().to_string();
-    assert!(error.contains("is not what the run was made with"), "{error}");
+    assert!(error.contains("changed after the run started"), "{error}");
     run.check_config(&info()).unwrap();
     assert_eq!(RunFolder::open(&path).unwrap(), run);
 }
@@ -69,7 +69,7 @@ fn a_run_that_exists_is_refused_as_it_is() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the run folder `{}` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one",
+            "run folder `{}` already exists; use another folder with `--run FOLDER`, or add `--force` to rename the old one",
             path.display()
         )
     );
@@ -103,10 +103,8 @@ fn never_renames_a_folder_that_is_not_a_run() {
     let before = listing(folder.path());
     for (path, existing) in [(&path, Existing::Replace), (&file, Existing::Replace)] {
         let error = create(path, existing).unwrap_err().to_string();
-        let expect = format!(
-            "`{}` is not the folder of a run, as it has no `run.json`; check the path",
-            path.display()
-        );
+        let expect =
+            format!("`{}` is not a run folder (no `run.json`); check the path", path.display());
         assert_eq!(error, expect);
         assert_eq!(RunFolder::open(path).unwrap_err().to_string(), expect);
     }
@@ -180,7 +178,7 @@ fn a_checkpoint_is_whole_or_absent() {
 
     fs::write(path, "othes").unwrap();
     let altered = replaced.verify().unwrap_err().to_string();
-    assert!(altered.contains(" has the SHA-256 "), "{altered}");
+    assert!(altered.contains(" is damaged: its SHA-256 is "), "{altered}");
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn refuses_invalid_lines() {
         let digits = &digests[digests.find("[7,0,3,\"").unwrap() + 8..][..16];
         check(
             (digits, digest),
-            &format!("`{digest}` is not a digest of a completion; expected 16 hexadecimal digits"),
+            &format!("`{digest}` is not a completion digest; expected 16 hexadecimal digits"),
         );
     }
 }

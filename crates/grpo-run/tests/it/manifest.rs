@@ -63,19 +63,19 @@ fn a_large_file_is_hashed_in_pieces() {
 fn reports_altered_files() {
     check(
         |folder| fs::write(folder.join("below/a.bin"), b"abd").unwrap(),
-        "`below/a.bin` has the SHA-256 a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9 where its manifest says ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad; it is damaged, use another checkpoint",
+        "`below/a.bin` is damaged: its SHA-256 is a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9, but the manifest has ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad; use another checkpoint",
     );
     check(
         |folder| fs::write(folder.join("below/a.bin"), b"ab").unwrap(),
-        "`below/a.bin` has 2 bytes where its manifest says 3; it is damaged, use another checkpoint",
+        "`below/a.bin` is damaged: it has 2 bytes, but the manifest has 3; use another checkpoint",
     );
     check(
         |folder| fs::remove_file(folder.join("b.json")).unwrap(),
-        "`b.json` is missing though its manifest lists it; use another checkpoint",
+        "`b.json` is listed in the manifest but missing; use another checkpoint",
     );
     check(
         |folder| fs::write(folder.join("below/c"), b"").unwrap(),
-        "`below/c` is not listed in the manifest of the folder; remove it, or use another checkpoint",
+        "`below/c` is not listed in the manifest; remove it, or use another checkpoint",
     );
     check(
         |folder| fs::remove_file(folder.join("manifest.json")).unwrap(),
@@ -95,7 +95,7 @@ fn links_are_refused() {
     let folder = folder();
     std::os::unix::fs::symlink("b.json", folder.path().join("link")).unwrap();
     let expected = format!(
-        "`{}` is neither a file nor a folder; put the file itself there",
+        "`{}` is neither a file nor a folder; replace it with a regular file",
         folder.path().join("link").display()
     );
     assert_eq!(verify(folder.path()).unwrap_err().to_string(), expected);

@@ -189,7 +189,7 @@ fn a_run_without_a_beginning_is_refused() {
     fs::write(run.info_path(), serde_json::to_string(&info).unwrap()).unwrap();
     let error = TensorBoard::rebuild(&run, &[]).unwrap_err().to_string();
     let expected = format!(
-        "`{}` says that the run began at `yesterday`, which is not a time such as 2026-01-31T12:00:00Z; restore it",
+        "`{}` has the invalid start time `yesterday`; expected a time such as 2026-01-31T12:00:00Z; restore the file",
         run.info_path().display()
     );
     assert_eq!(error, expected);

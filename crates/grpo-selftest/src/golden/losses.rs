@@ -156,7 +156,7 @@ fn tokens_of_the_batch(settings: &Settings, tokens: usize) -> Result<usize, Prob
 fn check_shapes(inputs: &RawInputs, expected: &ExpectedLoss) -> Result<[usize; 2], Problem> {
     let shape = [inputs.mask.len(), inputs.mask.first().map_or(0, Vec::len)];
     if shape.contains(&0) {
-        return Err(("inputs.mask", "nothing, expected at least one token".to_owned()));
+        return Err(("inputs.mask", "empty, expected at least one token".to_owned()));
     }
     for (key, rows) in [
         ("inputs.mask", &inputs.mask),

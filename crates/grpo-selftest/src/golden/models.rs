@@ -266,7 +266,7 @@ fn read_model(path: PathBuf) -> Result<GoldenModel, SelftestError> {
         Expected::Policy(parse(sequences, &shown)?)
     } else {
         return Err(SelftestError::Golden(format!(
-            "`{shown}` has neither steps nor base nor sequences of a kind that is known"
+            "`{shown}` has neither steps, nor base, nor sequences of a known kind"
         )));
     };
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -290,11 +290,14 @@ fn checked(training: ExpectedTraining, file: &str) -> Result<ExpectedTraining, S
         ("config.rewards", training.config.rewards.len()),
     ];
     if let Some((key, found)) = lengths.into_iter().find(|(_, found)| *found != n) {
-        return wrong(key, format!("{found} values, expected one for each of {n} completions"));
+        return wrong(key, format!("{found} values, expected one per completion ({n})"));
     }
     let k = training.config.num_generations;
     if n == 0 || k < 2 || !n.is_multiple_of(k) {
-        return wrong("config.num_generations", format!("{n} completions in groups of {k}"));
+        return wrong(
+            "config.num_generations",
+            format!("{n} completions cannot be divided into groups of {k}"),
+        );
     }
     for (key, lists) in [("prompts", &training.prompts), ("completions", &training.completions)] {
         if lists.iter().any(Vec::is_empty) {

@@ -6,7 +6,7 @@ use grpo_core::HighEntropy;
 /// interpolation.
 pub fn high_entropy(entropies: &[f64], share: f64) -> HighEntropy {
     let mut sorted = entropies.to_vec();
-    sorted.sort_by(|a, b| a.partial_cmp(b).expect("an entropy is a number"));
+    sorted.sort_by(|a, b| a.partial_cmp(b).expect("an entropy is not NaN"));
     if sorted.is_empty() {
         return HighEntropy { threshold: 0.0, tokens: 0 };
     }

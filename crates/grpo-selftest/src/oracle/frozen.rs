@@ -54,7 +54,8 @@ impl Frozen {
 
     /// Returns `log π_old − log π_sampler` for the action tokens in sequence `b`.
     pub(super) fn log_mismatch(&self, case: &LossCase, b: usize) -> Vec<f64> {
-        let sampling = case.sampling.as_ref().expect("what the sampler recorded");
+        let sampling =
+            case.sampling.as_ref().expect("the case has log-probabilities of the sampler");
         case.active(b).into_iter().map(|t| self.old[b][t] - sampling[b][t]).collect()
     }
 

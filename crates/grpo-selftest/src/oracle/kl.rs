@@ -39,6 +39,6 @@ fn estimate(estimator: KlEstimator, e: f64, exact: Option<f64>) -> f64 {
         KlEstimator::K1 => -e,
         KlEstimator::K2 => e.powi(2) / 2.0,
         KlEstimator::K3 => e.exp() - e - 1.0,
-        KlEstimator::Exact => exact.expect("the exact KL of each place"),
+        KlEstimator::Exact => exact.expect("the case has the exact KL of every position"),
     }
 }

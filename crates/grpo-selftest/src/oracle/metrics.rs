@@ -102,7 +102,7 @@ fn sampling(seen: &mut Lists, logs: &[f64], config: &LossConfig) {
 /// Equivalent to `numpy.quantile(values, 0.99)`.
 fn percentile_99(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
-    sorted.sort_by(|a, b| a.partial_cmp(b).expect("a metric is a number"));
+    sorted.sort_by(|a, b| a.partial_cmp(b).expect("a metric is not NaN"));
     let place = 0.99 * (sorted.len() - 1) as f64;
     let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
     low + (high - low) * place.fract()

@@ -37,7 +37,7 @@ pub fn score(case: &ScoreCase, i: usize) -> [f64; 2] {
     let log_policy = log_policy(case, i);
     let entropy = log_policy.iter().map(|&(_, l)| -l.exp() * l).sum();
     let chosen = log_policy.iter().find(|&&(v, _)| v == case.ids[i]);
-    [chosen.expect("a token that could be drawn").1, entropy]
+    [chosen.expect("the chosen token is not masked out").1, entropy]
 }
 
 /// Computes gradients of `Σ_i upstream[0][i] · logprob_i + upstream[1][i] · entropy_i` with respect

@@ -233,7 +233,7 @@ pub(super) fn check_ids(
     }
     match ids.iter().find(|id| **id as usize >= vocabulary) {
         Some(id) => {
-            let problem = format!("the id {id} is outside the vocabulary of {vocabulary} tokens");
+            let problem = format!("token id {id} is outside the vocabulary of {vocabulary} tokens");
             Err(golden.fault(key, problem))
         }
         None => Ok(()),
@@ -249,8 +249,9 @@ pub(super) fn check_length(
 ) -> Result<(), SelftestError> {
     let context = model.description().context;
     if tokens > context {
-        let problem =
-            format!("{tokens} tokens with what is in front of it, and the model can see {context}");
+        let problem = format!(
+            "{tokens} tokens including the preceding ones exceed the model's context of {context}"
+        );
         return Err(golden.fault(key, problem));
     }
     Ok(())

@@ -32,7 +32,7 @@ pub(super) fn suite(
     let before = load(&golden.path.join("before"), &device.clone().autodiff())?;
     let after = load(&golden.path.join("after"), device)?;
     if before.description() != after.description() {
-        let problem = "the models in before and after are not of the same sizes";
+        let problem = "the models in before and after have different sizes";
         return Err(golden.fault("steps", problem.to_owned()));
     }
     for (row, (prompt, completion)) in
@@ -148,7 +148,7 @@ fn key_biases(suite: &mut Suite, model: &Transformer, ids: &[u32]) {
         let mut value = parameter.value().into_data();
         if parameter.path.ends_with("attention.inputs.0.bias") {
             let third = parameter.num_elements() / 3;
-            let values = value.as_mut_slice::<f32>().expect("values are read as f32");
+            let values = value.as_mut_slice::<f32>().expect("the values are f32");
             values[third..2 * third].iter_mut().for_each(|bias| *bias += 1.0);
         }
         (parameter.path, value)
@@ -156,7 +156,7 @@ fn key_biases(suite: &mut Suite, model: &Transformer, ids: &[u32]) {
     let frozen = Frozen::snapshot(model);
     let values = parameters(model).into_iter().map(moved).collect();
     let other = frozen.clone().with_values(values, Path::new("after"));
-    let other = other.expect("the values are of its own parameters");
+    let other = other.expect("the values belong to the model's own parameters");
     let bound = Tolerance::of_largest_or_1(LOGITS);
     case.list(&|i| format!("logits[{i}]"), &logits(&other, ids), &logits(&frozen, ids), bound);
 }

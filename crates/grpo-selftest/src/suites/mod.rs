@@ -113,7 +113,7 @@ fn of_model(golden: &GoldenModel, device: &Device) -> Result<Suite, SelftestErro
 /// Runs a suite, or skips it if the device does not support the precision.
 fn on(device: &Device, precision: Precision, suite: Suite, fill: impl Fn(&mut Suite)) -> Suite {
     if !device.supports_dtype(precision.dtype()) {
-        return suite.left_out("the device has no such numbers");
+        return suite.left_out("the device does not support this precision");
     }
     let mut suite = suite;
     fill(&mut suite);
@@ -145,7 +145,7 @@ fn load<Case>(
 fn checked(folder: &Path) -> Result<&Path, SelftestError> {
     if !folder.is_dir() {
         return Err(SelftestError::Golden(format!(
-            "`{}` is no folder; give one that holds advantages.json, losses.json or model folders with an expected.json",
+            "`{}` is not a folder; expected one with advantages.json, losses.json or model folders with an expected.json",
             folder.display()
         )));
     }
@@ -154,7 +154,7 @@ fn checked(folder: &Path) -> Result<&Path, SelftestError> {
     let models = std::fs::read_dir(folder).into_iter().flatten().flatten().any(is_model);
     if !models && !holds(folder, &["advantages.json", "losses.json", "expected.json"]) {
         return Err(SelftestError::Golden(format!(
-            "`{}` holds neither advantages.json nor losses.json nor a model folder with an expected.json",
+            "`{}` contains neither advantages.json nor losses.json nor a model folder with an expected.json",
             folder.display()
         )));
     }

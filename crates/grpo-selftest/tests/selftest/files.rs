@@ -86,12 +86,8 @@ fn losses() {
     check_losses("/inputs/sampling", json!([]), "`inputs.sampling`: 0 rows, expected 1");
     check_losses("/inputs/advantages", json!([0, 1]), "`inputs.advantages`: 2 values, expected 1");
     check_losses("/inputs/mask", json!([[0.5]]), "`inputs.mask`: 0.5 in a mask, expected 0 or 1");
-    check_losses("/inputs/mask", json!([]), "`inputs.mask`: nothing, expected at least one token");
-    check_losses(
-        "/inputs/mask",
-        json!([[]]),
-        "`inputs.mask`: nothing, expected at least one token",
-    );
+    check_losses("/inputs/mask", json!([]), "`inputs.mask`: empty, expected at least one token");
+    check_losses("/inputs/mask", json!([[]]), "`inputs.mask`: empty, expected at least one token");
     check_losses(
         "/expected/grad_entropy",
         json!([[0.5], [0.5]]),
@@ -156,9 +152,12 @@ fn no_json_and_no_cases() {
         assert_eq!(read_losses(text, "l.json").unwrap_err().to_string(), expected);
         assert_eq!(read_advantages(text, "l.json").unwrap_err().to_string(), expected);
     }
-    check(r#"{"cases": [{"#, "`l.json` is not JSON: unexpected end of input at line 1 column 12");
-    check("", "`l.json` is not JSON: it is empty");
-    check(r#"{"cases": [1e999]}"#, "`l.json` is not JSON: number out of range at line 1 column 16");
+    check(r#"{"cases": [{"#, "`l.json` is not valid JSON: unexpected end of input at line 1 column 12");
+    check("", "`l.json` is not valid JSON: it is empty");
+    check(
+        r#"{"cases": [1e999]}"#,
+        "`l.json` is not valid JSON: number out of range at line 1 column 16",
+    );
     check("{}", "`l.json` has nothing under the key `cases`; expected a list of at least one case");
     check("3", "`l.json` has nothing under the key `cases`; expected a list of at least one case");
     check(
@@ -184,21 +183,24 @@ fn folders() {
     let losses = folder.path().join("losses.json");
     check(
         &folder.path().join("absent"),
-        "`G` is no folder; give one that holds advantages.json, losses.json or model folders with an expected.json",
+        "`G` is not a folder; expected one with advantages.json, losses.json or model folders with an expected.json",
     );
     check(
         folder.path(),
-        "`G` holds neither advantages.json nor losses.json nor a model folder with an expected.json",
+        "`G` contains neither advantages.json nor losses.json nor a model folder with an expected.json",
     );
     fs::create_dir(&losses).unwrap();
-    check(folder.path(), "`G/losses.json` cannot be read");
+    check(folder.path(), "cannot read `G/losses.json`");
     check(
         &losses,
-        "`G` holds neither advantages.json nor losses.json nor a model folder with an expected.json",
+        "`G` contains neither advantages.json nor losses.json nor a model folder with an expected.json",
     );
     fs::remove_dir(&losses).unwrap();
     fs::write(&losses, "[").unwrap();
-    check(folder.path(), "`G/losses.json` is not JSON: unexpected end of input at line 1 column 1");
+    check(
+        folder.path(),
+        "`G/losses.json` is not valid JSON: unexpected end of input at line 1 column 1",
+    );
 }
 
 /// A file that is truncated at any position results in an error and never in a panic.

@@ -83,7 +83,9 @@ fn a_trigger_carries_its_values_and_message() {
 fn a_small_bound_of_the_kl_is_said_in_percent() {
     let said = |bound: f64| super::meaning("kl", "above", bound);
     let words = |more: &str| {
-        Some(format!("on average a token is more than {more} likelier than the reference has it"))
+        Some(format!(
+            "on average, a token is more than {more} more likely than under the reference"
+        ))
     };
     assert_eq!(said(0.05), words("5.1 %"));
     assert_eq!(said(0.001), words("0.1 %"));
@@ -110,12 +112,12 @@ fn default_guards_explain_themselves() {
     assert_eq!(
         messages,
         [
-            "step 3: kl was 1.5, above 1, 3 steps in a row: on average a token is more than 2.7 times likelier than the reference has it",
+            "step 3: kl was 1.5, above 1, 3 steps in a row: on average, a token is more than 2.7 times more likely than under the reference",
             "step 3: ratio/p99 was 3.41, above 3, 3 steps in a row: one token in a hundred moved by more than a factor of 3 within a step",
             "step 3: rewards/failed was 0.125, above 0, 3 steps in a row: nothing is learned from completions whose reward failed",
-            "step 5: frac_reward_zero_std was 0.95, above 0.9, 5 steps in a row: in nearly all groups the completions are equally good, and there is nothing to learn from",
-            "step 5: entropy was 0.01, below 0.02, 5 steps in a row: the next token is almost certain, and groups will soon be copies of one completion",
-            "step 5: completions/clipped_ratio was 1, above 0.9, 5 steps in a row: few completions end by themselves; sampling.max_new_tokens is too small, or the policy unlearned the end mark",
+            "step 5: frac_reward_zero_std was 0.95, above 0.9, 5 steps in a row: nearly all groups have equal rewards, so there is nothing to learn from",
+            "step 5: entropy was 0.01, below 0.02, 5 steps in a row: the next token is almost certain; groups will soon contain copies of one completion",
+            "step 5: completions/clipped_ratio was 1, above 0.9, 5 steps in a row: few completions reach an end token; sampling.max_new_tokens is too small, or the policy unlearned the end token",
         ]
     );
 }
@@ -167,7 +169,7 @@ fn a_metric_that_the_run_does_not_have() {
     let metrics = Metrics::of_pairs(&[("kl", 0.0), ("cispo_clip_ratio", 0.0)]);
     assert_eq!(
         guards.observe(1, &metrics).unwrap_err().to_string(),
-        "guards[0]: watch = \"clip_ratio/low_mean\": the first step of this run has no such metric; the one most like it is 'cispo_clip_ratio'"
+        "guards[0]: watch = \"clip_ratio/low_mean\": the first step of this run has no such metric; did you mean 'cispo_clip_ratio'?"
     );
     // After the metric has been seen once, steps without it are ignored. Evaluation metrics are
     // only present in some steps.
@@ -203,7 +205,7 @@ fn what_the_reward_does_not_have_is_found_before_the_first_step() {
     }
     assert_eq!(
         check("rewards/vaild/mean", &names).unwrap_err(),
-        "guards[0]: watch = \"rewards/vaild/mean\": the reward of this run has no such component; the metric that is most like it is 'rewards/valid/mean'"
+        "guards[0]: watch = \"rewards/vaild/mean\": the reward of this run has no such component; did you mean 'rewards/valid/mean'?"
     );
     let one = RewardNames { terms: vec!["qed".into()], ..names };
     for watch in ["eval_rewards/logp/mean", "diversity_bonus/mean", "reward_dominance"] {
@@ -298,7 +300,7 @@ fn the_state_goes_through_a_checkpoint() {
     let mut other = Guards::new(&[]);
     assert_eq!(
         other.restore(first.state().clone()).unwrap_err().to_string(),
-        "the checkpoint was saved by a run with 1 guards, and this one has 0; restore config.toml"
+        "the checkpoint was saved by a run with 1 guards, but this run has 0; restore config.toml"
     );
 }
 
@@ -328,11 +330,11 @@ fn refuses_invalid_settings() {
     );
     refused(
         &GuardConfig { above: None, ..kl.clone() },
-        "watch = \"kl\" needs a bound; add `above`, `below` or both",
+        "watch = \"kl\" requires a bound; add `above`, `below` or both",
     );
     refused(
         &GuardConfig { below: Some(1.0), ..guard(NOT_FINITE, GuardAction::Stop) },
-        "below has no meaning for watch = \"not_finite\"; leave it out",
+        "below is not valid with watch = \"not_finite\"; remove it",
     );
     refused(
         &GuardConfig { above: Some(f64::INFINITY), ..kl.clone() },
@@ -340,7 +342,7 @@ fn refuses_invalid_settings() {
     );
     refused(
         &GuardConfig { below: Some(0.75), ..kl.clone() },
-        "every value is above 0.5 or below 0.75; `below` may be at most `above`",
+        "every value is above 0.5 or below 0.75; `below` must be at most `above`",
     );
     refused(
         &GuardConfig { steps: 0, ..kl.clone() },
@@ -352,7 +354,7 @@ fn refuses_invalid_settings() {
     );
     refused(
         &GuardConfig { learning_rate_factor: Some(0.5), ..kl },
-        "learning_rate_factor belongs to action = \"roll_back\"; leave it out",
+        "learning_rate_factor is only valid with action = \"roll_back\"; remove it",
     );
     refused(
         &GuardConfig { learning_rate_factor: Some(2.0), ..roll_back.clone() },
@@ -364,10 +366,10 @@ fn refuses_invalid_settings() {
     );
     refused(
         &GuardConfig { kl_coef_factor: Some(2.0), ..roll_back.clone() },
-        "kl_coef_factor multiplies loss.kl_coef, which is 0; leave it out, or set loss.kl_coef",
+        "kl_coef_factor has no effect because loss.kl_coef is 0; remove it, or set loss.kl_coef",
     );
     refused(
         &GuardConfig { learning_rate_factor: Some(1.0), ..roll_back },
-        "a run that rolls back without changes repeats itself; set learning_rate_factor below 1 or kl_coef_factor above 1",
+        "rolling back without changes repeats the same steps; set learning_rate_factor below 1 or kl_coef_factor above 1",
     );
 }

@@ -243,7 +243,7 @@ impl LossLimits {
             return Err(ConfigFault::new(
                 "pretrain.limits",
                 "pretrain.limits has no limit",
-                "set max_gap, min_valid_loss or max_valid_loss, or leave the section out",
+                "set max_gap, min_valid_loss or max_valid_loss, or remove the section",
             ));
         }
         limits

@@ -39,7 +39,7 @@ impl LossLimits {
             exceeded.push((0, format!("after step {step} the validation loss {eval_loss:.4} is {gap:.4} above the training loss {train_loss:.4}, more than pretrain.limits.max_gap = {max}: the model memorises its examples; lower the learning rate or lora.rank, or raise dropout")));
         }
         if let Some(min) = self.min_valid_loss.filter(|&min| eval_loss < min) {
-            exceeded.push((1, format!("after step {step} the validation loss {eval_loss:.4} is below pretrain.limits.min_valid_loss = {min}: are validation examples among those that are trained on?")));
+            exceeded.push((1, format!("after step {step} the validation loss {eval_loss:.4} is below pretrain.limits.min_valid_loss = {min}: are validation examples in the training set?")));
         }
         if let Some(max) = self.max_valid_loss.filter(|&max| eval_loss > max) {
             exceeded.push((2, format!("after step {step} the validation loss {eval_loss:.4} is above pretrain.limits.max_valid_loss = {max}")));

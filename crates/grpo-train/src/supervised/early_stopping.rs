@@ -25,10 +25,8 @@ impl EarlyStopping {
         match self.min_gain > 0.0 && self.patience == 0 {
             true => Err(ConfigFault::new(
                 format!("{section}.min_gain"),
-                format!(
-                    "{section}.min_gain is what {section}.patience waits for, and patience = 0 waits for nothing"
-                ),
-                format!("set {section}.patience, or leave min_gain out"),
+                format!("{section}.min_gain has no effect with {section}.patience = 0"),
+                format!("set {section}.patience, or remove min_gain"),
             )),
             false => Ok(()),
         }

@@ -158,7 +158,7 @@ impl<O: Objective> SupervisedTrainer<O> {
     /// # Panics
     /// Panics if a previous step panicked.
     pub fn model(&self) -> &O::Model {
-        self.model.as_ref().expect("a model between two steps")
+        self.model.as_ref().expect("the model is present between steps")
     }
 
     /// Consumes the trainer and returns the model.
@@ -166,7 +166,7 @@ impl<O: Objective> SupervisedTrainer<O> {
     /// # Panics
     /// Panics if a previous step panicked.
     pub fn into_model(self) -> O::Model {
-        self.model.expect("a model between two steps")
+        self.model.expect("the model is present between steps")
     }
 
     /// Returns the number of completed steps.
@@ -260,7 +260,7 @@ impl<O: Objective> SupervisedTrainer<O> {
     fn take_step(&mut self) -> Result<SupervisedStep, TrainError> {
         let started = Instant::now();
         let Self { objective, plan, trunk, progress, .. } = self;
-        let model = self.model.as_ref().expect("a model between two steps");
+        let model = self.model.as_ref().expect("the model is present between steps");
         let step = progress.steps;
         let mut dropout = Dropout::new(plan.seed, step as u32, plan.dropout);
         let mut carried = progress.objective.clone();
@@ -277,7 +277,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         };
         let learning_rate = plan.optimizer.learning_rate * plan.schedule.multiplier(time as f64);
         // The model is uniquely owned here, so its weights are updated in place.
-        let model = self.model.take().expect("a model between two steps");
+        let model = self.model.take().expect("the model is present between steps");
         self.model = Some(self.optimizer.apply(model, admitted, learning_rate));
         Ok(SupervisedStep {
             train_step: self.progress.steps,
@@ -292,7 +292,7 @@ impl<O: Objective> SupervisedTrainer<O> {
 
     /// Validates the model. Also returns the warnings from the objective.
     fn validate(&mut self) -> Result<(Validation<O::Measures>, Vec<String>), TrainError> {
-        let model = self.model.as_ref().expect("a model between two steps");
+        let model = self.model.as_ref().expect("the model is present between steps");
         let Self { objective, plan, progress, .. } = self;
         let (steps, carried) = (progress.steps, &mut progress.objective);
         let measures = objective.validate(model, steps, carried)?;
@@ -352,7 +352,7 @@ fn optimizer<O: Objective>(
 
 /// Returns all numeric fields of a record by name.
 fn numbers(record: &impl Serialize) -> Vec<(String, f64)> {
-    let record = serde_json::to_value(record).expect("a record can be written as JSON");
+    let record = serde_json::to_value(record).expect("a record serializes to JSON");
     let serde_json::Value::Object(record) = record else { return Vec::new() };
     let number = |(name, value): (String, serde_json::Value)| Some((name, value.as_f64()?));
     record.into_iter().filter_map(number).collect()

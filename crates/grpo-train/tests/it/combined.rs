@@ -249,7 +249,7 @@ fn refuses_invalid_combinations() {
     );
     let none = settings([0.3, 0.5, 0.2], 1).combined.unwrap();
     let built = none.build(Vec::new(), &Device::flex()).err().unwrap().to_string();
-    assert!(built.contains(" has no example"), "{built}");
+    assert!(built.contains(" contains no examples"), "{built}");
     assert!(settings([0.3, -0.5, 0.2], 1).check().is_err());
     let refused = |weights, every| settings(weights, every).check().unwrap_err();
     assert!(refused([0.3, 0.0, 0.2], 1).to_string().starts_with("combined.grpo_weight = 0 "));

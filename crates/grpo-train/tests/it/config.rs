@@ -47,7 +47,7 @@ fn counts_out_of_range() {
     );
     check(
         |c| c.sampling.stop = vec!["\n".to_owned(), String::new()],
-        "sampling: an empty stop string would end every completion after its first token; leave it out",
+        "sampling: stop string is empty, which would end every completion after its first token; remove it",
     );
     check(
         |c| c.schedule.warmup_steps = 11,
@@ -67,19 +67,19 @@ fn numbers_out_of_range() {
     );
     check(
         |c| c.sampling.temperature = f32::INFINITY,
-        "sampling: a temperature of inf cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)",
+        "sampling: temperature = inf is out of range; use 0.001 to 1000 (1 is the model's own distribution)",
     );
     check(
         |c| c.sampling.top_p = Some(0.0),
-        "sampling: top_p = 0 is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)",
+        "sampling: top_p = 0 is out of range; use a number above 0 and at most 1 (1 keeps all tokens)",
     );
     check(
         |c| c.sampling.min_p = Some(f32::NAN),
-        "sampling: min_p = NaN is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)",
+        "sampling: min_p = NaN is out of range; use 0 or more and less than 1 (0 keeps all tokens)",
     );
     check(
         |c| c.sampling.repetition_penalty = Some(0.0),
-        "sampling: a repetition penalty of 0 cannot be sampled; use 0.01 to 100 (1 changes nothing)",
+        "sampling: repetition_penalty = 0 is out of range; use 0.01 to 100 (1 changes nothing)",
     );
     check(
         |c| c.advantage.epsilon = -1e-4,
@@ -142,7 +142,7 @@ fn losses_that_do_not_go_together() {
             c.loss.preset = Preset::Cispo;
             c.loss.epsilon_high = Some(0.3);
         },
-        "loss: epsilon_high belongs to the clipped surrogate, but the loss (preset = \"cispo\") has another one; leave it out, or choose another preset",
+        "loss: epsilon_high is only valid for the clipped surrogate, but the loss (preset = \"cispo\") uses another one; remove it, or choose another preset",
     );
     check(
         |c| {
@@ -161,7 +161,7 @@ fn losses_that_do_not_go_together() {
 #[test]
 fn rounded_weights_without_a_correction() {
     let refused = |c: &mut GrpoConfig| c.sampling.weights = WeightPrecision::Bf16;
-    let expected = "sampling: weights = \"bf16\" samples from another policy than the one that is trained, which ends a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"";
+    let expected = "sampling: weights = \"bf16\" samples from a different policy than the trained one, which stops a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"";
     check(refused, expected);
     let mismatch = MismatchCorrection {
         level: RatioLevel::Token,
@@ -278,7 +278,7 @@ fn diversity_terms_out_of_range() {
     );
     refused(
         r#""embedder": {"type": "hashed_ngrams"}"#,
-        "pretrain.diversity.embedder is for the measure \"semantic\" alone",
+        "pretrain.diversity.embedder is only valid for the measure \"semantic\"",
     );
     refused(r#""lambda": 1"#, "unknown field `lambda`");
     let found = term(r#""every": 2"#).unwrap_err();

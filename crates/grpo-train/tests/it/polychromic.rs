@@ -191,7 +191,7 @@ fn prompts_too_long_to_sample_behind_are_refused_at_the_beginning() {
         term.max_new_tokens = context;
     }
     let expected = format!(
-        "a prompt of 2 tokens and max_new_tokens = {context} do not fit into the model's context of {context} tokens; max_new_tokens may be at most {}",
+        "a prompt of 2 tokens with max_new_tokens = {context} exceeds the model's context of {context} tokens; set max_new_tokens to at most {}",
         context - 1
     );
     let diversity = PretrainConfig { diversity: Some(long), ..config() };
@@ -274,10 +274,10 @@ fn guards_warn_and_stop_a_supervised_run() {
     );
     assert_eq!(
         refused(json!({"watch": "not_finite", "action": "stop"})),
-        "guards[0]: watch = \"not_finite\" is for `grpo train`: a supervised run always ends where a loss is not finite; leave the guard out"
+        "guards[0]: watch = \"not_finite\" is only valid for `grpo train`: a supervised run always stops at a non-finite loss; remove the guard"
     );
     assert_eq!(
         refused(json!({"watch": "eval_loss", "above": 1.0, "action": "roll_back"})),
-        "guards[0]: action = \"roll_back\" is for `grpo train`; a supervised run can \"warn\" or \"stop\""
+        "guards[0]: action = \"roll_back\" is only valid for `grpo train`; use \"warn\" or \"stop\" for a supervised run"
     );
 }

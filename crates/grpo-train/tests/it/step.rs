@@ -241,7 +241,7 @@ fn a_reward_that_fails_stops_the_step_and_moves_nothing() {
     let error = grpo.step(&unconditional_prompts(3, vocabulary().boundary()), 4).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the reward failed for 24 of 24 completions of step 5; the first reason: the reward took longer than its limit of 1ms"
+        "the reward failed for 24 of 24 completions of step 5; first failure: the reward exceeded its time limit of 1ms"
     );
     assert_eq!(parameters(grpo.policy()), before);
 }
@@ -273,19 +273,19 @@ fn settings_that_do_not_fit_the_model_are_refused() {
     long.sampling.max_new_tokens = 17;
     assert_eq!(
         refusal(long),
-        "sampling: a prompt of 1 tokens and max_new_tokens = 17 do not fit into the model's context of 16 tokens; max_new_tokens may be at most 16"
+        "sampling: a prompt of 1 tokens with max_new_tokens = 17 exceeds the model's context of 16 tokens; set max_new_tokens to at most 16"
     );
     let mut few = config();
     few.sampling.top_k = Some(0);
     assert_eq!(
         refusal(few),
-        "sampling: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"
+        "sampling: top_k = 0 is out of range; use 1 or more, or remove it to keep all tokens"
     );
     let mut cold = config();
     cold.sampling.temperature = 0.0;
     assert_eq!(
         refusal(cold),
-        "sampling: a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+        "sampling: temperature = 0 is out of range; use 0.001 to 1000 (1 is the model's own distribution)"
     );
 }
 
@@ -303,17 +303,15 @@ fn what_cannot_be_sampled_is_named_through_the_configuration() {
     };
     assert_eq!(
         refusal(vec![1, vocabulary], 1),
-        format!(
-            "sampling: the end id {vocabulary} is outside the vocabulary of {vocabulary} tokens"
-        )
+        format!("sampling: end id {vocabulary} is outside the vocabulary of {vocabulary} tokens")
     );
     assert_eq!(
         refusal(vec![], 0),
-        "sampling: a prompt has no tokens; it needs at least the beginning mark"
+        "sampling: a prompt has no tokens; expected at least the begin token"
     );
     assert_eq!(
         refusal(vec![], 17),
-        "sampling: a prompt of 17 tokens and max_new_tokens = 12 do not fit into the model's context of 16 tokens; a prompt may have at most 16"
+        "sampling: a prompt of 17 tokens with max_new_tokens = 12 exceeds the model's context of 16 tokens; shorten the prompt to at most 16"
     );
     assert!(
         config()
@@ -324,9 +322,9 @@ fn what_cannot_be_sampled_is_named_through_the_configuration() {
     let mut grpo = grpo(config(), chains());
     let before = parameters(grpo.policy());
     for (ids, expected) in [
-        (vec![], "sampling: a prompt has no tokens; it needs at least the beginning mark".to_owned()),
-        (vec![1; 6], "sampling: a prompt of 6 tokens and max_new_tokens = 12 do not fit into the model's context of 16 tokens; max_new_tokens may be at most 11".to_owned()),
-        (vec![vocabulary], format!("sampling: a prompt has the id {vocabulary}, and the vocabulary has {vocabulary} tokens")),
+        (vec![], "sampling: a prompt has no tokens; expected at least the begin token".to_owned()),
+        (vec![1; 6], "sampling: a prompt of 6 tokens with max_new_tokens = 12 exceeds the model's context of 16 tokens; set max_new_tokens to at most 11".to_owned()),
+        (vec![vocabulary], format!("sampling: prompt token id {vocabulary} is outside the vocabulary of {vocabulary} tokens")),
     ] {
         let prompts = [0, 1, 2].map(|index| Prompt::of_ids(index, ids.clone()));
         assert_eq!(grpo.step(&prompts, 0).unwrap_err().to_string(), expected);

@@ -10,14 +10,13 @@ pub(in crate::tidy) fn is_described(tree: &Tree) -> Vec<Violation> {
         .filter(|file| file.path.starts_with("data/") && file.path != DESCRIPTION)
         .peekable();
     let Some(description) = tree.file(DESCRIPTION) else {
-        let what = "missing: write source, licence and maker of each file in data/";
+        let what = "missing: describe the source, licence and author of each file in data/";
         return data.peek().map(|_| Violation::new(DESCRIPTION, 1, what)).into_iter().collect();
     };
     data.filter_map(|file| {
         let inside = file.path.strip_prefix("data/")?;
-        let what = format!(
-            "{DESCRIPTION} doesn't name `{inside}`: write its source, licence and maker there"
-        );
+        let what =
+            format!("{DESCRIPTION} doesn't mention `{inside}`: add its source, licence and author");
         (!description.text.contains(inside)).then(|| file.violation(1, what))
     })
     .collect()
@@ -47,12 +46,12 @@ mod tests {
                 ("data/molecules/a.smi", ""),
                 ("data/prior/a.smi", ""),
             ]),
-            "data/prior/a.smi:1: data/README.md doesn't name `prior/a.smi`: write its source, licence and maker there",
+            "data/prior/a.smi:1: data/README.md doesn't mention `prior/a.smi`: add its source, licence and author",
         );
         check(
             rule,
             &tree([("data/a.smi", ""), ("data/b.smi", "")]),
-            "data/README.md:1: missing: write source, licence and maker of each file in data/",
+            "data/README.md:1: missing: describe the source, licence and author of each file in data/",
         );
     }
 }

@@ -28,12 +28,12 @@ pub(in crate::tidy) fn follows_the_document(tree: &Tree) -> Vec<Violation> {
     let Some(document) = tree.file(DOCUMENT) else { return Vec::new() };
     let rows = rows(document);
     if rows.is_empty() {
-        let what = "there is no table with the columns `crate` and `may depend on`: write it, a row per crate";
+        let what = "missing table with the columns `crate` and `may depend on`: add it with one row per crate";
         return vec![document.violation(1, what)];
     }
     let is_package = |name: &str| tree.packages.iter().any(|package| package.name == name);
     let superfluous = rows.iter().filter(|row| !is_package(&row.name)).map(|row| {
-        document.violation(row.line, format!("there is no crate `{}`: take the row out", row.name))
+        document.violation(row.line, format!("crate `{}` does not exist: remove the row", row.name))
     });
     let of_packages = tree.packages.iter().flat_map(|package| {
         let row = rows.iter().position(|row| row.name == package.name);
@@ -194,13 +194,13 @@ crates/xtask/Cargo.toml:2: `xtask` may not depend on `grpo-cli`: {change}"
             "| `grpo-kernels` | a | – |\n| `grpo-eval` | c | – |",
             &[("grpo-kernels", &[]), ("grpo-new", &[])],
             "\
-docs/ARCHITECTURE.md:6: there is no crate `grpo-eval`: take the row out
+docs/ARCHITECTURE.md:6: crate `grpo-eval` does not exist: remove the row
 crates/grpo-new/Cargo.toml:1: `grpo-new` has no row in the crate table of docs/ARCHITECTURE.md: add it",
         );
         check_rule(
             follows_the_document,
             &tree([(DOCUMENT, "| crate | what |\n|---|---|\n")]),
-            "docs/ARCHITECTURE.md:1: there is no table with the columns `crate` and `may depend on`: write it, a row per crate",
+            "docs/ARCHITECTURE.md:1: missing table with the columns `crate` and `may depend on`: add it with one row per crate",
         );
     }
 }

@@ -13,7 +13,7 @@ pub(in crate::tidy) fn all_run(tree: &Tree) -> Vec<Violation> {
         };
         let file = tree.files_with("rs").find(has_test)?;
         let says_none = manifest.text.lines().position(|line| line.trim() == "test = false")?;
-        let what = format!("the tests of {} do not run: take `test = false` out", file.path);
+        let what = format!("the tests of {} do not run: remove `test = false`", file.path);
         Some(manifest.violation(says_none + 1, what))
     });
     let ignored = tree.files_with("rs").flat_map(|file| {
@@ -53,7 +53,7 @@ mod tests {
             ])
         };
         check(all_run, &of("fn f() {}"), "");
-        let what = "crates/a/Cargo.toml:2: the tests of crates/a/src/b.rs do not run: take `test = false` out";
+        let what = "crates/a/Cargo.toml:2: the tests of crates/a/src/b.rs do not run: remove `test = false`";
         check(all_run, &of(test), what);
     }
 }

@@ -15,19 +15,18 @@ fn of_manifest(manifest: &File) -> Vec<Violation> {
     let mut violations = Vec::new();
     for key in ["version", "edition", "rust-version", "license"] {
         if !table.get("package").and_then(|package| package.get(key)).is_some_and(is_inherited) {
-            let what = format!("`{key}` of its own: write `{key}.workspace = true`");
+            let what = format!("`{key}` is set in the package: use `{key}.workspace = true`");
             violations.push(manifest.violation(manifest.line_of_key(key), what));
         }
     }
     if !table.get("lints").is_some_and(is_inherited) {
-        let what = "lints of its own, or none: write `workspace = true` under `[lints]`";
+        let what = "lints are not inherited: add `workspace = true` under `[lints]`";
         violations.push(manifest.violation(manifest.line_of_key("lints"), what));
     }
     for (name, value) in dependencies(&table) {
         if !is_inherited(value) && value.get("path").is_none() {
             let what = format!(
-                "`{name}` has a version of its own: move it to `[workspace.dependencies]` of the root, and write \
-                 `{name}.workspace = true`"
+                "`{name}` has its own version: move it to the root's `[workspace.dependencies]` and use `{name}.workspace = true`"
             );
             violations.push(manifest.violation(manifest.line_of_key(name), what));
         }
@@ -94,13 +93,12 @@ lints.workspace = true
         check(
             &own.replace("lints.workspace = true", "[lints.rust]\nmissing_docs = \"allow\""),
             "\
-crates/a/Cargo.toml:3: `version` of its own: write `version.workspace = true`
-crates/a/Cargo.toml:1: lints of its own, or none: write `workspace = true` under `[lints]`",
+crates/a/Cargo.toml:3: `version` is set in the package: use `version.workspace = true`
+crates/a/Cargo.toml:1: lints are not inherited: add `workspace = true` under `[lints]`",
         );
         let found = [(10, "serde"), (13, "libc")].map(|(line, name)| {
             format!(
-                "crates/a/Cargo.toml:{line}: `{name}` has a version of its own: move it to \
-                 `[workspace.dependencies]` of the root, and write `{name}.workspace = true`"
+                "crates/a/Cargo.toml:{line}: `{name}` has its own version: move it to the root's `[workspace.dependencies]` and use `{name}.workspace = true`"
             )
         });
         let more = "[dependencies]\nserde = \"1\"\n[dev-dependencies]\n[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n";

@@ -34,7 +34,7 @@ fn of_crate(files: &[&File]) -> Vec<Violation> {
                 circle.iter().map(|&file| files[file].path.as_str()).collect();
             words.push(&files[start].path);
             let what = format!(
-                "`{name}` closes a circle of modules, {}: move what they share into a module of its own",
+                "`{name}` closes a module cycle, {}: move the shared code into its own module",
                 words.join(" → ")
             );
             circles.push(files[start].violation(*line, what));
@@ -114,7 +114,7 @@ impl Modules {
                     module.paths.iter().filter_map(|used| Some((used.import.clone()?, used)));
                 let imports = named.map(|(name, used)| (name, modules.absolute(&path, &used.path)));
                 let imports = imports.collect();
-                modules.0.get_mut(&path).expect("it is one of them").imports = imports;
+                modules.0.get_mut(&path).expect("every file has a module").imports = imports;
             }
         }
         modules
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn circles() {
-        let share = "move what they share into a module of its own";
+        let share = "move the shared code into its own module";
         check(
             [
                 ("lib.rs", "mod b;\nmod c;\npub use b::B;"),
@@ -342,7 +342,7 @@ mod tests {
                 ("c.rs", "use crate::{B};\npub struct C(B);"),
             ],
             &format!(
-                "crates/a/src/b.rs:2: `crate::c::C` closes a circle of modules, crates/a/src/b.rs → crates/a/src/c.rs → crates/a/src/b.rs: {share}"
+                "crates/a/src/b.rs:2: `crate::c::C` closes a module cycle, crates/a/src/b.rs → crates/a/src/c.rs → crates/a/src/b.rs: {share}"
             ),
         );
         // A parent that uses its child, which in turn uses an item of the parent.
@@ -353,7 +353,7 @@ mod tests {
                 ("b/c.rs", "use super::B;\npub fn g(_: B) {}"),
             ],
             &format!(
-                "crates/a/src/b/c.rs:1: `super::B` closes a circle of modules, crates/a/src/b/c.rs → crates/a/src/b/mod.rs → crates/a/src/b/c.rs: {share}"
+                "crates/a/src/b/c.rs:1: `super::B` closes a module cycle, crates/a/src/b/c.rs → crates/a/src/b/mod.rs → crates/a/src/b/c.rs: {share}"
             ),
         );
         // Three files, with a path in code instead of an import. The inline module belongs to its
@@ -366,7 +366,7 @@ mod tests {
                 ("d.rs", "pub fn f() { super::b::inner::f() }"),
             ],
             &format!(
-                "crates/a/src/b.rs:2: `crate::c::f` closes a circle of modules, crates/a/src/b.rs → crates/a/src/c.rs → crates/a/src/d.rs → crates/a/src/b.rs: {share}"
+                "crates/a/src/b.rs:2: `crate::c::f` closes a module cycle, crates/a/src/b.rs → crates/a/src/c.rs → crates/a/src/d.rs → crates/a/src/b.rs: {share}"
             ),
         );
     }

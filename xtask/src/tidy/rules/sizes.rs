@@ -14,13 +14,13 @@ pub(in crate::tidy) fn are_limited(tree: &Tree) -> Vec<Violation> {
     let large = tree.files().filter(|file| file.bytes > FILE_BYTES).map(|file| {
         let mebibytes = file.bytes as f64 / f64::from(1 << 20);
         let what =
-            format!("{mebibytes:.1} MiB, at most 8: make it smaller, or have a command make it");
+            format!("{mebibytes:.1} MiB, at most 8: shrink it, or generate it with a command");
         file.violation(1, what)
     });
     let sources = || tree.files_with("rs").chain(tree.files_with("py"));
     let long = sources().filter_map(|file| {
         let lines = file.text.lines().count();
-        let what = format!("{lines} lines, at most {FILE_LINES}: split it by what it is about");
+        let what = format!("{lines} lines, at most {FILE_LINES}: split it by topic");
         (lines > FILE_LINES).then(|| file.violation(FILE_LINES + 1, what))
     });
     large.chain(long).chain(sources().flat_map(long_functions)).collect()
@@ -33,7 +33,7 @@ fn long_functions(file: &File) -> impl Iterator<Item = Violation> {
             READ_FIRST.iter().find(|(of, read, _)| file.crate_name() == Some(of) && *read == name);
         let most = most.map_or(FUNCTION_LINES, |(_, _, most)| *most);
         let lines = last - first + 1;
-        let what = format!("`{name}` has {lines} lines, at most {most}: give a part of it a name");
+        let what = format!("`{name}` has {lines} lines, at most {most}: extract a function");
         (lines > most).then(|| file.violation(first, what))
     })
 }
@@ -91,7 +91,7 @@ mod tests {
         check("crates/grpo-core/src/loss.rs", &"\n".repeat(450), "");
         check("docs/LOG.md", &"\n".repeat(5000), "");
         for path in ["crates/grpo-core/tests/loss.rs", "tests/peers/compare.py"] {
-            let what = format!("{path}:451: 451 lines, at most 450: split it by what it is about");
+            let what = format!("{path}:451: 451 lines, at most 450: split it by topic");
             check(path, &"\n".repeat(451), &what);
         }
     }
@@ -105,10 +105,12 @@ mod tests {
             )
         };
         check("crates/grpo-core/src/a.rs", &source("long", 80), "");
-        let what = "crates/grpo-core/src/a.rs:4: `long` has 81 lines, at most 80: give a part of it a name";
+        let what =
+            "crates/grpo-core/src/a.rs:4: `long` has 81 lines, at most 80: extract a function";
         check("crates/grpo-core/src/a.rs", &source("long", 81), what);
         check("crates/grpo-core/src/a.rs", &source("step", 80), "");
-        let what = "crates/grpo-train/src/a.rs:4: `step` has 61 lines, at most 60: give a part of it a name";
+        let what =
+            "crates/grpo-train/src/a.rs:4: `step` has 61 lines, at most 60: extract a function";
         check("crates/grpo-train/src/a.rs", &source("step", 61), what);
     }
 
@@ -116,7 +118,7 @@ mod tests {
     fn large_files() {
         let mut tree = testing::tree([("data/small", "")]);
         tree.add("data/prior.safetensors", FILE_BYTES * 3 / 2, String::new()).unwrap();
-        let what = "data/prior.safetensors:1: 12.0 MiB, at most 8: make it smaller, or have a command make it";
+        let what = "data/prior.safetensors:1: 12.0 MiB, at most 8: shrink it, or generate it with a command";
         testing::check(are_limited, &tree, what);
     }
 }

@@ -133,7 +133,7 @@ impl EngagementDescription {
     pub fn load(folder: &Path) -> Result<Self, DataError> {
         if !folder.is_dir() {
             return Err(DataError::Invalid(format!(
-                "there is no folder {}; an engagement model's holds engagement.json and head.safetensors, as `grpo train-engagement` writes them",
+                "folder {} does not exist; expected an engagement model with engagement.json and head.safetensors, as written by `grpo train-engagement`",
                 folder.display()
             )));
         }
@@ -141,11 +141,14 @@ impl EngagementDescription {
         let fault = |message: String| fault(&path, message);
         let text = regular_file::read_to_string(&path).map_err(|error| {
             fault(format!(
-                "it cannot be read: {error}; `grpo train-engagement` writes it next to the weights"
+                "cannot read the file: {error}; `grpo train-engagement` writes it next to the weights"
             ))
         })?;
         let description: Self = serde_json::from_str(&text).map_err(|error| {
-            fault(format!("it describes no engagement model: {}", grpo_data::json_reason(&error)))
+            fault(format!(
+                "not a valid description of an engagement model: {}",
+                grpo_data::json_reason(&error)
+            ))
         })?;
         match Self::check_sizes(description.width, description.hidden) {
             Ok(()) => Ok(description),
@@ -161,7 +164,7 @@ impl EngagementDescription {
         let path = folder.join(DESCRIPTION);
         let json = serde_json::to_string_pretty(self).expect("it is JSON") + "\n";
         std::fs::write(&path, json)
-            .map_err(|error| fault(&path, format!("it cannot be written: {error}")))
+            .map_err(|error| fault(&path, format!("cannot write the file: {error}")))
     }
 
     /// Maximum size of an embedding vector or hidden layer.
@@ -175,7 +178,7 @@ impl EngagementDescription {
         let [first, second] = hidden;
         if ![width, first, second].iter().all(|size| (1..=Self::MOST_NUMBERS).contains(size)) {
             return Err(format!(
-                "the vectors have {width} numbers and the hidden layers {first} and {second}; expected each to be between 1 and {}",
+                "vector width {width} or hidden layer widths {first} and {second} are out of range; expected 1 to {}",
                 Self::MOST_NUMBERS
             ));
         }
@@ -183,7 +186,7 @@ impl EngagementDescription {
         match layers.iter().find(|weights| **weights > MOST_WEIGHTS) {
             None => Ok(()),
             Some(weights) => Err(format!(
-                "vectors of {width} numbers and hidden layers of {first} and {second} make a layer of {weights} weights; expected at most {MOST_WEIGHTS}"
+                "vector width {width} and hidden layer widths {first} and {second} require a layer of {weights} weights; expected at most {MOST_WEIGHTS}"
             )),
         }
     }

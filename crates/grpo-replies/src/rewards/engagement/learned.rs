@@ -94,7 +94,7 @@ impl Reward for LearnedReward {
         pairs
             .into_iter()
             .map(|pair| match pair {
-                Ok(_) => outcomes.next().expect("an outcome for each pair"),
+                Ok(_) => outcomes.next().expect("there is one outcome per pair"),
                 Err(settled) => settled,
             })
             .collect()
@@ -133,7 +133,7 @@ fn scored_or_failed(value: f64) -> Outcome {
         true => scored(value),
         false => Outcome::Failed {
             reason: format!(
-                "the engagement model says {value}, which is not a number between 0 and 1"
+                "the engagement model returned {value}; expected a number between 0 and 1"
             ),
         },
     }

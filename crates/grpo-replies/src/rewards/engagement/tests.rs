@@ -118,9 +118,9 @@ fn an_empty_reply_is_worth_nothing_and_one_without_a_tweet_fails() {
     assert_eq!(outcomes[0].part("learned"), Some(0.0));
     assert_eq!(outcomes[1], reward.score(&[good])[0]);
     assert!(outcomes[1].total().unwrap() > 0.0);
-    let missing = "the prompt's record has no field 'tweet'";
+    let missing = "the prompt's record is missing field 'tweet'";
     assert_eq!(outcomes[2].failure(), Some(missing));
-    let no_text = "the field 'tweet' of the prompt's record is not a text";
+    let no_text = "field 'tweet' of the prompt's record is not a string";
     assert_eq!(outcomes[4].failure(), Some(no_text));
     assert_eq!(reward.check(&samples[2].fields).unwrap_err(), missing);
     assert_eq!(reward.check(&samples[4].fields).unwrap_err(), no_text);
@@ -164,7 +164,7 @@ fn a_text_without_a_vector_fails_alone() {
 fn models_that_cannot_be_a_reward_are_refused() {
     let good = folder(Some(report(true)));
     let nowhere = config(Path::new("nowhere"));
-    let expected = "reward.model: there is no folder nowhere; an engagement model's holds engagement.json and head.safetensors, as `grpo train-engagement` writes them";
+    let expected = "reward.model: folder nowhere does not exist; expected an engagement model with engagement.json and head.safetensors, as written by `grpo train-engagement`";
     assert_eq!(refusal(&nowhere, good.path()), expected);
     assert_eq!(nowhere.spec().files().unwrap_err().to_string(), expected);
     nowhere.spec().check().unwrap();
@@ -175,13 +175,13 @@ fn models_that_cannot_be_a_reward_are_refused() {
             Some(report(false)),
             "Pearson with the targets = 0.200 (above 0.500) on 40 held-out replies",
         ),
-        (None, "its training did not come to an end"),
+        (None, "its training did not finish"),
     ] {
         let folder = folder(made);
         assert_eq!(
             refusal(&config(folder.path()), folder.path()),
             format!(
-                "reward.model: FOLDER: the engagement model did not pass its gate: {found}; train it on more replies, or set accept_failed_gate = true to take it all the same"
+                "reward.model: FOLDER: the engagement model did not pass its gate: {found}; train it on more replies, or set accept_failed_gate = true to use it anyway"
             )
         );
         let accepted =
@@ -227,31 +227,31 @@ fn damaged_folders_are_refused_with_a_sentence() {
     };
     check(
         &|folder| std::fs::remove_file(folder.join(DESCRIPTION)).unwrap(),
-        "reward.model: FOLDER/engagement.json: it cannot be read: ",
+        "reward.model: FOLDER/engagement.json: cannot read the file: ",
     );
     check(
         &|folder| std::fs::write(folder.join(DESCRIPTION), [0xff, b'{']).unwrap(),
-        "reward.model: FOLDER/engagement.json: it cannot be read: ",
+        "reward.model: FOLDER/engagement.json: cannot read the file: ",
     );
     check(
         &|folder| std::fs::write(folder.join(DESCRIPTION), "{}").unwrap(),
-        "reward.model: FOLDER/engagement.json: it describes no engagement model: missing field",
+        "reward.model: FOLDER/engagement.json: not a valid description of an engagement model: missing field",
     );
     check(
         &edit("another", json!(1)),
-        "reward.model: FOLDER/engagement.json: it describes no engagement model: unknown field",
+        "reward.model: FOLDER/engagement.json: not a valid description of an engagement model: unknown field",
     );
     check(
         &edit("hidden", json!([0, 4])),
-        "reward.model: FOLDER/engagement.json: the vectors have 32 numbers and the hidden layers 0 and 4; expected each to be between 1 and 65536",
+        "reward.model: FOLDER/engagement.json: vector width 32 or hidden layer widths 0 and 4 are out of range; expected 1 to 65536",
     );
     check(
         &edit("hidden", json!([8, 5])),
-        "reward.model: FOLDER/head.safetensors: tensor 'layers.1.weight' has shape [8, 4], but its configuration asks for [8, 5]",
+        "reward.model: FOLDER/head.safetensors: tensor 'layers.1.weight' has shape [8, 4], but its configuration requires [8, 5]",
     );
     check(
         &|folder| std::fs::write(folder.join(WEIGHTS), "no").unwrap(),
-        "reward.model: FOLDER/head.safetensors is not a whole safetensors file",
+        "reward.model: FOLDER/head.safetensors is not a complete safetensors file",
     );
 }
 

@@ -61,7 +61,7 @@ impl HeuristicConfig {
         let Some(entries) = &self.generic_words else { return Ok(GenericWords::default()) };
         GenericWords::new(entries).map_err(|entry| {
             ConfigFault::from_sentence("", format!(
-                "reward.generic_words has '{entry}', which has no letter and no digit; leave it out"
+                "reward.generic_words contains '{entry}', which has no letters or digits; remove it"
             ))
         })
     }
@@ -74,7 +74,7 @@ impl RewardSpec for HeuristicConfig {
         check_mean_weights(&weights.collect::<Vec<_>>())?;
         if self.embedder.is_none() && self.relevance > 0.0 {
             return ConfigFault::refuse(
-                "a heuristic reward with relevance compares vectors of texts: set reward.embedder, for example { type = \"sentence_transformers\", folder = \"all-MiniLM-L6-v2\" } or { type = \"hashed_ngrams\" }, or reward.relevance = 0 with other weights that sum to 1",
+                "reward.relevance requires an embedder; set reward.embedder, for example { type = \"sentence_transformers\", folder = \"all-MiniLM-L6-v2\" } or { type = \"hashed_ngrams\" }, or set reward.relevance = 0 with other weights that sum to 1",
             );
         }
         self.generic_words()?;

@@ -34,7 +34,7 @@ impl GenericWords {
 
 impl Default for GenericWords {
     fn default() -> Self {
-        Self::new(DEFAULT_GENERIC_WORDS).expect("each has a word")
+        Self::new(DEFAULT_GENERIC_WORDS).expect("every default entry contains a word")
     }
 }
 

@@ -152,11 +152,8 @@ fn a_tweet_that_is_missing_fails_its_own_completion_only() {
     samples[2].fields.insert("tweet".to_owned(), Value::from(7));
     let outcomes = reward().score(&samples);
     assert!(outcomes[0].total().is_some());
-    assert_eq!(outcomes[1].failure(), Some("the prompt's record has no field 'tweet'"));
-    assert_eq!(
-        outcomes[2].failure(),
-        Some("the field 'tweet' of the prompt's record is not a text")
-    );
+    assert_eq!(outcomes[1].failure(), Some("the prompt's record is missing field 'tweet'"));
+    assert_eq!(outcomes[2].failure(), Some("field 'tweet' of the prompt's record is not a string"));
     assert!(reward().check(&samples[0].fields).is_ok());
     assert!(reward().check(&samples[1].fields).is_err());
 }
@@ -214,12 +211,12 @@ fn settings_are_checked() {
         settings
     };
     check(serde_json::json!({"type": "heuristic", "embedder": hashed}), None);
-    check(
-        with("relevance", 0.2.into()),
-        Some("sum to 1, so that the reward is between 0 and 1; they sum to 0.8"),
-    );
+    check(with("relevance", 0.2.into()), Some("sum to 1, but they sum to 0.8"));
     check(with("safety_weight", 0.2.into()), Some("unknown field `safety_weight`"));
-    check(with("generic_words", vec!["fine", "?"].into()), Some("reward.generic_words has '?'"));
+    check(
+        with("generic_words", vec!["fine", "?"].into()),
+        Some("reward.generic_words contains '?'"),
+    );
     check(
         with("embedder", serde_json::json!({"type": "hashed_ngrams", "width": 0})),
         Some("embedder.width = 0"),
@@ -232,7 +229,7 @@ fn settings_are_checked() {
     let mut negative = with("relevance", 0.5.into());
     negative["length"] = (-0.05).into();
     check(negative, Some("at least 0"));
-    check(serde_json::json!({"type": "heuristics"}), Some("unknown type of reward `heuristics`"));
+    check(serde_json::json!({"type": "heuristics"}), Some("unknown reward type `heuristics`"));
     check(serde_json::json!({"type": "heuristic", "relevance": 0.0, "engagement": 0.5}), None);
 }
 

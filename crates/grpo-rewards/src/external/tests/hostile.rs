@@ -35,17 +35,17 @@ pid()
 ";
 
 const ALL: &[Hostile] = &[
-    hostile("time.sleep(600)", "gave no answer within"),
-    hostile("sys.stdin.readline(); time.sleep(600)", "gave no answer within"),
-    hostile("sys.exit(3)", "ended (exit status: 3) without an answer"),
+    hostile("time.sleep(600)", "did not reply within"),
+    hostile("sys.stdin.readline(); time.sleep(600)", "did not reply within"),
+    hostile("sys.exit(3)", "exited (exit status: 3) without a reply"),
     hostile("sys.stdin.readline(); os.kill(os.getpid(), 9)", "ended (signal: 9 (SIGKILL)) without"),
     hostile(
         "sys.stdin.readline(); say('{\"id\": 99, \"rewards\": [1, 2]}\\n')",
-        "the reply has the id 99",
+        "the reply has id 99",
     ),
     hostile(
         "sys.stdin.readline(); say('{\"id\": \"1\", \"rewards\": [1, 2]}\\n')",
-        "the reply has the id \"1\"",
+        "the reply has id \"1\"",
     ),
     hostile("sys.stdin.readline(); say('{\"rewards\": [1, 2]}\\n')", "missing field `id`"),
     hostile(
@@ -69,41 +69,38 @@ const ALL: &[Hostile] = &[
         "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [\"0.5\", []]}\\n')",
         "; expected a finite number or null",
     ),
-    hostile(
-        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": 1}\\n')",
-        "the reply is not what is expected",
-    ),
+    hostile("sys.stdin.readline(); say('{\"id\": 1, \"rewards\": 1}\\n')", "unexpected reply ("),
     hostile(
         "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2], \"components\": {\"x\": [1, 2]}}\\n')",
-        "the component 'x', which is not in reward.components",
+        "unexpected component 'x' in the reply",
     ),
     hostile(
         "say('loading the model...\\n'); say(good(sys.stdin.readline()))",
-        "the reply is not JSON",
+        "the reply is not valid JSON",
     ),
-    hostile("sys.stdin.readline(); say('\\n')", "the reply is not JSON"),
+    hostile("sys.stdin.readline(); say('\\n')", "the reply is not valid JSON"),
     hostile("sys.stdin.readline(); say(b'\\xff\\xfe\\n')", "the reply is not UTF-8"),
-    hostile("sys.stdin.readline(); say('[' * 100000 + '\\n')", "the reply is not JSON"),
+    hostile("sys.stdin.readline(); say('[' * 100000 + '\\n')", "the reply is not valid JSON"),
     hostile("sys.stdin.readline()\nwhile True: say(b'x' * 65536)", "wrote more than 16 MiB"),
-    hostile("say(good(sys.stdin.readline()).rstrip()); time.sleep(600)", "gave no answer within"),
+    hostile("say(good(sys.stdin.readline()).rstrip()); time.sleep(600)", "did not reply within"),
     hostile(
         "sys.stdin.readline(); say('{\"id\": 1, \"rew'); os._exit(0)",
-        "ended (exit status: 0) without an answer after it wrote",
+        "exited (exit status: 0) without a reply after writing",
     ),
     hostile("os.close(1); time.sleep(600)", "closed its standard output"),
-    hostile("os.close(0); time.sleep(600)", "gave no answer within"),
+    hostile("os.close(0); time.sleep(600)", "did not reply within"),
     hostile(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)",
-        "gave no answer within",
+        "did not reply within",
     ),
-    hostile("if os.fork() == 0: pid()\ntime.sleep(600)", "gave no answer within"),
+    hostile("if os.fork() == 0: pid()\ntime.sleep(600)", "did not reply within"),
     hostile(
         "subprocess.Popen(['sleep', '600'])\nsys.exit(1)",
-        "closed its standard output|ended (exit status: 1)|gave no answer",
+        "closed its standard output|exited (exit status: 1)|did not reply",
     ),
-    hostile("if os.fork() == 0:\n    pid(); time.sleep(600)\nsys.exit(1)", "gave no answer within"),
-    hostile("os.write(2, b'e' * 3_000_000); sys.exit(1)", "its standard error ends with:\neee"),
-    hostile("while True: os.write(2, b'e' * 65536)", "gave no answer within"),
+    hostile("if os.fork() == 0:\n    pid(); time.sleep(600)\nsys.exit(1)", "did not reply within"),
+    hostile("os.write(2, b'e' * 3_000_000); sys.exit(1)", "last lines of its standard error:\neee"),
+    hostile("while True: os.write(2, b'e' * 65536)", "did not reply within"),
 ];
 
 /// Returns the processes listed in a file that are still running.
@@ -148,7 +145,7 @@ fn outcomes(hostile: &str, more: &Value, completions: &[&str]) -> Vec<Outcome> {
 fn check(all: &[Hostile]) {
     for Hostile { code, expected } in all {
         // Programs that exit have enough time to do so, even on a busy machine.
-        let limit = if expected.contains("gave no answer") { 1.0 } else { 60.0 };
+        let limit = if expected.contains("did not reply") { 1.0 } else { 60.0 };
         for outcome in outcomes(code, &json!({"time_limit": limit}), &["CCO", "CCN"]) {
             let reason = outcome.failure().unwrap_or_else(|| panic!("{code}: {outcome:?}"));
             assert!(expected.split('|').any(|one| reason.contains(one)), "{code}: {reason}");
@@ -209,7 +206,7 @@ fn a_program_that_answers_twice_is_found_out_and_started_again() {
     let texts: Vec<Outcome> = (0..3).flat_map(|_| score(&*reward, &["C"])).collect();
     assert_eq!(totals(&texts), [Some(0.5), None, Some(0.5)]);
     let reason = texts[1].failure().unwrap();
-    assert!(reason.contains("the reply has the id 1, and the request had the id 2"), "{reason}");
+    assert!(reason.contains("the reply has id 1, but the request has id 2"), "{reason}");
     drop(reward);
     assert_none_alive(&pids, "answers twice");
 }

@@ -67,21 +67,21 @@ fn a_server_scores() {
 #[test]
 fn what_servers_get_wrong() {
     for (answer, expected) in [
-        (
-            http("500 Internal Server Error", "oh no"),
-            "it replied with the status 500 and \"oh no\"",
-        ),
-        (http("302 Found", ""), "it replied with the status 302"),
-        (http("200 OK", "not JSON"), "the reply is not JSON"),
-        (http("200 OK", r#"{"id": 7, "rewards": [1]}"#), "the reply has the id 7"),
-        (b"hello\r\n".to_vec(), "what it sent is not a reply of HTTP: \"hello\\r\\n\""),
-        (Vec::new(), "what it sent is not a reply of HTTP"),
+        (http("500 Internal Server Error", "oh no"), "it returned status 500: \"oh no\""),
+        (http("302 Found", ""), "it returned status 302"),
+        (http("200 OK", "not JSON"), "the reply is not valid JSON"),
+        (http("200 OK", r#"{"id": 7, "rewards": [1]}"#), "the reply has id 7"),
+        (b"hello\r\n".to_vec(), "invalid HTTP response: \"hello\\r\\n\""),
+        (Vec::new(), "invalid HTTP response"),
         (
             b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}".to_vec(),
-            "the reply ends after 2 of its bytes",
+            "the response was truncated after 2 bytes",
         ),
-        (vec![b'x'; 20 << 20], "what it sent is not a reply of HTTP"),
-        ([b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'x'; 20 << 20]].concat(), "more than 16 MiB"),
+        (vec![b'x'; 20 << 20], "invalid HTTP response"),
+        (
+            [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'x'; 20 << 20]].concat(),
+            "larger than 16 MiB",
+        ),
     ] {
         let (url, _requests) = server(move |_| answer.clone());
         let reward = build(json!({"type": "http", "url": url}));
