@@ -116,7 +116,7 @@ fn the_reason_is_one_sentence() {
     for (text, reason) in [
         ("", "the string is empty"),
         (" \t", "the string is empty"),
-        ("C=", "syntax error at position 3: an atom should follow"),
+        ("C=", "syntax error at position 3: expected an atom"),
         ("CC(=O", "syntax error at position 3: a branch is opened but never closed"),
         ("C1CC", "ring closure 1 is opened at position 2 but never closed"),
         ("C11", "ring closure 1 at position 3 joins an atom to itself"),

@@ -322,8 +322,9 @@ samples = 20
         let refused = grpo_app::run(&[&Words], ["vowels", "train", &path("other.toml")]);
         let refused = refused.unwrap_err().to_string();
         assert!(
-            refused
-                .ends_with("there are: answer, command, composite, http, pattern, python, vowels"),
+            refused.ends_with(
+                "expected one of answer, command, composite, http, pattern, python, vowels"
+            ),
             "{refused}"
         );
     }

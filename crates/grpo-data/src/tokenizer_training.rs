@@ -157,7 +157,7 @@ mod tests {
         let fault = |size| train_tokenizer(TEXTS.into_iter(), size).unwrap_err().to_string();
         assert_eq!(
             fault(258),
-            "no tokenizer: a vocabulary of 258 is too small: the bytes and the special tokens alone are 259"
+            "no tokenizer: a vocabulary of 258 is too small: the bytes and the special tokens alone require 259"
         );
         assert_eq!(
             fault(1_000_001),

@@ -270,7 +270,7 @@ impl Blanked {
         let field = |key: &str| match fields.get(key) {
             Some(Value::String(text)) => Ok(text.chars().collect::<Vec<char>>()),
             Some(_) => Err(format!("the field '{key}' of the prompt's record is not a text")),
-            None => Err(format!("the prompt's record has no field '{key}'")),
+            None => Err(format!("the prompt's record is missing field '{key}'")),
         };
         let (original, blanked) = (field(TEXT)?, field(BLANKED)?);
         if original.len() != blanked.len() {

@@ -212,7 +212,7 @@ mod tests {
             "exceeded its time limit of 200ms",
         );
         assert_all_failed(&run(|_| panic!("out of {}", "luck")), "panicked: out of luck");
-        assert_all_failed(&run(|_| vec![Outcome::Abstained]), "gave 1 outcomes for 2");
+        assert_all_failed(&run(|_| vec![Outcome::Abstained]), "returned 1 outcomes for 2");
     }
 
     #[test]

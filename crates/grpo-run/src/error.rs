@@ -164,7 +164,8 @@ mod tests {
             "invalid value: integer `-1`, expected a whole number, 0 or more at column 13";
         assert!(negative.starts_with(&format!("{said}{expected};")), "{negative}");
         assert!(
-            of_line("{\"version\"").starts_with(&format!("{said}it ends too early, at column 10;")),
+            of_line("{\"version\"")
+                .starts_with(&format!("{said}unexpected end of input at column 10;")),
             "{}",
             of_line("{\"version\"")
         );

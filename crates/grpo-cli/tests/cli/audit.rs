@@ -164,7 +164,7 @@ fn a_run_proves_itself() {
         "whole groups          proven        6 groups of 4",
         "own completions       proven        6 updates, 48 uses",
         "no reuse              proven        24 completions, each in at most 2 updates",
-        "reference             proven        the same in 3 steps",
+        "reference             proven        unchanged in 3 steps",
         "recorded completions  proven        24 completions of 3 steps",
         "checkpoints           proven        3 checkpoints",
         "final model           proven        the weights after step 3",

@@ -206,7 +206,7 @@ fn without_a_template_there_is_no_chat() {
     place.write("m/chat_template.jinja", "{{ raise_exception('no chats today') }}");
     let ended = place.run(&["sample", "--model", "m", "--prompt", "2 + 2", "--chat"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("fails on the messages"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("cannot render the messages"), "{}", ended.stderr);
     assert!(ended.stderr.contains("no chats today"), "{}", ended.stderr);
 }
 

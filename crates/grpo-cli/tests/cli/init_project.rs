@@ -113,6 +113,6 @@ fn missing_examples_are_refused_with_the_command_that_writes_them() {
     }
     let sampled = place.run(&["sample", "-n", "1"]);
     assert_eq!(sampled.code, Some(1));
-    assert!(sampled.stderr.contains("there is no model folder data/molecules/prior"));
+    assert!(sampled.stderr.contains("model folder data/molecules/prior does not exist"));
     assert!(sampled.stderr.ends_with(&format!("; {hint}\n")), "{}", sampled.stderr);
 }

@@ -258,7 +258,7 @@ fn lines_that_are_no_records() {
     check(
         "{\"prompt_ids\": [1], ",
         str![[
-            r#"the line is not a JSON object: it ends too early, at column 19; write one object per line, such as {"prompt": "2 + 2 ="}"#
+            r#"the line is not a JSON object: unexpected end of input at column 19; write one object per line, such as {"prompt": "2 + 2 ="}"#
         ]].into(),
     );
     check(

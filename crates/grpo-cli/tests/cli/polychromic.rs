@@ -225,7 +225,7 @@ fn what_cannot_be_meant_is_refused_with_its_place() {
     place.write("none.toml", POLYCHROMIC.replace("embedder = { type = \"hashed_ngrams\" }\n", ""));
     let ended = place.run(&["pretrain", "none.toml"]);
     assert_eq!(ended.code, Some(1));
-    let said = "pretrain.diversity.measure = \"semantic\" compares vectors of texts: ";
+    let said = "pretrain.diversity.measure = \"semantic\" requires an embedder; ";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     let folder = "pretrain.diversity.embedder={type=\"sentence_transformers\", folder=\"absent\"}";
     let ended = place.run(&["pretrain", "polychromic.toml", "--set", folder]);

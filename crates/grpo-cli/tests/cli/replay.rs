@@ -275,8 +275,8 @@ fn a_recorded_reward_is_computed_again() {
 fn refuses_steps_and_samples_that_no_run_has() {
     let place = run_of_molecules();
     let check = |of, expected| place.refuse(&arguments(of, &[]), expected);
-    check(["0", "0", "0"], str!["--step 0 is out of range; run has the steps 1 to 3"]);
-    check(["4", "0", "0"], str!["--step 4 is out of range; run has the steps 1 to 3"]);
+    check(["0", "0", "0"], str!["--step 0 is out of range; run has steps 1 to 3"]);
+    check(["4", "0", "0"], str!["--step 4 is out of range; run has steps 1 to 3"]);
     check(["1", "2", "0"], str!["--prompt 2 is out of range; steps of run have prompts 0 to 1"]);
     check(["1", "0", "4"], str!["--sample 4 is out of range; groups of run have samples 0 to 3"]);
     place.refuse(

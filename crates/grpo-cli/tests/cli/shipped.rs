@@ -102,13 +102,7 @@ fn each_configuration_is_valid() {
         let ended = place.run(&[command, path.to_str().unwrap(), "--run", "run"]);
         let is_missing = |words| ended.stderr.contains(words);
         assert_eq!(ended.code, Some(1), "{name}: {}", ended.stderr);
-        assert!(
-            is_missing("there is no model folder")
-                || is_missing("there is no adapter folder")
-                || is_missing("does not exist; check the path"),
-            "{name}: {}",
-            ended.stderr
-        );
+        assert!(is_missing("does not exist; "), "{name}: {}", ended.stderr);
         read += 1;
     }
     assert!(read > 25, "{read} configurations");

@@ -167,7 +167,7 @@ fn texts_too_long_are_counted() {
     let arguments = ["pretrain", "sft.toml", "--run", "short", "--set", "pretrain.epochs=1"];
     let ended = place.succeed(&[&arguments[..], &["--set", "data.max_tokens=8"]].concat());
     assert!(
-        ended.stdout.contains(" left out with more than 8 tokens (line 1: "),
+        ended.stdout.contains(" skipped with more than 8 tokens (line 1: "),
         "{}",
         ended.stdout
     );

@@ -242,7 +242,7 @@ fn an_interrupted_trial_goes_on() {
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let ended = Ended::of(child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
-    let said = "`grpo train --resume run-trial` goes on\nuse `grpo trial --resume run-trial` to also get the verdict\n";
+    let said = "resume with `grpo train --resume run-trial`\nuse `grpo trial --resume run-trial` to also get the verdict\n";
     assert!(ended.stdout.ends_with(said), "{}", ended.stdout);
     let resumed = place.run(&["trial", "--resume", "run-trial"]);
     let whole = place.run(&[&trial[..], &["--run", "whole"]].concat());

@@ -113,7 +113,8 @@ fn wrong_files_are_named_with_their_fault() {
     );
     assert!(config("[]").starts_with("`tokenizer_config.json` is not a JSON object: invalid type"));
     assert!(
-        config("{").starts_with("`tokenizer_config.json` is not a JSON object: it ends too early")
+        config("{")
+            .starts_with("`tokenizer_config.json` is not a JSON object: unexpected end of input")
     );
 }
 

@@ -156,7 +156,7 @@ fn wrong_lines_are_named_with_their_fault() {
     );
     check(
         "{\"prompt\": \"q\"",
-        &format!("the line is not a JSON object: it ends too early, at column 14; {hint}"),
+        &format!("the line is not a JSON object: unexpected end of input at column 14; {hint}"),
     );
     check(
         "{\"prompt\": \"q\"} {}",

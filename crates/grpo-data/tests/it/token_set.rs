@@ -87,7 +87,7 @@ fn bytes_that_encode_nothing() {
         let bytes = encoding.len();
         assert_eq!(error, format!("{bytes} bytes are not an encoded token set: {fault}"));
     };
-    check(&[], "there is no form");
+    check(&[], "the form is missing");
     check(&[3, 10], "the first byte is not a known form");
     check(&[0], "the vocabulary size is invalid");
     check(&[0, 0x80], "the vocabulary size is invalid");

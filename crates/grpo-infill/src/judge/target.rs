@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a part of 1.5")]
+    #[should_panic(expected = "a fraction of 1.5")]
     fn more_than_all_cannot_be_replaced() {
         corruption_target(1.5);
     }

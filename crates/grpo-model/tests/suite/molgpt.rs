@@ -288,7 +288,7 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
         refusal(&config(12, 9, 1, 16))
             .contains("'tok_emb.weight' has shape [11, 16], but config.json requires [12, 16]")
     );
-    assert!(refusal(&config(11, 9, 2, 16)).contains("no tensor 'blocks.1.ln1.weight'"));
+    assert!(refusal(&config(11, 9, 2, 16)).contains("missing tensor 'blocks.1.ln1.weight'"));
     std::fs::write(&path, bytes(&config(11, 9, 2, 16))).unwrap();
     assert!(refusal(&good).contains("'blocks.1.attn.key.bias' has no place"));
     for end in [0, 3, 100, bytes_of_good.len() - 1] {

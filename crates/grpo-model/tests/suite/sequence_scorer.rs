@@ -222,7 +222,7 @@ fn a_scorer_cannot_begin_as_another_kind_of_model() {
         "cannot start the scorer from the weights of this model: it has 19 ids, 2 blocks of width 12, 3 heads and rope_theta 50, but the scorer has 19 ids, 2 blocks of width 24, 3 heads and rope_theta 50; only block_size may differ"
     );
     assert!(refusal(molgpt()).contains("learned positions"));
-    assert!(refusal(with(infiller(), json!({"rope_theta": 51.0}))).contains("rope_theta 51, and"));
+    assert!(refusal(with(infiller(), json!({"rope_theta": 51.0}))).contains("rope_theta 51, but"));
     let other = config(&infiller());
     let trunk = shaken(&other, 5, &Device::flex());
     let wrong = SequenceScorer::from_trunk(&other, &trunk, 0, &Device::flex());

@@ -170,7 +170,7 @@ impl CollectionFilter {
 pub(super) fn length(reply: &str, [least, most]: [usize; 2]) -> Option<Reason> {
     let found = reply.chars().count();
     let fits = (least..=most).contains(&found);
-    expected(!fits).then(|| {
+    (!fits).then(|| {
         Reason::new("length", format_args!("{found} characters; expected {least} to {most}"))
     })
 }

@@ -97,7 +97,7 @@ fn reports_why_each_line_is_not_a_pair() {
     let file = found.pairs[0].file.display();
     let reasons = skipped(&found);
     assert!(
-        reasons[0].starts_with("2: the line is not a JSON object: it ends too early"),
+        reasons[0].starts_with("2: the line is not a JSON object: unexpected end of input"),
         "{reasons:?}"
     );
     assert!(reasons[1].starts_with("3: the line is not a JSON object: invalid type"));

@@ -128,7 +128,7 @@ fn a_composite_may_be_a_part() {
 fn weights_sum_to_one_or_are_made_to() {
     let parts = json!([pattern("a", 3.0, "a"), pattern("b", 1.0, "b")]);
     let settings = json!({"type": "composite", "parts": parts});
-    assert!(fault(settings.clone()).ends_with("they sum to 4"));
+    assert!(fault(settings.clone()).contains("they sum to 4; change them"));
     assert!(config(settings).build(&Device::flex()).is_err());
     let reward = build(json!({"type": "composite", "parts": parts, "normalize": true}));
     assert_eq!(reward.score(&["a".into()])[0].total(), Some(0.75));

@@ -224,7 +224,7 @@ fn a_script_of_reinvent_runs_unchanged() {
         json!({"type": "command", "command": command, "format": "reinvent", "property": "dG"}),
     );
     let reason = score(&*other, &["CCO"])[0].failure().unwrap().to_owned();
-    assert!(reason.contains("the payload has no 'dG'; it has [\"predictions\""), "{reason}");
+    assert!(reason.contains("the payload has no 'dG', only [\"predictions\""), "{reason}");
 }
 
 #[test]

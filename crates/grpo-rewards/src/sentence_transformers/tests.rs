@@ -64,7 +64,7 @@ fn what_is_not_computed_is_refused() {
         let text = text.to_owned();
         move |_: &str| Some(text.clone())
     };
-    fault(MODULES, |_| None, "it has no modules.json");
+    fault(MODULES, |_| None, "modules.json is missing");
     fault(MODULES, text("[]"), "supported: a Transformer");
     fault(MODULES, text("{"), "cannot read modules.json");
     fault(

@@ -298,16 +298,15 @@ fn a_run_may_be_killed_during_a_roll_back() {
     run.events = vec![event(3, guard)];
     assert!(violations(&run).is_empty(), "{:?}", violations(&run));
     run.events.push(event(2, back));
+    let kept = run.ledger.iter().take(2);
+    run.recorded = kept.map(|line| (line.step, line.rollout.completions.clone())).collect();
     run.ledger.pop();
     assert!(violations(&run).is_empty(), "{:?}", violations(&run));
     run.events.push(event(2, EventKind::Checkpoint { best: false }));
     // Only the last step may have been interrupted before its completions were written.
     assert_eq!(
         violations(&run),
-        [
-            "steps: ledger.jsonl ends with step 2, but metrics.jsonl with step 3",
-            "recorded completions: step 1: its completions are missing, although save.completions_every = 1 requires them",
-        ]
+        ["steps: ledger.jsonl ends with step 2, but metrics.jsonl with step 3",]
     );
 }
 

@@ -119,7 +119,7 @@ fn reports_damaged_run_information() {
     let (run, _) = create(&folder.path().join("one"), Existing::Refuse).unwrap();
     fs::write(run.info_path(), "{").unwrap();
     let error = run.read_info().unwrap_err().to_string();
-    assert!(error.contains("run.json` is damaged: it ends too early"), "{error}");
+    assert!(error.contains("run.json` is damaged: unexpected end of input"), "{error}");
 }
 
 #[test]

@@ -81,7 +81,10 @@ fn reports_a_damaged_line() {
     fs::write(&path, "{\"step\":1}\n{\"st\n{\"step\":3}\n").unwrap();
     let error = read_json_lines::<Value>(&path).unwrap_err().to_string();
     assert!(
-        error.starts_with(&format!("line 2 of `{}` is damaged: it ends too early", path.display())),
+        error.starts_with(&format!(
+            "line 2 of `{}` is damaged: unexpected end of input",
+            path.display()
+        )),
         "{error}"
     );
     let keep_all = |_: &Value| true;

@@ -152,7 +152,10 @@ fn no_json_and_no_cases() {
         assert_eq!(read_losses(text, "l.json").unwrap_err().to_string(), expected);
         assert_eq!(read_advantages(text, "l.json").unwrap_err().to_string(), expected);
     }
-    check(r#"{"cases": [{"#, "`l.json` is not valid JSON: unexpected end of input at line 1 column 12");
+    check(
+        r#"{"cases": [{"#,
+        "`l.json` is not valid JSON: unexpected end of input at line 1 column 12",
+    );
     check("", "`l.json` is not valid JSON: it is empty");
     check(
         r#"{"cases": [1e999]}"#,

@@ -254,7 +254,7 @@ fn refuses_invalid_combinations() {
     let refused = |weights, every| settings(weights, every).check().unwrap_err();
     assert!(refused([0.3, 0.0, 0.2], 1).to_string().starts_with("combined.grpo_weight = 0 "));
     let nothing = refused([0.0, 0.5, 0.2], 2).to_string();
-    assert!(nothing.starts_with("combined.every = 2 asks for "), "{nothing}");
+    assert!(nothing.starts_with("combined.every = 2 adds "), "{nothing}");
     settings([0.0, 0.5, 0.2], 1).check().unwrap();
     assert!(settings([0.3, 0.5, 0.2], 0).check().is_err());
 }

@@ -283,7 +283,7 @@ fn diversity_terms_out_of_range() {
     refused(r#""lambda": 1"#, "unknown field `lambda`");
     let found = term(r#""every": 2"#).unwrap_err();
     assert!(
-        found.starts_with("pretrain.diversity.measure = \"semantic\" compares vectors"),
+        found.starts_with("pretrain.diversity.measure = \"semantic\" requires an embedder"),
         "{found}"
     );
     let found = check(r#""diversity": {"term": "entropy", "weight": 1, "every": 2}"#).unwrap_err();

@@ -38,7 +38,10 @@ const ALL: &[Hostile] = &[
     hostile("time.sleep(600)", "did not reply within"),
     hostile("sys.stdin.readline(); time.sleep(600)", "did not reply within"),
     hostile("sys.exit(3)", "exited (exit status: 3) without a reply"),
-    hostile("sys.stdin.readline(); os.kill(os.getpid(), 9)", "ended (signal: 9 (SIGKILL)) without"),
+    hostile(
+        "sys.stdin.readline(); os.kill(os.getpid(), 9)",
+        "exited (signal: 9 (SIGKILL)) without",
+    ),
     hostile(
         "sys.stdin.readline(); say('{\"id\": 99, \"rewards\": [1, 2]}\\n')",
         "the reply has id 99",
