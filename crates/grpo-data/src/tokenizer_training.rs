@@ -165,7 +165,7 @@ mod tests {
         );
         assert!(
             fault(5000).ends_with(
-                " tokens, and 5000 were asked for; give more text, or ask for at most 292"
+                " of 5000 requested tokens; provide more text, or request at most 292"
             ),
             "{}",
             fault(5000)

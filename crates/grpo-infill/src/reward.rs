@@ -269,7 +269,7 @@ impl Blanked {
     fn of(fields: &Map<String, Value>) -> Result<Self, String> {
         let field = |key: &str| match fields.get(key) {
             Some(Value::String(text)) => Ok(text.chars().collect::<Vec<char>>()),
-            Some(_) => Err(format!("the field '{key}' of the prompt's record is not a text")),
+            Some(_) => Err(format!("field '{key}' of the prompt's record is not a string")),
             None => Err(format!("the prompt's record is missing field '{key}'")),
         };
         let (original, blanked) = (field(TEXT)?, field(BLANKED)?);

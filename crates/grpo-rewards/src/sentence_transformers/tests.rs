@@ -77,7 +77,7 @@ fn what_is_not_computed_is_refused() {
         let expect = format!("has path '{path}' for Pooling; expected the name of a subfolder");
         fault(MODULES, to, &expect);
     }
-    fault("1_Pooling/config.json", |_| None, "it has no 1_Pooling/config.json");
+    fault("1_Pooling/config.json", |_| None, "1_Pooling/config.json is missing");
     fault(
         "1_Pooling/config.json",
         text(r#"{"pooling_mode": "cls"}"#),
