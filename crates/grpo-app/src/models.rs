@@ -130,7 +130,7 @@ fn unfinished_run(folder: &Path) -> Option<String> {
 pub fn check_causal(model: &Path) -> anyhow::Result<()> {
     refuse_unless(model, Family::is_causal, |family| match family {
         Family::Infiller => format!(
-            "{} is an infiller, which fills blanks and does not predict next tokens; use it with `grpo fill`, or train it with `grpo train` and a section [passages]",
+            "{} is an infiller, which fills blanks and does not predict next tokens; use it with `grpo fill`, or train it with `grpo train` and a [passages] section",
             model.display()
         ),
         family => format!(
@@ -229,7 +229,7 @@ pub fn check_folder(
         if role == "adapter" { "an" } else { "a" },
         match role {
             "adapter" =>
-                "; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]",
+                "; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a [lora] section",
             _ if path.starts_with("data") => example_hint(path),
             _ => "",
         }

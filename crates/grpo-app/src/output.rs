@@ -116,7 +116,7 @@ pub fn four_decimals(number: f64) -> String {
     if number.is_nan() { "–".to_owned() } else { format!("{number:.4}") }
 }
 
-/// Formats a labelled text on one line. Of a long text, only the end is shown.
+/// Formats a label followed by text on one line. Long text is truncated at the start.
 pub fn labelled(name: &str, text: &str) -> String {
     format!("{name:<12} {}", one_line(text))
 }

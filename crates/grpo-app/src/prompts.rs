@@ -113,7 +113,7 @@ impl Prompts {
         let codec = &loaded.spec.codec;
         let Some(data) = section else {
             let begin = codec.begin_id().context(
-                "the model has no beginning-of-text token, so training requires prompts; add a section [data] with `file`",
+                "the model has no beginning-of-text token, so training requires prompts; add a [data] section with `file`",
             )?;
             let origin = PromptOrigin::Unconditional(begin);
             return Ok(Self { origin, report: None, files: Vec::new() });

@@ -46,12 +46,18 @@ impl RunLog {
         is_resumed: bool,
     ) -> anyhow::Result<(Self, Vec<Line>)> {
         let mut events = folder.events_from(done + 1, roll_backs)?;
+        // Older versions did not write hash chains.
+        if done == 0 && folder.read_events()?.is_empty() && folder.read_info()?.chained {
+            let info = Some(sha256_of_file(&folder.info_path())?);
+            let proof = EventProof { info, ..EventProof::default() };
+            write_event(&mut events, 0, EventKind::Started {}, proof)?;
+        }
         if is_resumed {
             write_event(&mut events, done, EventKind::Resumed {}, EventProof::default())?;
         }
         let metrics = folder.metrics_from(done + 1)?;
         let lines = folder.read_metrics()?;
-        let mut log = Self {
+        let log = Self {
             ledger: None,
             metrics,
             tensorboard: TensorBoard::rebuild(folder, &lines)?,
@@ -60,11 +66,6 @@ impl RunLog {
             last_checkpoint: Instant::now(),
             folder: folder.clone(),
         };
-        // Older versions did not write hash chains.
-        if done == 0 && folder.read_events()?.is_empty() && folder.read_info()?.chained {
-            let info = Some(sha256_of_file(&folder.info_path())?);
-            log.proven(0, EventKind::Started {}, EventProof { info, ..EventProof::default() })?;
-        }
         Ok((log, lines))
     }
 

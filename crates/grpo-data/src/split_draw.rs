@@ -16,7 +16,7 @@ pub fn split_draw(seed: u64, content: &[u8]) -> [u32; 4] {
 
 /// Returns the threshold for holding out items: all items with a smaller draw are held out.
 ///
-/// The number of held-out distinct draws is `fraction` times their total number, rounded to the
+/// The fraction refers to distinct draws, and the number of held-out draws is rounded to the
 /// nearest integer. If `fraction` is positive and there are at least two draws, at least one of
 /// them is held out and at least one is kept.
 pub fn split_limit(draws: impl IntoIterator<Item = [u32; 4]>, fraction: f64) -> [u32; 4] {

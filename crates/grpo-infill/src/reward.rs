@@ -102,7 +102,7 @@ impl RewardSpec for InfillConfig {
     fn restriction(&self) -> Option<Restriction> {
         Some(Restriction {
             section: "passages",
-            without_section: "reward.type = \"infill\" requires texts with filled blanks; add the sections [passages] and [masking]",
+            without_section: "reward.type = \"infill\" requires texts with filled blanks; add the [passages] and [masking] sections",
             in_composite: "a reward of type infill scores filled blanks and cannot be part of another reward",
         })
     }

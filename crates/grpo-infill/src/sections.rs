@@ -129,7 +129,7 @@ pub(crate) fn check_infiller(model: &Path) -> anyhow::Result<()> {
     let is_wanted = |family| family == Family::Infiller;
     refuse_unless(model, is_wanted, |family| {
         format!(
-            "{} is not an infiller: its model belongs to the family {}; `grpo pretrain` with a section [masked_lm] creates an infiller",
+            "{} is not an infiller: its model belongs to the family {}; `grpo pretrain` with a [masked_lm] section creates an infiller",
             model.display(),
             family.name()
         )

@@ -81,13 +81,13 @@ impl Source for BlankSections {
         if self.passages.is_none() {
             return Err(ConfigFault::from_sentence(
                 "masking",
-                "[masking] requires a section [passages]; add it, or remove [masking]",
+                "[masking] requires a [passages] section; add it, or remove [masking]",
             ));
         }
         if self.masking.is_none() {
             return Err(ConfigFault::from_sentence(
                 "passages",
-                "[passages] requires a section [masking]; add it, for example with preset = \"complex\"",
+                "[passages] requires a [masking] section; add it, for example with preset = \"complex\"",
             ));
         }
         let next_token = [

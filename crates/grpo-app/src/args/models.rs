@@ -33,7 +33,7 @@ pub struct SampleArguments {
     /// Treat each --prompt as a user message in the model's chat template
     #[arg(long, requires = "prompt", help_heading = "Input")]
     pub chat: bool,
-    /// Value of the chat template's option for thinking before the answer
+    /// Enable or disable the thinking mode of the chat template
     #[arg(long, value_name = "BOOL", help_heading = "Input")]
     pub thinking: Option<bool>,
     /// Number of molecules, or of completions per prompt [default: 1000 molecules, or 1 completion]
@@ -96,7 +96,7 @@ pub(crate) struct LogprobArguments {
     /// with `prompt_ids` and `completion_ids`; ids need no tokenizer
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     pub(crate) input: PathBuf,
-    /// Value of the chat template's option for thinking before the answer
+    /// Enable or disable the thinking mode of the chat template
     #[arg(long, value_name = "BOOL", help_heading = "Input")]
     pub(crate) thinking: Option<bool>,
     /// Temperature that divides the logits

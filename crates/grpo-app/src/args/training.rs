@@ -85,7 +85,7 @@ pub struct RunArguments {
     /// Rename an existing run folder and start from scratch; nothing is deleted
     #[arg(long, conflicts_with = "resume", help_heading = "Run")]
     pub force: bool,
-    /// Run folder to resume from its newest complete checkpoint
+    /// Resume the run in this folder from its newest complete checkpoint
     #[arg(long, value_name = "RUN", conflicts_with = "config", help_heading = "Run")]
     pub resume: Option<PathBuf>,
 }

@@ -329,13 +329,13 @@ fn models_that_cannot_fill_or_judge() {
     place.refuse(
         &["fill", small_model().to_str().unwrap(), "--text", "a_"],
         format!(
-            "{} is not an infiller: its model belongs to the family molgpt; `grpo pretrain` with a section [masked_lm] creates an infiller",
+            "{} is not an infiller: its model belongs to the family molgpt; `grpo pretrain` with a [masked_lm] section creates an infiller",
             small_model().display()
         ),
     );
     place.refuse(
         &["fill", "judge", "--text", "a_"],
-        str!["judge is not an infiller: its model belongs to the family sequence_scorer; `grpo pretrain` with a section [masked_lm] creates an infiller"],
+        str!["judge is not an infiller: its model belongs to the family sequence_scorer; `grpo pretrain` with a [masked_lm] section creates an infiller"],
     );
     place.refuse(
         &["fill", "absent", "--text", "a_"],

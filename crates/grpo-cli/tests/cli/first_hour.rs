@@ -54,7 +54,7 @@ fn a_missing_adapter_is_refused_with_its_key() {
     place.refuse(
         &["train", "train.toml", "--set", "adapter=\"nowhere\""],
         format!(
-            "model = \"{}\": adapter = \"nowhere\": adapter folder nowhere does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]",
+            "model = \"{}\": adapter = \"nowhere\": adapter folder nowhere does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a [lora] section",
             small_model().display()
         ),
     );

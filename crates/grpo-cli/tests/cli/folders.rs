@@ -133,7 +133,7 @@ fn refuses_adapters_that_cannot_be_merged() {
         "absent",
         "new",
         str![
-            "adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]"
+            "adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a [lora] section"
         ].into(),
     );
     merge(

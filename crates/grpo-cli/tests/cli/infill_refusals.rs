@@ -195,7 +195,7 @@ fn refuses_folders_of_the_wrong_kind() {
         &place,
         &["train-judge", "judge.toml", "--set", "infiller=model"],
         str![[
-            r#"infiller = "model": model is not an infiller: its model belongs to the family molgpt; `grpo pretrain` with a section [masked_lm] creates an infiller"#
+            r#"infiller = "model": model is not an infiller: its model belongs to the family molgpt; `grpo pretrain` with a [masked_lm] section creates an infiller"#
         ]],
     );
     refuse(

@@ -220,7 +220,7 @@ fn refuses_invalid_settings_with_a_message() {
     refuse(
         &["--set", "model=judge/model"],
         str![[
-            r#"model = "judge/model": judge/model is not an infiller: its model belongs to the family sequence_scorer; `grpo pretrain` with a section [masked_lm] creates an infiller"#
+            r#"model = "judge/model": judge/model is not an infiller: its model belongs to the family sequence_scorer; `grpo pretrain` with a [masked_lm] section creates an infiller"#
         ]],
     );
     refuse(
@@ -251,15 +251,15 @@ fn refuses_invalid_settings_with_a_message() {
     };
     without("[masking]", "[train]");
     refuse_other(str![[
-        r#"other.toml:5: [passages] requires a section [masking]; add it, for example with preset = "complex""#
+        r#"other.toml:5: [passages] requires a [masking] section; add it, for example with preset = "complex""#
     ]]);
     without("[passages]", "[masking]");
     refuse_other(str![
-        "other.toml:5: [masking] requires a section [passages]; add it, or remove [masking]"
+        "other.toml:5: [masking] requires a [passages] section; add it, or remove [masking]"
     ]);
     without("[passages]", "[train]");
     refuse_other(str![[
-        r#"other.toml:15: reward.type = "infill" requires texts with filled blanks; add the sections [passages] and [masking]"#
+        r#"other.toml:15: reward.type = "infill" requires texts with filled blanks; add the [passages] and [masking] sections"#
     ]]);
     place.refuse(
         &["train", "other.toml", "--set", "reward.type=pattern", "--set", "reward.pattern=a"],
@@ -276,7 +276,7 @@ fn refuses_invalid_settings_with_a_message() {
             .join("[train]"),
     );
     refuse_other(str![[
-        r#"other.toml:15: reward.type = "infill" requires texts with filled blanks; add the sections [passages] and [masking]"#
+        r#"other.toml:15: reward.type = "infill" requires texts with filled blanks; add the [passages] and [masking] sections"#
     ]]);
 }
 

@@ -331,7 +331,7 @@ fn settings_that_score_nothing() {
     check(
         &["--adapter", "absent"],
         str![
-            "adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]"
+            "adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a [lora] section"
         ].into(),
     );
     place.config_folder("bert-source", &config("bert", VOCABULARY));

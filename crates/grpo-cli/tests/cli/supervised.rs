@@ -262,7 +262,7 @@ fn refuses_invalid_adapter_settings() {
     );
     place.refuse(
         &["pretrain", "sft.toml", "--set", "adapter=absent"],
-        str![[r#"start = "m": adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a section [lora]"#]],
+        str![[r#"start = "m": adapter folder absent does not exist; an adapter folder contains adapter_config.json and adapter_model.safetensors; `grpo pretrain` and `grpo train` write one to the run folder if the configuration has a [lora] section"#]],
     );
 }
 

@@ -392,7 +392,7 @@ fn models_that_take_no_prompts() {
     place.write("train.toml", format!("{above}[train]{below}"));
     place.refuse(
         &["train", "train.toml"],
-        str!["the model has no beginning-of-text token, so training requires prompts; add a section [data] with `file`"],
+        str!["the model has no beginning-of-text token, so training requires prompts; add a [data] section with `file`"],
     );
     place.config_folder("bert-source", &config("bert", 12));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);

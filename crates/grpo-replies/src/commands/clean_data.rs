@@ -26,7 +26,7 @@ use grpo_app::{config, device};
 
 The output starts with the best pairs. docs/configuration.md lists the rules and their settings.")]
 pub(crate) struct CleanDataArguments {
-    /// File with pairs (.jsonl, .jsonl.gz or .parquet), or folder that contains such files
+    /// File of pairs (.jsonl, .jsonl.gz or .parquet), or a folder of them
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     input: PathBuf,
     /// Output file (JSON lines), compressed if the name ends in .gz

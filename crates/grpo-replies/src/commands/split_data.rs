@@ -28,7 +28,7 @@ use grpo_app::task::{CommandGroup, TaskCommand};
 Files in the output folder: train_phase1_sft.jsonl and train_phase2_grpo.jsonl with the unchanged lines of the input,
 phase_split_statistics.json with a comparison of both and all skipped lines, and phase_split_distributions.svg.")]
 pub(crate) struct SplitDataArguments {
-    /// File with pairs (.jsonl, .jsonl.gz or .parquet), or folder that contains such files
+    /// File of pairs (.jsonl, .jsonl.gz or .parquet), or a folder of them
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     input: PathBuf,
     /// Output folder

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 A blank is `_` or the character of --blank; `␣` is always a blank. One pass fills all blanks at the same time, independently of
 each other. --iterations fills the least certain ones again.")]
 pub(crate) struct FillArguments {
-    /// Model folder of an infiller, written by `grpo pretrain` with a section `[masked_lm]` or by `grpo train`
+    /// Model folder of an infiller, written by `grpo pretrain` with a `[masked_lm]` section or by `grpo train`
     pub(crate) model: PathBuf,
     /// Text with blanks; repeatable
     #[arg(long, value_name = "TEXT", help_heading = "Input")]
