@@ -21,6 +21,9 @@ fn results_that_cannot_be_written_are_a_fault() {
         &["explain", "run", "--step", "1", "--json"],
         &["replay", "run", "--step", "1", "--prompt", "0", "--sample", "0"],
         &["selftest"],
+        &["--help"],
+        &["train", "--help"],
+        &["--version"],
         &["train", "train.toml", "--check"],
     ] {
         let Some(full) = full() else { return };

@@ -144,6 +144,33 @@ fn a_checkpoint_without_its_event_is_not_resumed_from() {
     place.succeed(&["audit", "run"]);
 }
 
+/// A run killed while it was resumed: the event is written, but the files of later steps are not
+/// truncated yet.
+#[test]
+fn a_run_killed_during_its_resumption_is_audited() {
+    let place = place(4);
+    place.succeed(&["train", "train.toml"]);
+    let run = place.path("run");
+    for later in ["checkpoints/step-4", "model"] {
+        fs::remove_dir_all(run.join(later)).unwrap();
+    }
+    fs::remove_file(run.join("comparison.json")).unwrap();
+    let copy = place.path("copy");
+    crate::audit::copy(&run, &copy);
+    place.succeed(&["train", "--resume", "copy"]);
+    let resumed = fs::read_to_string(copy.join("events.jsonl")).unwrap();
+    let end = resumed.find("\"event\":\"resumed\"").unwrap();
+    let end = end + resumed[end..].find('\n').unwrap() + 1;
+    fs::write(run.join("events.jsonl"), &resumed[..end]).unwrap();
+    place.succeed(&["audit", "run"]);
+    keep_lines(&run.join("metrics.jsonl"), 3);
+    place.succeed(&["audit", "run"]);
+    keep_lines(&run.join("ledger.jsonl"), 3);
+    place.succeed(&["audit", "run"]);
+    place.succeed(&["train", "--resume", "run"]);
+    place.succeed(&["audit", "run"]);
+}
+
 /// Removes everything written after `step`.
 fn keep_steps(run: &Path, step: u64) {
     for name in ["metrics.jsonl", "ledger.jsonl", "events.jsonl"] {

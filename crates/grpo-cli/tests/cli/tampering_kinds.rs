@@ -289,6 +289,9 @@ pub(crate) fn completions(table: &mut Table) {
 
 pub(crate) fn folders(table: &mut Table) {
     const SAVED: &[&str] = &["saved folders"];
+    table.add("added adapter or model", SAVED, |run| {
+        fs::create_dir(run.join("adapter")).unwrap();
+    });
     let folders = ["checkpoints/step-1", "checkpoints/step-2", "checkpoints/step-3", "model"];
     for folder in folders {
         table.add("deleted checkpoint or model", SAVED, move |run| {

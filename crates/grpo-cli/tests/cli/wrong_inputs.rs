@@ -147,6 +147,16 @@ fn a_run_inside_a_model_or_a_run_is_refused() {
     place.succeed(&begin);
     refused("run/two", "run");
     refused("run/checkpoints/two", "run");
+    for output in ["model/d.csv", "run/model/d.csv", "run/ledger.jsonl", "run/completions/d.csv"] {
+        let before = place.files();
+        place.write("few.smi", "C\n");
+        let ended = place.run(&["describe", "few.smi", "-o", output, "--force"]);
+        assert!(ended.stderr.ends_with("; use another output file\n"), "{}", ended.stderr);
+        fs::remove_file(place.path("few.smi")).unwrap();
+        assert_eq!(place.files(), before);
+    }
+    place.write("few.smi", "C\n");
+    place.succeed(&["describe", "few.smi", "-o", "run/few.csv"]);
     place.write("pairs.jsonl", "{\"tweet\": \"a\", \"reply\": \"b\"}\n");
     let ended = place.run(&["split-data", "--input", "pairs.jsonl", "--output-dir", "model/data"]);
     assert!(ended.stderr.ends_with("; use another folder for --output-dir\n"), "{}", ended.stderr);
