@@ -61,12 +61,15 @@ pub fn say(line: fmt::Arguments<'_>) {
 /// Like [`say`], but for data read by scripts, which `--quiet` does not suppress.
 pub(crate) fn say_data(line: fmt::Arguments<'_>) {
     match writeln!(io::stdout(), "{}", visible(&line.to_string())) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
-            lost.get_or_insert_with(|| error.to_string());
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => note_lost(&error),
         _ => {}
     }
+}
+
+/// Makes [`check_written`] fail because standard output could not be written.
+pub(crate) fn note_lost(error: &io::Error) {
+    let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    lost.get_or_insert_with(|| error.to_string());
 }
 
 /// Checks that all lines passed to [`say`] since the last call were written.

@@ -8,7 +8,7 @@ use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::args::{Arguments, Command, GLOBAL};
-use crate::output::say_aside;
+use crate::output::{check_written, note_lost, say_aside, say_error};
 use crate::task::{CommandGroup, TaskCommand, Tasks};
 use crate::visible::visible;
 
@@ -59,7 +59,10 @@ fn exit(error: &clap::Error) -> ! {
         if let Err(fault) = printed
             && fault.kind() != ErrorKind::BrokenPipe
         {
-            say_aside(format_args!("error: cannot write to standard output: {fault}"));
+            note_lost(&fault);
+            if let Err(lost) = check_written() {
+                say_error(&lost);
+            }
             std::process::exit(1);
         }
         std::process::exit(error.exit_code());

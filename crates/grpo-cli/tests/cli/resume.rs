@@ -149,7 +149,7 @@ fn a_checkpoint_without_its_event_is_not_resumed_from() {
 #[test]
 fn a_run_killed_during_its_resumption_is_audited() {
     let place = place(4);
-    place.succeed(&["train", "train.toml"]);
+    place.succeed(&["train", "train.toml", "--set", "save.keep_last=9"]);
     let run = place.path("run");
     for later in ["checkpoints/step-4", "model"] {
         fs::remove_dir_all(run.join(later)).unwrap();

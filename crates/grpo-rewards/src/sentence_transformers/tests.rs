@@ -34,7 +34,7 @@ fn fault(file: &str, change: impl Fn(&str) -> Option<String>, expect: &str) {
     }
     let fault = load(copy.path()).unwrap_err().to_string();
     assert!(fault.contains(expect), "{fault}");
-    assert!(fault.starts_with(&copy.path().display().to_string()), "{fault}");
+    assert!(fault.contains(&copy.path().display().to_string()), "{fault}");
 }
 
 #[test]
