@@ -9,6 +9,7 @@ mod dashboard;
 pub mod data;
 pub mod device;
 mod evidence;
+mod example_hint;
 mod explanation;
 mod first_screen;
 pub mod generate;
@@ -20,6 +21,7 @@ mod pipeline;
 mod preflight;
 mod prompts;
 mod recorded;
+mod recorded_folders;
 mod recorded_steps;
 mod resume_check;
 mod run_files;
@@ -39,7 +41,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 
 use crate::args::{Asked, AskedCommand, Command};
-pub use crate::run_files::refuse_inside;
+pub use crate::recorded_folders::refuse_inside;
 pub use crate::task::{Task, Tasks};
 
 /// Runs the command given by the process arguments and returns the exit code. `revision` is the git

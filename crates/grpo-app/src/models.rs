@@ -14,8 +14,9 @@ use grpo_run::{
     write_manifest,
 };
 
-use crate::output::{example_hint, say_aside};
-use crate::run_files::refuse_inside;
+use crate::example_hint::example_hint;
+use crate::output::say_aside;
+use crate::recorded_folders::refuse_inside;
 
 /// A loaded model and its codec.
 pub struct Loaded {

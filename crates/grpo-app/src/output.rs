@@ -18,7 +18,7 @@ use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use self::sentence::sentence;
-use crate::run_files::refuse_recorded;
+use crate::recorded_folders::refuse_recorded;
 use crate::visible::visible;
 
 /// Returns whether the error is a closed pipe on standard output, e.g. because of `head`. This does
@@ -98,15 +98,6 @@ pub fn say_aside(line: fmt::Arguments<'_>) {
         return;
     }
     let _unread = writeln!(io::stderr(), "{}", visible(&line.to_string()));
-}
-
-/// Returns the end of a message about a missing file, with advice on how to get the examples if
-/// `path` looks like one of them.
-pub(crate) fn example_hint(path: &Path) -> &'static str {
-    match path.starts_with("configs") || path.starts_with("data") {
-        true => "; `grpo init-project DIR` writes the examples into a new folder",
-        false => "; check the path",
-    }
 }
 
 /// Prints that a configuration is valid.

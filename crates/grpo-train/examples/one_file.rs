@@ -109,9 +109,8 @@ pub(crate) fn train(
     let mut updates_done = 0;
 
     for step in 0..steps {
-        // 1. Rollout: groups of completions o_i ~ π_old(· | q). The random number for each token is
-        //    derived from this key, the prompt, the sample and the position, so the step can be
-        //    reproduced exactly.
+        // 1. Rollout: groups of completions o_i ~ π_old(· | q). Random numbers depend on this key,
+        //    the prompt, the sample and the position only, so the step can be reproduced.
         let key =
             StepKey { seed: SEED, purpose: Purpose::Sampling, step, policy_version: updates_done };
         let groups = sampler.sample(&Frozen::snapshot(&policy), &prompts, key)?;

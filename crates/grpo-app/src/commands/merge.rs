@@ -6,7 +6,7 @@ use grpo_model::WeightPrecision;
 use crate::args::MergeArguments;
 use crate::device;
 use crate::models::{Trained, read, write_new_model};
-use crate::run_files::refuse_inside;
+use crate::recorded_folders::refuse_inside;
 use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<()> {

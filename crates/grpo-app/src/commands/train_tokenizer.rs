@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::args::TokenizerArguments;
 use crate::output::say;
-use crate::run_files::refuse_inside;
+use crate::recorded_folders::refuse_inside;
 
 pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
     refuse_inside(&arguments.output.join("tokenizer.json"), "-o")?;

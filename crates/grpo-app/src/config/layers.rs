@@ -8,7 +8,7 @@ use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::output::example_hint;
+use crate::example_hint::example_hint;
 
 /// A configuration and the origin of its keys.
 pub struct Loaded<T> {

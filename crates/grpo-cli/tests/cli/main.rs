@@ -22,6 +22,7 @@ mod infill_refusals;
 mod infilling;
 mod init_project;
 mod judges;
+mod kill_windows;
 mod logprob;
 mod models;
 mod molecules;

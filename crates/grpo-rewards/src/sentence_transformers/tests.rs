@@ -89,7 +89,7 @@ fn what_is_not_computed_is_refused() {
         "pooling_mode_cls_token = true",
     );
     fault("1_Pooling/config.json", text("{}"), "no pooling_mode");
-    fault(PROMPTS, text(r#"{"default_prompt_name": "query"}"#), "the prompt 'query'");
+    fault(PROMPTS, text(r#"{"default_prompt_name": "query"}"#), "the default prompt 'query'");
     fault(LENGTH, text(r#"{"max_seq_length": 2}"#), "max_seq_length = 2");
     fault(TOKENIZER, |_| None, TOKENIZER);
     fault(WEIGHTS, |_| None, WEIGHTS);
