@@ -146,7 +146,7 @@ impl Characters {
         self.mask_id() + 1
     }
 
-    /// Returns the ID of CLS, which precedes a judged text.
+    /// Returns the ID of the CLS token, which precedes the text being judged.
     pub fn cls_id(&self) -> u32 {
         self.mask_id() + 2
     }

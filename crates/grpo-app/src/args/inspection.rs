@@ -9,7 +9,7 @@ use clap::Args;
   grpo explain runs/molecules --step 10
   grpo explain runs/molecules --step 10 --prompt 3 --sample 7   show its tokens")]
 pub(crate) struct ExplainArguments {
-    /// Run folder of `grpo train`
+    /// Run folder created by `grpo train`
     pub(crate) run: PathBuf,
     /// Step number, starting at 1, as in metrics.jsonl and completions/
     #[arg(long, value_name = "S", help_heading = "Selection")]
@@ -33,7 +33,7 @@ pub(crate) struct ExplainArguments {
 
 Run it in the folder where the training was started: paths in a configuration are relative to it.")]
 pub(crate) struct ReplayArguments {
-    /// Run folder of `grpo train`
+    /// Run folder created by `grpo train`
     pub(crate) run: PathBuf,
     /// Step number, starting at 1, as in metrics.jsonl and completions/
     #[arg(long, value_name = "S", help_heading = "Selection")]
@@ -47,8 +47,7 @@ pub(crate) struct ReplayArguments {
     /// Sample the entire step in batches of N completions [default: only this completion]
     #[arg(long, value_name = "N", help_heading = "Sampling")]
     pub(crate) batch_size: Option<usize>,
-    /// Fail if the run did not keep the policy of this step, instead of training the preceding
-    /// steps again
+    /// Fail instead of retraining if the run did not keep the policy for this step
     #[arg(long, help_heading = "Sampling")]
     pub(crate) no_retrain: bool,
 }
@@ -61,7 +60,7 @@ pub(crate) struct ReplayArguments {
 For a run that trained an adapter, run it in the folder where the training was started: the path of the model is relative to
 it.")]
 pub(crate) struct AuditArguments {
-    /// Run folder of `grpo train`
+    /// Run folder created by `grpo train`
     pub(crate) run: PathBuf,
     /// One JSON object instead of a table
     #[arg(long, help_heading = "Output")]

@@ -27,7 +27,7 @@ fn bad_settings_of_an_infiller_are_refused() {
         (
             "data.length=1000",
             str![
-                "data: the whole text of `text.txt` has 960 characters, fewer than a passage of 1000 (`length`); use a longer text or a smaller `length`"
+                "data: the whole text of `text.txt` has only 960 characters, but a passage needs 1000 (`length`); use a longer text or a smaller `length`"
             ],
         ),
         (

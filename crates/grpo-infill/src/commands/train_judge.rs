@@ -88,7 +88,7 @@ const EXAMPLES: &str = "Examples:
 /// Returns the `train-judge` subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Train a judge, a reward for filled blanks",
+        "Train a judge that scores filled-in text",
         "The judge predicts how much of a text an infiller has replaced. It is trained on natural texts and on texts with blanks that the infiller filled, then tested on held-out texts: the exit code is 0 if it passes the gate of the configuration, and 1 if it must not be used as a reward.",
     ];
     TaskCommand::new("train-judge", &about, CommandGroup::Train, |_, arguments| run(arguments))

@@ -84,7 +84,7 @@ impl Lines {
         let length = options.length;
         let short = |part, found| {
             DataError::Invalid(format!(
-                "the {part} text of `{}` has {found} characters, fewer than a passage of {length} (`length`); use a longer text or a smaller `length`",
+                "the {part} text of `{}` has only {found} characters, but a passage needs {length} (`length`); use a longer text or a smaller `length`",
                 path.display()
             ))
         };

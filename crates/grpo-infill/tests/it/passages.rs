@@ -148,17 +148,17 @@ fn files_that_have_no_passages_are_refused_with_the_reason() {
     check(
         "ab\ncd\n",
         &lines,
-        "the whole text of `a.txt` has 6 characters, fewer than a passage of 8 (`length`); use a longer text or a smaller `length`",
+        "the whole text of `a.txt` has only 6 characters, but a passage needs 8 (`length`); use a longer text or a smaller `length`",
     );
     check(
         "abcdefgh",
         &options(PassageUnit::Window, 8),
-        "the training text of `a.txt` has 6 characters, fewer than a passage of 8 (`length`); use a longer text or a smaller `length`",
+        "the training text of `a.txt` has only 6 characters, but a passage needs 8 (`length`); use a longer text or a smaller `length`",
     );
     check(
         "abcdefghijkl",
         &options(PassageUnit::Window, 8),
-        "the validation text of `a.txt` has 2 characters, fewer than a passage of 8 (`length`); use a longer text or a smaller `length`",
+        "the validation text of `a.txt` has only 2 characters, but a passage needs 8 (`length`); use a longer text or a smaller `length`",
     );
     check(
         "ab\nc␣\n",
