@@ -41,13 +41,9 @@ pub(crate) fn refuse_recorded(path: &Path) -> anyhow::Result<()> {
         "rolled-back",
         "run.json",
     ];
-    let Some(parent) = path.parent().map(|parent| match parent {
-        parent if parent == Path::new("") => Path::new("."),
-        parent => parent,
-    }) else {
-        return Ok(());
-    };
-    let Ok(parent) = parent.canonicalize() else { return Ok(()) };
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let parent = absolute.parent().and_then(|parent| parent.canonicalize().ok());
+    let Some(parent) = parent else { return Ok(()) };
     let file = parent.join(path.file_name().unwrap_or_default());
     let recorded = parent.ancestors().find_map(|folder| {
         let below = file.strip_prefix(folder).ok()?.components().next()?;

@@ -104,13 +104,7 @@ impl DiversityFilterConfig {
         has_bonus: bool,
     ) -> Result<(), ConfigFault> {
         const SECTION: &str = "diversity_filter";
-        if !(1..=1_000_000).contains(&self.bucket_size) {
-            let message = format!(
-                "diversity_filter.bucket_size = {} is out of range; expected 1 to 1000000",
-                self.bucket_size
-            );
-            return Err(ConfigFault::from_sentence("diversity_filter.bucket_size", message));
-        }
+        in_range("diversity_filter.bucket_size", self.bucket_size.into(), 1.0..=1e6)?;
         in_range("diversity_filter.min_reward", self.min_reward, 0.0..=1e6)?;
         if aggregation == Aggregation::NormalizeThenSum {
             let message = "diversity_filter multiplies the total reward, which aggregation = \"normalize_then_sum\" does not compute; remove one of them";

@@ -151,6 +151,11 @@ impl Evidence {
         last.what.rewritten_after(last.step)
     }
 
+    /// Returns whether files of `step` may be inconsistent ([`Self::rewritten_after`]).
+    pub(super) fn is_rewritten(&self, step: u64) -> bool {
+        self.rewritten_after().is_some_and(|after| step > after)
+    }
+
     /// Returns whether events prove that all files of a step were written.
     pub(super) fn was_written_whole(&self, step: u64) -> bool {
         self.latest_events().iter().filter(|event| event.step >= step).any(|event| {

@@ -52,12 +52,10 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     const PROPERTY: &str = "recorded completions";
     let mut violations = Vec::new();
     let mut all = 0;
-    let rewritten = evidence.rewritten_after();
-    let is_rewritten = |step: u64| rewritten.is_some_and(|after| step > after);
     for (&step, recorded) in &evidence.recorded {
         let mut violated = |what: String| violations.push(Violation { step: Some(step), what });
         let Some(line) = evidence.line(step) else {
-            if is_rewritten(step) {
+            if evidence.is_rewritten(step) {
                 continue;
             }
             violated(
@@ -96,7 +94,7 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     for line in &evidence.ledger {
         let is_due = every > 0 && line.step.is_multiple_of(every);
         // A killed run may have written the ledger line only.
-        let may_lack = is_rewritten(line.step)
+        let may_lack = evidence.is_rewritten(line.step)
             || (Some(line.step) == last && !evidence.was_written_whole(line.step));
         if is_due && !may_lack && !evidence.recorded.contains_key(&line.step) {
             let what = format!(
@@ -127,7 +125,7 @@ pub(super) fn checkpoints(evidence: &Evidence) -> Finding {
                 continue;
             }
             (StoredWeights::Hash(_) | StoredWeights::Unknown(_), None)
-                if evidence.rewritten_after().is_some_and(|after| step > after) =>
+                if evidence.is_rewritten(step) =>
             {
                 continue;
             }

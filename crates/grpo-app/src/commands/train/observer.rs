@@ -57,10 +57,9 @@ pub(super) struct Observer {
 /// step `done` was replaced.
 fn is_rolling_back(folder: &RunFolder, done: u64, roll_backs: u32) -> anyhow::Result<bool> {
     let last = folder.read_events()?.pop();
-    Ok(last.is_some_and(|event| {
-        let is_last = |number| number == roll_backs;
-        event.step == done
-            && matches!(event.what, EventKind::RolledBack { number, .. } if is_last(number))
+    Ok(last.is_some_and(|event| match event.what {
+        EventKind::RolledBack { number, .. } => event.step == done && number == roll_backs,
+        _ => false,
     }))
 }
 
