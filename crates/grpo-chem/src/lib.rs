@@ -11,20 +11,30 @@
 //! - [`qed`] and [`sa_score`] compute scores from the toolkit's counts.
 
 mod describe;
+mod descriptor;
 mod dialect;
 mod draw;
 mod error;
+mod fingerprint;
+mod framework;
 pub mod grammar;
 mod guard;
+mod molblock;
 mod molecule;
 mod patterns;
 mod qed;
+mod query;
 mod rings;
 mod sa;
 mod sa_table;
+mod smarts;
 
 pub use describe::{Description, Scores, describe, qed_and_sa};
+pub use descriptor::Descriptor;
 pub use error::InvalidSmiles;
+pub use fingerprint::{Fingerprint, Morgan, MorganRadius};
 pub use molecule::Molecule;
 pub use qed::{Properties, qed};
+pub use query::Pattern;
 pub use sa::{Complexity, sa_score};
+pub use smarts::InvalidSmarts;

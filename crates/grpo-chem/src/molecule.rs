@@ -91,6 +91,21 @@ impl Molecule {
         guarded(|| scaffold(self))
     }
 
+    /// Returns the molecule as written.
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Returns the molecule as represented by RDKit.
+    pub(crate) fn model(&self) -> &Graph {
+        &self.model
+    }
+
+    /// Returns the atoms of each ring in RDKit's list of rings.
+    pub(crate) fn rings(&self) -> Result<Vec<Vec<usize>>, InvalidSmiles> {
+        guarded(|| smallest_rings(&self.model))
+    }
+
     /// Draws the molecule as an `<svg>` element for HTML that adapts to the colors of the page. It
     /// only contains element symbols and numbers as text. Stereochemistry is not drawn.
     ///
@@ -180,7 +195,7 @@ fn without_name(line: &str) -> Result<&str, InvalidSmiles> {
 }
 
 /// Returns the molecule in the representation of RDKit's `MolFromSmiles`.
-fn sanitized(graph: &Graph) -> Graph {
+pub(crate) fn sanitized(graph: &Graph) -> Graph {
     // `None` is returned for an isolated hydrogen atom, which sanitization does not change.
     let model = rdkit_parsed_molecule(graph).unwrap_or_else(|| graph.clone());
     // `model` has the same aromaticity as in RDKit. Without this cache entry, the descriptors would
@@ -193,11 +208,11 @@ fn sanitized(graph: &Graph) -> Graph {
     model
 }
 
-fn from_parser(error: SmilesError) -> InvalidSmiles {
+pub(crate) fn from_parser(error: SmilesError) -> InvalidSmiles {
     InvalidSmiles::Unsupported { detail: error.to_string() }
 }
 
-fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
+pub(crate) fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
     let detail = match error {
         RdkitSmilesError::Unsupported(detail) => return InvalidSmiles::Unsupported { detail },
         RdkitSmilesError::Sanitization(detail) => detail,
