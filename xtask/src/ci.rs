@@ -22,6 +22,7 @@ type Step = (&'static str, fn(&Path) -> Result<()>);
 const STEPS: &[Step] = &[
     ("format", format),
     ("tidy", tidy::tidy),
+    ("python", python),
     ("deny", deny),
     ("book", book),
     ("lints", lints),
@@ -50,6 +51,18 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
 fn format(root: &Path) -> Result<()> {
     process::run(process::cargo(root).args(["fmt", "--all", "--", "--check"]))
         .context("run `cargo fmt --all`")
+}
+
+/// Runs the tests of the Python package. DataFrames are tested if pandas and pyarrow are installed,
+/// and a training run if `GRPO_BIN` is the path of the program.
+fn python(root: &Path) -> Result<()> {
+    if !is_installed(&mut Command::new("python3")) {
+        println!("skipped: python3 is not installed (Python 3.9 or later)");
+        return Ok(());
+    }
+    let mut python = Command::new("python3");
+    python.current_dir(root).env("PYTHONPATH", "python").env("PYTHONDONTWRITEBYTECODE", "1");
+    process::run(python.args(["-m", "unittest", "discover", "-s", "tests/python"]))
 }
 
 /// Runs the checks that work offline. The CI server also checks advisories.
@@ -174,17 +187,18 @@ mod tests {
     #[test]
     fn the_table_of_a_passed_run() {
         check(
-            &[1, 2, 30, 4, 40, 500],
+            &[1, 2, 3, 30, 4, 40, 500],
             true,
             "\
 step           time  outcome
 format        1.0 s  passed
 tidy          2.0 s  passed
+python        3.0 s  passed
 deny         30.0 s  passed
 book          4.0 s  passed
 lints        40.0 s  passed
 tests       500.0 s  passed
-all         577.0 s  passed",
+all         580.0 s  passed",
         );
     }
 
@@ -197,6 +211,7 @@ all         577.0 s  passed",
 step           time  outcome
 format        1.0 s  passed
 tidy          2.0 s  FAILED
+python            -  not run
 deny              -  not run
 book              -  not run
 lints             -  not run
