@@ -43,6 +43,7 @@ use clap::ArgMatches;
 use crate::args::{Asked, AskedCommand, Command};
 pub use crate::recorded_folders::refuse_inside;
 pub use crate::task::{Task, Tasks};
+pub use crate::train_file::load_reward;
 
 /// Runs the command given by the process arguments and returns the exit code. `revision` is the git
 /// revision of the program, which is recorded in runs.

@@ -55,7 +55,7 @@ pub(crate) fn refuse_recorded(path: &Path) -> anyhow::Result<()> {
     });
     match recorded {
         Some(folder) => anyhow::bail!(
-            "{} belongs to the recorded files of {}; use another output file",
+            "{} is one of the files recorded in {}; choose a different output file",
             path.display(),
             folder.display()
         ),

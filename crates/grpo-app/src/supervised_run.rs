@@ -158,7 +158,7 @@ impl SupervisedRun {
         self.from.is_some()
     }
 
-    /// Opens or creates a preparatory stage in the subfolder `name`.
+    /// Opens or creates a preparation stage in the subfolder `name`.
     pub fn stage(&self, name: &str) -> anyhow::Result<Self> {
         let path = self.path().join(name);
         let is_resumed = path.exists();

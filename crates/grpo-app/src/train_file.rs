@@ -11,6 +11,7 @@ use grpo_model::Policy;
 use grpo_rewards::RewardConfig;
 use grpo_train::{Actions, GrpoConfig, NextTokens, SamplingConfig};
 
+pub use self::reading::load_reward;
 pub(crate) use self::start::Start;
 use crate::config::Origin;
 use crate::prompts::PromptSection;

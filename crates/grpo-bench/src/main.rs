@@ -84,7 +84,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
 fn serve(work: &mut Work) -> anyhow::Result<()> {
     for line in stdin().lock().lines() {
         let line = line.context("standard input could not be read")?;
-        anyhow::ensure!(line == "run", "standard input says `{line}`; expected `run`");
+        anyhow::ensure!(line == "run", "expected `run` on standard input, got `{line}`");
         answer(work)?;
     }
     Ok(())

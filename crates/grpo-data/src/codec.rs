@@ -232,7 +232,7 @@ impl Codec {
         }
     }
 
-    /// Returns whether the codec is task-specific. The model then has exactly one logit per token.
+    /// Returns whether the codec is task-specific. If so, the model has exactly one logit per token.
     pub fn is_own(&self) -> bool {
         matches!(self.tokens, Tokens::Own(_))
     }

@@ -310,7 +310,7 @@ impl Blanked {
         for (place, (filled, original)) in filled.iter().zip(&self.original).enumerate() {
             if blanks.next_if_eq(&place).is_none() && filled != original {
                 return Err(format!(
-                    "character {} of the filled text was not a blank, but is '{filled}' instead of '{original}'",
+                    "character {} of the filled text was changed from '{original}' to '{filled}', but it is not a blank",
                     place + 1
                 ));
             }

@@ -129,12 +129,12 @@ fn row(record: &MoleculeRecord) -> [String; 16] {
 
 /// Quotes text that a spreadsheet would interpret as a formula. SMILES never begin with these
 /// characters.
-fn as_text(text: &str) -> String {
+pub(crate) fn as_text(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if is_formula { format!("'{text}") } else { text.to_owned() }
 }
 
 /// Formats a number with six decimals, which exceeds the precision of all properties.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     format!("{value:.6}")
 }

@@ -6,12 +6,14 @@
 //! - [`MoleculeReward`] scores molecules by QED, synthetic accessibility and logP.
 //!   [`MoleculeSummary`] evaluates a set of generated molecules.
 
+mod components;
 mod corpus;
 mod data;
 mod describe;
 mod reader;
 mod reward;
 mod sample;
+mod score;
 mod smiles_tokens;
 mod summary;
 mod task;

@@ -8,10 +8,10 @@ use crate::{MoleculeReader, ReadOptions};
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::{Codec, DataError};
-use grpo_rewards::{Reward, RewardInput};
+use grpo_rewards::Outcome;
 use grpo_train::unconditional_prompts;
 
-use crate::{LogpWindow, MoleculeReward, MoleculeSummary, Vocabulary, canonical_forms};
+use crate::{MoleculeSummary, Vocabulary, canonical_forms};
 
 use grpo_app::generate::{Generation, generate, texts};
 use grpo_app::output::{FileInPlace, four_decimals, say_aside};
@@ -110,11 +110,8 @@ fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
 
 /// Prints statistics to standard error. Standard output only contains molecules.
 fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
-    // The weights have no effect, because only QED and SA are printed.
-    let window = LogpWindow { centre: 0.0, half_width: 1.0 };
-    let reward = MoleculeReward { qed: 0.7, sa: 0.3, logp: 0.0, window };
-    let samples: Vec<RewardInput> = drawn.iter().map(|smiles| smiles.as_str().into()).collect();
-    let outcomes = reward.score(&samples);
+    // `sample` has no reward.
+    let outcomes = vec![Outcome::Abstained; drawn.len()];
     let summary = MoleculeSummary::of(drawn, &outcomes, known);
     say_aside(format_args!("drawn        {:>8}", summary.samples));
     say_aside(format_args!("validity     {:>8.4}", summary.validity));

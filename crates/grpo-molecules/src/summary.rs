@@ -37,7 +37,7 @@ pub struct MoleculeSummary {
 }
 
 impl MoleculeSummary {
-    /// Computes the metrics of `smiles`, given the `outcomes` of a [`crate::MoleculeReward`].
+    /// Computes the metrics of `smiles`, given the `outcomes` of a reward.
     ///
     /// `known` must contain canonical SMILES. Fractions and means of an empty set are NaN.
     ///
@@ -45,8 +45,11 @@ impl MoleculeSummary {
     /// Panics if `smiles` and `outcomes` have different lengths.
     pub fn of(smiles: &[String], outcomes: &[Outcome], known: Option<&BTreeSet<String>>) -> Self {
         assert_eq!(smiles.len(), outcomes.len(), "expected one outcome per string");
-        let canonical: Vec<String> = canonical_forms(smiles).into_iter().flatten().collect();
-        let distinct: BTreeSet<&String> = canonical.iter().collect();
+        let molecules: Vec<Option<Properties>> =
+            smiles.par_iter().map(|smiles| Properties::of(smiles)).collect();
+        let valid: Vec<&Properties> = molecules.iter().flatten().collect();
+        let distinct: BTreeSet<&String> =
+            valid.iter().map(|properties| &properties.canonical).collect();
         let scaffolds: BTreeSet<String> = distinct
             .par_iter()
             .filter_map(|canonical| Molecule::parse(canonical).ok()?.scaffold().ok())
@@ -56,23 +59,36 @@ impl MoleculeSummary {
             new as f64 / distinct.len() as f64
         });
         let rewards: Vec<f64> = outcomes.iter().filter_map(Outcome::total).collect();
-        let valid: Vec<&Outcome> =
-            outcomes.iter().filter(|outcome| outcome.part("valid") == Some(1.0)).collect();
-        let over_valid = |value: &dyn Fn(&Outcome) -> Option<f64>| {
-            mean(&valid.iter().filter_map(|outcome| value(outcome)).collect::<Vec<f64>>())
-        };
+        let of_valid = molecules.iter().zip(outcomes).filter(|(molecule, _)| molecule.is_some());
+        let rewards_of_valid: Vec<f64> =
+            of_valid.filter_map(|(_, outcome)| outcome.total()).collect();
         Self {
             samples: smiles.len(),
-            validity: canonical.len() as f64 / smiles.len() as f64,
-            uniqueness: distinct.len() as f64 / canonical.len() as f64,
+            validity: valid.len() as f64 / smiles.len() as f64,
+            uniqueness: distinct.len() as f64 / valid.len() as f64,
             scaffold_diversity: scaffolds.len() as f64 / distinct.len() as f64,
             novelty,
             reward: mean(&rewards),
             reward_error: standard_error(&rewards),
-            reward_valid: over_valid(&Outcome::total),
-            qed: over_valid(&|outcome| outcome.part("qed")),
-            sa: over_valid(&|outcome| outcome.part("sa")),
+            reward_valid: mean(&rewards_of_valid),
+            qed: mean(&valid.iter().map(|molecule| molecule.qed).collect::<Vec<f64>>()),
+            sa: mean(&valid.iter().filter_map(|molecule| molecule.sa).collect::<Vec<f64>>()),
         }
+    }
+}
+
+/// Properties of a valid molecule.
+struct Properties {
+    canonical: String,
+    qed: f64,
+    sa: Option<f64>,
+}
+
+impl Properties {
+    fn of(smiles: &str) -> Option<Self> {
+        let molecule = Molecule::parse(smiles).ok()?;
+        let (qed, sa) = (molecule.qed(), molecule.sa().ok());
+        Some(Self { qed, sa, canonical: molecule.into_canonical() })
     }
 }
 

@@ -9,9 +9,13 @@ use grpo_rewards::{Outcome, RewardKind};
 use grpo_train::Bucketing;
 use rayon::prelude::*;
 
+use crate::components::ComponentsConfig;
 use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
 use crate::{MoleculeSummary, Vocabulary};
+
+/// The reward types that only score molecules.
+const REWARDS: [&str; 2] = ["molecule", "components"];
 
 /// The task of generating molecules as SMILES.
 pub struct Molecules;
@@ -22,7 +26,10 @@ impl Task for Molecules {
     }
 
     fn rewards(&self) -> Vec<RewardKind> {
-        vec![RewardKind::from_settings::<MoleculeConfig>("molecule")]
+        vec![
+            RewardKind::from_settings::<MoleculeConfig>("molecule"),
+            RewardKind::composed::<ComponentsConfig>("components"),
+        ]
     }
 
     fn codecs(&self) -> Vec<CodecKind> {
@@ -34,7 +41,7 @@ impl Task for Molecules {
     }
 
     fn commands(&self) -> Vec<TaskCommand> {
-        vec![crate::describe::command()]
+        vec![crate::describe::command(), crate::score::command()]
     }
 
     fn sampling(&self) -> Option<&dyn TaskSampling> {
@@ -63,11 +70,11 @@ impl Task for Molecules {
     }
 
     fn drawing(&self, reward_type: &str) -> Option<Drawing> {
-        (reward_type == "molecule").then_some(|smiles| Molecule::parse(smiles).ok()?.draw().ok())
+        REWARDS.contains(&reward_type).then_some(|smiles| Molecule::parse(smiles).ok()?.draw().ok())
     }
 
     fn trial_limits(&self, reward_type: &str) -> Option<TrialLimits> {
-        (reward_type == "molecule").then(|| TrialLimits {
+        REWARDS.contains(&reward_type).then(|| TrialLimits {
             max_distance: ("success.max_kl", 0.05),
             guards: vec![
                 TrialLimits::stop_guard("kl", Some(0.1), None, 1),

@@ -73,6 +73,24 @@ const HEIGHT: u32 = 230;
 /// Maximum number of points per curve.
 const POINTS: usize = 400;
 
+/// An area of an SVG document.
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+/// Renders an `<svg>` element whose size is determined by the page. `draw` gets the placeholder
+/// colours for text and grid, and the factor by which everything is drawn larger.
+pub(crate) fn inline_svg(
+    draw: impl FnOnce(&Area<'_>, RGBColor, RGBColor, u32) -> Result<(), Box<dyn std::error::Error>>,
+) -> String {
+    let size = (WIDTH * SCALE, HEIGHT * SCALE);
+    let mut svg = String::new();
+    let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    let drawn = draw(&root, INK, GRID, SCALE).and_then(|()| Ok(root.present()?));
+    drawn.expect("writing to a string cannot fail");
+    drop(root);
+    let fixed = format!("width=\"{}\" height=\"{}\" ", size.0, size.1);
+    svg.replacen(&fixed, "class=\"plot\" role=\"img\" ", 1)
+}
+
 impl Chart {
     /// Returns whether the chart has nothing to display.
     pub(crate) fn is_empty(&self) -> bool {
@@ -81,19 +99,13 @@ impl Chart {
 
     /// Renders the chart as an `<svg>` element.
     pub(crate) fn svg(&self) -> String {
-        let mut svg = String::new();
-        self.draw(&mut svg).expect("writing to a string cannot fail");
-        // The backend sets a fixed size, but the page determines it.
-        let size = format!("width=\"{}\" height=\"{}\" ", WIDTH * SCALE, HEIGHT * SCALE);
-        svg.replacen(&size, "class=\"plot\" role=\"img\" ", 1)
+        inline_svg(|root, _, _, _| self.draw(root))
     }
 
-    fn draw(&self, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-        let root =
-            SVGBackend::with_string(svg, (WIDTH * SCALE, HEIGHT * SCALE)).into_drawing_area();
+    fn draw(&self, root: &Area<'_>) -> Result<(), Box<dyn std::error::Error>> {
         let (x, y) = self.ranges();
         let ticks = Ticks::of(&y);
-        let mut context = ChartBuilder::on(&root)
+        let mut context = ChartBuilder::on(root)
             .margin_top(8 * SCALE)
             .margin_right(22 * SCALE)
             .margin_bottom(2 * SCALE)
@@ -134,7 +146,6 @@ impl Chart {
             let line = color.stroke_width(2 * SCALE);
             context.draw_series([PathElement::new(thin(&curve.line, POINTS), line)])?;
         }
-        root.present()?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 use grpo_data::statistics::percentile_of_sorted;
 use plotters::prelude::*;
 
-use crate::chart::color;
+use crate::chart::{Area, color};
 
 /// A named sample of scores.
 #[derive(Clone, Debug)]
@@ -50,8 +50,6 @@ fn draw(
     root.present()?;
     Ok(())
 }
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn histogram(
     area: &Area<'_>,

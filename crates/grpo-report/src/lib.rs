@@ -18,6 +18,7 @@ mod series;
 mod stages;
 mod story;
 mod success;
+mod transforms;
 mod validations;
 
 pub use distributions::{Scores, distributions};
@@ -27,6 +28,7 @@ pub use run_data::{RunData, command_of};
 pub use samples::Drawing;
 pub use stages::{Stage, stages};
 pub use success::{Judged, Outcome, SuccessCriteria, Verdict, judge};
+pub use transforms::{TransformCurve, transforms};
 
 #[cfg(test)]
 mod tests;

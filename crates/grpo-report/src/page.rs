@@ -15,7 +15,7 @@ use crate::samples::{CompletionTable, Drawing, Gallery};
 use crate::series::points_of;
 use crate::story::Story;
 use crate::validations::NumberTable;
-use crate::{Outcome, RunData, Verdict, chart, command_of};
+use crate::{Outcome, RunData, Verdict, chart, command_of, transforms};
 
 /// Renders a self-contained HTML page about `runs`. Styles, charts and the script for sorting
 /// tables are embedded, and no external resources are loaded. The output is deterministic and
@@ -46,6 +46,7 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
         panels: panels.main,
         more: panels.more,
         constant: panels.constant,
+        transforms: single.map_or_else(Vec::new, |run| transforms::panels(&run.transforms)),
         numbers: numbers(runs),
         differences: differences(runs),
         completions: single.and_then(CompletionTable::new),
@@ -97,6 +98,7 @@ struct Page {
     panels: Vec<Panel>,
     more: Vec<Panel>,
     constant: Vec<Constant>,
+    transforms: Vec<Panel>,
     numbers: Vec<Row>,
     differences: Vec<(String, Vec<String>)>,
     completions: Option<CompletionTable>,

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::series::{LARGEST, step_of};
 use crate::success::{diversity_is_kept, judge_supervised};
+use crate::transforms::TransformCurve;
 use crate::{Judged, ReportError, SuccessCriteria, Verdict, judge};
 
 /// The data of a training run, which may still be in progress.
@@ -33,6 +34,8 @@ pub struct RunData {
     pub(crate) comparison: Option<Comparison>,
     /// Success criteria of the run.
     pub criteria: SuccessCriteria,
+    /// The functions that map properties to scores, if the reward has any.
+    pub transforms: Vec<TransformCurve>,
     /// Result of auditing the run's files, shown as an additional criterion. `None` if the files
     /// were not audited or have no violations.
     pub audit: Option<Judged>,
@@ -109,6 +112,7 @@ impl RunData {
             },
             comparison: folder.read_comparison()?,
             criteria,
+            transforms: Vec::new(),
             audit: None,
         })
     }

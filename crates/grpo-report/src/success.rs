@@ -111,8 +111,8 @@ impl Verdict {
     }
 }
 
-/// Judges a run from its metrics and events. Criteria without data are not judged rather than
-/// passed.
+/// Judges a run by its metrics and events. A criterion without data is left unjudged instead of
+/// being counted as passed.
 pub fn judge(
     metrics: &[Map<String, Value>],
     events: &[Event],

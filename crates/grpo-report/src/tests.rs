@@ -44,6 +44,7 @@ fn run(name: &str, steps: u64) -> RunData {
         validation_samples: Vec::new(),
         comparison: None,
         criteria: SuccessCriteria::default(),
+        transforms: Vec::new(),
         audit: None,
     }
 }

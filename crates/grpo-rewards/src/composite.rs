@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use self::config::{CompositeConfig, CompositePart};
+pub use self::config::{CompositeConfig, CompositePart, check_part_names};
 pub use self::transform::Transform;
 use crate::{Outcome, PartName, Reward, RewardInput, Scored};
 

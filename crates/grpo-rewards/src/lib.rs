@@ -2,6 +2,7 @@
 
 mod composite;
 mod config;
+mod desirability;
 mod embedder;
 mod external;
 mod fields;
@@ -12,7 +13,8 @@ mod runner;
 mod sentence_transformers;
 mod text;
 
-pub use composite::{CompositeConfig, CompositePart, CompositeReward, Transform};
+pub use composite::{CompositeConfig, CompositePart, CompositeReward, Transform, check_part_names};
+pub use desirability::{Desirability, Goal};
 pub use embedder::EmbedderConfig;
 pub use fields::text_field;
 pub use folder::{check_folder, folder_files};

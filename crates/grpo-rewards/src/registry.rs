@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use toml::Table;
 
-use crate::Reward;
+use crate::{Desirability, Reward};
 
 /// The configuration of a reward.
 pub trait RewardSpec: fmt::Debug + Send + Sync {
@@ -36,6 +36,11 @@ pub trait RewardSpec: fmt::Debug + Send + Sync {
 
     /// Returns the components of a composite reward.
     fn components(&self) -> Vec<&RewardConfig> {
+        Vec::new()
+    }
+
+    /// Returns the functions that map properties to scores, each with the name of its component.
+    fn desirabilities(&self) -> Vec<(String, Desirability)> {
         Vec::new()
     }
 

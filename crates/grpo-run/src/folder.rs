@@ -184,7 +184,7 @@ impl RunFolder {
         }
     }
 
-    /// Reads `metrics.jsonl`. Each line is an object whose keys are in file order.
+    /// Reads `metrics.jsonl` and returns one object per line. The order of the keys is preserved.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or a complete line is not a JSON object.

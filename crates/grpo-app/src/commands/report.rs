@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_report::{Judged, Outcome, RunData, render};
+use grpo_report::{Judged, Outcome, RunData, TransformCurve, render};
+use grpo_rewards::Desirability;
 use grpo_run::RunFolder;
 
 use crate::args::ReportArguments;
@@ -13,6 +14,7 @@ use crate::output::{FileInPlace, say};
 use crate::phase::Phase;
 use crate::run_files::config_of_run;
 use crate::task::Tasks;
+use crate::train_file::TrainFile;
 
 pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let output = match (&arguments.output, arguments.runs.as_slice()) {
@@ -32,6 +34,7 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     let mut runs = RunData::read_all(&arguments.runs)?;
     for run in &mut runs {
         run.audit = audited(&run.path, tasks)?;
+        run.transforms = transforms(&run.path, tasks);
     }
     drop(phase);
     let mut file = FileInPlace::create(&output)?;
@@ -45,6 +48,20 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     }
     say(format_args!("report       {}", output.display()));
     Ok(())
+}
+
+/// Returns the functions of the reward that map properties to scores. The audit reports a
+/// configuration that cannot be read.
+fn transforms(run: &Path, tasks: &Tasks) -> Vec<TransformCurve> {
+    let folder = RunFolder::open(run);
+    let config = folder.ok().and_then(|folder| TrainFile::of_run(&folder, tasks).ok());
+    let all = config.map(|config| config.value.reward.spec().desirabilities()).unwrap_or_default();
+    let curve = |(name, function): (String, Desirability)| TransformCurve {
+        name,
+        kind: function.type_name().to_owned(),
+        points: function.curve(),
+    };
+    all.into_iter().map(curve).collect()
 }
 
 /// Audits the files of a run. Violations are returned as a failed criterion.

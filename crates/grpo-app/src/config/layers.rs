@@ -40,7 +40,7 @@ pub fn load<T: DeserializeOwned>(path: &Path, set: &[String]) -> anyhow::Result<
     load_for(path, &Command { name: "", keys: Vec::new() }, set)
 }
 
-/// Loads a configuration that consists of `--set` pairs only.
+/// Loads a configuration from `--set` pairs alone.
 pub fn of_sets<T: DeserializeOwned>(set: &[String]) -> anyhow::Result<Loaded<T>> {
     loaded(Table::new(), Vec::new(), &Command { name: "", keys: Vec::new() }, set)?.parse()
 }

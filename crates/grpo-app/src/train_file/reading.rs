@@ -1,15 +1,19 @@
 //! Reading and writing of [`TrainFile`]s.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{ConfigFault, deserialize_settings};
 use grpo_report::command_of;
+use grpo_rewards::{Reward, RewardConfig};
 use grpo_run::RunFolder;
+use grpo_train::TrainError;
 use toml::{Table, Value};
 
 use super::TrainFile;
-use crate::config;
+use crate::config::{self, Origin};
+use crate::device;
 use crate::prompts::PromptSection;
 use crate::run_files::config_of_run;
 use crate::task::Tasks;
@@ -59,25 +63,9 @@ impl TrainFile {
     ) -> anyhow::Result<config::Loaded<Self>> {
         let config::Loaded { value: mut table, origin } = layers;
         let explain = |fault: ConfigFault| origin.misread(&fault);
-        let mut section = |name: &str| match table.remove(name) {
-            Some(Value::Table(section)) => Ok(Some(section)),
-            Some(other) => {
-                let found = other.type_str();
-                let message = format!("invalid type: {found}, expected a table");
-                Err(explain(ConfigFault::from_sentence(name, message)))
-            }
-            None => Ok(None),
-        };
-        let reward = section("reward")?.with_context(|| {
-            format!(
-                "{}section [reward] is missing; add it with `type`, one of {}",
-                origin.place(""),
-                tasks.rewards().type_names().join(", ")
-            )
-        })?;
-        let reward =
-            tasks.rewards().parse(reward).map_err(|fault| explain(fault.below("reward")))?;
-        let data = section("data")?
+        let reward = reward_of(&mut table, &origin, tasks)?;
+        let data = section(&mut table, "data")
+            .map_err(explain)?
             .map(|data| PromptSection::parse(data, &tasks.data_formats()))
             .transpose()
             .map_err(|fault| explain(fault.below("data")))?;
@@ -128,4 +116,47 @@ impl TrainFile {
         table.extend(self.source.iter().flat_map(|source| source.settings()));
         Ok(table)
     }
+}
+
+/// Removes and parses the `[reward]` section.
+fn reward_of(table: &mut Table, origin: &Origin, tasks: &Tasks) -> anyhow::Result<RewardConfig> {
+    let rewards = tasks.rewards();
+    let explain = |fault: ConfigFault| origin.misread(&fault);
+    let reward = section(table, "reward").map_err(explain)?.with_context(|| {
+        format!(
+            "{}section [reward] is missing; add it with `type`, one of {}",
+            origin.place(""),
+            rewards.type_names().join(", ")
+        )
+    })?;
+    rewards.parse(reward).map_err(|fault| explain(fault.below("reward")))
+}
+
+/// Removes a section.
+fn section(table: &mut Table, name: &str) -> Result<Option<Table>, ConfigFault> {
+    match table.remove(name) {
+        Some(Value::Table(section)) => Ok(Some(section)),
+        Some(other) => {
+            let message = format!("invalid type: {}, expected a table", other.type_str());
+            Err(ConfigFault::from_sentence(name, message))
+        }
+        None => Ok(None),
+    }
+}
+
+/// Creates the reward of a configuration file. Other sections are ignored, so the file can consist
+/// of a `[reward]` section.
+///
+/// # Errors
+/// Returns an error if the file cannot be read or the reward is invalid.
+pub fn load_reward(
+    path: &Path,
+    set: &[String],
+    tasks: &Tasks,
+) -> anyhow::Result<(RewardConfig, Arc<dyn Reward>)> {
+    let config::Loaded { value: mut table, origin } = config::load::<Table>(path, set)?;
+    let config = reward_of(&mut table, &origin, tasks)?;
+    let reward = config.build(&device::device());
+    let reward = reward.map_err(|fault| origin.explain(TrainError::Config(fault)))?;
+    Ok((config, reward))
 }

@@ -82,15 +82,8 @@ impl RewardSpec for CompositeConfig {
                 "reward.parts is empty; a composite reward requires at least one part",
             );
         }
-        let mut names = BTreeSet::new();
+        check_part_names("reward.parts", self.parts.iter().map(|part| part.name.as_str()))?;
         for part in &self.parts {
-            check_name(&part.name)?;
-            if !names.insert(&part.name) {
-                return ConfigFault::refuse(format!(
-                    "reward.parts has two parts named '{}'; rename one",
-                    part.name
-                ));
-            }
             let of_part = |fault| of_component(fault, &part.name);
             part.transform
                 .check()
@@ -156,16 +149,37 @@ impl CompositeConfig {
     }
 }
 
-fn check_name(name: &str) -> Result<(), ConfigFault> {
+/// Checks that the names of the parts in `list` can be used in metrics and are unique.
+///
+/// # Errors
+/// Returns an error if a name is empty, contains other characters than lower-case letters, digits
+/// and `_`, is reserved, or is used twice.
+pub fn check_part_names<'a>(
+    list: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Result<(), ConfigFault> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().try_for_each(|name| {
+        check_name(list, name)?;
+        match seen.insert(name) {
+            true => Ok(()),
+            false => {
+                ConfigFault::refuse(format!("{list} has two parts named '{name}'; rename one"))
+            }
+        }
+    })
+}
+
+fn check_name(list: &str, name: &str) -> Result<(), ConfigFault> {
     let is_usable = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.is_empty() || !name.chars().all(is_usable) {
         return ConfigFault::refuse(format!(
-            "invalid part name '{name}' in reward.parts; use lowercase letters, digits and `_`"
+            "invalid part name '{name}' in {list}; use lowercase letters, digits and `_`"
         ));
     }
     match TAKEN.into_iter().find(|(taken, _)| *taken == name) {
         Some((_, whose)) => ConfigFault::refuse(format!(
-            "part name '{name}' in reward.parts is reserved for {whose}; choose another name"
+            "part name '{name}' in {list} is reserved for {whose}; choose another name"
         )),
         None => Ok(()),
     }

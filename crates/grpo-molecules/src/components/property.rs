@@ -1,0 +1,132 @@
+//! Properties of molecules that a component can score.
+
+use std::collections::BTreeSet;
+
+use grpo_chem::{Descriptor, Fingerprint, InvalidSmiles, Molecule, Morgan, Pattern};
+use grpo_data::ConfigFault;
+use grpo_rewards::Goal;
+
+use super::config::ComponentFields;
+
+/// A property that is computed from a molecule.
+pub(super) enum Property {
+    /// A numeric descriptor.
+    Descriptor(Descriptor),
+    /// The highest Tanimoto similarity to one of several molecules.
+    Similarity { kind: Morgan, references: Vec<Fingerprint> },
+    /// 1 if one of the patterns occurs in the molecule, otherwise 0.
+    Substructure(Vec<Pattern>),
+    /// The number of occurrences of all patterns.
+    SubstructureCount(Vec<Pattern>),
+    /// The number of patterns that occur in the molecule.
+    CustomAlerts(Vec<Pattern>),
+    /// 1 if the Bemis–Murcko scaffold is one of these canonical SMILES, otherwise 0.
+    Scaffold(BTreeSet<String>),
+    /// 1 if the molecule has this formula, otherwise 0.
+    Formula(String),
+}
+
+/// Names of the properties that are no descriptors.
+pub(super) const OTHER_NAMES: [&str; 8] = [
+    "similarity",
+    "substructure",
+    "substructure_count",
+    "custom_alerts",
+    "scaffold",
+    "formula",
+    "external",
+    "expression",
+];
+
+impl Property {
+    /// Creates the property of a component, or returns `None` if it is not computed from the
+    /// molecule.
+    pub(super) fn parse(fields: &ComponentFields) -> Result<Option<Self>, ConfigFault> {
+        let property = match fields.property.as_str() {
+            "similarity" => {
+                let kind = fields.fingerprint.unwrap_or_default();
+                let kind = kind.with_radius(fields.radius.unwrap_or(2));
+                let fingerprint = |molecule: Molecule| molecule.morgan(kind);
+                Self::Similarity { kind, references: fields.molecules(fingerprint)? }
+            }
+            "substructure" => Self::Substructure(fields.patterns()?),
+            "substructure_count" => Self::SubstructureCount(fields.patterns()?),
+            "custom_alerts" => Self::CustomAlerts(fields.patterns()?),
+            "scaffold" => Self::Scaffold(
+                fields.molecules(|molecule| molecule.scaffold())?.into_iter().collect(),
+            ),
+            "formula" => Self::Formula(fields.formula()?),
+            "external" | "expression" => return Ok(None),
+            name => match Descriptor::parse(name) {
+                Some(descriptor) => Self::Descriptor(descriptor),
+                None => {
+                    let known = Descriptor::ALL.iter().map(|descriptor| descriptor.name());
+                    let known: Vec<&str> = known.chain(OTHER_NAMES).collect();
+                    return Err(ConfigFault::new(
+                        "property",
+                        format!("unknown property '{name}'"),
+                        format!("expected one of {}", known.join(", ")),
+                    ));
+                }
+            },
+        };
+        Ok(Some(property))
+    }
+
+    /// Returns the value for a molecule.
+    pub(super) fn of(&self, molecule: &Molecule) -> Result<f64, InvalidSmiles> {
+        Ok(match self {
+            Self::Descriptor(descriptor) => molecule.descriptor(*descriptor)?,
+            Self::Similarity { kind, references } => {
+                let own = molecule.morgan(*kind)?;
+                references.iter().map(|reference| own.tanimoto(reference)).fold(0.0, f64::max)
+            }
+            Self::Substructure(patterns) => f64::from(count_matching(patterns, molecule)? > 0),
+            Self::SubstructureCount(patterns) => {
+                let counts = patterns.iter().map(|pattern| pattern.count(molecule));
+                counts.sum::<Result<usize, _>>()? as f64
+            }
+            Self::CustomAlerts(patterns) => count_matching(patterns, molecule)? as f64,
+            Self::Scaffold(scaffolds) => f64::from(scaffolds.contains(&molecule.scaffold()?)),
+            Self::Formula(formula) => f64::from(molecule.formula()? == *formula),
+        })
+    }
+}
+
+fn count_matching(patterns: &[Pattern], molecule: &Molecule) -> Result<usize, InvalidSmiles> {
+    let matches = patterns.iter().map(|pattern| Ok(usize::from(pattern.matches(molecule)?)));
+    matches.sum()
+}
+
+/// Returns the goal of a property for which all users want the same, or `None`.
+pub(super) fn default_goal(property: &str) -> Option<Goal> {
+    match property {
+        "qed" | "similarity" | "substructure" | "scaffold" | "formula" | "external" => {
+            Some(Goal::High)
+        }
+        "sa" | "alerts" | "custom_alerts" => Some(Goal::Low),
+        _ => None,
+    }
+}
+
+/// Returns the range of values that are typical of drug-like molecules. It is used by the default
+/// transform.
+pub(super) fn typical_range(property: &str) -> (f64, f64) {
+    match property {
+        "sa" => (1.0, 10.0),
+        "logp" => (-1.0, 5.0),
+        "mw" => (100.0, 600.0),
+        "tpsa" => (0.0, 140.0),
+        "heavy_atoms" => (5.0, 50.0),
+        "hba" | "rotatable" => (0.0, 10.0),
+        "hetero_atoms" => (0.0, 15.0),
+        "sp2_atoms" | "sp3_atoms" | "graph_length" => (0.0, 20.0),
+        "hbd" => (0.0, 5.0),
+        "rings" | "largest_ring" | "stereo_centers" => (0.0, 6.0),
+        "aromatic_rings" | "aliphatic_rings" | "sp_atoms" => (0.0, 4.0),
+        "alerts" | "substructure_count" => (0.0, 3.0),
+        "charge" => (-1.0, 1.0),
+        // Fractions, similarities, matches, and values of the user's own.
+        _ => (0.0, 1.0),
+    }
+}

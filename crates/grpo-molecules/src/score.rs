@@ -1,0 +1,154 @@
+//! `grpo score`: computes the reward of the molecules in a file and writes its components as CSV.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use grpo_app::output::{FileInPlace, say_aside};
+use grpo_app::task::{CommandGroup, TaskCommand};
+use grpo_app::visible::{data_output, visible};
+use grpo_app::{Tasks, load_reward};
+use grpo_data::DataError;
+use grpo_report::{TransformCurve, transforms};
+use grpo_rewards::{Outcome, Reward, RewardInput};
+
+use crate::describe::{as_text, number};
+use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
+
+/// Number of molecules that are scored at once.
+const BLOCK: usize = 1024;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo score configs/molecules/grpo.toml molecules.smi -o scores.csv
+  grpo score my.toml known-actives.csv --plot transforms.svg | head")]
+pub(crate) struct ScoreArguments {
+    /// Configuration file with a [reward] section
+    config: PathBuf,
+    /// File with molecules (.smi, .smi.gz, .csv or .csv.gz)
+    file: PathBuf,
+    /// Override a configuration key; repeatable
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Input")]
+    set: Vec<String>,
+    /// CSV column that contains the SMILES [default: smiles, canonical_smiles or molecule]
+    #[arg(long, value_name = "NAME", help_heading = "Input")]
+    smiles_column: Option<String>,
+    /// Output file (CSV), compressed if the name ends in .gz [default: standard output]
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Draw the transforms of the components to this file (SVG)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    plot: Option<PathBuf>,
+    /// Replace existing output files
+    #[arg(long, help_heading = "Output")]
+    force: bool,
+}
+
+/// Returns the subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = [
+        "Compute the reward of molecules as a CSV table",
+        "Writes one row per input line: the reward and each of its components, before and after its transform, or the reason why there is none. Use it to check a scoring function before training.",
+    ];
+    TaskCommand::new("score", &about, CommandGroup::Prepare, |tasks, arguments| {
+        run(tasks, arguments)
+    })
+}
+
+fn run(tasks: &Tasks, arguments: &ScoreArguments) -> anyhow::Result<()> {
+    let (config, reward) = load_reward(&arguments.config, &arguments.set, tasks)?;
+    let options = ReadOptions {
+        smiles_column: arguments.smiles_column.clone(),
+        column_setting: Some("--smiles-column"),
+        keep_empty: true,
+    };
+    let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
+    anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", arguments.file.display());
+    let inputs: [&Path; 2] = [&arguments.file, &arguments.config];
+    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let plot = arguments.plot.as_ref().map(create).transpose()?;
+    let output = arguments.output.as_ref().map(create).transpose()?;
+    if let Some(mut file) = plot {
+        let curves: Vec<TransformCurve> = config
+            .spec()
+            .desirabilities()
+            .into_iter()
+            .map(|(name, function)| TransformCurve {
+                name,
+                kind: function.type_name().to_owned(),
+                points: function.curve(),
+            })
+            .collect();
+        anyhow::ensure!(
+            !curves.is_empty(),
+            "reward type `{}` has no transforms to draw; remove --plot",
+            config.type_name()
+        );
+        file.write_all(transforms(&curves).as_bytes())
+            .with_context(|| format!("cannot write {}", file.path().display()))?;
+        file.finish()?;
+    }
+    match output {
+        Some(mut file) => {
+            score_all(&*reward, reader, &mut file)
+                .with_context(|| format!("failed to write scores to {}", file.path().display()))?;
+            file.finish()
+        }
+        None => score_all(&*reward, reader, data_output())
+            .context("failed to write scores to standard output"),
+    }
+}
+
+fn score_all(
+    reward: &dyn Reward,
+    mut reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
+    output: impl Write,
+) -> anyhow::Result<()> {
+    let mut table = csv::Writer::from_writer(output);
+    let parts = reward.parts();
+    let columns = ["smiles", "score"].into_iter().chain(parts.iter().map(|part| &**part));
+    table.write_record(columns.chain(["reason", "name"]))?;
+    let (mut rows, mut sum) = (0u64, 0.0);
+    loop {
+        let block: Vec<MoleculeRecord> =
+            reader.by_ref().take(BLOCK).collect::<Result<_, DataError>>()?;
+        if block.is_empty() {
+            break;
+        }
+        let inputs: Vec<RewardInput> =
+            block.iter().map(|record| record.smiles.as_str().into()).collect();
+        let outcomes = reward.score(&inputs);
+        for (record, outcome) in block.iter().zip(&outcomes) {
+            let value = |value: Option<f64>| value.map_or_else(String::new, number);
+            let name = record.name.as_deref().unwrap_or_default();
+            let mut row = vec![as_text(&visible(&record.smiles)), value(outcome.total())];
+            row.extend(parts.iter().map(|part| value(outcome.part(part))));
+            row.push(as_text(&visible(&reason(&record.smiles, outcome))));
+            row.push(as_text(&visible(name)));
+            table.write_record(row)?;
+            if let Some(total) = outcome.total() {
+                (rows, sum) = (rows + 1, sum + total);
+            }
+        }
+    }
+    table.flush()?;
+    say_aside(format_args!("scored       {rows:>8}"));
+    if rows > 0 {
+        say_aside(format_args!("mean score   {:>8.4}", sum / rows as f64));
+    }
+    Ok(())
+}
+
+/// Returns why a molecule has no score or a score of 0.
+fn reason(smiles: &str, outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Failed { reason } => reason.clone(),
+        Outcome::Abstained => "the reward abstained".to_owned(),
+        Outcome::Scored(_) if outcome.part("valid") == Some(0.0) => {
+            let error = grpo_chem::Molecule::parse(smiles).err();
+            error.map_or_else(String::new, |error| error.to_string())
+        }
+        Outcome::Scored(_) => String::new(),
+    }
+}
