@@ -101,6 +101,9 @@ const BY_CODE: &[&str] = &[
     "warmup_steps",
 ];
 
+/// Remark on keys that are in no table.
+const UNKNOWN: &str = "unknown to TRL up to 1.10; check the spelling";
+
 /// Imports the file `path`. `output` is the file that the configuration will be written to.
 ///
 /// # Errors
@@ -128,16 +131,16 @@ pub(crate) fn import(
 /// Converts all keys.
 fn drafted<'a>(given: &'a Given, stem: &str, setting: &Setting) -> anyhow::Result<Draft<'a>> {
     let mut draft = Draft::new(given);
-    rules::apply(&mut draft)?;
-    let length = steps::apply(&mut draft, setting)?;
-    loss::apply(&mut draft, length)?;
     places::apply(&mut draft, stem)?;
+    let length = steps::apply(&mut draft, setting)?;
+    rules::apply(&mut draft)?;
+    loss::apply(&mut draft, length)?;
     steps::periods(&mut draft, length)?;
     elsewhere::apply(&mut draft);
     for key in given.names() {
         let is_known = BY_CODE.contains(&key) || rules::is_known(key) || elsewhere::is_known(key);
         if !is_known {
-            draft.unknown(key, "unknown to TRL; check the spelling");
+            draft.unknown(key, UNKNOWN);
         } else if given.has(key) && !draft.is_mentioned(key) {
             draft.without(&[key], false, "without effect together with the other keys");
         }

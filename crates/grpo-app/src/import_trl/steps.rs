@@ -140,7 +140,7 @@ fn steps(
 
 /// Schedules of transformers: name, floor of ours, and what differs.
 const SCHEDULES: &[(&str, f64, &str)] = &[
-    ("linear", 0.0, "half a cosine instead of a straight line; both end at 0"),
+    ("linear", 0.0, "half a cosine instead of the line of `linear`; both end at 0"),
     ("cosine", 0.0, ""),
     ("constant", 1.0, ""),
     ("constant_with_warmup", 1.0, ""),
