@@ -17,6 +17,14 @@ pub(super) struct Entry {
     pub(super) from: String,
 }
 
+/// Returns a value in the notation of TOML, with small numbers as `1e-6`.
+pub(super) fn shown(value: &Value) -> String {
+    match value {
+        Value::Float(number) if number.is_finite() => format!("{number:?}"),
+        value => value.to_string(),
+    }
+}
+
 /// How each key was handled.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
@@ -99,15 +107,15 @@ impl<'a> Draft<'a> {
         note: String,
     ) {
         let given = self.mention(trl);
-        let written = format!("{here} = {value}");
+        let written = format!("{here} = {}", shown(&value));
         let from = if given.is_empty() {
             if default.as_ref() == Some(&value) {
                 return;
             }
             self.report.other_defaults.push(OtherDefault {
                 trl: trl.join(", "),
-                default_of_trl: value.to_string(),
-                default_here: default.map_or_else(|| "–".to_owned(), |value| value.to_string()),
+                default_of_trl: shown(&value),
+                default_here: default.map_or_else(|| "–".to_owned(), |value| shown(&value)),
                 written: Some(written),
                 note,
             });

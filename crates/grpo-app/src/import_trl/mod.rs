@@ -137,14 +137,16 @@ fn drafted<'a>(given: &'a Given, stem: &str, setting: &Setting) -> anyhow::Resul
     loss::apply(&mut draft, length)?;
     steps::periods(&mut draft, length)?;
     elsewhere::apply(&mut draft);
+    let mut useless = Vec::new();
     for key in given.names() {
         let is_known = BY_CODE.contains(&key) || rules::is_known(key) || elsewhere::is_known(key);
         if !is_known {
             draft.unknown(key, UNKNOWN);
         } else if given.has(key) && !draft.is_mentioned(key) {
-            draft.without(&[key], false, "without effect together with the other keys");
+            useless.push(key);
         }
     }
+    draft.without(&useless, false, "without effect together with the other keys");
     Ok(draft)
 }
 

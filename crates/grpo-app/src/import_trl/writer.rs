@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::draft::{Draft, Entry};
+use super::draft::{Draft, Entry, shown};
 
 /// Sections in the order of the documentation. The first one is the top level.
 const SECTIONS: [&str; 13] = [
@@ -43,7 +43,7 @@ pub(super) fn toml_of(draft: &Draft<'_>, source: &str) -> String {
             let _into_memory = writeln!(text, "[{section}]");
         }
         for Entry { key, value, from } in entries {
-            let line = format!("{} = {value}", split(key).1);
+            let line = format!("{} = {}", split(key).1, shown(value));
             let _into_memory = writeln!(text, "{line:<35} # {}", one_line(from));
         }
     }
