@@ -1,5 +1,6 @@
 //! Command-line arguments.
 
+mod import;
 mod inspection;
 mod models;
 mod program;
@@ -12,6 +13,7 @@ use clap_complete::Shell;
 
 use crate::pipeline::PipelineArguments;
 
+pub(crate) use self::import::ImportTrlArguments;
 pub(crate) use self::inspection::{
     AuditArguments, ExplainArguments, ReplayArguments, ReportArguments, SelftestArguments,
 };
@@ -112,6 +114,13 @@ pub(crate) enum Command {
     Init(InitArguments),
     /// Train a tokenizer (byte-level BPE with chat tokens) on texts
     TrainTokenizer(TokenizerArguments),
+    /// Convert a configuration of TRL's GRPO trainer
+    ///
+    /// Writes a configuration of `grpo train` and prints how each key was handled: taken over, left
+    /// at a default that is another one here, or without a counterpart, with the reason or a remedy.
+    /// Where TRL's default differs, it is written out, so that the run trains in the same way.
+    #[command(name = "import-trl")]
+    ImportTrl(ImportTrlArguments),
     /// Verify the mathematics of this program on this machine
     ///
     /// Computes advantages, losses, gradients and metrics with the same code as training. Compares

@@ -13,6 +13,7 @@ mod example_hint;
 mod explanation;
 mod first_screen;
 pub mod generate;
+mod import_trl;
 mod interrupt;
 pub mod models;
 pub mod output;
@@ -112,6 +113,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::Merge(arguments) => commands::merge::run(&arguments, tasks),
         Command::Init(arguments) => commands::init::run(&arguments, tasks),
         Command::TrainTokenizer(arguments) => commands::train_tokenizer::run(&arguments),
+        Command::ImportTrl(arguments) => commands::import_trl::run(&arguments, tasks),
         Command::Selftest(arguments) => commands::selftest::run(&arguments),
         Command::Completions(arguments) => commands::completions::run(&arguments, tasks),
         Command::Man(arguments) => commands::man::run(&arguments, tasks),

@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod completions;
 pub(crate) mod explain;
+pub(crate) mod import_trl;
 pub(crate) mod init;
 pub(crate) mod logprob;
 pub(crate) mod man;

@@ -76,6 +76,13 @@ fn loaded(
     Ok(Loaded { value: merged, origin: Origin { files, set: given } })
 }
 
+/// Parses the text of a configuration that has not been written to `path` yet.
+pub(crate) fn of_text(path: &Path, text: String) -> anyhow::Result<Loaded<Table>> {
+    let value = parse_text(path, &text)?;
+    let layer = Layer { path: path.to_owned(), real: path.to_owned(), text };
+    Ok(Loaded { value, origin: Origin { files: vec![layer], set: Vec::new() } })
+}
+
 impl Loaded<Table> {
     /// Deserializes the merged keys.
     pub fn parse<T: DeserializeOwned>(self) -> anyhow::Result<Loaded<T>> {
@@ -191,16 +198,21 @@ struct Layer {
     text: String,
 }
 
+/// Parses the text of the file `path`.
+fn parse_text(path: &Path, text: &str) -> anyhow::Result<Table> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| line_of(text, span.start));
+        anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
+    })
+}
+
 fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table> {
     if !path.exists() {
         bail!("configuration file {} does not exist{}", path.display(), example_hint(path));
     }
     let text = regular_file::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-    let mut table: Table = toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| line_of(&text, span.start));
-        anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
-    })?;
+    let mut table = parse_text(path, &text)?;
     // Different paths to the same file would hide a cycle.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if files.iter().any(|file| file.real == real) {

@@ -345,15 +345,29 @@ impl ComponentFields {
 
     /// Parses the patterns of the key `smarts`.
     pub(super) fn patterns(&self) -> Result<Vec<Pattern>, ConfigFault> {
-        let all = self.smarts.as_deref().unwrap_or_default();
-        let pattern = |(index, smarts): (usize, &String)| {
+        self.parsed(self.smarts.iter().flatten().map(String::as_str))
+    }
+
+    /// Parses the patterns of the key `smarts`, or the default alerts if there is no such key.
+    pub(super) fn patterns_or_alerts(&self) -> Result<Vec<Pattern>, ConfigFault> {
+        match &self.smarts {
+            Some(_) => self.patterns(),
+            None => self.parsed(grpo_chem::default_alerts()),
+        }
+    }
+
+    fn parsed<'a>(
+        &self,
+        patterns: impl Iterator<Item = &'a str>,
+    ) -> Result<Vec<Pattern>, ConfigFault> {
+        let pattern = |(index, smarts): (usize, &str)| {
             Pattern::parse(smarts).map_err(|error| {
                 let text = smarts.escape_debug();
                 let message = format!("'{text}' is not a valid SMARTS pattern: {error}");
                 ConfigFault::new(format!("smarts[{index}]"), message, "")
             })
         };
-        let found: Vec<Pattern> = all.iter().enumerate().map(pattern).collect::<Result<_, _>>()?;
+        let found: Vec<Pattern> = patterns.enumerate().map(pattern).collect::<Result<_, _>>()?;
         self.not_empty("smarts", found)
     }
 

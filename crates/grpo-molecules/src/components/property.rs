@@ -51,7 +51,7 @@ impl Property {
             }
             "substructure" => Self::Substructure(fields.patterns()?),
             "substructure_count" => Self::SubstructureCount(fields.patterns()?),
-            "custom_alerts" => Self::CustomAlerts(fields.patterns()?),
+            "custom_alerts" => Self::CustomAlerts(fields.patterns_or_alerts()?),
             "scaffold" => Self::Scaffold(
                 fields.molecules(|molecule| molecule.scaffold())?.into_iter().collect(),
             ),

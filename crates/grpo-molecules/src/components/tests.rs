@@ -60,6 +60,7 @@ fn properties_of_structure() {
         {"name": "acids", "property": "substructure_count", "smarts": ["C(=O)[OH]"], "goal": "high"},
         {"property": "substructure", "smarts": ["[#7]", "c1ccccc1"]},
         {"property": "custom_alerts", "smarts": ["[#7]", "C(=O)O"]},
+        {"property": "custom_alerts", "name": "default_alerts"},
         {"property": "scaffold", "smiles": ["c1ccccc1CC"]},
         {"property": "formula", "formula": "C9H8O4"},
         {"property": "heavy_atoms", "goal": "high", "low": 0.0, "high": 26.0},
@@ -73,6 +74,8 @@ fn properties_of_structure() {
         ("substructure", 1.0),
         ("custom_alerts.raw", 1.0),
         ("custom_alerts", 0.0),
+        // RDKit counts two structural alerts of QED.
+        ("default_alerts.raw", 2.0),
         ("scaffold", 1.0),
         ("formula", 1.0),
         ("heavy_atoms", 0.5),

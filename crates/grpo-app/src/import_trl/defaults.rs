@@ -1,0 +1,35 @@
+//! Defaults of our keys, in the notation of TOML. A test compares them with the program's.
+
+use toml::{Table, Value};
+
+/// The keys that an import writes and that have a default.
+pub(super) const DEFAULTS: &[(&str, &str)] = &[
+    ("base_precision", "\"f32\""),
+    ("lora.dropout", "0.0"),
+    ("lora.rslora", "false"),
+    ("train.updates_per_rollout", "1"),
+    ("train.activation_checkpointing", "false"),
+    ("sampling.temperature", "1.0"),
+    ("advantage.aggregation", "\"sum_then_normalize\""),
+    ("loss.preset", "\"grpo\""),
+    ("loss.kl_coef", "0.0"),
+    ("loss.kl_bias_correction", "true"),
+    ("optimizer.betas", "[0.9, 0.95]"),
+    ("optimizer.epsilon", "1e-8"),
+    ("optimizer.weight_decay", "0.1"),
+    ("optimizer.max_grad_norm", "1.0"),
+    ("schedule.warmup_steps", "0"),
+    ("schedule.floor", "1.0"),
+    ("eval.every", "0"),
+    ("eval.group_size", "1"),
+    ("save.every", "0"),
+    ("save.keep_last", "2"),
+    ("save.completions_every", "10"),
+];
+
+/// Returns the default of a key. Required keys and those that are off without a value have none.
+pub(super) fn default_of(key: &str) -> Option<Value> {
+    let (_, text) = DEFAULTS.iter().find(|(name, _)| *name == key)?;
+    let table: Table = toml::from_str(&format!("value = {text}")).ok()?;
+    table.get("value").cloned()
+}

@@ -1,0 +1,215 @@
+//! The configuration under construction, and the report on how each key was handled.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use toml::Value;
+
+use super::defaults::default_of;
+use super::source::{Given, described};
+
+/// A key of the configuration.
+pub(super) struct Entry {
+    /// Key with its section, such as `train.steps`.
+    pub(super) key: &'static str,
+    pub(super) value: Value,
+    /// Where the value comes from, for a comment.
+    pub(super) from: String,
+}
+
+/// Returns a value in the notation of TOML, with small numbers as `1e-6`.
+pub(super) fn shown(value: &Value) -> String {
+    match value {
+        Value::Float(number) if number.is_finite() => format!("{number:?}"),
+        value => value.to_string(),
+    }
+}
+
+/// How each key was handled.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Report {
+    /// Keys that were taken over.
+    pub(super) taken: Vec<Taken>,
+    /// Keys that the file leaves at a default that is another one here.
+    pub(super) other_defaults: Vec<OtherDefault>,
+    /// Keys without a counterpart.
+    pub(super) without_counterpart: Vec<Without>,
+    /// What remains to be done before the first run.
+    pub(super) to_do: Vec<String>,
+}
+
+/// Keys of TRL that became a key of ours.
+#[derive(Debug, Serialize)]
+pub(super) struct Taken {
+    pub(super) trl: String,
+    pub(super) value: String,
+    /// The key and its value, or nothing if our default says the same.
+    pub(super) here: Option<String>,
+    pub(super) note: String,
+}
+
+/// A default of TRL that differs from ours.
+#[derive(Debug, Serialize)]
+pub(super) struct OtherDefault {
+    pub(super) trl: String,
+    pub(super) default_of_trl: String,
+    pub(super) default_here: String,
+    /// The key that was written to keep TRL's default, or nothing.
+    pub(super) written: Option<String>,
+    pub(super) note: String,
+}
+
+/// Keys of TRL without a counterpart.
+#[derive(Debug, Serialize)]
+pub(super) struct Without {
+    pub(super) trl: Vec<String>,
+    /// The value, if there is a single key.
+    pub(super) value: String,
+    /// Whether training differs because of this.
+    pub(super) changes_training: bool,
+    pub(super) remedy: String,
+}
+
+/// The configuration under construction.
+pub(super) struct Draft<'a> {
+    pub(super) given: &'a Given,
+    pub(super) entries: Vec<Entry>,
+    pub(super) report: Report,
+    /// Keys of TRL that are in the report.
+    mentioned: BTreeSet<String>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(given: &'a Given) -> Self {
+        let (entries, mentioned) = (Vec::new(), BTreeSet::new());
+        Self { given, entries, report: Report::default(), mentioned }
+    }
+
+    /// Sets a key of ours from keys of TRL. If none of them is in the file, the value is TRL's
+    /// default, and the key is only written if ours differs.
+    pub(super) fn set(
+        &mut self,
+        trl: &[&str],
+        here: &'static str,
+        value: impl Into<Value>,
+        note: impl Into<String>,
+    ) {
+        self.set_over(default_of(here), trl, here, value.into(), note.into());
+    }
+
+    /// Like [`Self::set`], for a key whose default depends on others.
+    pub(super) fn set_over(
+        &mut self,
+        default: Option<Value>,
+        trl: &[&str],
+        here: &'static str,
+        value: Value,
+        note: String,
+    ) {
+        let given = self.mention(trl);
+        let written = format!("{here} = {}", shown(&value));
+        let from = if given.is_empty() {
+            if default.as_ref() == Some(&value) {
+                return;
+            }
+            self.report.other_defaults.push(OtherDefault {
+                trl: trl.join(", "),
+                default_of_trl: shown(&value),
+                default_here: default.map_or_else(|| "–".to_owned(), |value| shown(&value)),
+                written: Some(written),
+                note,
+            });
+            format!("TRL's default of {}", trl.join(", "))
+        } else {
+            let from = given.join(", ");
+            self.report.taken.push(Taken {
+                value: self.values(&given),
+                trl: from.clone(),
+                here: Some(written),
+                note,
+            });
+            from
+        };
+        self.entries.push(Entry { key: here, value, from });
+    }
+
+    /// Sets a key that no key of TRL determines. `comment` says what the value is.
+    pub(super) fn placeholder(
+        &mut self,
+        here: &'static str,
+        value: impl Into<Value>,
+        comment: &str,
+    ) {
+        self.entries.push(Entry { key: here, value: value.into(), from: comment.to_owned() });
+    }
+
+    /// Reports keys that say what holds here without a key. Keys that are already in the report
+    /// are ignored.
+    pub(super) fn same(&mut self, trl: &[&str], note: impl Into<String>) {
+        let new: Vec<&str> = trl.iter().copied().filter(|key| !self.is_mentioned(key)).collect();
+        let given = self.mention(&new);
+        if !given.is_empty() {
+            let (value, trl) = (self.values(&given), given.join(", "));
+            self.report.taken.push(Taken { trl, value, here: None, note: note.into() });
+        }
+    }
+
+    /// Points out a default that differs, without writing a key.
+    pub(super) fn point_out(&mut self, trl: &str, theirs: &str, ours: &str, note: &str) {
+        self.report.other_defaults.push(OtherDefault {
+            trl: trl.to_owned(),
+            default_of_trl: theirs.to_owned(),
+            default_here: ours.to_owned(),
+            written: None,
+            note: note.to_owned(),
+        });
+    }
+
+    /// Reports those of the keys that are in the file as keys without a counterpart.
+    pub(super) fn without(&mut self, trl: &[&str], changes_training: bool, remedy: &str) {
+        let given = self.mention(trl);
+        if given.is_empty() {
+            return;
+        }
+        let value = match given.as_slice() {
+            [key] => self.given.get(key).map(described).unwrap_or_default(),
+            _ => String::new(),
+        };
+        let remedy = remedy.to_owned();
+        self.report.without_counterpart.push(Without {
+            trl: given,
+            value,
+            changes_training,
+            remedy,
+        });
+    }
+
+    /// Reports a key that TRL does not have, also if it has no value.
+    pub(super) fn unknown(&mut self, key: &str, remedy: &str) {
+        let value = self.given.get(key).map(described).unwrap_or_default();
+        let (trl, remedy) = (vec![key.to_owned()], remedy.to_owned());
+        let without = Without { trl, value, changes_training: true, remedy };
+        self.report.without_counterpart.push(without);
+    }
+
+    /// Adds something to do before the first run.
+    pub(super) fn to_do(&mut self, sentence: impl Into<String>) {
+        self.report.to_do.push(sentence.into());
+    }
+
+    /// Returns whether a key of TRL is in the report.
+    pub(super) fn is_mentioned(&self, key: &str) -> bool {
+        self.mentioned.contains(key)
+    }
+
+    /// Notes that the keys are in the report, and returns those that are in the file.
+    fn mention(&mut self, trl: &[&str]) -> Vec<String> {
+        self.mentioned.extend(trl.iter().map(|key| (*key).to_owned()));
+        trl.iter().filter(|key| self.given.has(key)).map(|key| (*key).to_owned()).collect()
+    }
+
+    fn values(&self, keys: &[String]) -> String {
+        let values = keys.iter().filter_map(|key| self.given.get(key)).map(described);
+        values.collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,163 @@
+//! Converts a configuration of TRL's GRPO trainer to one of `grpo train`.
+//!
+//! Every key of TRL has one place: a [rule](rules) if it is one key of ours; [`steps`], [`loss`] or
+//! [`places`] if it takes more than copying; or [`elsewhere`] if it has no counterpart. Keys that
+//! the file leaves at TRL's default are written if ours differs, so that the run is the same.
+
+mod defaults;
+mod draft;
+mod elsewhere;
+mod loss;
+mod places;
+mod rules;
+mod source;
+mod steps;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod writer;
+mod yaml;
+
+use std::path::Path;
+
+use self::draft::{Draft, Report};
+use self::source::Given;
+pub(crate) use self::steps::Setting;
+use crate::config;
+use crate::task::Tasks;
+use crate::train_file::TrainFile;
+
+/// An imported configuration.
+pub(crate) struct Imported {
+    /// Text of the configuration.
+    pub(crate) toml: String,
+    report: Report,
+}
+
+/// Keys that are read by code rather than by a table. They have an effect only together with
+/// others, so they may be missing from the report.
+const BY_CODE: &[&str] = &[
+    "adam_beta1",
+    "adam_beta2",
+    "chat_template_kwargs",
+    "dataset_config",
+    "dataset_name",
+    "dataset_test_split",
+    "dataset_train_split",
+    "datasets",
+    "delta",
+    "dtype",
+    "entropy_coef",
+    "entropy_coef_delta",
+    "entropy_coef_max",
+    "entropy_coef_min",
+    "entropy_target",
+    "epsilon",
+    "epsilon_high",
+    "eval_steps",
+    "eval_strategy",
+    "generation_batch_size",
+    "gradient_accumulation_steps",
+    "importance_sampling_level",
+    "load_in_4bit",
+    "load_in_8bit",
+    "log_completions",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_r",
+    "lora_target_modules",
+    "loss_type",
+    "lr_scheduler_kwargs",
+    "lr_scheduler_type",
+    "max_grad_norm",
+    "max_steps",
+    "model_name_or_path",
+    "model_revision",
+    "num_generations_eval",
+    "num_iterations",
+    "num_train_epochs",
+    "output_dir",
+    "per_device_train_batch_size",
+    "ref_model_mixup_alpha",
+    "ref_model_sync_steps",
+    "reward_funcs",
+    "reward_weights",
+    "sapo_temperature_neg",
+    "sapo_temperature_pos",
+    "save_steps",
+    "save_strategy",
+    "save_total_limit",
+    "scale_rewards",
+    "steps_per_generation",
+    "sync_ref_model",
+    "use_adaptive_entropy",
+    "use_peft",
+    "use_rslora",
+    "vespo_k_neg",
+    "vespo_k_pos",
+    "vespo_lambda_neg",
+    "vespo_lambda_pos",
+    "warmup_ratio",
+    "warmup_steps",
+];
+
+/// Remark on keys that are in no table.
+const UNKNOWN: &str = "unknown to TRL up to 1.10; check the spelling";
+
+/// Imports the file `path`. `output` is the file that the configuration will be written to.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or if a value has the wrong type.
+pub(crate) fn import(
+    path: &Path,
+    output: &Path,
+    setting: &Setting,
+    tasks: &Tasks,
+) -> anyhow::Result<Imported> {
+    let given = Given::read(path)?;
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+    let mut draft = drafted(&given, &stem, setting)?;
+    let toml = writer::toml_of(&draft, &path.display().to_string());
+    let checked = config::of_text(output, toml.clone())
+        .and_then(|layers| TrainFile::parse(layers, tasks))
+        .and_then(|loaded| loaded.value.check(&loaded.origin));
+    // A value that TRL accepts can be out of our range.
+    if let Err(error) = checked {
+        draft.to_do(format!("Change a value: {error:#}"));
+    }
+    Ok(Imported { toml, report: draft.report })
+}
+
+/// Converts all keys.
+fn drafted<'a>(given: &'a Given, stem: &str, setting: &Setting) -> anyhow::Result<Draft<'a>> {
+    let mut draft = Draft::new(given);
+    places::apply(&mut draft, stem)?;
+    let length = steps::apply(&mut draft, setting)?;
+    rules::apply(&mut draft)?;
+    loss::apply(&mut draft, length)?;
+    steps::periods(&mut draft, length)?;
+    elsewhere::apply(&mut draft);
+    let mut useless = Vec::new();
+    for key in given.names() {
+        let is_known = BY_CODE.contains(&key) || rules::is_known(key) || elsewhere::is_known(key);
+        if !is_known {
+            draft.unknown(key, UNKNOWN);
+        } else if given.has(key) && !draft.is_mentioned(key) {
+            useless.push(key);
+        }
+    }
+    draft.without(&useless, false, "without effect together with the other keys");
+    Ok(draft)
+}
+
+impl Imported {
+    /// Returns the report as JSON.
+    pub(crate) fn json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string_pretty(&self.report)?)
+    }
+
+    /// Prints the report as tables.
+    pub(crate) fn print(&self) {
+        tables::print(&self.report);
+    }
+}
