@@ -35,6 +35,6 @@ pub use error::InvalidSmiles;
 pub use fingerprint::{Fingerprint, Morgan, MorganRadius};
 pub use molecule::Molecule;
 pub use qed::{Properties, qed};
-pub use query::Pattern;
+pub use query::{Pattern, default_alerts};
 pub use sa::{Complexity, sa_score};
 pub use smarts::InvalidSmarts;

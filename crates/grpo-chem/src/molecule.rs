@@ -101,11 +101,6 @@ impl Molecule {
         &self.model
     }
 
-    /// Returns the atoms of each ring in RDKit's list of rings.
-    pub(crate) fn rings(&self) -> Result<Vec<Vec<usize>>, InvalidSmiles> {
-        guarded(|| smallest_rings(&self.model))
-    }
-
     /// Draws the molecule as an `<svg>` element for HTML that adapts to the colors of the page. It
     /// only contains element symbols and numbers as text. Stereochemistry is not drawn.
     ///
