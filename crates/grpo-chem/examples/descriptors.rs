@@ -2,8 +2,8 @@
 //! RDKit (see `tests/peers/rdkit/components.py`).
 //!
 //! Usage: `descriptors [--patterns FILE] [--references FILE] < FILE.smi`. The files contain one
-//! pattern or SMILES per line. An empty cell is a value that
-//! could not be computed. Invalid patterns are reported on standard error.
+//! pattern or SMILES per line. An empty cell is a value that could not be computed. Invalid
+//! patterns are reported on standard error.
 
 use std::error::Error;
 use std::io::{BufRead, Write};

@@ -95,7 +95,7 @@ impl Pattern {
         Ok(found.len().min(most))
     }
 
-    /// Returns the maximum number of steps of a search, which restricts it to about one second and
+    /// Returns the maximum number of steps of a search, which restricts it to less than one second and
     /// 40 MB. A step maps one more atom of the pattern.
     fn max_steps(&self, atoms: usize) -> u64 {
         // In each step, the next atom of the pattern is compared with the neighbors of an atom or,
@@ -108,7 +108,7 @@ impl Pattern {
 }
 
 /// Maximum number of comparisons of a condition in the pattern with an atom.
-const MAX_COMPARISONS: usize = 200_000_000;
+const MAX_COMPARISONS: usize = 100_000_000;
 
 /// Maximum number of atoms in the matches of a search.
 const MAX_MATCHED_ATOMS: usize = 10_000_000;

@@ -62,6 +62,8 @@ const MAX_BRANCHES: usize = 200;
 /// Maximum number of nested `$(…)`. This is the limit of the toolkit's parser.
 const MAX_NESTING: usize = 8;
 
+const EXPECTED_STEP: &str = "expected an atom, a bond, a branch or a ring-closure label";
+
 /// Checks a pattern without leading and trailing whitespace.
 pub(crate) fn check(text: &str) -> Result<(), InvalidSmarts> {
     if text.is_empty() {
@@ -76,7 +78,7 @@ pub(crate) fn check(text: &str) -> Result<(), InvalidSmarts> {
         None => Ok(()),
         Some(b')') => checker.fail("a branch is closed but was never opened"),
         Some(byte) if byte.is_ascii_whitespace() => checker.fail("whitespace within the pattern"),
-        Some(_) => checker.fail("expected an atom, a bond, a branch or a ring-closure label"),
+        Some(_) => checker.fail(checker.not_an_element().unwrap_or(EXPECTED_STEP)),
     }
 }
 
@@ -263,20 +265,24 @@ impl<'a> Checker<'a> {
         self.peek().is_some_and(|byte| b"[*aABCNOPSFIbcnops".contains(&byte))
     }
 
+    /// Returns the reason why a letter is not an atom outside of brackets.
+    fn not_an_element(&self) -> Option<&'static str> {
+        match self.peek()? {
+            b'H' => Some("hydrogen must be written as [H]"),
+            byte if byte.is_ascii_alphabetic() => {
+                Some("only B, C, N, O, P, S, F, Cl, Br and I can be written without brackets")
+            }
+            _ => None,
+        }
+    }
+
     fn atom(&mut self) -> Check {
         let start = self.at;
         if self.take(b'[') {
             return self.bracket_atom(start);
         }
         if !self.starts_atom() {
-            let expected = match self.peek() {
-                None => "expected an atom",
-                Some(b'H') => "hydrogen must be written as [H]",
-                Some(byte) if byte.is_ascii_alphabetic() => {
-                    "not an atom; elements other than B, C, N, O, P, S and halogens need brackets"
-                }
-                Some(_) => "expected an atom",
-            };
+            let expected = self.not_an_element().unwrap_or("expected an atom");
             return self.fail(expected);
         }
         let pair = self.text.get(self.at..self.at + 2);
@@ -332,7 +338,7 @@ impl<'a> Checker<'a> {
             return self.fail_at(start, "'$(' is never closed");
         }
         if !self.take(b')') {
-            return self.fail("expected an atom, a bond, a branch or a ring-closure label");
+            return self.fail(self.not_an_element().unwrap_or(EXPECTED_STEP));
         }
         if self.peek() == Some(b'_') {
             return self.unsupported(self.at, "a label after '$(…)'");
@@ -351,6 +357,9 @@ impl<'a> Checker<'a> {
         };
         // The longest symbol wins: `[Sc]` is scandium, and `[Xx]` is a connectivity and a ring bond
         // count.
+        if rest.starts_with(b"Nh") {
+            return self.unsupported(self.at, "'Nh', which the toolkit reads as nihonium");
+        }
         if has_symbol(3) || has_symbol(2) || has_symbol(1) {
             self.at += if has_symbol(3) { 3 } else { 1 + usize::from(has_symbol(2)) };
             return Ok(());
@@ -374,6 +383,10 @@ impl<'a> Checker<'a> {
             }
             Some(sign @ (b'+' | b'-')) => {
                 self.at += 1;
+                if self.text[self.at..].starts_with(b"{-") && *sign == b'-' {
+                    return self
+                        .unsupported(self.at, "a range of negative charges without a start");
+                }
                 if self.take(*sign) || self.number()?.is_some() { Ok(()) } else { self.range() }
             }
             Some(b'@') => self.chirality(),

@@ -12,7 +12,7 @@
 
 `patterns` draws SMARTS patterns from those that come with RDKit: PAINS, the structural alerts of QED (Brenk),
 functional groups, fragment descriptors and Lewis acids and bases. `compare` exits 1 where a share falls below
-`--at-least`. `fixture` writes RDKit's values for the molecules of grpo-chem's own test. Needs RDKit (`pip install rdkit`;
+`--at-least`. `fixture` writes RDKit's values for `molecules.smi` and `patterns.smarts` of grpo-chem's own test. Needs RDKit (`pip install rdkit`;
 measured with 2026.09.1).
 """
 
@@ -171,6 +171,32 @@ def patterns(arguments):
     print("\n".join((chosen + rng.sample(rest, min(missing, len(rest))))[: arguments.count]))
 
 
+def fixture(arguments):
+    folder = pathlib.Path(arguments.folder)
+    molecules = [line.split()[0] for line in lines(folder / "molecules.smi")]
+    set_up([], REFERENCES_OF_THE_FIXTURE)
+    rows = [{"input": smiles, **theirs(smiles)} for smiles in molecules]
+    with open(folder / "components.csv", "w", newline="") as file:
+        columns = [column for column in rows[0] if column not in {*QED_COLUMNS, "qed", "sa", "block"}]
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    mols = [Chem.MolFromSmiles(smiles) for smiles in molecules[:: EVERY]]
+    with open(folder / "patterns.csv", "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["pattern", "counts"])
+        for smarts in lines(folder / "patterns.smarts"):
+            pattern = Chem.MolFromSmarts(smarts)
+            counts = [] if pattern is None else [len(mol.GetSubstructMatches(pattern)) for mol in mols]
+            writer.writerow([smarts, " ".join(map(str, counts))])
+
+
+# Aspirin and caffeine.
+REFERENCES_OF_THE_FIXTURE = ["CC(=O)Oc1ccccc1C(=O)O", "Cn1cnc2c1c(=O)n(C)c(=O)n2C"]
+# The fixture counts patterns in every fifth molecule.
+EVERY = 5
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -185,6 +211,9 @@ def main():
     command.set_defaults(run=patterns)
     command.add_argument("--count", type=int, default=200)
     command.add_argument("--seed", type=int, default=1)
+    command = commands.add_parser("fixture")
+    command.set_defaults(run=fixture)
+    command.add_argument("folder")
     arguments = parser.parse_args()
     arguments.run(arguments)
 
