@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 for line in file.lines() {
                     let pattern = Pattern::parse(line);
                     if let Err(error) = &pattern {
-                        eprintln!("{line}\t{error}");
+                        writeln!(std::io::stderr(), "{line}\t{error}")?;
                     }
                     patterns.push(pattern.ok());
                 }

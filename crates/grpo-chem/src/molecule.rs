@@ -91,6 +91,11 @@ impl Molecule {
         guarded(|| scaffold(self))
     }
 
+    /// Returns the SMILES as written, in the syntax that the toolkit supports.
+    pub(crate) fn smiles(&self) -> &str {
+        &self.smiles
+    }
+
     /// Returns the molecule as written.
     pub(crate) fn graph(&self) -> &Graph {
         &self.graph

@@ -3,16 +3,17 @@
 use chematic::core::Molecule as Graph;
 use chematic::perception::with_rdkit_parity_view;
 use chematic::smarts::{
-    MatchConfig, QueryMolecule, RdkitParityConfig, RdkitRingCountModel,
+    MatchConfig, QueryMolecule, RdkitParityConfig, RdkitRingCountModel, SmartsError,
     find_match_atom_sets_rdkit_parity, parse_smarts,
 };
 
-use crate::error::InvalidSmiles;
+use crate::error::{InvalidSmarts, InvalidSmiles};
 use crate::guard::guarded;
 use crate::molecule::Molecule;
-use crate::smarts::{self, InvalidSmarts};
+use crate::smarts::check;
 
 /// A substructure pattern.
+#[derive(Debug, Clone)]
 pub struct Pattern {
     smarts: String,
     query: QueryMolecule,
@@ -33,16 +34,17 @@ impl Pattern {
     /// Returns an error if RDKit's `MolFromSmarts` would reject the pattern, if it is empty or too
     /// long, or if it uses an unsupported feature.
     pub fn parse(text: &str) -> Result<Self, InvalidSmarts> {
-        let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
-        smarts::check(text)?;
-        let unsupported = |error: InvalidSmiles| InvalidSmarts::Unsupported {
-            position: 1,
-            detail: error.to_string(),
-        };
-        let query = guarded(|| parse_smarts(text))
-            .map_err(unsupported)?
-            .map_err(|error| smarts::from_toolkit(text, &error))?;
-        Ok(Self { smarts: text.to_owned(), query })
+        let text = text.trim_ascii_end();
+        let smarts = text.trim_ascii_start();
+        let start = text.len() - smarts.len();
+        check(text, start)?;
+        let query = guarded(|| parse_smarts(smarts))
+            .map_err(|error| InvalidSmarts::Unsupported {
+                position: start + 1,
+                detail: error.to_string(),
+            })?
+            .map_err(|error| from_toolkit(smarts, start, &error))?;
+        Ok(Self { smarts: smarts.to_owned(), query })
     }
 
     /// Returns the pattern as written.
@@ -105,6 +107,23 @@ impl Pattern {
         let in_memory = MAX_MATCHED_ATOMS / self.query.atom_count().max(1);
         steps.min(in_memory).clamp(100, 1_000_000) as u64
     }
+}
+
+/// Converts an error of the toolkit for a valid pattern that begins at the byte `start` of a text.
+fn from_toolkit(smarts: &str, start: usize, error: &SmartsError) -> InvalidSmarts {
+    let at = match error {
+        SmartsError::UnexpectedChar(_, at)
+        | SmartsError::UnclosedBracket(at)
+        | SmartsError::UnclosedBranch(at) => *at,
+        _ => 0,
+    };
+    let detail = match smarts.as_bytes().get(at) {
+        Some(symbol) if at > 0 => {
+            format!("the toolkit does not know this use of '{}'", char::from(*symbol))
+        }
+        _ => "the toolkit cannot parse this pattern".to_owned(),
+    };
+    InvalidSmarts::Unsupported { position: start + at + 1, detail }
 }
 
 /// Maximum number of comparisons of a condition in the pattern with an atom.

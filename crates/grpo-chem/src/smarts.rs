@@ -12,45 +12,7 @@
 //! bond    = '!'* symbol (operator? '!'* symbol)*
 //! ```
 
-use chematic::smarts::SmartsError;
-
-/// The reason why a SMARTS pattern was rejected. The message is a single line.
-///
-/// Positions are in characters and start at 1.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum InvalidSmarts {
-    /// The pattern is empty or blank. RDKit would return a pattern that matches nothing.
-    #[error("the pattern is empty")]
-    Empty,
-
-    /// The pattern is too long.
-    #[error("{length} bytes exceed the limit of {limit}")]
-    TooLong {
-        /// Length in bytes, excluding leading and trailing whitespace.
-        length: usize,
-        /// The maximum length.
-        limit: usize,
-    },
-
-    /// The pattern does not conform to the SMARTS grammar.
-    #[error("syntax error at position {position}: {expected}")]
-    Syntax {
-        /// Position in characters, starting at 1. For an unexpected end, this is the length plus 1.
-        position: usize,
-        /// A description of what was expected or what is wrong.
-        expected: &'static str,
-    },
-
-    /// The pattern is valid, but it is nested too deeply or uses an unsupported feature.
-    #[error("not supported at position {position}: {detail}")]
-    Unsupported {
-        /// Position in characters, starting at 1.
-        position: usize,
-        /// A description of the unsupported feature.
-        detail: String,
-    },
-}
+use crate::error::InvalidSmarts;
 
 /// Maximum length of a pattern in bytes. The longest pattern in RDKit's filter catalogs has fewer
 /// than 500. The limit restricts the call stack and the time of a search.
@@ -64,15 +26,16 @@ const MAX_NESTING: usize = 8;
 
 const EXPECTED_STEP: &str = "expected an atom, a bond, a branch or a ring-closure label";
 
-/// Checks a pattern without leading and trailing whitespace.
-pub(crate) fn check(text: &str) -> Result<(), InvalidSmarts> {
-    if text.is_empty() {
+/// Checks a pattern that begins at the byte `start` of a text.
+pub(crate) fn check(text: &str, start: usize) -> Result<(), InvalidSmarts> {
+    let length = text.len() - start;
+    if length == 0 {
         return Err(InvalidSmarts::Empty);
     }
-    if text.len() > MAX_LENGTH {
-        return Err(InvalidSmarts::TooLong { length: text.len(), limit: MAX_LENGTH });
+    if length > MAX_LENGTH {
+        return Err(InvalidSmarts::TooLong { length, limit: MAX_LENGTH });
     }
-    let mut checker = Checker { text: text.as_bytes(), at: 0, branches: 0, nesting: 0 };
+    let mut checker = Checker { text: text.as_bytes(), at: start, branches: 0, nesting: 0 };
     checker.pattern()?;
     match checker.peek() {
         None => Ok(()),
@@ -80,21 +43,6 @@ pub(crate) fn check(text: &str) -> Result<(), InvalidSmarts> {
         Some(byte) if byte.is_ascii_whitespace() => checker.fail("whitespace within the pattern"),
         Some(_) => checker.fail(checker.not_an_element().unwrap_or(EXPECTED_STEP)),
     }
-}
-
-/// Converts an error of the toolkit for a pattern that is valid according to [`check`].
-pub(crate) fn from_toolkit(text: &str, error: &SmartsError) -> InvalidSmarts {
-    let byte = match error {
-        SmartsError::UnexpectedChar(_, at)
-        | SmartsError::UnclosedBracket(at)
-        | SmartsError::UnclosedBranch(at) => *at,
-        _ => 0,
-    };
-    let detail = match text.get(byte..).and_then(|rest| rest.chars().next()) {
-        Some(symbol) if byte > 0 => format!("the toolkit does not know this use of '{symbol}'"),
-        _ => "the toolkit cannot parse this pattern".to_owned(),
-    };
-    InvalidSmarts::Unsupported { position: byte + 1, detail }
 }
 
 /// A recursive-descent parser. Positions in bytes are equal to positions in characters, because it

@@ -40,7 +40,8 @@ fn counts_and_verdicts_equal_rdkit() {
 #[test]
 fn an_error_has_a_position_and_a_reason() {
     for (smarts, message) in [
-        ("", "the pattern is empty"),
+        (" ", "the pattern is empty"),
+        ("  C=", "syntax error at position 5: expected an atom"),
         (
             "CCX",
             "syntax error at position 3: only B, C, N, O, P, S, F, Cl, Br and I can be written without brackets",
