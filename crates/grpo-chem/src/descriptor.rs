@@ -2,11 +2,9 @@
 
 use std::collections::VecDeque;
 
-use chematic::chem::{
-    formal_charge_sum, fsp3, heavy_atom_count, num_aliphatic_rings, num_heteroatoms,
-    rdkit_num_rings,
-};
-use chematic::core::{AtomIdx, Molecule as Graph};
+use chematic::chem::{formal_charge_sum, fsp3, heavy_atom_count, num_heteroatoms};
+use chematic::core::{AtomIdx, BondOrder, Molecule as Graph};
+use chematic::perception::relevant_cycles;
 use chematic::smiles::{rdkit_atom_stereocenter_counts, rdkit_hybridizations};
 
 use crate::error::InvalidSmiles;
@@ -59,8 +57,8 @@ pub enum Descriptor {
     Sp2Atoms,
     /// Atoms with sp³ hybridization (`Atom.GetHybridization`).
     Sp3Atoms,
-    /// Bonds of the longest shortest path (the maximum of `Chem.GetDistanceMatrix`). RDKit defines
-    /// it as 100,000,000 for molecules that consist of several fragments.
+    /// Bonds of the longest shortest path (the maximum of `Chem.GetDistanceMatrix`). It is
+    /// 100,000,000 if the molecule consists of several fragments.
     GraphLength,
 }
 
@@ -148,12 +146,14 @@ impl Molecule {
             Descriptor::Alerts => Ok(properties.alerts.into()),
             Descriptor::HeavyAtoms => guarded(|| heavy_atom_count(graph) as f64),
             Descriptor::HeteroAtoms => guarded(|| num_heteroatoms(graph) as f64),
-            Descriptor::Rings => guarded(|| rdkit_num_rings(graph) as f64),
+            Descriptor::Rings => Ok(rings(graph)?.len() as f64),
             Descriptor::LargestRing => {
-                let rings = self.rings()?;
-                Ok(rings.iter().map(Vec::len).max().unwrap_or(0) as f64)
+                Ok(rings(graph)?.iter().map(Vec::len).max().unwrap_or(0) as f64)
             }
-            Descriptor::AliphaticRings => guarded(|| num_aliphatic_rings(graph) as f64),
+            Descriptor::AliphaticRings => {
+                let is_aliphatic = |ring: &&Vec<AtomIdx>| !is_aromatic(graph, ring);
+                Ok(rings(graph)?.iter().filter(is_aliphatic).count() as f64)
+            }
             Descriptor::FractionCsp3 => guarded(|| fsp3(graph)),
             Descriptor::StereoCenters => {
                 let (total, _) = guarded(|| rdkit_atom_stereocenter_counts(self.graph()))?
@@ -176,6 +176,25 @@ impl Molecule {
     pub fn formula(&self) -> Result<String, InvalidSmiles> {
         guarded(|| chematic::chem::calc_mol_formula(self.model()))
     }
+}
+
+/// Maximum number of rings. Cages of fused rings can have millions.
+const MAX_RINGS: usize = 100_000;
+
+/// Returns the atoms of each ring in ring order. Since release 2026.09, RDKit's list of rings
+/// consists of all relevant cycles, i.e. the union of all minimum cycle bases.
+fn rings(graph: &Graph) -> Result<Vec<Vec<AtomIdx>>, InvalidSmiles> {
+    guarded(|| relevant_cycles(graph, MAX_RINGS))?.map_err(|_| InvalidSmiles::Unsupported {
+        detail: format!("a molecule with more than {MAX_RINGS} rings"),
+    })
+}
+
+/// Returns `true` if all bonds of a ring are aromatic.
+fn is_aromatic(graph: &Graph, ring: &[AtomIdx]) -> bool {
+    let next = ring.iter().cycle().skip(1);
+    ring.iter().zip(next).all(|(a, b)| {
+        graph.bond_between(*a, *b).is_some_and(|(_, bond)| bond.order == BondOrder::Aromatic)
+    })
 }
 
 /// Counts the atoms with sp (1), sp² (2) or sp³ (3) hybridization.

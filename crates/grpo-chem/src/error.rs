@@ -1,4 +1,4 @@
-//! Errors for strings that are not valid molecules.
+//! Errors for strings that are not valid molecules or patterns.
 
 /// The reason why a SMILES string was rejected. The message is a single line and can be used in a
 /// CSV cell.
@@ -91,6 +91,44 @@ pub enum InvalidSmiles {
     /// The string is valid, but the toolkit does not support it.
     #[error("not supported: {detail}")]
     Unsupported {
+        /// A description of the unsupported feature.
+        detail: String,
+    },
+}
+
+/// The reason why a SMARTS pattern was rejected. The message is a single line.
+///
+/// Positions are in characters and start at 1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidSmarts {
+    /// The pattern is empty or blank. RDKit would return a pattern that matches nothing.
+    #[error("the pattern is empty")]
+    Empty,
+
+    /// The pattern is too long.
+    #[error("{length} bytes exceed the limit of {limit}")]
+    TooLong {
+        /// Length in bytes, excluding leading and trailing whitespace.
+        length: usize,
+        /// The maximum length.
+        limit: usize,
+    },
+
+    /// The pattern does not conform to the SMARTS grammar.
+    #[error("syntax error at position {position}: {expected}")]
+    Syntax {
+        /// Position in characters, starting at 1. For an unexpected end, this is the length plus 1.
+        position: usize,
+        /// A description of what was expected or what is wrong.
+        expected: &'static str,
+    },
+
+    /// The pattern is valid, but it is nested too deeply or uses an unsupported feature.
+    #[error("not supported at position {position}: {detail}")]
+    Unsupported {
+        /// Position in characters, starting at 1.
+        position: usize,
         /// A description of the unsupported feature.
         detail: String,
     },

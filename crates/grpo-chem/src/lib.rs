@@ -31,10 +31,9 @@ mod smarts;
 
 pub use describe::{Description, Scores, describe, qed_and_sa};
 pub use descriptor::Descriptor;
-pub use error::InvalidSmiles;
+pub use error::{InvalidSmarts, InvalidSmiles};
 pub use fingerprint::{Fingerprint, Morgan, MorganRadius};
 pub use molecule::Molecule;
 pub use qed::{Properties, qed};
-pub use query::Pattern;
+pub use query::{Pattern, default_alerts};
 pub use sa::{Complexity, sa_score};
-pub use smarts::InvalidSmarts;

@@ -91,6 +91,11 @@ impl Molecule {
         guarded(|| scaffold(self))
     }
 
+    /// Returns the SMILES as written, in the syntax that the toolkit supports.
+    pub(crate) fn smiles(&self) -> &str {
+        &self.smiles
+    }
+
     /// Returns the molecule as written.
     pub(crate) fn graph(&self) -> &Graph {
         &self.graph
@@ -99,11 +104,6 @@ impl Molecule {
     /// Returns the molecule as represented by RDKit.
     pub(crate) fn model(&self) -> &Graph {
         &self.model
-    }
-
-    /// Returns the atoms of each ring in RDKit's list of rings.
-    pub(crate) fn rings(&self) -> Result<Vec<Vec<usize>>, InvalidSmiles> {
-        guarded(|| smallest_rings(&self.model))
     }
 
     /// Draws the molecule as an `<svg>` element for HTML that adapts to the colors of the page. It

@@ -3,27 +3,29 @@
 use chematic::core::Molecule as Graph;
 use chematic::perception::with_rdkit_parity_view;
 use chematic::smarts::{
-    MatchConfig, QueryMolecule, RdkitParityConfig, RdkitParityError, RdkitRingCountModel,
+    MatchConfig, QueryMolecule, RdkitParityConfig, RdkitRingCountModel, SmartsError,
     find_match_atom_sets_rdkit_parity, parse_smarts,
 };
 
-use crate::error::InvalidSmiles;
+use crate::error::{InvalidSmarts, InvalidSmiles};
 use crate::guard::guarded;
 use crate::molecule::Molecule;
-use crate::smarts::{self, InvalidSmarts};
+use crate::smarts::check;
 
 /// A substructure pattern.
+#[derive(Debug, Clone)]
 pub struct Pattern {
     smarts: String,
     query: QueryMolecule,
 }
 
-/// Maximum number of steps of a search. A search of a pattern from a filter catalog takes fewer
-/// than 10,000 steps.
-const MAX_STEPS: u64 = 1_000_000;
-
-/// RDKit returns at most 1,000 matches by default.
+/// Maximum number of matches, which is the default of RDKit.
 const MAX_MATCHES: usize = 1_000;
+
+/// Returns the 116 structural alerts of QED (Brenk et al. 2008), which come from RDKit.
+pub fn default_alerts() -> impl Iterator<Item = &'static str> {
+    include_str!("../data/qed_alerts.smarts").lines()
+}
 
 impl Pattern {
     /// Parses a SMARTS pattern. Leading and trailing whitespace is ignored.
@@ -32,12 +34,17 @@ impl Pattern {
     /// Returns an error if RDKit's `MolFromSmarts` would reject the pattern, if it is empty or too
     /// long, or if it uses an unsupported feature.
     pub fn parse(text: &str) -> Result<Self, InvalidSmarts> {
-        let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
-        smarts::check(text)?;
-        let query = guarded(|| parse_smarts(text))
-            .map_err(|error| smarts::unsupported(text, error.to_string()))?
-            .map_err(|error| smarts::from_toolkit(text, &error))?;
-        Ok(Self { smarts: text.to_owned(), query })
+        let text = text.trim_ascii_end();
+        let smarts = text.trim_ascii_start();
+        let start = text.len() - smarts.len();
+        check(text, start)?;
+        let query = guarded(|| parse_smarts(smarts))
+            .map_err(|error| InvalidSmarts::Unsupported {
+                position: start + 1,
+                detail: error.to_string(),
+            })?
+            .map_err(|error| from_toolkit(smarts, start, &error))?;
+        Ok(Self { smarts: smarts.to_owned(), query })
     }
 
     /// Returns the pattern as written.
@@ -61,34 +68,69 @@ impl Pattern {
     /// # Errors
     /// Same as [`matches`](Self::matches).
     pub fn count(&self, molecule: &Molecule) -> Result<usize, InvalidSmiles> {
-        Ok(self.search(molecule, usize::MAX)?.min(MAX_MATCHES))
+        self.search(molecule, MAX_MATCHES)
     }
 
+    /// Counts up to `most` matches.
     fn search(&self, molecule: &Molecule, most: usize) -> Result<usize, InvalidSmiles> {
         let model = molecule.model();
         guarded(|| {
-            with_rdkit_parity_view(model, |view| search(&self.query, view.unwrap_or(model), most))
+            with_rdkit_parity_view(model, |view| self.search_in(view.unwrap_or(model), most))
         })?
+    }
+
+    fn search_in(&self, view: &Graph, most: usize) -> Result<usize, InvalidSmiles> {
+        let config = RdkitParityConfig {
+            base: MatchConfig {
+                max_matches: (most == 1).then_some(1),
+                max_visit_budget: Some(self.max_steps(view.atom_count())),
+                ..MatchConfig::default()
+            },
+            ring_count_model: RdkitRingCountModel::RelevantCycles,
+            ..RdkitParityConfig::default()
+        };
+        let (found, is_incomplete) = find_match_atom_sets_rdkit_parity(&self.query, view, &config)
+            .map_err(|error| unsupported(format!("the rings of this molecule: {error}")))?;
+        if is_incomplete && found.len() < most {
+            return Err(unsupported(format!("the search for {} takes too long", self.smarts)));
+        }
+        Ok(found.len().min(most))
+    }
+
+    /// Returns the maximum number of steps of a search, which restricts it to less than one second and
+    /// 40 MB. A step maps one more atom of the pattern.
+    fn max_steps(&self, atoms: usize) -> u64 {
+        // In each step, the next atom of the pattern is compared with the neighbors of an atom or,
+        // at the start of a fragment, with all atoms.
+        let candidates = if self.smarts.contains('.') { atoms } else { 8 };
+        let steps = MAX_COMPARISONS / (self.smarts.len() * candidates).max(1);
+        let in_memory = MAX_MATCHED_ATOMS / self.query.atom_count().max(1);
+        steps.min(in_memory).clamp(100, 1_000_000) as u64
     }
 }
 
-fn search(query: &QueryMolecule, view: &Graph, most: usize) -> Result<usize, InvalidSmiles> {
-    let config = RdkitParityConfig {
-        base: MatchConfig {
-            max_matches: (most < usize::MAX).then_some(most),
-            max_visit_budget: Some(MAX_STEPS),
-            ..MatchConfig::default()
-        },
-        ring_count_model: RdkitRingCountModel::RelevantCycles,
-        ..RdkitParityConfig::default()
+/// Converts an error of the toolkit for a valid pattern that begins at the byte `start` of a text.
+fn from_toolkit(smarts: &str, start: usize, error: &SmartsError) -> InvalidSmarts {
+    let at = match error {
+        SmartsError::UnexpectedChar(_, at)
+        | SmartsError::UnclosedBracket(at)
+        | SmartsError::UnclosedBranch(at) => *at,
+        _ => 0,
     };
-    let (found, incomplete) = find_match_atom_sets_rdkit_parity(query, view, &config)
-        .map_err(|error: RdkitParityError| unsupported(format!("a search: {error}")))?;
-    if incomplete && found.len() < most {
-        return Err(unsupported(format!("a search of a pattern with more than {MAX_STEPS} steps")));
-    }
-    Ok(found.len())
+    let detail = match smarts.as_bytes().get(at) {
+        Some(symbol) if at > 0 => {
+            format!("the toolkit does not know this use of '{}'", char::from(*symbol))
+        }
+        _ => "the toolkit cannot parse this pattern".to_owned(),
+    };
+    InvalidSmarts::Unsupported { position: start + at + 1, detail }
 }
+
+/// Maximum number of comparisons of a condition in the pattern with an atom.
+const MAX_COMPARISONS: usize = 100_000_000;
+
+/// Maximum number of atoms in the matches of a search.
+const MAX_MATCHED_ATOMS: usize = 10_000_000;
 
 fn unsupported(detail: String) -> InvalidSmiles {
     InvalidSmiles::Unsupported { detail }

@@ -1,7 +1,9 @@
 //! Tests that do not depend on running time. Timing tests are in `properties.rs`, which runs
 //! separately.
 
+mod components;
 mod drawings;
+mod patterns;
 mod rdkit;
 mod refused;
 mod verdicts;
