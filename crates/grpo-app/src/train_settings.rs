@@ -117,6 +117,8 @@ pub(crate) struct SaveSection {
     pub(crate) keep_last: usize,
     /// Number of steps between recorded completions; 0 for none.
     pub(crate) completions_every: u32,
+    /// Number of best completions in `best.csv`; 0 for none.
+    pub(crate) best: usize,
 }
 
 impl SaveSection {
@@ -129,6 +131,6 @@ impl SaveSection {
 
 impl Default for SaveSection {
     fn default() -> Self {
-        Self { every: 0, every_minutes: 10.0, keep_last: 2, completions_every: 10 }
+        Self { every: 0, every_minutes: 10.0, keep_last: 2, completions_every: 10, best: 1000 }
     }
 }

@@ -23,6 +23,7 @@
 
 mod atomic;
 mod audit;
+mod best_samples;
 mod chain;
 mod checkpoints;
 mod comparison;
@@ -43,6 +44,7 @@ pub use audit::{
     Evidence, Finding, Period, Plan, RecordPlan, ReferencePlan, ReferenceUpdate, StoredWeights,
     Verdict, Violation, audit, audit_records,
 };
+pub use best_samples::{BestSample, BestTable};
 pub use chain::ChainWriter;
 pub use checkpoints::{Checkpoint, Newest};
 pub use comparison::{ComparedSample, Comparison, DiversityScale, Measure};

@@ -4,6 +4,7 @@
 //! prints, reads arguments or writes files. Progress is reported to an observer.
 
 mod batches;
+mod best_samples;
 mod collate;
 mod combined;
 mod config;
@@ -39,6 +40,7 @@ mod train;
 mod transfer;
 
 pub use batches::EpochBatches;
+pub use best_samples::BestSamples;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};

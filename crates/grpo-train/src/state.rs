@@ -5,6 +5,7 @@ use std::path::Path;
 
 use burn::tensor::TensorData;
 use grpo_model::{LanguageModel, StoredTensors};
+use grpo_run::BestSample;
 use serde::{Deserialize, Serialize};
 
 use crate::learner::LearnerState;
@@ -36,6 +37,9 @@ pub struct StateNumbers {
     /// Number of completions in each bucket of the diversity filter.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     buckets: BTreeMap<String, u32>,
+    /// The best completions so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub best_samples: Vec<BestSample>,
     /// Guard state.
     pub guards: GuardsState,
     pub(crate) learner: LearnerState,
@@ -59,7 +63,15 @@ impl<M: LanguageModel> Training<M> {
         let learning_rate_factor = self.learning_rate_factor();
         let buckets = self.grpo.filter.as_ref().map(|filter| filter.counts().clone());
         let buckets = buckets.unwrap_or_default();
-        let numbers = StateNumbers { progress, learning_rate_factor, buckets, guards, learner };
+        let best_samples = self.best.as_ref().map(|best| best.samples().to_vec());
+        let numbers = StateNumbers {
+            progress,
+            learning_rate_factor,
+            buckets,
+            best_samples: best_samples.unwrap_or_default(),
+            guards,
+            learner,
+        };
         TrainerState { numbers, moments, reference }
     }
 
@@ -85,6 +97,9 @@ impl<M: LanguageModel> Training<M> {
         self.grpo.learning_rate_factor = numbers.learning_rate_factor;
         if let Some(filter) = &mut self.grpo.filter {
             filter.restore(numbers.buckets);
+        }
+        if let Some(best) = &mut self.best {
+            best.restore(numbers.best_samples);
         }
         self.progress = numbers.progress;
         Ok(())

@@ -10,6 +10,7 @@ use grpo_rewards::{Reward, RewardRunner};
 use grpo_rollout::Actions;
 use serde::{Deserialize, Serialize};
 
+use crate::best_samples::BestSamples;
 use crate::eval_config::Evaluations;
 use crate::evaluation::{Evaluated, Evaluation};
 use crate::guards::refuse_other_rewards;
@@ -99,6 +100,8 @@ pub struct Training<M> {
     evaluation: Option<Evaluation<M>>,
     pub(crate) progress: TrainingProgress,
     pub(crate) guards: Guards,
+    /// The best completions, if they are collected.
+    pub(crate) best: Option<BestSamples>,
     /// Number of optimizer steps in all completed training steps.
     pub(crate) version: u64,
 }
@@ -233,8 +236,19 @@ impl<M: LanguageModel> Training<M> {
             grpo,
             evaluation,
             progress: TrainingProgress::default(),
+            best: None,
             version: 0,
         }
+    }
+
+    /// Collects the best completions of the remaining steps in `best`.
+    pub fn collect_best(&mut self, best: BestSamples) {
+        self.best = Some(best);
+    }
+
+    /// Returns the best completions so far, or `None` if they are not collected.
+    pub fn best_samples(&self) -> Option<&BestSamples> {
+        self.best.as_ref()
     }
 
     /// Consumes the run and returns its components.
@@ -314,6 +328,9 @@ impl<M: LanguageModel> Training<M> {
         self.progress.steps += 1;
         self.version = self.grpo.learner.version();
         self.progress.num_tokens += report.actions() as u64;
+        if let Some(best) = &mut self.best {
+            best.observe(&report.groups, self.progress.steps);
+        }
         let mut metrics = Metrics::of(&report, self.progress.num_tokens);
 
         let config = &self.grpo.config;

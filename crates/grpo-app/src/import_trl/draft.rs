@@ -193,7 +193,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Adds something to do before the first run.
-    pub(super) fn to_do(&mut self, sentence: impl Into<String>) {
+    pub(super) fn remind(&mut self, sentence: impl Into<String>) {
         self.report.to_do.push(sentence.into());
     }
 

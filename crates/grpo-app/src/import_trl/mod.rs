@@ -123,7 +123,7 @@ pub(crate) fn import(
         .and_then(|loaded| loaded.value.check(&loaded.origin));
     // A value that TRL accepts can be out of our range.
     if let Err(error) = checked {
-        draft.to_do(format!("Change a value: {error:#}"));
+        draft.remind(format!("Change a value: {error:#}"));
     }
     Ok(Imported { toml, report: draft.report })
 }

@@ -38,13 +38,13 @@ fn model(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     match given.text(key)? {
         None => {
             draft.placeholder("model", "models/my-model", "fill in");
-            draft.to_do("Set model to a model folder: the file has no model_name_or_path.");
+            draft.remind("Set model to a model folder: the file has no model_name_or_path.");
         }
         Some(name) if is_on_hub(&name) => {
             let folder = format!("models/{}", last(&name));
             let revision = revision.filter(|revision| revision != "main");
             let revision = revision.map(|revision| format!(" --revision {revision}"));
-            draft.to_do(format!(
+            draft.remind(format!(
                 "Download the model: hf download {name}{} --local-dir {folder}",
                 revision.unwrap_or_default()
             ));
@@ -141,7 +141,7 @@ fn data(draft: &mut Draft<'_>) -> anyhow::Result<()> {
             "a mixture of data sets is not available; save it as one file of prompts and set data.file",
         );
         draft.placeholder("data.file", "data/prompts.jsonl", "fill in");
-        draft.to_do("Set data.file to a file with one prompt per record (JSON lines or Parquet).");
+        draft.remind("Set data.file to a file with one prompt per record (JSON lines or Parquet).");
         if evaluates {
             draft.placeholder("eval.file", "data/prompts-test.jsonl", "fill in");
         }
@@ -155,7 +155,7 @@ fn data(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     let config = given.text("dataset_config")?;
     let of_config = config.map(|config| format!(", name={config:?}")).unwrap_or_default();
     let mut save = |split: &str, file: &str| {
-        draft.to_do(format!(
+        draft.remind(format!(
             "Save the prompts, in Python: datasets.load_dataset({name:?}{of_config}, split={split:?}).to_json({file:?})"
         ));
     };
@@ -209,7 +209,7 @@ fn reward(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     draft.placeholder("reward.type", "python", "functions of a Python file");
     if functions.is_empty() {
         draft.placeholder("reward.file", "rewards.py", "fill in");
-        draft.to_do("Write the reward function `reward` in rewards.py, or set another [reward].");
+        draft.remind("Write the reward function `reward` in rewards.py, or set another [reward].");
         return Ok(());
     }
     let names: Vec<&str> = functions
@@ -234,7 +234,7 @@ fn reward(draft: &mut Draft<'_>) -> anyhow::Result<()> {
         let weights = weights.into_iter().map(Value::Float).collect();
         draft.set(&["reward_weights"], "reward.weights", Value::Array(weights), "");
     }
-    draft.to_do(match functions.iter().any(|name| OF_TRL.contains(&&**name)) {
+    draft.remind(match functions.iter().any(|name| OF_TRL.contains(&&**name)) {
         true => format!(
             "Write {file} with {}. Functions of trl.rewards expect messages: pass [[{{\"role\": \"assistant\", \"content\": text}}] for text in completions].",
             functions.join(", ")

@@ -127,7 +127,7 @@ fn steps(
     let keys = ["num_train_epochs", "max_steps"];
     let Some(prompts) = setting.prompts else {
         draft.set(&keys, "train.steps", whole(GUESSED_STEPS), "a guess; see below");
-        draft.to_do(format!(
+        draft.remind(format!(
             "Set train.steps: {epochs} epochs are {epochs} × (number of prompts) / {prompts_per_step} steps. --prompts N computes it."
         ));
         return Ok(GUESSED_STEPS);
