@@ -66,6 +66,9 @@ pub(crate) struct Explained {
     pub(crate) fates: OutcomeCounts,
     /// Explanation in words.
     pub(crate) why: String,
+    /// What an external reward said about the completion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) info: Option<String>,
     /// Explanation of each token, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<Vec<Token>>,
@@ -358,6 +361,7 @@ impl Explained {
             kl_pull: 0.0 - sum(&record.gradients) - push,
             why: why(record, constant, push, &fates),
             fates,
+            info: record.info.clone(),
             tokens,
         })
     }

@@ -40,6 +40,7 @@ fn record(step: u64, prompt_text: Option<String>, sample: &Sample) -> Completion
             Outcome::Failed { .. } => RecordedOutcome::Failed,
         },
         reason: outcome.failure().map(str::to_owned),
+        info: sample.info.clone(),
         parts: parts.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
         advantage: sample.advantage,
         actions: completion.actions() as u32,

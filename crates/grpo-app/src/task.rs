@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::{Codec, CodecKind, Codecs, ConfigFault, PromptSource};
 use grpo_report::Drawing;
-use grpo_rewards::{Outcome, RewardKind, RewardRegistry};
+use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
 use grpo_train::{Bucketing, GuardAction, GuardConfig};
 use toml::Table;
 
@@ -65,6 +66,12 @@ pub trait Task: Sync {
     /// Returns ways to assign samples to buckets of the diversity filter.
     fn bucketings(&self) -> Vec<Bucketing> {
         Vec::new()
+    }
+
+    /// Returns how to identify completions of a model with this codec: which ones are valid, and
+    /// which ones are equivalent. External rewards use it.
+    fn identify(&self, _codec: &Codec) -> Option<Identify> {
+        None
     }
 
     /// Returns the name of the prompt record field that is displayed instead of the prompt.
@@ -323,6 +330,14 @@ impl Tasks {
     /// Returns how samples of the given reward type are drawn.
     pub(crate) fn drawing(&self, reward_type: &str) -> Option<Drawing> {
         self.iter().find_map(|task| task.drawing(reward_type))
+    }
+
+    /// Adds what tasks know about the completions of a model to its reward.
+    pub(crate) fn identified(&self, reward: Arc<dyn Reward>, codec: &Codec) -> Arc<dyn Reward> {
+        match self.iter().find_map(|task| task.identify(codec)) {
+            Some(identify) => IdentifiedReward::wrap(reward, identify),
+            None => reward,
+        }
     }
 
     /// Reads the codec of a model folder.

@@ -59,6 +59,7 @@ fn bench(
 fn functions(c: &mut Criterion) {
     bench(c, "rewards", "molecules", molecules);
     bench(c, "rewards", "replies", replies);
+    bench(c, "rewards", "python", python);
     bench(c, "encoder", "texts", || encoder(256, 24));
     for (name, group) in [("alone", 1), ("shared", 8)] {
         // Sampling a single token measures the prefill of a prompt with 200 tokens.
@@ -85,11 +86,14 @@ fn functions(c: &mut Criterion) {
 
 /// Scores molecules from the bundled data set.
 fn molecules() -> anyhow::Result<Work> {
+    rewards(molecule_samples()?, json!({"type": "molecule", "qed": 0.7, "sa": 0.3}))
+}
+
+fn molecule_samples() -> anyhow::Result<Vec<RewardInput>> {
     let reader =
         MoleculeReader::open(&data("molecules/molecules.smi.gz"), &ReadOptions::default())?;
     let samples = reader.map(|record| record.map(|record| record.smiles.as_str().into()));
-    let samples = samples.collect::<Result<_, _>>()?;
-    rewards(samples, json!({"type": "molecule", "qed": 0.7, "sa": 0.3}))
+    Ok(samples.collect::<Result<_, _>>()?)
 }
 
 /// Scores bundled replies with the heuristic reward, without an embedding model.
@@ -101,6 +105,13 @@ fn replies() -> anyhow::Result<Work> {
         ..RewardInput::default()
     });
     rewards(samples.collect(), json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams"}}))
+}
+
+/// Scores molecules with a Python function that does nothing, one request per batch.
+fn python() -> anyhow::Result<Work> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/zero_reward.py");
+    let reward = json!({"type": "python", "file": file, "batch_size": 256});
+    rewards(molecule_samples()?, reward)
 }
 
 /// Scores eight batches of 256 completions on a separate thread, as in training.

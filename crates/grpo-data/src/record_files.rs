@@ -3,7 +3,10 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::{ChatOptions, Codec, DataError, Example, Examples, Prompt, PromptReader, PromptRecord};
+use crate::{
+    ChatOptions, Codec, DataError, Example, Examples, Prompt, PromptReader, PromptRecord,
+    PromptSource,
+};
 
 /// The prompts of a file in their original order.
 #[derive(Clone, Debug)]
@@ -97,7 +100,12 @@ impl PromptFile {
             let ids = ids.map_err(|error| error.at_line(path, record.line))?;
             if report.takes(record.line, ids.len()) {
                 let prompt = Prompt::of_ids(prompts.len() as u32, ids);
-                prompts.push(Prompt { fields: record.fields, ..prompt });
+                let mut fields = record.fields;
+                // Rewards see a conversation as it was, in addition to its text.
+                if let PromptSource::Messages(messages) = &record.prompt {
+                    fields.insert("prompt".to_owned(), serde_json::json!(messages));
+                }
+                prompts.push(Prompt { fields, ..prompt });
                 lines.push(record.line);
             }
         }

@@ -22,6 +22,8 @@ pub struct Sample {
     pub text: String,
     /// The result of the reward function. `None` until scored.
     pub outcome: Option<Outcome>,
+    /// What an external reward said about the completion in addition to its outcome.
+    pub info: Option<String>,
     /// Bonus that is added to the reward before computing advantages.
     pub bonus: Option<Bonus>,
     /// The advantage. 0 until it is computed.
@@ -109,6 +111,7 @@ impl From<Completion> for Sample {
             completion,
             text: String::new(),
             outcome: None,
+            info: None,
             bonus: None,
             advantage: 0.0,
             trace: None,

@@ -5,7 +5,7 @@ use grpo_app::task::{Measures, Task, TaskCommand, TaskSampling, TrialLimits};
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::{Codec, CodecKind};
 use grpo_report::Drawing;
-use grpo_rewards::{Outcome, RewardKind};
+use grpo_rewards::{Identify, Identity, Outcome, RewardKind};
 use grpo_train::Bucketing;
 use rayon::prelude::*;
 
@@ -57,6 +57,11 @@ impl Task for Molecules {
         })
     }
 
+    fn identify(&self, codec: &Codec) -> Option<Identify> {
+        codec.own::<Vocabulary>()?;
+        Some(identities)
+    }
+
     fn bucketings(&self) -> Vec<Bucketing> {
         vec![
             Bucketing { name: "scaffold", buckets: |texts| buckets(texts, Molecule::scaffold) },
@@ -85,6 +90,19 @@ impl Task for Molecules {
             ],
         })
     }
+}
+
+/// Identifies molecules by their canonical SMILES.
+fn identities(texts: &[&str]) -> Vec<Identity> {
+    let identity = |smiles: &&str| match Molecule::parse(smiles) {
+        Ok(molecule) => Identity::Canonical(molecule.into_canonical()),
+        // It may be a molecule.
+        Err(InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }) => {
+            Identity::Unknown
+        }
+        Err(_) => Identity::Invalid,
+    };
+    texts.par_iter().map(identity).collect()
 }
 
 /// Returns a bucket for each valid molecule.

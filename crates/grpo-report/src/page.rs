@@ -7,6 +7,7 @@ use grpo_run::{Event, EventKind};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::numbers::{duration, number};
@@ -178,7 +179,20 @@ fn brief(run: &RunData) -> Vec<(&'static str, String)> {
     if seconds > 0.0 {
         facts.push(("time in steps", duration(seconds)));
     }
+    facts.extend(slowest_reward(run).map(|slowest| ("slowest reward", slowest)));
     facts
+}
+
+/// Names the completion that needed the most time in an external reward.
+fn slowest_reward(run: &RunData) -> Option<String> {
+    let of = |line: &Map<String, Value>, name: &str| {
+        line.get(&format!("time/reward_item/{name}"))?.as_f64()
+    };
+    let slowest = run.metrics.iter().filter_map(|line| Some((of(line, "max")?, line)));
+    let (seconds, line) = slowest.reduce(|a, b| if b.0 > a.0 { b } else { a })?;
+    let [prompt, sample] = ["slowest_prompt", "slowest_sample"].map(|name| of(line, name));
+    let step = line.get("step")?.as_u64()?;
+    Some(format!("{} s: step {step}, prompt {}, sample {}", number(seconds), prompt?, sample?))
 }
 
 fn facts(run: &RunData) -> Vec<(&'static str, String)> {

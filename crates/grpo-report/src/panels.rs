@@ -127,6 +127,15 @@ const PLANS: &[Plan] = &[
     ),
     plan("Gradient norm", "Before clipping", &[("grad_norm", "")]),
     plan(
+        "Time of an external reward",
+        "Seconds per completion",
+        &[
+            ("time/reward_item/p50", "median"),
+            ("time/reward_item/p99", "99 %"),
+            ("time/reward_item/max", "slowest"),
+        ],
+    ),
+    plan(
         "Loss",
         "Mean over the updates of a step",
         &[("loss", "total"), ("policy_loss", "without the entropy bonus")],
@@ -143,7 +152,7 @@ const PHASES: [(&str, &str); 3] =
 const ALWAYS: [&str; 3] = ["reward", "kl", "entropy"];
 
 /// Counters, and metrics that are already part of a different chart.
-const NEVER: [&str; 9] = [
+const NEVER: [&str; 11] = [
     "step",
     "train_step",
     "epoch",
@@ -153,6 +162,8 @@ const NEVER: [&str; 9] = [
     "completions/min_length",
     "completions/max_length",
     "clip_ratio/region_mean",
+    "time/reward_item/slowest_prompt",
+    "time/reward_item/slowest_sample",
 ];
 
 impl Panels {
@@ -331,7 +342,8 @@ fn is_constant(points: &[(f64, f64)]) -> bool {
 
 fn constant(run: &RunData, name: &str) -> Option<Constant> {
     let points = points_of(&run.metrics, name);
-    (is_constant(&points) && !ALWAYS.contains(&name) && name != "step")
+    let is_index = name == "step" || name.starts_with("time/reward_item/slowest_");
+    (is_constant(&points) && !ALWAYS.contains(&name) && !is_index)
         .then(|| Constant { name: name.to_owned(), value: crate::numbers::number(points[0].1) })
 }
 

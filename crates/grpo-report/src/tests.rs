@@ -70,6 +70,7 @@ fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord {
         bonus: None,
         outcome: RecordedOutcome::Scored,
         reason: None,
+        info: None,
         parts: BTreeMap::from([("qed".to_owned(), 0.25)]),
         advantage: -1.5,
         actions: 3,
@@ -107,6 +108,21 @@ fn render(runs: &[RunData]) -> String {
 /// Returns the titles of all charts.
 fn charts(page: &str) -> Vec<&str> {
     page.split("<figure>\n<h3>").skip(1).map(|rest| rest.split("</h3>").next().unwrap()).collect()
+}
+
+#[test]
+fn the_slowest_reward_is_named() {
+    let mut run = run("molecules", 3);
+    for (line, (seconds, sample)) in run.metrics.iter_mut().zip([(0.5, 1), (2.25, 3), (1.0, 0)]) {
+        let of_step = [("p50", 0.25), ("max", seconds), ("slowest_prompt", 7.0)];
+        for (name, value) in of_step.into_iter().chain([("slowest_sample", f64::from(sample))]) {
+            line.insert(format!("time/reward_item/{name}"), json!(value));
+        }
+    }
+    let page = render(&[run]);
+    assert!(page.contains("s: step 2, prompt 7, sample 3"), "{page}");
+    assert!(charts(&page).contains(&"Time of an external reward"));
+    assert!(!page.contains("slowest_prompt"));
 }
 
 #[test]

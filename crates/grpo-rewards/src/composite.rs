@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 
 pub use self::config::{CompositeConfig, CompositePart, check_part_names};
 pub use self::transform::Transform;
-use crate::{Outcome, PartName, Reward, RewardInput, Scored};
+use crate::identity::VALID;
+use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
 
 /// A weighted sum of rewards: `Σ weight · transform(score)`.
 ///
@@ -94,10 +95,15 @@ impl Reward for CompositeReward {
     fn keep_output_in(&self, folder: &Path) {
         self.parts.iter().for_each(|part| part.reward.keep_output_in(folder));
     }
-}
 
-/// Name of the component that is 1 for valid and 0 for invalid completions.
-const VALID: &str = "valid";
+    fn uses_identity(&self) -> bool {
+        self.parts.iter().any(|part| part.reward.uses_identity())
+    }
+
+    fn take_calls(&self) -> Option<ExternalCalls> {
+        ExternalCalls::merged(self.parts.iter().filter_map(|part| part.reward.take_calls()))
+    }
+}
 
 impl CompositeReward {
     /// Returns whether a component's reward reports [`VALID`] and no component of this reward has

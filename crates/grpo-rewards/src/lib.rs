@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod calls;
 mod composite;
 mod config;
 mod desirability;
@@ -7,18 +8,21 @@ mod embedder;
 mod external;
 mod fields;
 mod folder;
+mod identity;
 mod outcome;
 mod registry;
 mod runner;
 mod sentence_transformers;
 mod text;
 
+pub use calls::{ExternalCalls, ItemTime};
 pub use composite::{CompositeConfig, CompositePart, CompositeReward, Transform, check_part_names};
 pub use desirability::{Desirability, Goal};
 pub use embedder::EmbedderConfig;
 pub use fields::text_field;
 pub use folder::{check_folder, folder_files};
 pub use grpo_data::{Outcome, PartName, Scored};
+pub use identity::{IdentifiedReward, Identify, Identity};
 pub use outcome::{Reward, RewardInput};
 pub use registry::{
     FromRegistry, Restriction, RewardConfig, RewardKind, RewardRegistry, RewardSpec,

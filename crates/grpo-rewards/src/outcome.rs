@@ -5,6 +5,8 @@ use std::path::Path;
 use grpo_data::{Completion, Outcome, PartName, Prompt};
 use serde_json::{Map, Value};
 
+use crate::{ExternalCalls, Identity};
+
 /// Assigns scores to completions.
 pub trait Reward: Send + Sync {
     /// Scores a batch of completions and returns their outcomes in the same order. The outcome of a
@@ -37,6 +39,17 @@ pub trait Reward: Send + Sync {
     /// Redirects the standard error output of external programs to a file in `folder`. By default,
     /// this has no effect.
     fn keep_output_in(&self, _folder: &Path) {}
+
+    /// Returns whether the outcomes depend on [`RewardInput::identity`].
+    fn uses_identity(&self) -> bool {
+        false
+    }
+
+    /// Returns the calls of external programs and servers since the last query, or `None` if the
+    /// reward has none.
+    fn take_calls(&self) -> Option<ExternalCalls> {
+        None
+    }
 }
 
 /// A completion to be scored.
@@ -56,6 +69,8 @@ pub struct RewardInput {
     pub sample: u32,
     /// The training step, starting at 1, or `None` during evaluation.
     pub step: Option<u32>,
+    /// What the task knows about the completion.
+    pub identity: Identity,
 }
 
 impl RewardInput {
@@ -75,6 +90,7 @@ impl RewardInput {
             group: key.prompt,
             sample: key.sample,
             step,
+            identity: Identity::Unknown,
         }
     }
 }

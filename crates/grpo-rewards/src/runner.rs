@@ -1,5 +1,6 @@
 //! Runs rewards on separate threads with a time limit.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use grpo_data::Group;
 
-use crate::{Outcome, PartName, Reward, RewardInput};
+use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput};
 
 /// Runs a reward and protects the caller from panics and hangs.
 #[derive(Clone)]
@@ -48,14 +49,15 @@ impl RewardRunner {
     }
 
     /// Scores all samples in `groups` and stores their text and outcome. `decode` converts ids to
-    /// text. `step` is the training step, starting at 1, or `None` during evaluation. See
-    /// [`Self::score`].
+    /// text. `step` is the training step, starting at 1, or `None` during evaluation. Returns the
+    /// calls of external programs, without the information about completions, which is stored in
+    /// the samples. See [`Self::score`].
     pub fn score_groups(
         &self,
         groups: &mut [Group],
         step: Option<u32>,
         decode: &dyn Fn(&[u32]) -> String,
-    ) {
+    ) -> Option<ExternalCalls> {
         let mut inputs = Vec::new();
         for Group { prompt, samples } in &mut *groups {
             for sample in samples {
@@ -64,10 +66,23 @@ impl RewardRunner {
                 inputs.push(input);
             }
         }
+        // Other users of the reward may have left calls behind.
+        let _of_others = self.reward.take_calls();
+        let outcomes = self.score(inputs);
+        let mut calls = self.reward.take_calls();
+        let mut info: HashMap<(u32, u32), String> = HashMap::new();
+        for (key, text) in calls.iter_mut().flat_map(|calls| calls.info.drain(..)) {
+            let known = info.entry(key).or_default();
+            let separator = if known.is_empty() { "" } else { "; " };
+            known.push_str(&format!("{separator}{text}"));
+        }
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
-        for (sample, outcome) in samples.zip(self.score(inputs)) {
+        for (sample, outcome) in samples.zip(outcomes) {
+            let key = sample.completion.key();
+            sample.info = info.remove(&(key.prompt, key.sample));
             sample.outcome = Some(outcome);
         }
+        calls
     }
 
     /// Returns `true` if the reward is deterministic. See [`Reward::is_deterministic`].

@@ -65,11 +65,14 @@ pub(crate) fn is_known(name: &str) -> bool {
     })
 }
 
-/// Returns whether the metric is a measurement of time, speed or memory.
+/// Returns whether the metric is a measurement of time, speed or memory, or depends on when the run
+/// was resumed.
 pub(crate) fn is_of_machine(name: &str) -> bool {
     ["step_time", "tokens_per_second"].contains(&name)
         || name.starts_with("time/")
         || name.starts_with("memory/")
+        // A resumed run starts with an empty cache.
+        || name == "reward_cache/hits"
 }
 
 /// Returns whether the metric depends on which components the reward has.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use grpo_core::MeanAndStd;
 use grpo_data::statistics::{mean, sample_variance};
 use grpo_data::{Completion, Finish, Outcome, Sample};
+use grpo_rewards::ExternalCalls;
 use serde::{Serialize, Serializer};
 
 use crate::diversity_bonus::BONUS;
@@ -244,6 +245,7 @@ impl Metrics {
         self.push("time/backward", parts.backward.as_secs_f64());
         self.push("time/optimizer", parts.optimizer.as_secs_f64());
         self.push("tokens_per_second", report.actions() as f64 / all);
+        observed.calls.iter().for_each(|calls| self.push_calls(calls));
         if let Some(memory) = observed.memory {
             self.push("memory/rss", memory.now as f64);
             self.push("memory/peak", memory.peak as f64);
@@ -253,6 +255,19 @@ impl Metrics {
             self.push("memory/reward", after.reward as f64);
             self.push("memory/update", after.update as f64);
         }
+    }
+    /// Adds the times of the completions that an external reward scored, and the number of those
+    /// that it did not need to score again.
+    fn push_calls(&mut self, calls: &ExternalCalls) {
+        for (name, share) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+            let seconds = calls.quantile(share);
+            seconds.into_iter().for_each(|it| self.push(format!("time/reward_item/{name}"), it));
+        }
+        if let Some(slowest) = calls.slowest() {
+            self.push("time/reward_item/slowest_prompt", f64::from(slowest.group));
+            self.push("time/reward_item/slowest_sample", f64::from(slowest.sample));
+        }
+        self.push("reward_cache/hits", calls.cache_hits as f64);
     }
 }
 

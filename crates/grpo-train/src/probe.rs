@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use grpo_data::{Completion, Group};
 use grpo_process::ResidentMemory;
+use grpo_rewards::ExternalCalls;
 use grpo_run::{LedgerCompletion, LedgerStep};
 
 /// Measurements for one step.
@@ -15,6 +16,8 @@ pub struct Observed {
     pub memory: Option<ResidentMemory>,
     /// Resident memory in bytes at the end of each phase, if available on this system.
     pub phase_memory: Option<Phases<u64>>,
+    /// Calls of external programs and servers by the reward, if it has any.
+    pub calls: Option<ExternalCalls>,
     /// Ledger entry: which weights sampled the completions, and which updates used them.
     pub ledger: LedgerStep,
 }
@@ -63,7 +66,7 @@ impl Probe {
     }
 
     /// Marks the end of the last phase and returns the measurements.
-    pub(crate) fn finish(mut self, ledger: LedgerStep) -> Observed {
+    pub(crate) fn finish(mut self, calls: Option<ExternalCalls>, ledger: LedgerStep) -> Observed {
         self.phase_done();
         let [rollout, reward, update] = <[_; 3]>::try_from(self.phases).expect("three phases");
         let memory = || Some(Phases { rollout: rollout.1?, reward: reward.1?, update: update.1? });
@@ -71,6 +74,7 @@ impl Probe {
             times: Phases { rollout: rollout.0, reward: reward.0, update: update.0 },
             memory: ResidentMemory::of_this_process(),
             phase_memory: memory(),
+            calls,
             ledger,
         }
     }

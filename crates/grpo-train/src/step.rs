@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use grpo_data::{Group, Prompt, Purpose, Sample};
 use grpo_kernels::awake;
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
-use grpo_rewards::{PartName, RewardRunner};
+use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
 use grpo_rollout::{Decode, Rollout, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
@@ -84,14 +84,15 @@ impl<M: LanguageModel> Grpo<M> {
         let (mut groups, rollout) = self.rollout(prompts, step)?;
         probe.phase_done();
         // r_i
-        let filter = self.score(&mut groups, step)?;
+        let (filter, calls) = self.score(&mut groups, step)?;
         probe.phase_done();
         // Â_i, then μ updates of π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
         let learned = awake(|| self.learner.learn(&mut groups, learning_rate))?;
         // π_ref
         let reference_updated = self.update_reference(step)?;
-        let observed = probe.finish(self.ledger(step, rollout, &learned, reference_updated));
+        let ledger = self.ledger(step, rollout, &learned, reference_updated);
+        let observed = probe.finish(calls, ledger);
         let names = self.reward_names();
         Ok(StepReport {
             step,
@@ -202,14 +203,14 @@ impl<M: LanguageModel> Grpo<M> {
         Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
     }
 
-    /// Computes the reward and the bonus for each sample. Returns the effect of the diversity filter,
-    /// if any.
+    /// Computes the reward and the bonus for each sample. Returns the effect of the diversity filter
+    /// and the calls of external programs, if any.
     fn score(
         &mut self,
         groups: &mut [Group],
         step: u32,
-    ) -> Result<Option<FilterReport>, TrainError> {
-        self.rewards.score_groups(groups, Some(step + 1), &*self.decode);
+    ) -> Result<(Option<FilterReport>, Option<ExternalCalls>), TrainError> {
+        let calls = self.rewards.score_groups(groups, Some(step + 1), &*self.decode);
         let samples = groups.iter().flat_map(|group| &group.samples);
         let most = self.config.train.max_failed_rewards;
         refuse_failures(samples, most, || format!("step {}", u64::from(step) + 1))?;
@@ -218,7 +219,7 @@ impl<M: LanguageModel> Grpo<M> {
         }
         // An interrupted step is repeated, so it must not be counted.
         self.refuse_interrupt()?;
-        Ok(self.filter.as_mut().map(|filter| filter.apply(groups)))
+        Ok((self.filter.as_mut().map(|filter| filter.apply(groups)), calls))
     }
 
     fn update_reference(&mut self, step: u32) -> Result<Option<f64>, TrainError> {

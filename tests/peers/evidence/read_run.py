@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 SCALARS = {
     "step": "int64", "prompt": "int32", "prompt_text": "string", "sample": "int32", "text": "string",
-    "reward": "double", "outcome": "string", "reason": "string", "advantage": "double", "actions": "int32",
+    "reward": "double", "outcome": "string", "reason": "string", "info": "string", "advantage": "double", "actions": "int32",
     "finish": "string", "policy_version": "int64",
 }
 LISTS = {

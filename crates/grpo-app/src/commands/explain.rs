@@ -75,6 +75,11 @@ fn show(explanation: &Explanation, end_ids: &[u32]) {
         say(format_args!("\nprompt {}{}  {rewards}", group.prompt, text.unwrap_or_default()));
         say(format_args!("{}", of_completions(&group.completions)));
         for completion in &group.completions {
+            if let Some(info) = &completion.info {
+                say(format_args!("info of sample {}: {info}", completion.sample));
+            }
+        }
+        for completion in &group.completions {
             if let Some(tokens) = &completion.tokens {
                 say(format_args!(
                     "\nprompt {}, sample {}  {:?}",

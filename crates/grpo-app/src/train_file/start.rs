@@ -22,8 +22,9 @@ impl TrainFile {
     pub(crate) fn start(&self, tasks: &Tasks) -> anyhow::Result<Start> {
         let loaded = self.load(tasks)?;
         let of_reward = self.reward_files()?;
-        let (longest, reward) =
-            (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
+        let longest = self.sampling.max_new_tokens;
+        let reward = self.reward.build(&device::device())?;
+        let reward = tasks.identified(reward, &loaded.spec.codec);
         for warning in self.reward.spec().admit()? {
             say(format_args!("{warning}"));
         }

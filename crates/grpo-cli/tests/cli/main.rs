@@ -28,6 +28,7 @@ mod logprob;
 mod models;
 mod molecules;
 mod outputs;
+mod own_reward_runs;
 mod own_rewards;
 mod pairs;
 mod pipelines;

@@ -22,8 +22,12 @@ def reward(completion):
 
 const PYTHON: &str = "type = \"python\"\nfile = \"my_reward.py\"\n";
 
+/// The function gets all completions as they were sampled, even invalid molecules.
+const AS_SAMPLED: &str =
+    "type = \"python\"\nfile = \"my_reward.py\"\ncache = false\ninvalid = \"send\"\n";
+
 /// Creates a place for training on molecules with the given `[reward]` section.
-fn place(reward: &str) -> Place {
+pub(crate) fn place(reward: &str) -> Place {
     let place = Place::new();
     let molecule = "type = \"molecule\"\nqed = 0.7\nsa = 0.3\n";
     let configuration = train_toml().replace(molecule, reward);
@@ -35,7 +39,7 @@ fn place(reward: &str) -> Place {
 
 /// Checks that all reward processes have exited.
 #[track_caller]
-fn assert_no_process(place: &Place) {
+pub(crate) fn assert_no_process(place: &Place) {
     let end = Instant::now() + Duration::from_secs(20);
     let is_alive = |pid: &str| {
         let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -56,7 +60,7 @@ fn total(record: &CompletionRecord) -> f64 {
 
 #[test]
 fn a_python_reward_gives_the_same_run_twice_also_after_kills() {
-    let place = place(PYTHON);
+    let place = place(AS_SAMPLED);
     let begun = Instant::now();
     place.succeed(&["train", "train.toml", "--run", "whole"]);
     let whole = begun.elapsed();
@@ -97,7 +101,7 @@ fn a_reward_that_is_not_deterministic_is_not_checked() {
 
 #[test]
 fn they_are_parts_of_other_rewards_and_of_texts() {
-    let composite = "type = \"composite\"\nparts = [\n    { name = \"chemistry\", weight = 0.5, reward = { type = \"molecule\", qed = 1.0 } },\n    { name = \"mine\", weight = 0.5, reward = { type = \"python\", file = \"my_reward.py\" } },\n]\n";
+    let composite = "type = \"composite\"\nparts = [\n    { name = \"chemistry\", weight = 0.5, reward = { type = \"molecule\", qed = 1.0 } },\n    { name = \"mine\", weight = 0.5, reward = { type = \"python\", file = \"my_reward.py\", cache = false, invalid = \"send\" } },\n]\n";
     let molecules = place(composite);
     molecules.succeed(&["train", "train.toml", "--set", "eval.samples=0"]);
     for record in molecules.completions("run") {
@@ -137,7 +141,7 @@ fn mistakes_are_found_before_the_run_begins() {
 fn what_a_failure_does_in_a_run() {
     let code = "def reward(completion): raise ValueError('no score')";
     for (on_failure, code_of_exit) in [("fail", 1), ("abstain", 0), ("stop", 1)] {
-        let place = place(&format!("{PYTHON}on_failure = \"{on_failure}\"\n"));
+        let place = place(&format!("{AS_SAMPLED}on_failure = \"{on_failure}\"\n"));
         place.write("my_reward.py", code);
         let ended = place.run(&["train", "train.toml", "--set", "eval.samples=0"]);
         assert_eq!(ended.code, Some(code_of_exit), "{on_failure}: {}", ended.stderr);

@@ -53,7 +53,8 @@ pub(crate) fn result(run: &Path) -> Result {
 fn is_of_machine(name: &str) -> bool {
     name.starts_with("time/")
         || name.starts_with("memory/")
-        || ["step_time", "tokens_per_second", "generation_time"].contains(&name)
+        || ["step_time", "tokens_per_second", "generation_time", "reward_cache/hits"]
+            .contains(&name)
 }
 
 pub(crate) fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {

@@ -1,4 +1,4 @@
-//! A cache for deterministic rewards that avoids scoring identical completions twice.
+//! A cache for deterministic rewards that avoids scoring equal completions twice.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,37 +8,43 @@ use crate::{Outcome, RewardInput};
 /// removed.
 const MOST: usize = 200_000;
 
-type Key = [u8; 32];
+/// Hash of the inputs that a deterministic reward can depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key([u8; 32]);
+
+/// An outcome and the text about the completion.
+pub(super) type Entry = (Outcome, Option<String>);
 
 /// Outcomes by completion, prompt and fields.
 #[derive(Default)]
 pub(super) struct Cache {
-    outcomes: HashMap<Key, Outcome>,
+    entries: HashMap<Key, Entry>,
     order: VecDeque<Key>,
 }
 
 impl Cache {
-    pub(super) fn get(&self, sample: &RewardInput) -> Option<Outcome> {
-        self.outcomes.get(&key(sample)).cloned()
+    pub(super) fn get(&self, key: &Key) -> Option<Entry> {
+        self.entries.get(key).cloned()
     }
 
-    pub(super) fn insert(&mut self, sample: &RewardInput, outcome: &Outcome) {
-        let key = key(sample);
-        if self.outcomes.insert(key, outcome.clone()).is_some() {
+    pub(super) fn insert(&mut self, key: Key, entry: Entry) {
+        if self.entries.insert(key, entry).is_some() {
             return;
         }
         self.order.push_back(key);
         if self.order.len() > MOST
             && let Some(oldest) = self.order.pop_front()
         {
-            self.outcomes.remove(&oldest);
+            self.entries.remove(&oldest);
         }
     }
 }
 
-/// Hashes all inputs that a deterministic reward can depend on.
-fn key(sample: &RewardInput) -> Key {
-    let parts = (&sample.text, &sample.prompt, &sample.fields);
-    let bytes = serde_json::to_vec(&parts).expect("strings and JSON values serialize to JSON");
-    *blake3::hash(&bytes).as_bytes()
+impl Key {
+    /// Returns the key of a completion as it is sent.
+    pub(super) fn new(sample: &RewardInput) -> Self {
+        let parts = (&sample.text, &sample.prompt, &sample.fields);
+        let bytes = serde_json::to_vec(&parts).expect("strings and JSON values serialize to JSON");
+        Self(*blake3::hash(&bytes).as_bytes())
+    }
 }

@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import sys
+import time
 import traceback
 import types
 
@@ -51,6 +52,20 @@ def number(value):
     return None if value is None else float(value)
 
 
+def conversation(item):
+    """Returns the messages of a chat prompt, or None."""
+    prompt = item["row"].get("prompt")
+    is_chat = isinstance(prompt, list) and prompt and isinstance(prompt[0], dict)
+    return prompt if is_chat else None
+
+
+class Scored:
+    """What a function said about an item: a reward or an error, and the columns of log_extra."""
+
+    def __init__(self, reward=None, seconds=0.0, error=None, info=None):
+        self.reward, self.seconds, self.error, self.info = reward, seconds, error, info or {}
+
+
 class Function:
     """A reward function of either signature."""
 
@@ -69,39 +84,65 @@ class Function:
                 f"{name}(completion) or {name}(prompts, completions, completion_ids, **columns)"
             )
 
-    def rewards(self, items, step):
-        """Returns the rewards and an error or None for each item."""
+    def scored(self, items, step):
+        """Returns the Scored of each item."""
         try:
-            return self.of(items, step), [None] * len(items)
+            return self.of(items, step)
         except (Exception, SystemExit) as error:
             if len(items) == 1:
-                return [None], [f"{self.name} raised an exception:\n{described(error)}"]
+                return [Scored(error=f"{self.name} raised an exception:\n{described(error)}")]
         # One at a time, to find out which item it was.
-        alone = [self.rewards([item], step) for item in items]
-        return [rewards[0] for rewards, _ in alone], [errors[0] for _, errors in alone]
+        return [one for item in items for one in self.scored([item], step)]
 
     def of(self, items, step):
+        started = time.perf_counter()
+        extra = {}
         if self.is_batched:
-            values = finished(self.function(**self.arguments(items, step)))
-            values = list(values)
+            values = list(finished(self.function(**self.arguments(items, step, extra))))
             if len(values) != len(items):
                 raise ValueError(f"{self.name} returned {len(values)} rewards for {len(items)} completions")
         elif inspect.iscoroutinefunction(self.function):
             values = asyncio.run(gathered(self.function, items))
         else:
-            values = [self.function(item["completion"]) for item in items]
-        return [number(value) for value in values]
+            timed = [self.alone(item) for item in items]
+            return [Scored(number(value), seconds) for value, seconds in timed]
+        seconds = (time.perf_counter() - started) / max(len(items), 1)
+        info = [{name: column[i] for name, column in extra.items()} for i in range(len(items))]
+        return [Scored(number(value), seconds, info=one) for value, one in zip(values, info)]
 
-    def arguments(self, items, step):
+    def alone(self, item):
+        started = time.perf_counter()
+        value = self.function(item["completion"])
+        return value, time.perf_counter() - started
+
+    def arguments(self, items, step, extra):
         """Returns the keyword arguments that TRL passes, as far as the function takes them."""
+
+        def log_extra(column, values):
+            values = list(values)
+            if len(values) != len(items):
+                raise ValueError(f"log_extra('{column}') has {len(values)} values for {len(items)} completions")
+            extra[column] = values
+
+        def log_metric(name, value):
+            print(f"{name} = {value}", file=sys.stderr)
+
         columns = {}
         for item in items:
             columns.update(dict.fromkeys(item["row"]))
+        for name in ("prompt", "completion", "completion_ids"):
+            columns.pop(name, None)
         arguments = {name: [item["row"].get(name) for item in items] for name in columns}
-        arguments["prompts"] = [item["prompt"] for item in items]
-        arguments["completions"] = [item["completion"] for item in items]
+        chats = [conversation(item) for item in items]
+        arguments["prompts"] = [chat or item["prompt"] for item, chat in zip(items, chats)]
+        arguments["completions"] = [
+            [{"role": "assistant", "content": item["completion"]}] if chat else item["completion"]
+            for item, chat in zip(items, chats)
+        ]
         arguments["completion_ids"] = [item["completion_ids"] for item in items]
         arguments["trainer_state"] = types.SimpleNamespace(global_step=step)
+        arguments["log_extra"] = log_extra
+        arguments["log_metric"] = log_metric
         if self.takes_all:
             return arguments
         return {name: value for name, value in arguments.items() if name in self.names}
@@ -124,13 +165,18 @@ async def gathered(function, items):
 
 def reply(request, functions):
     items, step = request["items"], request.get("step")
-    scored = [(function.name, *function.rewards(items, step)) for function in functions]
-    errors = [next((e[i] for _, _, e in scored if e[i]), None) for i in range(len(items))]
-    answer = {"id": request["id"], "errors": errors}
+    named = {function.name: function.scored(items, step) for function in functions}
+    of_items = list(zip(*named.values()))
+    answer = {
+        "id": request["id"],
+        "errors": [next((one.error for one in of_item if one.error), None) for of_item in of_items],
+        "seconds": [sum(one.seconds for one in of_item) for of_item in of_items],
+        "info": [{k: v for one in of_item for k, v in one.info.items()} or None for of_item in of_items],
+    }
     if len(functions) > 1:
-        answer["components"] = {name: rewards for name, rewards, _ in scored}
+        answer["components"] = {name: [one.reward for one in scored] for name, scored in named.items()}
     else:
-        answer["rewards"] = scored[0][1]
+        answer["rewards"] = [one.reward for one in named[functions[0].name]]
     return answer
 
 
@@ -147,7 +193,7 @@ def main():
     sys.stdout = sys.stderr
 
     def write(answer):
-        replies.write(json.dumps(answer).encode() + b"\n")
+        replies.write(json.dumps(answer, default=str).encode() + b"\n")
         replies.flush()
 
     functions = None

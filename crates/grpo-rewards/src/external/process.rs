@@ -1,5 +1,5 @@
-//! Child processes with nonblocking pipes. When a process is dropped, its process group is
-//! killed.
+//! Child processes with nonblocking pipes. When a process is dropped, its process group is killed,
+//! and on Linux also all descendants that left the group.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Read, Write};
@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,23 @@ const MOST: usize = 16 << 20;
 const TAIL: usize = 2000;
 /// Time that a process has to exit after its input is closed or after it closes its output.
 const GRACE: Duration = Duration::from_millis(500);
+/// Time that the guard has to kill all processes.
+const GUARD_LIMIT: Duration = Duration::from_secs(5);
+
+/// Environment variable that identifies the descendants of a reward program.
+const MARK: &str = "GRPO_REWARD_PROGRAM";
+/// Waits until its input is closed. Then kills the process group `$1` and all processes with the
+/// mark `$2`. Repeated because a process can fork while the others are killed.
+const GUARD: &str = r#"read -r _
+kill -KILL "-$1"
+for round in 1 2 3; do
+    found=$(grep -lsF "$2" /proc/[0-9]*/environ)
+    [ -n "$found" ] || break
+    for file in $found; do
+        pid=${file#/proc/}
+        kill -KILL "${pid%/environ}"
+    done
+done"#;
 
 /// When a program writes its replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +57,7 @@ struct Process {
     name: String,
     answers: Answers,
     child: Child,
-    /// Kills the process group if this program exits for any reason.
+    /// Kills the processes when its input is closed, i.e. also if this program is killed.
     guard: Option<Child>,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
@@ -60,8 +78,12 @@ pub(super) fn start(
 ) -> Result<Box<dyn Connection>, Fault> {
     let fault = |error: &dyn Display| Fault::Other(format!("cannot start {name}: {error}"));
     let (program, arguments) = command.split_first().expect("the command is not empty");
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    let number = STARTED.fetch_add(1, Ordering::Relaxed);
+    let mark = format!("{}-{number}.", std::process::id());
     let mut child = Command::new(program)
         .args(arguments)
+        .env(MARK, &mark)
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -69,8 +91,8 @@ pub(super) fn start(
         .spawn()
         .map_err(|error| fault(&error))?;
     let guard = Command::new("sh")
-        .args(["-c", "read -r _; kill -KILL -- \"-$1\"", "grpo-reward-guard"])
-        .arg(child.id().to_string())
+        .args(["-c", GUARD, "grpo-reward-guard"])
+        .args([child.id().to_string(), format!("{MARK}={mark}")])
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -249,14 +271,7 @@ impl Process {
     }
 
     fn wait_for_end(&mut self) -> Option<ExitStatus> {
-        let end = Instant::now() + GRACE;
-        loop {
-            match self.child.try_wait() {
-                Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(2)),
-                Ok(status) => return status,
-                Err(_) => return None,
-            }
-        }
+        wait_for(&mut self.child, GRACE)
     }
 
     fn fault(&mut self, what: &str) -> Fault {
@@ -288,10 +303,24 @@ impl Drop for Process {
         // Stop the guard before the child is reaped, because afterwards its process id could be
         // reused.
         if let Some(guard) = &mut self.guard {
+            drop(guard.stdin.take());
+            let _ended = wait_for(guard, GUARD_LIMIT);
             let _gone = guard.kill();
             let _status = guard.wait();
         }
         let _status = self.child.wait();
+    }
+}
+
+/// Waits until a process has exited, but not longer than `limit`.
+fn wait_for(process: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let end = Instant::now() + limit;
+    loop {
+        match process.try_wait() {
+            Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(2)),
+            Ok(status) => return status,
+            Err(_) => return None,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A request has the keys `id`, `step` and `items`. Each item has the keys `prompt`, `completion`,
 //! `completion_ids`, `group`, `sample` and `row`. The reply has the keys `id` and `rewards`, and
-//! optionally `components`, `info` and `errors`. All of its lists have one entry per item.
+//! optionally `components`, `info`, `errors` and `seconds`. All of its lists have one entry per item.
 //!
 //! The REINVENT format is also supported. Its request has one SMILES string per line, and its reply
 //! is `{"version": 1, "payload": {name: [...]}}`.
@@ -43,6 +43,22 @@ pub(super) enum Verdict {
     Failed(String),
 }
 
+/// A valid reply.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Answer {
+    /// The verdict for each completion.
+    pub(super) verdicts: Vec<Verdict>,
+    /// The text about each completion, if any.
+    pub(super) info: Vec<Option<String>>,
+    /// `info` if it is not a list with one entry per completion.
+    pub(super) remark: Option<Value>,
+    /// The time that each completion needed, if the program measured it.
+    pub(super) seconds: Option<Vec<f64>>,
+}
+
+/// Maximum length of the text about a completion, in characters.
+const MOST_OF_INFO: usize = 4096;
+
 #[derive(Serialize)]
 struct Request<'a> {
     id: usize,
@@ -68,6 +84,7 @@ struct Reply {
     components: Map<String, Value>,
     info: Option<Value>,
     errors: Option<Vec<Option<String>>>,
+    seconds: Option<Vec<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -109,17 +126,16 @@ impl Format {
         bytes
     }
 
-    /// Parses the reply to the request `id` and returns its `info` and the verdict for each
-    /// completion.
-    pub(super) fn verdicts(
+    /// Parses the reply to the request `id`.
+    pub(super) fn answer(
         &self,
         reply: &[u8],
         id: usize,
         samples: &[&RewardInput],
         shape: &Shape,
-    ) -> Result<(Vec<Verdict>, Option<Value>), String> {
+    ) -> Result<Answer, String> {
         let text = str::from_utf8(reply).map_err(|_| "the reply is not UTF-8".to_owned())?;
-        let (rewards, components, errors, info) = match self {
+        let (rewards, components, errors, info, seconds) = match self {
             Self::Json => {
                 let reply: Reply = parsed(text)?;
                 if reply.id != id {
@@ -128,7 +144,7 @@ impl Format {
                         reply.id
                     ));
                 }
-                (reply.rewards, reply.components, reply.errors, reply.info)
+                (reply.rewards, reply.components, reply.errors, reply.info, reply.seconds)
             }
             Self::Reinvent { property } => {
                 let ReinventReply { mut payload } = parsed(text)?;
@@ -138,11 +154,21 @@ impl Format {
                 );
                 let rewards = list(payload.remove(property).ok_or(missing)?, property)?;
                 payload.retain(|name, _| shape.components.contains(name));
-                (Some(rewards), payload, None, None)
+                (Some(rewards), payload, None, None, None)
             }
         };
-        let lists = Lists::new(rewards, components, errors, samples.len(), shape)?;
-        Ok((lists.verdicts(samples, shape), info))
+        let count = samples.len();
+        if let Some(found) = seconds.as_ref().filter(|seconds| seconds.len() != count) {
+            return Err(format!("'seconds' has {} entries for {count} completions", found.len()));
+        }
+        let lists = Lists::new(rewards, components, errors, count, shape)?;
+        let (info, remark) = match info {
+            Some(Value::Array(all)) if all.len() == count => {
+                (all.into_iter().map(text_of).collect(), None)
+            }
+            remark => (vec![None; count], remark),
+        };
+        Ok(Answer { verdicts: lists.verdicts(samples, shape), info, remark, seconds })
     }
 }
 
@@ -217,6 +243,16 @@ impl Lists {
 }
 
 impl Shape {
+    /// Returns the outcome of an invalid completion, which has no components. With several
+    /// functions, each of them has the value `reward`.
+    pub(super) fn invalid(&self, reward: f64) -> Outcome {
+        let terms = match &self.weights {
+            Some(weights) => weights.iter().map(|weight| (*weight, reward)).collect(),
+            None => vec![(1.0, reward)],
+        };
+        Outcome::Scored(Scored::new(terms, Vec::new()))
+    }
+
     /// Converts a verdict to an outcome.
     pub(super) fn outcome(&self, verdict: Verdict) -> Outcome {
         let (reward, components) = match verdict {
@@ -240,6 +276,19 @@ impl Shape {
         let parts = named.filter_map(|(name, value)| Some((PartName::from(name.clone()), value?)));
         Outcome::Scored(Scored::new(terms, parts.collect()))
     }
+}
+
+/// Converts an entry of `info` to text. Texts remain unchanged, and `null` is no text.
+fn text_of(value: Value) -> Option<String> {
+    let text = match value {
+        Value::Null => return None,
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    Some(match text.char_indices().nth(MOST_OF_INFO) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    })
 }
 
 fn list(value: Value, name: &str) -> Result<Vec<Value>, String> {

@@ -41,7 +41,7 @@ fn default_interpreter() -> String {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(untagged, expecting = "the name of a function or a list of names")]
+#[serde(untagged, expecting = "reward.function must be the name of a function or a list of names")]
 enum Functions {
     One(String),
     Several(Vec<String>),

@@ -1,17 +1,19 @@
 //! Scores completions with an external program or server.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::cache::Cache;
+use super::cache::{Cache, Entry, Key};
 use super::carrier::{Carrier, Connection, Fault};
 use super::output::Output;
-use super::protocol::{Format, Shape, Verdict, excerpt};
+use super::protocol::{Answer, Format, Shape, Verdict, excerpt};
 use super::settings::{OnFailure, Settings};
-use crate::{Outcome, PartName, Reward, RewardInput};
+use crate::{ExternalCalls, Identity, ItemTime, Outcome, PartName, Reward, RewardInput};
 
 /// Maximum number of consecutive crashes per batch. No further programs are started after that. The
 /// limit is larger than the 10 bisection steps needed to find one bad completion among 1,024.
@@ -26,8 +28,12 @@ pub(crate) struct ExternalReward {
     pub(super) output: Arc<Output>,
     idle: Mutex<Vec<Box<dyn Connection>>>,
     next_id: AtomicUsize,
-    cache: Option<Mutex<Cache>>,
+    cache: Mutex<Cache>,
+    calls: Mutex<ExternalCalls>,
 }
+
+/// A verdict and the text about the completion.
+type Told = (Verdict, Option<String>);
 
 impl ExternalReward {
     pub(super) fn new(
@@ -36,7 +42,6 @@ impl ExternalReward {
         shape: Shape,
         settings: Settings,
     ) -> Self {
-        let cache = settings.cache.then(Mutex::default);
         Self {
             carrier,
             format,
@@ -45,22 +50,23 @@ impl ExternalReward {
             output: Arc::default(),
             idle: Mutex::default(),
             next_id: AtomicUsize::new(1),
-            cache,
+            cache: Mutex::default(),
+            calls: Mutex::default(),
         }
     }
 
     /// Adds an idle connection, which the next request will use.
     pub(super) fn add_idle(&self, connection: Box<dyn Connection>) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        lock(&self.idle).push(connection);
     }
 
     fn take_idle(&self) -> Option<Box<dyn Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        lock(&self.idle).pop()
     }
 
     /// Scores a chunk. If the program crashes, the chunk is split in half and both halves are
     /// scored separately. This way, only the completion that caused the crash fails.
-    fn score_chunk(&self, chunk: &[&RewardInput], deaths: &AtomicUsize) -> Vec<Verdict> {
+    fn score_chunk(&self, chunk: &[&RewardInput], deaths: &AtomicUsize) -> Vec<Told> {
         match self.ask(chunk) {
             Ok(verdicts) => {
                 deaths.store(0, Ordering::Relaxed);
@@ -74,13 +80,13 @@ impl ExternalReward {
                 verdicts.extend(self.score_chunk(back, deaths));
                 verdicts
             }
-            Err(fault) => vec![Verdict::Failed(fault.reason()); chunk.len()],
+            Err(fault) => vec![(Verdict::Failed(fault.reason()), None); chunk.len()],
         }
     }
 
     /// Sends a request. An idle program may have exited in the meantime, in which case the request
     /// is sent to a new one.
-    fn ask(&self, chunk: &[&RewardInput]) -> Result<Vec<Verdict>, Fault> {
+    fn ask(&self, chunk: &[&RewardInput]) -> Result<Vec<Told>, Fault> {
         if let Some(connection) = self.take_idle() {
             match self.ask_over(connection, chunk) {
                 Err(Fault::Died(_)) => {}
@@ -96,35 +102,51 @@ impl ExternalReward {
         &self,
         mut connection: Box<dyn Connection>,
         chunk: &[&RewardInput],
-    ) -> Result<Vec<Verdict>, Fault> {
+    ) -> Result<Vec<Told>, Fault> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let request = self.format.request(id, chunk);
         let limit = Duration::from_secs_f64(self.settings.time_limit * chunk.len() as f64);
-        let reply = connection.exchange(&request, limit)?;
-        let verdicts = self.format.verdicts(&reply, id, chunk, &self.shape);
-        let (verdicts, info) = verdicts.map_err(|fault| {
-            Fault::Other(format!("{fault}; its output was: {}", excerpt(&reply)))
-        })?;
-        if let Some(info) = info {
-            self.output.note(&format!("info of request {id}: {info}"));
+        let started = Instant::now();
+        let reply = connection.exchange(&request, limit);
+        let share = started.elapsed().as_secs_f64() / chunk.len() as f64;
+        let answer = reply.and_then(|reply| {
+            let answer = self.format.answer(&reply, id, chunk, &self.shape);
+            answer.map_err(|fault| {
+                Fault::Other(format!("{fault}; its output was: {}", excerpt(&reply)))
+            })
+        });
+        let seconds = answer.as_ref().ok().and_then(|answer| answer.seconds.clone());
+        self.add_times(chunk, &seconds.unwrap_or_else(|| vec![share; chunk.len()]));
+        let Answer { verdicts, info, remark, .. } = answer?;
+        if let Some(remark) = remark {
+            self.output.note(&format!("info of request {id}: {remark}"));
         }
         if connection.is_reusable() {
             self.add_idle(connection);
         }
-        Ok(verdicts)
+        Ok(verdicts.into_iter().zip(info).collect())
+    }
+
+    fn add_times(&self, chunk: &[&RewardInput], seconds: &[f64]) {
+        let times = chunk.iter().zip(seconds).map(|(sample, &seconds)| ItemTime {
+            seconds,
+            group: sample.group,
+            sample: sample.sample,
+        });
+        lock(&self.calls).times.extend(times);
     }
 
     /// Returns the verdicts for all completions. The number of threads is the number of workers.
-    fn verdicts(&self, inputs: &[&RewardInput]) -> Vec<Verdict> {
+    fn verdicts(&self, inputs: &[&RewardInput]) -> Vec<Told> {
         let chunks: Vec<&[&RewardInput]> = inputs.chunks(self.settings.batch_size).collect();
-        let done: Vec<Mutex<Vec<Verdict>>> = chunks.iter().map(|_| Mutex::default()).collect();
+        let done: Vec<Mutex<Vec<Told>>> = chunks.iter().map(|_| Mutex::default()).collect();
         let (next, deaths) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = || {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(chunk) = chunks.get(index) else { break };
                 let verdicts = self.score_chunk(chunk, &deaths);
-                *done[index].lock().unwrap_or_else(PoisonError::into_inner) = verdicts;
+                *lock(&done[index]) = verdicts;
             }
         };
         thread::scope(|scope| {
@@ -134,35 +156,88 @@ impl ExternalReward {
             work();
         });
         let of_chunk =
-            |of: Mutex<Vec<Verdict>>| of.into_inner().unwrap_or_else(PoisonError::into_inner);
+            |of: Mutex<Vec<Told>>| of.into_inner().unwrap_or_else(PoisonError::into_inner);
         done.into_iter().flat_map(of_chunk).collect()
     }
 
-    /// Returns the outcome of each completion before `on_failure` is applied.
+    /// Returns the outcome of each completion before `on_failure` is applied. Equal completions that
+    /// the cache applies to are sent once.
     fn outcomes(&self, samples: &[RewardInput]) -> Vec<Outcome> {
-        let known = |sample: &RewardInput| {
-            let cache = self.cache.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-            cache.get(sample)
+        let inputs: Vec<Cow<'_, RewardInput>> = samples.iter().map(|one| self.sent(one)).collect();
+        let keys: Vec<Option<Key>> =
+            inputs.iter().map(|input| self.caches(input).then(|| Key::new(input))).collect();
+        let mut entries: Vec<Option<Entry>> = inputs
+            .iter()
+            .zip(&keys)
+            .map(|(input, key)| self.without_request(input).or_else(|| self.cached(key.as_ref()?)))
+            .collect();
+        let mut first = HashMap::new();
+        let mut is_first = |index: usize| {
+            keys[index].is_none_or(|key| *first.entry(key).or_insert(index) == index)
         };
-        let refused = |sample: &RewardInput| {
-            self.format.check(sample).err().map(|reason| Outcome::Failed { reason })
-        };
-        let mut outcomes: Vec<Option<Outcome>> =
-            samples.iter().map(|sample| known(sample).or_else(|| refused(sample))).collect();
-        let open = samples.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_none());
-        let open: Vec<&RewardInput> = open.map(|(sample, _)| sample).collect();
-        let mut verdicts = open.iter().zip(self.verdicts(&open));
-        for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
-            let (sample, verdict) = verdicts.next().expect("there is one verdict per sample");
-            let scored = self.shape.outcome(verdict);
-            if let (Some(cache), None) = (&self.cache, scored.failure()) {
-                let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
-                cache.insert(sample, &scored);
+        let open: Vec<usize> = (0..inputs.len()).filter(|i| entries[*i].is_none()).collect();
+        let asked: Vec<usize> = open.iter().copied().filter(|index| is_first(*index)).collect();
+        let sent: Vec<&RewardInput> = asked.iter().map(|index| &*inputs[*index]).collect();
+        for (index, (verdict, info)) in asked.into_iter().zip(self.verdicts(&sent)) {
+            let entry = (self.shape.outcome(verdict), info);
+            if let (Some(key), None) = (keys[index], entry.0.failure()) {
+                lock(&self.cache).insert(key, entry.clone());
             }
-            *outcome = Some(scored);
+            entries[index] = Some(entry);
         }
-        outcomes.into_iter().flatten().collect()
+        for index in open {
+            if entries[index].is_none() {
+                let equal = keys[index].and_then(|key| first.get(&key).copied());
+                entries[index] = equal.and_then(|equal| entries[equal].clone());
+                lock(&self.calls).cache_hits += 1;
+            }
+        }
+        let mut calls = lock(&self.calls);
+        let outcome = |(sample, entry): (&RewardInput, Option<Entry>)| {
+            let (outcome, info) = entry.expect("every completion has an outcome");
+            calls.info.extend(info.map(|info| ((sample.group, sample.sample), info)));
+            outcome
+        };
+        samples.iter().zip(entries).map(outcome).collect()
     }
+
+    /// Returns whether equal completions are scored once.
+    fn caches(&self, sample: &RewardInput) -> bool {
+        let is_canonical = matches!(sample.identity, Identity::Canonical(_));
+        self.settings.deterministic && self.settings.cache.unwrap_or(is_canonical)
+    }
+
+    /// Returns a completion as it is sent. If the cache applies, it is sent in its canonical form.
+    /// Otherwise, its reward could depend on which of several equivalent completions was sent first.
+    fn sent<'a>(&self, sample: &'a RewardInput) -> Cow<'a, RewardInput> {
+        match &sample.identity {
+            Identity::Canonical(text) if self.caches(sample) => {
+                Cow::Owned(RewardInput { text: text.clone(), ..sample.clone() })
+            }
+            _ => Cow::Borrowed(sample),
+        }
+    }
+
+    /// Returns the outcome of a completion that is invalid or that the format does not support.
+    fn without_request(&self, sample: &RewardInput) -> Option<Entry> {
+        if let (Identity::Invalid, Some(reward)) =
+            (&sample.identity, self.settings.invalid_reward())
+        {
+            return Some((self.shape.invalid(reward), None));
+        }
+        let reason = self.format.check(sample).err()?;
+        Some((Outcome::Failed { reason }, None))
+    }
+
+    fn cached(&self, key: &Key) -> Option<Entry> {
+        let entry = lock(&self.cache).get(key)?;
+        lock(&self.calls).cache_hits += 1;
+        Some(entry)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Reward for ExternalReward {
@@ -202,5 +277,13 @@ impl Reward for ExternalReward {
 
     fn keep_output_in(&self, folder: &Path) {
         self.output.keep_in(folder);
+    }
+
+    fn uses_identity(&self) -> bool {
+        true
+    }
+
+    fn take_calls(&self) -> Option<ExternalCalls> {
+        Some(std::mem::take(&mut *lock(&self.calls)))
     }
 }

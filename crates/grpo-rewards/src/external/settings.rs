@@ -17,12 +17,17 @@ pub(super) struct Settings {
     pub(super) on_failure: OnFailure,
     /// Whether identical completions of identical prompts always have the same reward.
     pub(super) deterministic: bool,
-    /// Whether identical completions of identical prompts are scored only once.
-    pub(super) cache: bool,
+    /// Whether equal completions of equal prompts are scored only once. By default, this applies to
+    /// completions with a canonical form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cache: Option<bool>,
+    /// What happens to invalid completions, if the task knows which ones are invalid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) invalid: Option<Invalid>,
 }
 
-pub(super) const SHARED: [&str; 6] =
-    ["batch_size", "workers", "time_limit", "on_failure", "deterministic", "cache"];
+pub(super) const SHARED: [&str; 7] =
+    ["batch_size", "workers", "time_limit", "on_failure", "deterministic", "cache", "invalid"];
 
 impl Default for Settings {
     fn default() -> Self {
@@ -32,7 +37,8 @@ impl Default for Settings {
             time_limit: 10.0,
             on_failure: OnFailure::Fail,
             deterministic: true,
-            cache: false,
+            cache: None,
+            invalid: None,
         }
     }
 }
@@ -49,7 +55,34 @@ pub(super) enum OnFailure {
     Stop,
 }
 
+/// What happens to invalid completions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "reward.invalid must be a number or \"send\"")]
+pub(super) enum Invalid {
+    /// They have this reward and are not sent.
+    Reward(f64),
+    /// They are sent like all others.
+    Word(SendWord),
+}
+
+/// The word `send`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SendWord {
+    /// See [`Invalid::Word`].
+    Send,
+}
+
 impl Settings {
+    /// Returns the reward of invalid completions, or `None` if they are sent.
+    pub(super) fn invalid_reward(&self) -> Option<f64> {
+        match self.invalid {
+            None => Some(0.0),
+            Some(Invalid::Reward(reward)) => Some(reward),
+            Some(Invalid::Word(SendWord::Send)) => None,
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigFault> {
         let counts = [("batch_size", self.batch_size, 1_000_000), ("workers", self.workers, 256)];
         for (key, value, most) in counts {
@@ -65,7 +98,12 @@ impl Settings {
                 short_number(self.time_limit)
             ));
         }
-        match self.cache && !self.deterministic {
+        if let Some(reward) = self.invalid_reward().filter(|reward| !reward.is_finite()) {
+            return ConfigFault::refuse(format!(
+                "reward.invalid = {reward} is out of range; expected a finite number or \"send\""
+            ));
+        }
+        match self.cache == Some(true) && !self.deterministic {
             true => ConfigFault::refuse(
                 "reward.cache = true requires a deterministic reward; remove it or deterministic = false",
             ),

@@ -1,7 +1,9 @@
 //! Tests for external rewards and their error messages. They require `python3` in PATH.
 
 mod hostile;
+mod identities;
 mod servers;
+mod trl;
 
 use std::fs;
 use std::path::Path;
@@ -74,41 +76,6 @@ fn the_short_signature_gets_a_completion() {
     assert!(reward.is_deterministic());
 }
 
-/// Functions in the style of TRL's documentation: two functions, a data set column, and `**kwargs`.
-const TRL: &str = r#"
-import re
-
-
-def accuracy_reward(completions, answer, **kwargs):
-    """Reward function that checks if the completion is the answer of the data set."""
-    matches = [re.search(r"\d+", completion) for completion in completions]
-    return [None if m is None else float(m.group() == a) for m, a in zip(matches, answer)]
-
-
-async def length_reward(prompts, completions, completion_ids, trainer_state, **kwargs):
-    assert len(prompts) == len(completions) == len(completion_ids)
-    assert trainer_state.global_step in (None, 3)
-    return [-0.5 * len(ids) for ids in completion_ids]
-"#;
-
-#[test]
-fn a_file_of_trl_runs_unchanged() {
-    let more = json!({"function": ["accuracy_reward", "length_reward"], "weights": [1.0, 0.1]});
-    let (_folder, reward) = python(TRL, more);
-    let row = json!({"answer": "4"});
-    let samples = [("4", 1), ("5", 2), ("four", 1)].map(|(text, ids)| RewardInput {
-        completion_ids: vec![7; ids],
-        step: Some(3),
-        ..sample(text, &row)
-    });
-    let outcomes = reward.score(&samples);
-    assert_eq!(totals(&outcomes), [Some(0.95), Some(-0.1), Some(-0.05)]);
-    assert_eq!(reward.parts(), ["accuracy_reward", "length_reward"]);
-    assert_eq!(reward.term_names(), reward.parts());
-    let of = |index: usize| outcomes[index].part("accuracy_reward");
-    assert_eq!([of(0), of(1), of(2)], [Some(1.0), Some(0.0), None]);
-}
-
 #[test]
 fn an_exception_fails_the_completion_that_raised_it() {
     let code = "def reward(completions, **kwargs):\n    return [1 / len(c) for c in completions]\n";
@@ -153,17 +120,6 @@ fn what_python_files_get_wrong() {
     }
     let nowhere = refusal(json!({"type": "python", "file": "nowhere.py"}));
     assert!(nowhere.contains("file nowhere.py does not exist"), "{nowhere}");
-}
-
-#[test]
-fn equal_completions_are_scored_once_with_a_cache() {
-    let code = "n = 0\ndef reward(completion):\n    global n\n    n += 1\n    return n\n";
-    for (cache, expected) in [(true, [1.0, 2.0, 1.0, 2.0]), (false, [1.0, 2.0, 3.0, 4.0])] {
-        let (_folder, reward) = python(code, json!({"cache": cache}));
-        let mut got = totals(&score(&*reward, &["a", "b"]));
-        got.extend(totals(&score(&*reward, &["a", "b"])));
-        assert_eq!(got, expected.map(Some));
-    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Reads completions from Parquet. Equivalent column types written by other programs are accepted.
 
 use super::record::{CompletionRecord, RecordedOutcome};
-use super::table::{BONUS, FATES, IDS, PART, finish_name, required_columns};
+use super::table::{BONUS, FATES, IDS, INFO, PART, finish_name, required_columns};
 use crate::RunError;
 use grpo_data::{Finish, ParquetFile, regular_file};
 use parquet::record::Field;
@@ -55,6 +55,7 @@ impl Cells<'_> {
             bonus: self.number(BONUS)?,
             outcome: self.one_of("outcome", &RecordedOutcome::ALL, RecordedOutcome::name)?,
             reason: self.text("reason")?,
+            info: self.text(INFO)?,
             parts,
             advantage: self.present("advantage", self.number("advantage")?)?,
             actions: self.whole("actions")?,

@@ -18,6 +18,8 @@ pub(super) const IDS: &str = "completion_ids";
 pub(super) const FATES: &str = "fates";
 /// Missing in files written by older versions.
 pub(super) const BONUS: &str = "bonus";
+/// Missing in files written by older versions.
+pub(super) const INFO: &str = "info";
 pub(super) const PART: &str = "rewards/";
 
 /// Encodes the records as a Parquet file.
@@ -30,7 +32,10 @@ pub(super) fn file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
 
 /// Returns the names of the columns that every file must contain.
 pub(super) fn required_columns() -> impl Iterator<Item = String> {
-    columns(&[], &[]).into_iter().map(|(name, _)| name).filter(|name| name != BONUS)
+    columns(&[], &[])
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| ![BONUS, INFO].contains(&name.as_str()))
 }
 
 /// Returns the name of a finish reason as used in files.
@@ -77,6 +82,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
         (BONUS, number(&|record| record.bonus)),
         ("outcome", text(&|record| Some(record.outcome.name().to_owned()))),
         ("reason", text(&|record| record.reason.clone())),
+        (INFO, text(&|record| record.info.clone())),
         ("advantage", number(&|record| Some(record.advantage))),
         ("actions", int(&|record| record.actions)),
         ("finish", text(&|record| Some(finish_name(record.finish).to_owned()))),
@@ -90,7 +96,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
         ("surrogate_gradients", floats(|record| &record.surrogate_gradients)),
         (FATES, Texts(records.iter().map(|record| record.fates.clone()).collect())),
     ];
-    let tokens = columns.split_off(9);
+    let tokens = columns.split_off(10);
     let part =
         |name: &&str| (format!("{PART}{name}"), number(&|record| record.parts.get(*name).copied()));
     let named = |(name, values): (&str, Values)| (name.to_owned(), values);

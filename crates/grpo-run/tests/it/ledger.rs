@@ -139,6 +139,7 @@ fn record(step: u64, ids: Vec<u32>, logprobs: Vec<f32>) -> CompletionRecord {
         bonus: None,
         outcome: RecordedOutcome::Abstained,
         reason: None,
+        info: None,
         parts: BTreeMap::new(),
         advantage: 0.0,
         actions: ids.len() as u32,

@@ -104,6 +104,40 @@ const ALL: &[Hostile] = &[
     hostile("if os.fork() == 0:\n    pid(); time.sleep(600)\nsys.exit(1)", "did not reply within"),
     hostile("os.write(2, b'e' * 3_000_000); sys.exit(1)", "last lines of its standard error:\neee"),
     hostile("while True: os.write(2, b'e' * 65536)", "did not reply within"),
+    hostile(
+        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: pid()\n    time.sleep(600)\ntime.sleep(600)",
+        "did not reply within",
+    ),
+    hostile(
+        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        pid(); time.sleep(600)\nos._exit(1)",
+        "closed its standard output|did not reply within",
+    ),
+    hostile("for c in good(sys.stdin.readline()): say(c); time.sleep(1)", "did not reply within"),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [0.5,'); time.sleep(600)",
+        "did not reply within",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1e999999999, 1]}\\n'.replace(', 1]', ', -1e99999]'))",
+        "of 2): the reward is 1e999999999|of 2): the reward is -1e99999",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [[1], true]}\\n')",
+        "; expected a finite number or null",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2], \"rewards\": [3]}\\n')",
+        "'rewards' has 1 entries for 2",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2], \"errors\": [\"no\"]}\\n')",
+        "'errors' has 1 entries for 2",
+    ),
+    hostile(
+        "sys.stdin.readline(); say('{\"id\": 1.0, \"rewards\": [1, 2]}\\n')",
+        "the reply has id 1.0",
+    ),
+    hostile("sys.stdin.readline(); say(os.urandom(65536) + b'\\n')", "the reply is not"),
 ];
 
 /// Returns the processes listed in a file that are still running.
@@ -169,7 +203,31 @@ fn hostile_programs_fail_with_a_sentence_2() {
 
 #[test]
 fn hostile_programs_fail_with_a_sentence_3() {
-    check(&ALL[20..]);
+    check(&ALL[20..30]);
+}
+
+#[test]
+fn hostile_programs_fail_with_a_sentence_4() {
+    check(&ALL[30..]);
+}
+
+#[test]
+fn null_abstains_for_all_completions() {
+    let code = "\nfor line in sys.stdin: say(good(line).replace('0.5', 'null'))";
+    assert_eq!(outcomes(code, &json!({}), &["a", "b"]), [Outcome::Abstained, Outcome::Abstained]);
+}
+
+/// A program that exits at once is started a limited number of times.
+#[test]
+fn a_program_that_always_exits_is_not_started_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = file(&folder, "exits.py", &format!("{BEGIN}sys.exit(1)\n"));
+    let pids = folder.path().join("pids");
+    let reward = build(json!({"type": "command", "command": ["python3", script, pids]}));
+    let outcomes = score(&*reward, &["C"; 200]);
+    assert!(outcomes.iter().all(|outcome| outcome.failure().is_some()));
+    let started = fs::read_to_string(&pids).unwrap().lines().count();
+    assert!(started <= 40, "{started}");
 }
 
 #[test]

@@ -79,6 +79,12 @@ fn what_servers_get_wrong() {
         ),
         (vec![b'x'; 20 << 20], "invalid HTTP response"),
         (
+            [b"HTTP/1.1 200 OK\r\nx: ".to_vec(), vec![b'x'; 1 << 20]].concat(),
+            "invalid HTTP response",
+        ),
+        (http("200 OK", r#"{"id": 1, "rewards": [NaN]}"#), "the reward is NaN"),
+        (http("200 OK", ""), "the reply is not valid JSON"),
+        (
             [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'x'; 20 << 20]].concat(),
             "larger than 16 MiB",
         ),
@@ -107,4 +113,25 @@ fn a_server_that_is_late_or_not_there() {
     assert!(reason.contains("refused"), "{reason}");
     // The client retries until the time limit is reached.
     assert!((0.3..5.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
+}
+
+/// Sends a byte every few milliseconds, without end.
+#[test]
+fn a_server_that_drips_is_late() {
+    for front in ["", "HTTP/1.0 200 OK\r\n\r\n", "HTTP/1.0 200 OK\r\ncontent-length: 99999\r\n\r\n"]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(front.as_bytes()).unwrap();
+            while stream.write_all(b" ").is_ok() {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let reward = build(json!({"type": "http", "url": url, "time_limit": 0.3}));
+        let reason = score(&*reward, &["a"])[0].failure().unwrap().to_owned();
+        assert!(reason.contains("no reply within 300ms"), "{front}: {reason}");
+        server.join().unwrap();
+    }
 }
