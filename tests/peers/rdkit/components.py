@@ -146,7 +146,7 @@ def compare(arguments):
         print(f"{group:15} {100 * share:8.4f} %  {len(different)} of {total} differ")
         for smiles, column, found, value in different[: arguments.show]:
             name = patterns[int(column.rsplit("_", 1)[1])] if group == "pattern" else column
-            print(f"    {smiles!r} {name}: ours {found}, RDKit {value}")
+            print(f"    {smiles!r} {name}: ours {found[:60]}, RDKit {value}")
     sys.exit(failed)
 
 

@@ -131,6 +131,17 @@ fn a_mol_block_keeps_charges_isotopes_and_chirality() {
     assert!(one.is_some() && other.is_some() && one != other, "{one:?} {other:?}");
 }
 
+/// The third double bond is next to a directed bond, but has no configuration itself. RDKit would
+/// read one from the coordinates.
+#[test]
+fn a_double_bond_that_the_layout_cannot_show_is_unspecified() {
+    let molecule = Molecule::parse("N=C1/C(=C/c2ccc(O)c(Br)c2)C(=O)N=C2SN=C(C)N12").unwrap();
+    let block = molecule.mol_block("").unwrap();
+    assert!(block.lines().any(|line| line.len() == 12 && line.ends_with("  2  3")), "{block}");
+    let block = Molecule::parse("C/C=C/C").unwrap().mol_block("").unwrap();
+    assert!(!block.lines().any(|line| line.ends_with("  2  3")), "{block}");
+}
+
 #[test]
 fn a_title_is_one_line_that_cannot_end_a_record() {
     let molecule = Molecule::parse("CCO").unwrap();

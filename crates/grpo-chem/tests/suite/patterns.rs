@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use grpo_chem::{InvalidSmarts, InvalidSmiles, Molecule, Pattern, default_alerts};
+use grpo_chem::{Descriptor, InvalidSmarts, InvalidSmiles, Molecule, Pattern, default_alerts};
 
 #[test]
 fn counts_and_verdicts_equal_rdkit() {
@@ -35,6 +35,23 @@ fn counts_and_verdicts_equal_rdkit() {
         }
     }
     assert!(invalid > 50);
+}
+
+/// Since release 2026.09, RDKit counts all relevant cycles. Each of the four phenylenes of this
+/// molecule offers two ways of the same length around the macrocycle, which makes 16 + 4 rings.
+#[test]
+fn all_relevant_rings_are_counted() {
+    let molecule = Molecule::parse("c19ccc(cc1)-c1ccc(cc1)-c1ccc(cc1)-c1ccc9cc1").unwrap();
+    for (smarts, count) in [("[R1]", 0), ("[R9]", 16), ("[R17]", 8)] {
+        assert_eq!(Pattern::parse(smarts).unwrap().count(&molecule), Ok(count), "{smarts}");
+    }
+    for (descriptor, value) in [
+        (Descriptor::Rings, 20.0),
+        (Descriptor::AliphaticRings, 16.0),
+        (Descriptor::LargestRing, 16.0),
+    ] {
+        assert_eq!(molecule.descriptor(descriptor), Ok(value), "{}", descriptor.name());
+    }
 }
 
 #[test]
@@ -68,6 +85,10 @@ fn an_error_has_a_position_and_a_reason() {
         (
             "Cé",
             "syntax error at position 2: expected an atom, a bond, a branch or a ring-closure label",
+        ),
+        (
+            "[$([$([$([$([$([$([$([$([$(C)])])])])])])])])]",
+            "not supported at position 26: more than 8 nested '$(…)'",
         ),
         ("C%(12)CC%(12)", "not supported at position 2: a ring-closure label in parentheses"),
     ] {
