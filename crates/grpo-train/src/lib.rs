@@ -6,6 +6,7 @@
 mod batches;
 mod collate;
 mod combined;
+mod conditional_metrics;
 mod config;
 mod diversity_bonus;
 mod diversity_filter;
