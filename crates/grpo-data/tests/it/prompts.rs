@@ -150,9 +150,7 @@ fn wrong_lines_are_named_with_their_fault() {
     let hint = "write one object per line, such as {\"prompt\": \"2 + 2 =\"}";
     check(
         "[",
-        &format!(
-            "the line is not a JSON object: invalid type: list, expected an object at column 0; {hint}"
-        ),
+        &format!("the line is not a JSON object: invalid type: list, expected an object; {hint}"),
     );
     check(
         "{\"prompt\": \"q\"",
