@@ -173,7 +173,7 @@ impl Origin {
             _ if known.is_empty() => "there are none".to_owned(),
             _ => format!("there are: {}", known.join(", ")),
         };
-        format!("{}unknown key '{key}'; {hint}", self.place(&key))
+        format!("{}unknown key '{}'; {hint}", self.place(&key), Shortened(&key))
     }
 }
 

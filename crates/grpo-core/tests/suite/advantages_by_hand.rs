@@ -241,7 +241,7 @@ fn weights_are_as_many_as_functions_and_finite() {
     assert_eq!(of(vec![None; 3], &[1.0, 2.0]), Err(ragged(3)));
     for weight in [f64::NAN, f64::INFINITY, -2e100] {
         let message = format!(
-            "the weight of reward function 1 is {weight}; a weight must be finite and at most 1e100 in magnitude"
+            "the weight of reward function 1 is {weight:e}; a weight must be finite and at most 1e100 in magnitude"
         );
         assert_eq!(of(vec![None; 2], &[1.0, weight]), Err(message));
     }
