@@ -85,12 +85,14 @@ impl Drop for Deferred {
 
 /// Prepares a program for signals: incomplete output files are removed when one ends it, and writing
 /// to a file at its size limit (`ulimit -f`) is an error instead of SIGXFSZ, which ends the program
-/// without a message.
-pub(crate) fn prepare() {
+/// without a message. `forwards` means that the command handles signals in another way.
+pub(crate) fn prepare(forwards: bool) {
     #[cfg(unix)]
     let _unhandled = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    // Without handlers, commands work but leave hidden files behind.
-    let _unhandled = flag();
+    if !forwards {
+        // Without a handler, commands work but leave hidden files behind.
+        let _unhandled = flag();
+    }
 }
 
 /// Restores the terminal, removes incomplete output files and exits immediately.

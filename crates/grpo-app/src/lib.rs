@@ -55,7 +55,8 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     let Asked { threads, quiet, command } = args::parse(&tasks, std::env::args_os());
     output::set_quiet(quiet);
     let execute = || {
-        interrupt::prepare();
+        // `grpo run` forwards signals to its stages instead.
+        interrupt::prepare(matches!(command, AskedCommand::Own(Command::Run(_), _)));
         execute(command, &tasks)
     };
     match grpo_process::compute(threads, execute).unwrap_or_else(|error| Err(error.into())) {
