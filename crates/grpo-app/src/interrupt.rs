@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use crate::dashboard::terminal;
-use crate::output::say_aside;
+use crate::output::{remove_incomplete, say_aside};
 
 /// Exit code after an interrupt, the same as a shell reports for SIGINT.
 pub(crate) const EXIT_CODE: u8 = 130;
@@ -83,9 +83,22 @@ impl Drop for Deferred {
     }
 }
 
-/// Restores the terminal and exits immediately.
+/// Prepares a program for signals: incomplete output files are removed when one ends it, and writing
+/// to a file at its size limit (`ulimit -f`) is an error instead of SIGXFSZ, which ends the program
+/// without a message. `forwards` means that the command handles signals in another way.
+pub(crate) fn prepare(forwards: bool) {
+    #[cfg(unix)]
+    let _unhandled = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+    if !forwards {
+        // Without a handler, commands work but leave hidden files behind.
+        let _unhandled = flag();
+    }
+}
+
+/// Restores the terminal, removes incomplete output files and exits immediately.
 pub(crate) fn end_process() -> ! {
     terminal::restore();
+    remove_incomplete();
     std::process::exit(EXIT_CODE.into())
 }
 

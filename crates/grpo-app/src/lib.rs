@@ -55,9 +55,12 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     let tasks = Tasks::new(tasks);
     let Asked { threads, quiet, command } = args::parse(&tasks, std::env::args_os());
     output::set_quiet(quiet);
-    match grpo_process::compute(threads, || execute(command, &tasks))
-        .unwrap_or_else(|error| Err(error.into()))
-    {
+    let execute = || {
+        // `grpo run` forwards signals to its stages instead.
+        interrupt::prepare(matches!(command, AskedCommand::Own(Command::Run(_), _)));
+        execute(command, &tasks)
+    };
+    match grpo_process::compute(threads, execute).unwrap_or_else(|error| Err(error.into())) {
         Ok(()) => ExitCode::SUCCESS,
         // `grpo describe … | head` is not an error.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! Messages, progress bars and output files.
 
+mod incomplete;
 mod sentence;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub(crate) use self::incomplete::remove_incomplete;
 pub use self::sentence::sentence;
 use crate::recorded_folders::refuse_recorded;
 use crate::visible::visible;
@@ -334,7 +336,7 @@ fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
         match File::create_new(&temporary) {
             // Left behind by a killed process.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            file => return file.map(|file| (temporary, file)),
+            file => return file.map(|file| (incomplete::begin(temporary), file)),
         }
     }
 }
@@ -361,7 +363,7 @@ pub fn is_same_place(one: &Path, other: &Path) -> bool {
 impl Drop for FileInPlace {
     fn drop(&mut self) {
         // Already renamed after `finish`. Otherwise the file is incomplete and useless.
-        let _gone = self.temporary.as_ref().map(std::fs::remove_file);
+        self.temporary.iter().for_each(|temporary| incomplete::end(temporary));
     }
 }
 

@@ -219,7 +219,7 @@ fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(
         weights.iter().enumerate().find(|(_, weight)| beyond(**weight))
     {
         return Err(AdvantageError::Weights(format!(
-            "the weight of reward function {function} is {weight}; a weight must be finite and at most 1e100 in magnitude"
+            "the weight of reward function {function} is {weight:e}; a weight must be finite and at most 1e100 in magnitude"
         )));
     }
     for (group, completions) in rewards.iter().enumerate() {
@@ -244,7 +244,7 @@ fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(
 pub enum AdvantageError {
     /// A reward is NaN, infinite or too large to be squared.
     #[error(
-        "the reward of completion {sample} of group {group} is {reward}; a reward must be finite and at most 1e100 in magnitude (return 'abstained' if there is none)"
+        "the reward of completion {sample} of group {group} is {reward:e}, but only finite rewards up to 1e100 in magnitude can be compared; correct the reward in the [reward] section or its program"
     )]
     NotFinite {
         /// Group index within the step.

@@ -5,6 +5,9 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use crate::error::Shortened;
+use crate::strict::Strict;
+
 /// An invalid setting, with its location and a suggestion for fixing it.
 ///
 /// This type is shared by all crates. The code that checks a setting knows its key. The location is
@@ -84,7 +87,7 @@ impl std::error::Error for ConfigFault {}
 /// # Errors
 /// Returns an error for unknown or missing keys and for values of the wrong type.
 pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, ConfigFault> {
-    serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
+    serde_path_to_error::deserialize(Strict(Value::Table(table))).map_err(|error| {
         let key = error.path().to_string();
         let message = without_rust_types(error.inner().message(), "table");
         ConfigFault::new(if key == "." { "" } else { &key }, message, "")
@@ -92,8 +95,9 @@ pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, Conf
 }
 
 /// Formats a number, using scientific notation for very large ones.
-pub fn short_number(value: f64) -> String {
-    match value.is_finite() && value.abs() >= 1e15 {
+pub fn short_number<T: Copy + Into<f64> + fmt::Display + fmt::LowerExp>(value: T) -> String {
+    let size = value.into().abs();
+    match size.is_finite() && size >= 1e15 {
         true => format!("{value:e}"),
         false => value.to_string(),
     }
@@ -106,15 +110,20 @@ pub(crate) fn without_rust_types(message: &str, map: &str) -> String {
         return format!("unsupported value{rest}");
     }
     let Some((found, expected)) = message.split_once(", expected ") else {
-        return message.to_owned();
+        return match message.strip_prefix("missing field ") {
+            Some(key) => format!("missing key {key}"),
+            None => message.to_owned(),
+        };
     };
     let article = if map.starts_with('o') { "an" } else { "a" };
     let ends = [expected.find(['\n', ',']), expected.find(" at line ")];
     let end = ends.into_iter().flatten().min().unwrap_or(expected.len());
     let (expected, rest) = expected.split_at(end);
+    let is_value = found.starts_with("invalid ") || found.starts_with("unknown variant ");
     let found = match found {
         "invalid type: map" => &format!("invalid type: {map}"),
         "invalid type: sequence" => "invalid type: list",
+        found if is_value => &Shortened(found).to_string(),
         found => found,
     };
     let words = match expected {
@@ -159,7 +168,7 @@ mod tests {
                 "unknown field `x`, expected one of `a`, `b`",
                 "unknown field `x`, expected one of `a`, `b`",
             ),
-            ("missing field `x`", "missing field `x`"),
+            ("missing field `x`", "missing key `x`"),
         ] {
             assert_eq!(without_rust_types(message, "table"), expected);
         }
@@ -176,6 +185,7 @@ mod tests {
         ] {
             assert_eq!(short_number(value), expected);
         }
+        assert_eq!([short_number(1e30_f32), short_number(0.1_f32)], ["1e30", "0.1"]);
     }
 
     use super::*;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Uncompressed size in bytes that is always accepted.
-const ALWAYS: u64 = 64 << 20;
+const ALWAYS: u64 = 4 << 20;
 
 /// Maximum ratio of uncompressed to compressed size. Typical text has a ratio between 3 and 30. A
 /// file of nothing but newlines reaches 1000 with gzip, and Parquet has no upper bound.
-const TIMES: u64 = 500;
+const TIMES: u64 = 200;
 
 /// Checks whether `expanded` bytes are plausible for `stored` compressed bytes.
 ///

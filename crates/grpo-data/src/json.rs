@@ -22,6 +22,11 @@ pub fn json_reason(error: &serde_json::Error) -> String {
     match (error.is_eof(), error.line(), error.column()) {
         (true, 1, 0) => "it is empty".to_owned(),
         (true, line, column) => format!("unexpected end of input at line {line} column {column}"),
+        // The whole value has the wrong type.
+        (false, 1, 0) => {
+            let message = error.to_string();
+            without_rust_types(message.trim_end_matches(" at line 1 column 0"), "object")
+        }
         _ => without_rust_types(&error.to_string(), "object"),
     }
 }

@@ -34,6 +34,7 @@ mod special;
 mod split;
 mod split_draw;
 pub mod statistics;
+mod strict;
 mod token_set;
 mod tokenizer;
 mod tokenizer_training;

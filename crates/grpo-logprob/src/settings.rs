@@ -1,5 +1,6 @@
 //! User settings for the sampling distribution.
 
+use grpo_data::short_number;
 use serde::{Deserialize, Serialize};
 
 use crate::{DistributionError, SamplingDistribution};
@@ -53,6 +54,7 @@ impl SamplingSettings {
         // Outside this range, dividing logits by the temperature may exceed the range of f32.
         if !(1e-3..=1e3).contains(&temperature) {
             let expected = "use 0.001 to 1000 (1 is the model's own distribution)";
+            let temperature = short_number(temperature);
             let problem = format!("temperature = {temperature} is out of range; {expected}");
             return refuse("temperature", problem);
         }
@@ -63,16 +65,19 @@ impl SamplingSettings {
         }
         if let Some(top_p) = self.top_p.filter(|&p| !(p > 0.0 && p <= 1.0)) {
             let expected = "use a number above 0 and at most 1 (1 keeps all tokens)";
+            let top_p = short_number(top_p);
             return refuse("top_p", format!("top_p = {top_p} is out of range; {expected}"));
         }
         if let Some(min_p) = self.min_p.filter(|p| !(0.0..1.0).contains(p)) {
             let expected = "use 0 or more and less than 1 (0 keeps all tokens)";
+            let min_p = short_number(min_p);
             let problem = format!("min_p = {min_p} is out of range; {expected}");
             return refuse("min_p", problem);
         }
         match self.repetition_penalty.filter(|penalty| !(0.01..=100.0).contains(penalty)) {
             Some(penalty) => {
                 let expected = "use 0.01 to 100 (1 changes nothing)";
+                let penalty = short_number(penalty);
                 let problem = format!("repetition_penalty = {penalty} is out of range; {expected}");
                 refuse("repetition_penalty", problem)
             }

@@ -1,5 +1,6 @@
 //! `grpo describe`: computes descriptors for the molecules in a file and writes them as CSV.
 
+use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ use grpo_data::DataError;
 use rayon::prelude::*;
 
 use grpo_app::output::FileInPlace;
+use grpo_app::phase::Phase;
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::{data_output, visible};
 
@@ -72,24 +74,25 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     };
     let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
     anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", arguments.file.display());
+    let _phase = Phase::begin(format!("computing properties of {}", arguments.file.display()));
     match &arguments.output {
         Some(path) => {
             let mut file = FileInPlace::create_beside(path, &[&arguments.file], arguments.force)?;
-            describe_all(reader, &mut file)
-                .with_context(|| format!("failed to write properties to {}", path.display()))?;
+            describe_all(reader, &mut file, &path.display())?;
             file.finish()
         }
-        None => describe_all(reader, data_output())
-            .context("failed to write properties to standard output"),
+        None => describe_all(reader, data_output(), &"standard output"),
     }
 }
 
 fn describe_all(
     mut reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
     output: impl Write,
+    place: &dyn fmt::Display,
 ) -> anyhow::Result<()> {
+    let failed = || format!("cannot write properties to {place}");
     let mut table = csv::Writer::from_writer(output);
-    table.write_record(COLUMNS)?;
+    table.write_record(COLUMNS).with_context(failed)?;
     loop {
         let block: Vec<MoleculeRecord> =
             reader.by_ref().take(BLOCK).collect::<Result<_, DataError>>()?;
@@ -98,11 +101,10 @@ fn describe_all(
         }
         let rows: Vec<[String; 16]> = block.par_iter().map(row).collect();
         for row in rows {
-            table.write_record(row)?;
+            table.write_record(row).with_context(failed)?;
         }
     }
-    table.flush()?;
-    Ok(())
+    table.flush().with_context(failed)
 }
 
 fn row(record: &MoleculeRecord) -> [String; 16] {

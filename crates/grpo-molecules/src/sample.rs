@@ -15,8 +15,12 @@ use crate::{MoleculeSummary, Vocabulary, canonical_forms};
 
 use grpo_app::generate::{Generation, generate, texts};
 use grpo_app::output::{FileInPlace, four_decimals, say_aside};
+use grpo_app::phase::Phase;
 use grpo_app::task::{Sampler, Sampling, TaskSampling};
 use grpo_app::visible::data_output;
+
+/// Number of known molecules processed in parallel.
+const BLOCK: usize = 4096;
 
 /// Default number of samples.
 const NUMBER: u32 = 1000;
@@ -96,10 +100,17 @@ impl MoleculeSampling {
 
 /// Returns the canonical SMILES of all molecules in a file.
 fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
-    let reader = MoleculeReader::open(path, &ReadOptions::default())?;
-    let smiles: Vec<String> =
-        reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
-    let known: BTreeSet<String> = canonical_forms(&smiles).into_iter().flatten().collect();
+    let _phase = Phase::begin(format!("reading {}", path.display()));
+    let mut reader = MoleculeReader::open(path, &ReadOptions::default())?;
+    let mut known = BTreeSet::new();
+    loop {
+        let block = reader.by_ref().take(BLOCK).map(|record| Ok(record?.smiles));
+        let block: Vec<String> = block.collect::<Result<_, DataError>>()?;
+        if block.is_empty() {
+            break;
+        }
+        known.extend(canonical_forms(&block).into_iter().flatten());
+    }
     anyhow::ensure!(
         !known.is_empty(),
         "--not-in {} contains no valid molecules; use a file with molecules, or remove --not-in",

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use grpo_app::output::{FileInPlace, say_aside};
+use grpo_app::phase::Phase;
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::{data_output, visible};
 use grpo_app::{Tasks, load_reward};
@@ -89,14 +90,14 @@ fn run(tasks: &Tasks, arguments: &ScoreArguments) -> anyhow::Result<()> {
             .with_context(|| format!("cannot write {}", file.path().display()))?;
         file.finish()?;
     }
+    let _phase = Phase::begin(format!("scoring {}", arguments.file.display()));
     match output {
         Some(mut file) => {
-            score_all(&*reward, reader, &mut file)
-                .with_context(|| format!("failed to write scores to {}", file.path().display()))?;
+            let place = file.path().display().to_string();
+            score_all(&*reward, reader, &mut file, &place)?;
             file.finish()
         }
-        None => score_all(&*reward, reader, data_output())
-            .context("failed to write scores to standard output"),
+        None => score_all(&*reward, reader, data_output(), "standard output"),
     }
 }
 
@@ -104,11 +105,13 @@ fn score_all(
     reward: &dyn Reward,
     mut reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
     output: impl Write,
+    place: &str,
 ) -> anyhow::Result<()> {
+    let failed = || format!("cannot write scores to {place}");
     let mut table = csv::Writer::from_writer(output);
     let parts = reward.parts();
     let columns = ["smiles", "score"].into_iter().chain(parts.iter().map(|part| &**part));
-    table.write_record(columns.chain(["reason", "name"]))?;
+    table.write_record(columns.chain(["reason", "name"])).with_context(failed)?;
     let (mut rows, mut sum) = (0u64, 0.0);
     loop {
         let block: Vec<MoleculeRecord> =
@@ -126,13 +129,13 @@ fn score_all(
             row.extend(parts.iter().map(|part| value(outcome.part(part))));
             row.push(as_text(&visible(&reason(&record.smiles, outcome))));
             row.push(as_text(&visible(name)));
-            table.write_record(row)?;
+            table.write_record(row).with_context(failed)?;
             if let Some(total) = outcome.total() {
                 (rows, sum) = (rows + 1, sum + total);
             }
         }
     }
-    table.flush()?;
+    table.flush().with_context(failed)?;
     say_aside(format_args!("scored       {rows:>8}"));
     if rows > 0 {
         say_aside(format_args!("mean score   {:>8.4}", sum / rows as f64));

@@ -19,11 +19,16 @@ pub struct PairFile {
     pub pairs: Vec<PairRecord>,
     /// The line of each pair without its newline or, for a Parquet file, the row as a JSON object.
     pub texts: Vec<String>,
-    /// Invalid lines. Empty lines are not included.
+    /// The first [`MOST_LISTED`] invalid lines. Empty lines are not included.
     pub skipped: Vec<SkippedLine>,
+    /// Number of all invalid lines.
+    pub invalid: usize,
     /// All files that were read.
     pub files: Vec<PathBuf>,
 }
+
+/// Maximum number of invalid lines that are listed. All of them are counted.
+pub const MOST_LISTED: usize = 100_000;
 
 /// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,15 +62,14 @@ pub fn read_pairs(path: &Path) -> Result<PairFile, DataError> {
     let mut read = PairFile { path: path.to_owned(), ..PairFile::default() };
     let mut tweets = BTreeMap::new();
     for file in &files {
-        let before = (read.pairs.len(), read.skipped.len());
+        let before = (read.pairs.len(), read.skipped.len(), read.invalid);
         read.read(file, &mut tweets)?;
         if read.pairs.len() == before.0 {
-            let skipped = &read.skipped[before.1..];
-            let first = skipped.first().map(|first| format!(" (first: {first})"));
+            let first = read.skipped.get(before.1).map(|first| format!(" (first: {first})"));
             return Err(DataError::Invalid(format!(
                 "`{}` has no valid pairs: {} lines were skipped{}; write one object per line with `tweet_id`, `tweet` and `reply`",
                 file.display(),
-                skipped.len(),
+                read.invalid - before.2,
                 first.unwrap_or_default()
             )));
         }
@@ -136,7 +140,12 @@ impl PairFile {
                 self.pairs.push(pair);
                 self.texts.push(text);
             }
-            Err(reason) => self.skipped.push(SkippedLine { file: file.to_owned(), line, reason }),
+            Err(reason) => {
+                self.invalid += 1;
+                if self.skipped.len() < MOST_LISTED {
+                    self.skipped.push(SkippedLine { file: file.to_owned(), line, reason });
+                }
+            }
         }
     }
 
@@ -177,12 +186,12 @@ impl fmt::Display for PairFile {
     /// For example, `9 pairs of 4 tweets, 1 lines left out (a.jsonl:7: the line is not UTF-8 text)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} pairs of {} tweets", self.pairs.len(), self.tweets())?;
-        if self.skipped.is_empty() {
+        if self.invalid == 0 {
             return Ok(());
         }
         let named: Vec<String> = self.skipped.iter().take(NAMED).map(ToString::to_string).collect();
-        let more = if self.skipped.len() > NAMED { "; …" } else { "" };
-        write!(f, ", {} lines skipped ({}{more})", self.skipped.len(), named.join("; "))
+        let more = if self.invalid > NAMED { "; …" } else { "" };
+        write!(f, ", {} lines skipped ({}{more})", self.invalid, named.join("; "))
     }
 }
 

@@ -9,6 +9,9 @@ use crate::atomic::entries;
 use crate::folder::COMPLETIONS;
 use crate::{RunError, RunFolder, atomic_write, read_json_lines, write_manifest};
 
+/// Folder with the undone steps.
+pub(crate) const ROLLED_BACK: &str = "rolled-back";
+
 impl RunFolder {
     /// Copies the `metrics.jsonl` and `ledger.jsonl` lines after `step` to `rolled-back/NUMBER/`
     /// and moves the completions there. A manifest of these files is written last.
@@ -45,7 +48,7 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if a file cannot be moved or removed.
     pub fn restore_aside(&self, roll_backs: u32) -> Result<(), RunError> {
-        for (name, aside) in entries(&self.path().join("rolled-back"))? {
+        for (name, aside) in entries(&self.path().join(ROLLED_BACK))? {
             if !name.parse().is_ok_and(|number: u32| number > roll_backs) {
                 continue;
             }
@@ -62,7 +65,7 @@ impl RunFolder {
 
     /// Returns the folder with the steps undone by roll-back `number`, starting at 1.
     pub(crate) fn rolled_back_path(&self, number: u32) -> PathBuf {
-        self.path().join("rolled-back").join(number.to_string())
+        self.path().join(ROLLED_BACK).join(number.to_string())
     }
 
     /// Returns the `metrics.jsonl` lines undone by roll-back `number`, starting at 1. Returns an

@@ -53,7 +53,10 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
                 "has no `manifest.json`, so it is not a complete checkpoint; use another one";
             return Err(RunError::manifest(folder, fault));
         }
-        Err(error) => return Err(RunError::read(folder)(error)),
+        Err(error) => {
+            let path = if folder.is_dir() { &path } else { folder };
+            return Err(RunError::read(path)(error));
+        }
     };
     let manifest: Manifest = serde_json::from_slice(&text).map_err(RunError::json(&path))?;
     if manifest.version != 1 {

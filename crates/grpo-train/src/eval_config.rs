@@ -32,10 +32,13 @@ impl EvalConfig {
         in_range("eval.min_gain", self.min_gain, 0.0..=f64::MAX)?;
         // The cost grows quadratically, because completions are compared in pairs.
         in_range("eval.group_size", self.group_size as f64, 1.0..=1e3)?;
-        if self.patience > 0 && self.every == 0 {
+        let given = [("patience", self.patience > 0), ("min_gain", self.min_gain > 0.0)];
+        if let Some((key, _)) = given.iter().find(|(_, is_given)| *is_given && self.every == 0) {
             return Err(ConfigFault::new(
-                "",
-                "eval.patience has no effect with eval.every = 0, which runs no evaluations during training",
+                if *key == "patience" { "" } else { "eval.min_gain" },
+                format!(
+                    "eval.{key} has no effect with eval.every = 0, which runs no evaluations during training"
+                ),
                 "set eval.every to a number of steps",
             ));
         }

@@ -6,6 +6,7 @@ use grpo_data::short_number;
 use grpo_rollout::RolloutError;
 use serde::{Deserialize, Serialize};
 
+use crate::conditional_metrics::is_conditional;
 use crate::guard_config::{Action, GuardAction, GuardConfig, NOT_FINITE, guard_fault};
 use crate::metric_names::{is_occasional, is_of_machine, is_of_reward, nearest};
 use crate::metrics::reward_metrics;
@@ -178,7 +179,10 @@ impl Guards {
     fn refuse_missing(&self, metrics: &Metrics) -> Result<(), TrainError> {
         for (place, guard) in self.guards.iter().enumerate() {
             let watch = &guard.watch;
-            let is_there = watch == NOT_FINITE || is_occasional(watch) || metrics.is_of_run(watch);
+            // The configuration has already been checked for conditional metrics, which may be
+            // missing in the first step.
+            let is_exempt = watch == NOT_FINITE || is_occasional(watch) || is_conditional(watch);
+            let is_there = is_exempt || metrics.is_of_run(watch);
             if !is_there {
                 let near = nearest(watch, metrics.iter().map(|(name, _)| name)).unwrap_or("none");
                 let fault = format!(

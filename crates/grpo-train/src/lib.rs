@@ -7,6 +7,7 @@ mod batches;
 mod best_samples;
 mod collate;
 mod combined;
+mod conditional_metrics;
 mod config;
 mod diversity_bonus;
 mod diversity_filter;

@@ -139,7 +139,7 @@ impl Origin {
             key != "." && (given.starts_with(&key) || key.starts_with(&given))
         };
         if let Some((who, pair)) = self.set.iter().rev().find(sets) {
-            return format!("{who} {pair}: ");
+            return format!("{who} {}: ", Shortened(pair));
         }
         let mut parts: Vec<&str> = key.split('.').filter(|part| !part.is_empty()).collect();
         loop {
@@ -180,7 +180,7 @@ impl Origin {
             _ if known.is_empty() => "there are none".to_owned(),
             _ => format!("there are: {}", known.join(", ")),
         };
-        format!("{}unknown key '{key}'; {hint}", self.place(&key))
+        format!("{}unknown key '{}'; {hint}", self.place(&key), Shortened(&key))
     }
 }
 
@@ -260,8 +260,14 @@ fn merge(under: &mut Table, over: Table) {
 /// Parses `train.steps=50` into (`train.steps`, 50). Values that are not valid TOML are strings.
 fn parse_set(pair: &str) -> anyhow::Result<(String, Value)> {
     let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
-        bail!("--set {pair}: expected KEY=VALUE, as in --set train.steps=50");
+        bail!("--set {}: expected KEY=VALUE, as in --set train.steps=50", Shortened(pair));
     };
+    if key.split('.').any(|part| part.trim().is_empty()) {
+        bail!(
+            "--set {}: a part of the key is empty; expected KEY=VALUE, as in --set train.steps=50",
+            Shortened(pair)
+        );
+    }
     let parts = key.split('.').count();
     if parts > MOST_PARTS {
         let key = Shortened(key);

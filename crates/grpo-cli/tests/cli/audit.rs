@@ -368,7 +368,7 @@ fn a_damaged_ledger_is_refused() {
     run.place.write(LEDGER, "{\"step\":1}\n");
     run.place.refuse(
         &audit,
-        str!["line 1 of `run/ledger.jsonl` is damaged: missing field `rollout` at column 10; remove the line, or restore the file from a copy"],
+        str!["line 1 of `run/ledger.jsonl` is damaged: missing key `rollout` at column 10; remove the line, or restore the file from a copy"],
     );
     run.place.refuse(
         &["audit", "nowhere"],

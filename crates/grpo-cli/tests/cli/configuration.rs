@@ -111,15 +111,15 @@ fn reports_a_wrong_type_with_its_line() {
         "type = \"molecule\"",
         "type = \"molecules\"",
         str![
-            "train.toml:15: reward.type: unknown reward type `molecules`; expected one of answer, command, composite, heuristic, http, hybrid, infill, learned, molecule, pattern, python"
+            "train.toml:15: reward.type: unknown reward type `molecules`; expected one of answer, command, components, composite, heuristic, http, hybrid, infill, learned, molecule, pattern, python"
         ],
     );
 }
 
 #[test]
 fn reports_a_missing_key() {
-    check_text("group_size = 4\n", "", str!["train.toml:5: train: missing field `group_size`"]);
-    check_text("seed = 1\n", "", str!["train.toml: missing field `seed`"]);
+    check_text("group_size = 4\n", "", str!["train.toml:5: train: missing key `group_size`"]);
+    check_text("seed = 1\n", "", str!["train.toml: missing key `seed`"]);
 }
 
 #[test]
@@ -359,5 +359,34 @@ fn no_threads() {
     place.refuse(
         &["train", "train.toml", "--threads", "0"],
         str!["--threads 0 is out of range; expected 1 to 1024"],
+    );
+}
+
+/// The values would be assigned to the keys of the section by position.
+#[test]
+fn a_list_is_not_a_section() {
+    for section in ["save", "optimizer", "eval", "train", "sampling", "schedule", "lora"] {
+        for list in ["[5]", "[]", "[2, 4]"] {
+            check_set(
+                &format!("{section}={list}"),
+                format!("--set {section}={list}: {section}: invalid type: list, expected a table"),
+            );
+        }
+    }
+}
+
+#[test]
+fn messages_stay_short() {
+    let long = "x".repeat(5000);
+    for set in [format!("train.steps={long}"), format!("{long}={long}"), long.clone()] {
+        let place = Place::for_training();
+        let ended = place.run(&["train", "train.toml", "--check", "--set", &set]);
+        assert!(ended.code == Some(1) && ended.stderr.len() < 700, "{}", ended.stderr);
+    }
+    check_set(
+        ".=1",
+        str![
+            "--set .=1: a part of the key is empty; expected KEY=VALUE, as in --set train.steps=50"
+        ],
     );
 }

@@ -105,7 +105,7 @@ fn an_output_file_is_there_when_it_is_whole() {
     place.write("bad.smi", b"C\nC\n\xff\n");
     place.refuse(
         &["describe", "bad.smi", "-o", "a.csv", "--force"],
-        str!["failed to write properties to a.csv: line 3 of `bad.smi` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)"],
+        str!["line 3 of `bad.smi` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)"],
     );
     place.refuse(
         &["describe", "a.smi", "-o", "absent/a.csv"],
@@ -161,12 +161,12 @@ fn a_full_disk() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let ended = Ended::of(place.command(&["describe", "a.smi"]).stdout(full()).output().unwrap());
     ended.assert_refused(str![
-        "failed to write properties to standard output: no space left on the disk"
+        "cannot write properties to standard output: no space left on the disk"
     ]);
     // Devices are written to instead of being replaced.
     place.refuse(
         &["describe", "a.smi", "-o", "/dev/full"],
-        str!["failed to write properties to /dev/full: no space left on the disk"],
+        str!["cannot write properties to /dev/full: no space left on the disk"],
     );
     place.succeed(&["describe", "a.smi", "-o", "/dev/null"]);
     for device in ["/dev/full", "/dev/null"] {
@@ -182,13 +182,36 @@ fn a_disk_that_becomes_full() {
     let place = Place::new();
     place.write("a.smi", "CCO\n".repeat(5000));
     let before = place.files();
-    let script = format!(
-        "trap '' XFSZ; ulimit -f 16; exec {} describe a.smi -o a.csv",
-        env!("CARGO_BIN_EXE_grpo")
-    );
+    let script =
+        format!("ulimit -f 16; exec {} describe a.smi -o a.csv", env!("CARGO_BIN_EXE_grpo"));
     let mut shell = std::process::Command::new("sh");
     let run = shell.arg("-c").arg(script).current_dir(place.path(".")).output().unwrap();
-    Ended::of(run)
-        .assert_refused(str!["failed to write properties to a.csv: the file is too large"]);
+    Ended::of(run).assert_refused(str!["cannot write properties to a.csv: the file is too large"]);
     assert_eq!(place.files(), before, "half a file was left");
+}
+
+/// A signal removes the hidden file of an incomplete output.
+#[test]
+#[cfg(unix)]
+fn a_signal_leaves_no_hidden_file() {
+    for signal in ["TERM", "HUP", "INT"] {
+        let place = Place::new();
+        place.write("a.smi", "CC(C)Cc1ccc(cc1)C(C)C(=O)O\n".repeat(300_000));
+        let child = place
+            .command(&["describe", "a.smi", "-o", "a.csv"])
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let begun = std::time::Instant::now();
+        while place.files().len() < 2 {
+            assert!(begun.elapsed().as_secs() < 60, "no output file");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let kill = format!("kill -{signal} {}", child.id());
+        let killed = std::process::Command::new("sh").args(["-c", &kill]).status().unwrap();
+        assert!(killed.success());
+        let ended = Ended::of(child.wait_with_output().unwrap());
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        assert_eq!(place.files().len(), 1, "{:?}", place.files());
+    }
 }

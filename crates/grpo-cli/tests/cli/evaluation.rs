@@ -73,6 +73,12 @@ fn refuses_invalid_evaluations() {
             ],
         ),
         (
+            ["eval.samples=5", "eval.min_gain=0.1"],
+            str![
+                "--set eval.min_gain=0.1: eval.min_gain has no effect with eval.every = 0, which runs no evaluations during training; set eval.every to a number of steps"
+            ],
+        ),
+        (
             ["eval.samples=5", "eval.patience=2"],
             str![
                 "train.toml: eval.patience has no effect with eval.every = 0, which runs no evaluations during training; set eval.every to a number of steps"

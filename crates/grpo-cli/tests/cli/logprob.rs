@@ -264,7 +264,7 @@ fn lines_that_are_no_records() {
     check(
         "[1]",
         str![[
-            r#"the line is not a JSON object: invalid type: list, expected an object at column 0; write one object per line, such as {"prompt": "2 + 2 ="}"#
+            r#"the line is not a JSON object: invalid type: list, expected an object; write one object per line, such as {"prompt": "2 + 2 ="}"#
         ]].into(),
     );
     check(

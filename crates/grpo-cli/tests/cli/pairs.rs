@@ -85,6 +85,7 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
         "skipped",
         "duplicates",
         "outputs",
+        "invalid",
     ];
     let rest = file.as_object_mut().unwrap();
     let told: Vec<Value> = told.iter().map(|key| rest.shift_remove(*key).unwrap()).collect();

@@ -159,6 +159,12 @@ fn every_change_that_the_threat_model_names_is_found() {
         *kinds.entry(tampering.kind).or_default() += 1;
         faults.extend(check(&texts, "run", tampering, true));
         kept.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+        for name in ["chat_template.jinja", "generation_config.json"] {
+            let added = texts.path("m").join(name);
+            if added.exists() && kept.iter().all(|(path, _)| *path != added) {
+                fs::remove_file(added).unwrap();
+            }
+        }
     }
     assert!(faults.is_empty(), "{} not found:\n{}", faults.len(), faults.join("\n"));
 

@@ -236,6 +236,10 @@ pub(crate) fn roll_back(table: &mut Table) {
         edit_lines(&aside(run).join("metrics.jsonl"), |lines| lines[0]["reward"] = json!(0.5));
         write_manifest(&aside(run)).unwrap();
     });
+    const ADDED: &str = "folder added to rolled-back/";
+    for name in ["2", "01", "other"] {
+        table.add(ADDED, FOUND, move |run| copy(&aside(run), &run.join("rolled-back").join(name)));
+    }
     const BEST: &str = "another best evaluation, linked again";
     for (key, value) in [("best_step", json!(4)), ("best_step", json!(5)), ("reward", json!(0.99))]
     {
@@ -368,6 +372,11 @@ pub(crate) fn inputs(table: &mut Table) {
             write_manifest(&base(run)).unwrap();
         }
     });
+    for name in ["chat_template.jinja", "generation_config.json"] {
+        table.add("file added to the base model", FOUND, move |run| {
+            fs::write(base(run).join(name), "{}").unwrap();
+        });
+    }
     table.add("changed prompts", FOUND, move |run| {
         edit(&run.with_file_name("prompts.jsonl"), |old| old.replacen("two", "six", 1));
     });

@@ -150,9 +150,7 @@ fn wrong_lines_are_named_with_their_fault() {
     let hint = "write one object per line, such as {\"prompt\": \"2 + 2 =\"}";
     check(
         "[",
-        &format!(
-            "the line is not a JSON object: invalid type: list, expected an object at column 0; {hint}"
-        ),
+        &format!("the line is not a JSON object: invalid type: list, expected an object; {hint}"),
     );
     check(
         "{\"prompt\": \"q\"",
@@ -276,15 +274,11 @@ fn a_huge_line_is_read_and_a_boundless_one_refused() {
     let huge = "é".repeat(5_000_000);
     let records = read(&format!("{{\"prompt\": \"{huge}\"}}"));
     assert_eq!(records[0].prompt, PromptSource::Text(huge));
-    // A gzip file of 35 KB that contains a line of 33 MiB.
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    let blanks = vec![b' '; 1 << 20];
-    (0..33).for_each(|_| encoder.write_all(&blanks).unwrap());
-    let found = results("p.jsonl.gz", &encoder.finish().unwrap());
+    let blanks = vec![b' '; 33 << 20];
     assert_eq!(
-        found,
+        results("p.jsonl", &blanks),
         [Err(
-            "p.jsonl.gz:1: the record is longer than 32 MiB; write one record per line, and close every quote".into()
+            "p.jsonl:1: the record is longer than 32 MiB; write one record per line, and close every quote".into()
         )]
     );
 }

@@ -37,10 +37,7 @@ fn families_that_are_not_known() {
         without(llama(), "model_type"),
         &format!("missing model_type (transformers) or architecture (MolGPT); {KNOWN}"),
     );
-    assert_eq!(
-        ModelConfig::from_json("[]").unwrap_err(),
-        "invalid type: list, expected an object at line 1 column 0"
-    );
+    assert_eq!(ModelConfig::from_json("[]").unwrap_err(), "invalid type: list, expected an object");
     for family in Family::ALL {
         let found =
             [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt(), infiller(), sequence_scorer()]

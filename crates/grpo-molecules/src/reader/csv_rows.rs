@@ -1,7 +1,7 @@
 //! Rows of a CSV file.
 
 use super::options::ReadOptions;
-use super::quotes::{Quotes, Unclosed};
+use super::quotes::{QuoteFaults, Quotes};
 use super::record::{LONGEST, MoleculeRecord, filled};
 use grpo_data::{Bytes, DataError, FileOrigin, Names, too_long};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -14,7 +14,7 @@ const BUFFER: usize = 1 << 16;
 
 pub(super) struct CsvRows {
     csv: csv::Reader<RowLimit>,
-    unclosed: Unclosed,
+    quote_faults: QuoteFaults,
     row: csv::ByteRecord,
     /// The character that separates cells.
     delimiter: u8,
@@ -33,7 +33,7 @@ impl CsvRows {
         origin: &FileOrigin,
     ) -> Result<(Self, String), DataError> {
         let (delimiter, source) = delimited(source, origin)?;
-        let (source, unclosed) = Quotes::new(source, delimiter);
+        let (source, quote_faults) = Quotes::new(source, delimiter);
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
             .delimiter(delimiter)
@@ -44,7 +44,7 @@ impl CsvRows {
             .from_reader(RowLimit { source, read: 0 });
         let mut row = csv::ByteRecord::new();
         csv.read_byte_record(&mut row).map_err(|error| reading_error(error, origin, 0))?;
-        refuse_unclosed(&unclosed, origin)?;
+        refuse_quotes(&quote_faults, origin)?;
         let line = line_of(&csv, &row);
         let names = row
             .iter()
@@ -76,7 +76,8 @@ impl CsvRows {
                 )));
             }
         }
-        let rows = Self { csv, unclosed, row, delimiter, width: names.len(), smiles, name, split };
+        let width = names.len();
+        let rows = Self { csv, quote_faults, row, delimiter, width, smiles, name, split };
         Ok((rows, names.join(",")))
     }
 
@@ -91,7 +92,7 @@ impl CsvRows {
         if !read.map_err(|error| reading_error(error, origin, before))? {
             return Ok(None);
         }
-        refuse_unclosed(&self.unclosed, origin)?;
+        refuse_quotes(&self.quote_faults, origin)?;
         let line = line_of(&self.csv, &self.row);
         if self.row.len() != self.width {
             return Err(DataError::Invalid(format!(
@@ -138,14 +139,13 @@ fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataErro
     Ok((delimiter.unwrap_or(b','), Box::new(Cursor::new(head).chain(source))))
 }
 
-/// Returns an error if the last row has an unclosed quote.
-fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataError> {
-    match unclosed.line() {
+/// Returns an error if a quote is invalid.
+fn refuse_quotes(faults: &QuoteFaults, origin: &FileOrigin) -> Result<(), DataError> {
+    match faults.first() {
         None => Ok(()),
-        Some(line) => Err(DataError::Invalid(format!(
-            "line {line} of `{}` has an unterminated quoted field; close it, and escape quotes inside it by doubling them",
-            origin.path.display()
-        ))),
+        Some((line, fault)) => {
+            Err(DataError::Invalid(format!("line {line} of `{}` {fault}", origin.path.display())))
+        }
     }
 }
 

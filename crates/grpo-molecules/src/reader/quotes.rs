@@ -1,12 +1,11 @@
-//! Detects unclosed quotes in CSV files. The CSV reader accepts them and treats the rest of the
-//! file as a single cell.
+//! Detects invalid quoting in CSV files. The CSV reader accepts it: it treats the rest of the file
+//! after an unclosed quote as a single cell, and joins a quoted text with whatever follows it.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A reader that passes bytes through and tracks quotes. At the end, it stores the line of an
-/// unclosed quote.
+/// A reader that passes bytes through and stores the line of the first invalid quote.
 pub(super) struct Quotes<R> {
     source: R,
     /// The character that separates cells.
@@ -15,16 +14,33 @@ pub(super) struct Quotes<R> {
     line: u64,
     /// Line of the last opening quote.
     opened: u64,
-    unclosed: Unclosed,
+    faults: QuoteFaults,
 }
 
-/// The line of an unclosed quote, available after the end of the file has been reached.
+/// The lines of invalid quotes, or 0.
 #[derive(Clone, Default)]
-pub(super) struct Unclosed(Arc<AtomicU64>);
+pub(super) struct QuoteFaults {
+    /// Set when the end of the file has been reached.
+    unclosed: Arc<AtomicU64>,
+    /// Line of the first cell with text after its closing quote.
+    followed: Arc<AtomicU64>,
+}
 
-impl Unclosed {
-    pub(super) fn line(&self) -> Option<u64> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|&line| line > 0)
+impl QuoteFaults {
+    /// Returns the line of an invalid quote, what is wrong with it and how to fix it.
+    pub(super) fn first(&self) -> Option<(u64, &'static str)> {
+        let faults = [
+            (
+                &self.followed,
+                "has text after a quoted field; quote the whole field, and escape quotes inside it by doubling them",
+            ),
+            (
+                &self.unclosed,
+                "has an unterminated quoted field; close it, and escape quotes inside it by doubling them",
+            ),
+        ];
+        let lines = faults.map(|(line, fault)| (line.load(Ordering::Relaxed), fault));
+        lines.into_iter().find(|(line, _)| *line > 0)
     }
 }
 
@@ -37,16 +53,15 @@ enum State {
     /// After a quote inside a quoted cell, which either ends the cell or is the first of two
     /// quotes.
     AfterQuote,
+    /// After the end of a quoted cell and at least one space.
+    Closed,
 }
 
 impl<R: Read> Quotes<R> {
-    pub(super) fn new(source: R, delimiter: u8) -> (Self, Unclosed) {
-        let unclosed = Unclosed::default();
-        let state = State::CellStart;
-        (
-            Self { source, delimiter, state, line: 1, opened: 0, unclosed: unclosed.clone() },
-            unclosed,
-        )
+    pub(super) fn new(source: R, delimiter: u8) -> (Self, QuoteFaults) {
+        let faults = QuoteFaults::default();
+        let (state, of_reader) = (State::CellStart, faults.clone());
+        (Self { source, delimiter, state, line: 1, opened: 0, faults: of_reader }, faults)
     }
 
     fn pass(&mut self, byte: u8) {
@@ -60,6 +75,14 @@ impl<R: Read> Quotes<R> {
             (State::Quoted, _) => State::Quoted,
             (_, b'\n') => State::CellStart,
             (_, byte) if byte == self.delimiter => State::CellStart,
+            // Cells are trimmed.
+            (State::AfterQuote | State::Closed, b' ') => State::Closed,
+            (State::AfterQuote | State::Closed, _) => {
+                let followed = &self.faults.followed;
+                let _earlier =
+                    followed.compare_exchange(0, self.line, Ordering::Relaxed, Ordering::Relaxed);
+                State::Plain
+            }
             _ => State::Plain,
         };
         self.line += u64::from(byte == b'\n');
@@ -71,7 +94,7 @@ impl<R: Read> Read for Quotes<R> {
         let read = self.source.read(buffer)?;
         buffer[..read].iter().for_each(|&byte| self.pass(byte));
         if read == 0 && !buffer.is_empty() && self.state == State::Quoted {
-            self.unclosed.0.store(self.opened, Ordering::Relaxed);
+            self.faults.unclosed.store(self.opened, Ordering::Relaxed);
         }
         Ok(read)
     }

@@ -282,7 +282,7 @@ fn a_line_without_an_end_is_refused() {
 fn gzip_that_is_out_of_proportion_is_refused() {
     let long = format!("{}\n", "C".repeat(1 << 19));
     let fault = error(&gzip(&long.repeat(65 << 1)), Smi, true);
-    let expect = "its data is more than 500 times larger than the file; provide the data uncompressed if that is intended";
+    let expect = "its data is more than 200 times larger than the file; provide the data uncompressed if that is intended";
     assert!(fault.starts_with("`x` cannot be read after line "), "{fault}");
     assert!(fault.ends_with(expect), "{fault}");
     let empty = gzip(&"\n".repeat(2 << 20));
@@ -290,4 +290,30 @@ fn gzip_that_is_out_of_proportion_is_refused() {
     assert_eq!(fault, "x:100000: the previous 100000 lines are empty; remove empty lines");
     // Blank lines count towards the length of the following row.
     assert!(error(&empty, Csv, true).contains("is longer than 1 MiB"));
+}
+
+/// The CSV reader would join the quoted text and what follows it, i.e. `"CC"O` would become CCO.
+#[test]
+fn text_after_a_quoted_field_is_refused() {
+    let fault = |line| {
+        format!(
+            "line {line} of `x` has text after a quoted field; quote the whole field, and escape quotes inside it by doubling them"
+        )
+    };
+    for (table, line) in [
+        ("smiles,name\n\"CC\"O,a\nCCC,\"a\"b\n", 2),
+        ("smiles,name\nCC,a\nCCC,\"a\"b\n", 3),
+        ("smiles,name\nCC,a\nCCC,\"a\" b", 3),
+        ("smiles,name\nCC,\"a\" \"b\"\n", 2),
+        ("\"smiles\"s,name\nCC,a\n", 1),
+        ("smiles;name\nCC;\"a\nb\",\n", 3),
+    ] {
+        assert_eq!(error(table.as_bytes(), Csv, false), fault(line), "{table}");
+    }
+}
+
+#[test]
+fn small_gzip_of_millions_of_short_rows_is_refused() {
+    let fault = error(&gzip(&"C\n".repeat(6 << 20)), Smi, true);
+    assert!(fault.contains("more than 200 times larger than the file"), "{fault}");
 }

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::{
-    CleanedPairs, CleaningPlan, CleaningRules, CollectionFilter, PairFile, ValidationRules,
-    read_pairs,
+    CleanedPairs, CleaningPlan, CleaningRules, CollectionFilter, MOST_LISTED, PairFile,
+    ValidationRules, read_pairs,
 };
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -206,13 +206,17 @@ impl CleanDataArguments {
 fn tell_read(arguments: &CleanDataArguments, read: &PairFile, pairs: usize) {
     let say = arguments.say();
     let path = arguments.input.display();
-    say(format_args!("{path}: {pairs} pairs, {} invalid lines", read.skipped.len()));
+    say(format_args!("{path}: {pairs} pairs, {} invalid lines", read.invalid));
     for line in read.skipped.iter().take(MOST_LINES) {
         say(format_args!("  left out: {line}"));
     }
-    if read.skipped.len() > MOST_LINES {
-        let more = read.skipped.len() - MOST_LINES;
-        say(format_args!("  and {more} more (--rejected writes all of them)"));
+    if read.invalid > MOST_LINES {
+        let more = read.invalid - MOST_LINES;
+        let all = match read.invalid > MOST_LISTED {
+            true => format!("the first {MOST_LISTED}"),
+            false => "all of them".to_owned(),
+        };
+        say(format_args!("  and {more} more (--rejected writes {all})"));
     }
 }
 

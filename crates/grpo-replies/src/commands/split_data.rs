@@ -7,8 +7,8 @@ use crate::split_files::{
     DRAWING, PHASE1, PHASE2, STATISTICS, clear_leftovers, complete, name_all,
 };
 use crate::{
-    MOST_DIFFERENCE, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine, read_pairs,
-    split_phases,
+    MOST_DIFFERENCE, MOST_LISTED, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine,
+    read_pairs, split_phases,
 };
 use anyhow::Context;
 use clap::Args;
@@ -63,7 +63,9 @@ struct StatisticsFile<'a> {
     seed: u64,
     pairs: usize,
     tweets: usize,
-    /// Invalid input lines, which are in neither phase.
+    /// Number of invalid input lines, which are in neither phase.
+    invalid: usize,
+    /// The first invalid input lines.
     skipped: &'a [SkippedLine],
     /// Repeated pairs. They are in the same phase as the first occurrence.
     duplicates: Vec<Duplicate>,
@@ -125,6 +127,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         seed: arguments.seed,
         pairs: read.pairs.len(),
         tweets: read.tweets(),
+        invalid: read.invalid,
         skipped: &read.skipped,
         duplicates: duplicates(&read),
         outputs: texts.iter().map(|(name, text)| (*name, sha256(text.as_bytes()))).collect(),
@@ -190,7 +193,7 @@ fn report(read: &PairFile) {
         read.path.display(),
         read.pairs.len(),
         read.tweets(),
-        read.skipped.len()
+        read.invalid
     ));
     read.unsaid().into_iter().for_each(|unsaid| say(format_args!("  {unsaid}")));
     let skipped = read.skipped.iter().map(|line| format!("left out: {line}"));
@@ -208,6 +211,9 @@ fn report(read: &PairFile) {
         if lines.len() > MOST_LINES {
             say(format_args!("  and {} more in {STATISTICS}", lines.len() - MOST_LINES));
         }
+    }
+    if read.invalid > read.skipped.len() {
+        say(format_args!("  {STATISTICS} lists the first {MOST_LISTED} invalid lines"));
     }
 }
 

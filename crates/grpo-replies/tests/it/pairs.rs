@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use grpo_replies::{PairFile, PairRecord, read_pairs};
+use grpo_replies::{MOST_LISTED, PairFile, PairRecord, read_pairs};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -224,4 +224,15 @@ fn pairs_that_stand_there_twice_are_known() {
         |reply: &str| format!("{{\"tweet_id\":\"a\",\"tweet\":\"t\",\"reply\":\"{reply}\"}}\n");
     let found = read(line("one") + &line("two") + &line("one ") + &line("one"));
     assert_eq!(found.duplicates(), [(2, 0), (3, 0)]);
+}
+
+#[test]
+fn only_the_first_invalid_lines_are_kept() {
+    let file = tempfile::Builder::new().suffix(".jsonl").tempfile().unwrap();
+    let pair = r#"{"tweet_id": "1", "tweet": "a", "reply": "b"}"#;
+    std::fs::write(&file, format!("{pair}\n{}", "x\n".repeat(MOST_LISTED + 5))).unwrap();
+    let read = read_pairs(file.path()).unwrap();
+    assert_eq!((read.pairs.len(), read.skipped.len()), (1, MOST_LISTED));
+    assert_eq!(read.invalid, MOST_LISTED + 5);
+    assert!(read.to_string().starts_with("1 pairs of 1 tweets, 100005 lines skipped ("));
 }

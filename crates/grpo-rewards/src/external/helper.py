@@ -49,6 +49,8 @@ def described(error):
 
 def number(value):
     """Returns a float or None, from numbers of any library."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"the reward is {repr(value)[:80]}, which is text; return a number or None")
     return None if value is None else float(value)
 
 

@@ -248,3 +248,18 @@ fn scripts_are_inputs_of_a_run() {
     assert_eq!(table["on_failure"], "fail");
     assert_eq!(table["interpreter"], "python3");
 }
+
+/// `float("0.5")` would accept it.
+#[test]
+fn a_reward_that_is_text_is_refused() {
+    let code = "def reward(completion):\n    return '0.5' if completion == 'b' else 1\n";
+    let (_folder, reward) = python(code, json!({}));
+    let outcomes = score(&*reward, &["a", "b"]);
+    assert_eq!(outcomes[0].total(), Some(1.0));
+    let fault = outcomes[1].failure().unwrap();
+    assert!(fault.starts_with("completion \"b\" (item 2 of 2): reward raised"), "{fault}");
+    assert!(
+        fault.contains("the reward is '0.5', which is text; return a number or None"),
+        "{fault}"
+    );
+}

@@ -1,6 +1,8 @@
 //! Checks that the files of a run have not been modified.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -94,7 +96,8 @@ impl Records<'_> {
         }
     }
 
-    /// Checks that input files have not changed. Files that no longer exist are skipped.
+    /// Checks that input files have not changed and that model folders have no new files, which a
+    /// resumed run would read. Files that no longer exist are skipped.
     fn inputs(&self) -> Option<Finding> {
         const PROPERTY: &str = "inputs";
         let files = &self.info?.data;
@@ -119,6 +122,13 @@ impl Records<'_> {
                 violations.push(Violation { step: None, what });
             }
         }
+        violations.extend(added_inputs(files).into_iter().map(|path| Violation {
+            step: None,
+            what: format!(
+                "`{}` was added after the run started: run.json does not list it",
+                path.display()
+            ),
+        }));
         Some(match missing.filter(|_| violations.is_empty()) {
             Some(path) => Finding::not_recorded(
                 PROPERTY,
@@ -303,6 +313,26 @@ impl Records<'_> {
             true => Finding::new(PROPERTY, count(checked, "file"), violations),
         })
     }
+}
+
+/// Roles of input files whose whole folder is read.
+const FOLDER_ROLES: [&str; 3] = ["model", "adapter", "infiller"];
+
+/// Returns the files in the folders of models and adapters that are not listed as inputs.
+fn added_inputs(files: &[DataFile]) -> Vec<PathBuf> {
+    let of_folder = files.iter().filter(|file| FOLDER_ROLES.contains(&file.role.as_str()));
+    let folders: BTreeSet<&Path> = of_folder.filter_map(|file| file.path.parent()).collect();
+    // A bare file name has the parent "", which stands for the working directory.
+    let read = |folder: &&Path| match folder.as_os_str().is_empty() {
+        true => fs::read_dir("."),
+        false => fs::read_dir(folder),
+    };
+    let there = folders.iter().filter_map(|folder| read(folder).ok()).flatten().flatten();
+    let is_listed = |path: &PathBuf| files.iter().any(|file| file.path == *path);
+    let mut added: Vec<PathBuf> =
+        there.map(|entry| entry.path()).filter(|path| path.is_file() && !is_listed(path)).collect();
+    added.sort();
+    added
 }
 
 const OLDER: &str = "created by an older version: changes to numbers, texts, prompts and rewards cannot be detected";

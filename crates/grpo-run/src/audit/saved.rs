@@ -1,10 +1,12 @@
 //! Checks that folders with weights and their configuration files have not been modified.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::event_lines::{EventLine, after_roll_back};
 use super::finding::{Finding, Violation, count};
+use crate::atomic::entries;
+use crate::going_back::ROLLED_BACK;
 use crate::{EventKind, RunError, RunFolder, sha256_of_manifest, verify};
 
 /// Checks that checkpoints and final weights exist and match the recorded manifests.
@@ -66,6 +68,10 @@ pub(super) fn saved_folders(
             Err(what) => violated(None, what),
         }
     }
+    for name in foreign_roll_backs(run, events)? {
+        let what = "it was added, or lines of events.jsonl were removed";
+        violated(None, format!("events.jsonl has no roll-back for `rolled-back/{name}`: {what}"));
+    }
     for other in ["model", "adapter"].into_iter().filter(|_| is_chained) {
         if trained.is_some_and(|trained| trained != other) && run.path().join(other).exists() {
             violated(None, format!("`{other}` is not a folder of this run: it was added"));
@@ -85,6 +91,37 @@ pub(super) fn saved_folders(
         (0, true) => Finding::not_recorded(PROPERTY, "the run wrote none"),
         _ => Finding::new(PROPERTY, count(checked, "folder"), violations),
     })
+}
+
+/// Returns the names in `rolled-back/` that do not belong to a roll-back in the events.
+fn foreign_roll_backs(run: &RunFolder, events: &[EventLine]) -> Result<Vec<String>, RunError> {
+    let number = |event: &EventLine| match event.what {
+        EventKind::RolledBack { number, .. } => Some(number),
+        _ => None,
+    };
+    let mut known: BTreeSet<u32> = events.iter().filter_map(number).collect();
+    // A run writes the folder between the event of the guard and that of the roll-back. If it was
+    // killed in between, the folder belongs to a roll-back that has no event.
+    let ends = |event: &&EventLine| {
+        !matches!(
+            event.what,
+            EventKind::Started {}
+                | EventKind::Resumed {}
+                | EventKind::RolledBack { .. }
+                | EventKind::Stopped { .. }
+                | EventKind::Finished {}
+        )
+    };
+    let is_going_back = events.iter().rev().take_while(ends).any(
+        |event| matches!(&event.what, EventKind::Guard { action, .. } if action == "roll_back"),
+    );
+    if is_going_back {
+        let latest = events.iter().rev().find_map(number);
+        known.insert(latest.unwrap_or(0).saturating_add(1));
+    }
+    let is_known = |name: &String| known.iter().any(|number| number.to_string() == *name);
+    let names = entries(&run.path().join(ROLLED_BACK))?.into_iter().map(|(name, _)| name);
+    Ok(names.filter(|name| !is_known(name)).collect())
 }
 
 /// Checks the records of the steps undone by roll-back `number`.

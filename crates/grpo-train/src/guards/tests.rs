@@ -165,11 +165,11 @@ fn what_is_not_finite() {
 
 #[test]
 fn a_metric_that_the_run_does_not_have() {
-    let mut guards = Guards::new(&[guard("clip_ratio/low_mean", GuardAction::Stop)]);
-    let metrics = Metrics::of_pairs(&[("kl", 0.0), ("cispo_clip_ratio", 0.0)]);
+    let mut guards = Guards::new(&[guard("ratio/p99", GuardAction::Stop)]);
+    let metrics = Metrics::of_pairs(&[("kl", 0.0), ("ratio/max", 0.0)]);
     assert_eq!(
         guards.observe(1, &metrics).unwrap_err().to_string(),
-        "guards[0]: watch = \"clip_ratio/low_mean\": the first step of this run has no such metric; did you mean 'cispo_clip_ratio'?"
+        "guards[0]: watch = \"ratio/p99\": the first step of this run has no such metric; did you mean 'ratio/max'?"
     );
     // After the metric has been seen once, steps without it are ignored. Evaluation metrics are
     // only present in some steps.

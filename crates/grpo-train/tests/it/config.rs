@@ -296,3 +296,54 @@ fn diversity_terms_out_of_range() {
     let found = check(r#""eval": {"generations": 0}"#).unwrap_err();
     assert!(found.starts_with("pretrain.eval.generations = 0 is out of range"), "{found}");
 }
+
+/// Whether these metrics exist follows from the configuration alone.
+#[test]
+fn guards_on_metrics_of_other_settings() {
+    let guarded = |watch: &str| {
+        let guard = serde_json::json!({"watch": watch, "above": 1.0, "action": "warn"});
+        Some(vec![serde_json::from_value(guard).unwrap()])
+    };
+    let correction = "loss.mismatch, or sampler_check.above = \"correct\"";
+    for (watch, setting) in [
+        ("reward_kl", "loss.kl_placement = \"reward\" and a positive loss.kl_coef"),
+        ("policy_loss", "loss.entropy_bonus"),
+        ("entropy_coef", "loss.entropy_bonus"),
+        ("cispo_clip_ratio", "a loss with the surrogate `cispo`"),
+        ("vespo/phi_seq_mean", "a loss with the surrogate `vespo`"),
+        ("off_policy/dropped_ratio", "loss.off_policy_threshold"),
+        ("sampling/corrected", correction),
+        ("sampling/importance_sampling_ratio/min", correction),
+        ("combined/diversity", "a [combined] section"),
+        ("combined/grpo_loss", "a [combined] section"),
+        ("combined/mean_supervised_loss", "a [combined] section"),
+        ("combined/supervised_loss", "a [combined] section"),
+    ] {
+        let expected = format!(
+            "guards[0]: watch = \"{watch}\": this run has no such metric; it requires {setting}"
+        );
+        check(|c| c.guards = guarded(watch), &expected);
+    }
+    check(
+        |c| {
+            c.loss.preset = Preset::Cispo;
+            c.guards = guarded("clip_ratio/low_mean");
+        },
+        "guards[0]: watch = \"clip_ratio/low_mean\": this run has no such metric; it requires a loss with the surrogate `clipped`",
+    );
+    type Change = fn(&mut GrpoConfig);
+    let accepted: [(&str, Change); 4] = [
+        ("clip_ratio/low_mean", |_| {}),
+        ("cispo_clip_ratio", |c| c.loss.preset = Preset::Cispo),
+        ("off_policy/dropped_ratio", |c| c.loss.off_policy_threshold = Some(1.0)),
+        ("sampling/importance_sampling_ratio/min", |c| {
+            c.sampler_check.above = Some(AboveTolerance::Correct);
+        }),
+    ];
+    for (watch, change) in accepted {
+        let mut config = config();
+        change(&mut config);
+        config.guards = guarded(watch);
+        config.check().unwrap();
+    }
+}

@@ -235,7 +235,7 @@ fn damaged_folders_are_refused_with_a_sentence() {
     );
     check(
         &|folder| std::fs::write(folder.join(DESCRIPTION), "{}").unwrap(),
-        "reward.model: FOLDER/engagement.json: not a valid description of an engagement model: missing field",
+        "reward.model: FOLDER/engagement.json: not a valid description of an engagement model: missing key",
     );
     check(
         &edit("another", json!(1)),
