@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use grpo_chem::{InvalidSmiles, Molecule};
-use grpo_rewards::{Desirability, Outcome, PartName, Reward, RewardInput, Scored};
+use grpo_rewards::{Desirability, ExternalCalls, Outcome, PartName, Reward, RewardInput, Scored};
 use rayon::prelude::*;
 use serde_json::{Map, Value};
 
@@ -114,6 +114,14 @@ impl Reward for ComponentsReward {
 
     fn is_deterministic(&self) -> bool {
         self.external().all(|(_, reward)| reward.is_deterministic())
+    }
+
+    fn uses_identity(&self) -> bool {
+        self.external().any(|(_, reward)| reward.uses_identity())
+    }
+
+    fn take_calls(&self) -> Option<ExternalCalls> {
+        ExternalCalls::merged(self.external().filter_map(|(_, reward)| reward.take_calls()))
     }
 
     fn keep_output_in(&self, folder: &Path) {

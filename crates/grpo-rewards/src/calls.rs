@@ -24,7 +24,7 @@ pub struct ItemTime {
 
 impl ExternalCalls {
     /// Combines the calls of several rewards.
-    pub(crate) fn merged(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+    pub fn merged(all: impl IntoIterator<Item = Self>) -> Option<Self> {
         all.into_iter().reduce(|mut merged, calls| {
             merged.times.extend(calls.times);
             merged.cache_hits += calls.cache_hits;
