@@ -7,6 +7,7 @@ mod embedder;
 mod external;
 mod fields;
 mod folder;
+mod identified;
 mod identity;
 mod outcome;
 mod registry;
