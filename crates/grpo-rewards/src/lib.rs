@@ -21,7 +21,8 @@ pub use embedder::EmbedderConfig;
 pub use fields::text_field;
 pub use folder::{check_folder, folder_files};
 pub use grpo_data::{Outcome, PartName, Scored};
-pub use identity::{IdentifiedReward, Identify, Identity};
+pub use identified::IdentifiedReward;
+pub use identity::{Identify, Identity};
 pub use outcome::{Reward, RewardInput};
 pub use registry::{
     FromRegistry, Restriction, RewardConfig, RewardKind, RewardRegistry, RewardSpec,
