@@ -8,6 +8,7 @@ mod embedder;
 mod external;
 mod fields;
 mod folder;
+mod identified;
 mod identity;
 mod outcome;
 mod registry;
@@ -22,7 +23,8 @@ pub use embedder::EmbedderConfig;
 pub use fields::text_field;
 pub use folder::{check_folder, folder_files};
 pub use grpo_data::{Outcome, PartName, Scored};
-pub use identity::{IdentifiedReward, Identify, Identity};
+pub use identified::IdentifiedReward;
+pub use identity::{Identify, Identity};
 pub use outcome::{Reward, RewardInput};
 pub use registry::{
     FromRegistry, Restriction, RewardConfig, RewardKind, RewardRegistry, RewardSpec,

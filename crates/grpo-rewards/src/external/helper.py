@@ -64,8 +64,8 @@ def conversation(item):
 class Scored:
     """What a function said about an item: a reward or an error, and the columns of log_extra."""
 
-    def __init__(self, reward=None, seconds=0.0, error=None, info=None):
-        self.reward, self.seconds, self.error, self.info = reward, seconds, error, info or {}
+    def __init__(self, reward=None, seconds=0.0, error=None):
+        self.reward, self.seconds, self.error, self.info = reward, seconds, error, {}
 
 
 class Function:
@@ -78,6 +78,8 @@ class Function:
         self.names = {p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)}
         self.takes_all = any(p.kind == kinds.VAR_KEYWORD for p in parameters)
         self.is_batched = "completions" in self.names or self.takes_all
+        # Otherwise the time of a request is all that is known.
+        self.is_timed = not self.is_batched and not inspect.iscoroutinefunction(function)
         required = [p.name for p in parameters if p.default is kinds.empty and p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
         named = [p.name for p in parameters if p.kind == kinds.KEYWORD_ONLY and p.default is kinds.empty]
         if not self.is_batched and (len(required) != 1 or named):
@@ -109,8 +111,11 @@ class Function:
             timed = [self.alone(item) for item in items]
             return [Scored(number(value), seconds) for value, seconds in timed]
         seconds = (time.perf_counter() - started) / max(len(items), 1)
-        info = [{name: column[i] for name, column in extra.items()} for i in range(len(items))]
-        return [Scored(number(value), seconds, info=one) for value, one in zip(values, info)]
+        scored = [Scored(number(value), seconds) for value in values]
+        for name, column in extra.items():
+            for one, value in zip(scored, column):
+                one.info[name] = value
+        return scored
 
     def alone(self, item):
         started = time.perf_counter()
@@ -169,12 +174,13 @@ def reply(request, functions):
     items, step = request["items"], request.get("step")
     named = {function.name: function.scored(items, step) for function in functions}
     of_items = list(zip(*named.values()))
-    answer = {
-        "id": request["id"],
-        "errors": [next((one.error for one in of_item if one.error), None) for of_item in of_items],
-        "seconds": [sum(one.seconds for one in of_item) for of_item in of_items],
-        "info": [{k: v for one in of_item for k, v in one.info.items()} or None for of_item in of_items],
-    }
+    answer = {"id": request["id"]}
+    if any(one.error for scored in named.values() for one in scored):
+        answer["errors"] = [next((one.error for one in of_item if one.error), None) for of_item in of_items]
+    if any(one.info for scored in named.values() for one in scored):
+        answer["info"] = [{k: v for one in of_item for k, v in one.info.items()} or None for of_item in of_items]
+    if any(function.is_timed for function in functions):
+        answer["seconds"] = [sum(one.seconds for one in of_item) for of_item in of_items]
     if len(functions) > 1:
         answer["components"] = {name: [one.reward for one in scored] for name, scored in named.items()}
     else:

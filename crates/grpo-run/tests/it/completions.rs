@@ -124,7 +124,7 @@ fn files_of_a_run_have_the_same_columns_whatever_was_scored() {
         "fates",
     ];
     assert_eq!(names, expected);
-    let qed = &fields.get_fields()[9];
+    let qed = &fields.get_fields()[10];
     assert_eq!(qed.get_physical_type(), Physical::DOUBLE);
     assert_eq!(qed.get_basic_info().repetition(), Repetition::OPTIONAL);
 }
@@ -232,6 +232,18 @@ fn a_bonus_is_read_where_there_is_a_column_for_it() {
     let older = replaced(&fs::read(&path).unwrap(), b"bonus", b"other");
     fs::write(&path, older).unwrap();
     assert_eq!(run.completions_of(1).unwrap(), [CompletionRecord { bonus: None, ..record }]);
+}
+
+#[test]
+fn info_is_read_where_there_is_a_column_for_it() {
+    let (_folder, run) = run();
+    let record = CompletionRecord { info: Some("pose 3".into()), ..completion(1, 0) };
+    run.write_completions(1, std::slice::from_ref(&record), &PARTS).unwrap();
+    assert_eq!(run.completions_of(1).unwrap(), std::slice::from_ref(&record));
+    let path = run.completions_path(1);
+    let older = replaced(&fs::read(&path).unwrap(), b"info", b"none");
+    fs::write(&path, older).unwrap();
+    assert_eq!(run.completions_of(1).unwrap(), [CompletionRecord { info: None, ..record }]);
 }
 
 /// Returns `bytes` with every `old` replaced by `new`, which must have the same length.
