@@ -28,8 +28,10 @@ pub fn refuse_inside(path: &Path, option: &str) -> anyhow::Result<()> {
 /// Returns an error if `path` is in a model or adapter folder, or is a file of a run. Other names
 /// are allowed in the folder of a run.
 pub(crate) fn refuse_recorded(path: &Path) -> anyhow::Result<()> {
-    const OF_RUN: [&str; 11] = [
+    const OF_RUN: [&str; 13] = [
         "adapter",
+        "best.csv",
+        "best.sdf",
         "checkpoints",
         "comparison.json",
         "completions",

@@ -8,7 +8,8 @@ use grpo_data::Codec;
 use grpo_model::Policy;
 use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
 use grpo_train::{
-    Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError, TrainObserver, Training,
+    BestSamples, Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError, TrainObserver,
+    Training,
 };
 
 use crate::args::RunArguments;
@@ -76,7 +77,7 @@ impl Session {
         drop(phase);
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
-        let begun = StartedRun::of(&file, start, interrupt)?;
+        let begun = StartedRun::of(&file, start, &tasks, interrupt)?;
         let outlook =
             preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
         let text = config::resolved(&file.resolved()?)?;
@@ -112,7 +113,7 @@ impl Session {
         let start = file.start(&tasks)?;
         drop(phase);
         unlisted(&start.files, &info.data)?;
-        let begun = StartedRun::of(&file, start, interrupt)?;
+        let begun = StartedRun::of(&file, start, &tasks, interrupt)?;
         let before = begun.preview(&file, &folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
         let earlier = RecordedSteps::after(&folder, step)?;
@@ -222,7 +223,12 @@ struct StartedRun {
 }
 
 impl StartedRun {
-    fn of(file: &TrainFile, start: Start, interrupt: Arc<AtomicBool>) -> anyhow::Result<Self> {
+    fn of(
+        file: &TrainFile,
+        start: Start,
+        tasks: &Tasks,
+        interrupt: Arc<AtomicBool>,
+    ) -> anyhow::Result<Self> {
         let Start { parts, prompts, of_evaluation, writer, kind, reports, .. } = start;
         let config = file.grpo();
         let evaluation = (!of_evaluation.is_empty())
@@ -235,7 +241,11 @@ impl StartedRun {
             .transpose()?;
         let mut grpo = Grpo::new(parts, config, file.seed)?;
         grpo.interrupted_by(interrupt);
-        Ok(Self { training: Training::new(grpo, evaluation), prompts, reports, writer, kind })
+        let mut training = Training::new(grpo, evaluation);
+        if let (Some(best), 1..) = (tasks.best_files(&writer.spec.codec), file.save.best) {
+            training.collect_best(BestSamples::new(file.save.best, best.identify));
+        }
+        Ok(Self { training, prompts, reports, writer, kind })
     }
 
     /// Prints a summary of the run and evaluates the initial policy.

@@ -8,6 +8,7 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::{Codec, CodecKind, Codecs, ConfigFault, PromptSource};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
+use grpo_run::BestTable;
 use grpo_train::{Bucketing, GuardAction, GuardConfig};
 use toml::Table;
 
@@ -74,6 +75,11 @@ pub trait Task: Sync {
         None
     }
 
+    /// Returns how the best completions of a run are written. By default, there are no such files.
+    fn best_files(&self, _codec: &Codec) -> Option<BestFiles> {
+        None
+    }
+
     /// Returns the name of the prompt record field that is displayed instead of the prompt.
     fn prompt_field(&self) -> Option<&'static str> {
         None
@@ -103,6 +109,17 @@ pub struct Measures {
     pub diversity: &'static [&'static str],
     /// Computes the rows from sample texts and reward outcomes.
     pub measure: fn(&[String], &[Outcome]) -> MeasureRows,
+}
+
+/// How the best completions of a run are written.
+#[derive(Clone, Copy)]
+pub struct BestFiles {
+    /// Column of `best.csv` with the completions.
+    pub column: &'static str,
+    /// Identifies equal completions.
+    pub identify: Identify,
+    /// Name and contents of another file that is written at the end of the run.
+    pub other: (&'static str, fn(&BestTable) -> String),
 }
 
 /// Limits that a trial has to meet.
@@ -330,6 +347,11 @@ impl Tasks {
     /// Returns how samples of the given reward type are drawn.
     pub(crate) fn drawing(&self, reward_type: &str) -> Option<Drawing> {
         self.iter().find_map(|task| task.drawing(reward_type))
+    }
+
+    /// Returns how the best completions of a run are written, or `None` if they are not collected.
+    pub(crate) fn best_files(&self, codec: &Codec) -> Option<BestFiles> {
+        self.iter().find_map(|task| task.best_files(codec))
     }
 
     /// Adds what tasks know about the completions of a model to its reward.

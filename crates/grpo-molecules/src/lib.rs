@@ -6,6 +6,7 @@
 //! - [`MoleculeReward`] scores molecules by QED, synthetic accessibility and logP.
 //!   [`MoleculeSummary`] evaluates a set of generated molecules.
 
+mod best;
 mod components;
 mod corpus;
 mod data;

@@ -1,14 +1,16 @@
 //! The task of generating molecules as SMILES.
 
 use grpo_app::data::DataFormat;
-use grpo_app::task::{Measures, Task, TaskCommand, TaskSampling, TrialLimits};
+use grpo_app::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling, TrialLimits};
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::{Codec, CodecKind};
 use grpo_report::Drawing;
 use grpo_rewards::{Identify, Identity, Outcome, RewardKind};
+use grpo_run::BestTable;
 use grpo_train::Bucketing;
 use rayon::prelude::*;
 
+use crate::best::structure_file;
 use crate::components::ComponentsConfig;
 use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
@@ -41,7 +43,7 @@ impl Task for Molecules {
     }
 
     fn commands(&self) -> Vec<TaskCommand> {
-        vec![crate::describe::command(), crate::score::command()]
+        vec![crate::describe::command(), crate::score::command(), crate::best::command()]
     }
 
     fn sampling(&self) -> Option<&dyn TaskSampling> {
@@ -60,6 +62,12 @@ impl Task for Molecules {
     fn identify(&self, codec: &Codec) -> Option<Identify> {
         codec.own::<Vocabulary>()?;
         Some(identities)
+    }
+
+    fn best_files(&self, codec: &Codec) -> Option<BestFiles> {
+        codec.own::<Vocabulary>()?;
+        let other = ("best.sdf", structure_file as fn(&BestTable) -> String);
+        Some(BestFiles { column: "smiles", identify: identities, other })
     }
 
     fn bucketings(&self) -> Vec<Bucketing> {

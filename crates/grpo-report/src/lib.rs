@@ -18,6 +18,7 @@ mod series;
 mod stages;
 mod story;
 mod success;
+mod transform_curve;
 mod transforms;
 mod validations;
 
@@ -28,7 +29,8 @@ pub use run_data::{RunData, command_of};
 pub use samples::Drawing;
 pub use stages::{Stage, stages};
 pub use success::{Judged, Outcome, SuccessCriteria, Verdict, judge};
-pub use transforms::{TransformCurve, transforms};
+pub use transform_curve::TransformCurve;
+pub use transforms::transforms;
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::series::{LARGEST, step_of};
 use crate::success::{diversity_is_kept, judge_supervised};
-use crate::transforms::TransformCurve;
+use crate::transform_curve::TransformCurve;
 use crate::{Judged, ReportError, SuccessCriteria, Verdict, judge};
 
 /// The data of a training run, which may still be in progress.

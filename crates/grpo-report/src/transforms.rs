@@ -4,17 +4,7 @@ use plotters::prelude::*;
 
 use crate::chart::{Area, color, inline_svg};
 use crate::panels::Panel;
-
-/// A function that maps a property to a score between 0 and 1.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TransformCurve {
-    /// Name of the component.
-    pub name: String,
-    /// Name of the function.
-    pub kind: String,
-    /// Properties and scores, sorted by property. There are at least two points.
-    pub points: Vec<(f64, f64)>,
-}
+use crate::transform_curve::TransformCurve;
 
 /// Size of a plot in a standalone document, in pixels.
 const CELL: (u32, u32) = (300, 200);

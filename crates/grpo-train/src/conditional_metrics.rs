@@ -3,8 +3,7 @@
 use grpo_core::{LossConfig, Surrogate};
 use grpo_data::ConfigFault;
 
-use crate::GrpoConfig;
-use crate::guard_config::guard_fault;
+use crate::guard_config::{GuardConfig, guard_fault};
 
 /// The setting without which a metric does not exist. `*` at the end matches the rest of a name.
 const REQUIRED: &[(&str, &str)] = &[
@@ -35,9 +34,15 @@ pub(crate) fn is_conditional(name: &str) -> bool {
     place(name).is_some()
 }
 
-/// Rejects guards that watch a metric which does not exist with this configuration.
-pub(crate) fn refuse_missing(config: &GrpoConfig, loss: &LossConfig) -> Result<(), ConfigFault> {
-    for (guard, watch) in config.guards().iter().map(|guard| &guard.watch).enumerate() {
+/// Rejects guards that watch a metric which does not exist with this configuration. `corrects` is
+/// whether the sampler check corrects mismatches.
+pub(crate) fn refuse_missing(
+    guards: &[GuardConfig],
+    loss: &LossConfig,
+    corrects: bool,
+    is_combined: bool,
+) -> Result<(), ConfigFault> {
+    for (guard, watch) in guards.iter().map(|guard| &guard.watch).enumerate() {
         let Some((name, setting)) = place(watch).map(|place| REQUIRED[place]) else { continue };
         let exists = match name {
             "reward_kl" => loss.kl.in_reward(),
@@ -46,9 +51,9 @@ pub(crate) fn refuse_missing(config: &GrpoConfig, loss: &LossConfig) -> Result<(
             "cispo_clip_ratio" => matches!(loss.surrogate, Surrogate::Cispo { .. }),
             "vespo/phi_seq_mean" => matches!(loss.surrogate, Surrogate::Vespo { .. }),
             "off_policy/dropped_ratio" => loss.off_policy_threshold.is_some(),
-            "sampling/corrected" => config.sampler_check.corrects(loss),
-            "combined/*" => config.combined.is_some(),
-            _ => loss.mismatch.is_some() || config.sampler_check.corrects(loss),
+            "sampling/corrected" => corrects,
+            "combined/*" => is_combined,
+            _ => loss.mismatch.is_some() || corrects,
         };
         if !exists {
             let fault =

@@ -9,7 +9,7 @@ use grpo_model::{LanguageModel, WeightPrecision};
 use grpo_rollout::{Actions, Decode, Rollout, RolloutRequest, StopStrings};
 use serde::{Deserialize, Serialize};
 
-use crate::conditional_metrics;
+use crate::conditional_metrics::refuse_missing;
 use crate::error::{TrainError, distribution_fault, in_range};
 use crate::guard_config::Guarded;
 use crate::{
@@ -274,7 +274,8 @@ impl GrpoConfig {
         for (place, guard) in self.guards.iter().flatten().enumerate() {
             guard.check(place, &Guarded::Grpo { kl_coef, evaluates })?;
         }
-        conditional_metrics::refuse_missing(self, &loss)?;
+        let corrects = self.sampler_check.corrects(&loss);
+        refuse_missing(&self.guards(), &loss, corrects, self.combined.is_some())?;
         self.sampler_check.check()?;
         self.eval.check()?;
         self.refuse_uncorrected()?;

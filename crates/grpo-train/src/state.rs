@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::learner::LearnerState;
 use crate::train::{Training, TrainingProgress};
-use crate::{GuardsState, TrainError};
+use crate::{BestSamples, GuardsState, TrainError};
 
 /// All state that the next step depends on, except for the configuration, input files and policy
 /// weights.
@@ -56,6 +56,16 @@ pub struct SavedState<'a> {
 }
 
 impl<M: LanguageModel> Training<M> {
+    /// Collects the best completions of the remaining steps in `best`.
+    pub fn collect_best(&mut self, best: BestSamples) {
+        self.best = Some(best);
+    }
+
+    /// Returns the best completions so far, or `None` if they are not collected.
+    pub fn best_samples(&self) -> Option<&BestSamples> {
+        self.best.as_ref()
+    }
+
     /// Returns the state to be saved.
     pub fn state(&self) -> TrainerState {
         let (learner, moments, reference) = self.grpo.learner.remembered();

@@ -241,16 +241,6 @@ impl<M: LanguageModel> Training<M> {
         }
     }
 
-    /// Collects the best completions of the remaining steps in `best`.
-    pub fn collect_best(&mut self, best: BestSamples) {
-        self.best = Some(best);
-    }
-
-    /// Returns the best completions so far, or `None` if they are not collected.
-    pub fn best_samples(&self) -> Option<&BestSamples> {
-        self.best.as_ref()
-    }
-
     /// Consumes the run and returns its components.
     pub fn into_grpo(self) -> Grpo<M> {
         self.grpo

@@ -152,6 +152,7 @@ mod tests {
             every_minutes,
             keep_last,
             completions_every: 0,
+            best: 0,
         };
         // A time interval allows at most one checkpoint per step.
         assert_eq!(checkpoints(&save(0, 10.0, 2), 100, 0), 2 + 3);

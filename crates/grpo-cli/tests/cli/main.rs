@@ -40,6 +40,7 @@ mod reply_rewards;
 mod report;
 mod resume;
 mod sample;
+mod scoring;
 mod selftest;
 mod shipped;
 mod supervised;

@@ -34,6 +34,7 @@ pub(crate) struct Result {
     model: Vec<(PathBuf, Vec<u8>)>,
     pub(crate) metrics: Vec<Map<String, Value>>,
     completions: Vec<(PathBuf, Vec<u8>)>,
+    best: Option<String>,
 }
 
 pub(crate) fn result(run: &Path) -> Result {
@@ -47,6 +48,7 @@ pub(crate) fn result(run: &Path) -> Result {
         model: files(&run.join("model")),
         metrics: metrics.collect(),
         completions: files(&run.join("completions")),
+        best: fs::read_to_string(run.join("best.csv")).ok(),
     }
 }
 

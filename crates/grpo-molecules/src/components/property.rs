@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use grpo_chem::{Descriptor, Fingerprint, InvalidSmiles, Molecule, Morgan, Pattern};
 use grpo_data::ConfigFault;
-use grpo_rewards::Goal;
 
-use super::config::ComponentFields;
+use super::fields::ComponentFields;
 
 /// A property that is computed from a molecule.
 pub(super) enum Property {
@@ -96,37 +95,4 @@ impl Property {
 fn count_matching(patterns: &[Pattern], molecule: &Molecule) -> Result<usize, InvalidSmiles> {
     let matches = patterns.iter().map(|pattern| Ok(usize::from(pattern.matches(molecule)?)));
     matches.sum()
-}
-
-/// Returns the goal of a property for which all users want the same, or `None`.
-pub(super) fn default_goal(property: &str) -> Option<Goal> {
-    match property {
-        "qed" | "similarity" | "substructure" | "scaffold" | "formula" | "external" => {
-            Some(Goal::High)
-        }
-        "sa" | "alerts" | "custom_alerts" => Some(Goal::Low),
-        _ => None,
-    }
-}
-
-/// Returns the range of values that are typical of drug-like molecules. It is used by the default
-/// transform.
-pub(super) fn typical_range(property: &str) -> (f64, f64) {
-    match property {
-        "sa" => (1.0, 10.0),
-        "logp" => (-1.0, 5.0),
-        "mw" => (100.0, 600.0),
-        "tpsa" => (0.0, 140.0),
-        "heavy_atoms" => (5.0, 50.0),
-        "hba" | "rotatable" => (0.0, 10.0),
-        "hetero_atoms" => (0.0, 15.0),
-        "sp2_atoms" | "sp3_atoms" | "graph_length" => (0.0, 20.0),
-        "hbd" => (0.0, 5.0),
-        "rings" | "largest_ring" | "stereo_centers" => (0.0, 6.0),
-        "aromatic_rings" | "aliphatic_rings" | "sp_atoms" => (0.0, 4.0),
-        "alerts" | "substructure_count" => (0.0, 3.0),
-        "charge" => (-1.0, 1.0),
-        // Fractions, similarities, matches, and values of the user's own.
-        _ => (0.0, 1.0),
-    }
 }

@@ -56,14 +56,8 @@ pub(super) fn saved_folders(
             ),
         }
     }
-    // The last event may belong to a roll-back that is being undone.
-    for event in events.iter().rev().skip(1) {
-        let (EventKind::RolledBack { number, .. }, Some(manifest)) =
-            (&event.what, &event.proof.manifest)
-        else {
-            continue;
-        };
-        match undone_steps(run, *number, manifest) {
+    for undone in all_undone_steps(run, events) {
+        match undone {
             Ok(()) => checked += 1,
             Err(what) => violated(None, what),
         }
@@ -91,6 +85,18 @@ pub(super) fn saved_folders(
         (0, true) => Finding::not_recorded(PROPERTY, "the run wrote none"),
         _ => Finding::new(PROPERTY, count(checked, "folder"), violations),
     })
+}
+
+/// Checks the undone steps of all roll-backs.
+fn all_undone_steps(run: &RunFolder, events: &[EventLine]) -> Vec<Result<(), String>> {
+    let undone = |event: &EventLine| match (&event.what, &event.proof.manifest) {
+        (EventKind::RolledBack { number, .. }, Some(manifest)) => {
+            Some(undone_steps(run, *number, manifest))
+        }
+        _ => None,
+    };
+    // The last event may belong to a roll-back that is being undone.
+    events.iter().rev().skip(1).filter_map(undone).collect()
 }
 
 /// Returns the names in `rolled-back/` that do not belong to a roll-back in the events.

@@ -7,8 +7,8 @@ use anyhow::Context;
 use grpo_model::Policy;
 use grpo_rewards::PartName;
 use grpo_run::{
-    ChainWriter, EventKind, LedgerStep, RecordedHashes, ReferenceChange, RunFolder,
-    sha256_of_manifest,
+    BestTable, ChainWriter, EventKind, LedgerStep, RecordedHashes, ReferenceChange, RunFolder,
+    atomic_write, sha256_of_manifest,
 };
 use grpo_train::{
     Ending, GuardAction, GuardTrigger, Metrics, StepDone, TrainError, TrainObserver, Training,
@@ -22,6 +22,7 @@ use crate::recorded::records;
 use crate::recorded_steps::RecordedSteps;
 use crate::run_log::{Line, RunLog, observer_error};
 use crate::session::Session;
+use crate::task::BestFiles;
 use crate::train_settings::TrainSettings;
 
 /// Display options and the stop flag of a training run.
@@ -51,6 +52,8 @@ pub(super) struct Observer {
     pub(super) earlier: RecordedSteps,
     /// Whether an earlier step needed a correction for sampler mismatch.
     pub(super) was_corrected: bool,
+    /// How the best completions are written.
+    best: Option<BestFiles>,
 }
 
 /// Returns whether the run was killed during the last of its roll-backs, after the checkpoint at
@@ -95,6 +98,7 @@ impl Observer {
             writer: writer.clone(),
             earlier: std::mem::take(earlier),
             was_corrected: false,
+            best: session.tasks.best_files(&session.writer.spec.codec),
         };
         observer.begin_at(done, &lines)?;
         if is_rolling_back {
@@ -140,6 +144,7 @@ impl Observer {
     /// Saves the trained weights in the subfolder `kind` of the run. The event is written first, so
     /// a folder without an event was not written by the run.
     pub(super) fn save(&mut self, training: &Training<Policy>, kind: &str) -> anyhow::Result<()> {
+        self.write_best(training, true)?;
         self.anchor()?;
         let (target, writer) = (self.log.folder.path().join(kind), self.writer.clone());
         writer.save(&target, training.policy(), |manifest| {
@@ -246,7 +251,26 @@ impl Observer {
         let writer = &self.writer;
         self.log.checkpoint(best, &besides, |run, announce| {
             checkpoint::write(run, writer, training, announce)
-        })
+        })?;
+        self.write_best(training, false)
+    }
+
+    /// Writes the best completions so far to `best.csv`, and at the end to the file of the task.
+    fn write_best(&self, training: &Training<Policy>, is_end: bool) -> anyhow::Result<()> {
+        let Some((files, best)) = self.best.as_ref().zip(training.best_samples()) else {
+            return Ok(());
+        };
+        let table = BestTable {
+            column: files.column.to_owned(),
+            parts: self.parts.iter().map(ToString::to_string).collect(),
+            samples: best.samples().to_vec(),
+        };
+        self.log.folder.write_best(&table)?;
+        if is_end {
+            let (name, contents) = files.other;
+            atomic_write(&self.log.folder.path().join(name), contents(&table).as_bytes())?;
+        }
+        Ok(())
     }
 
     pub(super) fn is_checkpoint_due(&self, done: &StepDone<'_>) -> bool {

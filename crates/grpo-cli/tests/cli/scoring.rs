@@ -1,0 +1,127 @@
+//! Scoring functions of molecules: `grpo score`, runs with components, and `grpo best`.
+
+use std::collections::BTreeMap;
+
+use grpo_run::RunFolder;
+use snapbox::str;
+
+use crate::support::Place;
+
+const REWARD: &str = r#"
+[reward]
+type = "components"
+
+[[reward.components]]
+property = "qed"
+
+[[reward.components]]
+property = "logp"
+goal = "range"
+low = 1.0
+high = 3.0
+
+[[reward.components]]
+property = "custom_alerts"
+smarts = ["[N+](=O)[O-]"]
+filter = true
+"#;
+
+#[test]
+fn scores_and_plots_the_molecules_of_a_file() {
+    let place = Place::new();
+    place.write("reward.toml", REWARD);
+    place.write("a.smi", "CC(=O)Oc1ccccc1C(=O)O aspirin\nC(\nO=[N+]([O-])c1ccccc1\n");
+    let ended = place.succeed(&["score", "reward.toml", "a.smi", "--plot", "plot.svg"]);
+    let rows: Vec<Vec<&str>> = ended.stdout.lines().map(|row| row.split(',').collect()).collect();
+    let header =
+        "smiles,score,valid,qed,qed.raw,logp,logp.raw,custom_alerts,custom_alerts.raw,reason,name";
+    assert_eq!(rows[0].join(","), header);
+    // RDKit computes a QED of 0.550122 and a logP of 1.3101.
+    let logp = 1.0 / (1.0 + 10f64.powf(-2.5 * 0.3101));
+    let score: f64 = rows[1][1].parse().unwrap();
+    assert!((score - (0.550_122 + logp) / 2.0).abs() < 2e-6, "{score}");
+    assert_eq!((rows[1][2], rows[1][4], rows[1][10]), ("1.000000", "0.550122", "aspirin"));
+    assert_eq!((rows[2][1], rows[2][2]), ("0.000000", "0.000000"));
+    assert!(rows[2][9].starts_with("syntax error"), "{:?}", rows[2]);
+    assert_eq!((rows[3][1], rows[3][7], rows[3][8]), ("0.000000", "0.000000", "1.000000"));
+    let plot = place.read("plot.svg");
+    assert!(plot.contains("logp (double_sigmoid)") && plot.ends_with("</svg>\n"), "{plot}");
+}
+
+#[test]
+fn wrong_input_is_refused_with_one_sentence() {
+    let place = Place::new();
+    place.write("a.smi", "CCO\n");
+    let refused = |reward: &str, expected: snapbox::data::Inline| {
+        place.write("reward.toml", format!("[reward]\ntype = \"components\"\n{reward}"));
+        place.refuse(&["score", "reward.toml", "a.smi"], expected);
+    };
+    refused(
+        "[[reward.components]]\nproperty = \"substructure\"\nsmarts = [\"CC\", \"C(\"]\n",
+        str![[""]],
+    );
+    refused("[[reward.components]]\nproperty = \"mw\"\n", str![[""]]);
+    refused("[[reward.components]]\nproperty = \"qed\"\nweight = 0\n", str![[""]]);
+    refused(
+        "[[reward.components]]\nproperty = \"mw\"\ntransform = { type = \"step\", low = 5, high = 1 }\n",
+        str![[""]],
+    );
+    place.write("reward.toml", "[reward]\ntype = \"pattern\"\npattern = \"N\"\n");
+    place.refuse(&["score", "reward.toml", "a.smi", "--plot", "plot.svg"], str![[""]]);
+    assert!(!place.path("plot.svg").exists());
+    place.refuse(&["best", "."], str![[""]]);
+}
+
+/// The table of a run contains exactly the best distinct molecules of all steps.
+#[test]
+fn a_run_keeps_its_best_molecules() {
+    let place = Place::for_training();
+    let toml = place.read("train.toml");
+    let others: String = toml
+        .split("\n[")
+        .filter(|section| !section.starts_with("reward]"))
+        .collect::<Vec<_>>()
+        .join("\n[");
+    place.write("train.toml", others + REWARD);
+    place.succeed(&[
+        "train",
+        "train.toml",
+        "--set",
+        "save.completions_every=1",
+        "--set",
+        "save.best=5",
+        "--set",
+        "train.prompts_per_step=8",
+    ]);
+    let run = RunFolder::open(&place.path("run")).unwrap();
+    let table = run.read_best().unwrap().unwrap();
+    let mut all: BTreeMap<String, (f64, u32)> = BTreeMap::new();
+    for step in run.completion_steps().unwrap() {
+        for record in run.completions_of(step).unwrap() {
+            if let Ok(molecule) = grpo_chem::Molecule::parse(&record.text) {
+                let found = (record.reward.unwrap(), u32::try_from(step).unwrap());
+                all.entry(molecule.into_canonical()).or_insert(found);
+            }
+        }
+    }
+    let mut rewards: Vec<f64> = all.values().map(|(reward, _)| *reward).collect();
+    rewards.sort_by(|a, b| b.total_cmp(a));
+    rewards.truncate(5);
+    let kept: Vec<f64> = table.samples.iter().map(|sample| sample.reward).collect();
+    assert_eq!(kept, rewards);
+    for sample in &table.samples {
+        assert_eq!(all[&sample.text], (sample.reward, sample.step), "{sample:?}");
+        assert_eq!(sample.parts["valid"], 1.0);
+    }
+    assert_eq!(place.read("run/best.sdf").matches("$$$$").count(), table.samples.len());
+    let least = rewards[1].to_string();
+    let limit = format!("reward={least}");
+    let ended = place.succeed(&["best", "run", "--min", &limit, "--max", "mw=1e4"]);
+    let count = rewards.iter().filter(|reward| **reward >= rewards[1]).count();
+    assert_eq!(ended.stdout.lines().count(), 1 + count, "{}", ended.stdout);
+    let wrong = place.run(&["best", "run", "--min", "colour=1"]);
+    assert!(wrong.stderr.contains("unknown property `colour`"), "{}", wrong.stderr);
+    place.succeed(&["best", "run", "-n", "3", "--grid", "grid.svg", "--sdf", "three.sdf"]);
+    assert_eq!(place.read("three.sdf").matches("$$$$").count(), 3.min(table.samples.len()));
+    assert!(place.read("grid.svg").starts_with("<svg"));
+}

@@ -1,0 +1,269 @@
+//! `grpo best`: selects the best molecules that a run found and writes them as a table, a structure
+//! file and a picture.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use grpo_app::output::{FileInPlace, say_aside};
+use grpo_app::task::{CommandGroup, TaskCommand};
+use grpo_app::visible::data_output;
+use grpo_chem::{Descriptor, Molecule};
+use grpo_run::{BestSample, BestTable, RunFolder};
+use rayon::prelude::*;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo best runs/molecules -n 20 --grid best.svg
+  grpo best runs/molecules --min qed=0.8 --max mw=350 --max alerts=0 -o best.csv")]
+pub(crate) struct BestArguments {
+    /// Run folder of `grpo train`
+    run: PathBuf,
+    /// Maximum number of molecules
+    #[arg(short, long, value_name = "N", default_value_t = 100, help_heading = "Selection")]
+    number: usize,
+    /// Omit molecules below a value; a reward component, `reward`, or a descriptor; repeatable
+    #[arg(long, value_name = "NAME=VALUE", value_parser = limit, help_heading = "Selection")]
+    min: Vec<Limit>,
+    /// Omit molecules above a value; a reward component, `reward`, or a descriptor; repeatable
+    #[arg(long, value_name = "NAME=VALUE", value_parser = limit, help_heading = "Selection")]
+    max: Vec<Limit>,
+    /// Output file (CSV) [default: standard output]
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Write structures with 2D coordinates to this file (SDF)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    sdf: Option<PathBuf>,
+    /// Draw the molecules to this file (SVG)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    grid: Option<PathBuf>,
+    /// Replace existing output files
+    #[arg(long, help_heading = "Output")]
+    force: bool,
+}
+
+/// The limit of a property.
+#[derive(Clone, Debug)]
+struct Limit {
+    name: String,
+    value: f64,
+}
+
+fn limit(text: &str) -> Result<Limit, String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let value: f64 = value.trim().parse().map_err(|_| format!("`{value}` is not a number"))?;
+    match value.is_finite() {
+        true => Ok(Limit { name: name.trim().to_owned(), value }),
+        false => Err(format!("`{value}` is not finite")),
+    }
+}
+
+/// Returns the subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = [
+        "List the best molecules that a run found",
+        "Reads `best.csv` of the run, which contains the distinct molecules with the highest rewards of all steps. Bonuses and penalties for diversity are not part of these rewards.",
+    ];
+    TaskCommand::new("best", &about, CommandGroup::Inspect, |_, arguments| run(arguments))
+}
+
+fn run(arguments: &BestArguments) -> anyhow::Result<()> {
+    let folder = RunFolder::open(&arguments.run)?;
+    let table = folder.read_best()?.with_context(|| {
+        format!(
+            "{} has no best.csv; it is written at each checkpoint of a run that trains molecules with save.best above 0",
+            arguments.run.display()
+        )
+    })?;
+    let table = selected(table, arguments)?;
+    let source = folder.best_path();
+    let inputs: [&Path; 1] = [&source];
+    let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
+    let others = [
+        arguments.sdf.as_ref().map(|path| (path, structure_file as fn(&BestTable) -> String)),
+        arguments.grid.as_ref().map(|path| (path, grid as fn(&BestTable) -> String)),
+    ];
+    let output = arguments.output.as_ref().map(create).transpose()?;
+    let others = others.into_iter().flatten().map(|(path, of)| Ok((create(path)?, of)));
+    for (mut file, of) in others.collect::<anyhow::Result<Vec<_>>>()? {
+        let written = file.write_all(of(&table).as_bytes());
+        written.with_context(|| format!("cannot write {}", file.path().display()))?;
+        file.finish()?;
+    }
+    match output {
+        Some(mut file) => {
+            let written = file.write_all(&table.to_csv());
+            written.with_context(|| format!("cannot write {}", file.path().display()))?;
+            file.finish()?;
+        }
+        None if arguments.sdf.is_some() || arguments.grid.is_some() => {}
+        None => {
+            let mut output = data_output();
+            let written = output.write_all(&table.to_csv()).and_then(|()| output.flush());
+            written.context("cannot write to standard output")?;
+        }
+    }
+    say_aside(format_args!("molecules    {:>8}", table.samples.len()));
+    Ok(())
+}
+
+/// Returns the rows that meet all limits.
+fn selected(table: BestTable, arguments: &BestArguments) -> anyhow::Result<BestTable> {
+    let limits = || {
+        let min = arguments.min.iter().map(|limit| (limit, true));
+        min.chain(arguments.max.iter().map(|limit| (limit, false)))
+    };
+    for (Limit { name, .. }, _) in limits() {
+        let is_known = name == "reward" || table.parts.contains(name);
+        anyhow::ensure!(
+            is_known || Descriptor::parse(name).is_some(),
+            "unknown property `{}`; expected reward, a reward component ({}) or a descriptor ({})",
+            name.escape_debug(),
+            table.parts.join(", "),
+            Descriptor::ALL.map(Descriptor::name).join(", ")
+        );
+    }
+    let meets = |sample: &BestSample| {
+        limits().all(|(Limit { name, value }, is_min)| {
+            value_of(sample, name).is_some_and(|found| match is_min {
+                true => found >= *value,
+                false => found <= *value,
+            })
+        })
+    };
+    let BestTable { column, parts, samples } = table;
+    let samples = samples.into_par_iter().filter(meets).collect::<Vec<BestSample>>();
+    let samples = samples.into_iter().take(arguments.number).collect();
+    Ok(BestTable { column, parts, samples })
+}
+
+/// Returns a reward component, the reward, or a descriptor of a molecule.
+fn value_of(sample: &BestSample, name: &str) -> Option<f64> {
+    match sample.parts.get(name) {
+        Some(value) => Some(*value),
+        None if name == "reward" => Some(sample.reward),
+        None => Molecule::parse(&sample.text).ok()?.descriptor(Descriptor::parse(name)?).ok(),
+    }
+}
+
+/// Returns an SDF file with one record per molecule. Rewards and components are data items.
+/// Molecules that cannot be drawn have an empty structure.
+pub(crate) fn structure_file(table: &BestTable) -> String {
+    let record = |(rank, sample): (usize, &BestSample)| {
+        let title = format!("{}", rank + 1);
+        let block = Molecule::parse(&sample.text).and_then(|molecule| molecule.mol_block(&title));
+        let mut record = block.unwrap_or_else(|_| empty_block(&title));
+        let mut item = |name: &str, value: &dyn std::fmt::Display| {
+            writeln!(record, "> <{name}>\n{value}\n").expect("writing to a string cannot fail");
+        };
+        item(&table.column, &sample.text);
+        item("reward", &sample.reward);
+        item("step", &sample.step);
+        for name in &table.parts {
+            if let Some(value) = sample.parts.get(name) {
+                item(name, value);
+            }
+        }
+        record + "$$$$\n"
+    };
+    let records: Vec<String> = table.samples.par_iter().enumerate().map(record).collect();
+    records.concat()
+}
+
+fn empty_block(title: &str) -> String {
+    format!("{title}\n\n\n  0  0  0  0  0  0  0  0  0  0999 V2000\nM  END\n")
+}
+
+/// Number of molecules in a row of the picture.
+const COLUMNS: usize = 5;
+/// Size of a cell in pixels. The caption has its own space below the drawing.
+const CELL: (usize, usize) = (240, 200);
+const CAPTION: usize = 28;
+
+/// Returns a picture of all molecules with their rewards.
+fn grid(table: &BestTable) -> String {
+    let columns = COLUMNS.min(table.samples.len().max(1));
+    let rows = table.samples.len().div_ceil(columns);
+    let (width, height) = (CELL.0 * columns, (CELL.1 + CAPTION) * rows);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" color=\"#222\" fill=\"#222\" font-family=\"sans-serif\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n"
+    );
+    let drawings: Vec<Option<String>> = table
+        .samples
+        .par_iter()
+        .map(|sample| Molecule::parse(&sample.text).ok()?.draw().ok())
+        .collect();
+    for (place, (sample, drawing)) in table.samples.iter().zip(drawings).enumerate() {
+        let (x, y) = (place % columns * CELL.0, place / columns * (CELL.1 + CAPTION));
+        if let Some(drawing) = drawing {
+            svg.push_str(&placed(&drawing, x + 10, y + 10, CELL.0 - 20, CELL.1 - 20));
+        }
+        writeln!(
+            svg,
+            "\n<text x=\"{}\" y=\"{}\" font-size=\"13\" text-anchor=\"middle\">{}. {:.3}, step {}</text>",
+            x + CELL.0 / 2,
+            y + CELL.1 + 14,
+            place + 1,
+            sample.reward,
+            sample.step
+        )
+        .expect("writing to a string cannot fail");
+    }
+    svg + "</svg>\n"
+}
+
+/// Returns a drawing with the given position and size instead of its own size.
+fn placed(drawing: &str, x: usize, y: usize, width: usize, height: usize) -> String {
+    let (head, body) = drawing.split_once('>').unwrap_or((drawing, ""));
+    let own = head.find(" width=").map_or(head, |end| &head[..end]);
+    format!("{own} x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\">{body}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> BestTable {
+        let sample = |text: &str, reward: f64| BestSample {
+            text: text.to_owned(),
+            step: 3,
+            reward,
+            parts: [("qed".to_owned(), reward)].into(),
+        };
+        let samples = vec![sample("CC(=O)Oc1ccccc1C(=O)O", 0.9), sample("CCO", 0.4)];
+        BestTable { column: "smiles".to_owned(), parts: vec!["qed".to_owned()], samples }
+    }
+
+    #[test]
+    fn a_structure_file_has_a_record_per_molecule() {
+        let file = structure_file(&table());
+        assert_eq!(file.matches("$$$$\n").count(), 2);
+        assert!(file.starts_with("1\n"), "{file}");
+        assert!(file.contains(" 13 13  0"), "{file}");
+        assert!(file.contains("M  END\n> <smiles>\nCCO\n\n> <reward>\n0.4\n"), "{file}");
+    }
+
+    #[test]
+    fn a_picture_has_a_cell_per_molecule() {
+        let svg = grid(&table());
+        assert_eq!(svg.matches("class=\"molecule\"").count(), 2);
+        assert!(svg.contains("width=\"480\" height=\"228\""), "{svg}");
+        assert!(svg.contains("1. 0.900, step 3"), "{svg}");
+        assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+    }
+
+    #[test]
+    fn limits_are_read_from_names_and_values() {
+        assert!(limit("qed").is_err() && limit("qed=x").is_err() && limit("qed=inf").is_err());
+        let found = limit("qed=0.5").unwrap();
+        assert_eq!((found.name.as_str(), found.value), ("qed", 0.5));
+        let sample = &table().samples[1];
+        assert_eq!(value_of(sample, "qed"), Some(0.4));
+        assert_eq!(value_of(sample, "heavy_atoms"), Some(3.0));
+        assert_eq!(value_of(sample, "reward"), Some(0.4));
+    }
+}

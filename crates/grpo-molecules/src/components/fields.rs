@@ -1,0 +1,256 @@
+//! The keys of a component.
+
+use grpo_chem::{InvalidSmiles, Molecule, Morgan, MorganRadius, Pattern};
+use grpo_data::ConfigFault;
+use grpo_rewards::{Desirability, Goal};
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use super::goals::{default_goal, typical_range};
+
+/// The keys of a component.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ComponentFields {
+    /// What is scored.
+    pub(super) property: String,
+    /// Name in metrics and tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) weight: Option<f64>,
+    /// Whether the score is 0 unless the component passes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) filter: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    goal: Option<Goal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    low: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    high: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) transform: Option<Desirability>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    smiles: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) smarts: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fingerprint: Option<FingerprintName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) radius: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    formula: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) expression: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reward: Option<Table>,
+}
+
+/// The type of a Morgan fingerprint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FingerprintName {
+    /// Counts of environments, as in REINVENT 4.
+    #[default]
+    Counts,
+    /// 2,048 bits.
+    Bits,
+}
+
+impl FingerprintName {
+    /// Returns the fingerprint for a radius of 2 or 3.
+    pub(super) fn with_radius(self, radius: u8) -> Morgan {
+        let radius = if radius == 2 { MorganRadius::Two } else { MorganRadius::Three };
+        match self {
+            Self::Counts => Morgan::Counts(radius),
+            Self::Bits => Morgan::Bits(radius),
+        }
+    }
+}
+
+impl ComponentFields {
+    /// Returns the name, which [`Self::complete`] sets.
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.property)
+    }
+
+    /// Checks the combination of keys and fills in the defaults.
+    pub(super) fn complete(&mut self) -> Result<(), ConfigFault> {
+        self.check_keys()?;
+        self.name.get_or_insert_with(|| self.property.clone());
+        if !self.filter {
+            let weight = *self.weight.get_or_insert(1.0);
+            if !(0.0..=1e6).contains(&weight) {
+                return Err(ConfigFault::out_of_range("weight", weight, "0 to 1e6"));
+            }
+        }
+        if let Some(radius) = self.radius.filter(|radius| ![2, 3].contains(radius)) {
+            return Err(ConfigFault::out_of_range("radius", radius.into(), "2 or 3"));
+        }
+        let own = self.transform.as_ref().and_then(Desirability::goal);
+        let goal = self.goal.or(own).or_else(|| default_goal(&self.property));
+        let transform = match (&self.transform, goal) {
+            (Some(transform), _) => transform.clone(),
+            (None, Some(goal)) => self.default_transform(goal)?,
+            (None, None) => {
+                let name = self.name();
+                let message = format!("component '{name}' has no goal");
+                let remedy = "set goal to \"high\", \"low\" or \"range\"";
+                return Err(ConfigFault::new("goal", message, remedy));
+            }
+        };
+        let fault = |message: String| ConfigFault::from_sentence("transform", message);
+        transform
+            .check()
+            .map_err(|message| fault(format!("component '{}': {message}", self.name())))?;
+        if let Some((own, goal)) = own.zip(self.goal).filter(|(own, goal)| own != goal) {
+            return Err(fault(format!(
+                "component '{}' has goal = \"{}\", but transform {} rewards {}; change one of them",
+                self.name(),
+                word(goal),
+                transform.type_name(),
+                ["high values", "low values", "a range"][own as usize]
+            )));
+        }
+        (self.goal, self.transform) = (goal, Some(transform));
+        (self.low, self.high) = (None, None);
+        Ok(())
+    }
+
+    /// Returns the transform that follows from the property and the goal.
+    fn default_transform(&self, goal: Goal) -> Result<Desirability, ConfigFault> {
+        let (low, high) = match (goal, self.low, self.high) {
+            (_, Some(low), Some(high)) => (low, high),
+            (Goal::Range, ..) => {
+                let message = format!("component '{}' has goal = \"range\"", self.name());
+                return Err(ConfigFault::new("goal", message, "set its bounds `low` and `high`"));
+            }
+            _ => {
+                let (low, high) = typical_range(&self.property);
+                (self.low.unwrap_or(low), self.high.unwrap_or(high))
+            }
+        };
+        Ok(Desirability::of_goal(goal, low, high))
+    }
+
+    /// Checks that all keys have an effect and that the required ones are set.
+    fn check_keys(&self) -> Result<(), ConfigFault> {
+        let property = self.property.as_str();
+        let of_patterns = ["substructure", "substructure_count", "custom_alerts"];
+        let has_transform = self.transform.is_some();
+        let keys = [
+            ("smiles", self.smiles.is_some(), ["similarity", "scaffold"].contains(&property)),
+            ("smarts", self.smarts.is_some(), of_patterns.contains(&property)),
+            ("fingerprint", self.fingerprint.is_some(), property == "similarity"),
+            ("radius", self.radius.is_some(), property == "similarity"),
+            ("formula", self.formula.is_some(), property == "formula"),
+            ("expression", self.expression.is_some(), property == "expression"),
+            ("reward", self.reward.is_some(), property == "external"),
+            ("weight", self.weight.is_some(), !self.filter),
+            ("low", self.low.is_some(), !has_transform),
+            ("high", self.high.is_some(), !has_transform),
+        ];
+        for (key, is_set, is_used) in keys {
+            if is_set && !is_used {
+                let reason = match key {
+                    "weight" => "a component with filter = true".to_owned(),
+                    "low" | "high" => "a component with `transform`".to_owned(),
+                    _ => format!("property '{property}'"),
+                };
+                let message = format!("{key} has no effect for {reason}");
+                return Err(ConfigFault::new(key, message, "remove it"));
+            }
+        }
+        let is_required =
+            |key: &str| ["smarts", "smiles", "formula", "expression", "reward"].contains(&key);
+        match keys.iter().find(|(key, is_set, is_used)| *is_used && !is_set && is_required(key)) {
+            Some((key, ..)) => {
+                let message = format!("property '{property}' requires the key `{key}`");
+                Err(ConfigFault::new("property", message, ""))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Parses the molecules of the key `smiles` and converts them with `of`.
+    pub(super) fn molecules<T>(
+        &self,
+        of: impl Fn(Molecule) -> Result<T, InvalidSmiles>,
+    ) -> Result<Vec<T>, ConfigFault> {
+        let all = self.smiles.as_deref().unwrap_or_default();
+        let molecule = |(index, smiles): (usize, &String)| {
+            Molecule::parse(smiles).and_then(&of).map_err(|error| {
+                let text = smiles.escape_debug();
+                ConfigFault::new(
+                    format!("smiles[{index}]"),
+                    format!("'{text}' is not a valid molecule: {error}"),
+                    "",
+                )
+            })
+        };
+        let found: Vec<T> = all.iter().enumerate().map(molecule).collect::<Result<_, _>>()?;
+        self.not_empty("smiles", found)
+    }
+
+    /// Parses the patterns of the key `smarts`.
+    pub(super) fn patterns(&self) -> Result<Vec<Pattern>, ConfigFault> {
+        self.parsed(self.smarts.iter().flatten().map(String::as_str))
+    }
+
+    /// Parses the patterns of the key `smarts`, or the default alerts if there is no such key.
+    pub(super) fn patterns_or_alerts(&self) -> Result<Vec<Pattern>, ConfigFault> {
+        match &self.smarts {
+            Some(_) => self.patterns(),
+            None => self.parsed(grpo_chem::default_alerts()),
+        }
+    }
+
+    fn parsed<'a>(
+        &self,
+        patterns: impl Iterator<Item = &'a str>,
+    ) -> Result<Vec<Pattern>, ConfigFault> {
+        let pattern = |(index, smarts): (usize, &str)| {
+            Pattern::parse(smarts).map_err(|error| {
+                let text = smarts.escape_debug();
+                let message = format!("'{text}' is not a valid SMARTS pattern: {error}");
+                ConfigFault::new(format!("smarts[{index}]"), message, "")
+            })
+        };
+        let found: Vec<Pattern> = patterns.enumerate().map(pattern).collect::<Result<_, _>>()?;
+        self.not_empty("smarts", found)
+    }
+
+    /// Returns the formula if it could be one.
+    pub(super) fn formula(&self) -> Result<String, ConfigFault> {
+        let formula = self.formula.clone().unwrap_or_default();
+        let is_usable = |c: char| c.is_ascii_alphanumeric() || "+-".contains(c);
+        match formula.starts_with(|c: char| c.is_ascii_uppercase())
+            && formula.chars().all(is_usable)
+        {
+            true => Ok(formula),
+            false => Err(ConfigFault::new(
+                "formula",
+                format!("'{}' is not a molecular formula", formula.escape_debug()),
+                "write it in Hill order, for example C9H8O4",
+            )),
+        }
+    }
+
+    fn not_empty<T>(&self, key: &str, found: Vec<T>) -> Result<Vec<T>, ConfigFault> {
+        match found.is_empty() {
+            true => {
+                let message = format!("the list `{key}` of component '{}' is empty", self.name());
+                Err(ConfigFault::new(key, message, "add at least one entry"))
+            }
+            false => Ok(found),
+        }
+    }
+}
+
+fn word(goal: Goal) -> &'static str {
+    match goal {
+        Goal::High => "high",
+        Goal::Low => "low",
+        Goal::Range => "range",
+    }
+}
