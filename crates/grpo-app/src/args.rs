@@ -83,7 +83,7 @@ pub(crate) enum Command {
     /// strongly the step pushed it: above 0, the rewards made the completion more likely. The KL
     /// pull is the contribution of the KL penalty. With --prompt, every token is shown.
     Explain(ExplainArguments),
-    /// Resample a recorded completion and check that it is identical, bit for bit
+    /// Sample a recorded completion again and compare the results
     ///
     /// Every token is a function of seed, step, prompt, sample, position and policy, so a single
     /// completion can be sampled again, with any number of threads. The policy comes from the

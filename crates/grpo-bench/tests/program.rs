@@ -59,6 +59,6 @@ fn reports_bad_input() {
     check(
         &["--case", "matmul-small", "--serve"],
         "walk\n",
-        "error: standard input says `walk`; expected `run`\n",
+        "error: expected `run` on standard input, got `walk`\n",
     );
 }

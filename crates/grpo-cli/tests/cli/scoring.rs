@@ -58,18 +58,35 @@ fn wrong_input_is_refused_with_one_sentence() {
     };
     refused(
         "[[reward.components]]\nproperty = \"substructure\"\nsmarts = [\"CC\", \"C(\"]\n",
-        str![[""]],
+        str![
+            "reward.toml:5: 'C(' is not a valid SMARTS pattern: syntax error at position 3: expected an atom"
+        ],
     );
-    refused("[[reward.components]]\nproperty = \"mw\"\n", str![[""]]);
-    refused("[[reward.components]]\nproperty = \"qed\"\nweight = 0\n", str![[""]]);
+    refused(
+        "[[reward.components]]\nproperty = \"mw\"\n",
+        str![[
+            r#"reward.toml:3: reward.components[0].goal: component 'mw' has no goal; set goal to "high", "low" or "range""#
+        ]],
+    );
+    refused(
+        "[[reward.components]]\nproperty = \"qed\"\nweight = 0\n",
+        str![
+            "reward.toml: all weights of reward.components are 0; set the weight of a component without `filter` above 0"
+        ],
+    );
     refused(
         "[[reward.components]]\nproperty = \"mw\"\ntransform = { type = \"step\", low = 5, high = 1 }\n",
-        str![[""]],
+        str![
+            "reward.toml:5: reward.components[0].transform: component 'mw': transform step has low = 5 above high = 1; swap them"
+        ],
     );
     place.write("reward.toml", "[reward]\ntype = \"pattern\"\npattern = \"N\"\n");
-    place.refuse(&["score", "reward.toml", "a.smi", "--plot", "plot.svg"], str![[""]]);
+    place.refuse(
+        &["score", "reward.toml", "a.smi", "--plot", "plot.svg"],
+        str!["reward type `pattern` has no transforms to draw; remove --plot"],
+    );
     assert!(!place.path("plot.svg").exists());
-    place.refuse(&["best", "."], str![[""]]);
+    place.refuse(&["best", "."], str!["`.` is not a run folder (no `run.json`); check the path"]);
 }
 
 /// The table of a run contains exactly the best distinct molecules of all steps.

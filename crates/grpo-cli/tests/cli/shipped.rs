@@ -96,7 +96,7 @@ fn each_configuration_is_valid() {
             "pipeline" => continue, // These have separate tests.
             "engagement" => "train-engagement",
             _ if name.ends_with("judge") => "train-judge",
-            _ if name.contains("grpo") || name == "combined" => "train",
+            _ if name.contains("grpo") || ["combined", "components"].contains(&name) => "train",
             _ => "pretrain",
         };
         let ended = place.run(&[command, path.to_str().unwrap(), "--run", "run"]);

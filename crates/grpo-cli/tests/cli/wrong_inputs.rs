@@ -151,7 +151,7 @@ fn a_run_inside_a_model_or_a_run_is_refused() {
         let before = place.files();
         place.write("few.smi", "C\n");
         let ended = place.run(&["describe", "few.smi", "-o", output, "--force"]);
-        assert!(ended.stderr.ends_with("; use another output file\n"), "{}", ended.stderr);
+        assert!(ended.stderr.ends_with("; choose a different output file\n"), "{}", ended.stderr);
         fs::remove_file(place.path("few.smi")).unwrap();
         assert_eq!(place.files(), before);
     }

@@ -156,7 +156,7 @@ fn what_cannot_be_judged_fails_with_a_sentence() {
             "abc",
             "ab␣",
             "bbc",
-            "character 1 of the filled text was not a blank, but is 'b' instead of 'a'",
+            "character 1 of the filled text was changed from 'a' to 'b', but it is not a blank",
         ),
         ("abc", "abc", "abc", "the field 'blanked' has no blank (␣)"),
         (

@@ -141,7 +141,7 @@ impl ComponentsConfig {
         external: &mut dyn Iterator<Item = Option<Arc<dyn Reward>>>,
     ) -> Result<Vec<Option<Source>>, ConfigFault> {
         let source = |(index, fields): (usize, &ComponentFields)| {
-            let within = |fault: ConfigFault| fault.below(&format!("components[{index}]"));
+            let within = |fault: ConfigFault| fault.below(&format!("reward.components[{index}]"));
             if let Some(text) = &fields.expression {
                 let before = self.components[..index].iter();
                 let names = before.map(|fields| fields.name().to_owned()).collect();
