@@ -6,6 +6,7 @@
 //! creates the page. The page has no external resources, and its only script sorts and filters the
 //! table of completions.
 
+mod best_table;
 mod chart;
 mod distributions;
 mod error;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use crate::best_table::BestRows;
 use crate::numbers::{duration, number};
 use crate::panels::{Constant, Key, Panel, Panels};
 use crate::samples::{CompletionTable, Drawing, Gallery};
@@ -44,6 +45,7 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
         is_single: single.is_some(),
         compared: single.and_then(compared),
         galleries: single.map_or_else(Vec::new, |run| Gallery::all(run, drawing)),
+        best: single.and_then(|run| BestRows::new(run, drawing)),
         panels: panels.main,
         more: panels.more,
         constant: panels.constant,
@@ -96,6 +98,7 @@ struct Page {
     is_single: bool,
     compared: Option<Compared>,
     galleries: Vec<Gallery>,
+    best: Option<BestRows>,
     panels: Vec<Panel>,
     more: Vec<Panel>,
     constant: Vec<Constant>,

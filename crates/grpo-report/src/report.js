@@ -1,12 +1,10 @@
 "use strict";
-// Sorts and filters the table of completions. Without it the table is shown as a whole.
-(() => {
-  const table = document.getElementById("completions-table");
-  if (!table) return;
+// Sorts and filters the tables that have controls. Without it the tables are shown as a whole.
+document.querySelectorAll("form.controls").forEach((controls) => {
+  const table = document.getElementById(controls.dataset.table);
   const body = table.tBodies[0];
   const rows = Array.from(body.rows);
-  const controls = document.getElementById("controls");
-  const [text, step, count] = ["filter-text", "filter-step", "count"].map((id) => document.getElementById(id));
+  const [text, step, count] = ["input", "select", "output"].map((name) => controls.querySelector(name));
   controls.hidden = false;
 
   const key = (row, column) => {
@@ -55,9 +53,9 @@
       row.hidden = !fits;
       shown += fits ? 1 : 0;
     }
-    count.textContent = `${shown} of ${rows.length} completions`;
+    count.textContent = `${shown} of ${rows.length} rows`;
   };
   text.addEventListener("input", filter);
   if (step) step.addEventListener("change", filter);
   filter();
-})();
+});

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use grpo_data::statistics::percentile_of_sorted;
-use grpo_run::{Comparison, CompletionRecord, Event, RunFolder, RunInfo, read_json_lines};
+use grpo_run::{
+    BestTable, Comparison, CompletionRecord, Event, RunFolder, RunInfo, read_json_lines,
+};
 use serde_json::{Map, Value};
 
 use crate::series::{LARGEST, step_of};
@@ -32,6 +34,8 @@ pub struct RunData {
     /// Evaluations before and after training. `None` if the run has not finished or has no
     /// evaluations.
     pub(crate) comparison: Option<Comparison>,
+    /// The best completions of all steps, if the run collects them.
+    pub(crate) best: Option<BestTable>,
     /// Success criteria of the run.
     pub criteria: SuccessCriteria,
     /// The functions that map properties to scores, if the reward has any.
@@ -111,6 +115,7 @@ impl RunData {
                 _ => Vec::new(),
             },
             comparison: folder.read_comparison()?,
+            best: folder.read_best()?,
             criteria,
             transforms: Vec::new(),
             audit: None,

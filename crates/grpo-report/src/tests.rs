@@ -44,6 +44,7 @@ fn run(name: &str, steps: u64) -> RunData {
         validation_samples: Vec::new(),
         comparison: None,
         criteria: SuccessCriteria::default(),
+        best: None,
         transforms: Vec::new(),
         audit: None,
     }
@@ -437,4 +438,27 @@ fn numbers_of_any_size_are_shown_or_left_out() {
     };
     assert_eq!(of(&[1e308, -1e308]), None);
     assert_eq!(of(&[4.0, 1e308, 0.0]).unwrap().quantiles[2], 2.0);
+}
+
+#[test]
+fn the_best_completions_are_a_table_with_drawings() {
+    let sample = |text: &str, reward: f64| grpo_run::BestSample {
+        text: text.to_owned(),
+        step: 3,
+        reward,
+        parts: [("valid".to_owned(), 1.0), ("qed".to_owned(), reward)].into(),
+    };
+    let table = grpo_run::BestTable {
+        column: "smiles".to_owned(),
+        parts: vec!["valid".to_owned(), "qed".to_owned()],
+        samples: vec![sample("CC<O", 0.75), sample("C", 0.5)],
+    };
+    let page = render(&[RunData { best: Some(table), ..run("a", 2) }]);
+    assert_eq!(page.matches("<td class=\"structure\"><svg").count(), 2);
+    assert!(page.contains("<th data-kind=\"number\">qed</th>"), "{page}");
+    // All molecules are valid.
+    assert!(!page.contains("<th data-kind=\"number\">valid</th>"));
+    assert!(page.contains("<td class=\"text\">CC&lt;O</td>"));
+    assert!(!page.contains(">0 more are in"));
+    assert_eq!(page.matches("<tr><td>1</td>").count(), 1);
 }

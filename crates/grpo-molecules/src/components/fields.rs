@@ -161,8 +161,10 @@ impl ComponentFields {
                 return Err(ConfigFault::new(key, message, "remove it"));
             }
         }
-        let is_required =
-            |key: &str| ["smarts", "smiles", "formula", "expression", "reward"].contains(&key);
+        let is_required = |key: &str| match key {
+            "smarts" => property != "custom_alerts",
+            _ => ["smiles", "formula", "expression", "reward"].contains(&key),
+        };
         match keys.iter().find(|(key, is_set, is_used)| *is_used && !is_set && is_required(key)) {
             Some((key, ..)) => {
                 let message = format!("property '{property}' requires the key `{key}`");

@@ -1,0 +1,67 @@
+//! The table with the best completions of a run.
+
+use grpo_run::{BestSample, BestTable};
+use serde::Serialize;
+
+use crate::RunData;
+use crate::numbers::number;
+use crate::samples::Drawing;
+
+/// The best completions of all steps.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BestRows {
+    /// Name of the column with the completions.
+    column: String,
+    parts: Vec<String>,
+    /// Whether any completion has a drawing.
+    is_drawn: bool,
+    rows: Vec<BestRow>,
+    /// Number of completions that do not fit in the table.
+    left_out: usize,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct BestRow {
+    rank: usize,
+    drawing: String,
+    reward: String,
+    step: u32,
+    parts: Vec<String>,
+    text: String,
+}
+
+/// Maximum number of rows.
+const ROWS: usize = 100;
+
+impl BestRows {
+    /// Creates the table. Returns `None` if the run has no best completions.
+    pub(crate) fn new(run: &RunData, drawing: &dyn Fn(&str) -> Option<Drawing>) -> Option<Self> {
+        let BestTable { column, parts, samples } = run.best.as_ref()?;
+        let reward = run.setting("reward", "type").and_then(toml::Value::as_str);
+        let draw = reward.and_then(drawing);
+        // A component that is equal everywhere, such as `valid`, is not informative.
+        let is_shown = |name: &&String| {
+            let values = || samples.iter().map(|sample| sample.parts.get(*name));
+            values().any(|value| value != values().next().flatten())
+        };
+        let parts: Vec<&String> = parts.iter().filter(is_shown).collect();
+        let row = |(index, sample): (usize, &BestSample)| BestRow {
+            rank: index + 1,
+            drawing: draw.and_then(|draw| draw(&sample.text)).unwrap_or_default(),
+            reward: number(sample.reward),
+            step: sample.step,
+            parts: (parts.iter())
+                .map(|name| sample.parts.get(*name).map_or_else(String::new, |v| number(*v)))
+                .collect(),
+            text: sample.text.clone(),
+        };
+        let rows: Vec<BestRow> = samples.iter().take(ROWS).enumerate().map(row).collect();
+        (!rows.is_empty()).then(|| Self {
+            column: column.clone(),
+            parts: parts.iter().map(|name| (*name).clone()).collect(),
+            is_drawn: rows.iter().any(|row| !row.drawing.is_empty()),
+            left_out: samples.len() - rows.len(),
+            rows,
+        })
+    }
+}
