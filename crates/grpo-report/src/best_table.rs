@@ -65,3 +65,32 @@ impl BestRows {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{render, run};
+
+    #[test]
+    fn the_best_completions_are_a_table_with_drawings() {
+        let sample = |text: &str, reward: f64| BestSample {
+            text: text.to_owned(),
+            step: 3,
+            reward,
+            parts: [("valid".to_owned(), 1.0), ("qed".to_owned(), reward)].into(),
+        };
+        let table = BestTable {
+            column: "smiles".to_owned(),
+            parts: vec!["valid".to_owned(), "qed".to_owned()],
+            samples: vec![sample("CC<O", 0.75), sample("C", 0.5)],
+        };
+        let page = render(&[RunData { best: Some(table), ..run("a", 2) }]);
+        assert_eq!(page.matches("<td class=\"structure\"><svg").count(), 2);
+        assert!(page.contains("<th data-kind=\"number\">qed</th>"), "{page}");
+        // All molecules are valid.
+        assert!(!page.contains("<th data-kind=\"number\">valid</th>"));
+        assert!(page.contains("<td class=\"text\">CC&lt;O</td>"));
+        assert!(!page.contains(">0 more are in"));
+        assert_eq!(page.matches("<tr><td>1</td>").count(), 1);
+    }
+}

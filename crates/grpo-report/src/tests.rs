@@ -14,7 +14,7 @@ use crate::run_data::{RewardsOfStep, rewards_of};
 use crate::{RunData, SuccessCriteria};
 
 /// Creates a run with `steps` steps. Completions of the first and the last step are recorded.
-fn run(name: &str, steps: u64) -> RunData {
+pub(crate) fn run(name: &str, steps: u64) -> RunData {
     let config = "model = \"prior\"\nseed = 1\n[train]\nsteps = 40\n[reward]\ntype = \"molecule\"\n[loss]\npreset = \"grpo\"\n";
     RunData {
         path: PathBuf::from("runs").join(name),
@@ -99,7 +99,7 @@ fn page(runs: &[RunData]) -> String {
 
 /// Renders a page and returns the part between style sheet and script. Slashes, which the template
 /// engine escapes as well, are restored.
-fn render(runs: &[RunData]) -> String {
+pub(crate) fn render(runs: &[RunData]) -> String {
     let page = crate::tests::page(runs);
     let (_, body) = page.split_once("</style>").unwrap();
     let (body, _) = body.rsplit_once("<script>").unwrap();
@@ -438,27 +438,4 @@ fn numbers_of_any_size_are_shown_or_left_out() {
     };
     assert_eq!(of(&[1e308, -1e308]), None);
     assert_eq!(of(&[4.0, 1e308, 0.0]).unwrap().quantiles[2], 2.0);
-}
-
-#[test]
-fn the_best_completions_are_a_table_with_drawings() {
-    let sample = |text: &str, reward: f64| grpo_run::BestSample {
-        text: text.to_owned(),
-        step: 3,
-        reward,
-        parts: [("valid".to_owned(), 1.0), ("qed".to_owned(), reward)].into(),
-    };
-    let table = grpo_run::BestTable {
-        column: "smiles".to_owned(),
-        parts: vec!["valid".to_owned(), "qed".to_owned()],
-        samples: vec![sample("CC<O", 0.75), sample("C", 0.5)],
-    };
-    let page = render(&[RunData { best: Some(table), ..run("a", 2) }]);
-    assert_eq!(page.matches("<td class=\"structure\"><svg").count(), 2);
-    assert!(page.contains("<th data-kind=\"number\">qed</th>"), "{page}");
-    // All molecules are valid.
-    assert!(!page.contains("<th data-kind=\"number\">valid</th>"));
-    assert!(page.contains("<td class=\"text\">CC&lt;O</td>"));
-    assert!(!page.contains(">0 more are in"));
-    assert_eq!(page.matches("<tr><td>1</td>").count(), 1);
 }
