@@ -42,6 +42,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 
 use crate::args::{Asked, AskedCommand, Command};
+pub use crate::commands::report::transform_curves;
 pub use crate::recorded_folders::refuse_inside;
 pub use crate::task::{Task, Tasks};
 pub use crate::train_file::load_reward;

@@ -75,7 +75,7 @@ pub trait Task: Sync {
         None
     }
 
-    /// Returns how the best completions of a run are written. By default, there are no such files.
+    /// Returns how the best completions of a run are written. By default, they are not written.
     fn best_files(&self, _codec: &Codec) -> Option<BestFiles> {
         None
     }

@@ -395,7 +395,7 @@ fn contradiction(open: Option<(u8, usize)>, close: Option<(u8, usize)>) -> Optio
 }
 
 /// Chiral classes and their number of permutations (OpenSMILES, section 3.7).
-const CHIRAL_CLASSES: [(&[u8], u32); 5] =
+pub(crate) const CHIRAL_CLASSES: [(&[u8], u32); 5] =
     [(b"TH", 2), (b"AL", 2), (b"SP", 3), (b"TB", 20), (b"OH", 30)];
 
 /// Aromatic symbols, elements with one letter, and the wildcard.

@@ -13,6 +13,7 @@
 //! ```
 
 use crate::error::InvalidSmarts;
+use crate::grammar::CHIRAL_CLASSES;
 
 /// Maximum length of a pattern in bytes. The longest pattern in RDKit's filter catalogs has fewer
 /// than 500. The limit restricts the call stack and the time of a search.
@@ -366,15 +367,10 @@ impl<'a> Checker<'a> {
     fn chirality(&mut self) -> Check {
         self.at += 1;
         let class = self.text.get(self.at..self.at + 2).unwrap_or_default();
-        let permutations = match class {
-            b"TH" | b"AL" => 2,
-            b"SP" => 3,
-            b"TB" => 20,
-            b"OH" => 30,
-            _ => {
-                self.take(b'@');
-                return Ok(());
-            }
+        let Some(&(_, permutations)) = CHIRAL_CLASSES.iter().find(|(name, _)| *name == class)
+        else {
+            self.take(b'@');
+            return Ok(());
         };
         self.at += 2;
         match self.number()? {

@@ -9,9 +9,9 @@ use grpo_app::output::{FileInPlace, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::{data_output, visible};
-use grpo_app::{Tasks, load_reward};
+use grpo_app::{Tasks, load_reward, transform_curves};
 use grpo_data::DataError;
-use grpo_report::{TransformCurve, transforms};
+use grpo_report::transforms;
 use grpo_rewards::{Outcome, Reward, RewardInput};
 
 use crate::describe::{as_text, number};
@@ -71,16 +71,7 @@ fn run(tasks: &Tasks, arguments: &ScoreArguments) -> anyhow::Result<()> {
     let plot = arguments.plot.as_ref().map(create).transpose()?;
     let output = arguments.output.as_ref().map(create).transpose()?;
     if let Some(mut file) = plot {
-        let curves: Vec<TransformCurve> = config
-            .spec()
-            .desirabilities()
-            .into_iter()
-            .map(|(name, function)| TransformCurve {
-                name,
-                kind: function.type_name().to_owned(),
-                points: function.curve(),
-            })
-            .collect();
+        let curves = transform_curves(&config);
         anyhow::ensure!(
             !curves.is_empty(),
             "reward type `{}` has no transforms to draw; remove --plot",

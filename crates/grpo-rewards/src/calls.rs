@@ -1,5 +1,7 @@
 //! What external rewards report in addition to the outcomes of a batch.
 
+use grpo_data::statistics::percentile_of_sorted;
+
 /// Calls of external programs and servers since the last query.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExternalCalls {
@@ -45,9 +47,7 @@ impl ExternalCalls {
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let mut seconds: Vec<f64> = self.times.iter().map(|item| item.seconds).collect();
         seconds.sort_by(f64::total_cmp);
-        let place = share * (seconds.len().checked_sub(1)? as f64);
-        let (low, high) = (place.floor() as usize, place.ceil() as usize);
-        Some(seconds[low] + (seconds[high] - seconds[low]) * place.fract())
+        (!seconds.is_empty()).then(|| percentile_of_sorted(&seconds, share))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use grpo_report::{Judged, Outcome, RunData, TransformCurve, render};
-use grpo_rewards::Desirability;
+use grpo_rewards::{Desirability, RewardConfig};
 use grpo_run::RunFolder;
 
 use crate::args::ReportArguments;
@@ -55,13 +55,17 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
 fn transforms(run: &Path, tasks: &Tasks) -> Vec<TransformCurve> {
     let folder = RunFolder::open(run);
     let config = folder.ok().and_then(|folder| TrainFile::of_run(&folder, tasks).ok());
-    let all = config.map(|config| config.value.reward.spec().desirabilities()).unwrap_or_default();
+    config.map(|config| transform_curves(&config.value.reward)).unwrap_or_default()
+}
+
+/// Returns the functions of a reward that map properties to scores.
+pub fn transform_curves(reward: &RewardConfig) -> Vec<TransformCurve> {
     let curve = |(name, function): (String, Desirability)| TransformCurve {
         name,
         kind: function.type_name().to_owned(),
         points: function.curve(),
     };
-    all.into_iter().map(curve).collect()
+    reward.spec().desirabilities().into_iter().map(curve).collect()
 }
 
 /// Audits the files of a run. Violations are returned as a failed criterion.

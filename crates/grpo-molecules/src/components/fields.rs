@@ -199,7 +199,7 @@ impl ComponentFields {
         self.parsed(self.smarts.iter().flatten().map(String::as_str))
     }
 
-    /// Parses the patterns of the key `smarts`, or the default alerts if there is no such key.
+    /// Parses the patterns of the key `smarts`, or the default alerts if the key is not set.
     pub(super) fn patterns_or_alerts(&self) -> Result<Vec<Pattern>, ConfigFault> {
         match &self.smarts {
             Some(_) => self.patterns(),

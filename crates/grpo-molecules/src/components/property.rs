@@ -25,7 +25,7 @@ pub(super) enum Property {
     Formula(String),
 }
 
-/// Names of the properties that are no descriptors.
+/// Names of all properties other than descriptors.
 pub(super) const OTHER_NAMES: [&str; 8] = [
     "similarity",
     "substructure",
