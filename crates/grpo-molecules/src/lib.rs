@@ -12,6 +12,7 @@ mod corpus;
 mod data;
 mod describe;
 mod fingerprints;
+mod identity;
 mod reader;
 mod reward;
 mod sample;

@@ -16,7 +16,7 @@ use grpo_rewards::{IdentifiedReward, Outcome, Reward, RewardInput};
 use grpo_run::column_of_part;
 
 use crate::describe::{as_text, number};
-use crate::task::identities;
+use crate::identity::identities;
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 
 /// Number of molecules that are scored at once.

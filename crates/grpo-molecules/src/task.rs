@@ -5,7 +5,7 @@ use grpo_app::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling, Trial
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::{Codec, CodecKind};
 use grpo_report::Drawing;
-use grpo_rewards::{Identify, Identity, Outcome, RewardKind};
+use grpo_rewards::{Identify, Outcome, RewardKind};
 use grpo_run::BestTable;
 use grpo_train::{Bucketing, NewSimilarTexts};
 use rayon::prelude::*;
@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use crate::best::structure_file;
 use crate::components::ComponentsConfig;
 use crate::fingerprints::Fingerprints;
+use crate::identity::identities;
 use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
 use crate::{MoleculeSummary, Vocabulary};
@@ -107,19 +108,6 @@ impl Task for Molecules {
             ],
         })
     }
-}
-
-/// Identifies molecules by their canonical SMILES.
-pub(crate) fn identities(texts: &[&str]) -> Vec<Identity> {
-    let identity = |smiles: &&str| match Molecule::parse(smiles) {
-        Ok(molecule) => Identity::Canonical(molecule.into_canonical()),
-        // It may be a molecule.
-        Err(InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }) => {
-            Identity::Unknown
-        }
-        Err(_) => Identity::Invalid,
-    };
-    texts.par_iter().map(identity).collect()
 }
 
 /// Returns a bucket for each valid molecule.

@@ -50,7 +50,7 @@ const ALL: &[Hostile] = &[
         "sys.stdin.readline(); say('{\"id\": \"1\", \"rewards\": [1, 2]}\\n')",
         "the reply has id \"1\"",
     ),
-    hostile("sys.stdin.readline(); say('{\"rewards\": [1, 2]}\\n')", "missing field `id`"),
+    hostile("sys.stdin.readline(); say('{\"rewards\": [1, 2]}\\n')", "missing key `id`"),
     hostile(
         "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1]}\\n')",
         "'rewards' has 1 entries for 2 completions",
