@@ -52,7 +52,7 @@ fn corpus() -> (Vocabulary, Examples) {
         CorpusOptions { max_tokens: 15, validation_fraction: 0.2, seed: 1, min_molecules: 10 };
     let corpus = Corpus::from_records(records, &vocabulary, &options).unwrap();
     assert!(corpus.validation.len() >= 2);
-    let examples = corpus.examples(vocabulary.boundary());
+    let examples = corpus.examples(&vocabulary);
     (vocabulary, examples)
 }
 
