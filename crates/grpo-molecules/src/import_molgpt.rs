@@ -11,6 +11,7 @@ use grpo_app::phase::Phase;
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_data::Codec;
 use grpo_model::{ModelSpec, MolGptImport, StoredAs};
+use serde_json::{Value, json};
 
 use crate::Vocabulary;
 
@@ -24,6 +25,9 @@ struct ImportArguments {
     /// Number of attention heads, which the weights do not tell
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Input")]
     n_head: u16,
+    /// Properties that a conditional model was trained with, in this order, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Input")]
+    properties: Vec<String>,
     /// Token that begins each molecule: `C` in MolGPT's code, `<` in models of this program
     #[arg(long, value_name = "TOKEN", default_value = "C", help_heading = "Input")]
     start: String,
@@ -46,6 +50,7 @@ pub(crate) fn command() -> TaskCommand {
             "Examples:
   grpo import-molgpt unconditional_moses.pt --vocabulary moses2_stoi.json -o models/moses
   grpo sample --model models/moses -n 1000 --distinct
+  grpo import-molgpt moses_logp.pt --vocabulary moses2_stoi.json --properties logp -o models/logp
   grpo import-molgpt encoder.pt --vocabulary moses2_stoi.json --block-size 54 -o models/encoder",
         )
 }
@@ -57,7 +62,7 @@ fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     let import = MolGptImport {
         n_head: arguments.n_head.into(),
         block_size: arguments.block_size.map(usize::from),
-        conditions: None,
+        conditions: conditions(&arguments.properties),
     };
     let phase = Phase::begin(format!("reading {}", path.display()));
     let imported = import.read(path, &device::device())?;
@@ -69,6 +74,13 @@ fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
         path.display(),
         arguments.vocabulary.display()
     );
+    let count = imported.config.json().get("num_props").and_then(Value::as_u64).unwrap_or(0);
+    anyhow::ensure!(
+        count == arguments.properties.len() as u64,
+        "{} takes {count} properties, but --properties names {}; name them in the order of training, for example --properties logp,tpsa",
+        path.display(),
+        arguments.properties.len()
+    );
     let spec = ModelSpec { config: imported.config, codec: Codec::from_text_codec(vocabulary) };
     write_new_model(&arguments.output, &spec, &imported.model, StoredAs::F32)?;
     for note in &imported.notes {
@@ -76,4 +88,11 @@ fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     }
     say(format_args!("model        {}", arguments.output.display()));
     Ok(())
+}
+
+/// Returns the `conditions` of the model's `config.json`. MolGPT's code does not scale properties.
+fn conditions(properties: &[String]) -> Option<Value> {
+    let property = |name: &String| json!({"name": name, "mean": 0.0, "deviation": 1.0});
+    let properties: Vec<Value> = properties.iter().map(property).collect();
+    (!properties.is_empty()).then(|| json!({ "properties": properties }))
 }

@@ -184,6 +184,11 @@ impl Vocabulary {
         self.boundary
     }
 
+    /// Returns the id of the token that begins each molecule.
+    pub fn start(&self) -> u32 {
+        self.start
+    }
+
     /// Returns the begin token if it is part of the molecule.
     fn atom_at_start(&self) -> Option<u32> {
         (self.start != self.boundary).then_some(self.start)
