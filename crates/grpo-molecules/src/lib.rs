@@ -11,6 +11,7 @@ mod components;
 mod corpus;
 mod data;
 mod describe;
+mod fingerprints;
 mod import_molgpt;
 mod make_molecules;
 mod randomized;
