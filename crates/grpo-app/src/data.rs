@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use grpo_data::{
-    Augmentation, ChatOptions, Codec, ConfigFault, DataError, ExampleFile, Examples, Prompt, PromptFile,
-    deserialize_settings,
+    Augmentation, ChatOptions, Codec, ConfigFault, DataError, ExampleFile, Examples, Prompt,
+    PromptFile, deserialize_settings,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

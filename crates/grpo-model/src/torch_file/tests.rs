@@ -283,6 +283,33 @@ fn archives_that_torch_does_not_write_are_refused() {
     }
 }
 
+/// Archives of more than 4 GiB have a second end record and 64-bit sizes.
+#[test]
+fn large_archives_have_wide_numbers() {
+    let pickle = of_tensor(b"torch\nFloatStorage", b"K\x01", b"K\0", b")", b")");
+    let small = archive(&[("data.pkl", &pickle), ("data/0", &7f32.to_le_bytes())]);
+    let (rest, end) = small.split_at(small.len() - 22);
+    let at =
+        |place: usize| u64::from(u32::from_le_bytes(end[place..place + 4].try_into().unwrap()));
+    let (size, start) = (at(12), at(16));
+    // The position of the last entry moves to an extra field behind its name.
+    let mut bytes = rest.to_vec();
+    let entry = bytes.windows(4).rposition(|four| four == b"PK\x01\x02").unwrap();
+    let header = u32::from_le_bytes(bytes[entry + 42..entry + 46].try_into().unwrap());
+    bytes[entry + 42..entry + 46].fill(0xFF);
+    bytes[entry + 30] = 12;
+    bytes.extend([b"\x01\0\x08\0".as_slice(), &u64::from(header).to_le_bytes()].concat());
+    let record = bytes.len() as u64;
+    bytes.extend([b"PK\x06\x06".as_slice(), &[0; 36]].concat());
+    bytes.extend([(size + 12).to_le_bytes(), start.to_le_bytes()].concat());
+    bytes.extend([b"PK\x06\x07\0\0\0\0".as_slice(), &record.to_le_bytes(), &[1, 0, 0, 0]].concat());
+    bytes.extend([&end[..12], &[0xFF; 8], &[0, 0]].concat());
+    assert_eq!(read(&bytes).unwrap()["w"], [7.0]);
+    let locator = bytes.len() - 42;
+    bytes[locator + 8..locator + 16].fill(0xFF);
+    assert_eq!(read(&bytes).unwrap_err(), "it is truncated: its zip archive has no directory");
+}
+
 /// A number that is not finite is refused when its tensor is read.
 #[test]
 fn non_finite_values_are_refused() {
