@@ -10,6 +10,7 @@
 //!   split into training, validation and test records.
 //! - [`Prompt`], [`Completion`] and [`Group`] carry data from sampling to rewards and losses.
 
+mod augmentation;
 mod bounded;
 mod caught;
 mod chat;
@@ -39,6 +40,7 @@ mod token_set;
 mod tokenizer;
 mod tokenizer_training;
 
+pub use augmentation::Augmentation;
 pub use caught::caught;
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};

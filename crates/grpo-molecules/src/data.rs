@@ -9,13 +9,14 @@ use grpo_data::{Codec, ConfigFault, DataError, deserialize_settings};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use crate::randomized::randomized;
 use crate::{Corpus, CorpusOptions, Vocabulary, smiles_tokens};
 
 /// Returns the data format for files of molecules.
 pub(crate) fn format() -> DataFormat {
     DataFormat {
         holds: "molecules (.smi, .csv)",
-        keys: &["smiles_column", "vocabulary", "min_molecules"],
+        keys: &["smiles_column", "vocabulary", "min_molecules", "randomize"],
         is_selected: is_of_molecules,
         parse: |keys| Ok(Arc::new(deserialize_settings::<MoleculeKeys>(keys)?)),
     }
@@ -42,6 +43,9 @@ struct MoleculeKeys {
     vocabulary: Option<PathBuf>,
     #[serde(default = "default_min_molecules")]
     min_molecules: usize,
+    /// Probability that a molecule is trained on as a random SMILES, drawn again in each epoch.
+    #[serde(default)]
+    randomize: f64,
 }
 
 fn default_min_molecules() -> usize {
@@ -77,6 +81,9 @@ impl DataReader for MoleculeKeys {
                     "data.{key} is only valid for text files, but data.file contains molecules; remove it"
                 ),
             ));
+        }
+        if !(0.0..=1.0).contains(&self.randomize) {
+            return Err(ConfigFault::out_of_range("data.randomize", self.randomize, "0 to 1"));
         }
         match shared.has_start && self.vocabulary.is_some() {
             true => Err(ConfigFault::from_sentence(
@@ -119,7 +126,10 @@ impl DataReader for MoleculeKeys {
         report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
         let mut files = vec![("molecules", file.to_owned())];
         files.extend(self.vocabulary.iter().map(|path| ("vocabulary", path.clone())));
-        Ok(ReadExamples { examples: corpus.examples(vocabulary.boundary()), report, files })
+        let examples = corpus.examples(vocabulary);
+        let augmentation = (self.randomize > 0.0)
+            .then(|| randomized(vocabulary.clone(), self.randomize, options.max_tokens, seed));
+        Ok(ReadExamples { examples, augmentation, report, files })
     }
 
     fn new_codec(&self, file: &Path) -> anyhow::Result<Option<Codec>> {

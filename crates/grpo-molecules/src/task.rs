@@ -45,7 +45,13 @@ impl Task for Molecules {
     }
 
     fn commands(&self) -> Vec<TaskCommand> {
-        vec![crate::describe::command(), crate::score::command(), crate::best::command()]
+        vec![
+            crate::describe::command(),
+            crate::score::command(),
+            crate::best::command(),
+            crate::make_molecules::command(),
+            crate::import_molgpt::command(),
+        ]
     }
 
     fn sampling(&self) -> Option<&dyn TaskSampling> {

@@ -8,7 +8,7 @@ mod samples;
 
 use std::marker::PhantomData;
 
-use grpo_data::{Codec, Example, Examples};
+use grpo_data::{Augmentation, Codec, Example, Examples};
 use grpo_kernels::awake;
 use grpo_model::{Dropout, LanguageModel};
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,7 @@ pub struct NextTokenObjective<'a, M> {
     examples: &'a Examples,
     config: &'a PretrainConfig,
     batches: EpochBatches,
+    augmentation: Option<Augmentation>,
     diversity: Option<DiversityTerm>,
     evaluation: Option<SampledEvaluation>,
     model: PhantomData<fn(&M)>,
@@ -93,10 +94,33 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
         let lengths = train.iter().map(|example| example.ids.len()).collect();
         let batches = EpochBatches::by_length(lengths, config.batch_size, seed);
         let plan = config.plan(&batches, train, seed);
-        let model_type = PhantomData;
-        let objective =
-            Self { examples, config, batches, diversity, evaluation, model: model_type };
+        let objective = Self {
+            examples,
+            config,
+            batches,
+            augmentation: None,
+            diversity,
+            evaluation,
+            model: PhantomData,
+        };
         Ok(SupervisedTrainer::new(model, objective, plan))
+    }
+
+    /// Returns the random variants of the examples of a batch, in the same order.
+    fn variants(&self, items: &[usize], step: u64) -> Vec<Option<Example>> {
+        let epoch = (step / self.batches.steps_per_epoch()) as u32;
+        let variant = |&item: &usize| {
+            self.augmentation.as_ref()?.variant(&self.examples.train[item], item as u32, epoch)
+        };
+        items.iter().map(variant).collect()
+    }
+}
+
+impl<M: LanguageModel> SupervisedTrainer<NextTokenObjective<'_, M>> {
+    /// Trains on random variants of the examples, drawn again in each epoch.
+    #[must_use]
+    pub fn with_augmentation(self, augmentation: Option<Augmentation>) -> Self {
+        self.map_objective(|objective| NextTokenObjective { augmentation, ..objective })
     }
 }
 
@@ -159,8 +183,12 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
         dropout: &mut Dropout,
         progress: &mut PretrainProgress,
     ) -> Result<StepGradients, TrainError> {
-        let batch = self.batches.batch(step);
-        let batch: Vec<&Example> = batch.iter().map(|&i| &self.examples.train[i]).collect();
+        let items = self.batches.batch(step);
+        let variants = self.variants(&items, step);
+        let batch = items.iter().zip(&variants);
+        let batch =
+            batch.map(|(&item, variant)| variant.as_ref().unwrap_or(&self.examples.train[item]));
+        let batch: Vec<&Example> = batch.collect();
         let tokens = targets(batch.iter().copied());
         let entropy = self.diversity.as_ref().and_then(DiversityTerm::entropy_coef);
         let weights = Weights { loss: 1.0, entropy };

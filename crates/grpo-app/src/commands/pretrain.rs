@@ -138,7 +138,8 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     let device = device::device().autodiff();
     let phase = Phase::begin(format!("loading the model and {}", data.keys.file.display()));
     let loaded = starting_point(&file, &data, tasks, &device)?;
-    let ReadExamples { examples, report, files: read } = data.examples(&loaded, file.seed)?;
+    let ReadExamples { examples, augmentation, report, files: read } =
+        data.examples(&loaded, file.seed)?;
     drop(phase);
     anyhow::ensure!(
         !examples.validation.is_empty(),
@@ -160,6 +161,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     }
     let trainer =
         NextTokenObjective::trainer(policy, &spec.codec, &examples, &file.pretrain, file.seed);
+    let trainer = trainer.map(|trainer| trainer.with_augmentation(augmentation));
     let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
     let mut trainer = trainer.map_err(|error| origin.explain(error))?;
     let run = start.folder(&file, &file.run, file.seed, &files)?;

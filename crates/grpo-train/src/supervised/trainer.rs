@@ -133,6 +133,11 @@ impl<O: Objective> SupervisedTrainer<O> {
         Self { objective, plan, model, optimizer, trunk, guards, interrupt, progress }
     }
 
+    /// Changes the objective.
+    pub(crate) fn map_objective(self, change: impl FnOnce(O) -> O) -> Self {
+        Self { objective: change(self.objective), ..self }
+    }
+
     /// Adds guards to the run.
     ///
     /// # Errors
