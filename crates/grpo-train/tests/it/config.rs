@@ -2,7 +2,7 @@
 
 use grpo_core::{Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_model::WeightPrecision;
-use grpo_train::{AboveTolerance, Decay, GrpoConfig, PretrainConfig};
+use grpo_train::{AboveTolerance, Decay, GrpoConfig, PretrainConfig, ScoreFunctionConfig};
 
 use crate::support::{config, optimizer};
 
@@ -257,6 +257,23 @@ fn decays_out_of_range() {
         with(Decay::ReduceOnPlateau { patience: 3, factor: 0.5 }).unwrap_err(),
         "schedule.decay = \"reduce_on_plateau\" is only valid for supervised training, which has a validation loss; use another decay"
     );
+}
+
+#[test]
+fn safe_mode_limits_the_cost_of_the_diversity_term() {
+    let of = |keys: &str| -> ScoreFunctionConfig {
+        let text = format!(r#"{{"weight": 0.3, "measure": "bleu", "embedder": null, {keys}}}"#);
+        serde_json::from_str(&text).unwrap()
+    };
+    let numbers = |config: ScoreFunctionConfig| {
+        let limited = config.limited();
+        (limited.generations, limited.max_new_tokens, limited.every)
+    };
+    let large = r#""generations": 6, "max_new_tokens": 100, "every": 1"#;
+    assert_eq!(numbers(of(large)), (6, 100, 1));
+    assert_eq!(numbers(of(&format!(r#"{large}, "safe_mode": true"#))), (3, 80, 10));
+    let small = r#""generations": 2, "max_new_tokens": 40, "every": 20, "safe_mode": true"#;
+    assert_eq!(numbers(of(small)), (2, 40, 20));
 }
 
 #[test]
