@@ -244,6 +244,28 @@ fn pretraining_out_of_range() {
 }
 
 #[test]
+fn unusual_settings_are_listed() {
+    let mut config = config();
+    config.train.group_size = 8;
+    config.optimizer.learning_rate = 1e-5;
+    config.loss.kl_coef = Some(0.0);
+    assert_eq!(config.unusual_settings().unwrap(), Vec::<String>::new());
+    config.train.group_size = 1000;
+    config.optimizer.learning_rate = 0.5;
+    config.loss.kl_coef = Some(5.0);
+    config.loss.epsilon_high = Some(4.0);
+    assert_eq!(
+        config.unusual_settings().unwrap(),
+        [
+            "train.group_size = 1000 (usual: 4 to 16)",
+            "optimizer.learning_rate = 0.5 (usual: 0.000001 to 0.0001)",
+            "loss.epsilon_high = 4 (usual: 0.1 to 0.3)",
+            "loss.kl_coef = 5 (usual: 0.001 to 0.1)",
+        ]
+    );
+}
+
+#[test]
 fn decays_out_of_range() {
     let with = |decay| {
         let mut config = config();
