@@ -11,6 +11,7 @@ mod by_path;
 mod cache;
 mod checkpoint;
 mod checkpointing;
+mod conditioning;
 mod config;
 mod description;
 mod digest;

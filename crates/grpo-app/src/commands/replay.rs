@@ -295,7 +295,8 @@ fn compare(
     codec: &Codec,
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();
-    let (prompt, text) = (codec.decode(&prompt.ids), codec.decode(&completion.text_ids()));
+    let (prompt, text) =
+        (prompt.text(|ids| codec.decode(ids)), codec.decode(&completion.text_ids()));
     // Quoted because texts may contain line breaks.
     if !prompt.is_empty() {
         say(format_args!("prompt       {prompt:?}"));

@@ -29,6 +29,7 @@ fn group(index: u32, prompt: &[u32], lengths: [usize; GROUP], policy: &Transform
             prompt.iter().copied().chain((0..length).map(|t| id(t) as u32)).collect();
         let logprobs: Vec<f32> = logprobs(policy, &ids, prompt.len()).into_data().iter().collect();
         Completion::new(CompletionParts {
+            prefix: Default::default(),
             action_mask: (0..ids.len()).map(|t| t >= prompt.len()).collect(),
             ids,
             sampling_logprobs: logprobs,
@@ -67,7 +68,7 @@ fn groups(policy: &Transformer) -> Vec<Group> {
 /// Differentiable if the policy is.
 fn logprobs(policy: &Transformer, ids: &[u32], first: usize) -> Tensor<1> {
     let input = TokenBatch::from_iter([&ids[..ids.len() - 1]]);
-    let logits = policy.logits(policy.hidden(&input, None, &mut Dropout::off()));
+    let logits = policy.logits(policy.hidden(&input, &mut Dropout::off()));
     let actions = ids.len() - first;
     let logits = logits.narrow(0, first - 1, actions);
     let targets: Vec<i32> = ids[first..].iter().map(|&id| id as i32).collect();
