@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use chematic::fp::{
-    RdkitMorganConfig, RdkitMorganFpSize, RdkitMorganRadius, rdkit_morgan_bitvec,
-    rdkit_morgan_fingerprint,
+    BitVec2048, RdkitMorganConfig, RdkitMorganFpSize, RdkitMorganRadius, rdkit_morgan_bitvec,
+    rdkit_morgan_fingerprint, rdkit_rdk_fp,
 };
 
 use crate::error::InvalidSmiles;
@@ -40,7 +40,26 @@ pub struct Fingerprint {
     counts: Vec<(u32, u32)>,
 }
 
+/// A fingerprint of the paths in a molecule, with 2048 bits, like RDKit's `RDKFingerprint`.
+#[derive(Clone)]
+pub struct PathFingerprint(BitVec2048);
+
+impl PathFingerprint {
+    /// Returns the Tanimoto similarity, from 0 to 1.
+    pub fn tanimoto(&self, other: &Self) -> f64 {
+        self.0.tanimoto(&other.0)
+    }
+}
+
 impl Molecule {
+    /// Computes the fingerprint of branched paths with 1 to 7 bonds.
+    ///
+    /// # Errors
+    /// Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
+    pub fn path_fingerprint(&self) -> Result<PathFingerprint, InvalidSmiles> {
+        guarded(|| PathFingerprint(rdkit_rdk_fp(self.model())))
+    }
+
     /// Computes a Morgan fingerprint.
     ///
     /// # Errors

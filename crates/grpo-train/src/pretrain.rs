@@ -1,6 +1,7 @@
 //! Supervised training with next-token cross-entropy and an optional diversity term.
 
 mod batch;
+mod condition_dropout;
 mod config;
 mod diversity;
 mod limits;
@@ -22,6 +23,7 @@ use crate::supervised::{
 };
 use crate::{EpochBatches, TrainError, TransferConfig, WarmupCosine};
 
+pub use self::condition_dropout::ConditionDropout;
 pub use self::config::{
     DiversityConfig, LimitAction, LossLimits, PretrainConfig, SampledEvalConfig,
     ScoreFunctionConfig,
@@ -60,7 +62,10 @@ pub struct PretrainProgress {
 /// Next-token cross-entropy objective.
 pub struct NextTokenObjective<'a, M> {
     examples: &'a Examples,
+    /// Validation examples with the conditions that are kept.
+    validation: Vec<Example>,
     config: &'a PretrainConfig,
+    seed: u64,
     batches: EpochBatches,
     diversity: Option<DiversityTerm>,
     evaluation: Option<SampledEvaluation>,
@@ -82,6 +87,12 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
     ) -> Result<SupervisedTrainer<Self>, TrainError> {
         config.check()?;
         let train = &examples.train;
+        let conditions = config.condition_dropout.unwrap_or_default();
+        conditions.check_examples(&model, train.iter().chain(&examples.validation))?;
+        let kept = |(index, example): (usize, &Example)| {
+            conditions.apply(example, seed, u32::MAX, index as u32)
+        };
+        let validation = examples.validation.iter().enumerate().map(kept).collect();
         let diversity = config.diversity.as_ref();
         let diversity = diversity
             .map(|diversity| DiversityTerm::new(diversity, config, &model, codec, train, seed))
@@ -90,12 +101,21 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
         let evaluation = evaluation
             .map(|eval| SampledEvaluation::new(eval, &model, codec, &examples.validation, seed))
             .transpose()?;
-        let lengths = train.iter().map(|example| example.ids.len()).collect();
+        let length = |example: &Example| example.prefix.ids.len() + example.ids.len();
+        let lengths = train.iter().map(length).collect();
         let batches = EpochBatches::by_length(lengths, config.batch_size, seed);
         let plan = config.plan(&batches, train, seed);
         let model_type = PhantomData;
-        let objective =
-            Self { examples, config, batches, diversity, evaluation, model: model_type };
+        let objective = Self {
+            examples,
+            validation,
+            config,
+            seed,
+            batches,
+            diversity,
+            evaluation,
+            model: model_type,
+        };
         Ok(SupervisedTrainer::new(model, objective, plan))
     }
 }
@@ -159,7 +179,13 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
         progress: &mut PretrainProgress,
     ) -> Result<StepGradients, TrainError> {
         let batch = self.batches.batch(step);
-        let batch: Vec<&Example> = batch.iter().map(|&i| &self.examples.train[i]).collect();
+        let visit = (step / self.batches.steps_per_epoch()) as u32;
+        let kept = |&i: &usize| {
+            let conditions = self.config.condition_dropout.unwrap_or_default();
+            conditions.apply(&self.examples.train[i], self.seed, visit, i as u32)
+        };
+        let batch: Vec<Example> = batch.iter().map(kept).collect();
+        let batch: Vec<&Example> = batch.iter().collect();
         let tokens = targets(batch.iter().copied());
         let entropy = self.diversity.as_ref().and_then(DiversityTerm::entropy_coef);
         let weights = Weights { loss: 1.0, entropy };
@@ -184,8 +210,7 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
         steps: u64,
         progress: &mut PretrainProgress,
     ) -> Result<PretrainMeasures, TrainError> {
-        let validation = &self.examples.validation;
-        let eval_loss = validation_loss(&model.valid(), validation, self.config)?;
+        let eval_loss = validation_loss(&model.valid(), &self.validation, self.config)?;
         let train_loss = progress.loss / progress.tokens as f64;
         (progress.loss, progress.tokens) = (0.0, 0);
         let sampled = self.evaluation.as_ref().map(|evaluation| evaluation.of(model, steps));

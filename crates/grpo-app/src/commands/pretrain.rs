@@ -96,8 +96,9 @@ impl DataSection<DataKeys> {
         // The last token is a prediction target but not an input.
         let most = loaded.policy.context_length() + 1;
         let DataKeys { file, validation_fraction, max_tokens, thinking } = &self.keys;
-        let (codec, longest) = (&loaded.spec.codec, max_tokens.unwrap_or(most).min(most));
-        let from = ReadFrom { file, codec, thinking: *thinking, longest };
+        let longest = max_tokens.unwrap_or(most).min(most);
+        let ModelSpec { config, codec } = &loaded.spec;
+        let from = ReadFrom { file, codec, config: config.json(), thinking: *thinking, longest };
         self.reader.examples(&from, *validation_fraction, seed)
     }
 }
@@ -225,6 +226,8 @@ fn starting_point(
         sizes.n_embd,
     );
     let config = ModelConfig::molgpt(&sizes).context("[model]")?;
+    let more = data.reader.new_config(&data.keys.file)?;
+    let config = config.with_keys(more).context("[data]")?;
     let policy = Policy::Whole(Transformer::random(&config, file.seed, device)?);
     let spec = ModelSpec { config, codec };
     Ok(Loaded { spec, policy, adapter: None, files: Vec::new() })

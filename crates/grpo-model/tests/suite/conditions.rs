@@ -188,8 +188,8 @@ fn the_cache_equals_the_full_pass_and_rows_are_independent() {
         };
         assert_close(&together.concat(), &full, 2e-5);
         // Bit for bit.
-        for sequence in 0..4 {
-            assert_eq!(in_steps(&[sequence])[0], together[sequence]);
+        for (sequence, rows) in together.iter().enumerate() {
+            assert_eq!(in_steps(&[sequence])[0], *rows);
         }
     }
 }

@@ -16,6 +16,7 @@ fn records<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Molecu
     rows.into_iter()
         .zip(1..)
         .map(|((smiles, split), line)| MoleculeRecord {
+            conditions: Default::default(),
             line,
             smiles: smiles.to_owned(),
             name: None,

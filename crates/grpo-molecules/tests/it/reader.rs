@@ -24,6 +24,7 @@ fn read(text: &str, format: MoleculeFormat) -> Vec<MoleculeRecord> {
 
 fn record(line: u64, smiles: &str, name: Option<&str>, split: Option<&str>) -> MoleculeRecord {
     MoleculeRecord {
+        conditions: Default::default(),
         line,
         smiles: smiles.into(),
         name: name.map(str::to_owned),
@@ -141,7 +142,7 @@ fn the_column_can_be_named() {
         let options = ReadOptions {
             smiles_column: Some(column.into()),
             column_setting: Some("--smiles-column"),
-            keep_empty: false,
+            ..ReadOptions::default()
         };
         let source = Cursor::new("smiles,Product\nC,N\n");
         MoleculeReader::from_reader(source, Csv, false, Path::new("x"), &options)

@@ -37,6 +37,7 @@ fn codec() -> Codec {
 
 fn config() -> PretrainConfig {
     PretrainConfig {
+        condition_dropout: None,
         epochs: 2,
         batch_size: 3,
         micro_batch_tokens: None,

@@ -25,6 +25,7 @@ fn examples() -> Examples {
 /// Creates settings that use all examples in one step.
 fn config() -> PretrainConfig {
     PretrainConfig {
+        condition_dropout: None,
         epochs: 1,
         batch_size: 5,
         micro_batch_tokens: None,
@@ -140,6 +141,7 @@ fn blocks_computed_twice_train_the_same() {
     for policy in [Policy::Whole(model.clone()), Policy::Adapted(Adapted::new(&model, adapter))] {
         let of = |activation_checkpointing, dropout| {
             let config = PretrainConfig {
+                condition_dropout: None,
                 activation_checkpointing,
                 dropout,
                 micro_batch_tokens: Some(2),
