@@ -10,7 +10,7 @@ use grpo_logprob::Head;
 
 use crate::block::Block;
 use crate::conditioning::{Conditioning, Layout, Reading};
-use crate::description::{Description, HeadKind, NormOrder, Positions};
+use crate::description::{Conditions, Description, HeadKind, NormOrder, Positions};
 use crate::layers::{Embedding, Linear, Norm};
 use crate::lora::{Adaptable, Adapter};
 use crate::names::{CRITIC, HEAD, Names, SCORE_HEAD};
@@ -110,6 +110,26 @@ impl Transformer {
     /// Returns an error if the memory cannot be allocated.
     pub fn random(config: &ModelConfig, seed: u64, device: &Device) -> Result<Self, ModelError> {
         Self::new(config, &mut Parameters::random(seed, config.description(), device))
+    }
+
+    /// Adds the layers that read the conditions in `config`, with random parameters. Everything else
+    /// stays as it is.
+    ///
+    /// # Errors
+    /// Returns an error if the memory cannot be allocated.
+    ///
+    /// # Panics
+    /// Panics if the description differs in anything but the conditions, or if the model already
+    /// has conditions.
+    pub fn with_conditions(mut self, config: &ModelConfig, seed: u64) -> Result<Self, ModelError> {
+        let of = config.description();
+        let without = Description { conditions: Conditions::default(), ..of.clone() };
+        assert_eq!(self.description, without, "the models differ in more than their conditions");
+        let device = LanguageModel::device(&self);
+        let mut parameters = Parameters::random(seed, of, &device);
+        self.prefix = Conditioning::new(&mut parameters, of.conditions, of.width)?;
+        self.description = of.clone();
+        Ok(self)
     }
 
     /// Returns the model description.

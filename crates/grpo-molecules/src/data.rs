@@ -210,12 +210,6 @@ impl DataReader for MoleculeKeys {
             ));
         }
         self.conditions.iter().try_for_each(NewConditions::check)?;
-        if shared.has_start && self.conditions.is_some() {
-            return Err(ConfigFault::from_sentence(
-                "data.conditions",
-                "[data.conditions] has no effect with `start`, whose conditions are part of the model; remove it",
-            ));
-        }
         match shared.has_start && self.vocabulary.is_some() {
             true => Err(ConfigFault::from_sentence(
                 "data.vocabulary",

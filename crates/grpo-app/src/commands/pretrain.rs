@@ -8,8 +8,8 @@ use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::ConfigFault;
 use grpo_model::{
-    LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
-    WeightPrecision,
+    Conditions, LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy,
+    Transformer, WeightPrecision,
 };
 use grpo_report::command_of;
 use grpo_train::{GuardConfig, NextTokenObjective, PretrainConfig};
@@ -182,6 +182,31 @@ impl PretrainFile {
     }
 }
 
+/// Adds the conditions of the `[data]` section to an existing model.
+fn with_conditions(
+    loaded: Loaded,
+    file: &PretrainFile,
+    data: &DataSection<DataKeys>,
+) -> anyhow::Result<Loaded> {
+    let keys = data.reader.new_config(&data.keys.file)?;
+    if keys.is_empty() {
+        return Ok(loaded);
+    }
+    let Loaded { spec, policy, adapter, files } = loaded;
+    let Policy::Whole(model) = policy else {
+        anyhow::bail!(
+            "[data.conditions] adds layers to the model, which an adapter cannot do; remove the adapter, or [data.conditions]"
+        )
+    };
+    anyhow::ensure!(
+        model.description().conditions == Conditions::default(),
+        "[data.conditions] has no effect on a model that already takes conditions; remove it"
+    );
+    let config = spec.config.with_keys(keys).context("[data.conditions]")?;
+    let policy = Policy::Whole(model.with_conditions(&config, file.seed)?);
+    Ok(Loaded { spec: ModelSpec { config, codec: spec.codec }, policy, adapter, files })
+}
+
 /// Loads or creates the initial model.
 fn starting_point(
     file: &PretrainFile,
@@ -193,8 +218,9 @@ fn starting_point(
         (Some(start), None) => {
             let adapter = file.adapter.as_deref();
             let trained = Trained::of(adapter, file.lora.as_ref(), file.base_precision, file.seed)?;
-            return load(start, &tasks.codecs(), trained, file.base_precision, device)
-                .with_context(|| format!("start = \"{}\"", start.display()));
+            let loaded = load(start, &tasks.codecs(), trained, file.base_precision, device)
+                .with_context(|| format!("start = \"{}\"", start.display()))?;
+            return with_conditions(loaded, file, data);
         }
         (None, Some(sizes)) => sizes,
         (Some(_), Some(_)) => anyhow::bail!(
