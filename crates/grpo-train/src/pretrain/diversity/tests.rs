@@ -41,6 +41,7 @@ fn codec() -> Codec {
 
 fn config(diversity: DiversityConfig) -> PretrainConfig {
     PretrainConfig {
+        condition_dropout: None,
         epochs: 1,
         batch_size: 4,
         micro_batch_tokens: None,
