@@ -124,6 +124,28 @@ impl Fingerprint {
 mod tests {
     use super::*;
 
+    /// Computed with RDKit 2026.09: `TanimotoSimilarity` of `RDKFingerprint`.
+    #[test]
+    fn similarities_of_paths_are_those_of_rdkit() {
+        let pairs = [
+            ("c1ccccc1", "c1ccncc1", 0.228_571_428_6),
+            ("O=C(Cc1ccccc1)NCc1ccccc1", "O=C(NCc1ccccc1)c1ccccc1", 0.361_774_744_0),
+            ("c1cnc2[nH]ccc2c1", "c1ccc2[nH]ccc2c1", 0.334_677_419_4),
+            ("c1ccc(-n2cnc3ccccc32)cc1", "c1ccc(-c2ccnnc2)cc1", 0.089_160_839_2),
+            (
+                "O=C(c1cc[nH]c1)N1CCN(c2ccccc2)CC1",
+                "O=C(c1ccc[nH]1)N1CCN(c2ccccc2)CC1",
+                0.599_353_796_4,
+            ),
+            ("C1CC1", "C1CCC1", 0.4),
+        ];
+        for (one, other, expected) in pairs {
+            let of = |smiles| Molecule::parse(smiles).unwrap().path_fingerprint().unwrap();
+            let found = of(one).tanimoto(&of(other));
+            assert!((found - expected).abs() < 1e-9, "{one} {other}: {found}, not {expected}");
+        }
+    }
+
     #[test]
     fn similarity_is_the_share_of_common_counts() {
         let of = |counts: &[(u32, u32)]| Fingerprint {

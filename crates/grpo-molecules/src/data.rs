@@ -247,7 +247,10 @@ impl DataReader for MoleculeKeys {
             min_molecules: self.min_molecules,
         };
         let corpus = Corpus::read(file, &self.options(), vocabulary, &options)?;
-        let mut report = vec![corpus.report.to_string()];
+        let longest = corpus.report.longest;
+        let longest =
+            format!("longest molecule: {longest} tokens, of at most {}", from.longest - 2);
+        let mut report = vec![corpus.report.to_string(), longest];
         report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
         let mut files = vec![("molecules", file.to_owned())];
         files.extend(self.vocabulary.iter().map(|path| ("vocabulary", path.clone())));

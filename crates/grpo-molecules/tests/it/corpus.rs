@@ -40,6 +40,22 @@ fn molecules(n: u32) -> Vec<String> {
 }
 
 #[test]
+fn rows_with_a_missing_cell_are_dropped_and_counted() {
+    let mut rows =
+        records([("C", ""), ("CN", ""), ("CNNNNN", ""), ("CNNNNNNNNNNNNNNNNNNNNNN", "")]);
+    for (row, logp) in rows.iter_mut().zip([Some("1.5"), None, Some("2"), Some("3")]) {
+        row.conditions.insert("logp".to_owned(), logp.map(str::to_owned));
+    }
+    let corpus = Corpus::from_records(rows, &vocabulary(), &options()).unwrap();
+    assert_eq!(texts(&corpus.train), ["C", "CNNNNN"]);
+    assert_eq!((corpus.report.incomplete, corpus.report.longest), (1, 23));
+    assert_eq!(
+        corpus.report.to_string(),
+        "4 rows: 2 for training, 0 for validation, 1 too long, 1 with a missing scaffold or property"
+    );
+}
+
+#[test]
 fn every_row_is_kept_or_counted() {
     let rows: Vec<_> =
         ["C", "CF", "CN", "C", "", "CCCCCCCCCCCCCCCCCCCCC", "C(", "CCCCCCCCCCCCCCCCCCCC"]
