@@ -9,7 +9,9 @@ use grpo_data::{Codec, CodecKind, Codecs, ConfigFault, PromptSource};
 use grpo_report::Drawing;
 use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, RewardRegistry};
 use grpo_run::BestTable;
-use grpo_train::{Bucketing, GuardAction, GuardConfig};
+use grpo_train::{
+    Bucketing, DiversityFilter, DiversityFilterConfig, GuardAction, GuardConfig, NewSimilarTexts,
+};
 use toml::Table;
 
 use crate::args::RunArguments;
@@ -69,6 +71,12 @@ pub trait Task: Sync {
         Vec::new()
     }
 
+    /// Returns the similarity of completions of a model with this codec, which the diversity bonus
+    /// can use.
+    fn similarity(&self, _codec: &Codec) -> Option<NewSimilarTexts> {
+        None
+    }
+
     /// Returns how to identify completions of a model with this codec: which ones are valid, and
     /// which ones are equivalent. External rewards use it.
     fn identify(&self, _codec: &Codec) -> Option<Identify> {
@@ -85,8 +93,8 @@ pub trait Task: Sync {
         None
     }
 
-    /// Returns how reports draw samples that were scored by the given reward type.
-    fn drawing(&self, _reward_type: &str) -> Option<Drawing> {
+    /// Returns how reports draw samples of a model with this codec.
+    fn drawing(&self, _codec: &Codec) -> Option<Drawing> {
         None
     }
 
@@ -309,11 +317,27 @@ impl Tasks {
         Codecs::new(self.iter().flat_map(|task| task.codecs()).collect())
     }
 
+    /// Returns the similarity of completions of a model, if a task defines one.
+    pub(crate) fn similarity(&self, codec: &Codec) -> Option<NewSimilarTexts> {
+        self.iter().find_map(|task| task.similarity(codec))
+    }
+
+    /// Creates an empty diversity filter.
+    ///
+    /// # Errors
+    /// Returns an error if the bucket type is unknown or does not support the settings.
+    pub(crate) fn filter(
+        &self,
+        config: &DiversityFilterConfig,
+    ) -> Result<DiversityFilter, ConfigFault> {
+        config.build(self.bucketing(&config.bucket)?)
+    }
+
     /// Returns the bucketing with this name.
     ///
     /// # Errors
     /// Returns an error that lists the known names.
-    pub(crate) fn bucketing(&self, name: &str) -> Result<Bucketing, ConfigFault> {
+    fn bucketing(&self, name: &str) -> Result<Bucketing, ConfigFault> {
         let all = || self.iter().flat_map(|task| task.bucketings()).chain([Bucketing::TEXT]);
         all().find(|bucketing| bucketing.name == name).ok_or_else(|| {
             let known: Vec<String> =
@@ -344,9 +368,9 @@ impl Tasks {
         all.find(|pretraining| configuration.contains_key(pretraining.section))
     }
 
-    /// Returns how samples of the given reward type are drawn.
-    pub(crate) fn drawing(&self, reward_type: &str) -> Option<Drawing> {
-        self.iter().find_map(|task| task.drawing(reward_type))
+    /// Returns how samples of a model with this codec are drawn.
+    pub(crate) fn drawing(&self, codec: &Codec) -> Option<Drawing> {
+        self.iter().find_map(|task| task.drawing(codec))
     }
 
     /// Returns how the best completions of a run are written, or `None` if they are not collected.

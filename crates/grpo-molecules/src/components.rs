@@ -5,6 +5,7 @@ mod config;
 mod expression;
 mod fields;
 mod goals;
+mod lists;
 mod property;
 mod reward;
 

@@ -12,6 +12,7 @@ mod conditions;
 mod corpus;
 mod data;
 mod describe;
+mod fingerprints;
 mod reader;
 mod reward;
 mod sample;

@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::{MoleculeReader, ReadOptions};
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
-use grpo_data::{Codec, DataError};
+use grpo_data::Codec;
 use grpo_rewards::Outcome;
 use grpo_train::unconditional_prompts;
 
 use serde_json::{Map, Value};
 
 use crate::conditions::{Asked, Conditions, Grid};
+use crate::summary::known_molecules;
 use crate::{MoleculeSummary, Vocabulary, canonical_forms};
 
 use grpo_app::generate::{Generation, generate, texts};
@@ -23,9 +23,6 @@ use grpo_app::output::{FileInPlace, four_decimals, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::task::{Sampler, Sampling, TaskSampling};
 use grpo_app::visible::data_output;
-
-/// Number of known molecules processed in parallel.
-const BLOCK: usize = 4096;
 
 /// Default number of samples.
 const NUMBER: u32 = 1000;
@@ -140,7 +137,7 @@ impl MoleculeSampling {
         let (conditions, asked) = options.asked(loaded.spec.config.json())?;
         let MoleculeOptions { distinct, not_in, .. } = options;
         let codec = &loaded.spec.codec;
-        let known = not_in.as_deref().map(known_molecules).transpose()?;
+        let known = not_in.as_deref().map(excluded_molecules).transpose()?;
         // Check the output file before the expensive computation.
         let inputs: Vec<&Path> = not_in.as_deref().into_iter().collect();
         let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
@@ -184,19 +181,10 @@ impl MoleculeSampling {
     }
 }
 
-/// Returns the canonical SMILES of all molecules in a file.
-fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
+/// Returns the canonical SMILES of all molecules in the file of `--not-in`.
+fn excluded_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     let _phase = Phase::begin(format!("reading {}", path.display()));
-    let mut reader = MoleculeReader::open(path, &ReadOptions::default())?;
-    let mut known = BTreeSet::new();
-    loop {
-        let block = reader.by_ref().take(BLOCK).map(|record| Ok(record?.smiles));
-        let block: Vec<String> = block.collect::<Result<_, DataError>>()?;
-        if block.is_empty() {
-            break;
-        }
-        known.extend(canonical_forms(&block).into_iter().flatten());
-    }
+    let known = known_molecules(path)?;
     anyhow::ensure!(
         !known.is_empty(),
         "--not-in {} contains no valid molecules; use a file with molecules, or remove --not-in",

@@ -2,11 +2,18 @@
 //! (Polykovskiy et al. 2020).
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use grpo_chem::Molecule;
+use grpo_data::DataError;
 use grpo_data::statistics::{mean, standard_error};
 use grpo_rewards::Outcome;
 use rayon::prelude::*;
+
+use crate::{MoleculeReader, ReadOptions};
+
+/// Number of known molecules processed in parallel.
+const BLOCK: usize = 4096;
 
 /// Metrics for a set of generated strings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,6 +103,20 @@ impl Properties {
 pub fn canonical_forms(smiles: &[String]) -> Vec<Option<String>> {
     let canonical = |smiles: &String| Some(Molecule::parse(smiles).ok()?.into_canonical());
     smiles.par_iter().map(canonical).collect()
+}
+
+/// Returns the canonical SMILES of all valid molecules in a file.
+pub(crate) fn known_molecules(path: &Path) -> Result<BTreeSet<String>, DataError> {
+    let mut reader = MoleculeReader::open(path, &ReadOptions::default())?;
+    let mut known = BTreeSet::new();
+    loop {
+        let block = reader.by_ref().take(BLOCK).map(|record| Ok(record?.smiles));
+        let block: Vec<String> = block.collect::<Result<_, DataError>>()?;
+        if block.is_empty() {
+            return Ok(known);
+        }
+        known.extend(canonical_forms(&block).into_iter().flatten());
+    }
 }
 
 #[cfg(test)]

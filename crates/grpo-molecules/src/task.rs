@@ -9,12 +9,13 @@ use grpo_data::{Codec, CodecKind};
 use grpo_report::Drawing;
 use grpo_rewards::{Identify, Identity, Outcome, RewardKind};
 use grpo_run::BestTable;
-use grpo_train::Bucketing;
+use grpo_train::{Bucketing, NewSimilarTexts};
 use rayon::prelude::*;
 
 use crate::best::structure_file;
 use crate::components::ComponentsConfig;
 use crate::conditions::{self, ConditionsConfig};
+use crate::fingerprints::Fingerprints;
 use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
 use crate::{MoleculeSummary, Vocabulary};
@@ -79,19 +80,27 @@ impl Task for Molecules {
     }
 
     fn bucketings(&self) -> Vec<Bucketing> {
+        let bucketing =
+            |name, buckets| Bucketing { name, buckets, similarity: Some(Fingerprints::empty) };
         vec![
-            Bucketing { name: "scaffold", buckets: |texts| buckets(texts, Molecule::scaffold) },
-            Bucketing {
-                name: "smiles",
-                buckets: |texts| {
-                    buckets(texts, |molecule| Ok(molecule.canonical_smiles().to_owned()))
-                },
-            },
+            bucketing("scaffold", |texts| buckets(texts, Molecule::scaffold)),
+            bucketing("topological_scaffold", |texts| {
+                buckets(texts, Molecule::topological_scaffold)
+            }),
+            bucketing("smiles", |texts| {
+                buckets(texts, |molecule| Ok(molecule.canonical_smiles().to_owned()))
+            }),
         ]
     }
 
-    fn drawing(&self, reward_type: &str) -> Option<Drawing> {
-        REWARDS.contains(&reward_type).then_some(|smiles| Molecule::parse(smiles).ok()?.draw().ok())
+    fn similarity(&self, codec: &Codec) -> Option<NewSimilarTexts> {
+        codec.own::<Vocabulary>()?;
+        Some(Fingerprints::empty)
+    }
+
+    fn drawing(&self, codec: &Codec) -> Option<Drawing> {
+        codec.own::<Vocabulary>()?;
+        Some(|smiles| Molecule::parse(smiles).ok()?.draw().ok())
     }
 
     fn trial_limits(&self, reward_type: &str) -> Option<TrialLimits> {

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::RunData;
 use crate::numbers::number;
-use crate::samples::Drawing;
 
 /// The best completions of all steps.
 #[derive(Clone, Debug, Serialize)]
@@ -35,10 +34,8 @@ const ROWS: usize = 100;
 
 impl BestRows {
     /// Creates the table. Returns `None` if the run has no best completions.
-    pub(crate) fn new(run: &RunData, drawing: &dyn Fn(&str) -> Option<Drawing>) -> Option<Self> {
+    pub(crate) fn new(run: &RunData) -> Option<Self> {
         let BestTable { column, parts, samples } = run.best.as_ref()?;
-        let reward = run.setting("reward", "type").and_then(toml::Value::as_str);
-        let draw = reward.and_then(drawing);
         // A component that is equal everywhere, such as `valid`, is not informative.
         let is_shown = |name: &&String| {
             let values = || samples.iter().map(|sample| sample.parts.get(*name));
@@ -47,7 +44,7 @@ impl BestRows {
         let parts: Vec<&String> = parts.iter().filter(is_shown).collect();
         let row = |(index, sample): (usize, &BestSample)| BestRow {
             rank: index + 1,
-            drawing: draw.and_then(|draw| draw(&sample.text)).unwrap_or_default(),
+            drawing: run.drawing.and_then(|draw| draw(&sample.text)).unwrap_or_default(),
             reward: number(sample.reward),
             step: sample.step,
             parts: (parts.iter())

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::best_table::BestRows;
 use crate::numbers::{duration, number};
 use crate::panels::{Constant, Key, Panel, Panels};
-use crate::samples::{CompletionTable, Drawing, Gallery};
+use crate::samples::{CompletionTable, Gallery};
 use crate::series::points_of;
 use crate::story::Story;
 use crate::validations::NumberTable;
@@ -23,12 +23,9 @@ use crate::{Outcome, RunData, Verdict, chart, command_of, transforms};
 /// tables are embedded, and no external resources are loaded. The output is deterministic and
 /// contains no dates except those of the runs.
 ///
-/// `drawing` returns a function that draws samples scored by a given reward type, or `None` if
-/// samples of this type cannot be drawn.
-///
 /// # Panics
 /// Panics if `runs` is empty.
-pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> String {
+pub fn render(runs: &[RunData]) -> String {
     assert!(!runs.is_empty(), "a report requires at least one run");
     let panels = Panels::of(runs);
     let mut environment = Environment::new();
@@ -44,8 +41,8 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
         runs: runs.iter().enumerate().map(|(i, run)| about(i, run)).collect(),
         is_single: single.is_some(),
         compared: single.and_then(compared),
-        galleries: single.map_or_else(Vec::new, |run| Gallery::all(run, drawing)),
-        best: single.and_then(|run| BestRows::new(run, drawing)),
+        galleries: single.map_or_else(Vec::new, Gallery::all),
+        best: single.and_then(BestRows::new),
         panels: panels.main,
         more: panels.more,
         constant: panels.constant,

@@ -8,6 +8,7 @@ use grpo_run::{
 };
 use serde_json::{Map, Value};
 
+use crate::samples::Drawing;
 use crate::series::{LARGEST, step_of};
 use crate::success::{diversity_is_kept, judge_supervised};
 use crate::transform_curve::TransformCurve;
@@ -40,6 +41,8 @@ pub struct RunData {
     pub criteria: SuccessCriteria,
     /// The functions that map properties to scores, if the reward has any.
     pub transforms: Vec<TransformCurve>,
+    /// Draws the samples of the run, if they can be drawn.
+    pub drawing: Option<Drawing>,
     /// Result of auditing the run's files, shown as an additional criterion. `None` if the files
     /// were not audited or have no violations.
     pub audit: Option<Judged>,
@@ -118,6 +121,7 @@ impl RunData {
             best: folder.read_best()?,
             criteria,
             transforms: Vec::new(),
+            drawing: None,
             audit: None,
         })
     }

@@ -53,9 +53,8 @@ const LONGEST: usize = 600;
 impl Gallery {
     /// Returns galleries with samples from before and after training and with the best samples. If
     /// the run has no final evaluation, the first and the last recorded step are used instead.
-    pub(crate) fn all(run: &RunData, drawing: &dyn Fn(&str) -> Option<Drawing>) -> Vec<Self> {
-        let reward = run.setting("reward", "type").and_then(toml::Value::as_str);
-        let draw = reward.and_then(drawing);
+    pub(crate) fn all(run: &RunData) -> Vec<Self> {
+        let draw = run.drawing;
         match &run.comparison {
             Some(comparison) if !comparison.before.is_empty() => {
                 let name = capitalized(&comparison.samples);

@@ -46,6 +46,7 @@ pub(crate) fn run(name: &str, steps: u64) -> RunData {
         criteria: SuccessCriteria::default(),
         best: None,
         transforms: Vec::new(),
+        drawing: Some(draw),
         audit: None,
     }
 }
@@ -88,13 +89,14 @@ fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord {
     }
 }
 
-/// Renders a page whose drawing function rejects an unclosed ring.
+/// Draws all texts but an unclosed ring.
+fn draw(text: &str) -> Option<String> {
+    (text != "C1CC").then(|| "<svg class=\"molecule\"></svg>".to_owned())
+}
+
+/// Renders a page.
 fn page(runs: &[RunData]) -> String {
-    crate::render(runs, &|reward| {
-        (reward == "molecule").then_some(|text: &str| {
-            (text != "C1CC").then(|| "<svg class=\"molecule\"></svg>".to_owned())
-        })
-    })
+    crate::render(runs)
 }
 
 /// Renders a page and returns the part between style sheet and script. Slashes, which the template

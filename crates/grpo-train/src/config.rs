@@ -307,7 +307,10 @@ impl GrpoConfig {
 
     /// Returns the guards for this run with all defaults filled in.
     pub fn guards(&self) -> Vec<GuardConfig> {
-        let guards = self.guards.clone().unwrap_or_else(default_guards);
+        let guards = self.guards.clone().unwrap_or_else(|| {
+            let of_filter = self.diversity_filter.is_some().then(GuardConfig::of_filter);
+            default_guards().into_iter().chain(of_filter).collect()
+        });
         guards.iter().map(GuardConfig::resolved).collect()
     }
 

@@ -7,8 +7,9 @@ use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
-use crate::diversity_measure::{build, check};
+use crate::diversity_measure::{build, check, no_embedder};
 use crate::error::in_range;
+use crate::similar_texts::{NewSimilarTexts, mean_distances};
 
 /// The `[diversity_bonus]` section. Advantages are computed from `r_i + weight · d_i`, where `d_i`
 /// is the mean distance of completion i to the other completions in its group
@@ -28,26 +29,74 @@ pub struct DiversityBonusConfig {
     pub weight: f64,
     /// Distance measure.
     #[serde(default)]
-    pub measure: DiversityMeasure,
+    pub measure: BonusMeasure,
     /// Text embedder, required by the `semantic` measure.
     pub embedder: Option<EmbedderConfig>,
+}
+
+/// How the distance of a completion to the others is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BonusMeasure {
+    /// [`DiversityMeasure::Semantic`].
+    #[default]
+    Semantic,
+    /// [`DiversityMeasure::Bleu`].
+    Bleu,
+    /// [`DiversityMeasure::Distinct`].
+    Distinct,
+    /// 1 − similarity as defined by the task ([`SimilarTexts`](crate::SimilarTexts)). Completions
+    /// that cannot be compared are left out of the mean.
+    Tanimoto,
+}
+
+impl BonusMeasure {
+    /// Returns the measure of texts, or `None` if the task defines the measure.
+    fn of_texts(self) -> Option<DiversityMeasure> {
+        match self {
+            Self::Semantic => Some(DiversityMeasure::Semantic),
+            Self::Bleu => Some(DiversityMeasure::Bleu),
+            Self::Distinct => Some(DiversityMeasure::Distinct),
+            Self::Tanimoto => None,
+        }
+    }
 }
 
 const SECTION: &str = "diversity_bonus";
 
 impl DiversityBonusConfig {
-    /// Builds the bonus. If an embedder is configured, its model is loaded on `device`.
+    /// Builds the bonus. If an embedder is configured, its model is loaded on `device`. `similarity`
+    /// is the one that the task defines, if any.
     ///
     /// # Errors
-    /// Returns an error if the embedder cannot be built.
-    pub fn build(&self, device: &Device) -> Result<DiversityBonus, TrainError> {
-        let diversity = build(SECTION, self.measure, self.embedder.as_ref(), device)?;
-        Ok(DiversityBonus::new(self.weight, diversity))
+    /// Returns an error if the embedder cannot be built, or if the task defines no similarity, but
+    /// the measure needs one.
+    pub fn build(
+        &self,
+        device: &Device,
+        similarity: Option<NewSimilarTexts>,
+    ) -> Result<DiversityBonus, TrainError> {
+        let distances = match self.measure.of_texts() {
+            Some(measure) => {
+                Distances::OfTexts(build(SECTION, measure, self.embedder.as_ref(), device)?)
+            }
+            None => Distances::OfTask(similarity.ok_or_else(|| {
+                ConfigFault::new(
+                    "diversity_bonus.measure",
+                    "diversity_bonus.measure = \"tanimoto\" requires a model of molecules",
+                    "use \"semantic\", \"bleu\" or \"distinct\"",
+                )
+            })?),
+        };
+        Ok(DiversityBonus { weight: self.weight, distances })
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         in_range("diversity_bonus.weight", self.weight, 0.0..=1e6)?;
-        check(SECTION, self.measure, self.embedder.as_ref())
+        match self.measure.of_texts() {
+            Some(measure) => check(SECTION, measure, self.embedder.as_ref()),
+            None => no_embedder(SECTION, self.embedder.as_ref()),
+        }
     }
 }
 
@@ -58,13 +107,19 @@ pub(crate) const BONUS: &str = "diversity_bonus";
 #[derive(Clone, Debug)]
 pub struct DiversityBonus {
     weight: f64,
-    diversity: Diversity,
+    distances: Distances,
+}
+
+#[derive(Clone, Debug)]
+enum Distances {
+    OfTexts(Diversity),
+    OfTask(NewSimilarTexts),
 }
 
 impl DiversityBonus {
     /// Creates a bonus with the given weight.
     pub fn new(weight: f64, diversity: Diversity) -> Self {
-        Self { weight, diversity }
+        Self { weight, distances: Distances::OfTexts(diversity) }
     }
 
     /// Sets the bonus for each valid completion. Completions without a reward are still included in
@@ -75,7 +130,10 @@ impl DiversityBonus {
     pub(crate) fn add(&self, groups: &mut [Group]) -> Result<(), TrainError> {
         for group in groups {
             let texts: Vec<&str> = group.samples.iter().map(|sample| &*sample.text).collect();
-            let distances = self.diversity.of_each(&texts)?;
+            let distances = match &self.distances {
+                Distances::OfTexts(diversity) => diversity.of_each(&texts)?,
+                Distances::OfTask(new) => mean_distances(*new, &texts),
+            };
             for (sample, value) in group.samples.iter_mut().zip(distances) {
                 let is_valid = sample.outcome.as_ref().is_some_and(Outcome::is_valid);
                 sample.bonus = is_valid.then_some(Bonus { weight: self.weight, value });
@@ -93,6 +151,7 @@ mod tests {
     use grpo_eval::{Embedder, HashedNgrams, cosine};
 
     use super::*;
+    use crate::similar_texts::tests::Numbers;
 
     fn bonus(weight: f64) -> DiversityBonus {
         let embedder: Arc<dyn Embedder> = Arc::new(HashedNgrams::new(64));
@@ -164,22 +223,43 @@ mod tests {
     fn a_measure_has_the_embedder_that_it_needs_and_no_other() {
         let config = |measure, embedder| DiversityBonusConfig { weight: 0.1, measure, embedder };
         let hashed = || Some(EmbedderConfig::HashedNgrams { width: 64 });
-        config(DiversityMeasure::Semantic, hashed()).check().unwrap();
-        config(DiversityMeasure::Bleu, None).check().unwrap();
+        config(BonusMeasure::Semantic, hashed()).check().unwrap();
+        config(BonusMeasure::Bleu, None).check().unwrap();
+        config(BonusMeasure::Tanimoto, None).check().unwrap();
         for (config, expected) in [
             (
-                config(DiversityMeasure::Semantic, None),
+                config(BonusMeasure::Semantic, None),
                 "diversity_bonus.measure = \"semantic\" requires an embedder; set for example diversity_bonus.embedder = { type = \"hashed_ngrams\" }, or use another measure",
             ),
             (
-                config(DiversityMeasure::Distinct, hashed()),
+                config(BonusMeasure::Tanimoto, hashed()),
+                "diversity_bonus.embedder is only valid for the measure \"semantic\"; remove it",
+            ),
+            (
+                config(BonusMeasure::Distinct, hashed()),
                 "diversity_bonus.embedder is only valid for the measure \"semantic\"; remove it",
             ),
         ] {
             assert_eq!(config.check().unwrap_err().to_string(), expected);
         }
-        let negative =
-            DiversityBonusConfig { weight: -0.1, ..config(DiversityMeasure::Bleu, None) };
+        let negative = DiversityBonusConfig { weight: -0.1, ..config(BonusMeasure::Bleu, None) };
         assert!(negative.check().is_err());
+    }
+
+    #[test]
+    fn the_task_can_define_the_distance() {
+        let config =
+            DiversityBonusConfig { weight: 0.5, measure: BonusMeasure::Tanimoto, embedder: None };
+        let build = |similarity| config.build(&Device::flex(), similarity);
+        let samples = [("0", scored(0.1)), ("0.5", scored(0.2)), ("x", Outcome::Abstained)];
+        let mut groups = [group(&samples)];
+        build(Some(Numbers::empty)).unwrap().add(&mut groups).unwrap();
+        let bonus = |index: usize| groups[0].samples[index].bonus;
+        assert_eq!(bonus(0), Some(Bonus { weight: 0.5, value: 0.5 }));
+        assert_eq!((bonus(1), bonus(2)), (bonus(0), None));
+        assert_eq!(
+            build(None).unwrap_err().to_string(),
+            "diversity_bonus.measure = \"tanimoto\" requires a model of molecules; use \"semantic\", \"bleu\" or \"distinct\""
+        );
     }
 }

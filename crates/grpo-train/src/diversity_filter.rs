@@ -8,6 +8,7 @@ use grpo_data::{Bonus, ConfigFault, Group, Outcome, Sample};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
+use crate::similar_texts::{NewSimilarTexts, SimilarTexts};
 
 /// Returns the bucket of each text, or `None` for texts that belong to no bucket.
 pub type BucketFn = fn(&[&str]) -> Vec<Option<String>>;
@@ -19,6 +20,8 @@ pub struct Bucketing {
     pub name: &'static str,
     /// Assigns texts to buckets.
     pub buckets: BucketFn,
+    /// Compares buckets, if they can be compared.
+    pub similarity: Option<NewSimilarTexts>,
 }
 
 impl Bucketing {
@@ -26,6 +29,7 @@ impl Bucketing {
     pub const TEXT: Self = Self {
         name: "text",
         buckets: |texts| texts.iter().map(|text| Some((*text).to_owned())).collect(),
+        similarity: None,
     };
 }
 
@@ -47,6 +51,10 @@ impl fmt::Debug for Bucketing {
 pub struct DiversityFilterConfig {
     /// Name of a [`Bucketing`].
     pub bucket: String,
+    /// Completions that would start a new bucket are added to the most similar bucket if it is at
+    /// least this similar. `None` if only equal buckets are merged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_similarity: Option<f64>,
     /// Capacity L of a bucket.
     #[serde(default = "default_bucket_size")]
     pub bucket_size: u32,
@@ -94,8 +102,27 @@ impl BucketPenalty {
 
 impl DiversityFilterConfig {
     /// Creates an empty filter.
-    pub fn build(&self, bucketing: Bucketing) -> DiversityFilter {
-        DiversityFilter { config: self.clone(), bucketing, counts: BTreeMap::new() }
+    ///
+    /// # Errors
+    /// Returns an error if `min_similarity` is set, but the buckets cannot be compared.
+    pub fn build(&self, bucketing: Bucketing) -> Result<DiversityFilter, ConfigFault> {
+        let known = match (self.min_similarity, bucketing.similarity) {
+            (None, _) => None,
+            (Some(min_similarity), Some(new)) => {
+                Some(KnownBuckets { min_similarity, new, names: Vec::new(), buckets: new() })
+            }
+            (Some(_), None) => {
+                return Err(ConfigFault::new(
+                    "diversity_filter.min_similarity",
+                    format!(
+                        "diversity_filter.min_similarity has no effect: buckets of type \"{}\" cannot be compared",
+                        bucketing.name
+                    ),
+                    "remove it, or use another bucket",
+                ));
+            }
+        };
+        Ok(DiversityFilter { config: self.clone(), bucketing, counts: BTreeMap::new(), known })
     }
 
     pub(crate) fn check(
@@ -106,6 +133,9 @@ impl DiversityFilterConfig {
         const SECTION: &str = "diversity_filter";
         in_range("diversity_filter.bucket_size", self.bucket_size.into(), 1.0..=1e6)?;
         in_range("diversity_filter.min_reward", self.min_reward, 0.0..=1e6)?;
+        if let Some(similarity) = self.min_similarity {
+            in_range("diversity_filter.min_similarity", similarity, 0.01..=1.0)?;
+        }
         if aggregation == Aggregation::NormalizeThenSum {
             let message = "diversity_filter multiplies the total reward, which aggregation = \"normalize_then_sum\" does not compute; remove one of them";
             return Err(ConfigFault::from_sentence(SECTION, message));
@@ -123,11 +153,46 @@ impl DiversityFilterConfig {
 pub(crate) const FILTER: &str = "diversity_filter";
 
 /// Diversity filter configured by [`DiversityFilterConfig`].
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct DiversityFilter {
     config: DiversityFilterConfig,
     bucketing: Bucketing,
     counts: BTreeMap<String, u32>,
+    /// The buckets in `counts`, if similar ones are merged.
+    known: Option<KnownBuckets>,
+}
+
+/// Buckets that new ones are compared with.
+struct KnownBuckets {
+    min_similarity: f64,
+    new: NewSimilarTexts,
+    names: Vec<String>,
+    buckets: Box<dyn SimilarTexts>,
+}
+
+impl fmt::Debug for KnownBuckets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KnownBuckets").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl KnownBuckets {
+    fn push(&mut self, name: &str) {
+        self.names.push(name.to_owned());
+        self.buckets.push(name);
+    }
+
+    /// Returns the most similar bucket if it is similar enough. Of equally similar ones it is the
+    /// first by name, because resumed runs do not know the order in which buckets were found.
+    fn nearest(&self, bucket: &str) -> Option<&str> {
+        let similarities = self.buckets.similarities(bucket);
+        let similar = similarities.into_iter().zip(&self.names).filter_map(|(similarity, name)| {
+            Some((similarity.filter(|similarity| *similarity >= self.min_similarity)?, name))
+        });
+        similar
+            .max_by(|(a, first), (b, second)| a.total_cmp(b).then_with(|| second.cmp(first)))
+            .map(|(_, name)| name.as_str())
+    }
 }
 
 /// Effect of the filter in one step.
@@ -139,6 +204,16 @@ pub struct FilterReport {
     pub buckets: usize,
     /// Number of those that are full.
     pub full_buckets: usize,
+}
+
+impl FilterReport {
+    /// Names of the metrics below `diversity_filter/`.
+    pub(crate) const METRICS: [&str; 3] = ["penalized", "buckets", "full_buckets"];
+
+    /// Returns the values of [`Self::METRICS`].
+    pub(crate) fn values(&self) -> [f64; 3] {
+        [self.penalized, self.buckets as f64, self.full_buckets as f64]
+    }
 }
 
 impl DiversityFilter {
@@ -154,7 +229,7 @@ impl DiversityFilter {
             let is_valid = sample.outcome.as_ref().is_some_and(Outcome::is_valid);
             let reward = sample.reward().filter(|reward| is_valid && *reward >= min_reward);
             let (Some(reward), Some(bucket)) = (reward, bucket) else { continue };
-            let count = self.counts.entry(bucket).or_default();
+            let count = self.count(bucket);
             let factor = penalty.factor(*count, bucket_size);
             *count = count.saturating_add(1);
             counted += 1;
@@ -168,6 +243,18 @@ impl DiversityFilter {
         }
     }
 
+    /// Returns the counter of the bucket, or of the one with which it is merged.
+    fn count(&mut self, bucket: String) -> &mut u32 {
+        let mut bucket = bucket;
+        if let Some(known) = self.known.as_mut().filter(|_| !self.counts.contains_key(&bucket)) {
+            match known.nearest(&bucket) {
+                Some(nearest) => bucket = nearest.to_owned(),
+                None => known.push(&bucket),
+            }
+        }
+        self.counts.entry(bucket).or_default()
+    }
+
     /// Returns the number of counted completions in each bucket.
     pub(crate) fn counts(&self) -> &BTreeMap<String, u32> {
         &self.counts
@@ -175,6 +262,11 @@ impl DiversityFilter {
 
     /// Replaces the counts by saved ones.
     pub(crate) fn restore(&mut self, counts: BTreeMap<String, u32>) {
+        if let Some(known) = &mut self.known {
+            known.names.clear();
+            known.buckets = (known.new)();
+            counts.keys().for_each(|name| known.push(name));
+        }
         self.counts = counts;
     }
 }
@@ -189,10 +281,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::similar_texts::tests::Numbers;
     use crate::test_groups::group;
 
     fn config(bucket_size: u32, penalty: BucketPenalty) -> DiversityFilterConfig {
-        DiversityFilterConfig { bucket: "text".to_owned(), bucket_size, min_reward: 0.5, penalty }
+        DiversityFilterConfig {
+            bucket: "text".to_owned(),
+            min_similarity: None,
+            bucket_size,
+            min_reward: 0.5,
+            penalty,
+        }
     }
 
     fn groups(samples: &[(&str, f64)]) -> Vec<Group> {
@@ -210,7 +309,7 @@ mod tests {
 
     #[test]
     fn full_buckets_lose_their_reward() {
-        let mut filter = config(2, BucketPenalty::Step).build(Bucketing::TEXT);
+        let mut filter = config(2, BucketPenalty::Step).build(Bucketing::TEXT).unwrap();
         let mut first = groups(&[("a", 0.9), ("a", 0.8), ("b", 0.4), ("a", 0.7)]);
         let report = filter.apply(&mut first);
         // The reward of `b` is too small to be counted.
@@ -228,11 +327,11 @@ mod tests {
 
     #[test]
     fn restored_counts_continue() {
-        let mut whole = config(3, BucketPenalty::Linear).build(Bucketing::TEXT);
+        let mut whole = config(3, BucketPenalty::Linear).build(Bucketing::TEXT).unwrap();
         let steps = [groups(&[("a", 1.0), ("b", 1.0)]), groups(&[("a", 1.0), ("a", 1.0)])];
         let [mut one, mut two] = steps.clone();
         whole.apply(&mut one);
-        let mut resumed = config(3, BucketPenalty::Linear).build(Bucketing::TEXT);
+        let mut resumed = config(3, BucketPenalty::Linear).build(Bucketing::TEXT).unwrap();
         resumed.restore(whole.counts().clone());
         whole.apply(&mut two);
         let [_, mut again] = steps;
@@ -244,16 +343,50 @@ mod tests {
 
     #[test]
     fn completions_without_a_bucket_or_score_are_kept() {
-        let none = Bucketing { name: "none", buckets: |texts| vec![None; texts.len()] };
-        let mut filter = config(1, BucketPenalty::Step).build(none);
+        let buckets: BucketFn = |texts| vec![None; texts.len()];
+        let none = Bucketing { name: "none", buckets, similarity: None };
+        let mut filter = config(1, BucketPenalty::Step).build(none).unwrap();
         let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
         assert_eq!(filter.apply(&mut all).penalized, 0.0);
         assert_eq!(changes(&all), [None, None]);
-        let mut filter = config(1, BucketPenalty::Step).build(Bucketing::TEXT);
+        let mut filter = config(1, BucketPenalty::Step).build(Bucketing::TEXT).unwrap();
         let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
         all[0].samples[0].outcome = Some(Outcome::Abstained);
         filter.apply(&mut all);
         assert_eq!(changes(&all), [None, Some(0.0)]);
+    }
+
+    #[test]
+    fn similar_buckets_are_merged() {
+        let numbers = Bucketing { similarity: Some(Numbers::empty), ..Bucketing::TEXT };
+        let merging = |min_similarity| DiversityFilterConfig {
+            min_similarity: Some(min_similarity),
+            ..config(2, BucketPenalty::Step)
+        };
+        let mut filter = merging(0.75).build(numbers).unwrap();
+        // 0.5 is equally similar to 0.25 and 0.75. `x` cannot be compared.
+        let mut first = groups(&[("0.75", 1.0), ("0.25", 1.0), ("0.5", 1.0), ("x", 1.0)]);
+        filter.apply(&mut first);
+        let counts = [("0.25", 2), ("0.75", 1), ("x", 1)].map(|(name, n)| (name.to_owned(), n));
+        assert_eq!(filter.counts(), &BTreeMap::from(counts));
+
+        let mut resumed = merging(0.75).build(numbers).unwrap();
+        resumed.restore(filter.counts().clone());
+        let last = groups(&[("0.5", 1.0), ("0.7", 1.0), ("2", 1.0), ("x", 1.0)]);
+        let found = [&mut filter, &mut resumed].map(|filter| {
+            let mut last = last.clone();
+            filter.apply(&mut last);
+            (changes(&last), filter.counts().clone())
+        });
+        assert_eq!(found[0].0, [Some(-1.0), Some(0.0), Some(0.0), Some(0.0)]);
+        assert_eq!(found[0], found[1]);
+
+        let fault = merging(0.75).build(Bucketing::TEXT).unwrap_err().to_string();
+        assert_eq!(
+            fault,
+            "diversity_filter.min_similarity has no effect: buckets of type \"text\" cannot be compared; remove it, or use another bucket"
+        );
+        assert!(merging(0.0).check(Aggregation::SumThenNormalize, false).is_err());
     }
 
     /// Values of `1 − 1/(1 + e^(−(2n/L − 1)/0.15))`, computed with another program.

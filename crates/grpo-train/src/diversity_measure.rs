@@ -15,16 +15,31 @@ pub(crate) fn check(
     embedder: Option<&EmbedderConfig>,
 ) -> Result<(), ConfigFault> {
     match (measure, embedder) {
-        (DiversityMeasure::Semantic, None) => Err(no_embedder(section)),
+        (DiversityMeasure::Semantic, None) => Err(missing_embedder(section)),
         (DiversityMeasure::Semantic, Some(embedder)) => {
             embedder.check().map_err(|fault| of_embedder(section, &fault))
         }
-        (DiversityMeasure::Bleu | DiversityMeasure::Distinct, Some(_)) => Err(ConfigFault::new(
+        (DiversityMeasure::Bleu | DiversityMeasure::Distinct, embedder) => {
+            no_embedder(section, embedder)
+        }
+    }
+}
+
+/// Checks that no embedder is configured.
+///
+/// # Errors
+/// Returns an error if there is one.
+pub(crate) fn no_embedder(
+    section: &'static str,
+    embedder: Option<&EmbedderConfig>,
+) -> Result<(), ConfigFault> {
+    match embedder {
+        None => Ok(()),
+        Some(_) => Err(ConfigFault::new(
             format!("{section}.embedder"),
             format!("{section}.embedder is only valid for the measure \"semantic\""),
             "remove it",
         )),
-        (DiversityMeasure::Bleu | DiversityMeasure::Distinct, None) => Ok(()),
     }
 }
 
@@ -40,10 +55,10 @@ pub(crate) fn build(
 ) -> Result<Diversity, ConfigFault> {
     let embedder = embedder.map(|embedder| embedder.build(device)).transpose();
     let embedder = embedder.map_err(|fault| of_embedder(section, &fault))?;
-    Diversity::new(measure, embedder).map_err(|_absent| no_embedder(section))
+    Diversity::new(measure, embedder).map_err(|_absent| missing_embedder(section))
 }
 
-fn no_embedder(section: &str) -> ConfigFault {
+fn missing_embedder(section: &str) -> ConfigFault {
     ConfigFault::new(
         format!("{section}.measure"),
         format!(

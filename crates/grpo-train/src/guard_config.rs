@@ -222,6 +222,31 @@ impl GuardConfig {
         }
     }
 
+    /// Returns a guard that warns if the policy keeps sampling completions for full buckets of the
+    /// diversity filter.
+    pub(crate) fn of_filter() -> Self {
+        Self::default_of("diversity_filter/penalized", Some(0.5), None, 5, GuardAction::Warn)
+    }
+
+    fn default_of(
+        watch: &str,
+        above: Option<f64>,
+        below: Option<f64>,
+        steps: u32,
+        action: GuardAction,
+    ) -> Self {
+        Self {
+            watch: watch.to_owned(),
+            above,
+            below,
+            steps,
+            from_step: 1,
+            action,
+            learning_rate_factor: None,
+            kl_coef_factor: None,
+        }
+    }
+
     /// Returns a copy of the guard with all defaults filled in.
     #[must_use]
     pub fn resolved(&self) -> Self {
@@ -238,25 +263,19 @@ impl GuardConfig {
 /// non-finite values, and a warning is shown if training is unlikely to succeed. Healthy runs stay
 /// far away from these bounds regardless of the model and the reward.
 pub fn default_guards() -> Vec<GuardConfig> {
-    let guard = |watch: &str, above: Option<f64>, below: Option<f64>, steps, action| GuardConfig {
-        watch: watch.to_owned(),
-        above,
-        below,
-        steps,
-        from_step: 1,
-        action,
-        learning_rate_factor: None,
-        kl_coef_factor: None,
+    let warn = |watch, above, below, steps| {
+        GuardConfig::default_of(watch, above, below, steps, GuardAction::Warn)
     };
-    let warn = |watch, above, below, steps| guard(watch, above, below, steps, GuardAction::Warn);
     vec![
         // Training cannot recover from a non-finite value.
-        guard(NOT_FINITE, None, None, 1, GuardAction::Stop),
+        GuardConfig::default_of(NOT_FINITE, None, None, 1, GuardAction::Stop),
         // Completions are equally good in nearly all groups, so there is no learning signal.
         warn("frac_reward_zero_std", Some(0.9), None, 5),
         // The next token is almost certain (e^0.02 = 1.02 choices). Groups will soon contain only
         // copies of a single completion.
         warn("entropy", None, Some(0.02), 5),
+        // Mode collapse: on average, each text occurs four times in a step.
+        warn("completions/unique_ratio", None, Some(0.25), 5),
         // At one nat per token, the policy assigns each token 2.7 times the probability it has
         // under the reference.
         warn("kl", Some(1.0), None, 3),

@@ -301,6 +301,12 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
             "few completions reach an end token; sampling.max_new_tokens is too small, or the policy unlearned the end token"
                 .to_owned()
         }
+        ("completions/unique_ratio", "below") => {
+            "mode collapse: the policy samples the same completions again and again".to_owned()
+        }
+        ("diversity_filter/penalized", "above") => {
+            "mode collapse: most rewarded completions belong to buckets of the diversity filter that are filling up".to_owned()
+        }
         ("rewards/failed", "above") => {
             "nothing is learned from completions whose reward failed".to_owned()
         }

@@ -31,6 +31,7 @@ mod reward_functions;
 mod reward_shares;
 mod sampler_check;
 mod schedule;
+mod similar_texts;
 mod state;
 mod step;
 mod supervised;
@@ -44,7 +45,7 @@ pub use batches::EpochBatches;
 pub use best_samples::BestSamples;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
-pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
+pub use diversity_bonus::{BonusMeasure, DiversityBonus, DiversityBonusConfig};
 pub use diversity_filter::{
     BucketFn, BucketPenalty, Bucketing, DiversityFilter, DiversityFilterConfig, FilterReport,
 };
@@ -67,6 +68,7 @@ pub use probe::{LearnTimes, Observed, Phases};
 pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
+pub use similar_texts::{NewSimilarTexts, SimilarTexts};
 pub use state::{SavedState, StateNumbers, TrainerState};
 pub use step::{Grpo, RewardNames, StepReport};
 pub use supervised::{

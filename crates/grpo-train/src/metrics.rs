@@ -9,7 +9,7 @@ use grpo_rewards::ExternalCalls;
 use serde::{Serialize, Serializer};
 
 use crate::diversity_bonus::BONUS;
-use crate::diversity_filter::FILTER;
+use crate::diversity_filter::{FILTER, FilterReport};
 use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
 use crate::{Evaluated, GroupDiversity, LearnResult, Phases, RewardNames, StepReport};
@@ -89,9 +89,9 @@ impl Metrics {
         let is_filtered = report.filter.is_some();
         metrics.push_parts(report.samples(), if is_filtered { FILTER } else { BONUS });
         if let Some(filter) = report.filter {
-            metrics.push("diversity_filter/penalized", filter.penalized);
-            metrics.push("diversity_filter/buckets", filter.buckets as f64);
-            metrics.push("diversity_filter/full_buckets", filter.full_buckets as f64);
+            for (name, value) in FilterReport::METRICS.iter().zip(filter.values()) {
+                metrics.push(format!("{FILTER}/{name}"), value);
+            }
         }
         metrics.push_tokens(learned);
         metrics.push("loss", learned.loss());
@@ -285,11 +285,13 @@ pub(crate) fn reward_metrics(names: &RewardNames) -> Vec<String> {
     let parts = parts.iter().map(|part| format!("rewards/{part}"));
     let bonus = terms.iter().find(|term| [BONUS, FILTER].contains(&&***term));
     let bonus = bonus.map(ToString::to_string);
+    let of_filter = bonus.iter().filter(|name| *name == FILTER).flat_map(|_| FilterReport::METRICS);
+    let of_filter: Vec<String> = of_filter.map(|name| format!("{FILTER}/{name}")).collect();
     let parts = parts.chain(bonus);
     let parts = parts.flat_map(|name| ["mean", "std"].map(|of| format!("{name}/{of}")));
     let shares = terms.iter().map(|term| format!("reward_share/{term}"));
     let shares = shares.chain(["reward_dominance".to_owned()]).filter(|_| terms.len() > 1);
-    ends.into_iter().chain(parts).chain(shares).collect()
+    ends.into_iter().chain(parts).chain(of_filter).chain(shares).collect()
 }
 
 /// Returns the fraction of distinct texts.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_report::{Judged, Outcome, RunData, TransformCurve, render};
+use grpo_report::{Drawing, Judged, Outcome, RunData, TransformCurve, render};
 use grpo_rewards::{Desirability, RewardConfig};
 use grpo_run::RunFolder;
 
@@ -35,10 +35,11 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     for run in &mut runs {
         run.audit = audited(&run.path, tasks)?;
         run.transforms = transforms(&run.path, tasks);
+        run.drawing = drawing(&run.path, tasks);
     }
     drop(phase);
     let mut file = FileInPlace::create(&output)?;
-    let written = file.write_all(render(&runs, &|reward| tasks.drawing(reward)).as_bytes());
+    let written = file.write_all(render(&runs).as_bytes());
     written.with_context(|| format!("cannot write {}", output.display()))?;
     file.finish()?;
     for run in &runs {
@@ -48,6 +49,13 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     }
     say(format_args!("report       {}", output.display()));
     Ok(())
+}
+
+/// Returns how samples of the run's model are drawn, if they can be drawn.
+fn drawing(run: &Path, tasks: &Tasks) -> Option<Drawing> {
+    let codec =
+        ["checkpoints/step-0", "model"].iter().find_map(|folder| tasks.codec(&run.join(folder)));
+    tasks.drawing(&codec?)
 }
 
 /// Returns the functions of the reward that map properties to scores. The audit reports a

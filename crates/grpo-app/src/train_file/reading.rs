@@ -94,7 +94,7 @@ impl TrainFile {
                 explain(ConfigFault { message, ..fault })
             })?;
         if let Some(filter) = &settings.diversity_filter {
-            tasks.bucketing(&filter.bucket).map_err(|fault| origin.locate(fault))?;
+            tasks.filter(filter).map_err(|fault| origin.locate(fault))?;
         }
         let value = Self { settings, reward, data, source };
         Ok(config::Loaded { value, origin })

@@ -123,12 +123,11 @@ impl TrainFile {
         examples: Option<CombinedExamples>,
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, .. } = loaded;
-        let bonus = self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device()));
+        let similarity = tasks.similarity(&spec.codec);
+        let bonus =
+            self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device(), similarity));
         let bonus = bonus.transpose()?;
-        let filter = self
-            .diversity_filter
-            .as_ref()
-            .map(|filter| anyhow::Ok(filter.build(tasks.bucketing(&filter.bucket)?)));
+        let filter = self.diversity_filter.as_ref().map(|filter| tasks.filter(filter));
         let filter = filter.transpose()?;
         let reference = match (self.reference.from, &policy) {
             (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),

@@ -75,7 +75,7 @@ impl RewardSpec for ComponentsConfig {
             );
         }
         // Checks the parts that are created again by `build`.
-        self.sources(&mut std::iter::repeat_with(|| None)).map(drop)
+        sources(&self.components, &mut std::iter::repeat_with(|| None)).map(drop)
     }
 
     fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
@@ -83,7 +83,9 @@ impl RewardSpec for ComponentsConfig {
             reward.spec().build(device).map_err(|fault| of_component(fault, name))
         });
         let external: Vec<Arc<dyn Reward>> = external.collect::<Result<_, _>>()?;
-        let sources = self.sources(&mut external.into_iter().map(Some))?;
+        let mut components = self.components.clone();
+        components.iter_mut().for_each(|fields| fields.reads_file = true);
+        let sources = sources(&components, &mut external.into_iter().map(Some))?;
         let sum = self.weight_sum();
         let component = |(fields, source): (&ComponentFields, Option<Source>)| {
             let transform = fields.transform.clone();
@@ -102,7 +104,8 @@ impl RewardSpec for ComponentsConfig {
     }
 
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
-        let mut files = Vec::new();
+        let own = self.components.iter().filter_map(|fields| fields.file.clone());
+        let mut files: Vec<(&'static str, PathBuf)> = own.map(|file| ("reward", file)).collect();
         for (name, reward) in &self.external {
             files.extend(reward.spec().files().map_err(|fault| of_component(fault, name))?);
         }
@@ -133,28 +136,27 @@ impl ComponentsConfig {
         let scores = self.components.iter().filter(|fields| !fields.filter);
         scores.map(|fields| fields.weight.unwrap_or(1.0)).sum()
     }
+}
 
-    /// Creates the source of each component. `external` yields the rewards of external components,
-    /// or `None` to check the remaining ones only.
-    fn sources(
-        &self,
-        external: &mut dyn Iterator<Item = Option<Arc<dyn Reward>>>,
-    ) -> Result<Vec<Option<Source>>, ConfigFault> {
-        let source = |(index, fields): (usize, &ComponentFields)| {
-            let within = |fault: ConfigFault| fault.below(&format!("reward.components[{index}]"));
-            if let Some(text) = &fields.expression {
-                let before = self.components[..index].iter();
-                let names = before.map(|fields| fields.name().to_owned()).collect();
-                let expression = Expression::parse(text, names);
-                let expression = expression
-                    .map_err(|fault| within(ConfigFault::from_sentence("expression", fault)))?;
-                return Ok(Some(Source::Expression(expression)));
-            }
-            Ok(match Property::parse(fields).map_err(within)? {
-                Some(property) => Some(Source::Property(property)),
-                None => external.next().flatten().map(Source::External),
-            })
-        };
-        self.components.iter().enumerate().map(source).collect()
-    }
+/// Creates the source of each component. `external` yields the rewards of external components, or
+/// `None` to check the remaining ones only.
+fn sources(
+    components: &[ComponentFields],
+    external: &mut dyn Iterator<Item = Option<Arc<dyn Reward>>>,
+) -> Result<Vec<Option<Source>>, ConfigFault> {
+    let source = |(index, fields): (usize, &ComponentFields)| {
+        let within = |fault: ConfigFault| fault.below(&format!("reward.components[{index}]"));
+        if let Some(text) = &fields.expression {
+            let names = components[..index].iter().map(|fields| fields.name().to_owned()).collect();
+            let expression = Expression::parse(text, names);
+            let expression = expression
+                .map_err(|fault| within(ConfigFault::from_sentence("expression", fault)))?;
+            return Ok(Some(Source::Expression(expression)));
+        }
+        Ok(match Property::parse(fields).map_err(within)? {
+            Some(property) => Some(Source::Property(property)),
+            None => external.next().flatten().map(Source::External),
+        })
+    };
+    components.iter().enumerate().map(source).collect()
 }

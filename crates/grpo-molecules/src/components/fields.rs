@@ -1,6 +1,8 @@
 //! The keys of a component.
 
-use grpo_chem::{InvalidSmiles, Molecule, Morgan, MorganRadius, Pattern};
+use std::path::PathBuf;
+
+use grpo_chem::{Morgan, MorganRadius};
 use grpo_data::ConfigFault;
 use grpo_rewards::{Desirability, Goal};
 use serde::{Deserialize, Serialize};
@@ -31,9 +33,15 @@ pub(super) struct ComponentFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) transform: Option<Desirability>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    smiles: Option<Vec<String>>,
+    pub(super) smiles: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) smarts: Option<Vec<String>>,
+    /// A file with more molecules or patterns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) file: Option<PathBuf>,
+    /// Whether `file` is read. Otherwise, its contents are left out.
+    #[serde(skip)]
+    pub(super) reads_file: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fingerprint: Option<FingerprintName>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,9 +146,12 @@ impl ComponentFields {
         let property = self.property.as_str();
         let of_patterns = ["substructure", "substructure_count", "custom_alerts"];
         let has_transform = self.transform.is_some();
+        let has_molecules = ["similarity", "scaffold", "novelty"].contains(&property);
+        let has_patterns = of_patterns.contains(&property);
         let keys = [
-            ("smiles", self.smiles.is_some(), ["similarity", "scaffold"].contains(&property)),
-            ("smarts", self.smarts.is_some(), of_patterns.contains(&property)),
+            ("smiles", self.smiles.is_some(), has_molecules),
+            ("smarts", self.smarts.is_some(), has_patterns),
+            ("file", self.file.is_some(), has_molecules || has_patterns),
             ("fingerprint", self.fingerprint.is_some(), property == "similarity"),
             ("radius", self.radius.is_some(), property == "similarity"),
             ("formula", self.formula.is_some(), property == "formula"),
@@ -162,64 +173,18 @@ impl ComponentFields {
             }
         }
         let is_required = |key: &str| match key {
-            "smarts" => property != "custom_alerts",
-            _ => ["smiles", "formula", "expression", "reward"].contains(&key),
+            "smiles" => self.file.is_none(),
+            "smarts" => self.file.is_none() && property != "custom_alerts",
+            _ => ["formula", "expression", "reward"].contains(&key),
         };
         match keys.iter().find(|(key, is_set, is_used)| *is_used && !is_set && is_required(key)) {
             Some((key, ..)) => {
-                let message = format!("property '{property}' requires the key `{key}`");
+                let or_file = if ["smiles", "smarts"].contains(key) { " or `file`" } else { "" };
+                let message = format!("property '{property}' requires the key `{key}`{or_file}");
                 Err(ConfigFault::new("property", message, ""))
             }
             None => Ok(()),
         }
-    }
-
-    /// Parses the molecules of the key `smiles` and converts them with `of`.
-    pub(super) fn molecules<T>(
-        &self,
-        of: impl Fn(Molecule) -> Result<T, InvalidSmiles>,
-    ) -> Result<Vec<T>, ConfigFault> {
-        let all = self.smiles.as_deref().unwrap_or_default();
-        let molecule = |(index, smiles): (usize, &String)| {
-            Molecule::parse(smiles).and_then(&of).map_err(|error| {
-                let text = smiles.escape_debug();
-                ConfigFault::new(
-                    format!("smiles[{index}]"),
-                    format!("'{text}' is not a valid molecule: {error}"),
-                    "",
-                )
-            })
-        };
-        let found: Vec<T> = all.iter().enumerate().map(molecule).collect::<Result<_, _>>()?;
-        self.not_empty("smiles", found)
-    }
-
-    /// Parses the patterns of the key `smarts`.
-    pub(super) fn patterns(&self) -> Result<Vec<Pattern>, ConfigFault> {
-        self.parsed(self.smarts.iter().flatten().map(String::as_str))
-    }
-
-    /// Parses the patterns of the key `smarts`, or the default alerts if the key is not set.
-    pub(super) fn patterns_or_alerts(&self) -> Result<Vec<Pattern>, ConfigFault> {
-        match &self.smarts {
-            Some(_) => self.patterns(),
-            None => self.parsed(grpo_chem::default_alerts()),
-        }
-    }
-
-    fn parsed<'a>(
-        &self,
-        patterns: impl Iterator<Item = &'a str>,
-    ) -> Result<Vec<Pattern>, ConfigFault> {
-        let pattern = |(index, smarts): (usize, &str)| {
-            Pattern::parse(smarts).map_err(|error| {
-                let text = smarts.escape_debug();
-                let message = format!("'{text}' is not a valid SMARTS pattern: {error}");
-                ConfigFault::new(format!("smarts[{index}]"), message, "")
-            })
-        };
-        let found: Vec<Pattern> = patterns.enumerate().map(pattern).collect::<Result<_, _>>()?;
-        self.not_empty("smarts", found)
     }
 
     /// Returns the formula if it could be one.
@@ -235,16 +200,6 @@ impl ComponentFields {
                 format!("'{}' is not a molecular formula", formula.escape_debug()),
                 "write it in Hill order, for example C9H8O4",
             )),
-        }
-    }
-
-    fn not_empty<T>(&self, key: &str, found: Vec<T>) -> Result<Vec<T>, ConfigFault> {
-        match found.is_empty() {
-            true => {
-                let message = format!("the list `{key}` of component '{}' is empty", self.name());
-                Err(ConfigFault::new(key, message, "add at least one entry"))
-            }
-            false => Ok(found),
         }
     }
 }

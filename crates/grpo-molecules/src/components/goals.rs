@@ -5,7 +5,7 @@ use grpo_rewards::Goal;
 /// Returns the goal of a property for which all users want the same, or `None`.
 pub(super) fn default_goal(property: &str) -> Option<Goal> {
     match property {
-        "qed" | "similarity" | "substructure" | "scaffold" | "formula" | "external" => {
+        "qed" | "similarity" | "substructure" | "scaffold" | "novelty" | "formula" | "external" => {
             Some(Goal::High)
         }
         "sa" | "alerts" | "custom_alerts" => Some(Goal::Low),

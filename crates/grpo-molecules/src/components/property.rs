@@ -21,17 +21,20 @@ pub(super) enum Property {
     CustomAlerts(Vec<Pattern>),
     /// 1 if the Bemis–Murcko scaffold is one of these canonical SMILES, otherwise 0.
     Scaffold(BTreeSet<String>),
+    /// 0 if the canonical SMILES is one of these, otherwise 1.
+    Novelty(BTreeSet<String>),
     /// 1 if the molecule has this formula, otherwise 0.
     Formula(String),
 }
 
 /// Names of all properties other than descriptors.
-pub(super) const OTHER_NAMES: [&str; 8] = [
+pub(super) const OTHER_NAMES: [&str; 9] = [
     "similarity",
     "substructure",
     "substructure_count",
     "custom_alerts",
     "scaffold",
+    "novelty",
     "formula",
     "external",
     "expression",
@@ -54,6 +57,7 @@ impl Property {
             "scaffold" => Self::Scaffold(
                 fields.molecules(|molecule| molecule.scaffold())?.into_iter().collect(),
             ),
+            "novelty" => Self::Novelty(fields.known_molecules()?),
             "formula" => Self::Formula(fields.formula()?),
             "external" | "expression" => return Ok(None),
             name => match Descriptor::parse(name) {
@@ -87,6 +91,7 @@ impl Property {
             }
             Self::CustomAlerts(patterns) => count_matching(patterns, molecule)? as f64,
             Self::Scaffold(scaffolds) => f64::from(scaffolds.contains(&molecule.scaffold()?)),
+            Self::Novelty(known) => f64::from(!known.contains(molecule.canonical_smiles())),
             Self::Formula(formula) => f64::from(molecule.formula()? == *formula),
         })
     }

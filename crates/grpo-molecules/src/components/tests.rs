@@ -54,6 +54,66 @@ fn aspirin_by_hand() {
 }
 
 #[test]
+fn lists_can_be_in_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("known.smi"), format!("OCC ethanol\nC(\n{ASPIRIN}\n")).unwrap();
+    std::fs::write(path("actives.smi"), "CCO\nc1ccccc1\n").unwrap();
+    std::fs::write(path("groups.smarts"), "# acids\nC(=O)[OH] acid\n\n[NX3]\n").unwrap();
+    let components = json!([
+        {"property": "novelty", "file": path("known.smi"), "smiles": ["C"]},
+        {"property": "similarity", "file": path("actives.smi"), "smiles": ["CCCC"]},
+        {"property": "scaffold", "file": path("actives.smi")},
+        {"property": "custom_alerts", "file": path("groups.smarts")},
+    ]);
+    let reward = build(section(components));
+    let raw = |smiles: &str| {
+        let outcome = reward.score(&[RewardInput::from(smiles)]).remove(0);
+        ["novelty", "similarity", "scaffold", "custom_alerts"]
+            .map(|name| outcome.part(&format!("{name}.raw")).unwrap())
+    };
+    assert_eq!(raw("CCO"), [0.0, 1.0, 1.0, 0.0]);
+    assert_eq!(raw("C")[0], 0.0);
+    assert_eq!(raw("CCCC")[..2], [1.0, 1.0]);
+    assert_eq!(raw("NCc1ccccc1C(=O)O")[2..], [1.0, 2.0]);
+
+    // Checking the settings reads no files.
+    let missing = section(json!([{"property": "novelty", "file": path("missing.smi")}]));
+    assert_eq!(
+        parse(missing).unwrap().build(&Device::flex()).err().unwrap().to_string(),
+        format!("component 'novelty': `{}` does not exist; check the path", path("missing.smi"))
+    );
+    std::fs::write(path("empty.smi"), "\n").unwrap();
+    for (component, expect) in [
+        (
+            json!({"property": "similarity", "file": path("known.smi")}),
+            format!(
+                "component 'similarity': {}, line 2: 'C(' is not a valid molecule: ",
+                path("known.smi")
+            ),
+        ),
+        (
+            json!({"property": "substructure", "file": path("known.smi")}),
+            format!(
+                "component 'substructure': {}, line 2: 'C(' is not a valid SMARTS pattern: ",
+                path("known.smi")
+            ),
+        ),
+        (
+            json!({"property": "novelty", "file": path("empty.smi")}),
+            format!(
+                "component 'novelty': {} has no entries; write one entry per line",
+                path("empty.smi")
+            ),
+        ),
+    ] {
+        let fault = parse(section(json!([component]))).unwrap().build(&Device::flex());
+        let fault = fault.err().unwrap().to_string();
+        assert!(fault.starts_with(&expect), "{fault}");
+    }
+}
+
+#[test]
 fn properties_of_structure() {
     let components = json!([
         {"property": "similarity", "smiles": [ASPIRIN, "CCO"]},

@@ -95,14 +95,18 @@ fn a_small_bound_of_the_kl_is_said_in_percent() {
 
 #[test]
 fn default_guards_explain_themselves() {
-    let mut guards = Guards::new(&default_guards());
+    let all: Vec<GuardConfig> =
+        default_guards().into_iter().chain([GuardConfig::of_filter()]).collect();
+    let mut guards = Guards::new(&all);
     let metrics = Metrics::of_pairs(&[
         ("frac_reward_zero_std", 0.95),
         ("entropy", 0.01),
+        ("completions/unique_ratio", 0.125),
         ("kl", 1.5),
         ("ratio/p99", 3.41),
         ("completions/clipped_ratio", 1.0),
         ("rewards/failed", 0.125),
+        ("diversity_filter/penalized", 0.75),
     ]);
     let mut messages = Vec::new();
     for step in 1..=5 {
@@ -117,7 +121,9 @@ fn default_guards_explain_themselves() {
             "step 3: rewards/failed was 0.125, above 0, 3 steps in a row: nothing is learned from completions whose reward failed",
             "step 5: frac_reward_zero_std was 0.95, above 0.9, 5 steps in a row: nearly all groups have equal rewards, so there is nothing to learn from",
             "step 5: entropy was 0.01, below 0.02, 5 steps in a row: the next token is almost certain; groups will soon contain copies of one completion",
+            "step 5: completions/unique_ratio was 0.125, below 0.25, 5 steps in a row: mode collapse: the policy samples the same completions again and again",
             "step 5: completions/clipped_ratio was 1, above 0.9, 5 steps in a row: few completions reach an end token; sampling.max_new_tokens is too small, or the policy unlearned the end token",
+            "step 5: diversity_filter/penalized was 0.75, above 0.5, 5 steps in a row: mode collapse: most rewarded completions belong to buckets of the diversity filter that are filling up",
         ]
     );
 }

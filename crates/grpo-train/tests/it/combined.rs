@@ -9,8 +9,8 @@ use grpo_data::{Example, Sample};
 use grpo_eval::DiversityMeasure;
 use grpo_model::{Frozen, LanguageModel, Transformer};
 use grpo_train::{
-    CombinedConfig, Decode, DiversityBonusConfig, Grpo, GrpoConfig, Metrics, NextTokens, Parts,
-    StepReport,
+    BonusMeasure, CombinedConfig, Decode, DiversityBonusConfig, Grpo, GrpoConfig, Metrics,
+    NextTokens, Parts, StepReport,
 };
 
 use crate::oracle::advantages;
@@ -52,7 +52,7 @@ fn begin(config: GrpoConfig) -> Grpo<Transformer> {
         policy,
         actions: Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] }),
         reward: pattern("w3"),
-        bonus: config.diversity_bonus.as_ref().map(|bonus| bonus.build(&device).unwrap()),
+        bonus: config.diversity_bonus.as_ref().map(|bonus| bonus.build(&device, None).unwrap()),
         filter: None,
         combined: config.combined.as_ref().map(build),
         longest_prompt: 1,
@@ -216,8 +216,7 @@ fn diversity_can_be_held_up() {
 
 #[test]
 fn the_bonus_affects_advantages_but_not_rewards() {
-    let bonus =
-        DiversityBonusConfig { weight: 0.5, measure: DiversityMeasure::Bleu, embedder: None };
+    let bonus = DiversityBonusConfig { weight: 0.5, measure: BonusMeasure::Bleu, embedder: None };
     let config = GrpoConfig { diversity_bonus: Some(bonus), ..config() };
     let mut grpo = begin(config);
     let names = grpo.reward_names();
