@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use grpo_data::{
-    ChatOptions, Codec, ConfigFault, DataError, ExampleFile, Examples, Prompt, PromptFile,
-    deserialize_settings,
+    Augmentation, ChatOptions, Codec, ConfigFault, DataError, ExampleFile, Examples, Prompt,
+    PromptFile, deserialize_settings,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -132,6 +132,8 @@ pub struct ReadPrompts {
 pub struct ReadExamples {
     /// The examples.
     pub examples: Examples,
+    /// Random variants of the training examples, if any.
+    pub augmentation: Option<Augmentation>,
     /// Summary for the user, line by line.
     pub report: Vec<String>,
     /// All files that were read, with their roles.
@@ -168,7 +170,8 @@ impl DataReader for Records {
                 &format!(": {} for training, {} for validation", train.len(), validation.len());
         }
         let files = vec![("texts", file.to_owned())];
-        Ok(ReadExamples { examples: read.examples, report: vec![report], files })
+        let (examples, report) = (read.examples, vec![report]);
+        Ok(ReadExamples { examples, augmentation: None, report, files })
     }
 }
 

@@ -87,11 +87,11 @@ pub fn generate<M: LanguageModel>(
 /// Returns the decoder used for rewards and stop strings.
 pub fn decoder(codec: &Codec) -> Decode {
     let codec = codec.clone();
-    Arc::new(move |ids| codec.decode(ids))
+    Arc::new(move |ids| codec.decode_completion(ids))
 }
 
 /// Decodes the completions of all groups, in order.
 pub fn texts(codec: &Codec, groups: &[Group]) -> Vec<String> {
     let completions = groups.iter().flat_map(Group::completions);
-    completions.map(|c| codec.decode(&c.text_ids())).collect()
+    completions.map(|c| codec.decode_completion(&c.text_ids())).collect()
 }

@@ -1,6 +1,7 @@
 //! Messages, progress bars and output files.
 
 mod incomplete;
+mod paths;
 mod sentence;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use self::incomplete::remove_incomplete;
+pub use self::paths::{is_device, is_same_place, refuse_existing, refuse_input, refuse_same};
 pub use self::sentence::sentence;
 use crate::recorded_folders::refuse_recorded;
 use crate::visible::visible;
@@ -299,34 +301,6 @@ impl FileInPlace {
     }
 }
 
-/// Returns an error if `path` is one of `inputs`. `other` suggests an alternative.
-pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        !inputs.iter().any(|input| is_same_place(input, path)),
-        "{} is the input; use {other}",
-        path.display()
-    );
-    Ok(())
-}
-
-/// Returns an error if the file exists and `force` is false.
-pub fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        force || is_device(path) || !path.is_file(),
-        "{} already exists; choose another file, or replace it with --force",
-        path.display()
-    );
-    Ok(())
-}
-
-/// Returns whether a path is a device or pipe such as `/dev/stdout`.
-pub fn is_device(path: &Path) -> bool {
-    // These may refer to a regular file that was opened by the shell.
-    const OPEN_FILES: [&str; 4] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd"];
-    OPEN_FILES.iter().any(|open| path.starts_with(open))
-        || std::fs::metadata(path).is_ok_and(|data| !data.is_file())
-}
-
 /// Creates a uniquely named temporary file in the same folder as `path`.
 fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     static MADE: AtomicU64 = AtomicU64::new(0);
@@ -338,25 +312,6 @@ fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             file => return file.map(|file| (incomplete::begin(temporary), file)),
         }
-    }
-}
-
-/// Returns whether two paths refer to the same file, directly or through links. Also works for
-/// files that do not exist yet.
-pub fn is_same_place(one: &Path, other: &Path) -> bool {
-    if same_file::is_same_file(one, other).unwrap_or(false) {
-        return true;
-    }
-    let place = |path: &Path| {
-        path.canonicalize().ok().or_else(|| {
-            let path = std::path::absolute(path).ok()?;
-            let folder = path.parent()?.canonicalize().ok()?;
-            Some(folder.join(path.file_name()?))
-        })
-    };
-    match (place(one), place(other)) {
-        (Some(one), Some(other)) => one == other,
-        _ => one == other,
     }
 }
 
@@ -416,23 +371,6 @@ mod tests {
         file.write_all(b"half").unwrap();
         drop(file);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "the old one\n");
-    }
-
-    #[test]
-    fn paths_lead_to_one_place_however_they_are_spelled() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::create_dir(at("a")).unwrap();
-        std::os::unix::fs::symlink(at("a"), at("b")).unwrap();
-        assert!(is_same_place(&at("a/x"), &at("./a/../b/x")));
-        assert!(!is_same_place(&at("a/x"), &at("x")) && !is_same_place(&at("a/x"), &at("a/y")));
-        std::fs::write(at("x"), "").unwrap();
-        std::os::unix::fs::symlink(at("x"), at("y")).unwrap();
-        assert!(is_same_place(&at("x"), &at("y")));
-        std::fs::hard_link(at("x"), at("z")).unwrap();
-        assert!(is_same_place(&at("x"), &at("z")));
-        // In a folder that does not exist.
-        assert!(is_same_place(&at("none/x"), &at("none/x")));
     }
 
     #[test]

@@ -16,8 +16,8 @@ use chematic::perception::{
     AromaticityError, all_ring_list, rdkit_parity_view_is_identity, with_rdkit_parity_view,
 };
 use chematic::smiles::{
-    RdkitSmilesError, SmilesError, parse_template, rdkit_canonical_smiles, rdkit_chiral_centers,
-    rdkit_murcko_scaffold, rdkit_parsed_molecule,
+    RdkitSmilesError, RdkitSmilesParams, SmilesError, parse_template, rdkit_canonical_smiles,
+    rdkit_chiral_centers, rdkit_murcko_scaffold, rdkit_parsed_molecule, rdkit_random_smiles,
 };
 
 use crate::dialect::{rewrite, without_stereo};
@@ -60,6 +60,30 @@ impl Molecule {
     /// Returns the canonical isomeric SMILES without copying it.
     pub fn into_canonical(self) -> String {
         self.canonical
+    }
+
+    /// Returns a SMILES of the same molecule that starts at a random atom and visits its branches in
+    /// a random order, like RDKit's `MolToSmiles` with `doRandom=True`. The same `random` number
+    /// always gives the same string. Stereochemistry and isotopes are kept.
+    ///
+    /// # Errors
+    /// Returns [`InvalidSmiles::Unsupported`] if the string would be another molecule, which happens
+    /// for metal complexes with stereochemistry, and [`InvalidSmiles::ToolkitPanic`] if the toolkit
+    /// panics.
+    pub fn randomized_smiles(&self, random: u32) -> Result<String, InvalidSmiles> {
+        // The toolkit's generator accepts the seeds 1 to 2³¹ − 2. 0 would continue the sequence of
+        // the previous call.
+        let seed = random % (i32::MAX as u32 - 1) + 1;
+        let written =
+            guarded(|| rdkit_random_smiles(&self.graph, 1, seed, &RdkitSmilesParams::default()))?;
+        let smiles = written.map_err(from_sanitizer)?.pop();
+        let unsupported = |detail: &str| InvalidSmiles::Unsupported { detail: detail.to_owned() };
+        let smiles = smiles.ok_or_else(|| unsupported("the toolkit wrote no random SMILES"))?;
+        // Some metal complexes change their stereochemistry, in RDKit too.
+        match Self::parse(&smiles)?.canonical == self.canonical {
+            true => Ok(smiles),
+            false => Err(unsupported("random SMILES of this molecule change its stereochemistry")),
+        }
     }
 
     /// Returns the eight properties for QED, defined as in `rdkit.Chem.QED.properties`.

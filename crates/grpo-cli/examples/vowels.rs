@@ -237,7 +237,7 @@ impl DataReader for WordFile {
         let Examples { train, validation } = &examples;
         let report = format!("{} for training, {} for validation", train.len(), validation.len());
         let files = vec![("words", from.file.to_owned())];
-        Ok(ReadExamples { examples, report: vec![report], files })
+        Ok(ReadExamples { examples, augmentation: None, report: vec![report], files })
     }
 
     fn new_codec(&self, file: &Path) -> anyhow::Result<Option<Codec>> {

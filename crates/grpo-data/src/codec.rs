@@ -55,6 +55,12 @@ pub trait TextCodec: Any + fmt::Debug + Send + Sync {
 
     /// Decodes ids, skipping begin and end tokens.
     fn decode(&self, ids: &[u32]) -> String;
+
+    /// Decodes a completion. By default, this is [`Self::decode`]. A codec whose begin token is part
+    /// of the text adds it.
+    fn decode_completion(&self, ids: &[u32]) -> String {
+        self.decode(ids)
+    }
 }
 
 /// A type of [`TextCodec`], identified by its vocabulary file.
@@ -355,6 +361,14 @@ impl Codec {
                 let inside = ids.iter().filter(|id| !self.special.eos.contains(id));
                 inside.map(u32::to_string).collect::<Vec<_>>().join(" ")
             }
+        }
+    }
+
+    /// Decodes a completion, which may begin with text that the begin token stands for.
+    pub fn decode_completion(&self, ids: &[u32]) -> String {
+        match &self.tokens {
+            Tokens::Own(codec) => codec.decode_completion(ids),
+            Tokens::Text { .. } | Tokens::Ids => self.decode(ids),
         }
     }
 

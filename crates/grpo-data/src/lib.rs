@@ -10,6 +10,7 @@
 //!   split into training, validation and test records.
 //! - [`Prompt`], [`Completion`] and [`Group`] carry data from sampling to rewards and losses.
 
+mod augmentation;
 mod bounded;
 mod caught;
 mod chat;
@@ -40,10 +41,13 @@ mod token_set;
 mod tokenizer;
 mod tokenizer_training;
 
+pub use augmentation::Augmentation;
 pub use caught::caught;
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
-pub use config_fault::{ConfigFault, deserialize_settings, short_number};
+pub use config_fault::{
+    ConfigFault, deserialize_settings, short_number, short_text, without_rust_types,
+};
 pub use error::{DataError, Names, Shortened, described};
 pub use example::{Example, Examples};
 pub use json::{JsonEntries, json_line_reason, json_reason, parse_json};

@@ -15,6 +15,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::ModelError;
+use crate::molgpt_weights::MolGptWeights;
+use crate::stored_values::{Stored, numbers};
 
 /// File name of unsharded weights.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
@@ -24,21 +26,17 @@ pub const INDEX_FILE: &str = "model.safetensors.index.json";
 /// value means that the file is damaged.
 const LARGEST_HEADER: u64 = 100_000_000;
 
-/// The tensors of a checkpoint, which consists of one or more safetensors files.
+/// The tensors of a checkpoint, which consists of one or more safetensors files, or of a PyTorch
+/// file that is being converted.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     /// Path of the file or index, used in error messages.
     path: PathBuf,
     files: Vec<Opened>,
+    /// The weights of a PyTorch file. If present, `files` is empty.
+    converted: Option<MolGptWeights>,
     /// Maps each tensor name to an index into `files`.
     places: BTreeMap<String, usize>,
-}
-
-/// A tensor read from a checkpoint.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) shape: Vec<usize>,
-    pub(crate) values: Vec<f32>,
 }
 
 #[derive(Debug)]
@@ -97,7 +95,7 @@ impl Checkpoint {
                 "tensor '{tensor}' is listed in {file} but missing from it"
             )));
         }
-        Ok(Self { path: index, files, places })
+        Ok(Self { path: index, files, converted: None, places })
     }
 
     /// Opens a single safetensors file.
@@ -107,7 +105,15 @@ impl Checkpoint {
     pub(crate) fn of_file(path: &Path) -> Result<Self, ModelError> {
         let opened = Opened::open(path)?;
         let places = opened.header.offset_keys().into_iter().map(|name| (name, 0)).collect();
-        Ok(Self { path: path.to_owned(), files: vec![opened], places })
+        let (path, files) = (path.to_owned(), vec![opened]);
+        Ok(Self { path, files, converted: None, places })
+    }
+
+    /// Returns the tensors of a PyTorch file under their converted names.
+    pub(crate) fn of_converted(weights: MolGptWeights) -> Self {
+        let places = weights.names().map(|name| (name.to_owned(), 0)).collect();
+        let path = weights.path().to_owned();
+        Self { path, files: Vec::new(), converted: Some(weights), places }
     }
 
     /// Returns the path of the file or index.
@@ -135,7 +141,10 @@ impl Checkpoint {
         let Some(place) = self.places.remove(name) else {
             return Err(ModelError::missing_tensor(&self.path, name));
         };
-        self.files[place].read(name)
+        match &mut self.converted {
+            Some(weights) => weights.read(name),
+            None => self.files[place].read(name),
+        }
     }
 }
 
@@ -207,11 +216,6 @@ impl Opened {
         }
         Ok(Stored { shape: info.shape.clone(), values })
     }
-}
-
-fn numbers<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-    let (whole, _) = bytes.as_chunks::<N>();
-    whole.iter().map(|&chunk| number(chunk)).collect()
 }
 
 fn read_error(path: &Path) -> impl Fn(std::io::Error) -> ModelError {

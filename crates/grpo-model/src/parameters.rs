@@ -23,8 +23,18 @@ pub(crate) struct Parameters {
 
 #[derive(Debug)]
 enum Source {
-    Random { rng: CounterRng, tensors: u32, deviation: f64, residual_deviation: f64 },
-    Checkpoint { checkpoint: Checkpoint, names: Names, prefix: &'static str, read: Box<Digester> },
+    Random {
+        rng: CounterRng,
+        tensors: u32,
+        deviation: f64,
+        residual_deviation: f64,
+    },
+    Checkpoint {
+        checkpoint: Box<Checkpoint>,
+        names: Names,
+        prefix: &'static str,
+        read: Box<Digester>,
+    },
 }
 
 impl Parameters {
@@ -47,6 +57,7 @@ impl Parameters {
         let prefixed = checkpoint.names().any(|name| name.starts_with(names.prefix));
         let prefix = if prefixed { "" } else { names.prefix };
         let read = Box::<Digester>::default();
+        let checkpoint = Box::new(checkpoint);
         let source = Source::Checkpoint { checkpoint, names, prefix, read };
         Self { source, device: device.clone(), precision, linears: 0 }
     }

@@ -43,7 +43,7 @@ pub(crate) fn prompt(
     vocabulary: &Vocabulary,
     index: u32,
 ) -> Result<Prompt, String> {
-    let mut prompt = Prompt::of_ids(index, vec![vocabulary.boundary()]);
+    let mut prompt = Prompt::of_ids(index, vec![vocabulary.start()]);
     prompt.prefix = conditions.prefix(asked, vocabulary)?;
     prompt.prefix_text = asked.text();
     prompt.fields = asked.fields();

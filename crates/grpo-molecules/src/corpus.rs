@@ -110,10 +110,9 @@ impl fmt::Display for DroppedMolecule {
 }
 
 impl Corpus {
-    /// Returns the training sequences, with `boundary` as the first and last token of each.
-    pub fn examples(&self, boundary: u32) -> Examples {
-        let example =
-            |ids: &Vec<u32>| Example::of_all([&[boundary], ids.as_slice(), &[boundary]].concat());
+    /// Returns the training sequences, with their begin and end tokens.
+    pub fn examples(&self, vocabulary: &Vocabulary) -> Examples {
+        let example = |ids: &Vec<u32>| Example::of_all(vocabulary.sequence(ids));
         Examples {
             train: self.train.iter().map(example).collect(),
             validation: self.validation.iter().map(example).collect(),

@@ -15,13 +15,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use toml::{Table, Value};
 
+use crate::randomized::randomized;
 use crate::{Corpus, CorpusOptions, Vocabulary, smiles_tokens};
 
 /// Returns the data format for files of molecules.
 pub(crate) fn format() -> DataFormat {
     DataFormat {
         holds: "molecules (.smi, .csv)",
-        keys: &["smiles_column", "vocabulary", "min_molecules", "conditions"],
+        keys: &["smiles_column", "vocabulary", "min_molecules", "randomize", "conditions"],
         is_selected: is_of_molecules,
         parse: |keys| Ok(Arc::new(deserialize_settings::<MoleculeKeys>(keys)?)),
     }
@@ -48,6 +49,9 @@ struct MoleculeKeys {
     vocabulary: Option<PathBuf>,
     #[serde(default = "default_min_molecules")]
     min_molecules: usize,
+    /// Probability that a molecule is trained on as a random SMILES, drawn again in each epoch.
+    #[serde(default)]
+    randomize: f64,
     /// The conditions of a new model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     conditions: Option<NewConditions>,
@@ -209,6 +213,9 @@ impl DataReader for MoleculeKeys {
                 ),
             ));
         }
+        if !(0.0..=1.0).contains(&self.randomize) {
+            return Err(ConfigFault::out_of_range("data.randomize", self.randomize, "0 to 1"));
+        }
         self.conditions.iter().try_for_each(NewConditions::check)?;
         match shared.has_start && self.vocabulary.is_some() {
             true => Err(ConfigFault::from_sentence(
@@ -254,7 +261,7 @@ impl DataReader for MoleculeKeys {
         report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
         let mut files = vec![("molecules", file.to_owned())];
         files.extend(self.vocabulary.iter().map(|path| ("vocabulary", path.clone())));
-        let mut examples = corpus.examples(vocabulary.boundary());
+        let mut examples = corpus.examples(vocabulary);
         if let Some(conditions) = Conditions::of_model(from.config).map_err(anyhow::Error::msg)? {
             let (conditional, dropped) = self.condition(examples, &conditions, file, vocabulary)?;
             examples = conditional;
@@ -264,7 +271,9 @@ impl DataReader for MoleculeKeys {
                 ));
             }
         }
-        Ok(ReadExamples { examples, report, files })
+        let augmentation = (self.randomize > 0.0)
+            .then(|| randomized(vocabulary.clone(), self.randomize, options.max_tokens, seed));
+        Ok(ReadExamples { examples, augmentation, report, files })
     }
 
     fn new_config(&self, file: &Path) -> anyhow::Result<Map<String, serde_json::Value>> {

@@ -7,7 +7,7 @@ use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::statistics::mean;
 use grpo_data::{Codec, CodecKind};
 use grpo_report::Drawing;
-use grpo_rewards::{Identify, Identity, Outcome, RewardKind};
+use grpo_rewards::{Identify, Outcome, RewardKind};
 use grpo_run::BestTable;
 use grpo_train::{Bucketing, NewSimilarTexts};
 use rayon::prelude::*;
@@ -16,6 +16,7 @@ use crate::best::structure_file;
 use crate::components::ComponentsConfig;
 use crate::conditions::{self, ConditionsConfig};
 use crate::fingerprints::Fingerprints;
+use crate::identity::identities;
 use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
 use crate::{MoleculeSummary, Vocabulary};
@@ -52,7 +53,13 @@ impl Task for Molecules {
     }
 
     fn commands(&self) -> Vec<TaskCommand> {
-        vec![crate::describe::command(), crate::score::command(), crate::best::command()]
+        vec![
+            crate::describe::command(),
+            crate::score::command(),
+            crate::best::command(),
+            crate::make_molecules::command(),
+            crate::import_molgpt::command(),
+        ]
     }
 
     fn sampling(&self) -> Option<&dyn TaskSampling> {
@@ -115,19 +122,6 @@ impl Task for Molecules {
             ],
         })
     }
-}
-
-/// Identifies molecules by their canonical SMILES.
-fn identities(texts: &[&str]) -> Vec<Identity> {
-    let identity = |smiles: &&str| match Molecule::parse(smiles) {
-        Ok(molecule) => Identity::Canonical(molecule.into_canonical()),
-        // It may be a molecule.
-        Err(InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }) => {
-            Identity::Unknown
-        }
-        Err(_) => Identity::Invalid,
-    };
-    texts.par_iter().map(identity).collect()
 }
 
 /// Returns a bucket for each valid molecule.

@@ -3,6 +3,8 @@
 use crate::smiles_tokens::unknown_token;
 use crate::{UnknownToken, smiles_tokens};
 use grpo_data::{CodecKind, DataError, SpecialIds, TextCodec, parse_json, read_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,10 +13,10 @@ use std::sync::Arc;
 /// The boundary token, which marks the beginning and end of a molecule and is also used for
 /// padding.
 ///
-/// MolGPT's vocabularies have no token for the beginning. Its models start each molecule with `C`.
-/// In this crate, molecules start with the boundary token, so the model also learns the first token
-/// while the file format remains the same. A single token is sufficient for both ends, because
-/// nothing follows the end of a molecule.
+/// MolGPT's vocabularies have no token for the beginning. Its models start each molecule with `C`,
+/// see [`Vocabulary::starting_with`]. Molecules of other models start with the boundary token, so
+/// the model also learns the first token while the file format remains the same. A single token is
+/// sufficient for both ends, because nothing follows the end of a molecule.
 pub const BOUNDARY: &str = "<";
 
 /// A list of tokens with the ids `0..len`.
@@ -26,6 +28,16 @@ pub struct Vocabulary {
     tokens: Vec<String>,
     ids: BTreeMap<String, u32>,
     boundary: u32,
+    /// The token that begins each molecule: the boundary token, or its first atom.
+    start: u32,
+}
+
+/// A vocabulary file of a model whose molecules do not start with [`BOUNDARY`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Started {
+    start: String,
+    tokens: Map<String, Value>,
 }
 
 /// Name of the vocabulary file in a MolGPT model folder.
@@ -64,12 +76,38 @@ impl Vocabulary {
         Self::from_json(&read_text(path)?, path)
     }
 
-    /// Parses a JSON object that maps tokens to indices. `path` is only used in error messages.
+    /// Parses a JSON object that maps tokens to indices. The object may also stand in the key
+    /// `tokens`, next to a `start` token. `path` is only used in error messages.
     ///
     /// # Errors
     /// Returns an error if the text is not such an object, if a key is not exactly one token, if
-    /// the indices are not `0..len`, or if [`BOUNDARY`] is missing.
+    /// the indices are not `0..len`, or if [`BOUNDARY`] or the start token is missing.
     pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
+        match parse_json(text) {
+            Ok(Started { start, tokens }) => {
+                Self::from_tokens_json(&Value::Object(tokens).to_string(), path)?
+                    .starting_with(&start)
+                    .map_err(|fault| DataError::Invalid(format!("`{}`: {fault}", path.display())))
+            }
+            Err(_) => Self::from_tokens_json(text, path),
+        }
+    }
+
+    /// Makes molecules start with a token that is part of them, like those of MolGPT's published
+    /// models: they continue the first atom, whose probability they do not know.
+    ///
+    /// # Errors
+    /// Returns an error if the token is not in the vocabulary.
+    pub fn starting_with(self, token: &str) -> Result<Self, DataError> {
+        match self.id(token) {
+            Some(start) => Ok(Self { start, ..self }),
+            None => Err(DataError::Invalid(format!(
+                "the start token `{token}` is not in the vocabulary; use one of its tokens, such as `C`"
+            ))),
+        }
+    }
+
+    fn from_tokens_json(text: &str, path: &Path) -> Result<Self, DataError> {
         let fault = |fault: String| Err(DataError::Invalid(fault));
         let place = path.display();
         let entries: BTreeMap<String, u64> = match parse_json(text) {
@@ -146,6 +184,22 @@ impl Vocabulary {
         self.boundary
     }
 
+    /// Returns the id of the token that begins each molecule.
+    pub fn start(&self) -> u32 {
+        self.start
+    }
+
+    /// Returns the begin token if it is part of the molecule.
+    fn atom_at_start(&self) -> Option<u32> {
+        (self.start != self.boundary).then_some(self.start)
+    }
+
+    /// Returns a training sequence for a molecule without boundary tokens.
+    pub fn sequence(&self, molecule: &[u32]) -> Vec<u32> {
+        let begin = if self.atom_at_start().is_none() { &[self.boundary][..] } else { &[] };
+        [begin, molecule, &[self.boundary]].concat()
+    }
+
     /// Returns the number of tokens, which includes [`BOUNDARY`] and is therefore at least 1.
     #[expect(clippy::len_without_is_empty, reason = "the vocabulary always contains the end token")]
     pub fn len(&self) -> usize {
@@ -156,7 +210,7 @@ impl Vocabulary {
     fn from_tokens(tokens: Vec<String>) -> Option<Self> {
         let ids: BTreeMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
         let boundary = *ids.get(BOUNDARY)?;
-        Some(Self { tokens, ids, boundary })
+        Some(Self { tokens, ids, boundary, start: boundary })
     }
 }
 
@@ -167,16 +221,24 @@ impl TextCodec for Vocabulary {
 
     /// Returns a JSON object that maps tokens to indices and can be read by [`Self::from_json`].
     fn to_json(&self) -> String {
-        let object: serde_json::Map<String, serde_json::Value> =
+        let object: Map<String, Value> =
             self.tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), id.into())).collect();
-        serde_json::to_string_pretty(&object).expect("strings and numbers serialize to JSON")
+        let json = match self.atom_at_start() {
+            None => serde_json::to_string_pretty(&object),
+            Some(start) => {
+                let start = self.token(start).to_owned();
+                serde_json::to_string_pretty(&Started { start, tokens: object })
+            }
+        };
+        json.expect("strings and numbers serialize to JSON")
     }
 
     fn token_count(&self) -> usize {
         self.len()
     }
 
-    /// Returns a hash with 64 hexadecimal digits that only depends on the tokens and their order.
+    /// Returns a hash with 64 hexadecimal digits that only depends on the tokens, their order, and
+    /// the start token if it is part of the molecule.
     fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         for token in &self.tokens {
@@ -184,13 +246,16 @@ impl TextCodec for Vocabulary {
             hash.update((token.len() as u64).to_le_bytes());
             hash.update(token);
         }
+        if let Some(start) = self.atom_at_start() {
+            hash.update(start.to_le_bytes());
+        }
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn special(&self) -> SpecialIds {
         let boundary = self.boundary;
         SpecialIds {
-            bos: Some(boundary),
+            bos: Some(self.start),
             eos: vec![boundary],
             learned_end: Some(boundary),
             pad: None,
@@ -204,13 +269,28 @@ impl TextCodec for Vocabulary {
     }
 
     fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        Ok([vec![self.boundary], self.encode_completion(text)?].concat())
+        match self.atom_at_start() {
+            Some(start) if text.is_empty() => Ok(vec![start]),
+            _ => Ok([vec![self.start], self.encode_completion(text)?].concat()),
+        }
     }
 
+    /// Encodes a molecule. If the begin token is part of it, the ids are those of the rest.
     fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        self.encode(text).map_err(|error| {
+        let mut ids = self.encode(text).map_err(|error| {
             DataError::Invalid(format!("`{text}` is not in the model's vocabulary: {error}"))
-        })
+        })?;
+        match self.atom_at_start() {
+            Some(start) if ids.first() == Some(&start) => drop(ids.remove(0)),
+            Some(start) => {
+                let start = self.token(start);
+                return Err(DataError::Invalid(format!(
+                    "`{text}` does not start with `{start}`, the start token of this model; write the molecule so that it does"
+                )));
+            }
+            None => {}
+        }
+        Ok(ids)
     }
 
     /// Decodes `ids`, skipping [`BOUNDARY`]. It does not stop at the end of a molecule.
@@ -219,6 +299,13 @@ impl TextCodec for Vocabulary {
     /// Panics if an id is not less than [`Self::len`].
     fn decode(&self, ids: &[u32]) -> String {
         ids.iter().filter(|&&id| id != self.boundary).map(|&id| self.token(id)).collect()
+    }
+
+    /// Decodes the ids behind the begin token, along with the begin token if it is part of the
+    /// molecule.
+    fn decode_completion(&self, ids: &[u32]) -> String {
+        let begin = self.atom_at_start().map(|start| self.token(start));
+        begin.unwrap_or_default().to_owned() + &self.decode(ids)
     }
 }
 

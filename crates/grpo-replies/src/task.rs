@@ -126,6 +126,7 @@ impl DataReader for ReplyKeys {
             seed,
         )?;
         let files = read.files.into_iter().map(|file| ("texts", file)).collect();
-        Ok(ReadExamples { examples: read.examples, report: read.report.lines(), files })
+        let (examples, report) = (read.examples, read.report.lines());
+        Ok(ReadExamples { examples, augmentation: None, report, files })
     }
 }

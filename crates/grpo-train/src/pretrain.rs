@@ -9,7 +9,7 @@ mod samples;
 
 use std::marker::PhantomData;
 
-use grpo_data::{Codec, Example, Examples};
+use grpo_data::{Augmentation, Codec, Example, Examples};
 use grpo_kernels::awake;
 use grpo_model::{Dropout, LanguageModel};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use self::samples::SampledEvaluation;
 use crate::supervised::{
     GradientSum, Objective, Review, ScheduleUnit, StepGradients, SupervisedPlan, SupervisedTrainer,
 };
-use crate::{EpochBatches, TrainError, TransferConfig, WarmupCosine};
+use crate::{EpochBatches, Schedule, TrainError, TransferConfig};
 
 pub use self::condition_dropout::ConditionDropout;
 pub use self::config::{
@@ -67,6 +67,7 @@ pub struct NextTokenObjective<'a, M> {
     config: &'a PretrainConfig,
     seed: u64,
     batches: EpochBatches,
+    augmentation: Option<Augmentation>,
     diversity: Option<DiversityTerm>,
     evaluation: Option<SampledEvaluation>,
     model: PhantomData<fn(&M)>,
@@ -105,18 +106,41 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
         let lengths = train.iter().map(length).collect();
         let batches = EpochBatches::by_length(lengths, config.batch_size, seed);
         let plan = config.plan(&batches, train, seed);
-        let model_type = PhantomData;
         let objective = Self {
             examples,
             validation,
             config,
             seed,
             batches,
+            augmentation: None,
             diversity,
             evaluation,
-            model: model_type,
+            model: PhantomData,
         };
         Ok(SupervisedTrainer::new(model, objective, plan))
+    }
+
+    /// Returns the examples of a batch as they are read in this epoch: random variants with the
+    /// conditions that are kept.
+    fn read(&self, items: &[usize], step: u64) -> Vec<Example> {
+        let epoch = (step / self.batches.steps_per_epoch()) as u32;
+        let conditions = self.config.condition_dropout.unwrap_or_default();
+        let of = |&item: &usize| {
+            let (example, index) = (&self.examples.train[item], item as u32);
+            let augmentation = self.augmentation.as_ref();
+            let variant =
+                augmentation.and_then(|augmentation| augmentation.variant(example, index, epoch));
+            conditions.apply(variant.as_ref().unwrap_or(example), self.seed, epoch, index)
+        };
+        items.iter().map(of).collect()
+    }
+}
+
+impl<M: LanguageModel> SupervisedTrainer<NextTokenObjective<'_, M>> {
+    /// Trains on random variants of the examples, drawn again in each epoch.
+    #[must_use]
+    pub fn with_augmentation(self, augmentation: Option<Augmentation>) -> Self {
+        self.map_objective(|objective| NextTokenObjective { augmentation, ..objective })
     }
 }
 
@@ -130,10 +154,11 @@ impl PretrainConfig {
             eval_every: if self.eval_every > 0 { self.eval_every } else { steps_per_epoch },
             dropout: self.dropout,
             optimizer: self.optimizer,
-            schedule: WarmupCosine {
+            schedule: Schedule {
                 warmup: self.warmup_epochs * epoch_tokens,
                 total: f64::from(self.epochs) * epoch_tokens,
                 floor: self.learning_rate_floor,
+                decay: self.learning_rate_decay,
             },
             schedule_unit: ScheduleUnit::Tokens,
             early_stopping: self.early_stopping(),
@@ -178,13 +203,8 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
         dropout: &mut Dropout,
         progress: &mut PretrainProgress,
     ) -> Result<StepGradients, TrainError> {
-        let batch = self.batches.batch(step);
-        let visit = (step / self.batches.steps_per_epoch()) as u32;
-        let kept = |&i: &usize| {
-            let conditions = self.config.condition_dropout.unwrap_or_default();
-            conditions.apply(&self.examples.train[i], self.seed, visit, i as u32)
-        };
-        let batch: Vec<Example> = batch.iter().map(kept).collect();
+        let items = self.batches.batch(step);
+        let batch = self.read(&items, step);
         let batch: Vec<&Example> = batch.iter().collect();
         let tokens = targets(batch.iter().copied());
         let entropy = self.diversity.as_ref().and_then(DiversityTerm::entropy_coef);

@@ -139,7 +139,8 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     let device = device::device().autodiff();
     let phase = Phase::begin(format!("loading the model and {}", data.keys.file.display()));
     let loaded = starting_point(&file, &data, tasks, &device)?;
-    let ReadExamples { examples, report, files: read } = data.examples(&loaded, file.seed)?;
+    let ReadExamples { examples, augmentation, report, files: read } =
+        data.examples(&loaded, file.seed)?;
     drop(phase);
     anyhow::ensure!(
         !examples.validation.is_empty(),
@@ -161,6 +162,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     }
     let trainer =
         NextTokenObjective::trainer(policy, &spec.codec, &examples, &file.pretrain, file.seed);
+    let trainer = trainer.map(|trainer| trainer.with_augmentation(augmentation));
     let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
     let mut trainer = trainer.map_err(|error| origin.explain(error))?;
     let run = start.folder(&file, &file.run, file.seed, &files)?;
@@ -236,7 +238,7 @@ fn starting_point(
     );
     anyhow::ensure!(
         file.adapter.is_none() && file.lora.is_none(),
-        "an adapter requires an existing model; replace [model] with `start` and the model's folder"
+        "an adapter requires an existing model; replace the [model] table with the key `start`, set to the model's folder"
     );
     let codec = data.reader.new_codec(&data.keys.file)?.with_context(|| {
         format!(

@@ -136,7 +136,7 @@ impl Source {
         };
         anyhow::ensure!(
             !arguments.no_retrain,
-            "the policy of step {} was not saved, and --no-retrain prevents training {} again; steps that can be replayed without retraining: {}",
+            "the policy from step {} was not saved, and --no-retrain prevents {} from being trained again; steps that can be replayed without retraining: {}",
             arguments.step,
             steps_to(before),
             replayable(&|step| step == 1)
@@ -295,8 +295,8 @@ fn compare(
     codec: &Codec,
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();
-    let (prompt, text) =
-        (prompt.text(|ids| codec.decode(ids)), codec.decode(&completion.text_ids()));
+    let text = codec.decode_completion(&completion.text_ids());
+    let prompt = prompt.text(|ids| codec.decode(ids));
     // Quoted because texts may contain line breaks.
     if !prompt.is_empty() {
         say(format_args!("prompt       {prompt:?}"));

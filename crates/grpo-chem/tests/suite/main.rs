@@ -4,6 +4,7 @@
 mod components;
 mod drawings;
 mod patterns;
+mod randomized;
 mod rdkit;
 mod refused;
 mod verdicts;

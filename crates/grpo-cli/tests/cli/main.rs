@@ -18,6 +18,7 @@ mod golden_models;
 mod guards;
 mod help;
 mod hostile;
+mod import_molgpt;
 mod import_trl;
 mod infill_parts;
 mod infill_refusals;

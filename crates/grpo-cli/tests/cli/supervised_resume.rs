@@ -61,6 +61,18 @@ fn resumes_training_on_molecules() {
     cut_and_resume(&place, &[&["pretrain", "pretrain.toml"], &sets[..]].concat(), [5, 16]);
 }
 
+/// Random SMILES are a function of the seed, the molecule and the epoch.
+#[test]
+fn resumes_training_on_random_smiles() {
+    let place = Place::for_pretraining();
+    let sets = ["--set", "pretrain.epochs=2", "--set", "data.randomize=0.5"];
+    let arguments = [&["pretrain", "pretrain.toml"], &sets[..]].concat();
+    cut_and_resume(&place, &arguments, [5, 16]);
+    place.succeed(&["pretrain", "pretrain.toml", "--set", "pretrain.epochs=2", "--run", "plain"]);
+    let weights = |run: &str| fs::read(place.path(run).join("model/model.safetensors")).unwrap();
+    assert!(weights("run") != weights("plain"), "no molecule was written differently");
+}
+
 /// An adapter with dropout, a diversity term, samples and early stopping.
 #[test]
 fn resumes_training_on_texts() {

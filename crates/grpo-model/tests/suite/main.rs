@@ -20,3 +20,4 @@ mod precision;
 mod scoring;
 mod sequence_scorer;
 mod support;
+mod torch_files;

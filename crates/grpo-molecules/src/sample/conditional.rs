@@ -73,7 +73,8 @@ pub(super) fn sample(
     let number = arguments.number.unwrap_or(NUMBER);
     let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
     let sampled = |(asked, group): (Asked, &Group)| {
-        let texts: Vec<String> = group.completions().map(|c| codec.decode(&c.text_ids())).collect();
+        let texts: Vec<String> =
+            group.completions().map(|c| codec.decode_completion(&c.text_ids())).collect();
         Sampled::new(asked, texts, known, distinct)
     };
     Ok(asked.into_iter().zip(&groups).map(sampled).collect())

@@ -166,3 +166,37 @@ proptest! {
         let _ = parse(&json(MOSES)).unwrap().encode(&smiles);
     }
 }
+
+#[test]
+fn molecules_can_start_with_an_atom() {
+    let plain = parse(&json(MOSES)).unwrap();
+    let carbon = plain.id("C").unwrap();
+    let started = plain.clone().starting_with("C").unwrap();
+    assert_eq!((started.start(), started.special().bos), (carbon, Some(carbon)));
+    assert_eq!(started.special().eos, plain.special().eos);
+
+    // The prompt is the atom, and the text of a completion contains it.
+    let [oxygen, end] = ["O", "<"].map(|token| plain.id(token).unwrap());
+    assert_eq!(started.encode_prompt("").unwrap(), [carbon]);
+    assert_eq!(started.encode_completion("CCO").unwrap(), [carbon, oxygen]);
+    assert_eq!(started.decode_completion(&[carbon, oxygen, end]), "CCO");
+    assert_eq!(plain.decode_completion(&[carbon, oxygen, end]), "CO");
+    assert_eq!(started.sequence(&[carbon, oxygen]), [carbon, oxygen, end]);
+    assert_eq!(plain.sequence(&[carbon, oxygen]), [end, carbon, oxygen, end]);
+    assert_eq!(
+        started.encode_completion("OCC").unwrap_err().to_string(),
+        "`OCC` does not start with `C`, the start token of this model; write the molecule so that it does"
+    );
+
+    // The file and the hash tell the two apart.
+    assert_eq!(parse(&started.to_json()).unwrap(), started);
+    assert!(started.to_json().starts_with("{\n  \"start\": \"C\",\n  \"tokens\": {"));
+    assert_ne!(started.sha256(), plain.sha256());
+    assert_eq!(plain.clone().starting_with("<").unwrap(), plain);
+    assert!(!plain.to_json().contains("start"));
+    assert_eq!(
+        parse("{\"start\": \"Xe\", \"tokens\": {\"<\": 0, \"C\": 1}}").unwrap_err(),
+        "`v.json`: the start token `Xe` is not in the vocabulary; use one of its tokens, such as `C`"
+    );
+    assert!(parse("{\"start\": \"C\", \"tokens\": {\"<\": 0, \"C\": 2}}").is_err());
+}

@@ -1,6 +1,8 @@
 //! Tests supervised pre-training on a few molecules.
 
-use grpo_data::Examples;
+use std::sync::{Arc, Mutex};
+
+use grpo_data::{Augmentation, Examples};
 use grpo_molecules::MoleculeRecord;
 use grpo_molecules::{Corpus, CorpusOptions, Vocabulary};
 use grpo_train::{
@@ -19,6 +21,7 @@ const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
     activation_checkpointing: false,
     warmup_epochs: 0.1,
     learning_rate_floor: 0.1,
+    learning_rate_decay: grpo_train::Decay::Cosine,
     dropout: 0.0,
     eval_every: 0,
     patience: 0,
@@ -54,7 +57,7 @@ fn corpus() -> (Vocabulary, Examples) {
         CorpusOptions { max_tokens: 15, validation_fraction: 0.2, seed: 1, min_molecules: 10 };
     let corpus = Corpus::from_records(records, &vocabulary, &options).unwrap();
     assert!(corpus.validation.len() >= 2);
-    let examples = corpus.examples(vocabulary.boundary());
+    let examples = corpus.examples(&vocabulary);
     (vocabulary, examples)
 }
 
@@ -154,4 +157,39 @@ fn an_observer_ends_the_training() {
     let (model, config) = (fresh_model(vocabulary.len()), CONFIG());
     let mut trainer = NextTokenObjective::trainer(model, &ids(), &corpus, &config, 1).unwrap();
     assert_eq!(trainer.run(&mut Full).unwrap_err().to_string(), "the disk is full");
+}
+
+/// Each training example is asked for a variant once per epoch; validation examples never are.
+#[test]
+fn variants_replace_training_examples() {
+    let (vocabulary, corpus) = corpus();
+    let config = PretrainConfig { epochs: 2, ..CONFIG() };
+    let train = |augmentation: Option<Augmentation>| {
+        let model = fresh_model(vocabulary.len());
+        let trainer = NextTokenObjective::trainer(model, &ids(), &corpus, &config, 1);
+        recorder::run(trainer.map(|trainer| trainer.with_augmentation(augmentation))).0
+    };
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let list = Arc::clone(&asked);
+    let none = Augmentation::new(move |_, index, epoch| {
+        list.lock().unwrap().push((epoch, index));
+        None
+    });
+    let plain = train(None);
+    assert_eq!(train(Some(none)).losses(), plain.losses());
+    let mut asked = asked.lock().unwrap().clone();
+    asked.sort_unstable();
+    let items = corpus.train.len() as u32;
+    let once = (0..2).flat_map(|epoch| (0..items).map(move |index| (epoch, index)));
+    assert_eq!(asked, once.collect::<Vec<_>>());
+
+    // In the second epoch, all examples are the first one.
+    let first = corpus.train[0].clone();
+    let same = Augmentation::new(move |_, _, epoch| (epoch == 1).then(|| first.clone()));
+    let (same, steps) = (train(Some(same)), plain.steps.len() / 2);
+    assert_eq!(same.losses()[..steps], plain.losses()[..steps]);
+    let difference = same.losses()[steps] - plain.losses()[steps];
+    assert!(difference.abs() > 1e-6, "{difference}");
+    let tokens = same.steps[2 * steps - 1].num_tokens - same.steps[steps - 1].num_tokens;
+    assert_eq!(tokens, u64::from(items) * corpus.train[0].targets().len() as u64);
 }
