@@ -114,7 +114,7 @@ fn prompt_text(tasks: &Tasks, codec: &Codec, prompt: &Prompt) -> Option<(&'stati
     let fields = tasks.iter().filter_map(|task| task.prompt_field());
     let mut of_task =
         fields.filter_map(|field| Some((field, prompt.fields.get(field)?.as_str()?.to_owned())));
-    let text = of_task.next().unwrap_or_else(|| ("prompt", codec.decode(&prompt.ids)));
+    let text = of_task.next().unwrap_or_else(|| ("prompt", prompt.text(|ids| codec.decode(ids))));
     (!text.1.trim().is_empty()).then_some(text)
 }
 

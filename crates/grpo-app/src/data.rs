@@ -67,6 +67,17 @@ pub trait DataReader: fmt::Debug + Send + Sync {
         matches!(error.downcast_ref(), Some(DataError::NoRecords { too_long: 1.., .. }))
     }
 
+    /// Returns further `config.json` keys of a new model.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    fn new_config(
+        &self,
+        _file: &Path,
+    ) -> anyhow::Result<serde_json::Map<String, serde_json::Value>> {
+        Ok(serde_json::Map::new())
+    }
+
     /// Builds the codec of a new model from the examples in a file. Returns `None` if the format
     /// does not support this.
     ///
@@ -95,6 +106,8 @@ pub struct ReadFrom<'a> {
     pub file: &'a Path,
     /// Codec of the model.
     pub codec: &'a Codec,
+    /// Keys of the model's `config.json`.
+    pub config: &'a serde_json::Map<String, serde_json::Value>,
     /// The chat template's `thinking` option.
     pub thinking: Option<bool>,
     /// Maximum number of tokens of a prompt or example.
@@ -147,7 +160,7 @@ impl DataReader for Records {
         validation_fraction: f64,
         seed: u64,
     ) -> anyhow::Result<ReadExamples> {
-        let &ReadFrom { file, codec, thinking, longest } = from;
+        let &ReadFrom { file, codec, thinking, longest, .. } = from;
         let options = ChatOptions::for_answer(thinking);
         let read = ExampleFile::read(file, codec, &options, longest, validation_fraction, seed)?;
         let mut report = read.report.to_string();

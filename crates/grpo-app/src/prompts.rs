@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::{Codec, ConfigFault, EpochOrder, Example, Examples, OrderPosition, Prompt};
-use grpo_model::LanguageModel;
+use grpo_data::{ConfigFault, EpochOrder, Example, Examples, OrderPosition, Prompt};
+use grpo_model::{LanguageModel, ModelSpec};
 use grpo_rewards::Reward;
 use grpo_train::{TrainError, unconditional_prompts};
 use serde::{Deserialize, Serialize};
@@ -50,13 +50,13 @@ impl DataSection<PromptKeys> {
     pub(crate) fn examples(
         &self,
         file: &Path,
-        codec: &Codec,
-        context: usize,
+        loaded: &Loaded,
         seed: u64,
     ) -> anyhow::Result<CombinedExamples> {
         // The last token is a prediction target but not an input.
-        let (thinking, longest) = (self.keys.thinking, context + 1);
-        let from = ReadFrom { file, codec, thinking, longest };
+        let (thinking, longest) = (self.keys.thinking, loaded.policy.context_length() + 1);
+        let ModelSpec { config, codec } = &loaded.spec;
+        let from = ReadFrom { file, codec, config: config.json(), thinking, longest };
         let read = self.reader.examples(&from, 0.0, seed)?;
         let Examples { train: examples, .. } = read.examples;
         let report = format!("{}: {}", file.display(), read.report.join("\n  "));
@@ -64,9 +64,11 @@ impl DataSection<PromptKeys> {
         Ok(CombinedExamples { examples, report, files })
     }
 
-    fn read(&self, codec: &Codec, longest: usize) -> anyhow::Result<ReadPrompts> {
+    fn read(&self, spec: &ModelSpec, longest: usize) -> anyhow::Result<ReadPrompts> {
+        let ModelSpec { config, codec } = spec;
         let PromptKeys { file, thinking, .. } = &self.keys;
-        self.reader.prompts(&ReadFrom { file, codec, thinking: *thinking, longest })
+        let config = config.json();
+        self.reader.prompts(&ReadFrom { file, codec, config, thinking: *thinking, longest })
     }
 }
 
@@ -128,7 +130,7 @@ impl Prompts {
         );
         let room = context + 1 - max_new_tokens;
         let limit = data.keys.max_prompt_tokens;
-        let read = data.read(codec, limit.unwrap_or(room));
+        let read = data.read(&loaded.spec, limit.unwrap_or(room));
         let is_too_long = |error: &anyhow::Error| data.reader.is_too_long(error);
         let read = match limit.is_none() && read.as_ref().is_err_and(is_too_long) {
             // The user has not set this limit, so the error has to explain it.

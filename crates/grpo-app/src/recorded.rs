@@ -13,7 +13,8 @@ use crate::train_file::TrainFile;
 /// Panics if the report contains no token traces.
 pub(crate) fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecord> {
     let of_group = |group: &Group| -> Vec<CompletionRecord> {
-        let prompt = Some(codec.decode(&group.prompt.ids)).filter(|text| !text.is_empty());
+        let prompt =
+            Some(group.prompt.text(|ids| codec.decode(ids))).filter(|text| !text.is_empty());
         let step = u64::from(report.step) + 1;
         group.samples.iter().map(|sample| record(step, prompt.clone(), sample)).collect()
     };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use grpo_data::{Codec, ConfigFault, Prompt};
 use grpo_model::Policy;
 use grpo_rewards::Reward;
-use grpo_train::{Actions, TrainError};
+use grpo_train::{Actions, NextTokens, TrainError};
 use toml::Table;
 
 use crate::models::Loaded;
@@ -40,11 +40,14 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Returns an error if the model is not suitable.
     fn check_model(&self, folder: &Path) -> anyhow::Result<()>;
 
-    /// Returns the maximum number of actions per prompt.
-    fn max_new_tokens(&self) -> usize;
+    /// Returns the maximum number of actions per prompt, or `None` if `sampling.max_new_tokens` sets
+    /// it.
+    fn max_new_tokens(&self) -> Option<usize>;
 
-    /// Returns the actions of a policy that uses `codec`.
-    fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>>;
+    /// Returns the actions of a policy that uses `codec`. By default, it continues the prompt.
+    fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {
+        Arc::new(NextTokens { end_ids: codec.end_ids().to_vec() })
+    }
 
     /// Returns whether the policy fills positions of the prompt instead of continuing it.
     fn fills_prompt(&self) -> bool {
@@ -52,7 +55,9 @@ pub trait Source: fmt::Debug + Send + Sync {
     }
 
     /// Returns the display name of the tokens chosen by actions.
-    fn tokens_name(&self) -> &'static str;
+    fn tokens_name(&self) -> &'static str {
+        "tokens"
+    }
 
     /// Reads the prompt data and checks that `reward` can score every completion.
     ///

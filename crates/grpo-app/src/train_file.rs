@@ -76,16 +76,18 @@ impl TrainFile {
     /// actions.
     fn sampling(&self) -> SamplingConfig {
         let mut sampling = self.sampling.clone();
-        if let Some(source) = &self.source {
-            sampling.max_new_tokens = source.max_new_tokens();
-        }
+        let of_source = self.source.as_ref().and_then(|source| source.max_new_tokens());
+        sampling.max_new_tokens = of_source.unwrap_or(sampling.max_new_tokens);
         sampling
     }
 
     /// Checks the settings that depend on the prompt source.
     fn check_prompts(&self) -> Result<(), ConfigFault> {
         if let Some(source) = &self.source {
-            return source.check(&self.settings, self.data.is_some());
+            source.check(&self.settings, self.data.is_some())?;
+            if source.max_new_tokens().is_some() {
+                return Ok(());
+            }
         }
         if let Some(restriction) = self.reward.spec().restriction() {
             return Err(ConfigFault::from_sentence("reward", restriction.without_section));

@@ -243,6 +243,7 @@ fn group_of(model: Model, prompt: Prompt, lengths: &[usize]) -> Group {
         let id = |t: usize| rng.below([t as u32, sample, prompt.index, 0], vocabulary as u64);
         let ids = prompt.ids.iter().copied().chain((0..length).map(|t| id(t) as u32)).collect();
         Completion::new(CompletionParts {
+            prefix: Default::default(),
             ids,
             action_mask: (0..prompt.ids.len() + length).map(|t| t >= prompt.ids.len()).collect(),
             sampling_logprobs: vec![-(vocabulary as f32).ln(); length],

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use chematic::fp::{
-    RdkitMorganConfig, RdkitMorganFpSize, RdkitMorganRadius, rdkit_morgan_bitvec,
-    rdkit_morgan_fingerprint,
+    BitVec2048, RdkitMorganConfig, RdkitMorganFpSize, RdkitMorganRadius, rdkit_morgan_bitvec,
+    rdkit_morgan_fingerprint, rdkit_rdk_fp,
 };
 
 use crate::error::InvalidSmiles;
@@ -42,7 +42,26 @@ pub struct Fingerprint {
     total: u64,
 }
 
+/// A fingerprint of the paths in a molecule, with 2048 bits, like RDKit's `RDKFingerprint`.
+#[derive(Clone)]
+pub struct PathFingerprint(BitVec2048);
+
+impl PathFingerprint {
+    /// Returns the Tanimoto similarity, from 0 to 1.
+    pub fn tanimoto(&self, other: &Self) -> f64 {
+        self.0.tanimoto(&other.0)
+    }
+}
+
 impl Molecule {
+    /// Computes the fingerprint of branched paths with 1 to 7 bonds.
+    ///
+    /// # Errors
+    /// Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
+    pub fn path_fingerprint(&self) -> Result<PathFingerprint, InvalidSmiles> {
+        guarded(|| PathFingerprint(rdkit_rdk_fp(self.model())))
+    }
+
     /// Computes a Morgan fingerprint.
     ///
     /// # Errors
@@ -110,6 +129,28 @@ impl Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Computed with RDKit 2026.09: `TanimotoSimilarity` of `RDKFingerprint`.
+    #[test]
+    fn similarities_of_paths_are_those_of_rdkit() {
+        let pairs = [
+            ("c1ccccc1", "c1ccncc1", 0.228_571_428_6),
+            ("O=C(Cc1ccccc1)NCc1ccccc1", "O=C(NCc1ccccc1)c1ccccc1", 0.361_774_744_0),
+            ("c1cnc2[nH]ccc2c1", "c1ccc2[nH]ccc2c1", 0.334_677_419_4),
+            ("c1ccc(-n2cnc3ccccc32)cc1", "c1ccc(-c2ccnnc2)cc1", 0.089_160_839_2),
+            (
+                "O=C(c1cc[nH]c1)N1CCN(c2ccccc2)CC1",
+                "O=C(c1ccc[nH]1)N1CCN(c2ccccc2)CC1",
+                0.599_353_796_4,
+            ),
+            ("C1CC1", "C1CCC1", 0.4),
+        ];
+        for (one, other, expected) in pairs {
+            let of = |smiles| Molecule::parse(smiles).unwrap().path_fingerprint().unwrap();
+            let found = of(one).tanimoto(&of(other));
+            assert!((found - expected).abs() < 1e-9, "{one} {other}: {found}, not {expected}");
+        }
+    }
 
     #[test]
     fn similarity_is_the_share_of_common_counts() {

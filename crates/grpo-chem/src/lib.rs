@@ -32,7 +32,7 @@ mod smarts;
 pub use describe::{Description, Scores, describe, qed_and_sa};
 pub use descriptor::Descriptor;
 pub use error::{InvalidSmarts, InvalidSmiles};
-pub use fingerprint::{Fingerprint, Morgan, MorganRadius};
+pub use fingerprint::{Fingerprint, Morgan, MorganRadius, PathFingerprint};
 pub use molecule::Molecule;
 pub use qed::{Properties, qed};
 pub use query::{Pattern, default_alerts};

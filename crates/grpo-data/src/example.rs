@@ -1,8 +1,12 @@
 //! Training examples for next-token prediction.
 
+use crate::Prefix;
+
 /// A token sequence and the index of its first target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Example {
+    /// Conditions that the model reads before the ids.
+    pub prefix: Prefix,
     /// Token ids, including begin and end tokens.
     pub ids: Vec<u32>,
     /// Index of the first token to predict, at least 1. Earlier tokens, e.g. a prompt, are context
@@ -11,9 +15,14 @@ pub struct Example {
 }
 
 impl Example {
+    /// Creates an example without conditions.
+    pub fn new(ids: Vec<u32>, first_target: usize) -> Self {
+        Self { prefix: Prefix::default(), ids, first_target }
+    }
+
     /// Creates an example in which every token except the first is a target.
     pub fn of_all(ids: Vec<u32>) -> Self {
-        Self { ids, first_target: 1 }
+        Self::new(ids, 1)
     }
 
     /// Returns the target tokens.
@@ -23,7 +32,7 @@ impl Example {
 }
 
 /// Training and validation examples.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Examples {
     /// Training examples.
     pub train: Vec<Example>,

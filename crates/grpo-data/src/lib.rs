@@ -25,6 +25,7 @@ mod model_json;
 mod order;
 mod origin;
 mod parquet_file;
+mod prefix;
 mod prompts;
 mod record;
 mod record_files;
@@ -54,6 +55,7 @@ pub use line_reader::{LineReader, too_long};
 pub use order::{EpochOrder, OrderPosition};
 pub use origin::{Bytes, FileOrigin, open_file, read_text, read_text_file};
 pub use parquet_file::ParquetFile;
+pub use prefix::Prefix;
 pub use prompts::{
     CompletionSource, LineFault, ObjectReader, ObjectRow, PromptReader, PromptRecord, PromptSource,
 };

@@ -1,7 +1,6 @@
 //! Prompts and sampled completions.
 
-use crate::TokenSet;
-use crate::{CounterRng, Purpose};
+use crate::{CounterRng, Prefix, Purpose, TokenSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -12,6 +11,12 @@ pub struct Prompt {
     pub index: u32,
     /// Token ids, including the begin token.
     pub ids: Vec<u32>,
+    /// Conditions that the model reads before the ids.
+    #[serde(default, skip_serializing_if = "Prefix::is_empty")]
+    pub prefix: Prefix,
+    /// [`Self::prefix`] in words. Empty if there are no conditions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix_text: String,
     /// Remaining fields of the record, which rewards can use.
     #[serde(default)]
     pub fields: Map<String, Value>,
@@ -20,7 +25,18 @@ pub struct Prompt {
 impl Prompt {
     /// Creates a prompt from token ids, without fields.
     pub fn of_ids(index: u32, ids: Vec<u32>) -> Self {
-        Self { index, ids, fields: Map::new() }
+        Self {
+            index,
+            ids,
+            prefix: Prefix::default(),
+            prefix_text: String::new(),
+            fields: Map::new(),
+        }
+    }
+
+    /// Returns the prompt as text: its conditions in words or, if it has none, its decoded ids.
+    pub fn text(&self, decode: impl FnOnce(&[u32]) -> String) -> String {
+        if self.prefix_text.is_empty() { decode(&self.ids) } else { self.prefix_text.clone() }
     }
 }
 
@@ -148,6 +164,9 @@ impl SampledUnder {
 /// The fields of a [`Completion`] before validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompletionParts {
+    /// Conditions that the model reads before the ids.
+    #[serde(default, skip_serializing_if = "Prefix::is_empty")]
+    pub prefix: Prefix,
     /// Token ids `[t]` of the prompt and the completion, without padding.
     pub ids: Vec<u32>,
     /// Mask `[t]` of the tokens chosen by the policy. These can be a suffix, masked positions, or
@@ -184,6 +203,11 @@ impl Completion {
     /// Deserialization returns an error instead.
     pub fn new(parts: CompletionParts) -> Self {
         Self::try_from(parts).unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// Returns the conditions that the model reads before the ids.
+    pub fn prefix(&self) -> &Prefix {
+        &self.0.prefix
     }
 
     /// Returns the token ids `[t]` of the prompt and the completion.

@@ -174,7 +174,7 @@ fn example(
     if ids.len() <= first_target {
         return Err(nothing());
     }
-    Ok(Example { ids, first_target })
+    Ok(Example::new(ids, first_target))
 }
 
 /// Moves a fraction of the distinct examples to the validation split.

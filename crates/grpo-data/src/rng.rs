@@ -38,6 +38,10 @@ pub enum Purpose {
     GroupSplit = 11,
     /// Completions and examples for diversity terms.
     Diversity = 12,
+    /// Removal of conditions from training examples.
+    ConditionDropout = 13,
+    /// Conditions of GRPO prompts.
+    Conditions = 14,
 }
 
 /// The Philox4x32-10 generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC

@@ -79,6 +79,7 @@ impl Infilling {
                 let mut ids = prompt.ids.clone();
                 blanks.iter().zip(&draws).for_each(|(&place, draw)| ids[place] = draw.id);
                 Ok(Completion::new(CompletionParts {
+                    prefix: Default::default(),
                     ids,
                     action_mask: action_mask.clone(),
                     sampling_logprobs: draws.iter().map(|draw| draw.logprob).collect(),
@@ -164,7 +165,7 @@ pub(crate) fn blank_logits<M: LanguageModel>(
 ) -> Tensor<2> {
     let mut text = TokenBatch::new();
     text.push(ids);
-    let hidden = model.hidden(&text, None);
+    let hidden = model.hidden(&text);
     let places = indices(places.iter().copied(), &hidden.device());
     model.logits(gather_rows(hidden, places))
 }

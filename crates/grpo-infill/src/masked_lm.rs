@@ -292,7 +292,7 @@ impl MaskedLmObjective<'_> {
             let texts = self.data.validation.batch(index, config.batch_size)?;
             for texts in by_tokens(&texts, config.micro_batch_tokens, |text| text.ids.len()) {
                 let batch = MaskedBatch::new(texts, &self.data.characters);
-                let hidden = model.hidden(&batch.inputs, None, &mut Dropout::off());
+                let hidden = model.hidden(&batch.inputs, &mut Dropout::off());
                 let hidden = gather_rows(hidden, batch.places(&model.device()));
                 let scores = score(hidden.clone(), &model.head(), &batch.targets());
                 sum -= scores.logprobs.into_data().iter::<f64>().sum::<f64>();
@@ -329,7 +329,7 @@ impl MaskedLmObjective<'_> {
         dropout: &mut Dropout,
     ) -> Result<Part, TrainError> {
         let batch = MaskedBatch::new(texts, &self.data.characters);
-        let hidden = model.hidden(&batch.inputs, None, dropout); // [tokens, width]
+        let hidden = model.hidden(&batch.inputs, dropout); // [tokens, width]
         let hidden = gather_rows(hidden, batch.places(&model.device())); // [n, width]
         let scores = score(hidden.clone(), &model.head(), &batch.targets());
         let needs_fill = self.config.critic.is_some() || self.judge.is_some();

@@ -113,8 +113,8 @@ impl Source for BlankSections {
     }
 
     /// A text can't have more blanks than characters.
-    fn max_new_tokens(&self) -> usize {
-        self.passages.as_ref().map_or(0, |passages| passages.length)
+    fn max_new_tokens(&self) -> Option<usize> {
+        Some(self.passages.as_ref().map_or(0, |passages| passages.length))
     }
 
     fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {

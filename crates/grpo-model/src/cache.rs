@@ -97,13 +97,13 @@ impl KvCache {
         sequence.length - sequence.prefix
     }
 
-    /// Reserves space for `tokens`, which extend the sequences in `slots`. Each sequence is
-    /// preceded by `prefix` vectors.
+    /// Reserves space for `tokens`, which extend the sequences in `slots`. `prefixes` contains the
+    /// number of vectors in front of each sequence.
     pub(crate) fn plan(
         &mut self,
         tokens: &TokenBatch,
         slots: &[CacheSlot],
-        prefix: usize,
+        prefixes: &[usize],
     ) -> CachePlan {
         assert_eq!(slots.len(), tokens.sequences(), "expected one slot per sequence");
         assert!(
@@ -111,7 +111,7 @@ impl KvCache {
             "cached sequences are forked, not continued in a batch"
         );
         let mut plan = CachePlan { places: Vec::new(), seen: Vec::new() };
-        for (&slot, length) in slots.iter().zip(tokens.lengths()) {
+        for ((&slot, length), &prefix) in slots.iter().zip(tokens.lengths()).zip(prefixes) {
             let old = self.length(slot);
             assert!(prefix == 0 || old == 0, "a prefix is only valid at the start of a sequence");
             let new = old + prefix + length;
@@ -210,13 +210,13 @@ mod tests {
     fn forks_share_full_pages_and_closed_ones_are_used_again() {
         let mut cache = KvCache::new();
         let prompt = cache.open();
-        cache.plan(&batch(2 * PAGE + 3), &[prompt], 0);
+        cache.plan(&batch(2 * PAGE + 3), &[prompt], &[0]);
         assert_eq!(cache.pages(), 3);
         let forks = [cache.fork(prompt), cache.fork(prompt)];
         assert_eq!(cache.pages(), 5);
         cache.close(prompt);
         assert_eq!(cache.free.len(), 1);
-        let plan = cache.plan(&batch(PAGE), &forks[..1], 0);
+        let plan = cache.plan(&batch(PAGE), &forks[..1], &[0]);
         assert_eq!(cache.pages(), 5);
         assert_eq!(cache.length(forks[0]), 3 * PAGE + 3);
         assert_eq!(plan.seen[0], (1, 2 * PAGE + 4));
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(cache.free.len(), 5);
         assert!(cache.users.iter().all(|&users| users == 0));
         let again = cache.open();
-        cache.plan(&batch(5 * PAGE), &[again], 0);
+        cache.plan(&batch(5 * PAGE), &[again], &[0]);
         assert_eq!(cache.pages(), 5);
     }
 
@@ -233,10 +233,10 @@ mod tests {
     fn a_fork_of_full_pages_copies_none() {
         let mut cache = KvCache::new();
         let prompt = cache.open();
-        cache.plan(&batch(PAGE), &[prompt], 0);
+        cache.plan(&batch(PAGE), &[prompt], &[0]);
         let fork = cache.fork(prompt);
         assert_eq!(cache.pages(), 1);
-        cache.plan(&batch(1), &[fork], 0);
+        cache.plan(&batch(1), &[fork], &[0]);
         assert_eq!((cache.pages(), cache.length(prompt), cache.length(fork)), (2, PAGE, PAGE + 1));
     }
 }

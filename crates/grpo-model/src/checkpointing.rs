@@ -33,7 +33,7 @@ pub(crate) fn forward(
     let off_tape = policy.valid();
     let (model, adapter) = off_tape.parts();
     let device = model.device();
-    let (mut x, context) = model.begin(tokens, None, None, dropout, &device);
+    let (mut x, context) = model.begin(tokens, None, dropout, &device);
     let mut kept = Vec::new();
     for layer in 0..model.description().layers {
         kept.push(Kept { input: x.clone(), dropout: dropout.clone() });
@@ -41,7 +41,7 @@ pub(crate) fn forward(
         x = model.block(layer, x, &mut pass);
     }
     let output = Tensor::from_inner(x).require_grad();
-    let hidden = policy.parts().0.end(output.clone());
+    let hidden = policy.parts().0.end(output.clone(), &context);
     let tokens = tokens.clone();
     let back = move |policy: &Policy, last: &Gradients| {
         let gradient = output.grad(last).expect("the loss depends on the hidden states");
@@ -70,7 +70,7 @@ fn backward(
         parts.push(GradientsParams::from_grads(gradients, policy));
     }
     if let Policy::Whole(model) = policy {
-        let (embedded, _) = model.begin(tokens, None, None, &mut at_start, &model.device());
+        let (embedded, _) = model.begin(tokens, None, &mut at_start, &model.device());
         let gradients = (embedded * Tensor::from_inner(gradient)).sum().backward();
         parts.push(GradientsParams::from_grads(gradients, policy));
     }

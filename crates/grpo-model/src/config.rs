@@ -53,6 +53,16 @@ impl ModelConfig {
         Self::from_json(&json).map_err(ModelError::Unfit)
     }
 
+    /// Adds keys to the configuration.
+    ///
+    /// # Errors
+    /// Returns [`ModelError::Unfit`] if the result is not a valid configuration.
+    pub fn with_keys(self, keys: Map<String, Value>) -> Result<Self, ModelError> {
+        let json: Map<String, Value> = self.json.into_iter().chain(keys).collect();
+        let json = serde_json::to_string(&json).expect("it was JSON");
+        Self::from_json(&json).map_err(ModelError::Unfit)
+    }
+
     /// Creates an infiller configuration.
     ///
     /// # Errors

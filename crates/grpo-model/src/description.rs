@@ -32,6 +32,8 @@ pub struct Description {
     pub positions: Positions,
     /// Token type table, if the model has one. Row 0 is used for conditions.
     pub token_type: Option<TokenType>,
+    /// Conditions that the model can read before a sequence.
+    pub conditions: Conditions,
     /// Activation function of the MLP.
     pub activation: Activation,
     /// Whether a single fused matrix computes queries, keys and values.
@@ -134,6 +136,33 @@ pub enum RotaryScaling {
         attention_factor: f64,
         /// Whether the ends of the ramp are rounded to integers.
         truncate: bool,
+    },
+}
+
+/// Conditions that a model can read before a sequence ([`grpo_data::Prefix`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// Number of values. 0 if the model takes none.
+    pub values: usize,
+    /// Whether some of the values can be left open. The projection of the values then has a second
+    /// input for each value, which is 1 if the value is given and 0 if not.
+    pub partial: bool,
+    /// How token ids are read.
+    pub ids: ConditionIds,
+}
+
+/// How a model reads the token ids of a condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConditionIds {
+    /// The model takes no ids.
+    #[default]
+    None,
+    /// One vector per id, its token embedding.
+    Tokens,
+    /// One vector per layer of an LSTM, its last state.
+    Lstm {
+        /// Number of layers.
+        layers: usize,
     },
 }
 

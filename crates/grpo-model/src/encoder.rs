@@ -26,7 +26,7 @@ impl SentenceEncoder {
     /// Returns the mean hidden state of each sequence. The shape is `[sequences, width]`.
     pub fn mean_pooled(&self, tokens: &TokenBatch) -> Tensor<2> {
         let device = crate::LanguageModel::device(&self.0);
-        let hidden = self.0.run(tokens, None, None, None, &mut Dropout::off(), &device);
+        let hidden = self.0.run(tokens, None, None, &mut Dropout::off(), &device);
         let means = (0..tokens.sequences()).map(|index| {
             let rows = tokens.rows(index);
             hidden.clone().slice([rows]).mean_dim(0)

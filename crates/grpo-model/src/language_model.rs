@@ -3,6 +3,7 @@
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients, Tensor};
+use grpo_data::Prefix;
 use grpo_logprob::Head;
 
 use crate::{
@@ -18,16 +19,9 @@ use crate::{
 pub trait LanguageModel: Module + Sync {
     /// Computes the hidden state after the final norm for each token in the batch.
     ///
-    /// # Shapes
-    /// - prefix: `[sequences, vectors, width]`. Condition embeddings placed in front of each
-    ///   sequence and visible to all its tokens. The result does not include their hidden states.
-    /// - result: `[tokens, width]`
-    fn hidden(
-        &self,
-        tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
-        dropout: &mut Dropout,
-    ) -> Tensor<2>;
+    /// Conditions in front of a sequence are visible to all its tokens. They have no row in the
+    /// result, `[tokens, width]`.
+    fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2>;
 
     /// Like [`LanguageModel::hidden`] without dropout, but reads and extends the cached sequences
     /// in `slots`. On the CPU, the result for a sequence is bit for bit independent of the rest of
@@ -35,18 +29,12 @@ pub trait LanguageModel: Module + Sync {
     ///
     /// # Panics
     /// Panics if parameters are tracked by autodiff. Use a [`Frozen`] model instead.
-    fn extend(
-        &self,
-        tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
-        cache: &mut KvCache,
-        slots: &[CacheSlot],
-    ) -> Tensor<2>;
+    fn extend(&self, tokens: &TokenBatch, cache: &mut KvCache, slots: &[CacheSlot]) -> Tensor<2>;
 
     /// Like [`LanguageModel::hidden`], but recomputes the blocks in the backward pass (activation
     /// checkpointing; Chen et al. 2016). The default implementation keeps all activations.
     fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
-        Forward::kept(self.hidden(tokens, None, dropout))
+        Forward::kept(self.hidden(tokens, dropout))
     }
 
     /// Runs the forward pass, using [`LanguageModel::checkpointed`] if `checkpointing` is set.
@@ -58,7 +46,7 @@ pub trait LanguageModel: Module + Sync {
     ) -> Forward<Self> {
         match checkpointing {
             true => self.checkpointed(tokens, dropout),
-            false => Forward::kept(self.hidden(tokens, None, dropout)),
+            false => Forward::kept(self.hidden(tokens, dropout)),
         }
     }
 
@@ -92,6 +80,17 @@ pub trait LanguageModel: Module + Sync {
 
     /// Returns the context length in tokens.
     fn context_length(&self) -> usize;
+
+    /// Checks that the model can read these conditions.
+    ///
+    /// # Errors
+    /// Returns a description of the problem.
+    fn check_prefix(&self, prefix: &Prefix) -> Result<(), String> {
+        match prefix.is_empty() {
+            true => Ok(()),
+            false => Err("the model takes no conditions".to_owned()),
+        }
+    }
 
     /// Returns the number of parameters that a forward pass reads, whether trained or not.
     fn parameters(&self) -> usize {
@@ -185,19 +184,18 @@ impl<M: LanguageModel> Frozen<M> {
     }
 
     /// See [`LanguageModel::hidden`].
-    pub fn hidden(&self, tokens: &TokenBatch, prefix: Option<Tensor<3>>) -> Tensor<2> {
-        self.0.hidden(tokens, prefix, &mut Dropout::off())
+    pub fn hidden(&self, tokens: &TokenBatch) -> Tensor<2> {
+        self.0.hidden(tokens, &mut Dropout::off())
     }
 
     /// See [`LanguageModel::extend`].
     pub fn extend(
         &self,
         tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
         cache: &mut KvCache,
         slots: &[CacheSlot],
     ) -> Tensor<2> {
-        self.0.extend(tokens, prefix, cache, slots)
+        self.0.extend(tokens, cache, slots)
     }
 
     /// See [`LanguageModel::head`]. Its tensors are not tracked by autodiff.
@@ -224,6 +222,14 @@ impl<M: LanguageModel> Frozen<M> {
     /// See [`LanguageModel::parameters`].
     pub fn parameters(&self) -> usize {
         self.0.parameters()
+    }
+
+    /// See [`LanguageModel::check_prefix`].
+    ///
+    /// # Errors
+    /// Returns a description of the problem.
+    pub fn check_prefix(&self, prefix: &Prefix) -> Result<(), String> {
+        self.0.check_prefix(prefix)
     }
 
     /// See [`LanguageModel::context_length`].

@@ -60,13 +60,7 @@ impl Linear {
                 false => pair.forward(dropped),
             }
         });
-        let y = match pass.context.is_cached() {
-            true => {
-                let bias = self.bias.as_ref().map(|bias| dense(bias.val()));
-                batch_invariant_linear(x, self.weight.val(), bias)
-            }
-            false => self.product(x),
-        };
+        let y = self.product_of_rows(x, pass.context.is_cached());
         match added {
             Some(added) => y + added,
             None => y,
@@ -81,6 +75,18 @@ impl Linear {
         match bias {
             Some(bias) => add_bias(y, bias),
             None => y,
+        }
+    }
+
+    /// Like [`Self::product`], but each row is computed independently of the others if `invariant`
+    /// is set.
+    pub(crate) fn product_of_rows(&self, x: Tensor<2>, invariant: bool) -> Tensor<2> {
+        match invariant {
+            true => {
+                let bias = self.bias.as_ref().map(|bias| dense(bias.val()));
+                batch_invariant_linear(x, self.weight.val(), bias)
+            }
+            false => self.product(x),
         }
     }
 

@@ -11,6 +11,7 @@ mod by_path;
 mod cache;
 mod checkpoint;
 mod checkpointing;
+mod conditioning;
 mod config;
 mod description;
 mod digest;
@@ -49,8 +50,8 @@ pub use cache::{CacheSlot, KvCache};
 pub use checkpoint::{INDEX_FILE, WEIGHTS_FILE};
 pub use config::ModelConfig;
 pub use description::{
-    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,
-    RotaryScaling, TokenType,
+    Activation, Biases, ConditionIds, Conditions, Description, HeadKind, NormKind, NormOrder,
+    Positions, RotaryConfig, RotaryScaling, TokenType,
 };
 pub use digest::{WeightsDigest, largest_weight, weights_digest};
 pub use dropout::Dropout;

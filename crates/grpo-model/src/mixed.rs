@@ -105,7 +105,7 @@ mod tests {
 
     fn hidden(model: &Frozen<Policy>) -> Vec<f32> {
         let tokens = TokenBatch::from_iter([[1, 2, 3, 4, 5].as_slice()]);
-        model.hidden(&tokens, None).into_data().iter().collect()
+        model.hidden(&tokens).into_data().iter().collect()
     }
 
     #[test]

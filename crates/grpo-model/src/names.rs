@@ -42,6 +42,9 @@ impl Names {
     pub(crate) fn parameter(&self, path: &str) -> String {
         let (module, parameter) =
             path.rsplit_once('.').expect("a parameter path contains its module");
+        if let Some(lstm) = module.strip_prefix(LSTM) {
+            return of_lstm(lstm, parameter);
+        }
         let stored = self.module(module);
         match stored.strip_suffix(BARE) {
             Some(bare) => bare.to_owned(),
@@ -53,7 +56,7 @@ impl Names {
     /// position embeddings.
     pub(crate) fn is_led(&self, path: &str) -> bool {
         let (module, _) = path.rsplit_once('.').expect("a parameter path contains its module");
-        self.module(module).ends_with(BARE)
+        !module.starts_with(LSTM) && self.module(module).ends_with(BARE)
     }
 
     /// Returns whether the matrix of a linear layer is stored as `[out, in]`.
@@ -62,6 +65,16 @@ impl Names {
     }
 }
 
+/// Returns PyTorch's name for a parameter of an LSTM layer. `module` is the index of the layer and
+/// what the product reads, e.g. `0.input`.
+fn of_lstm(module: &str, parameter: &str) -> String {
+    let (layer, read) = module.split_once('.').expect("an LSTM layer has two products");
+    let read = if read == "input" { "ih" } else { "hh" };
+    format!("lstm.{parameter}_{read}_l{layer}")
+}
+
+/// Module path of the layers of an LSTM.
+const LSTM: &str = "prefix.lstm.";
 /// Module path of the output layer.
 pub(crate) const HEAD: &str = "head";
 /// Module path of the critic, which predicts wrong tokens.

@@ -23,6 +23,8 @@ pub(crate) struct PassContext {
     pub(crate) visibility: Visibility,
     /// Rotary angles, if the model uses rotary positions.
     pub(crate) rotary: Option<Rotary>,
+    /// Rows of the tokens, if there are also rows of conditions.
+    pub(crate) token_rows: Option<Arc<[usize]>>,
 }
 
 /// The positions that each token can attend to.

@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use grpo_data::Prefix;
 use grpo_logprob::Head;
 
 use crate::language_model::{Forward, LanguageModel};
@@ -11,26 +12,15 @@ use crate::{
 };
 
 impl LanguageModel for Policy {
-    fn hidden(
-        &self,
-        tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
-        dropout: &mut Dropout,
-    ) -> Tensor<2> {
+    fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2> {
         let (model, adapter) = self.parts();
-        model.run(tokens, prefix, None, adapter, dropout, &self.device())
+        model.run(tokens, None, adapter, dropout, &self.device())
     }
 
-    fn extend(
-        &self,
-        tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
-        cache: &mut KvCache,
-        slots: &[CacheSlot],
-    ) -> Tensor<2> {
+    fn extend(&self, tokens: &TokenBatch, cache: &mut KvCache, slots: &[CacheSlot]) -> Tensor<2> {
         let (model, adapter) = self.parts();
         let cache = Some((cache, slots));
-        model.run(tokens, prefix, cache, adapter, &mut Dropout::off(), &self.device())
+        model.run(tokens, cache, adapter, &mut Dropout::off(), &self.device())
     }
 
     fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
@@ -79,6 +69,10 @@ impl LanguageModel for Policy {
 
     fn vocabulary_size(&self) -> usize {
         self.parts().0.description().vocabulary
+    }
+
+    fn check_prefix(&self, prefix: &Prefix) -> Result<(), String> {
+        self.parts().0.check_prefix(prefix)
     }
 
     fn context_length(&self) -> usize {

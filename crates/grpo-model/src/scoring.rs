@@ -86,5 +86,5 @@ fn hidden_states<M: LanguageModel>(
         Tensor::from_data(TensorData::new(places, [count]), &model.device());
     let ids = rows.iter().flat_map(|(_, completion)| completion.iter().copied()).collect();
     let targets = Targets::new(ids, model.vocabulary_size()).at_temperature(temperature);
-    (model.hidden(&batch, None).select(0, places), targets)
+    (model.hidden(&batch).select(0, places), targets)
 }

@@ -132,7 +132,7 @@ impl SequenceScorer {
     /// Scores a batch created by [`Self::batch`]. The result has shape `[sequences]`, and supports
     /// autodiff if the parameters do.
     pub fn forward(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<1> {
-        let hidden = self.model.hidden(tokens, None, dropout);
+        let hidden = self.model.hidden(tokens, dropout);
         let first = (0..tokens.sequences()).map(|index| tokens.rows(index).start);
         let first = indices(first, &hidden.device());
         let score = self.model.score(gather_rows(hidden, first));

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use grpo_data::Prefix;
 use grpo_kernels::{Packing, Sequence};
 
 /// A batch of sequences with arbitrary lengths, concatenated without padding.
@@ -10,10 +11,14 @@ use grpo_kernels::{Packing, Sequence};
 /// A sequence may continue an earlier one. For example, several completions can share a prompt,
 /// which is then computed only once. The result is the same as for separate sequences that each
 /// contain a copy of the prompt.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+///
+/// A sequence that continues none can have conditions in front of it.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenBatch {
     ids: Vec<i32>,
     sequences: Vec<Sequence>,
+    /// Conditions of each sequence.
+    prefixes: Vec<Prefix>,
 }
 
 impl TokenBatch {
@@ -27,7 +32,15 @@ impl TokenBatch {
     /// # Panics
     /// Panics if `ids` is empty.
     pub fn push(&mut self, ids: &[u32]) -> usize {
-        self.add(ids, None)
+        self.add(Prefix::default(), ids, None)
+    }
+
+    /// Adds a sequence with conditions in front of it and returns its index.
+    ///
+    /// # Panics
+    /// Panics if `ids` is empty.
+    pub fn push_conditional(&mut self, prefix: &Prefix, ids: &[u32]) -> usize {
+        self.add(prefix.clone(), ids, None)
     }
 
     /// Adds a continuation of the sequence `first` and returns its index.
@@ -38,14 +51,15 @@ impl TokenBatch {
         let can_be_continued =
             self.sequences.get(first).is_some_and(|first| first.behind.is_none());
         assert!(can_be_continued, "sequence {first} of {} cannot be continued", self.sequences());
-        self.add(ids, Some(first))
+        self.add(Prefix::default(), ids, Some(first))
     }
 
-    fn add(&mut self, ids: &[u32], behind: Option<usize>) -> usize {
+    fn add(&mut self, prefix: Prefix, ids: &[u32], behind: Option<usize>) -> usize {
         assert!(!ids.is_empty(), "every sequence of a batch must have at least one token");
         let start = self.ids.len();
         self.ids.extend(ids.iter().map(|&id| id as i32));
         self.sequences.push(Sequence { rows: start..self.ids.len(), behind });
+        self.prefixes.push(prefix);
         self.sequences.len() - 1
     }
 
@@ -67,6 +81,16 @@ impl TokenBatch {
     /// Returns the length of each sequence in tokens.
     pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
         self.sequences.iter().map(|sequence| sequence.rows.len())
+    }
+
+    /// Returns the conditions of each sequence.
+    pub(crate) fn prefixes(&self) -> &[Prefix] {
+        &self.prefixes
+    }
+
+    /// Returns the index of the sequence that each sequence continues.
+    pub(crate) fn behind(&self) -> impl Iterator<Item = Option<usize>> {
+        self.sequences.iter().map(|sequence| sequence.behind)
     }
 
     /// Returns whether any sequence continues another one.

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
+use grpo_data::Prefix;
 use grpo_kernels::{Packing, gather_rows, indices};
 use grpo_logprob::Head;
 
 use crate::block::Block;
-use crate::description::{Description, HeadKind, NormOrder, Positions};
+use crate::conditioning::{Conditioning, Layout, Reading};
+use crate::description::{Conditions, Description, HeadKind, NormOrder, Positions};
 use crate::layers::{Embedding, Linear, Norm};
 use crate::lora::{Adaptable, Adapter};
 use crate::names::{CRITIC, HEAD, Names, SCORE_HEAD};
@@ -36,6 +38,7 @@ pub struct Transformer {
     head: Option<Linear>,
     critic: Option<Linear>,
     score_head: Option<ScoreHead>,
+    prefix: Option<Conditioning>,
     #[module(skip)]
     description: Description,
     #[module(skip)]
@@ -91,6 +94,7 @@ impl Transformer {
                 HeadKind::Score => Some(ScoreHead::new(parameters, SCORE_HEAD, width)?),
                 HeadKind::Own | HeadKind::Tied | HeadKind::None => None,
             },
+            prefix: Conditioning::new(parameters, of.conditions, width)?,
             description: of.clone(),
             names: config.names(),
         })
@@ -106,6 +110,26 @@ impl Transformer {
     /// Returns an error if the memory cannot be allocated.
     pub fn random(config: &ModelConfig, seed: u64, device: &Device) -> Result<Self, ModelError> {
         Self::new(config, &mut Parameters::random(seed, config.description(), device))
+    }
+
+    /// Adds the layers that read the conditions in `config`, with random parameters. Everything else
+    /// stays as it is.
+    ///
+    /// # Errors
+    /// Returns an error if the memory cannot be allocated.
+    ///
+    /// # Panics
+    /// Panics if the description differs in anything but the conditions, or if the model already
+    /// has conditions.
+    pub fn with_conditions(mut self, config: &ModelConfig, seed: u64) -> Result<Self, ModelError> {
+        let of = config.description();
+        let without = Description { conditions: Conditions::default(), ..of.clone() };
+        assert_eq!(self.description, without, "the models differ in more than their conditions");
+        let device = LanguageModel::device(&self);
+        let mut parameters = Parameters::random(seed, of, &device);
+        self.prefix = Conditioning::new(&mut parameters, of.conditions, of.width)?;
+        self.description = of.clone();
+        Ok(self)
     }
 
     /// Returns the model description.
@@ -124,51 +148,34 @@ impl Transformer {
     pub(crate) fn run(
         &self,
         tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
         mut cache: Option<(&mut KvCache, &[CacheSlot])>,
         adapter: Option<&Adapter>,
         dropout: &mut Dropout,
         device: &Device,
     ) -> Tensor<2> {
-        let prefixed = prefix.as_ref().map_or(0, |prefix| prefix.dims()[1]);
-        let (mut x, context) = self.begin(tokens, prefix, cache.as_mut(), dropout, device);
+        let (mut x, context) = self.begin(tokens, cache.as_mut(), dropout, device);
         let mut pass = Pass { context, adapter, dropout };
         for (layer, block) in self.blocks.iter().enumerate() {
             let cache = cache.as_mut().map(|(cache, _)| (&mut **cache, layer));
             x = block.forward(x, cache, &mut pass);
         }
-        let x = self.end(x);
-        match prefixed {
-            0 => x,
-            _ => {
-                let mut row = 0;
-                let rows = tokens.lengths().flat_map(|length| {
-                    let own = row + prefixed..row + prefixed + length;
-                    row = own.end;
-                    own
-                });
-                let rows = indices(rows, &x.device());
-                gather_rows(x, rows)
-            }
-        }
+        self.end(x, &pass.context)
     }
 
     /// Returns the input to the first block, and the context for the rest of the pass.
     pub(crate) fn begin(
         &self,
         tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
         cache: Option<&mut (&mut KvCache, &[CacheSlot])>,
         dropout: &mut Dropout,
         device: &Device,
     ) -> (Tensor<2>, PassContext) {
-        let prefixed = prefix.as_ref().map_or(0, |prefix| prefix.dims()[1]);
-        assert!(
-            prefixed == 0 || !tokens.has_continuations(),
-            "a prefix cannot be combined with continued sequences"
-        );
+        let conditions = self.description.conditions;
+        let of_prefixes = tokens.prefixes().iter().map(|prefix| conditions.vectors(prefix));
+        let layout = Layout::new(tokens, &of_prefixes.collect::<Vec<_>>());
         let tables = self.token_embedding.device();
-        let (visibility, positions) = self.visibility(tokens, prefixed, cache, &tables);
+        let is_cached = cache.is_some();
+        let (visibility, positions) = self.visibility(tokens, &layout, cache, &tables);
         let longest = positions.iter().max().map_or(0, |last| last + 1);
         let context = self.description.context;
         assert!(longest <= context, "{longest} tokens exceed the context of {context}");
@@ -180,8 +187,10 @@ impl Transformer {
             x = x + types.row(row.token).unsqueeze();
         }
         x = dense(x);
-        if let Some(prefix) = prefix {
-            x = self.behind(prefix, x, tokens);
+        if layout.has_prefixes() {
+            let invariant = is_cached;
+            let reading = Reading { embedding: &self.token_embedding, invariant, device: &tables };
+            x = self.behind_conditions(x, tokens, &layout, &reading, dropout);
         }
         if device.is_autodiff() && !x.is_autodiff() {
             x = Tensor::from_inner(x);
@@ -191,29 +200,29 @@ impl Transformer {
         }
         let rotary = match &self.description.positions {
             Positions::Rotary(config) => {
-                assert!(prefixed == 0, "models with rotary positions do not support prefixes");
+                assert!(!layout.has_prefixes(), "rotary positions do not support conditions");
                 Some(Rotary::new(config, self.description.head_width, &positions, &x.device()))
             }
             Positions::Learned => None,
         };
-        (dropout.apply(x), PassContext { visibility, rotary })
+        let token_rows = layout.has_prefixes().then(|| layout.token_rows().collect());
+        (dropout.apply(x), PassContext { visibility, rotary, token_rows })
     }
 
-    /// Returns the visibility and the position of each token.
+    /// Returns the visibility of each row and the position of each token.
     fn visibility(
         &self,
         tokens: &TokenBatch,
-        prefixed: usize,
+        layout: &Layout,
         cache: Option<&mut (&mut KvCache, &[CacheSlot])>,
         device: &Device,
     ) -> (Visibility, Vec<usize>) {
         let Some((cache, slots)) = cache else {
             let packing = tokens.packing(self.description.causal);
             let positions = packing.positions();
-            let with_prefix = tokens.lengths().map(|length| prefixed + length);
-            let packing = match prefixed {
-                0 => packing,
-                _ => Packing::of_lengths(with_prefix, self.description.causal),
+            let packing = match layout.has_prefixes() {
+                false => packing,
+                true => Packing::new(layout.sequences.as_slice(), self.description.causal),
             };
             return (Visibility::Packed(packing), positions);
         };
@@ -222,26 +231,33 @@ impl Transformer {
         let positions = first.zip(tokens.lengths()).flat_map(|(first, n)| first..first + n);
         let positions = positions.collect();
         cache.prepare(self.description.layers, self.description.head_shape(), device);
-        let plan = cache.plan(tokens, slots, prefixed);
+        let plan = cache.plan(tokens, slots, &layout.prefixes);
         (Visibility::Cached(Arc::new(plan)), positions)
     }
 
-    /// Inserts the vectors in `prefix` before each sequence of `x`.
-    fn behind(&self, prefix: Tensor<3>, x: Tensor<2>, tokens: &TokenBatch) -> Tensor<2> {
-        let [sequences, vectors, width] = prefix.dims();
-        assert_eq!(sequences, tokens.sequences(), "expected one prefix per sequence");
-        let condition = match &self.type_embedding {
-            Some(types) => prefix + types.row(CONDITION).reshape([1, 1, width]),
-            None => prefix,
+    /// Inserts the vectors of its conditions before each sequence of `x`.
+    fn behind_conditions(
+        &self,
+        x: Tensor<2>,
+        tokens: &TokenBatch,
+        layout: &Layout,
+        reading: &Reading<'_>,
+        dropout: &mut Dropout,
+    ) -> Tensor<2> {
+        let conditioning = self.prefix.as_ref().expect("the conditions were checked");
+        let (vectors, rows) = conditioning.vectors(tokens.prefixes(), reading, dropout);
+        let vectors = match &self.type_embedding {
+            Some(types) => vectors + types.row(CONDITION).unsqueeze(),
+            None => vectors,
         };
-        let condition = condition.reshape([sequences * vectors, width]);
-        let rows = (0..sequences).flat_map(|sequence| {
+        let first = vectors.dims()[0];
+        let rows = rows.into_iter().enumerate().flat_map(|(sequence, rows)| {
             let own = tokens.rows(sequence);
-            let first = sequences * vectors;
-            (sequence * vectors..(sequence + 1) * vectors).chain(first + own.start..first + own.end)
+            rows.into_iter().chain(first + own.start..first + own.end)
         });
-        let rows = indices(rows, &x.device());
-        gather_rows(Tensor::cat(vec![condition, x], 0), rows)
+        let rows = indices(rows.collect::<Vec<_>>(), &x.device());
+        debug_assert_eq!(layout.rows(), rows.dims()[0]);
+        gather_rows(Tensor::cat(vec![vectors, x], 0), rows)
     }
 
     /// Runs a single block.
@@ -249,8 +265,15 @@ impl Transformer {
         self.blocks[layer].forward(x, None, pass)
     }
 
-    /// Applies the final norm if the model has one.
-    pub(crate) fn end(&self, x: Tensor<2>) -> Tensor<2> {
+    /// Drops the rows of conditions and applies the final norm if the model has one.
+    pub(crate) fn end(&self, x: Tensor<2>, context: &PassContext) -> Tensor<2> {
+        let x = match &context.token_rows {
+            Some(rows) => {
+                let rows = indices(rows.iter().copied(), &x.device());
+                gather_rows(x, rows)
+            }
+            None => x,
+        };
         match self.description.order {
             NormOrder::Pre => self.norm.forward(x),
             NormOrder::Post => x,
@@ -317,24 +340,13 @@ impl Transformer {
 }
 
 impl LanguageModel for Transformer {
-    fn hidden(
-        &self,
-        tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
-        dropout: &mut Dropout,
-    ) -> Tensor<2> {
-        self.run(tokens, prefix, None, None, dropout, &self.device())
+    fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2> {
+        self.run(tokens, None, None, dropout, &self.device())
     }
 
-    fn extend(
-        &self,
-        tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
-        cache: &mut KvCache,
-        slots: &[CacheSlot],
-    ) -> Tensor<2> {
+    fn extend(&self, tokens: &TokenBatch, cache: &mut KvCache, slots: &[CacheSlot]) -> Tensor<2> {
         let cache = Some((cache, slots));
-        self.run(tokens, prefix, cache, None, &mut Dropout::off(), &self.device())
+        self.run(tokens, cache, None, &mut Dropout::off(), &self.device())
     }
 
     fn head(&self) -> Head {
@@ -357,5 +369,9 @@ impl LanguageModel for Transformer {
 
     fn context_length(&self) -> usize {
         self.description.context
+    }
+
+    fn check_prefix(&self, prefix: &Prefix) -> Result<(), String> {
+        self.description.conditions.check(prefix, self.description.vocabulary)
     }
 }

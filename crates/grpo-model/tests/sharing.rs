@@ -79,7 +79,7 @@ fn checkpointing_holds_one_block() {
         let pass = || {
             let forward = match checkpointing {
                 true => policy.checkpointed(&tokens, &mut Dropout::off()),
-                false => Forward::kept(policy.hidden(&tokens, None, &mut Dropout::off())),
+                false => Forward::kept(policy.hidden(&tokens, &mut Dropout::off())),
             };
             let loss = forward.hidden.clone().square().mean();
             forward.backward(loss, &policy)

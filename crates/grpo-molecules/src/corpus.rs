@@ -51,6 +51,10 @@ pub struct CorpusReport {
     pub rows: u64,
     /// Number of rows without a SMILES.
     pub empty: u64,
+    /// Number of rows with an empty cell in a column with a scaffold or a property.
+    pub incomplete: u64,
+    /// Number of tokens of the longest molecule in the file, also if it was dropped.
+    pub longest: usize,
     /// Number of molecules with a token that is not in the vocabulary.
     pub unknown_token: u64,
     /// Number of molecules with too many tokens.
@@ -172,6 +176,7 @@ impl fmt::Display for CorpusReport {
             (self.duplicates, "written twice"),
             (self.held_out, "held out by the split column"),
             (self.empty, "empty"),
+            (self.incomplete, "with a missing scaffold or property"),
         ] {
             if count > 0 {
                 write!(f, ", {count} {what}")?;
@@ -232,10 +237,15 @@ impl<'a> Sorter<'a> {
             self.report.empty += 1;
             return;
         }
+        if record.conditions.values().any(Option::is_none) {
+            self.report.incomplete += 1;
+            return;
+        }
         let ids = match self.vocabulary.encode(&record.smiles) {
             Ok(ids) => ids,
             Err(error) => return self.drop(record, DropReason::UnknownToken(error.token)),
         };
+        self.report.longest = self.report.longest.max(ids.len());
         if ids.len() > self.options.max_tokens {
             return self.drop(record, DropReason::TooLong(ids.len()));
         }

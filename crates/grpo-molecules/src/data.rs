@@ -1,12 +1,18 @@
 //! The `[data]` section for molecules.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use crate::conditions::{Conditions, Measured, Measures, Property, descriptor};
 use crate::{MoleculeReader, ReadOptions};
 use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
-use grpo_data::{Codec, ConfigFault, DataError, deserialize_settings};
+use grpo_chem::Descriptor;
+use grpo_data::{
+    Codec, ConfigFault, DataError, Example, Examples, TextCodec, deserialize_settings,
+};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use serde_json::Map;
 use toml::{Table, Value};
 
 use crate::randomized::randomized;
@@ -16,7 +22,7 @@ use crate::{Corpus, CorpusOptions, Vocabulary, smiles_tokens};
 pub(crate) fn format() -> DataFormat {
     DataFormat {
         holds: "molecules (.smi, .csv)",
-        keys: &["smiles_column", "vocabulary", "min_molecules", "randomize"],
+        keys: &["smiles_column", "vocabulary", "min_molecules", "randomize", "conditions"],
         is_selected: is_of_molecules,
         parse: |keys| Ok(Arc::new(deserialize_settings::<MoleculeKeys>(keys)?)),
     }
@@ -31,7 +37,7 @@ fn is_of_molecules(data: &Table) -> bool {
 }
 
 /// The keys of `[data]` that are specific to molecules.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MoleculeKeys {
     /// The CSV column that contains the SMILES.
@@ -46,6 +52,88 @@ struct MoleculeKeys {
     /// Probability that a molecule is trained on as a random SMILES, drawn again in each epoch.
     #[serde(default)]
     randomize: f64,
+    /// The conditions of a new model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    conditions: Option<NewConditions>,
+    /// Measured molecules of the file.
+    #[serde(skip)]
+    measured: Mutex<Option<Arc<Measured>>>,
+}
+
+/// The `[data.conditions]` section: what a new model can be asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct NewConditions {
+    /// Names of properties.
+    properties: Vec<String>,
+    /// Whether some of the properties can be left open.
+    partial: bool,
+    scaffold: bool,
+    /// Number of tokens to which scaffolds are cut or padded; 0 for neither.
+    scaffold_length: usize,
+    /// Number of layers of an LSTM that summarises the scaffold; 0 for none.
+    lstm_layers: usize,
+    /// Whether the values are read from the columns of the file instead of being computed.
+    from_columns: bool,
+}
+
+impl Default for NewConditions {
+    fn default() -> Self {
+        Self {
+            properties: Vec::new(),
+            partial: true,
+            scaffold: false,
+            scaffold_length: 0,
+            lstm_layers: 0,
+            from_columns: false,
+        }
+    }
+}
+
+impl NewConditions {
+    fn check(&self) -> Result<(), ConfigFault> {
+        let fault = |key: &str, message: String| {
+            Err(ConfigFault::from_sentence(format!("data.conditions{key}"), message))
+        };
+        if self.properties.is_empty() && !self.scaffold {
+            return fault(
+                "",
+                "[data.conditions] is empty; set properties, for example [\"logp\", \"tpsa\"], or scaffold = true"
+                    .to_owned(),
+            );
+        }
+        for (index, name) in self.properties.iter().enumerate() {
+            if descriptor(name).is_none() {
+                let known: Vec<&str> = Descriptor::ALL.iter().map(|known| known.name()).collect();
+                let known = known.join(", ");
+                return fault(
+                    ".properties",
+                    format!(
+                        "data.conditions.properties: unknown property '{name}'; expected sas, {known}"
+                    ),
+                );
+            }
+            if self.properties[..index].iter().any(|other| descriptor(other) == descriptor(name)) {
+                return fault(
+                    ".properties",
+                    format!("data.conditions.properties lists '{name}' twice; remove one"),
+                );
+            }
+        }
+        for (key, value) in
+            [("scaffold_length", self.scaffold_length), ("lstm_layers", self.lstm_layers)]
+        {
+            if value > 0 && !self.scaffold {
+                return fault(
+                    &format!(".{key}"),
+                    format!(
+                        "data.conditions.{key} has no effect without scaffold = true; remove it"
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
 }
 
 fn default_min_molecules() -> usize {
@@ -57,8 +145,51 @@ impl MoleculeKeys {
         ReadOptions {
             smiles_column: self.smiles_column.clone(),
             column_setting: Some("`data.smiles_column`"),
-            keep_empty: false,
+            ..ReadOptions::default()
         }
+    }
+
+    /// Returns the measured molecules of a file. They are only computed once.
+    fn measured(&self, file: &Path, measures: &Measures<'_>) -> Result<Arc<Measured>, DataError> {
+        let mut kept = self.measured.lock().expect("no thread panicked");
+        if let Some(measured) = &*kept {
+            return Ok(Arc::clone(measured));
+        }
+        let measured = Arc::new(Measured::read(file, &self.options(), measures)?);
+        *kept = Some(Arc::clone(&measured));
+        Ok(measured)
+    }
+
+    /// Adds conditions to the examples. Examples whose conditions are unknown are dropped and
+    /// counted.
+    fn condition(
+        &self,
+        examples: Examples,
+        conditions: &Conditions,
+        file: &Path,
+        vocabulary: &Vocabulary,
+    ) -> anyhow::Result<(Examples, u64)> {
+        let properties: Vec<String> =
+            conditions.properties.iter().map(|property| property.name.clone()).collect();
+        let measures = Measures {
+            properties: &properties,
+            scaffold: conditions.scaffold,
+            from_columns: self.conditions.as_ref().is_some_and(|new| new.from_columns),
+        };
+        let measured = self.measured(file, &measures)?;
+        let with_prefix = |example: Example| {
+            let smiles = vocabulary.decode(&example.ids);
+            let prefix = conditions.prefix(measured.0.get(&smiles)?, vocabulary).ok()?;
+            Some(Example { prefix, ..example })
+        };
+        let all = |part: Vec<Example>| -> Vec<Example> {
+            part.into_par_iter().filter_map(with_prefix).collect()
+        };
+        let before = examples.train.len() + examples.validation.len();
+        let Examples { train, validation } = examples;
+        let examples = Examples { train: all(train), validation: all(validation) };
+        let after = examples.train.len() + examples.validation.len();
+        Ok((examples, (before - after) as u64))
     }
 }
 
@@ -85,6 +216,7 @@ impl DataReader for MoleculeKeys {
         if !(0.0..=1.0).contains(&self.randomize) {
             return Err(ConfigFault::out_of_range("data.randomize", self.randomize, "0 to 1"));
         }
+        self.conditions.iter().try_for_each(NewConditions::check)?;
         match shared.has_start && self.vocabulary.is_some() {
             true => Err(ConfigFault::from_sentence(
                 "data.vocabulary",
@@ -122,14 +254,42 @@ impl DataReader for MoleculeKeys {
             min_molecules: self.min_molecules,
         };
         let corpus = Corpus::read(file, &self.options(), vocabulary, &options)?;
-        let mut report = vec![corpus.report.to_string()];
+        let longest = corpus.report.longest;
+        let longest =
+            format!("longest molecule: {longest} tokens, of at most {}", from.longest - 2);
+        let mut report = vec![corpus.report.to_string(), longest];
         report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
         let mut files = vec![("molecules", file.to_owned())];
         files.extend(self.vocabulary.iter().map(|path| ("vocabulary", path.clone())));
-        let examples = corpus.examples(vocabulary);
+        let mut examples = corpus.examples(vocabulary);
+        if let Some(conditions) = Conditions::of_model(from.config).map_err(anyhow::Error::msg)? {
+            let (conditional, dropped) = self.condition(examples, &conditions, file, vocabulary)?;
+            examples = conditional;
+            if dropped > 0 {
+                report.push(format!(
+                    "left out: {dropped} molecules that are invalid or whose scaffold has a token outside the vocabulary"
+                ));
+            }
+        }
         let augmentation = (self.randomize > 0.0)
             .then(|| randomized(vocabulary.clone(), self.randomize, options.max_tokens, seed));
         Ok(ReadExamples { examples, augmentation, report, files })
+    }
+
+    fn new_config(&self, file: &Path) -> anyhow::Result<Map<String, serde_json::Value>> {
+        let Some(new) = &self.conditions else { return Ok(Map::new()) };
+        let NewConditions { properties, scaffold, from_columns, .. } = new;
+        let (&scaffold, &from_columns) = (scaffold, from_columns);
+        let measured = self.measured(file, &Measures { properties, scaffold, from_columns })?;
+        anyhow::ensure!(!measured.0.is_empty(), "{} contains no valid molecules", file.display());
+        let property = |name: &String| Property::of(name, &measured.values(name));
+        let conditions = Conditions {
+            properties: properties.iter().map(property).collect(),
+            partial: new.partial,
+            scaffold,
+            scaffold_length: new.scaffold_length,
+        };
+        Ok(conditions.keys(new.lstm_layers))
     }
 
     fn new_codec(&self, file: &Path) -> anyhow::Result<Option<Codec>> {
@@ -142,7 +302,17 @@ impl DataReader for MoleculeKeys {
         // Invalid SMILES cannot be tokenized. They are counted and reported by the corpus.
         let readable =
             smiles.iter().filter(|smiles| smiles_tokens(smiles).all(|token| token.is_ok()));
-        let vocabulary = Vocabulary::from_smiles(readable.map(String::as_str))?;
+        let scaffolds = match &self.conditions {
+            Some(NewConditions { properties, scaffold: true, from_columns, .. }) => {
+                let from_columns = *from_columns;
+                self.measured(file, &Measures { properties, scaffold: true, from_columns })?
+            }
+            _ => Arc::default(),
+        };
+        let scaffolds = scaffolds.0.values().filter_map(|asked| asked.scaffold.as_deref());
+        let scaffolds =
+            scaffolds.filter(|scaffold| smiles_tokens(scaffold).all(|token| token.is_ok()));
+        let vocabulary = Vocabulary::from_smiles(readable.map(String::as_str).chain(scaffolds))?;
         Ok(Some(Codec::from_text_codec(vocabulary)))
     }
 }

@@ -71,6 +71,7 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
         smiles_column: arguments.smiles_column.clone(),
         column_setting: Some("--smiles-column"),
         keep_empty: true,
+        ..ReadOptions::default()
     };
     let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
     anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", arguments.file.display());

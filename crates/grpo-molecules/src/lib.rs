@@ -8,6 +8,7 @@
 
 mod best;
 mod components;
+mod conditions;
 mod corpus;
 mod data;
 mod describe;

@@ -1,5 +1,7 @@
 //! Samples molecules and prints one SMILES per line.
 
+mod conditional;
+
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -10,6 +12,9 @@ use grpo_data::Codec;
 use grpo_rewards::Outcome;
 use grpo_train::unconditional_prompts;
 
+use serde_json::{Map, Value};
+
+use crate::conditions::{Asked, Conditions, Grid};
 use crate::summary::known_molecules;
 use crate::{MoleculeSummary, Vocabulary, canonical_forms};
 
@@ -31,12 +36,66 @@ struct MoleculeOptions {
     /// File with known molecules for measuring novelty; --distinct omits them from the output
     #[arg(long, value_name = "FILE", help_heading = "Molecules")]
     not_in: Option<PathBuf>,
+    /// Properties to ask a conditional model for, e.g. logp=3,tpsa=60; repeatable
+    #[arg(long, value_name = "PROPERTIES", help_heading = "Conditions")]
+    condition: Vec<String>,
+    /// Molecule whose scaffold to ask a conditional model for; repeatable
+    #[arg(long, value_name = "SMILES", help_heading = "Conditions")]
+    scaffold: Vec<String>,
+    /// File of conditions: a CSV file with a column per property and `scaffold_smiles`, or a .smi
+    /// file of scaffolds
+    #[arg(long, value_name = "FILE", help_heading = "Conditions")]
+    conditions: Option<PathBuf>,
+    /// Conditions of MolGPT's generation scripts; repeatable
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Conditions")]
+    grid: Vec<Grid>,
 }
 
 impl MoleculeOptions {
     fn of(options: &ArgMatches) -> Self {
         Self::from_arg_matches(options).unwrap_or_else(|error| error.exit())
     }
+
+    /// Returns the conditions of the model and what to ask it for. Without any option, the model is
+    /// sampled unconditionally.
+    fn asked(
+        &self,
+        config: &Map<String, Value>,
+    ) -> anyhow::Result<(Option<Conditions>, Vec<Asked>)> {
+        let is_asked =
+            !self.condition.is_empty() || !self.scaffold.is_empty() || !self.grid.is_empty();
+        if !is_asked && self.conditions.is_none() {
+            return Ok((None, Vec::new()));
+        }
+        let conditions = Conditions::of_model(config).map_err(anyhow::Error::msg)?.context(
+            "the model takes no conditions; train one with [data.conditions], or remove --condition, --scaffold, --conditions and --grid",
+        )?;
+        let mut asked: Vec<Asked> = match &self.conditions {
+            Some(file) => Asked::read(file).context("--conditions")?,
+            None => Vec::new(),
+        };
+        for text in &self.condition {
+            asked.push(Asked::parse(text).map_err(anyhow::Error::msg).context("--condition")?);
+        }
+        let names: Vec<&str> = conditions.properties.iter().map(|p| &*p.name).collect();
+        asked.extend(self.grid.iter().flat_map(|grid| grid.asked(&names)));
+        if !self.scaffold.is_empty() {
+            if asked.is_empty() {
+                asked.push(Asked::default());
+            }
+            let with = |(asked, smiles): (&Asked, &String)| {
+                asked.clone().with_scaffold_of(smiles).map_err(anyhow::Error::msg)
+            };
+            let all = asked.iter().flat_map(|asked| self.scaffold.iter().map(move |s| (asked, s)));
+            asked = all.map(with).collect::<anyhow::Result<_>>().context("--scaffold")?;
+        }
+        Ok((Some(conditions), asked))
+    }
+}
+
+fn is_csv(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    name.trim_end_matches(".gz").ends_with(".csv")
 }
 
 /// Sampling support for molecules.
@@ -48,8 +107,16 @@ impl TaskSampling for MoleculeSampling {
     }
 
     fn check_unused(&self, options: &ArgMatches) -> anyhow::Result<()> {
-        let MoleculeOptions { distinct, not_in } = MoleculeOptions::of(options);
-        for (given, argument) in [(distinct, "--distinct"), (not_in.is_some(), "--not-in")] {
+        let options = MoleculeOptions::of(options);
+        let MoleculeOptions { distinct, not_in, condition, scaffold, conditions, grid } = options;
+        for (given, argument) in [
+            (distinct, "--distinct"),
+            (not_in.is_some(), "--not-in"),
+            (!condition.is_empty(), "--condition"),
+            (!scaffold.is_empty(), "--scaffold"),
+            (conditions.is_some(), "--conditions"),
+            (!grid.is_empty(), "--grid"),
+        ] {
             anyhow::ensure!(
                 !given,
                 "{argument} is only valid for molecules, but this samples completions of prompts"
@@ -66,13 +133,32 @@ impl TaskSampling for MoleculeSampling {
 impl MoleculeSampling {
     fn sample(sampling: &Sampling<'_>) -> anyhow::Result<()> {
         let &Sampling { arguments, options, loaded } = sampling;
-        let MoleculeOptions { distinct, not_in } = MoleculeOptions::of(options);
+        let options = MoleculeOptions::of(options);
+        let (conditions, asked) = options.asked(loaded.spec.config.json())?;
+        let MoleculeOptions { distinct, not_in, .. } = options;
         let codec = &loaded.spec.codec;
         let known = not_in.as_deref().map(excluded_molecules).transpose()?;
         // Check the output file before the expensive computation.
         let inputs: Vec<&Path> = not_in.as_deref().into_iter().collect();
         let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
         let output = arguments.output.as_deref().map(create).transpose()?;
+        if let Some(conditions) = conditions {
+            let sampled =
+                conditional::sample(sampling, &conditions, asked, known.as_ref(), distinct)?;
+            conditional::summarise(&sampled);
+            return match output {
+                Some(mut file) => {
+                    let written = match is_csv(file.path()) {
+                        true => conditional::write_csv(&mut file, &sampled),
+                        false => conditional::write_lines(&mut file, &sampled, distinct),
+                    };
+                    written.with_context(|| format!("cannot write {}", file.path().display()))?;
+                    file.finish()
+                }
+                None => conditional::write_lines(&mut data_output(), &sampled, distinct)
+                    .context("cannot write to standard output"),
+            };
+        }
         let begin = codec.begin_id().context("the molecule vocabulary has a begin token")?;
         let prompts = unconditional_prompts(arguments.number.unwrap_or(NUMBER), begin);
         let generation = Generation::from_options(arguments, loaded, &prompts, usize::MAX);

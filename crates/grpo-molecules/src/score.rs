@@ -66,6 +66,7 @@ fn run(tasks: &Tasks, arguments: &ScoreArguments) -> anyhow::Result<()> {
         smiles_column: arguments.smiles_column.clone(),
         column_setting: Some("--smiles-column"),
         keep_empty: true,
+        ..ReadOptions::default()
     };
     let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
     anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", arguments.file.display());

@@ -1,8 +1,10 @@
 //! The task of generating molecules as SMILES.
 
 use grpo_app::data::DataFormat;
+use grpo_app::source::SourceKind;
 use grpo_app::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling, TrialLimits};
 use grpo_chem::{InvalidSmiles, Molecule};
+use grpo_data::statistics::mean;
 use grpo_data::{Codec, CodecKind};
 use grpo_report::Drawing;
 use grpo_rewards::{Identify, Outcome, RewardKind};
@@ -12,6 +14,7 @@ use rayon::prelude::*;
 
 use crate::best::structure_file;
 use crate::components::ComponentsConfig;
+use crate::conditions::{self, ConditionsConfig};
 use crate::fingerprints::Fingerprints;
 use crate::identity::identities;
 use crate::reward::MoleculeConfig;
@@ -19,7 +22,7 @@ use crate::sample::MoleculeSampling;
 use crate::{MoleculeSummary, Vocabulary};
 
 /// The reward types that only score molecules.
-const REWARDS: [&str; 2] = ["molecule", "components"];
+const REWARDS: [&str; 3] = ["molecule", "components", "conditions"];
 
 /// The task of generating molecules as SMILES.
 pub struct Molecules;
@@ -33,6 +36,7 @@ impl Task for Molecules {
         vec![
             RewardKind::from_settings::<MoleculeConfig>("molecule"),
             RewardKind::composed::<ComponentsConfig>("components"),
+            RewardKind::from_settings::<ConditionsConfig>("conditions"),
         ]
     }
 
@@ -42,6 +46,10 @@ impl Task for Molecules {
 
     fn data_formats(&self) -> Vec<DataFormat> {
         vec![crate::data::format()]
+    }
+
+    fn sources(&self) -> Vec<SourceKind> {
+        vec![conditions::SOURCE]
     }
 
     fn commands(&self) -> Vec<TaskCommand> {
@@ -124,10 +132,19 @@ fn buckets(
     texts.par_iter().map(|smiles| bucket(&Molecule::parse(smiles).ok()?).ok()).collect()
 }
 
+/// Rows of the table for runs with conditions, each with a component of their reward.
+const OF_CONDITIONS: [(&str, &str); 5] = [
+    ("|asked − measured| logP", "logp_error"),
+    ("|asked − measured| TPSA", "tpsa_error"),
+    ("|asked − measured| SA", "sas_error"),
+    ("|asked − measured| QED", "qed_error"),
+    ("scaffold similarity", "scaffold_similarity"),
+];
+
 /// Returns the metrics that are shown in a table before and after training.
 fn measured(texts: &[String], outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
     let summary = MoleculeSummary::of(texts, outcomes, None);
-    vec![
+    let mut rows = vec![
         ("validity", summary.validity),
         ("uniqueness (of valid)", summary.uniqueness),
         ("scaffolds per molecule", summary.scaffold_diversity),
@@ -136,5 +153,12 @@ fn measured(texts: &[String], outcomes: &[Outcome]) -> Vec<(&'static str, f64)> 
         ("mean reward, valid", summary.reward_valid),
         ("mean QED, valid", summary.qed),
         ("mean SA, valid (1 easy, 10 hard)", summary.sa),
-    ]
+    ];
+    for (row, part) in OF_CONDITIONS {
+        let values: Vec<f64> = outcomes.iter().filter_map(|outcome| outcome.part(part)).collect();
+        if !values.is_empty() {
+            rows.push((row, mean(&values)));
+        }
+    }
+    rows
 }

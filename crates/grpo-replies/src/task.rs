@@ -100,7 +100,7 @@ impl DataReader for ReplyKeys {
     }
 
     fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts> {
-        let &ReadFrom { file, codec, thinking, longest } = from;
+        let &ReadFrom { file, codec, thinking, longest, .. } = from;
         let thinking = thinking.unwrap_or(false);
         let read = ReplyPrompts::read(file, codec, &self.replies, thinking, longest)?;
         let ReplyPrompts { prompts, places, report, files } = read;
@@ -113,7 +113,7 @@ impl DataReader for ReplyKeys {
         validation_fraction: f64,
         seed: u64,
     ) -> anyhow::Result<ReadExamples> {
-        let &ReadFrom { file, codec, thinking, longest } = from;
+        let &ReadFrom { file, codec, thinking, longest, .. } = from;
         let thinking = thinking.unwrap_or(false);
         let template = &self.replies;
         let read = ReplyExamples::read(

@@ -258,7 +258,7 @@ impl Encoder<'_> {
         let reply = self.codec.completion(&CompletionSource::Text(pair.reply.clone()))?;
         let first_target = prompt.len();
         let end = self.codec.learned_end()?.filter(|end| reply.last() != Some(end));
-        Ok(Example { ids: [prompt, reply, end.into_iter().collect()].concat(), first_target })
+        Ok(Example::new([prompt, reply, end.into_iter().collect()].concat(), first_target))
     }
 }
 

@@ -85,7 +85,7 @@ impl RewardInput {
         Self {
             text: decode(&completion_ids),
             fields: prompt.fields.clone(),
-            prompt: decode(&prompt.ids),
+            prompt: prompt.text(decode),
             completion_ids,
             group: key.prompt,
             sample: key.sample,

@@ -169,7 +169,8 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         let mut tokens = 0;
         let mut waiting = self.task.waiting.lock().expect("no engine panicked");
         while let Some(group) = waiting.front() {
-            let length = self.task.prompts[group.prompt].ids.len();
+            let prompt = &self.task.prompts[group.prompt];
+            let length = prompt.ids.len() + prompt.prefix.ids.len();
             if capacity == 0 || (tokens > 0 && tokens + length > PROMPT_TOKENS) {
                 break;
             }
@@ -190,7 +191,8 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
             slots.push(running.slot);
         }
         for group in &groups {
-            tokens.push(&self.task.prompts[group.prompt].ids);
+            let prompt = &self.task.prompts[group.prompt];
+            tokens.push_conditional(&prompt.prefix, &prompt.ids);
             slots.push(self.cache.open());
         }
         let logits = self.last_logits(&tokens, &slots); // [sequences, v]
@@ -226,7 +228,7 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
 
     /// Returns the logits after the last token in each sequence, `[sequences, vocabulary]`.
     fn last_logits(&mut self, tokens: &TokenBatch, slots: &[CacheSlot]) -> Tensor<2> {
-        let hidden = self.task.policy.extend(tokens, None, &mut self.cache, slots); // [n, d]
+        let hidden = self.task.policy.extend(tokens, &mut self.cache, slots); // [n, d]
         let last = if tokens.tokens() == tokens.sequences() {
             hidden
         } else {

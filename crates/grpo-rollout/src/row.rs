@@ -1,13 +1,16 @@
 //! State of a completion during sampling.
 
 use grpo_data::TokenSet;
-use grpo_data::{Completion, CompletionParts, Finish, Prompt, Purpose, SampleKey, SampledUnder};
+use grpo_data::{
+    Completion, CompletionParts, Finish, Prefix, Prompt, Purpose, SampleKey, SampledUnder,
+};
 use grpo_logprob::Draw;
 
 use crate::{Autoregressive, StepKey};
 
 /// State of a completion during sampling.
 pub(crate) struct Row {
+    prefix: Prefix,
     /// Prompt ids followed by sampled ids.
     pub(crate) ids: Vec<u32>,
     prompt_length: usize,
@@ -22,6 +25,7 @@ pub(crate) struct Row {
 impl Row {
     pub(crate) fn new(prompt: &Prompt, sample: u32, key: StepKey) -> Self {
         Self {
+            prefix: prompt.prefix.clone(),
             ids: prompt.ids.clone(),
             prompt_length: prompt.ids.len(),
             key: SampleKey { seed: key.seed, step: key.step, prompt: prompt.index, sample },
@@ -68,6 +72,7 @@ impl Row {
     pub(crate) fn completion(self, key: StepKey, rollout: &Autoregressive) -> Completion {
         let distribution = &rollout.settings().distribution;
         Completion::new(CompletionParts {
+            prefix: self.prefix,
             action_mask: (0..self.ids.len()).map(|t| t >= self.prompt_length).collect(),
             ids: self.ids,
             sampling_logprobs: self.logprobs,

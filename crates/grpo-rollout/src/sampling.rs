@@ -80,6 +80,9 @@ impl Autoregressive {
     ) -> Result<(), RolloutError> {
         let context = policy.context_length();
         prompts.iter().try_for_each(|prompt| self.settings().fits(prompt.ids.len(), context))?;
+        for prompt in prompts {
+            policy.check_prefix(&prompt.prefix).map_err(RolloutError::Unfit)?;
+        }
         let vocabulary = policy.vocabulary_size();
         let mut ids = prompts.iter().flat_map(|prompt| &prompt.ids);
         match ids.find(|&&id| id as usize >= vocabulary) {

@@ -138,14 +138,14 @@ pub(crate) fn train(
         };
 
         // 5. log π_ref for each token.
-        let of_reference = batch.score(reference.hidden(&batch.tokens, None), &reference.head());
+        let of_reference = batch.score(reference.hidden(&batch.tokens), &reference.head());
         let ref_logprobs = host(of_reference.logprobs);
 
         // 6. μ updates. In the first update, π_θ equals π_old, so all ratios are 1 and only their
         //    derivatives matter.
         let mut old_logprobs: Option<Vec<f64>> = None;
         for _update in 0..UPDATES {
-            let hidden = policy.hidden(&batch.tokens, None, &mut Dropout::off());
+            let hidden = policy.hidden(&batch.tokens, &mut Dropout::off());
             let Scores { logprobs, entropies } = batch.score(hidden, &policy.head());
             let inputs = LossInputs {
                 old_logprobs: old_logprobs.as_deref(),

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use burn::tensor::Tensor;
-use grpo_data::Completion;
-use grpo_data::TokenSet;
+use grpo_data::{Completion, Prefix, TokenSet};
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{Dropout, Forward, Frozen, LanguageModel, TokenBatch};
@@ -43,7 +42,7 @@ pub(crate) fn micro_batches(
     let mut first = 0;
     for (place, completion) in completions.iter().enumerate() {
         let read = Read::of(completion);
-        if place > first && packed.inputs.tokens() + packed.needed(&read) > tokens {
+        if place > first && packed.tokens() + packed.needed(&read) > tokens {
             let full = std::mem::take(&mut packed);
             micro_batches.push(MicroBatch::new(
                 first,
@@ -61,6 +60,7 @@ pub(crate) fn micro_batches(
 
 /// Model input for one completion.
 struct Read<'a> {
+    prefix: &'a Prefix,
     /// Tokens shared by the group, which are computed only once: a prompt or a masked text.
     shared: Cow<'a, [u32]>,
     /// Tokens that follow the shared ones.
@@ -71,22 +71,24 @@ struct Read<'a> {
 
 impl<'a> Read<'a> {
     fn of(completion: &'a Completion) -> Self {
-        let (ids, mask) = (completion.ids(), completion.action_mask());
+        let (ids, mask, prefix) = (completion.ids(), completion.action_mask(), completion.prefix());
         let predicts = predicts(completion);
         if let Some(mask_id) = completion.sampled_under().mask_id {
             let masked =
                 ids.iter().zip(mask).map(|(&id, &action)| if action { mask_id } else { id });
-            return Self { shared: masked.collect(), own: &[], predicts };
+            return Self { prefix, shared: masked.collect(), own: &[], predicts };
         }
         let read = &ids[..ids.len() - 1];
         let prompt = mask.iter().take_while(|&&action| !action).count();
-        let shared = if prompt < SHARED_PROMPT { 0 } else { prompt.min(read.len()) };
+        let is_short = prompt < SHARED_PROMPT && prefix.is_empty();
+        let shared = if is_short { 0 } else { prompt.min(read.len()) };
         let (shared, own) = read.split_at(shared);
-        Self { shared: Cow::Borrowed(shared), own, predicts }
+        Self { prefix, shared: Cow::Borrowed(shared), own, predicts }
     }
 
-    fn tokens(&self) -> usize {
-        self.shared.len() + self.own.len()
+    /// Returns the number of shared tokens, including those of conditions.
+    fn shared(&self) -> usize {
+        self.prefix.ids.len() + self.shared.len()
     }
 }
 
@@ -103,22 +105,34 @@ fn predicts(completion: &Completion) -> &[bool] {
 #[derive(Default)]
 struct Packed<'a> {
     inputs: TokenBatch,
-    /// Shared tokens that were added most recently, with their sequence index.
-    shared: Option<(Cow<'a, [u32]>, usize)>,
+    /// Conditions and shared tokens that were added most recently, with their sequence index.
+    shared: Option<(&'a Prefix, Cow<'a, [u32]>, usize)>,
+    /// Number of tokens in the conditions of `inputs`.
+    of_prefixes: usize,
     rows: Vec<usize>,
 }
 
 impl<'a> Packed<'a> {
     /// Returns the number of tokens required to add a completion.
     fn needed(&self, read: &Read<'_>) -> usize {
-        let is_there = self.shared.as_ref().is_some_and(|(shared, _)| *shared == read.shared);
-        read.tokens() - if is_there { read.shared.len() } else { 0 }
+        read.own.len() + if self.has(read) { 0 } else { read.shared() }
+    }
+
+    /// Returns the number of tokens, including those of conditions.
+    fn tokens(&self) -> usize {
+        self.inputs.tokens() + self.of_prefixes
+    }
+
+    /// Returns whether the shared tokens of `read` were the last ones to be added.
+    fn has(&self, read: &Read<'_>) -> bool {
+        let last = self.shared.as_ref();
+        last.is_some_and(|(prefix, shared, _)| *prefix == read.prefix && *shared == read.shared)
     }
 
     fn push(&mut self, read: Read<'a>) {
-        let Read { shared, own, predicts } = read;
+        let (own, predicts) = (read.own, read.predicts);
         let mut rows: Vec<usize> = Vec::with_capacity(predicts.len());
-        let behind = (!shared.is_empty()).then(|| self.sequence_of(shared));
+        let behind = (!read.shared.is_empty()).then(|| self.sequence_of(read));
         rows.extend(behind.into_iter().flat_map(|sequence| self.inputs.rows(sequence)));
         if !own.is_empty() {
             let sequence = match behind {
@@ -131,15 +145,15 @@ impl<'a> Packed<'a> {
         self.rows.extend(predicting.map(|(&row, _)| row));
     }
 
-    fn sequence_of(&mut self, shared: Cow<'a, [u32]>) -> usize {
-        match &self.shared {
-            Some((last, sequence)) if *last == shared => *sequence,
-            _ => {
-                let sequence = self.inputs.push(&shared);
-                self.shared = Some((shared, sequence));
-                sequence
-            }
+    /// Returns the sequence of the shared tokens, which is added if necessary.
+    fn sequence_of(&mut self, read: Read<'a>) -> usize {
+        if let (Some((.., sequence)), true) = (&self.shared, self.has(&read)) {
+            return *sequence;
         }
+        let sequence = self.inputs.push_conditional(read.prefix, &read.shared);
+        self.of_prefixes += read.prefix.ids.len();
+        self.shared = Some((read.prefix, read.shared, sequence));
+        sequence
     }
 }
 
@@ -179,7 +193,7 @@ impl MicroBatch {
 
     /// Computes scores with a frozen model, `[n]`.
     pub(crate) fn score_frozen<M: LanguageModel>(&self, model: &Frozen<M>) -> Scores {
-        let hidden = self.of_actions(model.hidden(&self.inputs, None));
+        let hidden = self.of_actions(model.hidden(&self.inputs));
         score(hidden, &model.head(), &self.targets)
     }
 
@@ -215,7 +229,7 @@ impl MicroBatch {
     }
 
     fn frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Tensor<2> {
-        model.logits(self.of_actions(model.hidden(&self.inputs, None)))
+        model.logits(self.of_actions(model.hidden(&self.inputs)))
     }
 
     /// Selects the rows that predict actions: `[tokens, width]` → `[n, width]`.
@@ -274,6 +288,7 @@ mod tests {
 
     fn completion(ids: Vec<u32>, prompt: usize) -> Completion {
         Completion::new(CompletionParts {
+            prefix: Default::default(),
             action_mask: (0..ids.len()).map(|t| t >= prompt).collect(),
             sampling_logprobs: vec![-1.0; ids.len() - prompt],
             ids,

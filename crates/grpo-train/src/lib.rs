@@ -61,8 +61,9 @@ pub use loss_settings::{AdvantageSettings, LossSettings};
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
 pub use pretrain::{
-    DiversityConfig, LimitAction, LossLimits, NextTokenObjective, PretrainConfig, PretrainMeasures,
-    PretrainProgress, SampleRow, SampledEvalConfig, SampledMeasures, ScoreFunctionConfig,
+    ConditionDropout, DiversityConfig, LimitAction, LossLimits, NextTokenObjective, PretrainConfig,
+    PretrainMeasures, PretrainProgress, SampleRow, SampledEvalConfig, SampledMeasures,
+    ScoreFunctionConfig,
 };
 pub use probe::{LearnTimes, Observed, Phases};
 pub use reference::{ReferenceFrom, ReferenceSettings};

@@ -1,6 +1,7 @@
 //! Supervised training with next-token cross-entropy and an optional diversity term.
 
 mod batch;
+mod condition_dropout;
 mod config;
 mod diversity;
 mod limits;
@@ -22,6 +23,7 @@ use crate::supervised::{
 };
 use crate::{EpochBatches, Schedule, TrainError, TransferConfig};
 
+pub use self::condition_dropout::ConditionDropout;
 pub use self::config::{
     DiversityConfig, LimitAction, LossLimits, PretrainConfig, SampledEvalConfig,
     ScoreFunctionConfig,
@@ -60,7 +62,10 @@ pub struct PretrainProgress {
 /// Next-token cross-entropy objective.
 pub struct NextTokenObjective<'a, M> {
     examples: &'a Examples,
+    /// Validation examples with the conditions that are kept.
+    validation: Vec<Example>,
     config: &'a PretrainConfig,
+    seed: u64,
     batches: EpochBatches,
     augmentation: Option<Augmentation>,
     diversity: Option<DiversityTerm>,
@@ -83,6 +88,12 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
     ) -> Result<SupervisedTrainer<Self>, TrainError> {
         config.check()?;
         let train = &examples.train;
+        let conditions = config.condition_dropout.unwrap_or_default();
+        conditions.check_examples(&model, train.iter().chain(&examples.validation))?;
+        let kept = |(index, example): (usize, &Example)| {
+            conditions.apply(example, seed, u32::MAX, index as u32)
+        };
+        let validation = examples.validation.iter().enumerate().map(kept).collect();
         let diversity = config.diversity.as_ref();
         let diversity = diversity
             .map(|diversity| DiversityTerm::new(diversity, config, &model, codec, train, seed))
@@ -91,12 +102,15 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
         let evaluation = evaluation
             .map(|eval| SampledEvaluation::new(eval, &model, codec, &examples.validation, seed))
             .transpose()?;
-        let lengths = train.iter().map(|example| example.ids.len()).collect();
+        let length = |example: &Example| example.prefix.ids.len() + example.ids.len();
+        let lengths = train.iter().map(length).collect();
         let batches = EpochBatches::by_length(lengths, config.batch_size, seed);
         let plan = config.plan(&batches, train, seed);
         let objective = Self {
             examples,
+            validation,
             config,
+            seed,
             batches,
             augmentation: None,
             diversity,
@@ -106,13 +120,19 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
         Ok(SupervisedTrainer::new(model, objective, plan))
     }
 
-    /// Returns the random variants of the examples of a batch, in the same order.
-    fn variants(&self, items: &[usize], step: u64) -> Vec<Option<Example>> {
+    /// Returns the examples of a batch as they are read in this epoch: random variants with the
+    /// conditions that are kept.
+    fn read(&self, items: &[usize], step: u64) -> Vec<Example> {
         let epoch = (step / self.batches.steps_per_epoch()) as u32;
-        let variant = |&item: &usize| {
-            self.augmentation.as_ref()?.variant(&self.examples.train[item], item as u32, epoch)
+        let conditions = self.config.condition_dropout.unwrap_or_default();
+        let of = |&item: &usize| {
+            let (example, index) = (&self.examples.train[item], item as u32);
+            let augmentation = self.augmentation.as_ref();
+            let variant =
+                augmentation.and_then(|augmentation| augmentation.variant(example, index, epoch));
+            conditions.apply(variant.as_ref().unwrap_or(example), self.seed, epoch, index)
         };
-        items.iter().map(variant).collect()
+        items.iter().map(of).collect()
     }
 }
 
@@ -184,11 +204,8 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
         progress: &mut PretrainProgress,
     ) -> Result<StepGradients, TrainError> {
         let items = self.batches.batch(step);
-        let variants = self.variants(&items, step);
-        let batch = items.iter().zip(&variants);
-        let batch =
-            batch.map(|(&item, variant)| variant.as_ref().unwrap_or(&self.examples.train[item]));
-        let batch: Vec<&Example> = batch.collect();
+        let batch = self.read(&items, step);
+        let batch: Vec<&Example> = batch.iter().collect();
         let tokens = targets(batch.iter().copied());
         let entropy = self.diversity.as_ref().and_then(DiversityTerm::entropy_coef);
         let weights = Weights { loss: 1.0, entropy };
@@ -213,8 +230,7 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
         steps: u64,
         progress: &mut PretrainProgress,
     ) -> Result<PretrainMeasures, TrainError> {
-        let validation = &self.examples.validation;
-        let eval_loss = validation_loss(&model.valid(), validation, self.config)?;
+        let eval_loss = validation_loss(&model.valid(), &self.validation, self.config)?;
         let train_loss = progress.loss / progress.tokens as f64;
         (progress.loss, progress.tokens) = (0.0, 0);
         let sampled = self.evaluation.as_ref().map(|evaluation| evaluation.of(model, steps));

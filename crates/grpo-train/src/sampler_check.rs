@@ -150,6 +150,7 @@ mod tests {
     /// log-probabilities.
     fn completion(sample: u32, sampling_logprobs: [f32; 2]) -> Completion {
         Completion::new(CompletionParts {
+            prefix: Default::default(),
             ids: vec![0, 1, 2, 3],
             action_mask: vec![false, false, true, true],
             sampling_logprobs: sampling_logprobs.to_vec(),

@@ -8,6 +8,7 @@ use grpo_data::{
 pub(crate) fn group(outcomes: Vec<Outcome>) -> Group {
     let completion = |sample: usize| {
         Completion::new(CompletionParts {
+            prefix: Default::default(),
             ids: vec![0, 1],
             action_mask: vec![false, true],
             sampling_logprobs: vec![-1.0],

@@ -36,7 +36,8 @@ pub struct SampleArguments {
     /// Enable or disable the thinking mode of the chat template
     #[arg(long, value_name = "BOOL", help_heading = "Input")]
     pub thinking: Option<bool>,
-    /// Number of molecules, or of completions per prompt [default: 1000 molecules, or 1 completion]
+    /// Number of molecules, or of completions per prompt [default: 1000 molecules, 100 per
+    /// condition, or 1 completion]
     #[arg(short = 'n', long = "number", value_name = "N", help_heading = "Sampling")]
     pub number: Option<u32>,
     /// Random seed

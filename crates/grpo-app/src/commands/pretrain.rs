@@ -8,8 +8,8 @@ use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::ConfigFault;
 use grpo_model::{
-    LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
-    WeightPrecision,
+    Conditions, LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy,
+    Transformer, WeightPrecision,
 };
 use grpo_report::command_of;
 use grpo_train::{GuardConfig, NextTokenObjective, PretrainConfig};
@@ -96,8 +96,9 @@ impl DataSection<DataKeys> {
         // The last token is a prediction target but not an input.
         let most = loaded.policy.context_length() + 1;
         let DataKeys { file, validation_fraction, max_tokens, thinking } = &self.keys;
-        let (codec, longest) = (&loaded.spec.codec, max_tokens.unwrap_or(most).min(most));
-        let from = ReadFrom { file, codec, thinking: *thinking, longest };
+        let longest = max_tokens.unwrap_or(most).min(most);
+        let ModelSpec { config, codec } = &loaded.spec;
+        let from = ReadFrom { file, codec, config: config.json(), thinking: *thinking, longest };
         self.reader.examples(&from, *validation_fraction, seed)
     }
 }
@@ -183,6 +184,31 @@ impl PretrainFile {
     }
 }
 
+/// Adds the conditions of the `[data]` section to an existing model.
+fn with_conditions(
+    loaded: Loaded,
+    file: &PretrainFile,
+    data: &DataSection<DataKeys>,
+) -> anyhow::Result<Loaded> {
+    let keys = data.reader.new_config(&data.keys.file)?;
+    if keys.is_empty() {
+        return Ok(loaded);
+    }
+    let Loaded { spec, policy, adapter, files } = loaded;
+    let Policy::Whole(model) = policy else {
+        anyhow::bail!(
+            "[data.conditions] adds layers to the model, which an adapter cannot do; remove the adapter, or [data.conditions]"
+        )
+    };
+    anyhow::ensure!(
+        model.description().conditions == Conditions::default(),
+        "[data.conditions] has no effect on a model that already takes conditions; remove it"
+    );
+    let config = spec.config.with_keys(keys).context("[data.conditions]")?;
+    let policy = Policy::Whole(model.with_conditions(&config, file.seed)?);
+    Ok(Loaded { spec: ModelSpec { config, codec: spec.codec }, policy, adapter, files })
+}
+
 /// Loads or creates the initial model.
 fn starting_point(
     file: &PretrainFile,
@@ -194,8 +220,9 @@ fn starting_point(
         (Some(start), None) => {
             let adapter = file.adapter.as_deref();
             let trained = Trained::of(adapter, file.lora.as_ref(), file.base_precision, file.seed)?;
-            return load(start, &tasks.codecs(), trained, file.base_precision, device)
-                .with_context(|| format!("start = \"{}\"", start.display()));
+            let loaded = load(start, &tasks.codecs(), trained, file.base_precision, device)
+                .with_context(|| format!("start = \"{}\"", start.display()))?;
+            return with_conditions(loaded, file, data);
         }
         (None, Some(sizes)) => sizes,
         (Some(_), Some(_)) => anyhow::bail!(
@@ -227,6 +254,8 @@ fn starting_point(
         sizes.n_embd,
     );
     let config = ModelConfig::molgpt(&sizes).context("[model]")?;
+    let more = data.reader.new_config(&data.keys.file)?;
+    let config = config.with_keys(more).context("[data]")?;
     let policy = Policy::Whole(Transformer::random(&config, file.seed, device)?);
     let spec = ModelSpec { config, codec };
     Ok(Loaded { spec, policy, adapter: None, files: Vec::new() })

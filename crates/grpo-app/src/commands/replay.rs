@@ -296,7 +296,7 @@ fn compare(
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();
     let text = codec.decode_completion(&completion.text_ids());
-    let prompt = codec.decode(&prompt.ids);
+    let prompt = prompt.text(|ids| codec.decode(ids));
     // Quoted because texts may contain line breaks.
     if !prompt.is_empty() {
         say(format_args!("prompt       {prompt:?}"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::Prompt;
-use grpo_model::{Frozen, LanguageModel, Policy};
+use grpo_model::{Frozen, Policy};
 use grpo_rewards::Reward;
 use grpo_train::{Combined, CombinedConfig, Parts, ReferenceFrom};
 
@@ -162,12 +162,11 @@ impl TrainFile {
     /// Reads the examples of auxiliary losses, if configured.
     fn examples(&self, loaded: &Loaded) -> anyhow::Result<Option<CombinedExamples>> {
         let Some(combined) = &self.combined else { return Ok(None) };
-        let (codec, context) = (&loaded.spec.codec, loaded.policy.context_length());
         let data = self
             .data
             .as_ref()
             .context("[combined] requires prompts; add [data], or remove [combined]")?;
-        let examples = data.examples(&combined.file, codec, context, self.seed);
+        let examples = data.examples(&combined.file, loaded, self.seed);
         examples
             .map(Some)
             .with_context(|| format!("combined.file = \"{}\"", combined.file.display()))

@@ -4,6 +4,7 @@ mod audit;
 mod audit_ledger;
 mod cleaning;
 mod completions;
+mod conditions;
 mod configuration;
 mod describe;
 mod endings;

@@ -5,6 +5,7 @@ use grpo_data::{
 
 fn parts() -> CompletionParts {
     CompletionParts {
+        prefix: Default::default(),
         ids: vec![0, 5, 6, 0],
         action_mask: vec![false, true, true, true],
         sampling_logprobs: vec![-0.5, -1.25, 0.0],
@@ -40,6 +41,7 @@ fn a_completion_returns_its_parts() {
 #[test]
 fn actions_need_not_be_a_suffix() {
     let completion = Completion::new(CompletionParts {
+        prefix: Default::default(),
         ids: vec![9, 5, 6, 8],
         action_mask: vec![true, false, false, true],
         sampling_logprobs: vec![-1.0, -2.0],

@@ -30,7 +30,7 @@ impl Critic {
     /// # Panics
     /// Panics if the text is empty or longer than the context.
     pub fn wrongness(&self, ids: &[u32]) -> Vec<f64> {
-        let hidden = self.0.hidden(&TokenBatch::from_iter([ids]), None, &mut Dropout::off());
+        let hidden = self.0.hidden(&TokenBatch::from_iter([ids]), &mut Dropout::off());
         let logits = self.0.critic(hidden).expect("the model has a critic");
         sigmoid(logits).into_data().iter().collect()
     }

@@ -115,7 +115,7 @@ impl<'a> JudgeExamples<'a> {
                     rows.push(batch.rows(index).start + place);
                 }
             }
-            let hidden = infiller.hidden(&batch, None);
+            let hidden = infiller.hidden(&batch);
             let hidden: Tensor<2> = gather_rows(hidden, indices(rows, &infiller.device()));
             let logits = infiller.logits(hidden);
             let drawn = draw_blanks(logits, &blanks, &self.distribution, rng)?;

@@ -89,7 +89,7 @@ pub(super) fn loss(
             }
         }
     }
-    let hidden = model.hidden(&batch, None, dropout);
+    let hidden = model.hidden(&batch, dropout);
     let hidden = gather_rows(hidden, indices(rows.iter().copied(), &model.device()));
     let logits = model.critic(hidden).expect("a model with a critic");
     let signs = TensorData::new(signs, [rows.len()]);

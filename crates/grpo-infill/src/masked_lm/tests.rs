@@ -80,7 +80,7 @@ fn rows(tensor: Tensor<2>) -> Vec<Vec<f64>> {
 
 /// Computes `log p` for every character at each target.
 fn log_probabilities(model: &Transformer, batch: &MaskedBatch, base: usize) -> Vec<Vec<f64>> {
-    let hidden = model.hidden(&batch.inputs, None, &mut Dropout::off());
+    let hidden = model.hidden(&batch.inputs, &mut Dropout::off());
     let hidden = gather_rows(hidden, batch.places(&model.device()));
     let of_row = |logits: Vec<f64>| {
         let total: f64 = logits[..base].iter().map(|logit| logit.exp()).sum();
@@ -150,7 +150,7 @@ fn plain_critic(
     let (mut sum, mut count) = (0.0, 0.0);
     for (text, filled) in texts.iter().zip(filled) {
         let alone = grpo_model::TokenBatch::from_iter([filled.as_slice()]);
-        let hidden = model.hidden(&alone, None, &mut Dropout::off());
+        let hidden = model.hidden(&alone, &mut Dropout::off());
         let logits = model.critic(hidden).unwrap().into_data();
         for (place, logit) in logits.iter::<f64>().enumerate() {
             if scope == CriticScope::MaskedOnly && !text.is_target[place] {
@@ -225,7 +225,7 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
     let batch = MaskedBatch::new(&texts, &data.characters);
     let base = data.characters.base_len();
     let here = log_probabilities(&model, &batch, base);
-    let hidden = model.hidden(&batch.inputs, None, &mut Dropout::off());
+    let hidden = model.hidden(&batch.inputs, &mut Dropout::off());
     let hidden = gather_rows(hidden, batch.places(&model.device()));
     let filled = objective.filled(&model, &hidden, &texts, &batch, 0, 3).unwrap();
     let scores: Vec<f64> =

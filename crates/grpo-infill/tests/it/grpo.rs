@@ -156,7 +156,7 @@ fn reinforce(policy: &Transformer, completions: &[&Completion], advantages: &[f6
         let blanked = |(&id, &action): (&u32, &bool)| if action { MASK } else { id };
         let text: Vec<u32> = completion.ids().iter().zip(mask).map(blanked).collect();
         let tokens = TokenBatch::from_iter([text.as_slice()]);
-        let logits = policy.logits(policy.hidden(&tokens, None, &mut Dropout::off())) / 0.8;
+        let logits = policy.logits(policy.hidden(&tokens, &mut Dropout::off())) / 0.8;
         let kept = completion.sampled_under().kept.as_ref().unwrap();
         let blanks = (0..text.len()).filter(|&place| mask[place]);
         for (place, kept) in blanks.zip(kept) {

@@ -61,7 +61,7 @@ fn sample(sampling: SamplingSettings) -> Vec<Group> {
 fn probabilities(model: &Transformer, text: &[u32], place: usize) -> Vec<f64> {
     let mut batch = TokenBatch::new();
     batch.push(text);
-    let hidden = model.hidden(&batch, None, &mut grpo_model::Dropout::off());
+    let hidden = model.hidden(&batch, &mut grpo_model::Dropout::off());
     let logits: Vec<f64> = model.logits(hidden).into_data().iter::<f64>().collect();
     let row = &logits[place * IDS..(place + 1) * IDS];
     let weights: Vec<f64> =

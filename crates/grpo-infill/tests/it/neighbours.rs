@@ -44,12 +44,7 @@ impl Neighbours {
 }
 
 impl LanguageModel for Neighbours {
-    fn hidden(
-        &self,
-        tokens: &TokenBatch,
-        _prefix: Option<Tensor<3>>,
-        _dropout: &mut Dropout,
-    ) -> Tensor<2> {
+    fn hidden(&self, tokens: &TokenBatch, _dropout: &mut Dropout) -> Tensor<2> {
         let device = self.table.device();
         let own = gather_rows(self.table.val(), tokens.flat_ids(&device));
         // A row of zeros after the last one represents positions beyond either end.
@@ -64,13 +59,7 @@ impl LanguageModel for Neighbours {
             + gather_rows(padded, indices(behind, &device))
     }
 
-    fn extend(
-        &self,
-        _: &TokenBatch,
-        _: Option<Tensor<3>>,
-        _: &mut KvCache,
-        _: &[CacheSlot],
-    ) -> Tensor<2> {
+    fn extend(&self, _: &TokenBatch, _: &mut KvCache, _: &[CacheSlot]) -> Tensor<2> {
         panic!("what sees behind itself cannot be continued")
     }
 

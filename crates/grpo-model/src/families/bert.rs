@@ -3,7 +3,8 @@
 
 use super::fields::{Fault, Fields};
 use crate::description::{
-    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, TokenType,
+    Activation, Biases, Conditions, Description, HeadKind, NormKind, NormOrder, Positions,
+    TokenType,
 };
 use crate::names::Names;
 
@@ -68,6 +69,7 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
             rows: fields.optional_size("type_vocab_size")?.unwrap_or(2),
             token: 0,
         }),
+        conditions: Conditions::default(),
         activation: match fields.text("hidden_act")?.unwrap_or("gelu") {
             "gelu" => Activation::Gelu,
             "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluTanh,

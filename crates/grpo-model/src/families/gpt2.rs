@@ -6,7 +6,7 @@
 
 use super::fields::{Fault, Fields};
 use crate::description::{
-    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions,
+    Activation, Biases, Conditions, Description, HeadKind, NormKind, NormOrder, Positions,
 };
 use crate::names::Names;
 
@@ -62,6 +62,7 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
         order: NormOrder::Pre,
         positions: Positions::Learned,
         token_type: None,
+        conditions: Conditions::default(),
         activation: match fields.text("activation_function")?.unwrap_or("gelu_new") {
             "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluTanh,
             "gelu" => Activation::Gelu,

@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 use super::family::Family;
 use super::fields::Fault;
 use crate::description::{
-    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,
-    RotaryScaling,
+    Activation, Biases, Conditions, Description, HeadKind, NormKind, NormOrder, Positions,
+    RotaryConfig, RotaryScaling,
 };
 use crate::names::Names;
 
@@ -155,6 +155,7 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
             scaling: RotaryScaling::Default,
         }),
         token_type: None,
+        conditions: Conditions::default(),
         activation: Activation::Gelu,
         joint_inputs: false,
         biases: Biases::everywhere(true),

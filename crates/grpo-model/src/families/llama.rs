@@ -7,8 +7,8 @@
 use super::family::Family;
 use super::fields::{Fault, Fields};
 use crate::description::{
-    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,
-    RotaryScaling,
+    Activation, Biases, Conditions, Description, HeadKind, NormKind, NormOrder, Positions,
+    RotaryConfig, RotaryScaling,
 };
 use crate::names::Names;
 
@@ -82,6 +82,7 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
         order: NormOrder::Pre,
         positions: Positions::Rotary(rotary(fields, context)?),
         token_type: None,
+        conditions: Conditions::default(),
         activation: Activation::SwiGlu,
         joint_inputs: false,
         biases,

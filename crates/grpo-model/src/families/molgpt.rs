@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 
 use super::fields::Fault;
 use crate::description::{
-    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, TokenType,
+    Activation, Biases, ConditionIds, Conditions, Description, HeadKind, NormKind, NormOrder,
+    Positions, TokenType,
 };
 use crate::names::Names;
 
@@ -25,6 +26,7 @@ pub(super) const NAMES: Names = Names {
         ("position_embedding", "pos_emb!"),
         ("norm", "ln_f"),
         ("head", "head"),
+        ("prefix.projection", "prop_nn"),
     ],
     inside: &[
         ("attention_norm", "ln1"),
@@ -58,6 +60,33 @@ pub struct MolGptConfig {
     pub n_head: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
+    /// Number of properties that the model can be asked for.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub num_props: usize,
+    /// Whether some of the properties can be left open, unlike in the published code. See
+    /// [`Conditions::partial`].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub partial_props: bool,
+    /// Whether the model can be asked for a scaffold.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub scaffold: bool,
+    /// Number of tokens of a scaffold. Longer ones are cut and shorter ones padded. If 0, scaffolds
+    /// are neither cut nor padded.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub scaffold_maxlen: usize,
+    /// Whether an LSTM summarises the scaffold.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lstm: bool,
+    /// Number of layers of the LSTM.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lstm_layers: usize,
+    /// What the conditions are. Only the task that created the model reads this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Value>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +107,21 @@ impl MolGptConfig {
         n_head: usize,
         n_embd: usize,
     ) -> Self {
-        Self { architecture: Architecture::MolGpt, vocab_size, block_size, n_layer, n_head, n_embd }
+        Self {
+            architecture: Architecture::MolGpt,
+            vocab_size,
+            block_size,
+            n_layer,
+            n_head,
+            n_embd,
+            num_props: 0,
+            partial_props: false,
+            scaffold: false,
+            scaffold_maxlen: 0,
+            lstm: false,
+            lstm_layers: 0,
+            conditions: None,
+        }
     }
 }
 
@@ -108,6 +151,7 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
             config.n_embd, config.n_head
         )));
     }
+    let conditions = conditions(&config)?;
     Ok(Description {
         vocabulary: config.vocab_size,
         context: config.block_size,
@@ -121,6 +165,7 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
         order: NormOrder::Pre,
         positions: Positions::Learned,
         token_type: Some(TokenType { rows: 2, token: 1 }),
+        conditions,
         activation: Activation::Gelu,
         joint_inputs: false,
         biases: Biases::everywhere(true),
@@ -132,4 +177,27 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
         initial_deviation: 0.02,
         residual_deviation: 0.02,
     })
+}
+
+fn conditions(config: &MolGptConfig) -> Result<Conditions, Fault> {
+    let &MolGptConfig { num_props, partial_props, scaffold, lstm, lstm_layers, .. } = config;
+    let most =
+        [("num_props", num_props, 1 << 10), ("scaffold_maxlen", config.scaffold_maxlen, 1 << 20)];
+    if let Some((name, size, most)) = most.iter().find(|(_, size, most)| size > most) {
+        return Err(Fault(format!("{name} = {size} is out of range; expected at most {most}")));
+    }
+    if lstm && !(1..=16).contains(&lstm_layers) {
+        return Err(Fault(format!(
+            "lstm_layers = {lstm_layers} is out of range; expected 1 to 16"
+        )));
+    }
+    if lstm && !scaffold {
+        return Err(Fault("lstm requires scaffold = true".to_owned()));
+    }
+    let ids = match (scaffold, lstm) {
+        (false, _) => ConditionIds::None,
+        (true, false) => ConditionIds::Tokens,
+        (true, true) => ConditionIds::Lstm { layers: lstm_layers },
+    };
+    Ok(Conditions { values: num_props, partial: partial_props, ids })
 }

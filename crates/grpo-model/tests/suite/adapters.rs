@@ -55,7 +55,7 @@ fn batch() -> TokenBatch {
 }
 
 fn policy_logits(policy: &Policy, dropout: &mut Dropout) -> Vec<f64> {
-    host(policy.logits(policy.hidden(&batch(), None, dropout)))
+    host(policy.logits(policy.hidden(&batch(), dropout)))
 }
 
 #[test]
@@ -90,13 +90,12 @@ fn a_separate_adapter_equals_a_merged_one() {
 fn an_adapted_policy_samples_with_its_adapter() {
     let model = shaken(&config(&qwen3()), 1, &Device::flex());
     let policy = adapted(&model, shaken_adapter(&model, 0.0, &Device::flex()));
-    let full =
-        host(policy.hidden(&TokenBatch::from_iter([IDS.as_slice()]), None, &mut Dropout::off()));
+    let full = host(policy.hidden(&TokenBatch::from_iter([IDS.as_slice()]), &mut Dropout::off()));
     let frozen = Frozen::snapshot(&policy);
     let mut cache = KvCache::new();
     let slot = cache.open();
     let mut step =
-        |ids: &[u32]| host(frozen.extend(&TokenBatch::from_iter([ids]), None, &mut cache, &[slot]));
+        |ids: &[u32]| host(frozen.extend(&TokenBatch::from_iter([ids]), &mut cache, &[slot]));
     let parts = [step(&IDS[..4]), step(&IDS[4..5]), step(&IDS[5..])].concat();
     assert_close(&parts, &full, 1e-6 * largest(&full));
 }
@@ -145,7 +144,7 @@ fn a_step_moves_the_adapter_and_no_bit_of_the_base() {
     let policy = adapted(&model, shaken_adapter(&model, 0.0, &device));
     let before = named_tensors(policy.parts().0);
     let pairs_before = pairs(policy.parts().1.unwrap(), &model);
-    let loss = policy.logits(policy.hidden(&batch(), None, &mut Dropout::off())).square().mean();
+    let loss = policy.logits(policy.hidden(&batch(), &mut Dropout::off())).square().mean();
     let gradients = GradientsParams::from_grads(loss.backward(), &policy);
     assert_eq!(gradients.len(), 2 * 2 * 7);
     let mut optimizer = AdamWConfig::new().with_weight_decay(0.1).init();
@@ -165,10 +164,10 @@ fn a_frozen_adapted_policy_is_off_the_tape() {
     let device = Device::flex().autodiff();
     let model = shaken(&config(&llama()), 1, &device);
     let policy = adapted(&model, shaken_adapter(&model, 0.0, &device));
-    assert!(policy.hidden(&batch(), None, &mut Dropout::off()).is_autodiff());
+    assert!(policy.hidden(&batch(), &mut Dropout::off()).is_autodiff());
     assert!(!policy.parts().0.device().is_autodiff());
     let frozen = Frozen::snapshot(&policy);
-    assert!(!frozen.hidden(&batch(), None).is_autodiff());
+    assert!(!frozen.hidden(&batch()).is_autodiff());
     assert!(!frozen.head().weight.is_autodiff());
 }
 

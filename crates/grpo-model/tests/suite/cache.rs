@@ -123,14 +123,14 @@ impl Simple {
         if extended.is_empty() {
             return;
         }
-        let got = host(model.extend(&batch, None, cache, &slots));
+        let got = host(model.extend(&batch, cache, &slots));
         let width = got.len() / batch.tokens();
         for (row, &i) in extended.iter().enumerate() {
             let rows = batch.rows(row);
             let ids = &self.sequences[i].ids;
             let mut own = KvCache::new();
             let slot = own.open();
-            let alone = model.extend(&TokenBatch::from_iter([&ids[..]]), None, &mut own, &[slot]);
+            let alone = model.extend(&TokenBatch::from_iter([&ids[..]]), &mut own, &[slot]);
             let alone = host(alone);
             let alone = &alone[(ids.len() - rows.len()) * width..];
             assert_eq!(&got[rows.start * width..rows.end * width], alone, "{ids:?}");

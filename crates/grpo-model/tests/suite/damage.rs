@@ -194,7 +194,7 @@ fn load_model(folder: &Path) -> Result<(), String> {
         .map_err(|error| error.to_string())?
         .model;
     if model.context_length() >= 2 && model.vocabulary_size() >= 2 {
-        model.hidden(&TokenBatch::from_iter([[1, 0].as_slice()]), None, &mut Dropout::off());
+        model.hidden(&TokenBatch::from_iter([[1, 0].as_slice()]), &mut Dropout::off());
     }
     Ok(())
 }

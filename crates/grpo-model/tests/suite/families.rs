@@ -32,7 +32,7 @@ fn check(json: &Value, seed: u64) {
 }
 
 pub(crate) fn logits(model: &Transformer, batch: &TokenBatch) -> Vec<f64> {
-    host(model.logits(model.hidden(batch, None, &mut Dropout::off())))
+    host(model.logits(model.hidden(batch, &mut Dropout::off())))
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn dropout_is_in_its_places() {
     let model = shaken(&config, 1, &Device::flex());
     let batch = TokenBatch::from_iter([IDS.as_slice()]);
     let dropout = || Dropout::new(7, 3, 0.3);
-    let got = host(model.logits(model.hidden(&batch, None, &mut dropout())));
+    let got = host(model.logits(model.hidden(&batch, &mut dropout())));
     let expected = Oracle::of(&config, &model).dropping(dropout()).logits(&IDS);
     assert_close(&got, &expected, 2e-5 * largest(&expected));
 }
@@ -106,7 +106,7 @@ fn a_whole_policy_is_its_model() {
     let model = shaken(&config(&qwen3()), 1, &Device::flex());
     let batch = TokenBatch::from_iter([IDS.as_slice()]);
     let policy = Policy::Whole(model.clone());
-    let got = host(policy.logits(policy.hidden(&batch, None, &mut Dropout::off())));
+    let got = host(policy.logits(policy.hidden(&batch, &mut Dropout::off())));
     assert_eq!(got, logits(&model, &batch));
     assert_eq!(policy.vocabulary_size(), 19);
     assert_eq!(policy.context_length(), 64);

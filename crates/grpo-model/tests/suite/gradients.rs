@@ -35,7 +35,7 @@ fn gradients(policy: &Policy, checkpointing: bool, mut dropout: Dropout) -> (f64
     let tokens = TokenBatch::from_iter(ROWS);
     let forward = match checkpointing {
         true => policy.checkpointed(&tokens, &mut dropout),
-        false => Forward::kept(policy.hidden(&tokens, None, &mut dropout)),
+        false => Forward::kept(policy.hidden(&tokens, &mut dropout)),
     };
     let logits = policy.head().logits(forward.hidden.clone());
     let [places, vocabulary] = logits.dims();
@@ -210,7 +210,7 @@ fn dropout_goes_on_behind_a_checkpointed_pass_as_behind_a_kept_one() {
         let mut dropout = Dropout::new(5, 2, 0.25);
         match checkpointing {
             true => drop(policy.checkpointed(&tokens, &mut dropout)),
-            false => drop(policy.hidden(&tokens, None, &mut dropout)),
+            false => drop(policy.hidden(&tokens, &mut dropout)),
         }
         dropout.apply(Tensor::<1>::ones([64], &Device::flex())).into_data()
     };

@@ -24,7 +24,7 @@ use crate::support::{
 const ROWS: [&[u32]; 3] = [&[3, 18, 0, 7, 7], &[11], &[16, 5, 9, 1]];
 
 fn critic(model: &Transformer, batch: &TokenBatch) -> Vec<f64> {
-    host(model.critic(model.hidden(batch, None, &mut Dropout::off())).unwrap())
+    host(model.critic(model.hidden(batch, &mut Dropout::off())).unwrap())
 }
 
 fn check_definition(json: &Value, seed: u64) {
@@ -118,7 +118,7 @@ fn gradients_are_those_of_the_definition() {
 fn a_model_without_a_critic_has_none() {
     let json = with(infiller(), json!({"critic": false}));
     let model = shaken(&config(&json), 1, &Device::flex());
-    let hidden = model.hidden(&TokenBatch::from_iter(ROWS), None, &mut Dropout::off());
+    let hidden = model.hidden(&TokenBatch::from_iter(ROWS), &mut Dropout::off());
     assert!(model.critic(hidden).is_none());
 }
 
@@ -131,7 +131,7 @@ fn an_adapter_leaves_the_critic_alone() {
     let adapter = Adapter::random(&lora, &base, 1, &device).unwrap();
     let policy = Policy::Adapted(grpo_model::Adapted::new(&base, adapter));
     let batch = TokenBatch::from_iter(ROWS);
-    let hidden = policy.hidden(&batch, None, &mut Dropout::off());
+    let hidden = policy.hidden(&batch, &mut Dropout::off());
     assert!(hidden.is_autodiff());
     // A new adapter has no effect.
     assert_eq!(host(policy.logits(hidden.clone())), logits(&base, &batch));

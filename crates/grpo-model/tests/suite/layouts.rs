@@ -21,7 +21,7 @@ fn models() -> impl Iterator<Item = Transformer> {
 /// Returns the hidden states of all tokens in all sequences.
 fn hidden(model: &Transformer, sequences: &[&[u32]]) -> Vec<f64> {
     let batch = TokenBatch::from_iter(sequences.iter().copied());
-    host(model.hidden(&batch, None, &mut Dropout::off()))
+    host(model.hidden(&batch, &mut Dropout::off()))
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn continuations_of_a_shared_beginning_give_what_whole_sequences_give() {
         let shared = batch.push(first);
         let behind = rest.map(|rest| batch.push_behind(shared, rest));
         batch.push(ROWS[1]);
-        let got = host(model.hidden(&batch, None, &mut Dropout::off()));
+        let got = host(model.hidden(&batch, &mut Dropout::off()));
         let width = model.description().width;
         let of = |rows: std::ops::Range<usize>| &got[rows.start * width..rows.end * width];
         for (sequence, rest) in behind.into_iter().zip(rest) {
@@ -70,7 +70,7 @@ fn cached_sequences_equal_separate_ones() {
         let check = |cache: &mut KvCache, sequences: &mut Vec<(Vec<u32>, _)>, more: &[&[u32]]| {
             let slots: Vec<_> = sequences.iter().map(|(_, slot)| *slot).collect();
             let batch = TokenBatch::from_iter(more.iter().copied());
-            let got = host(model.extend(&batch, None, cache, &slots));
+            let got = host(model.extend(&batch, cache, &slots));
             let width = got.len() / batch.tokens();
             for (i, (ids, _)) in sequences.iter_mut().enumerate() {
                 let rows = batch.rows(i);
@@ -78,16 +78,16 @@ fn cached_sequences_equal_separate_ones() {
                 let before = ids.len();
                 ids.extend(more[i]);
                 let whole = TokenBatch::from_iter([ids.as_slice()]);
-                let full = host(model.hidden(&whole, None));
+                let full = host(model.hidden(&whole));
                 let full = &full[before * width..];
                 assert_close(got, full, 2e-6 * largest(full));
                 let mut own = KvCache::new();
                 let slot = [own.open()];
                 for id in ids[..before].chunks(1) {
-                    model.extend(&TokenBatch::from_iter([id]), None, &mut own, &slot);
+                    model.extend(&TokenBatch::from_iter([id]), &mut own, &slot);
                 }
                 let new = TokenBatch::from_iter([more[i]]);
-                assert_eq!(got, host(model.extend(&new, None, &mut own, &slot)), "{ids:?}");
+                assert_eq!(got, host(model.extend(&new, &mut own, &slot)), "{ids:?}");
             }
         };
         sequences.extend(ROWS[..3].iter().map(|_| (Vec::new(), cache.open())));
@@ -113,8 +113,8 @@ fn more_tokens_than_the_context_has() {
     let long = [0_u32; 60];
     let mut cache = KvCache::new();
     let slots = [cache.open()];
-    model.extend(&TokenBatch::from_iter([long.as_slice()]), None, &mut cache, &slots);
-    model.extend(&TokenBatch::from_iter([&long[..5]]), None, &mut cache, &slots);
+    model.extend(&TokenBatch::from_iter([long.as_slice()]), &mut cache, &slots);
+    model.extend(&TokenBatch::from_iter([&long[..5]]), &mut cache, &slots);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod cache;
+mod conditions;
 mod config_files;
 mod configs;
 mod damage;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::Device;
 use grpo_data::{Codec, Codecs};
 use grpo_model::{
     Dropout, Frozen, KvCache, LanguageModel, ModelConfig, ModelFolder, ModelSpec, MolGptConfig,
@@ -21,23 +21,23 @@ fn model(config: &ModelConfig, device: &Device) -> Transformer {
     shaken_by(config, 3, |_| 5.0, device)
 }
 
-fn logits(model: &Transformer, rows: &[&[u32]], prefix: Option<Tensor<3>>) -> Vec<f64> {
+fn logits(model: &Transformer, rows: &[&[u32]]) -> Vec<f64> {
     let tokens = TokenBatch::from_iter(rows.iter().copied());
-    host(model.logits(model.hidden(&tokens, prefix, &mut Dropout::off())))
+    host(model.logits(model.hidden(&tokens, &mut Dropout::off())))
 }
 
 /// Reference implementation of the forward pass. It uses the stored tensors and processes one
 /// sequence at a time.
-struct Oracle(BTreeMap<String, Vec<f64>>);
+pub(crate) struct Oracle(BTreeMap<String, Vec<f64>>);
 
 impl Oracle {
-    fn of(model: &Transformer) -> Self {
+    pub(crate) fn of(model: &Transformer) -> Self {
         Self(
             named_tensors(model).into_iter().map(|(n, d)| (n, d.iter::<f64>().collect())).collect(),
         )
     }
 
-    fn linear(&self, name: &str, x: &[f64], bias: bool) -> Vec<f64> {
+    pub(crate) fn linear(&self, name: &str, x: &[f64], bias: bool) -> Vec<f64> {
         let weight = &self.0[&format!("{name}.weight")];
         (0..weight.len() / x.len())
             .map(|o| {
@@ -46,6 +46,11 @@ impl Oracle {
                 product + if bias { self.0[&format!("{name}.bias")][o] } else { 0.0 }
             })
             .collect()
+    }
+
+    /// Returns the values of a stored tensor.
+    pub(crate) fn tensor(&self, name: &str) -> &[f64] {
+        &self.0[name]
     }
 
     fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
@@ -58,8 +63,14 @@ impl Oracle {
             .collect()
     }
 
-    /// Computes the logits of each token. `prefix` contains embedding vectors.
-    fn logits(&self, tokens: &[u32], prefix: &[Vec<f64>], layers: usize, heads: usize) -> Vec<f64> {
+    /// Computes the logits of each token. `prefix` contains the vectors of its conditions.
+    pub(crate) fn logits(
+        &self,
+        tokens: &[u32],
+        prefix: &[Vec<f64>],
+        layers: usize,
+        heads: usize,
+    ) -> Vec<f64> {
         let (tok, kind, pos) =
             (&self.0["tok_emb.weight"], &self.0["type_emb.weight"], &self.0["pos_emb"]);
         let d = kind.len() / 2;
@@ -122,30 +133,7 @@ fn logits_are_those_of_the_definition() {
     let rows: [&[u32]; 2] = [&[0, 3, 10, 7, 3], &[5, 5, 1, 2, 9]];
     let expected: Vec<f64> =
         rows.iter().flat_map(|row| Oracle::of(&model).logits(row, &[], 3, 4)).collect();
-    assert_close(&logits(&model, &rows, None), &expected, 2e-5);
-}
-
-#[test]
-fn a_prefix_is_seen_by_all_and_left_out_of_the_result() {
-    let device = Device::flex();
-    let model = model(&config(11, 9, 2, 16), &device);
-    let vectors: Vec<Vec<f64>> = (0..2)
-        .map(|p| (0..16).map(|i| f64::from((p * 16 + i) % 7) * 0.1 - 0.3).collect())
-        .collect();
-    let flat: Vec<f32> = vectors.concat().iter().map(|&v| v as f32).collect();
-    let prefix = Tensor::from_data(TensorData::new(flat, [1, 2, 16]), &device);
-    let row: &[u32] = &[0, 3, 10, 7];
-    let expected = Oracle::of(&model).logits(row, &vectors, 2, 4);
-    assert_close(&logits(&model, &[row], Some(prefix.clone())), &expected, 2e-5);
-
-    let mut cache = KvCache::new();
-    let slots = [cache.open()];
-    let [begin, end] = [&row[..1], &row[1..]].map(|ids| TokenBatch::from_iter([ids]));
-    let first = model.extend(&begin, Some(prefix), &mut cache, &slots);
-    let rest = model.extend(&end, None, &mut cache, &slots);
-    assert_eq!(cache.length(slots[0]), 2 + row.len());
-    let both = host(model.logits(Tensor::cat(vec![first, rest], 0)));
-    assert_close(&both, &expected, 2e-5);
+    assert_close(&logits(&model, &rows), &expected, 2e-5);
 }
 
 #[test]
@@ -153,7 +141,7 @@ fn the_cache_equals_the_full_pass() {
     let device = Device::flex();
     let model = model(&config(11, 9, 3, 16), &device);
     let rows: [&[u32]; 3] = [&[0, 3, 10, 7, 3, 1], &[5, 5, 1, 2, 9, 0], &[1, 1, 1, 1, 1, 1]];
-    let full = logits(&model, &rows, None);
+    let full = logits(&model, &rows);
     let frozen = Frozen::snapshot(&model);
     let mut cache = KvCache::new();
     let mut slots = rows.map(|_| cache.open()).to_vec();
@@ -165,7 +153,7 @@ fn the_cache_equals_the_full_pass() {
             slots = vec![slots[2], slots[0]];
         }
         let column: TokenBatch = kept.iter().map(|&row| &rows[row][t..=t]).collect();
-        let got = host(frozen.logits(frozen.extend(&column, None, &mut cache, &slots)));
+        let got = host(frozen.logits(frozen.extend(&column, &mut cache, &slots)));
         let expected: Vec<f64> = kept
             .iter()
             .flat_map(|row| full[(row * 6 + t) * 11..(row * 6 + t + 1) * 11].to_vec())
@@ -178,8 +166,8 @@ fn the_cache_equals_the_full_pass() {
 #[test]
 fn later_tokens_change_nothing() {
     let model = model(&config(11, 9, 2, 16), &Device::flex());
-    let short = logits(&model, &[&[0, 3, 10]], None);
-    let longer = logits(&model, &[&[0, 3, 10, 6, 6]], None);
+    let short = logits(&model, &[&[0, 3, 10]]);
+    let longer = logits(&model, &[&[0, 3, 10, 6, 6]]);
     assert_close(&longer[..short.len()], &short, 1e-6);
 }
 
@@ -238,7 +226,7 @@ fn weights_survive_the_way_out_and_in() {
     assert_eq!(again.spec.config, spec.config);
     assert_eq!(named_tensors(&again.model), named_tensors(&model));
     let row: &[u32] = &[0, 3, 10];
-    assert_eq!(logits(&again.model, &[row], None), logits(&model, &[row], None));
+    assert_eq!(logits(&again.model, &[row]), logits(&model, &[row]));
 }
 
 #[test]
@@ -259,7 +247,7 @@ fn a_frozen_model_keeps_its_values_and_is_off_the_tape() {
     let device = Device::flex().autodiff();
     let model = Transformer::random(&config(11, 9, 1, 16), 1, &device).unwrap();
     let frozen = Frozen::snapshot(&model);
-    let states = frozen.hidden(&TokenBatch::from_iter([[1, 2].as_slice()]), None);
+    let states = frozen.hidden(&TokenBatch::from_iter([[1, 2].as_slice()]));
     assert!(!states.is_autodiff());
 }
 

@@ -117,7 +117,7 @@ fn extended<M: LanguageModel>(model: &Frozen<M>, sequences: &[&[u32]]) -> Vec<Ve
     };
     for piece in 0..=3 {
         let batch: TokenBatch = pieces(piece).collect();
-        let got = host(model.extend(&batch, None, &mut cache, &slots));
+        let got = host(model.extend(&batch, &mut cache, &slots));
         let width = got.len() / batch.tokens();
         for (sequence, states) in states.iter_mut().enumerate() {
             let rows = batch.rows(sequence);
@@ -204,11 +204,11 @@ fn adapters_on_held_bases() {
             let base = held(&json, precision);
             let adapter = Adapter::random(&lora(0.0), &base, 1, &device).unwrap();
             let policy = adapted(&base, adapter.clone());
-            let hidden = policy.hidden(&batch, None, &mut Dropout::off());
+            let hidden = policy.hidden(&batch, &mut Dropout::off());
             let gradients = hidden.clone().square().sum().backward();
             let found = GradientsParams::from_grads(gradients, &policy);
             assert_eq!(found.len(), linear_weights(&policy).len());
-            let expected = crate::support::host(base.hidden(&batch, None, &mut Dropout::off()));
+            let expected = crate::support::host(base.hidden(&batch, &mut Dropout::off()));
             assert_eq!(crate::support::host(hidden), expected, "B = 0");
             assert_eq!(logits(&base.merged(&adapter), &batch), logits(&base, &batch));
         }

@@ -3,6 +3,7 @@
 use super::options::ReadOptions;
 use super::quotes::{QuoteFaults, Quotes};
 use super::record::{LONGEST, MoleculeRecord, filled};
+use crate::conditions::is_condition_column;
 use grpo_data::{Bytes, DataError, FileOrigin, Names, too_long};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
@@ -20,9 +21,12 @@ pub(super) struct CsvRows {
     delimiter: u8,
     /// Number of columns.
     width: usize,
-    smiles: usize,
+    /// `None` if rows do not need a SMILES.
+    smiles: Option<usize>,
     name: Option<usize>,
     split: Option<usize>,
+    /// Names and positions of the columns with conditions.
+    conditions: Vec<(String, usize)>,
 }
 
 impl CsvRows {
@@ -55,7 +59,10 @@ impl CsvRows {
             Some(name) => vec![name.trim()],
             None => SMILES_COLUMNS.to_vec(),
         };
-        let Some(smiles) = wanted.iter().find_map(|name| find(name)) else {
+        let smiles = wanted.iter().find_map(|name| find(name));
+        let needs_none = options.rows_without_smiles
+            && names.iter().any(|name| is_condition_column(&name.to_ascii_lowercase()));
+        if smiles.is_none() && !needs_none {
             let named = options.column_setting.map(|setting| format!(" or set {setting}"));
             return Err(DataError::Invalid(format!(
                 "`{}` has no column {} (columns: {}); rename the column that contains the SMILES{}",
@@ -64,9 +71,9 @@ impl CsvRows {
                 Names(names),
                 named.unwrap_or_default()
             )));
-        };
+        }
         let (name, split) = (find("name"), find("split").or_else(|| find("source")));
-        for column in [Some(smiles), name, split].into_iter().flatten() {
+        for column in [smiles, name, split].into_iter().flatten() {
             let same = names.iter().filter(|other| other.eq_ignore_ascii_case(&names[column]));
             if same.count() > 1 {
                 return Err(DataError::Invalid(format!(
@@ -77,7 +84,10 @@ impl CsvRows {
             }
         }
         let width = names.len();
-        let rows = Self { csv, quote_faults, row, delimiter, width, smiles, name, split };
+        let lower = names.iter().map(|name| name.to_ascii_lowercase()).zip(0..);
+        let conditions = lower.filter(|(name, _)| is_condition_column(name)).collect();
+        let rows =
+            Self { csv, quote_faults, row, delimiter, width, smiles, name, split, conditions };
         Ok((rows, names.join(",")))
     }
 
@@ -114,9 +124,14 @@ impl CsvRows {
         };
         Ok(Some(MoleculeRecord {
             line,
-            smiles: cell(self.smiles)?.trim().to_owned(),
+            smiles: optional(self.smiles)?.unwrap_or_default(),
             name: optional(self.name)?,
             split: optional(self.split)?,
+            conditions: self
+                .conditions
+                .iter()
+                .map(|(name, column)| Ok((name.clone(), optional(Some(*column))?)))
+                .collect::<Result<_, DataError>>()?,
         }))
     }
 }

@@ -1,5 +1,7 @@
 //! A molecule read from a file.
 
+use std::collections::BTreeMap;
+
 /// Maximum length of a line or CSV row in bytes. Longer rows indicate a different file format or an
 /// unclosed quote.
 pub(super) const LONGEST: usize = 1 << 20;
@@ -15,6 +17,9 @@ pub struct MoleculeRecord {
     pub name: Option<String>,
     /// The value of the CSV column `split` or `source`, e.g. `train`.
     pub split: Option<String>,
+    /// The values of the CSV columns with a scaffold (`scaffold_smiles`) or a property (e.g.
+    /// `logp`), by lower-case column name. `None` for empty cells.
+    pub conditions: BTreeMap<String, Option<String>>,
 }
 
 /// Returns the trimmed text, or `None` if it is empty.

@@ -23,6 +23,7 @@ impl SmiRows {
             smiles: smiles.to_owned(),
             name: filled(name),
             split: None,
+            conditions: Default::default(),
         }))
     }
 }

@@ -16,6 +16,7 @@ fn records<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Molecu
     rows.into_iter()
         .zip(1..)
         .map(|((smiles, split), line)| MoleculeRecord {
+            conditions: Default::default(),
             line,
             smiles: smiles.to_owned(),
             name: None,
@@ -36,6 +37,22 @@ fn texts(sequences: &[Vec<u32>]) -> Vec<String> {
 fn molecules(n: u32) -> Vec<String> {
     let bit = |i: u32, at: u32| if i >> at & 1 == 1 { 'N' } else { 'C' };
     (0..n).map(|i| (0..12).map(|at| bit(i, at)).collect()).collect()
+}
+
+#[test]
+fn rows_with_a_missing_cell_are_dropped_and_counted() {
+    let mut rows =
+        records([("C", ""), ("CN", ""), ("CNNNNN", ""), ("CNNNNNNNNNNNNNNNNNNNNNN", "")]);
+    for (row, logp) in rows.iter_mut().zip([Some("1.5"), None, Some("2"), Some("3")]) {
+        row.conditions.insert("logp".to_owned(), logp.map(str::to_owned));
+    }
+    let corpus = Corpus::from_records(rows, &vocabulary(), &options()).unwrap();
+    assert_eq!(texts(&corpus.train), ["C", "CNNNNN"]);
+    assert_eq!((corpus.report.incomplete, corpus.report.longest), (1, 23));
+    assert_eq!(
+        corpus.report.to_string(),
+        "4 rows: 2 for training, 0 for validation, 1 too long, 1 with a missing scaffold or property"
+    );
 }
 
 #[test]

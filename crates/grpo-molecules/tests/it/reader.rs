@@ -2,6 +2,7 @@ use flate2::{Compression, write::GzEncoder};
 use grpo_data::DataError;
 use grpo_molecules::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 use std::path::Path;
 
@@ -24,6 +25,7 @@ fn read(text: &str, format: MoleculeFormat) -> Vec<MoleculeRecord> {
 
 fn record(line: u64, smiles: &str, name: Option<&str>, split: Option<&str>) -> MoleculeRecord {
     MoleculeRecord {
+        conditions: Default::default(),
         line,
         smiles: smiles.into(),
         name: name.map(str::to_owned),
@@ -136,12 +138,28 @@ fn columns_are_found_in_any_case_and_order() {
 }
 
 #[test]
+fn columns_with_conditions_are_read_with_their_empty_cells() {
+    let source = Cursor::new(
+        "SMILES,LogP,note,scaffold_smiles,SAS\nCCO,-0.1,x,,2\nc1ccccc1,,y,c1ccccc1,1\n",
+    );
+    let options = ReadOptions::default();
+    let reader = MoleculeReader::from_reader(source, Csv, false, Path::new("x"), &options);
+    let rows: Vec<_> = reader.unwrap().map(|row| row.unwrap().conditions).collect();
+    let row = |cells: [Option<&str>; 3]| -> BTreeMap<String, Option<String>> {
+        let names = ["logp", "scaffold_smiles", "sas"].map(str::to_owned);
+        names.into_iter().zip(cells.map(|cell| cell.map(str::to_owned))).collect()
+    };
+    assert_eq!(rows[0], row([Some("-0.1"), None, Some("2")]));
+    assert_eq!(rows[1], row([None, Some("c1ccccc1"), Some("1")]));
+}
+
+#[test]
 fn the_column_can_be_named() {
     let open = |column: &str| {
         let options = ReadOptions {
             smiles_column: Some(column.into()),
             column_setting: Some("--smiles-column"),
-            keep_empty: false,
+            ..ReadOptions::default()
         };
         let source = Cursor::new("smiles,Product\nC,N\n");
         MoleculeReader::from_reader(source, Csv, false, Path::new("x"), &options)

@@ -15,7 +15,7 @@ use crate::support::{
 /// Returns the logits after each token in `ids`, computed in a single pass without a cache.
 fn logits(model: &Frozen<Transformer>, ids: &[u32]) -> Vec<Vec<f64>> {
     let ids = TokenBatch::from_iter([ids]);
-    let flat: Vec<f64> = model.logits(model.hidden(&ids, None)).into_data().iter().collect();
+    let flat: Vec<f64> = model.logits(model.hidden(&ids)).into_data().iter().collect();
     flat.chunks(VOCABULARY).map(<[f64]>::to_vec).collect()
 }
 

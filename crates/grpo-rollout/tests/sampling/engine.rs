@@ -44,22 +44,11 @@ impl Watched {
 }
 
 impl LanguageModel for Watched {
-    fn hidden(
-        &self,
-        tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
-        dropout: &mut Dropout,
-    ) -> Tensor<2> {
-        self.model.hidden(tokens, prefix, dropout)
+    fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2> {
+        self.model.hidden(tokens, dropout)
     }
 
-    fn extend(
-        &self,
-        tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
-        cache: &mut KvCache,
-        slots: &[CacheSlot],
-    ) -> Tensor<2> {
+    fn extend(&self, tokens: &TokenBatch, cache: &mut KvCache, slots: &[CacheSlot]) -> Tensor<2> {
         let mut pass = Pass::default();
         for (i, &slot) in slots.iter().enumerate() {
             match (cache.length(slot), tokens.rows(i).len()) {
@@ -67,7 +56,7 @@ impl LanguageModel for Watched {
                 (_, length) => pass.completions += length,
             }
         }
-        let hidden = self.model.extend(tokens, prefix, cache, slots);
+        let hidden = self.model.extend(tokens, cache, slots);
         pass.pages = cache.pages();
         self.passes.lock().unwrap().push(pass);
         hidden

@@ -132,11 +132,11 @@ impl Layout {
             rows.push(of_sequence[sequence.prompt.len() - 1..].to_vec());
         }
         let hidden = match self {
-            Self::Packed | Self::BehindPrompts => model.hidden(&batch, None),
+            Self::Packed | Self::BehindPrompts => model.hidden(&batch),
             Self::Cached => {
                 let mut cache = KvCache::new();
                 let slots: Vec<_> = sequences.iter().map(|_| cache.open()).collect();
-                model.extend(&batch, None, &mut cache, &slots)
+                model.extend(&batch, &mut cache, &slots)
             }
         };
         let chosen = |rows: Vec<usize>| {
@@ -268,7 +268,7 @@ fn scores(
     let end = batch.rows(row).end;
     let n = sequence.completion.len();
     // Each token is predicted from the previous one.
-    let hidden = model.hidden(batch, None).narrow(0, end - n - 1, n);
+    let hidden = model.hidden(batch).narrow(0, end - n - 1, n);
     scores_of(model, hidden, sequence, temperature)
 }
 
@@ -285,7 +285,7 @@ fn scores_of(
 
 /// Returns the logits after each token, concatenated.
 pub(super) fn logits<M: LanguageModel>(model: &Frozen<M>, ids: &[u32]) -> Vec<f64> {
-    let hidden = model.hidden(&TokenBatch::from_iter([ids]), None);
+    let hidden = model.hidden(&TokenBatch::from_iter([ids]));
     host(model.logits(hidden))
 }
 
@@ -297,7 +297,7 @@ fn greedy(model: &Frozen<Transformer>, prompt: &[u32], count: usize) -> Vec<u32>
     let mut continuation = Vec::new();
     while continuation.len() < count {
         let tokens = TokenBatch::from_iter([next.as_slice()]);
-        let hidden = model.extend(&tokens, None, &mut cache, &[slot]);
+        let hidden = model.extend(&tokens, &mut cache, &[slot]);
         let rows = hidden.dims()[0];
         let logits = host(model.invariant_logits(hidden.narrow(0, rows - 1, 1)));
         let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -26,7 +26,7 @@ pub(super) fn infiller(
         let alone = TokenBatch::from_iter([text.text.as_slice()]);
         for (label, batch, row) in [("alone", &alone, 0), ("packed together", &all, number)] {
             let mut case = suite.case(format!("text {number}, {label}"));
-            let hidden = model.hidden(batch, None, &mut Dropout::off()).slice([batch.rows(row)]);
+            let hidden = model.hidden(batch, &mut Dropout::off()).slice([batch.rows(row)]);
             let bound = Tolerance::EXACT.plus(LOGITS);
             let got = host(model.logits(hidden.clone()));
             case.list(&|i| format!("logits[{i}]"), &got, &text.logits.concat(), bound);

@@ -232,6 +232,7 @@ fn groups(expected: &ExpectedTraining) -> Vec<Group> {
     let completion = |i: usize| {
         let (prompt, actions) = (&expected.prompts[i], &expected.completions[i]);
         Completion::new(CompletionParts {
+            prefix: Default::default(),
             ids: [prompt.as_slice(), actions].concat(),
             action_mask: [vec![false; prompt.len()], vec![true; actions.len()]].concat(),
             sampling_logprobs: expected.old_logprobs[i][..actions.len()]

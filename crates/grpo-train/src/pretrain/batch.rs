@@ -72,7 +72,7 @@ pub(super) fn validation_loss<M: LanguageModel>(
     let batches = sorted.chunks(config.batch_size);
     for rows in batches.flat_map(|batch| by_tokens(batch, config.micro_batch_tokens, inputs)) {
         let micro = MicroBatch::new(rows);
-        let hidden = model.hidden(&micro.inputs, None, &mut Dropout::off());
+        let hidden = model.hidden(&micro.inputs, &mut Dropout::off());
         let count = micro.next.len();
         let loss = mean_loss(micro.scores(model, &hidden).logprobs, count);
         sum += finite_loss(loss)? * count as f64;
@@ -88,7 +88,7 @@ fn mean_loss(logprobs: Tensor<1>, tokens: usize) -> Tensor<1> {
 
 /// Returns the number of input tokens in an example.
 fn inputs(example: &&Example) -> usize {
-    example.ids.len() - 1
+    example.prefix.ids.len() + example.ids.len() - 1
 }
 
 /// Concatenated examples and the tokens to predict.
@@ -101,8 +101,10 @@ struct MicroBatch {
 
 impl MicroBatch {
     fn new(rows: &[&Example]) -> Self {
-        let inputs: TokenBatch =
-            rows.iter().map(|example| &example.ids[..example.ids.len() - 1]).collect();
+        let mut inputs = TokenBatch::new();
+        for example in rows {
+            inputs.push_conditional(&example.prefix, &example.ids[..example.ids.len() - 1]);
+        }
         let (mut places, mut next) = (Vec::new(), Vec::new());
         for (row, example) in rows.iter().enumerate() {
             next.extend_from_slice(example.targets());

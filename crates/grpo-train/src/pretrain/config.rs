@@ -6,6 +6,7 @@ use grpo_logprob::SamplingSettings;
 use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 
+use super::condition_dropout::ConditionDropout;
 use crate::diversity_measure;
 use crate::error::in_range;
 use crate::supervised::{Cut, EarlyStopping};
@@ -56,6 +57,8 @@ pub struct PretrainConfig {
     pub limits: Option<LossLimits>,
     /// Sampling during evaluations.
     pub eval: Option<SampledEvalConfig>,
+    /// Removal of conditions from examples.
+    pub condition_dropout: Option<ConditionDropout>,
     /// Diversity term in the loss.
     pub diversity: Option<DiversityConfig>,
 }
@@ -232,6 +235,7 @@ impl PretrainConfig {
         in_range("pretrain.learning_rate_floor", self.learning_rate_floor, 0.0..=1.0)?;
         self.learning_rate_decay.check("pretrain.learning_rate_decay")?;
         in_range("pretrain.dropout", f64::from(self.dropout), 0.0..=0.9)?;
+        self.condition_dropout.unwrap_or_default().check()?;
         self.early_stopping().check("pretrain")?;
         self.limits.iter().try_for_each(LossLimits::check)?;
         self.eval.iter().try_for_each(SampledEvalConfig::check)?;

@@ -189,6 +189,7 @@ fn rounded_weights_without_a_correction() {
 #[test]
 fn pretraining_out_of_range() {
     let good = PretrainConfig {
+        condition_dropout: None,
         epochs: 2,
         batch_size: 8,
         micro_batch_tokens: None,

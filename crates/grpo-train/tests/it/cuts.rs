@@ -5,7 +5,9 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Gradients, Int, Tensor};
 use grpo_core::Preset;
-use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
+use grpo_data::{
+    Completion, CompletionParts, Finish, Group, Prefix, Prompt, SampleKey, SampledUnder,
+};
 use grpo_model::{
     Dropout, Frozen, LanguageModel, ModelConfig, MolGptConfig, TokenBatch, Transformer,
 };
@@ -18,7 +20,16 @@ const VOCABULARY: usize = 12;
 const GROUP: usize = 4;
 
 fn policy(scale: f32) -> Transformer {
-    shaken(ModelConfig::molgpt(&MolGptConfig::new(VOCABULARY, 32, 1, 2, 16)).unwrap(), scale)
+    let mut sizes = MolGptConfig::new(VOCABULARY, 32, 1, 2, 16);
+    (sizes.num_props, sizes.partial_props, sizes.scaffold) = (2, true, true);
+    shaken(ModelConfig::molgpt(&sizes).unwrap(), scale)
+}
+
+/// Conditions of a group: none, values, tokens, or both.
+fn prefix(index: u32) -> Prefix {
+    let ids = [&[][..], &[], &[4, 7, 1], &[4, 7, 1]][index as usize % 4];
+    let values = [&[][..], &[Some(0.5), None], &[], &[Some(-1.0), Some(2.0)]][index as usize % 4];
+    Prefix { ids: ids.to_vec(), values: values.to_vec() }
 }
 
 /// Creates a group whose completions have the given lengths.
@@ -27,8 +38,10 @@ fn group(index: u32, prompt: &[u32], lengths: [usize; GROUP], policy: &Transform
         let id = |t: usize| (t * t * 3 + t + 5 * sample as usize + 2 * index as usize) % VOCABULARY;
         let ids: Vec<u32> =
             prompt.iter().copied().chain((0..length).map(|t| id(t) as u32)).collect();
-        let logprobs: Vec<f32> = logprobs(policy, &ids, prompt.len()).into_data().iter().collect();
+        let logprobs: Vec<f32> =
+            logprobs(policy, &prefix(index), &ids, prompt.len()).into_data().iter().collect();
         Completion::new(CompletionParts {
+            prefix: prefix(index),
             action_mask: (0..ids.len()).map(|t| t >= prompt.len()).collect(),
             ids,
             sampling_logprobs: logprobs,
@@ -39,7 +52,8 @@ fn group(index: u32, prompt: &[u32], lengths: [usize; GROUP], policy: &Transform
         })
     };
     let completions = (0..).zip(lengths).map(completion);
-    Group::new(Prompt::of_ids(index, prompt.to_vec()), completions)
+    let prompt = Prompt::of_ids(index, prompt.to_vec());
+    Group::new(Prompt { prefix: prefix(index), ..prompt }, completions)
 }
 
 /// Creates prompts of 1, 3, 4 and 10 tokens. Some neighbours are equal or share a prefix, and some
@@ -65,9 +79,10 @@ fn groups(policy: &Transformer) -> Vec<Group> {
 
 /// Returns log-probabilities of `ids`, starting at index `first`, for a single sequence.
 /// Differentiable if the policy is.
-fn logprobs(policy: &Transformer, ids: &[u32], first: usize) -> Tensor<1> {
-    let input = TokenBatch::from_iter([&ids[..ids.len() - 1]]);
-    let logits = policy.logits(policy.hidden(&input, None, &mut Dropout::off()));
+fn logprobs(policy: &Transformer, prefix: &Prefix, ids: &[u32], first: usize) -> Tensor<1> {
+    let mut input = TokenBatch::new();
+    input.push_conditional(prefix, &ids[..ids.len() - 1]);
+    let logits = policy.logits(policy.hidden(&input, &mut Dropout::off()));
     let actions = ids.len() - first;
     let logits = logits.narrow(0, first - 1, actions);
     let targets: Vec<i32> = ids[first..].iter().map(|&id| id as i32).collect();
@@ -104,7 +119,8 @@ fn gradient(policy: &Transformer, groups: &[Group], preset: Preset) -> Vec<f32> 
     let mut sum: Vec<f64> = Vec::new();
     for (completion, advantage) in completions {
         let ids = completion.ids();
-        let logprobs = logprobs(policy, ids, ids.len() - completion.actions());
+        let first = ids.len() - completion.actions();
+        let logprobs = logprobs(policy, completion.prefix(), ids, first);
         let weight = match preset {
             Preset::Grpo => advantage / count / completion.actions() as f64,
             _ => advantage / tokens as f64,

@@ -55,23 +55,17 @@ impl Bigram {
 }
 
 impl LanguageModel for Bigram {
-    fn hidden(&self, tokens: &TokenBatch, _: Option<Tensor<3>>, _: &mut Dropout) -> Tensor<2> {
+    fn hidden(&self, tokens: &TokenBatch, _: &mut Dropout) -> Tensor<2> {
         self.table.val().select(0, tokens.flat_ids(&self.device()))
     }
 
-    fn extend(
-        &self,
-        tokens: &TokenBatch,
-        _: Option<Tensor<3>>,
-        _: &mut KvCache,
-        _: &[CacheSlot],
-    ) -> Tensor<2> {
-        self.hidden(tokens, None, &mut Dropout::off())
+    fn extend(&self, tokens: &TokenBatch, _: &mut KvCache, _: &[CacheSlot]) -> Tensor<2> {
+        self.hidden(tokens, &mut Dropout::off())
     }
 
     fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
         CHECKPOINTED.fetch_add(1, Ordering::Relaxed);
-        Forward::kept(self.hidden(tokens, None, dropout))
+        Forward::kept(self.hidden(tokens, dropout))
     }
 
     fn head(&self) -> Head {
@@ -143,9 +137,8 @@ fn only_actions_have_a_gradient() {
 /// packing.
 #[test]
 fn only_what_follows_a_prompt_is_learned_from_examples() {
-    let example = |prompt: &[u32], reply: &[u32]| Example {
-        ids: [prompt, reply, &[END]].concat(),
-        first_target: prompt.len(),
+    let example = |prompt: &[u32], reply: &[u32]| {
+        Example::new([prompt, reply, &[END]].concat(), prompt.len())
     };
     let train = vec![
         example(&[5, 6, BEGIN], &[1, 2, 3]),

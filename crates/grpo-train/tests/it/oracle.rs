@@ -11,7 +11,7 @@ pub(crate) fn log_softmax<M: LanguageModel>(model: &M, completion: &Completion) 
     let model = Frozen::snapshot(model);
     let ids = &completion.ids()[..completion.ids().len() - 1];
     let input = TokenBatch::from_iter([ids]);
-    let flat: Vec<f64> = model.logits(model.hidden(&input, None)).into_data().iter().collect();
+    let flat: Vec<f64> = model.logits(model.hidden(&input)).into_data().iter().collect();
     flat.chunks(model.vocabulary_size())
         .skip(ids.len() - completion.actions())
         .map(|logits| {

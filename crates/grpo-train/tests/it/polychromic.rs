@@ -17,10 +17,7 @@ const VOCABULARY: usize = 12;
 /// Creates examples with replies to four prompts. One of the prompts occurs twice in the validation
 /// split.
 fn examples() -> Examples {
-    let of = |prompt: u32, reply: &[u32]| Example {
-        ids: [&[1, prompt], reply, &[0]].concat(),
-        first_target: 2,
-    };
+    let of = |prompt: u32, reply: &[u32]| Example::new([&[1, prompt], reply, &[0]].concat(), 2);
     Examples {
         train: vec![
             of(2, &[5, 6]),
@@ -40,6 +37,7 @@ fn codec() -> Codec {
 
 fn config() -> PretrainConfig {
     PretrainConfig {
+        condition_dropout: None,
         epochs: 2,
         batch_size: 3,
         micro_batch_tokens: None,

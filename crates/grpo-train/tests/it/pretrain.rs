@@ -14,6 +14,7 @@ use crate::recorder::{self, Recorder};
 use crate::support::{fresh_model, ids, model, optimizer, parameters};
 
 const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
+    condition_dropout: None,
     epochs: 6,
     batch_size: 8,
     micro_batch_tokens: None,
@@ -46,6 +47,7 @@ fn corpus() -> (Vocabulary, Examples) {
         .collect();
     let vocabulary = Vocabulary::from_smiles(smiles.iter().map(String::as_str)).unwrap();
     let records = smiles.into_iter().zip(1..).map(|(smiles, line)| MoleculeRecord {
+        conditions: Default::default(),
         line,
         smiles,
         name: None,

@@ -12,9 +12,9 @@ use crate::support::{distance, ids, model, optimizer, parameters};
 const VOCABULARY: usize = 12;
 
 fn examples() -> Examples {
-    let of = |length: usize, first_target: usize, seed: usize| Example {
-        ids: (0..length).map(|i| ((i * i * 3 + seed * 5 + i) % VOCABULARY) as u32).collect(),
-        first_target,
+    let of = |length: usize, first_target: usize, seed: usize| {
+        let ids = (0..length).map(|i| ((i * i * 3 + seed * 5 + i) % VOCABULARY) as u32);
+        Example::new(ids.collect(), first_target)
     };
     Examples {
         train: vec![of(9, 4, 1), of(3, 1, 2), of(14, 13, 3), of(6, 2, 4), of(9, 8, 5)],
@@ -25,6 +25,7 @@ fn examples() -> Examples {
 /// Creates settings that use all examples in one step.
 fn config() -> PretrainConfig {
     PretrainConfig {
+        condition_dropout: None,
         epochs: 1,
         batch_size: 5,
         micro_batch_tokens: None,
@@ -67,7 +68,7 @@ fn loss(model: &Transformer, examples: &[Example]) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for example in examples {
         let batch = TokenBatch::from_iter([example.ids.as_slice()]);
-        let logits = model.logits(model.hidden(&batch, None, &mut Dropout::off()));
+        let logits = model.logits(model.hidden(&batch, &mut Dropout::off()));
         let flat: Vec<f64> = logits.into_data().iter().collect();
         for t in example.first_target..example.ids.len() {
             let row = &flat[(t - 1) * VOCABULARY..t * VOCABULARY];
@@ -141,6 +142,7 @@ fn blocks_computed_twice_train_the_same() {
     for policy in [Policy::Whole(model.clone()), Policy::Adapted(Adapted::new(&model, adapter))] {
         let of = |activation_checkpointing, dropout| {
             let config = PretrainConfig {
+                condition_dropout: None,
                 activation_checkpointing,
                 dropout,
                 micro_batch_tokens: Some(2),

@@ -41,6 +41,7 @@ fn codec() -> Codec {
 
 fn config(diversity: DiversityConfig) -> PretrainConfig {
     PretrainConfig {
+        condition_dropout: None,
         epochs: 1,
         batch_size: 4,
         micro_batch_tokens: None,
@@ -84,7 +85,7 @@ fn score_function(weight: f64, measure: DiversityMeasure, sampling: [f32; 2]) ->
 }
 
 fn examples() -> Vec<Example> {
-    let of = |ids: &[u32], first_target| Example { ids: ids.to_vec(), first_target };
+    let of = |ids: &[u32], first_target| Example::new(ids.to_vec(), first_target);
     vec![of(&[1, 0, 0, 2], 2), of(&[0, 1, 2], 1), of(&[1, 1, 0, 2], 3), of(&[0, 0, 0, 1, 2], 2)]
 }
 
@@ -114,8 +115,7 @@ fn outcomes(model: &Transformer, [temperature, top_p]: [f32; 2]) -> Vec<Outcome>
             continue;
         }
         let ids = [&PROMPT, outcome.ids.as_slice()].concat();
-        let hidden =
-            model.hidden(&TokenBatch::from_iter([ids.as_slice()]), None, &mut Dropout::off());
+        let hidden = model.hidden(&TokenBatch::from_iter([ids.as_slice()]), &mut Dropout::off());
         let logits: Vec<f64> = model.logits(hidden).into_data().iter().collect();
         let last = &logits[logits.len() - VOCABULARY..];
         let weights: Vec<f64> =
@@ -146,6 +146,7 @@ fn completion(outcome: &Outcome, [temperature, top_p]: [f32; 2], sample: u32) ->
     let kept = outcome.kept.iter().map(|kept| TokenSet::from_sorted(kept, VOCABULARY).unwrap());
     let actions = outcome.ids.len();
     Completion::new(CompletionParts {
+        prefix: Default::default(),
         ids: [&PROMPT, outcome.ids.as_slice()].concat(),
         action_mask: (0..PROMPT.len() + actions).map(|place| place >= PROMPT.len()).collect(),
         sampling_logprobs: vec![-1.0; actions],

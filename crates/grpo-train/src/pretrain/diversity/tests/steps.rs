@@ -47,7 +47,7 @@ fn plain_losses(model: &Transformer, examples: &[Example]) -> [f64; 2] {
     let (mut sums, mut count) = ([0.0; 2], 0.0);
     for example in examples {
         let batch = TokenBatch::from_iter([example.ids.as_slice()]);
-        let logits = model.logits(model.hidden(&batch, None, &mut Dropout::off()));
+        let logits = model.logits(model.hidden(&batch, &mut Dropout::off()));
         let flat: Vec<f64> = logits.into_data().iter().collect();
         for t in example.first_target..example.ids.len() {
             let row = &flat[(t - 1) * VOCABULARY..t * VOCABULARY];

@@ -1,0 +1,144 @@
+//! Conditions of molecules: pre-training, sampling and GRPO with properties and scaffolds.
+
+use snapbox::str;
+
+use crate::support::{PRETRAIN_TOML, Place, train_toml};
+
+/// Adds what a small conditional model needs to the pre-training configuration.
+fn conditional(extra: &str) -> String {
+    let conditions = format!(
+        "[data.conditions]\nproperties = [\"logp\", \"tpsa\"]\nscaffold = true\n{extra}\n[pretrain.condition_dropout]\nvalues = 0.2\n\n[model]"
+    );
+    PRETRAIN_TOML.replace("[model]", &conditions).replace("epochs = 30", "epochs = 6")
+}
+
+/// Creates a place with a conditional model in `prior/model`.
+fn with_model(extra: &str) -> Place {
+    let place = Place::for_pretraining();
+    place.write("pretrain.toml", conditional(extra));
+    place.succeed(&["pretrain", "pretrain.toml"]);
+    place
+}
+
+const CONDITIONS: &str = "\n[conditions]\nscaffolds = [\"C1CCC1C\", \"C1CC1\"]\n\n[conditions.properties]\nlogp = { low = 0.0, high = 1.5 }\ntpsa = [0.0, 20.2]\n";
+
+fn training() -> String {
+    let toml = train_toml();
+    let (before, _) = toml.split_once("model = ").unwrap();
+    let (_, after) = toml.split_once("seed = ").unwrap();
+    let toml = format!("{before}model = \"prior/model\"\nseed = {after}");
+    let reward = "type = \"molecule\"\nqed = 0.7\nsa = 0.3";
+    assert!(toml.contains(reward));
+    toml.replace(reward, "type = \"conditions\"") + CONDITIONS
+}
+
+#[test]
+fn a_model_is_asked_for_properties_and_a_scaffold() {
+    let place = with_model("");
+    let model = ["sample", "--model", "prior/model", "-n", "20"];
+    let plain = place.succeed(&model);
+    assert_eq!(plain.stdout.lines().count(), 20);
+    let asked = ["--condition", "tpsa=20.2,logp=0.5", "--scaffold", "CC1CCCC1", "-o", "a.smi"];
+    let ended = place.succeed(&[&model[..], &asked].concat());
+    assert!(ended.stderr.contains("tpsa=20.2 logp=0.50 scaffold=C1CCCC1: 20 drawn, validity "));
+    assert!(ended.stderr.contains("|asked − measured| logp: mean "), "{}", ended.stderr);
+    assert!(ended.stderr.contains("scaffold     mean similarity "), "{}", ended.stderr);
+    let lines = place.read("a.smi");
+    assert!(lines.lines().all(|line| line.ends_with(" tpsa=20.2 logp=0.50 scaffold=C1CCCC1")));
+
+    place.write("conditions.csv", "logp,tpsa,scaffold_smiles\n1.0,,\n,20.2,C1CC1\n");
+    let file = ["--conditions", "conditions.csv", "--grid", "moses", "-o", "b.csv"];
+    let ended = place.succeed(&[&model[..], &file].concat());
+    // Two rows of the file; 3 + 3 single values and 4 pairs of the grid.
+    assert!(ended.stderr.contains("conditions         12\n"), "{}", ended.stderr);
+    let csv = place.read("b.csv");
+    let mut lines = csv.lines();
+    assert_eq!(
+        lines.next(),
+        Some("molecule,smiles,condition,scaffold_cond,qed,sas,logp,tpsa,validity,unique,novelty")
+    );
+    assert!(lines.clone().any(|line| line.contains(",20.2,C1CC1,")));
+    assert!(lines.clone().any(|line| line.contains(",\"(40.0, 2.0)\",,")));
+}
+
+#[test]
+fn the_statistics_are_stored_and_an_lstm_reads_scaffolds() {
+    let place = with_model("scaffold_length = 8\nlstm_layers = 2\npartial = false");
+    let config = place.read("prior/model/config.json");
+    for key in ["\"num_props\": 2", "\"lstm_layers\": 2", "\"scaffold_maxlen\": 8", "\"deviation\""]
+    {
+        assert!(config.contains(key), "{config}");
+    }
+    let arguments = ["sample", "--model", "prior/model", "-n", "5"];
+    place.succeed(
+        &[&arguments[..], &["--condition", "logp=1,tpsa=20", "--scaffold", "C1CC1"]].concat(),
+    );
+    place.refuse(
+        &[&arguments[..], &["--condition", "logp=1"]].concat(),
+        str!["the model requires a value for each of its properties (logp, tpsa), but tpsa is missing"],
+    );
+}
+
+#[test]
+fn grpo_records_replays_and_resumes_conditions() {
+    let place = with_model("");
+    place.write("train.toml", training());
+    let ended = place.succeed(&["train", "train.toml"]);
+    assert!(ended.stdout.contains("|asked − measured| logP"), "{}", ended.stdout);
+    let records = place.completions("run");
+    let texts: Vec<&str> = records.iter().filter_map(|r| r.prompt_text.as_deref()).collect();
+    assert_eq!(texts.len(), records.len());
+    assert!(texts.iter().all(|t| t.starts_with("logp=") && t.contains(" tpsa=")), "{texts:?}");
+    assert!(texts.iter().any(|t| t.ends_with("scaffold=C1CC1")), "{texts:?}");
+    let replayed =
+        place.succeed(&["replay", "run", "--step", "3", "--prompt", "1", "--sample", "2"]);
+    assert!(replayed.stdout.contains("equal bit for bit"), "{}", replayed.stdout);
+    assert!(replayed.stdout.contains("prompt       \"logp="), "{}", replayed.stdout);
+    place.succeed(&["audit", "run"]);
+    let explained = place.succeed(&["explain", "run", "--step", "1"]);
+    assert!(explained.stdout.contains("scaffold=C1"), "{}", explained.stdout);
+
+    // A run that stops after two steps and is resumed repeats the third one.
+    place.succeed(&["train", "train.toml", "--run", "whole"]);
+    let of =
+        |run: &str| place.completions(run).into_iter().map(|r| (r.prompt_text, r.completion_ids));
+    assert!(of("run").eq(of("whole")));
+    let metrics = |run: &str| place.read(&format!("{run}/ledger.jsonl"));
+    assert_eq!(metrics("run"), metrics("whole"));
+}
+
+#[test]
+fn conditions_that_do_not_fit_are_refused() {
+    let place = with_model("");
+    let sample = ["sample", "--model", "prior/model"];
+    for (arguments, expected) in [
+        (
+            ["--condition", "qed=0.5"],
+            str!["the model cannot be asked for qed, only for logp, tpsa"],
+        ),
+        (
+            ["--condition", "logp"],
+            str![
+                "--condition: 'logp' is not a property and a number; write for example logp=3,tpsa=60"
+            ],
+        ),
+        (["--scaffold", "CCO"], str!["--scaffold: 'CCO' has no rings, so it has no scaffold"]),
+        (
+            ["--scaffold", "c1ccccc1"],
+            str!["scaffold c1ccccc1 is not in the model's vocabulary: [..]"],
+        ),
+    ] {
+        place.refuse(&[&sample[..], &arguments].concat(), expected);
+    }
+    place.write("train.toml", train_toml() + CONDITIONS);
+    place.refuse(
+        &["train", "train.toml"],
+        str!["[conditions] requires a model that takes conditions, such as one trained with [data.conditions]"],
+    );
+    let most = training().replace("[conditions]\n", "[conditions]\nfile = \"a.csv\"\n");
+    place.write("train.toml", most);
+    place.refuse(
+        &["train", "train.toml"],
+        str!["train.toml:[..] [conditions] requires one of `file`, `molecules`, or values to draw (`properties`, `scaffolds`)"],
+    );
+}

@@ -1,0 +1,105 @@
+//! Properties and scaffolds of molecules, computed or read from a file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use grpo_chem::{Descriptor, InvalidSmiles, Molecule};
+use grpo_data::DataError;
+use rayon::prelude::*;
+
+use super::{Asked, SCAFFOLD_COLUMN, descriptor};
+use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
+
+/// What is measured of each molecule.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Measures<'a> {
+    /// Names of properties.
+    pub(crate) properties: &'a [String],
+    pub(crate) scaffold: bool,
+    /// Whether the values are read from the columns of the file.
+    pub(crate) from_columns: bool,
+}
+
+/// Properties and scaffolds of the molecules in a file, by SMILES as written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measured(pub(crate) BTreeMap<String, Asked>);
+
+impl Measured {
+    /// Measures all molecules in a file. Invalid molecules and rows with missing cells are left
+    /// out.
+    pub(crate) fn read(
+        path: &Path,
+        options: &ReadOptions,
+        measures: &Measures<'_>,
+    ) -> Result<Self, DataError> {
+        let records = MoleculeReader::open(path, options)?.collect::<Result<Vec<_>, _>>()?;
+        if let (true, Some(first)) = (measures.from_columns, records.first()) {
+            let columns = measures.properties.iter().map(String::as_str);
+            let columns = columns.chain(measures.scaffold.then_some(SCAFFOLD_COLUMN));
+            for column in columns {
+                if !first.conditions.contains_key(column) {
+                    return Err(DataError::Invalid(format!(
+                        "`{}` has no column {column}; add it, or let the conditions be computed (data.conditions.from_columns = false)",
+                        path.display()
+                    )));
+                }
+            }
+        }
+        let of = |record: MoleculeRecord| {
+            let asked = match measures.from_columns {
+                true => measures.of_row(&record, path)?,
+                false => measures.of(&record.smiles).ok(),
+            };
+            Ok(asked.map(|asked| (record.smiles, asked)))
+        };
+        let found: Vec<Option<(String, Asked)>> =
+            records.into_par_iter().map(of).collect::<Result<_, DataError>>()?;
+        Ok(Self(found.into_iter().flatten().collect()))
+    }
+
+    /// Returns all values of a property.
+    pub(crate) fn values(&self, name: &str) -> Vec<f64> {
+        let of = |asked: &Asked| Some(asked.properties.iter().find(|(n, _)| n == name)?.1);
+        self.0.values().filter_map(of).collect()
+    }
+}
+
+impl Measures<'_> {
+    /// Measures a molecule.
+    pub(crate) fn of(&self, smiles: &str) -> Result<Asked, InvalidSmiles> {
+        let molecule = Molecule::parse(smiles)?;
+        let of = |name: &String| {
+            let descriptor = descriptor(name).unwrap_or(Descriptor::Qed);
+            Ok((name.clone(), molecule.descriptor(descriptor)?))
+        };
+        let properties = self.properties.iter().map(of).collect::<Result<_, InvalidSmiles>>()?;
+        let scaffold = match self.scaffold {
+            true => Some(molecule.scaffold()?).filter(|scaffold| !scaffold.is_empty()),
+            false => None,
+        };
+        Ok(Asked { properties, scaffold })
+    }
+
+    /// Reads the columns of a row. Returns `None` if a cell is empty.
+    fn of_row(&self, row: &MoleculeRecord, path: &Path) -> Result<Option<Asked>, DataError> {
+        let cell = |name: &str| row.conditions.get(name).cloned().flatten();
+        let mut asked = Asked::default();
+        for name in self.properties {
+            let Some(text) = cell(name) else { return Ok(None) };
+            let number: Option<f64> = text.parse().ok().filter(|number: &f64| number.is_finite());
+            let number = number.ok_or_else(|| {
+                DataError::Invalid(format!("column {name} has '{text}'; expected a number"))
+                    .at_line(path, row.line)
+            })?;
+            asked.properties.push((name.clone(), number));
+        }
+        if self.scaffold {
+            let Some(scaffold) = cell(SCAFFOLD_COLUMN) else { return Ok(None) };
+            asked = asked.with_scaffold_of(&scaffold).map_err(|fault| {
+                DataError::Invalid(format!("column {SCAFFOLD_COLUMN}: {fault}"))
+                    .at_line(path, row.line)
+            })?;
+        }
+        Ok(Some(asked))
+    }
+}

@@ -1,0 +1,192 @@
+//! Conditions given on the command line or in a file.
+
+use std::path::Path;
+
+use grpo_chem::Descriptor;
+use grpo_data::DataError;
+
+use super::{Asked, SCAFFOLD_COLUMN, descriptor};
+use crate::{MoleculeReader, ReadOptions};
+
+/// A named set of conditions of MolGPT's generation scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Grid {
+    /// Values typical of MOSES: single properties, and combinations of two and three
+    Moses,
+    /// Values typical of GuacaMol: single properties, and combinations of two and three
+    Guacamol,
+    /// Five scaffolds
+    Scaffolds,
+}
+
+/// The five scaffolds of MolGPT's generation scripts.
+const SCAFFOLDS: [&str; 5] = [
+    "O=C(Cc1ccccc1)NCc1ccccc1",
+    "c1cnc2[nH]ccc2c1",
+    "c1ccc(-c2ccnnc2)cc1",
+    "c1ccc(-n2cnc3ccccc32)cc1",
+    "O=C(c1cc[nH]c1)N1CCN(c2ccccc2)CC1",
+];
+
+/// The values of one property.
+type Values = (Descriptor, &'static [f64]);
+
+const MOSES: [&[Values]; 8] = [
+    &[(Descriptor::Qed, &[0.6, 0.725, 0.85])],
+    &[(Descriptor::Sa, &[2.0, 2.75, 3.5])],
+    &[(Descriptor::LogP, &[1.0, 2.0, 3.0])],
+    &[(Descriptor::Tpsa, &[30.0, 60.0, 90.0])],
+    &[(Descriptor::Tpsa, &[40.0, 80.0]), (Descriptor::LogP, &[2.0, 4.0])],
+    &[(Descriptor::Sa, &[2.0, 3.5]), (Descriptor::LogP, &[1.0, 3.0])],
+    &[(Descriptor::Tpsa, &[40.0, 80.0]), (Descriptor::Sa, &[2.0, 3.5])],
+    &[
+        (Descriptor::Tpsa, &[40.0, 80.0]),
+        (Descriptor::LogP, &[1.0, 3.0]),
+        (Descriptor::Sa, &[2.0, 3.5]),
+    ],
+];
+
+const GUACAMOL: [&[Values]; 8] = [
+    &[(Descriptor::Qed, &[0.3, 0.5, 0.7])],
+    &[(Descriptor::Sa, &[2.0, 3.0, 4.0])],
+    &[(Descriptor::LogP, &[2.0, 4.0, 6.0])],
+    &[(Descriptor::Tpsa, &[40.0, 80.0, 120.0])],
+    &[(Descriptor::Tpsa, &[40.0, 80.0, 120.0]), (Descriptor::LogP, &[2.0, 4.0, 6.0])],
+    &[(Descriptor::Sa, &[2.0, 3.0, 4.0]), (Descriptor::LogP, &[2.0, 4.0, 6.0])],
+    &[(Descriptor::Tpsa, &[40.0, 80.0, 120.0]), (Descriptor::Sa, &[2.0, 3.0, 4.0])],
+    &[
+        (Descriptor::Tpsa, &[40.0, 80.0]),
+        (Descriptor::LogP, &[2.0, 6.0]),
+        (Descriptor::Sa, &[2.0, 4.0]),
+    ],
+];
+
+impl Grid {
+    /// Returns the conditions for properties with the given names. Combinations with a property
+    /// that is not among them are left out.
+    pub(crate) fn asked(self, names: &[&str]) -> Vec<Asked> {
+        let combinations = match self {
+            Self::Moses => MOSES,
+            Self::Guacamol => GUACAMOL,
+            Self::Scaffolds => {
+                let asked = |smiles: &&str| Asked::default().with_scaffold_of(smiles);
+                let asked = SCAFFOLDS.iter().map(asked).collect::<Result<_, _>>();
+                return asked.expect("the scaffolds are valid");
+            }
+        };
+        let name = |of: Descriptor| names.iter().find(|name| descriptor(name) == Some(of));
+        let mut all = Vec::new();
+        for combination in combinations {
+            let mut product = vec![Asked::default()];
+            for (of, values) in combination {
+                let with = |asked: &Asked| -> Vec<Asked> {
+                    let name = name(*of).into_iter();
+                    let pairs = name.flat_map(|name| values.iter().map(move |&v| (name, v)));
+                    pairs.map(|(name, value)| asked.with(name, value)).collect()
+                };
+                product = product.iter().flat_map(with).collect();
+            }
+            all.extend(product);
+        }
+        all
+    }
+}
+
+impl Asked {
+    /// Returns a copy with one more property.
+    pub(crate) fn with(&self, name: &str, value: f64) -> Self {
+        let mut asked = self.clone();
+        asked.properties.push((name.to_owned(), value));
+        asked
+    }
+
+    /// Parses properties such as `logp=3,tpsa=60`.
+    ///
+    /// # Errors
+    /// Returns an error that names the part that cannot be read.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut asked = Self::default();
+        for part in text.split(',') {
+            let value = |text: &str| text.trim().parse().ok().filter(|n: &f64| n.is_finite());
+            let pair =
+                part.split_once('=').and_then(|(name, text)| Some((name.trim(), value(text)?)));
+            let Some((name, value)) = pair else {
+                return Err(format!(
+                    "'{}' is not a property and a number; write for example logp=3,tpsa=60",
+                    part.escape_debug()
+                ));
+            };
+            if asked.properties.iter().any(|(other, _)| descriptor(other) == descriptor(name)) {
+                return Err(format!("'{}' occurs twice; remove one", name.escape_debug()));
+            }
+            asked = asked.with(name, value);
+        }
+        Ok(asked)
+    }
+
+    /// Reads conditions from a CSV file with a column per property, named like it, and a column
+    /// `scaffold_smiles`. An empty cell leaves a property or the scaffold open. Lines of a `.smi`
+    /// file, and rows without any condition, are molecules whose scaffold is the condition.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or contains no condition.
+    pub(crate) fn read(path: &Path) -> Result<Vec<Self>, DataError> {
+        let options =
+            ReadOptions { keep_empty: true, rows_without_smiles: true, ..ReadOptions::default() };
+        let mut all = Vec::new();
+        for row in MoleculeReader::open(path, &options)? {
+            let row = row?;
+            let fault = |fault: String| DataError::Invalid(fault).at_line(path, row.line);
+            let mut asked = Self::default();
+            for (name, text) in &row.conditions {
+                match text {
+                    Some(text) if name == SCAFFOLD_COLUMN => {
+                        asked = asked.with_scaffold_of(text).map_err(fault)?;
+                    }
+                    Some(text) => {
+                        let value = Self::parse(&format!("{name}={text}")).map_err(fault)?;
+                        asked.properties.extend(value.properties);
+                    }
+                    None => {}
+                }
+            }
+            if row.conditions.is_empty() && !row.smiles.is_empty() {
+                asked = asked.with_scaffold_of(&row.smiles).map_err(fault)?;
+            }
+            if asked == Self::default() {
+                return Err(fault(
+                    "the row has no condition; fill in a property or a scaffold".to_owned(),
+                ));
+            }
+            all.push(asked);
+        }
+        match all.is_empty() {
+            true => Err(DataError::Invalid(format!("`{}` has no conditions", path.display()))),
+            false => Ok(all),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_have_all_combinations_of_the_properties_of_a_model() {
+        let all = Grid::Moses.asked(&["logp", "tpsa", "sas", "qed"]);
+        assert_eq!(all.len(), 4 * 3 + 3 * 4 + 8);
+        assert_eq!(all[0].text(), "qed=0.60");
+        assert_eq!(all[31].text(), "tpsa=80.0 logp=3.00 sas=3.50");
+        assert_eq!(Grid::Guacamol.asked(&["logp", "tpsa", "sas", "qed"]).len(), 12 + 27 + 8);
+        assert_eq!(Grid::Moses.asked(&["logp", "tpsa"]).len(), 6 + 4);
+        assert_eq!(Grid::Scaffolds.asked(&[]).len(), 5);
+    }
+
+    #[test]
+    fn conditions_are_read_from_text() {
+        assert_eq!(Asked::parse("logp=3, tpsa=60").unwrap().text(), "logp=3.00 tpsa=60.0");
+        for (text, reason) in [("logp", "'logp' is not a property and"), ("sa=1,sas=2", "twice")] {
+            assert!(Asked::parse(text).unwrap_err().contains(reason), "{text}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Samples molecules for conditions.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use anyhow::Context;
+use grpo_app::generate::{Generation, generate};
+use grpo_app::output::{four_decimals, say_aside};
+use grpo_app::task::Sampling;
+use grpo_chem::{Descriptor, Molecule};
+use grpo_data::statistics::{mean, sample_variance};
+use grpo_data::{Group, Prompt};
+use rayon::prelude::*;
+
+use crate::Vocabulary;
+use crate::conditions::{Accuracy, Asked, Conditions, prompt};
+
+/// Default number of samples per condition.
+const NUMBER: u32 = 100;
+
+/// Columns of the CSV file, which are those of MolGPT.
+const COLUMNS: &str =
+    "molecule,smiles,condition,scaffold_cond,qed,sas,logp,tpsa,validity,unique,novelty";
+
+/// The molecules sampled for a condition.
+pub(super) struct Sampled {
+    asked: Asked,
+    samples: usize,
+    /// Valid molecules, or only distinct and unknown ones.
+    molecules: Vec<Row>,
+    accuracy: Accuracy,
+    validity: f64,
+    unique: f64,
+    novelty: Option<f64>,
+}
+
+/// A valid molecule.
+struct Row {
+    /// As sampled.
+    molecule: String,
+    canonical: String,
+    /// QED, SA score, logP and TPSA.
+    properties: [f64; 4],
+    accuracy: Accuracy,
+}
+
+impl Row {
+    fn of(text: String, asked: &Asked) -> Option<Self> {
+        let molecule = Molecule::parse(&text).ok()?;
+        let mut accuracy = Accuracy::default();
+        accuracy.add(asked, &molecule).ok()?;
+        let columns = [Descriptor::Qed, Descriptor::Sa, Descriptor::LogP, Descriptor::Tpsa];
+        let properties = columns.map(|of| molecule.descriptor(of).unwrap_or(f64::NAN));
+        Some(Self { molecule: text, canonical: molecule.into_canonical(), properties, accuracy })
+    }
+}
+
+/// Samples molecules for each condition.
+pub(super) fn sample(
+    sampling: &Sampling<'_>,
+    conditions: &Conditions,
+    asked: Vec<Asked>,
+    known: Option<&BTreeSet<String>>,
+    distinct: bool,
+) -> anyhow::Result<Vec<Sampled>> {
+    let &Sampling { arguments, loaded, .. } = sampling;
+    let codec = &loaded.spec.codec;
+    let vocabulary = codec.own::<Vocabulary>().context("the model has a molecule vocabulary")?;
+    let prompts =
+        (0..).zip(&asked).map(|(index, asked)| prompt(conditions, asked, vocabulary, index));
+    let prompts: Vec<Prompt> = prompts.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+    let generation = Generation::from_options(arguments, loaded, &prompts, usize::MAX);
+    let number = arguments.number.unwrap_or(NUMBER);
+    let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
+    let sampled = |(asked, group): (Asked, &Group)| {
+        let texts: Vec<String> =
+            group.completions().map(|c| codec.decode_completion(&c.text_ids())).collect();
+        Sampled::new(asked, texts, known, distinct)
+    };
+    Ok(asked.into_iter().zip(&groups).map(sampled).collect())
+}
+
+impl Sampled {
+    fn new(
+        asked: Asked,
+        texts: Vec<String>,
+        known: Option<&BTreeSet<String>>,
+        distinct: bool,
+    ) -> Self {
+        let samples = texts.len();
+        let rows: Vec<Option<Row>> =
+            texts.into_par_iter().map(|text| Row::of(text, &asked)).collect();
+        let mut molecules: Vec<Row> = rows.into_iter().flatten().collect();
+        let valid = molecules.len() as f64;
+        let mut accuracy = Accuracy::default();
+        molecules.iter().for_each(|row| accuracy.extend(row.accuracy.clone()));
+        let different: BTreeSet<String> =
+            molecules.iter().map(|row| row.canonical.clone()).collect();
+        let is_new = |canonical: &String| known.is_none_or(|known| !known.contains(canonical));
+        let new = different.iter().filter(|canonical| is_new(canonical)).count() as f64;
+        if distinct {
+            let mut seen = BTreeSet::new();
+            molecules.retain(|row| is_new(&row.canonical) && seen.insert(row.canonical.clone()));
+        }
+        Self {
+            asked,
+            samples,
+            molecules,
+            accuracy,
+            validity: valid / samples as f64,
+            unique: different.len() as f64 / valid,
+            novelty: known.map(|_| new / different.len() as f64),
+        }
+    }
+}
+
+/// Prints a summary to standard error: one line per condition, then all of them together.
+pub(super) fn summarise(all: &[Sampled]) {
+    for sampled in all {
+        let Accuracy { errors, similarities } = &sampled.accuracy;
+        let errors = errors.iter().map(|(name, errors)| format!("; |Δ{name}| {:.3}", mean(errors)));
+        let scaffold = (!similarities.is_empty())
+            .then(|| format!("; scaffold similarity {:.3}", sampled.accuracy.similarity()));
+        say_aside(format_args!(
+            "{}: {} drawn, validity {:.3}, unique {:.3}{}",
+            sampled.asked.text(),
+            sampled.samples,
+            sampled.validity,
+            sampled.unique,
+            errors.chain(scaffold).collect::<String>()
+        ));
+    }
+    let mut accuracy = Accuracy::default();
+    all.iter().for_each(|sampled| accuracy.extend(sampled.accuracy.clone()));
+    let samples: usize = all.iter().map(|sampled| sampled.samples).sum();
+    let weighted = |of: fn(&Sampled) -> f64| {
+        all.iter().map(|s| of(s) * s.samples as f64).sum::<f64>() / samples as f64
+    };
+    say_aside(format_args!("conditions   {:>8}", all.len()));
+    say_aside(format_args!("drawn        {samples:>8}"));
+    say_aside(format_args!("validity     {:>8.4}", weighted(|sampled| sampled.validity)));
+    let unique: Vec<f64> = all.iter().map(|s| s.unique).filter(|unique| !unique.is_nan()).collect();
+    say_aside(format_args!("uniqueness   {:>8}", four_decimals(mean(&unique))));
+    for (name, errors) in &accuracy.errors {
+        say_aside(format_args!(
+            "|asked − measured| {name}: mean {:.4}, standard deviation {:.4}",
+            mean(errors),
+            sample_variance(errors).sqrt()
+        ));
+    }
+    if !accuracy.similarities.is_empty() {
+        say_aside(format_args!(
+            "scaffold     mean similarity {:.4}; {:.4} of the valid molecules have 0.8 or more",
+            accuracy.similarity(),
+            accuracy.same_scaffold()
+        ));
+    }
+}
+
+/// Writes one SMILES per line, with its condition as the name.
+pub(super) fn write_lines(
+    output: &mut dyn Write,
+    all: &[Sampled],
+    distinct: bool,
+) -> io::Result<()> {
+    for sampled in all {
+        let name = sampled.asked.text();
+        for row in &sampled.molecules {
+            let smiles = if distinct { &row.canonical } else { &row.molecule };
+            writeln!(output, "{smiles} {name}")?;
+        }
+    }
+    output.flush()
+}
+
+/// Writes a CSV file with MolGPT's columns and one row per valid molecule.
+pub(super) fn write_csv(output: &mut dyn Write, all: &[Sampled]) -> io::Result<()> {
+    writeln!(output, "{COLUMNS}")?;
+    for sampled in all {
+        let values: Vec<String> =
+            sampled.asked.properties.iter().map(|(_, value)| format!("{value:?}")).collect();
+        let condition = match &values[..] {
+            [] => String::new(),
+            [value] => value.clone(),
+            values => format!("\"({})\"", values.join(", ")),
+        };
+        let scaffold = sampled.asked.scaffold.as_deref().unwrap_or_default();
+        let novelty = sampled.novelty.map(|novelty| format!("{novelty:.3}")).unwrap_or_default();
+        for Row { molecule, canonical, properties, .. } in &sampled.molecules {
+            let properties: Vec<String> =
+                properties.iter().map(|value| format!("{value:.4}")).collect();
+            writeln!(
+                output,
+                "{molecule},{canonical},{condition},{scaffold},{},{:.3},{:.3},{novelty}",
+                properties.join(","),
+                sampled.validity,
+                sampled.unique
+            )?;
+        }
+    }
+    output.flush()
+}
