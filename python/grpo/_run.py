@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import stat
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -97,8 +98,8 @@ class Run:
         path = self.path / "config.toml"
         toml = _toml()
         try:
-            config: Dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            config: Dict[str, Any] = toml.loads(_read(path).decode("utf-8"))
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: not valid TOML ({error})") from None
         return config
 
@@ -150,6 +151,8 @@ class Run:
         tables = []
         for path in (folder / f"step-{step}.parquet" for step in steps):
             try:
+                if not path.is_file():
+                    raise ValueError(f"{path} is not a regular file")
                 with ParquetFile(path) as file:
                     tables.append(file.read())
             except (FileNotFoundError, PermissionError):
@@ -175,12 +178,19 @@ def _numbers(rows: List[Row]) -> pandas.DataFrame:
 def _lines(path: Path) -> List[Row]:
     if not path.exists():
         return []
-    whole_lines = path.read_bytes().split(b"\n")[:-1]
+    whole_lines = _read(path).split(b"\n")[:-1]
     return [_parse(line, f"{path}:{number}") for number, line in enumerate(whole_lines, 1)]
 
 
 def _object(path: Path) -> Row:
-    return _parse(path.read_bytes(), str(path))
+    return _parse(_read(path), str(path))
+
+
+def _read(path: Path) -> bytes:
+    """Reads a regular file. Pipes and devices could block or never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path} is not a regular file")
+    return path.read_bytes()
 
 
 def _parse(text: bytes, place: str) -> Row:

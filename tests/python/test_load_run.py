@@ -136,6 +136,18 @@ class Rows(WithRun):
             place = f"{self.path / 'metrics.jsonl'}:2: "
             self.refuses(ValueError, place + message, lambda: run.rows("metrics"))
 
+    @unittest.skipUnless(hasattr(os, "mkfifo"), "there are no named pipes")
+    def test_files_that_are_not_regular(self):
+        (self.path / "metrics.jsonl").unlink(missing_ok=True)
+        os.mkfifo(self.path / "metrics.jsonl")
+        run = grpo.load_run(self.path)
+        for _ in ("pipe", "folder"):
+            place = f"{self.path / 'metrics.jsonl'} is not a regular file"
+            self.refuses(ValueError, place, lambda: run.rows("metrics"))
+            if not (self.path / "metrics.jsonl").is_dir():
+                (self.path / "metrics.jsonl").unlink()
+                (self.path / "metrics.jsonl").mkdir()
+
     def test_characters_that_only_python_takes_for_line_ends(self):
         self.write("events.jsonl", '{"message": "a\u2028b\x85"}\n')
         self.assertEqual(grpo.load_run(self.path).rows("events"), [{"message": "a\u2028b\x85"}])

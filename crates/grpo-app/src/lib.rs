@@ -88,9 +88,12 @@ pub fn run(
     let Asked { threads, quiet, command } = args::parse(&tasks, command_line);
     anyhow::ensure!(
         threads.is_none(),
-        "--threads is not supported within another program; remove it"
+        "--threads is not supported when grpo is embedded in another program; remove it"
     );
-    anyhow::ensure!(!quiet, "--quiet is not supported within another program; remove it");
+    anyhow::ensure!(
+        !quiet,
+        "--quiet is not supported when grpo is embedded in another program; remove it"
+    );
     execute(command, &tasks)
 }
 

@@ -274,7 +274,7 @@ fn refuse_other_folder(path: &Path, role: &str) -> anyhow::Result<()> {
     }
     anyhow::ensure!(
         role != "model" || !is_adapter,
-        "{shown} is an adapter folder, not a model folder; use the base model, and this folder as the adapter"
+        "{shown} is an adapter folder, not a model folder; pass the base model as the model and this folder as the adapter"
     );
     anyhow::ensure!(
         role != "adapter" || !is_model,

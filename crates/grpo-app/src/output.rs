@@ -309,6 +309,19 @@ pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Resul
     Ok(())
 }
 
+/// Returns an error if two options set the same output file.
+pub fn refuse_same(outputs: &[(&str, Option<&PathBuf>)]) -> anyhow::Result<()> {
+    let set = outputs.iter().filter_map(|(option, path)| Some((option, (*path)?)));
+    let set: Vec<(&&str, &PathBuf)> = set.collect();
+    for (index, (option, path)) in set.iter().enumerate() {
+        if let Some((other, same)) = set[..index].iter().find(|(_, same)| is_same_place(path, same))
+        {
+            anyhow::bail!("{other} and {option} are both {}; use different files", same.display());
+        }
+    }
+    Ok(())
+}
+
 /// Returns an error if the file exists and `force` is false.
 pub fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
     anyhow::ensure!(

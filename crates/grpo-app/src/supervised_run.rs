@@ -54,7 +54,7 @@ pub fn keys(arguments: &RunArguments) -> anyhow::Result<toml::Table> {
 
 impl<F: DeserializeOwned> Request<F> {
     /// Reads the configuration of a new or resumed run. `run` returns a reference to the
-    /// configuration field with the run folder.
+    /// configuration field that holds the run folder.
     pub fn read(
         arguments: &RunArguments,
         command: &'static str,

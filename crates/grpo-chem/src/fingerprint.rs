@@ -38,6 +38,8 @@ pub struct Fingerprint {
     definition: Morgan,
     /// Pairs of environment (or bit) and count, ordered by environment.
     counts: Vec<(u32, u32)>,
+    /// Sum of all counts.
+    total: u64,
 }
 
 impl Molecule {
@@ -71,11 +73,16 @@ impl Molecule {
             }),
         })?
         .map_err(|error| InvalidSmiles::Unsupported { detail: format!("no fragments: {error}") })?;
-        Ok(Fingerprint { definition, counts })
+        Ok(Fingerprint::new(definition, counts))
     }
 }
 
 impl Fingerprint {
+    fn new(definition: Morgan, counts: Vec<(u32, u32)>) -> Self {
+        let total = counts.iter().map(|(_, count)| u64::from(*count)).sum();
+        Self { definition, counts, total }
+    }
+
     /// Returns the Tanimoto similarity, from 0 to 1, defined as in RDKit's `TanimotoSimilarity`:
     /// the sum of the smaller counts, divided by the sum of the larger ones.
     ///
@@ -83,7 +90,6 @@ impl Fingerprint {
     /// Panics if the fingerprints have different definitions.
     pub fn tanimoto(&self, other: &Self) -> f64 {
         assert_eq!(self.definition, other.definition, "fingerprints with different definitions");
-        let total = |counts: &[(u32, u32)]| counts.iter().map(|(_, n)| u64::from(*n)).sum::<u64>();
         let (mut i, mut j, mut shared) = (0, 0, 0_u64);
         while let (Some((left, n)), Some((right, m))) = (self.counts.get(i), other.counts.get(j)) {
             match left.cmp(right) {
@@ -96,7 +102,7 @@ impl Fingerprint {
                 }
             }
         }
-        let all = total(&self.counts) + total(&other.counts) - shared;
+        let all = self.total + other.total - shared;
         if all == 0 { 0.0 } else { shared as f64 / all as f64 }
     }
 }
@@ -107,9 +113,8 @@ mod tests {
 
     #[test]
     fn similarity_is_the_share_of_common_counts() {
-        let of = |counts: &[(u32, u32)]| Fingerprint {
-            definition: Morgan::Counts(MorganRadius::Two),
-            counts: counts.to_vec(),
+        let of = |counts: &[(u32, u32)]| {
+            Fingerprint::new(Morgan::Counts(MorganRadius::Two), counts.to_vec())
         };
         let (a, b) = (of(&[(1, 3), (5, 1), (9, 2)]), of(&[(1, 1), (4, 2), (9, 4)]));
         // min: 1 + 2; max: 3 + 1 + 2 + 4.

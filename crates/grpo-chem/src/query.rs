@@ -22,7 +22,7 @@ pub struct Pattern {
 /// Maximum number of matches, which is the default of RDKit.
 const MAX_MATCHES: usize = 1_000;
 
-/// Returns the 116 structural alerts of QED (Brenk et al. 2008), which come from RDKit.
+/// Returns the 116 structural alerts used by QED (Brenk et al. 2008), as listed in RDKit.
 pub fn default_alerts() -> impl Iterator<Item = &'static str> {
     include_str!("../data/qed_alerts.smarts").lines()
 }
@@ -62,7 +62,7 @@ impl Pattern {
         Ok(self.search(molecule, 1)? > 0)
     }
 
-    /// Counts the matches with different sets of atoms, like RDKit's
+    /// Counts the matches that cover distinct sets of atoms, like RDKit's
     /// `len(GetSubstructMatches(pattern))`. Chirality is ignored. The maximum is 1,000.
     ///
     /// # Errors

@@ -50,8 +50,15 @@ pub fn grpo_loss(inputs: &LossInputs<'_>, config: &LossConfig, totals: &BatchTot
             let is_dropped = is_low_entropy || is_off_policy == Some(true);
             let policy = if is_dropped { Dual::default() } else { surrogate.loss };
             let kl = sequence.kl(t, ratios[t], &config.kl);
-            let total = (policy + config.kl.penalty(kl)) * weight; // + β · KL
-            TokenLoss { surrogate, is_low_entropy, kl, policy: policy * weight, total }
+            let penalty = config.kl.penalty(kl); // β · KL
+            TokenLoss {
+                surrogate,
+                is_low_entropy,
+                kl,
+                policy: policy * weight,
+                kl_penalty: penalty * weight,
+                total: (policy + penalty) * weight,
+            }
         };
         let losses: Vec<TokenLoss> = surrogates.into_iter().enumerate().map(token_loss).collect();
         terms.push(&sequence, &ratios, sampling, is_off_policy, &losses, config);

@@ -3,8 +3,12 @@
 /// Terms computed by [`crate::grpo_loss`] for one micro-batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossTerms {
-    /// Loss.
+    /// Loss: `policy_loss + kl_penalty − entropy bonus`.
     pub loss: f64,
+    /// Surrogate part of the loss, after masks and weights.
+    pub policy_loss: f64,
+    /// KL part of the loss, including β and the weights.
+    pub kl_penalty: f64,
     /// Sequences in their original order, including those without tokens.
     pub sequences: Vec<SequenceTerms>,
 }

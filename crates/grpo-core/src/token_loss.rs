@@ -14,7 +14,9 @@ pub(crate) struct TokenLoss {
     pub(crate) kl: Option<Dual>,
     /// Weighted surrogate loss after masking.
     pub(crate) policy: Dual,
-    /// Sum of `policy` and the weighted KL penalty.
+    /// Weighted KL penalty.
+    pub(crate) kl_penalty: Dual,
+    /// Sum of `policy` and `kl_penalty`.
     pub(crate) total: Dual,
 }
 
@@ -29,6 +31,8 @@ impl LossTerms {
         config: &LossConfig,
     ) {
         self.loss += losses.iter().map(|loss| loss.total.value).sum::<f64>();
+        self.policy_loss += losses.iter().map(|loss| loss.policy.value).sum::<f64>();
+        self.kl_penalty += losses.iter().map(|loss| loss.kl_penalty.value).sum::<f64>();
         let tokens_per_ratio = config.ratio_level.tokens_sharing(sequence.len());
         let gradients = by_logprob(losses, |loss| loss.total, tokens_per_ratio);
         let surrogate_gradients = by_logprob(losses, |loss| loss.policy, tokens_per_ratio);

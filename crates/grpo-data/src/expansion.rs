@@ -9,7 +9,7 @@ const ALWAYS: u64 = 4 << 20;
 
 /// Maximum ratio of uncompressed to compressed size. Typical text has a ratio between 3 and 30. A
 /// file of nothing but newlines reaches 1000 with gzip, and Parquet has no upper bound.
-const TIMES: u64 = 200;
+const TIMES: u64 = 100;
 
 /// Checks whether `expanded` bytes are plausible for `stored` compressed bytes.
 ///

@@ -42,7 +42,9 @@ mod tokenizer_training;
 pub use caught::caught;
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
-pub use config_fault::{ConfigFault, deserialize_settings, short_number};
+pub use config_fault::{
+    ConfigFault, deserialize_settings, short_number, short_text, without_rust_types,
+};
 pub use error::{DataError, Names, Shortened, described};
 pub use example::{Example, Examples};
 pub use json::{JsonEntries, json_line_reason, json_reason, parse_json};

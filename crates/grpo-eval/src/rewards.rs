@@ -19,7 +19,7 @@ pub struct RewardSummary {
 }
 
 impl RewardSummary {
-    /// Computes the means. Means of no values are NaN.
+    /// Computes the means. The mean of an empty set of values is NaN.
     pub fn of(outcomes: &[Outcome]) -> Self {
         let rewards: Vec<f64> = outcomes.iter().filter_map(Outcome::total).collect();
         let mut parts: BTreeMap<PartName, Vec<f64>> = BTreeMap::new();

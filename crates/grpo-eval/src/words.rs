@@ -1,6 +1,6 @@
 //! Splits texts into words.
 
-/// Iterates over the lower-case words of a text. Words are runs of letters, digits and apostrophes.
+/// Iterates over the words of a text, converted to lower case. Words are runs of letters, digits and apostrophes.
 /// Apostrophes at the ends are removed, so `'no'` becomes `no`, but `don't` remains one word.
 /// Typographic apostrophes are replaced by straight ones.
 ///

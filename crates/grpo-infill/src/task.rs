@@ -137,7 +137,7 @@ impl Source for BlankSections {
         let context = loaded.policy.context_length();
         anyhow::ensure!(
             section.length <= context,
-            "passages.length = {} exceeds the context of {context} characters (block_size) of the infiller; lower it",
+            "passages.length = {} exceeds the infiller's context length of {context} characters (block_size); reduce passages.length",
             section.length
         );
         let characters = loaded.spec.codec.own::<Characters>();

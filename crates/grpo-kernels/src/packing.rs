@@ -95,8 +95,8 @@ impl Packing {
         self.sequences.last().map_or(0, |sequence| sequence.rows.end)
     }
 
-    /// Returns the rows of the sequence that `index` continues. The range is empty if it continues
-    /// none.
+    /// Returns the row range of the sequence continued by `index`, or an empty range if `index` does
+    /// not continue a sequence.
     pub fn prefix(&self, index: usize) -> Range<usize> {
         self.sequences[index].behind.map_or(0..0, |first| self.sequences[first].rows.clone())
     }

@@ -271,8 +271,9 @@ impl Transformer {
         Head { weight: lift(head.weight), bias: head.bias }
     }
 
-    /// Computes the logit that each character is wrong, `[n, width]` → `[n]`. Returns `None` if the
-    /// model has no critic. The result has autodiff if the hidden states or the parameters do.
+    /// Computes, for each character, the logit of the probability that it is wrong, `[n, width]` →
+    /// `[n]`. Returns `None` if the model has no critic. The result is tracked by autodiff if the
+    /// hidden states or the parameters are.
     pub fn critic(&self, hidden: Tensor<2>) -> Option<Tensor<1>> {
         self.critic.as_ref().map(|critic| critic.product(hidden).squeeze_dim(1))
     }

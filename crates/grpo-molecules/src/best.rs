@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use grpo_app::output::{FileInPlace, say_aside};
+use grpo_app::output::{FileInPlace, refuse_same, say_aside};
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::data_output;
 use grpo_chem::{Descriptor, Molecule};
@@ -80,6 +80,11 @@ fn run(arguments: &BestArguments) -> anyhow::Result<()> {
     let table = selected(table, arguments)?;
     let source = folder.best_path();
     let inputs: [&Path; 1] = [&source];
+    refuse_same(&[
+        ("--output", arguments.output.as_ref()),
+        ("--sdf", arguments.sdf.as_ref()),
+        ("--grid", arguments.grid.as_ref()),
+    ])?;
     let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
     let others = [
         arguments.sdf.as_ref().map(|path| (path, structure_file as fn(&BestTable) -> String)),

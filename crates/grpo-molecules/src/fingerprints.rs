@@ -2,6 +2,7 @@
 
 use grpo_chem::{Fingerprint, Molecule, Morgan, MorganRadius};
 use grpo_train::SimilarTexts;
+use rayon::prelude::*;
 
 /// Counts of environments, radius 2 (ECFC4).
 const KIND: Morgan = Morgan::Counts(MorganRadius::Two);
@@ -21,13 +22,15 @@ fn fingerprint(smiles: &str) -> Option<Fingerprint> {
 }
 
 impl SimilarTexts for Fingerprints {
-    fn push(&mut self, text: &str) {
-        self.0.push(fingerprint(text));
+    fn extend(&mut self, texts: &[&str]) {
+        self.0.par_extend(texts.par_iter().map(|text| fingerprint(text)));
     }
 
     fn similarities(&self, text: &str) -> Vec<Option<f64>> {
         let own = fingerprint(text);
-        self.0.iter().map(|other| Some(own.as_ref()?.tanimoto(other.as_ref()?))).collect()
+        let similarity =
+            |other: &Option<Fingerprint>| Some(own.as_ref()?.tanimoto(other.as_ref()?));
+        self.0.par_iter().with_min_len(256).map(similarity).collect()
     }
 }
 
@@ -39,7 +42,7 @@ mod tests {
     #[test]
     fn similarities_are_those_of_rdkit() {
         let mut all = Fingerprints::empty();
-        ["CCO", "C(", "c1ccccc1", "OCC"].iter().for_each(|smiles| all.push(smiles));
+        all.extend(&["CCO", "C(", "c1ccccc1", "OCC"]);
         let found = all.similarities("CCCO");
         assert_eq!(found[1], None);
         assert_eq!(found[0], found[3]);

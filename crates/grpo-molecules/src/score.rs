@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use grpo_app::output::{FileInPlace, say_aside};
+use grpo_app::output::{FileInPlace, refuse_same, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::{data_output, visible};
 use grpo_app::{Tasks, load_reward, transform_curves};
 use grpo_data::DataError;
 use grpo_report::transforms;
-use grpo_rewards::{Outcome, Reward, RewardInput};
+use grpo_rewards::{IdentifiedReward, Outcome, Reward, RewardInput};
+use grpo_run::column_of_part;
 
 use crate::describe::{as_text, number};
+use crate::task::identities;
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 
 /// Number of molecules that are scored at once.
@@ -59,6 +61,7 @@ pub(crate) fn command() -> TaskCommand {
 
 fn run(tasks: &Tasks, arguments: &ScoreArguments) -> anyhow::Result<()> {
     let (config, reward) = load_reward(&arguments.config, &arguments.set, tasks)?;
+    let reward = IdentifiedReward::wrap(reward, identities);
     let options = ReadOptions {
         smiles_column: arguments.smiles_column.clone(),
         column_setting: Some("--smiles-column"),
@@ -67,6 +70,7 @@ fn run(tasks: &Tasks, arguments: &ScoreArguments) -> anyhow::Result<()> {
     let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
     anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", arguments.file.display());
     let inputs: [&Path; 2] = [&arguments.file, &arguments.config];
+    refuse_same(&[("--output", arguments.output.as_ref()), ("--plot", arguments.plot.as_ref())])?;
     let create = |path: &PathBuf| FileInPlace::create_beside(path, &inputs, arguments.force);
     let plot = arguments.plot.as_ref().map(create).transpose()?;
     let output = arguments.output.as_ref().map(create).transpose()?;
@@ -101,9 +105,12 @@ fn score_all(
     let failed = || format!("cannot write scores to {place}");
     let mut table = csv::Writer::from_writer(output);
     let parts = reward.parts();
-    let columns = ["smiles", "score"].into_iter().chain(parts.iter().map(|part| &**part));
-    table.write_record(columns.chain(["reason", "name"])).with_context(failed)?;
-    let (mut rows, mut sum) = (0u64, 0.0);
+    let own = ["smiles", "score", "reason", "name"];
+    let columns = parts.iter().map(|part| column_of_part(part, &own));
+    let columns = own[..2].iter().map(|name| (*name).to_owned()).chain(columns);
+    let columns = columns.chain(own[2..].iter().map(|name| (*name).to_owned()));
+    table.write_record(columns).with_context(failed)?;
+    let (mut rows, mut sum, mut first_reason) = (0u64, 0.0, None);
     loop {
         let block: Vec<MoleculeRecord> =
             reader.by_ref().take(BLOCK).collect::<Result<_, DataError>>()?;
@@ -118,7 +125,9 @@ fn score_all(
             let name = record.name.as_deref().unwrap_or_default();
             let mut row = vec![as_text(&visible(&record.smiles)), value(outcome.total())];
             row.extend(parts.iter().map(|part| value(outcome.part(part))));
-            row.push(as_text(&visible(&reason(&record.smiles, outcome))));
+            let reason = reason(&record.smiles, outcome);
+            row.push(as_text(&visible(&reason)));
+            first_reason.get_or_insert(reason);
             row.push(as_text(&visible(name)));
             table.write_record(row).with_context(failed)?;
             if let Some(total) = outcome.total() {
@@ -128,9 +137,12 @@ fn score_all(
     }
     table.flush().with_context(failed)?;
     say_aside(format_args!("scored       {rows:>8}"));
-    if rows > 0 {
-        say_aside(format_args!("mean score   {:>8.4}", sum / rows as f64));
-    }
+    anyhow::ensure!(
+        rows > 0,
+        "no molecule has a score; the reason for the first one: {}",
+        visible(&first_reason.unwrap_or_default())
+    );
+    say_aside(format_args!("mean score   {:>8.4}", sum / rows as f64));
     Ok(())
 }
 

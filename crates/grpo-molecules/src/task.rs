@@ -110,7 +110,7 @@ impl Task for Molecules {
 }
 
 /// Identifies molecules by their canonical SMILES.
-fn identities(texts: &[&str]) -> Vec<Identity> {
+pub(crate) fn identities(texts: &[&str]) -> Vec<Identity> {
     let identity = |smiles: &&str| match Molecule::parse(smiles) {
         Ok(molecule) => Identity::Canonical(molecule.into_canonical()),
         // It may be a molecule.

@@ -18,8 +18,8 @@ use burn::tensor::{Tensor, TensorData};
 use grpo_kernels::awake;
 use grpo_model::{Dropout, Perceptron};
 use grpo_train::{
-    EarlyStopping, EpochBatches, GradientSum, Objective, OptimizerConfig, ScheduleUnit,
-    StepGradients, SupervisedPlan, SupervisedTrainer, TrainError, TransferConfig, WarmupCosine,
+    Decay, EarlyStopping, EpochBatches, GradientSum, Objective, OptimizerConfig, Schedule,
+    ScheduleUnit, StepGradients, SupervisedPlan, SupervisedTrainer, TrainError, TransferConfig,
     finite_loss, in_range,
 };
 use rayon::prelude::*;
@@ -79,7 +79,12 @@ impl EngagementTraining {
             eval_every: steps_per_epoch,
             dropout: self.dropout,
             optimizer: self.optimizer,
-            schedule: WarmupCosine { warmup: 0.0, total: steps as f64, floor: 1.0 },
+            schedule: Schedule {
+                warmup: 0.0,
+                total: steps as f64,
+                floor: 1.0,
+                decay: Decay::default(),
+            },
             schedule_unit: ScheduleUnit::Steps,
             early_stopping: self.early_stopping(),
             transfer: TransferConfig::default(),

@@ -7,33 +7,49 @@ use serde::{Deserialize, Serialize};
 use crate::PairRecord;
 use crate::split::{split_error, tweet_groups};
 
-/// A split of pairs into two phases.
+/// A split of pairs into two phases and test pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhaseSplit {
     /// Sorted indices of the pairs in the supervised phase.
     pub phase1: Vec<usize>,
     /// Sorted indices of the pairs in the GRPO phase.
     pub phase2: Vec<usize>,
+    /// Sorted indices of the test pairs.
+    pub test: Vec<usize>,
 }
 
-/// Splits pairs into two phases, with a fraction `ratio` of the pairs in the first phase.
+/// Holds out a fraction `test` of the pairs, and splits the others into two phases, with a fraction
+/// `ratio` in the first phase.
 ///
-/// All replies to a tweet are in the same phase. The split is stratified by the quartiles of the
+/// All replies to a tweet are in the same part. The split is stratified by the quartiles of the
 /// engagement score. It is deterministic.
 ///
 /// # Errors
-/// Returns an error if `ratio` is not between 0 and 1, or if there are fewer than two tweets.
-pub fn split_phases(pairs: &[PairRecord], ratio: f64, seed: u64) -> Result<PhaseSplit, DataError> {
+/// Returns an error if `ratio` is not between 0 and 1, if `test` is not at least 0 and less than 1,
+/// or if there are fewer tweets than parts.
+pub fn split_phases(
+    pairs: &[PairRecord],
+    ratio: f64,
+    test: f64,
+    seed: u64,
+) -> Result<PhaseSplit, DataError> {
     if !(ratio > 0.0 && ratio < 1.0) {
         let expected = "a number between 0 and 1 (the fraction of the supervised phase)";
         return Err(DataError::setting("split-ratio", ratio, expected));
     }
+    if !(0.0..1.0).contains(&test) {
+        let expected = "a number of at least 0 and less than 1 (the fraction of test pairs)";
+        return Err(DataError::setting("test-fraction", test, expected));
+    }
     let scores: Vec<f64> = pairs.iter().map(PairRecord::engagement).collect();
     let strata = Quartiles::new(&scores).strata_of(&scores);
-    let parts = split_groups(&tweet_groups(pairs), &strata, &[ratio, 1.0 - ratio], seed);
-    let parts = parts.map_err(split_error)?;
-    let [phase1, phase2] = parts.try_into().expect("the split has one part per phase");
-    Ok(PhaseSplit { phase1, phase2 })
+    let phases = [ratio, 1.0 - ratio].map(|share| share * (1.0 - test));
+    let test = Some(test).filter(|share| *share > 0.0);
+    let shares: Vec<f64> = phases.into_iter().chain(test).collect();
+    let parts = split_groups(&tweet_groups(pairs), &strata, &shares, seed);
+    let mut parts = parts.map_err(split_error)?.into_iter();
+    let mut part = || parts.next().unwrap_or_default();
+    Ok(PhaseSplit { phase1: part(), phase2: part(), test: part() })
 }
 
 /// Statistics about the two phases. They can be recomputed from the output files.
@@ -43,6 +59,9 @@ pub struct PhaseStatistics {
     pub phase1: PhaseSummary,
     /// Statistics of the GRPO phase.
     pub phase2: PhaseSummary,
+    /// Statistics of the test pairs, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<PhaseSummary>,
     /// Distribution over the quartiles of the engagement score.
     pub quartiles: QuartileShares,
     /// Tests whether the quartiles have the same proportions in both phases. `None` if all scores
@@ -63,7 +82,7 @@ pub struct PhaseSummary {
     pub engagement: Spread,
     /// Reply lengths in characters.
     pub length: Spread,
-    /// Number of pairs in each quartile. The quartiles are those of all engagement scores.
+    /// Number of pairs in each quartile. The quartiles are those of both phases together.
     pub quartiles: Vec<u64>,
 }
 
@@ -92,15 +111,17 @@ pub struct QuartileShares {
 pub const MOST_DIFFERENCE: f64 = 0.02;
 
 impl PhaseStatistics {
-    /// Computes statistics about the two phases.
-    pub fn new(phase1: &[&PairRecord], phase2: &[&PairRecord]) -> Self {
+    /// Computes statistics about the two phases and the test pairs.
+    pub fn new(phase1: &[&PairRecord], phase2: &[&PairRecord], test: &[&PairRecord]) -> Self {
         let scores = |pairs: &[&PairRecord]| -> Vec<f64> {
             pairs.iter().map(|pair| pair.engagement()).collect()
         };
         let (one, other) = (scores(phase1), scores(phase2));
         let quartiles = Quartiles::new(&[one.as_slice(), &other].concat());
-        let [phase1, phase2] = [phase1, phase2].map(|pairs| PhaseSummary::new(pairs, &quartiles));
+        let [phase1, phase2, test] =
+            [phase1, phase2, test].map(|pairs| PhaseSummary::new(pairs, &quartiles));
         Self {
+            test: (test.count > 0).then_some(test),
             chi_square: chi_square(&phase1.quartiles, &phase2.quartiles),
             kolmogorov_smirnov: kolmogorov_smirnov(&one, &other),
             quartiles: QuartileShares::new(quartiles, &phase1.quartiles, &phase2.quartiles),

@@ -12,27 +12,30 @@ use serde_json::Value;
 
 pub(crate) const PHASE1: &str = "train_phase1_sft.jsonl";
 pub(crate) const PHASE2: &str = "train_phase2_grpo.jsonl";
+pub(crate) const TEST: &str = "test_held_out.jsonl";
 pub(crate) const STATISTICS: &str = "phase_split_statistics.json";
 pub(crate) const DRAWING: &str = "phase_split_distributions.svg";
-/// The key in the statistics file that contains the SHA-256 hashes of both phases.
+/// The names of all files of a split.
+pub(crate) const FILES: [&str; 5] = [PHASE1, PHASE2, TEST, STATISTICS, DRAWING];
+/// The key in the statistics file that contains the SHA-256 hashes of all parts.
 pub(crate) const OUTPUTS: &str = "outputs";
 
 /// Name of a marker file that exists while the files of a split are being renamed.
 const UNFINISHED: &str = ".split-unfinished";
 
-/// Rejects the file of a phase if it may belong to a different split than the file of the other
-/// phase. In this case, a tweet could be in both phases. Files with other names are not checked.
+/// Rejects the file of a part if it may belong to a different split than the files of the other
+/// parts. In this case, a tweet could be in two parts. Files with other names are not checked.
 pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
     // A link to the file must not hide its folder.
     let place = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let name = place.file_name().unwrap_or_default();
-    if name != PHASE1 && name != PHASE2 {
+    if ![PHASE1, PHASE2, TEST].iter().any(|part| name == *part) {
         return Ok(());
     }
     let folder = place.parent().unwrap_or(Path::new(""));
     if folder.join(UNFINISHED).exists() {
         return Err(DataError::Invalid(format!(
-            "`{}` may not belong to the same split as the other phase: `grpo split-data` did not finish in its folder; wait for it, or run it again with --force",
+            "`{}` may not belong to the same split as the other parts: `grpo split-data` did not finish in its folder; wait for it, or run it again with --force",
             file.display()
         )));
     }
@@ -42,7 +45,7 @@ pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
     let recorded = recorded[OUTPUTS].get(name.to_string_lossy().as_ref()).and_then(Value::as_str);
     match recorded.zip(sha256_of_file(file).ok()) {
         Some((recorded, now)) if recorded != now => Err(DataError::Invalid(format!(
-            "`{}` changed after the split ({STATISTICS} has its SHA-256), so tweets may be in both phases; run `grpo split-data` again, or rename the changed file",
+            "`{}` changed after the split ({STATISTICS} has its SHA-256), so tweets may be in two parts; run `grpo split-data` again, or rename the changed file",
             file.display()
         ))),
         _ => Ok(()),
@@ -64,7 +67,7 @@ pub(crate) fn clear_leftovers(folder: &Path) -> anyhow::Result<()> {
 
 /// Returns whether this is the name of a temporary file of a split, `.NAME.PROCESS-NUMBER`.
 fn is_leftover(name: &str) -> bool {
-    let end = [PHASE1, PHASE2, STATISTICS, DRAWING]
+    let end = FILES
         .into_iter()
         .find_map(|of| name.strip_prefix('.')?.strip_prefix(of)?.strip_prefix('.'));
     let numbers = end.and_then(|end| end.split_once('-'));
@@ -104,7 +107,13 @@ pub(crate) fn name_all(folder: &Path, files: Vec<FileInPlace>) -> anyhow::Result
         }
         _ => {}
     }
+    let names: Vec<_> = files.iter().map(|file| file.path().to_owned()).collect();
     files.into_iter().try_for_each(FileInPlace::finish)?;
+    // The test pairs of a previous split would be in a phase of this one.
+    let test = folder.join(TEST);
+    if !names.contains(&test) && test.exists() {
+        fs::remove_file(&test).with_context(|| format!("cannot remove {}", test.display()))?;
+    }
     fs::remove_file(&mark).with_context(|| format!("cannot remove {}", mark.display()))
 }
 

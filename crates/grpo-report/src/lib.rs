@@ -9,6 +9,7 @@
 mod best_table;
 mod chart;
 mod distributions;
+mod drawing;
 mod error;
 mod numbers;
 mod page;
@@ -24,10 +25,10 @@ mod transforms;
 mod validations;
 
 pub use distributions::{Scores, distributions};
+pub use drawing::Drawing;
 pub use error::ReportError;
 pub use page::render;
 pub use run_data::{RunData, command_of};
-pub use samples::Drawing;
 pub use stages::{Stage, stages};
 pub use success::{Judged, Outcome, SuccessCriteria, Verdict, judge};
 pub use transform_curve::TransformCurve;

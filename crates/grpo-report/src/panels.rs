@@ -138,7 +138,7 @@ const PLANS: &[Plan] = &[
     plan(
         "Loss",
         "Mean over the updates of a step",
-        &[("loss", "total"), ("policy_loss", "without the entropy bonus")],
+        &[("loss", "total"), ("policy_loss", "surrogate"), ("kl_penalty", "KL penalty")],
     ),
     plan("Learning rate", "After the schedule", &[("learning_rate", "")]),
     plan("KL coefficient", "β in the loss", &[("kl_coef", "")]),

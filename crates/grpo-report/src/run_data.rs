@@ -8,7 +8,7 @@ use grpo_run::{
 };
 use serde_json::{Map, Value};
 
-use crate::samples::Drawing;
+use crate::drawing::Drawing;
 use crate::series::{LARGEST, step_of};
 use crate::success::{diversity_is_kept, judge_supervised};
 use crate::transform_curve::TransformCurve;

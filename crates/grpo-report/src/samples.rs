@@ -9,11 +9,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::RunData;
+use crate::drawing::Drawing;
 use crate::numbers::{capitalized, number, short};
 use crate::validations::Validations;
-
-/// Draws a sample as an `<svg>` element. Returns `None` if the sample cannot be drawn.
-pub type Drawing = fn(&str) -> Option<String>;
 
 /// A row of cards.
 #[derive(Clone, Debug, Serialize)]

@@ -111,7 +111,10 @@ fn rewarded(run: &RunData) -> (Vec<String>, Vec<Tile>) {
         tiles.push(Tile {
             label: capitalized(&measure.name),
             value: short(after),
-            detail: format!("from {}, {:+.0} %", short(before), -100.0 * lost),
+            detail: match short(before) == short(after) {
+                true => "unchanged".to_owned(),
+                false => format!("from {}, {:+.0} %", short(before), -100.0 * lost),
+            },
             tone: if lost > run.criteria.max_diversity_drop { "bad" } else { "" },
         });
     }

@@ -185,7 +185,7 @@ impl Ends {
             let missing = steps - values.len();
             if 2 * missing > steps {
                 return Err(format!(
-                    "`{name}` has no value in {missing} of the {which} {steps} steps; a comparison needs at least half of them"
+                    "`{name}` is missing in {missing} of the {which} {steps} steps; a comparison requires values in at least half of the steps"
                 ));
             }
         }
@@ -262,19 +262,16 @@ pub(crate) fn diversity_is_kept(comparison: Option<&Comparison>, last: u64, most
     let Some((measure, lost, before, after)) = worst else {
         return Judged::open(DIVERSITY, "the evaluation has no diversity measure");
     };
-    let change = if lost > 0.0 { "lost" } else { "gained" };
-    let verb = if after < before { "fell" } else { "rose" };
+    let (before, after) = (fixed(before, 3), fixed(after, 3));
+    let change = match (before == after, lost > 0.0) {
+        (true, _) => format!("stayed at {before}"),
+        (false, true) => format!("fell from {before} to {after}, {:.0} % lost", 100.0 * lost),
+        (false, false) => format!("rose from {before} to {after}, {:.0} % gained", -100.0 * lost),
+    };
     Judged::of(
         DIVERSITY,
         lost <= most + ROUNDING,
-        format!(
-            "{} {verb} from {} to {}, {} % {change} (required: at most {:.0} % lost)",
-            measure.name,
-            fixed(before, 3),
-            fixed(after, 3),
-            fixed(100.0 * lost.abs(), 0),
-            100.0 * most
-        ),
+        format!("{} {change} (required: at most {:.0} % lost)", measure.name, 100.0 * most),
     )
 }
 

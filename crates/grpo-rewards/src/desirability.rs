@@ -283,6 +283,13 @@ fn check_mapping(mapping: &BTreeMap<String, f64>, other: f64) -> Result<(), Stri
             ));
         }
         check_score(key, score)?;
+        let is_same =
+            |other: &&String| other.as_str() != key && other.parse::<f64>() == key.parse();
+        if let Some(other) = mapping.keys().find(is_same) {
+            return Err(format!(
+                "transform value_mapping has the keys '{key}' and '{other}' for the same number; remove one"
+            ));
+        }
     }
     check_score("other", other)
 }

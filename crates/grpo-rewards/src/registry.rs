@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_data::{ConfigFault, deserialize_settings};
+use grpo_data::{ConfigFault, deserialize_settings, short_number, short_text};
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use toml::Table;
@@ -104,7 +104,7 @@ impl fmt::Debug for RewardKind {
     }
 }
 
-/// Settings that contain the sections of other rewards.
+/// Settings with nested sections for other rewards.
 pub trait FromRegistry: Sized {
     /// Parses a section after its `type` key has been removed.
     ///
@@ -175,7 +175,8 @@ impl RewardRegistry {
         };
         let Some(&RewardKind { type_name, parse }) = self.kind(&name) else {
             let known = self.type_names().join(", ");
-            let message = format!("unknown reward type `{name}`; expected one of {known}");
+            let message =
+                format!("unknown reward type `{}`; expected one of {known}", short_text(&name));
             return Err(ConfigFault::from_sentence("type", message));
         };
         let (spec, settings) = parse(self, section)?;
@@ -266,6 +267,7 @@ pub fn check_mean_weights(weights: &[(&str, f64)]) -> Result<(), ConfigFault> {
     let (last, others) = keys.split_last().expect("there is at least one weight");
     let (others, sum) = (others.join(", "), weights.iter().sum::<f64>());
     ConfigFault::refuse(format!(
-        "{others} and {last} must be at least 0 and sum to 1, but they sum to {sum}"
+        "{others} and {last} must be at least 0 and sum to 1, but they sum to {}",
+        short_number(sum)
     ))
 }

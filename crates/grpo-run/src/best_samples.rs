@@ -64,11 +64,13 @@ impl BestTable {
     /// Encodes the table as CSV. Missing components are empty cells.
     pub fn to_csv(&self) -> Vec<u8> {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        let first = [self.column.as_str(), "reward", "step"].into_iter();
+        let own = self.own_columns();
+        let parts = self.parts.iter().map(|part| column_of_part(part, &own));
+        let header = own.iter().map(|name| (*name).to_owned()).chain(parts).collect();
         let mut write = |row: Vec<String>| {
             writer.write_record(row).expect("writing to a vector cannot fail");
         };
-        write(first.chain(self.parts.iter().map(String::as_str)).map(str::to_owned).collect());
+        write(header);
         for BestSample { text, step, reward, parts } in &self.samples {
             let first = [text.clone(), reward.to_string(), step.to_string()].into_iter();
             let value = |name: &String| parts.get(name).map_or_else(String::new, f64::to_string);
@@ -77,6 +79,11 @@ impl BestTable {
         writer.into_inner().expect("writing to a vector cannot fail")
     }
 
+    fn own_columns(&self) -> [&str; 3] {
+        [&self.column, "reward", "step"]
+    }
+
+    /// Reads a table that [`Self::to_csv`] has written.
     fn from_csv(bytes: &[u8], path: &Path) -> Result<Self, RunError> {
         let damaged = |line: usize, reason: &str| RunError::BadLine {
             path: path.to_owned(),
@@ -95,6 +102,12 @@ impl BestTable {
         if [reward.as_str(), step.as_str()] != ["reward", "step"] {
             return Err(damaged(1, "the second and third columns are not `reward` and `step`"));
         }
+        let own = [column.as_str(), "reward", "step"];
+        let part = |name: &String| match name.strip_prefix(PREFIX) {
+            Some(part) if own.contains(&part) => part.to_owned(),
+            _ => name.clone(),
+        };
+        let parts: Vec<String> = parts.iter().map(part).collect();
         let sample = |(index, row): (usize, Result<Vec<String>, RunError>)| {
             let row = row?;
             let number = |cell: &str| {
@@ -112,9 +125,23 @@ impl BestTable {
             })
         };
         let samples = rows.enumerate().map(sample).collect::<Result<_, RunError>>()?;
-        Ok(Self { column: column.clone(), parts: parts.to_vec(), samples })
+        let table = Self { column: column.clone(), parts, samples };
+        let written = table.to_csv();
+        let same = bytes.split(|byte| *byte == b'\n').zip(written.split(|byte| *byte == b'\n'));
+        match (bytes == written, same.take_while(|(one, other)| one == other).count()) {
+            (true, _) => Ok(table),
+            (false, same) => Err(damaged(same + 1, "it is not as this program writes it")),
+        }
     }
 }
+
+/// Returns the column of a reward component in a table that has the columns `own`.
+pub fn column_of_part(part: &str, own: &[&str]) -> String {
+    if own.contains(&part) { format!("{PREFIX}{part}") } else { part.to_owned() }
+}
+
+/// Prefix of components that have the name of another column.
+const PREFIX: &str = "rewards/";
 
 const BEST: &str = "best.csv";
 
@@ -149,6 +176,16 @@ mod tests {
     }
 
     #[test]
+    fn components_may_have_the_name_of_a_column() {
+        let mut table = table();
+        table.parts.push("reward".to_owned());
+        table.samples[0].parts.insert("reward".to_owned(), 0.25);
+        let bytes = table.to_csv();
+        assert!(bytes.starts_with(b"smiles,reward,step,valid,qed,rewards/reward\n"));
+        assert_eq!(BestTable::from_csv(&bytes, Path::new("best.csv")).unwrap(), table);
+    }
+
+    #[test]
     fn a_damaged_table_is_refused_with_its_line() {
         for (text, words) in [
             ("", "line 1 of `best.csv` is damaged: no column names"),
@@ -160,6 +197,10 @@ mod tests {
                 "line 3 of `best.csv` is damaged: invalid step",
             ),
             ("smiles,reward,step\nC,inf,1\n", "a cell is not a number"),
+            (
+                "smiles,reward,step\nC,1,1\n\"CC\"O,1,1\n",
+                "line 3 of `best.csv` is damaged: it is not as",
+            ),
         ] {
             let error = BestTable::from_csv(text.as_bytes(), Path::new("best.csv")).unwrap_err();
             assert!(error.to_string().contains(words), "{text}: {error}");

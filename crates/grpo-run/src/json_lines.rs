@@ -150,7 +150,8 @@ fn read(path: &Path) -> Result<String, RunError> {
 /// Returns an iterator over complete lines and their line numbers. Line breaks are stripped.
 fn finished_lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
     let finished = text.rfind('\n').map_or("", |end| &text[..=end]);
-    (1..).zip(finished.lines())
+    // A carriage return is part of the line, so that it does not go unnoticed.
+    (1..).zip(finished.split_terminator('\n'))
 }
 
 fn parse<T: DeserializeOwned>(path: &Path, line: u64, text: &str) -> Result<T, RunError> {

@@ -44,7 +44,7 @@ pub use audit::{
     Evidence, Finding, Period, Plan, RecordPlan, ReferencePlan, ReferenceUpdate, StoredWeights,
     Verdict, Violation, audit, audit_records,
 };
-pub use best_samples::{BestSample, BestTable};
+pub use best_samples::{BestSample, BestTable, column_of_part};
 pub use chain::ChainWriter;
 pub use checkpoints::{Checkpoint, Newest};
 pub use comparison::{ComparedSample, Comparison, DiversityScale, Measure};

@@ -4,10 +4,10 @@ use grpo_data::Group;
 use grpo_rewards::{Identify, Identity};
 use grpo_run::BestSample;
 
-/// Collects the distinct completions of a run with the highest rewards.
+/// Collects the highest-reward distinct completions of a run.
 ///
-/// Completions are distinct if their canonical forms differ. The first occurrence of a completion
-/// counts. Among equal rewards, earlier completions rank higher.
+/// Completions are distinct if their canonical forms differ. Only the first occurrence of a
+/// completion is kept. Among equal rewards, earlier completions rank higher.
 pub struct BestSamples {
     most: usize,
     identify: Identify,

@@ -80,7 +80,7 @@ impl CombinedConfig {
             return Err(ConfigFault::new(
                 "",
                 format!(
-                    "combined.every = {every} adds optimizer steps on examples only, which have no effect with combined.supervised_weight = 0"
+                    "combined.every = {every} adds optimizer steps that use only examples; they have no effect with combined.supervised_weight = 0"
                 ),
                 "set combined.every = 1 or a positive combined.supervised_weight",
             ));

@@ -8,7 +8,6 @@ use crate::guard_config::{GuardConfig, guard_fault};
 /// The setting without which a metric does not exist. `*` at the end matches the rest of a name.
 const REQUIRED: &[(&str, &str)] = &[
     ("reward_kl", "loss.kl_placement = \"reward\" and a positive loss.kl_coef"),
-    ("policy_loss", "loss.entropy_bonus"),
     ("entropy_coef", "loss.entropy_bonus"),
     ("clip_ratio/*", "a loss with the surrogate `clipped`"),
     ("cispo_clip_ratio", "a loss with the surrogate `cispo`"),
@@ -46,7 +45,7 @@ pub(crate) fn refuse_missing(
         let Some((name, setting)) = place(watch).map(|place| REQUIRED[place]) else { continue };
         let exists = match name {
             "reward_kl" => loss.kl.in_reward(),
-            "policy_loss" | "entropy_coef" => loss.entropy_bonus.is_some(),
+            "entropy_coef" => loss.entropy_bonus.is_some(),
             "clip_ratio/*" => matches!(loss.surrogate, Surrogate::Clipped { .. }),
             "cispo_clip_ratio" => matches!(loss.surrogate, Surrogate::Cispo { .. }),
             "vespo/phi_seq_mean" => matches!(loss.surrogate, Surrogate::Vespo { .. }),

@@ -13,9 +13,9 @@ use crate::conditional_metrics::refuse_missing;
 use crate::error::{TrainError, distribution_fault, in_range};
 use crate::guard_config::Guarded;
 use crate::{
-    AboveTolerance, AdvantageSettings, CombinedConfig, DiversityBonusConfig, DiversityFilterConfig,
-    EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings,
-    SamplerCheck, WarmupCosine, default_guards,
+    AboveTolerance, AdvantageSettings, CombinedConfig, Decay, DiversityBonusConfig,
+    DiversityFilterConfig, EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig,
+    ReferenceSettings, SamplerCheck, Schedule, default_guards,
 };
 
 /// Configuration sections used by the trainer.
@@ -191,14 +191,16 @@ impl SamplingConfig {
 pub struct ScheduleConfig {
     /// Number of linear warm-up steps.
     pub warmup_steps: u32,
-    /// Final learning rate as a fraction of the maximum, reached by a half cosine. If it is 1, the
-    /// learning rate stays constant after the warm-up.
+    /// Lowest learning rate after the warm-up, as a fraction of the maximum. If it is 1, the learning
+    /// rate stays constant.
     pub floor: f64,
+    /// How the learning rate decreases after the warm-up.
+    pub decay: Decay,
 }
 
 impl Default for ScheduleConfig {
     fn default() -> Self {
-        Self { warmup_steps: 0, floor: 1.0 }
+        Self { warmup_steps: 0, floor: 1.0, decay: Decay::default() }
     }
 }
 
@@ -233,6 +235,8 @@ impl GrpoConfig {
             return Err(ConfigFault::out_of_range(key, warmup.into(), &expected));
         }
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
+        self.schedule.decay.check("schedule.decay")?;
+        self.schedule.decay.refuse_plateau("schedule.decay")?;
         let loss = self.loss.resolve()?;
         let updates = train.updates_per_rollout;
         if matches!(loss.surrogate, Surrogate::Reinforce {}) && updates > 1 {
@@ -351,12 +355,13 @@ impl GrpoConfig {
     /// Returns the learning rate for `step`, counted from 0. It is positive even in the first
     /// warm-up step.
     pub fn learning_rate(&self, step: u32) -> f64 {
-        let schedule = WarmupCosine {
+        let schedule = Schedule {
             warmup: f64::from(self.schedule.warmup_steps),
             total: f64::from(self.train.steps),
             floor: self.schedule.floor,
+            decay: self.schedule.decay,
         };
         let done = if step < self.schedule.warmup_steps { step + 1 } else { step };
-        self.optimizer.learning_rate * schedule.multiplier(f64::from(done))
+        self.optimizer.learning_rate * schedule.multiplier(f64::from(done), 0)
     }
 }

@@ -83,7 +83,7 @@ impl DiversityBonusConfig {
             None => Distances::OfTask(similarity.ok_or_else(|| {
                 ConfigFault::new(
                     "diversity_bonus.measure",
-                    "diversity_bonus.measure = \"tanimoto\" requires a model of molecules",
+                    "diversity_bonus.measure = \"tanimoto\" requires a molecule model",
                     "use \"semantic\", \"bleu\" or \"distinct\"",
                 )
             })?),
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!((bonus(1), bonus(2)), (bonus(0), None));
         assert_eq!(
             build(None).unwrap_err().to_string(),
-            "diversity_bonus.measure = \"tanimoto\" requires a model of molecules; use \"semantic\", \"bleu\" or \"distinct\""
+            "diversity_bonus.measure = \"tanimoto\" requires a molecule model; use \"semantic\", \"bleu\" or \"distinct\""
         );
     }
 }

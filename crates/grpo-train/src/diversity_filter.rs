@@ -179,7 +179,7 @@ impl fmt::Debug for KnownBuckets {
 impl KnownBuckets {
     fn push(&mut self, name: &str) {
         self.names.push(name.to_owned());
-        self.buckets.push(name);
+        self.buckets.extend(&[name]);
     }
 
     /// Returns the most similar bucket if it is similar enough. Of equally similar ones it is the

@@ -66,7 +66,7 @@ pub use pretrain::{
 pub use probe::{LearnTimes, Observed, Phases};
 pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
-pub use schedule::WarmupCosine;
+pub use schedule::{Decay, Schedule};
 pub use similar_texts::{NewSimilarTexts, SimilarTexts};
 pub use state::{SavedState, StateNumbers, TrainerState};
 pub use step::{Grpo, RewardNames, StepReport};

@@ -31,6 +31,7 @@ const KNOWN: &[&str] = &[
     "sampling/corrected",
     "loss",
     "policy_loss",
+    "kl_penalty",
     "combined/supervised_loss",
     "combined/mean_supervised_loss",
     "combined/grpo_loss",

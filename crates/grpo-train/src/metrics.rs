@@ -95,6 +95,8 @@ impl Metrics {
         }
         metrics.push_tokens(learned);
         metrics.push("loss", learned.loss());
+        metrics.push("policy_loss", learned.policy_loss());
+        metrics.push("kl_penalty", learned.kl_penalty());
         if let Some(terms) = learned.combined {
             metrics.push("combined/supervised_loss", terms.supervised_loss);
             metrics.push("combined/mean_supervised_loss", terms.mean_supervised_loss);
@@ -201,9 +203,8 @@ impl Metrics {
         if let Some(kl) = learned.reward_kl {
             self.push("reward_kl", kl);
         }
-        if let Some((coef, policy_loss)) = learned.entropy_bonus() {
+        if let Some(coef) = learned.entropy_coef() {
             self.push("entropy_coef", coef);
-            self.push("policy_loss", policy_loss);
         }
     }
 

@@ -20,7 +20,7 @@ use self::samples::SampledEvaluation;
 use crate::supervised::{
     GradientSum, Objective, Review, ScheduleUnit, StepGradients, SupervisedPlan, SupervisedTrainer,
 };
-use crate::{EpochBatches, TrainError, TransferConfig, WarmupCosine};
+use crate::{EpochBatches, Schedule, TrainError, TransferConfig};
 
 pub use self::config::{
     DiversityConfig, LimitAction, LossLimits, PretrainConfig, SampledEvalConfig,
@@ -110,10 +110,11 @@ impl PretrainConfig {
             eval_every: if self.eval_every > 0 { self.eval_every } else { steps_per_epoch },
             dropout: self.dropout,
             optimizer: self.optimizer,
-            schedule: WarmupCosine {
+            schedule: Schedule {
                 warmup: self.warmup_epochs * epoch_tokens,
                 total: f64::from(self.epochs) * epoch_tokens,
                 floor: self.learning_rate_floor,
+                decay: self.learning_rate_decay,
             },
             schedule_unit: ScheduleUnit::Tokens,
             early_stopping: self.early_stopping(),

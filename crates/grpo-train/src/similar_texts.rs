@@ -1,10 +1,12 @@
 //! Similarity of completions as defined by a task.
 
+use rayon::prelude::*;
+
 /// A collection of texts that other texts are compared with, for example by the Tanimoto similarity
 /// of molecular fingerprints.
-pub trait SimilarTexts: Send {
-    /// Adds a text.
-    fn push(&mut self, text: &str);
+pub trait SimilarTexts: Send + Sync {
+    /// Adds texts.
+    fn extend(&mut self, texts: &[&str]);
 
     /// Returns the similarity of a text to each text in the collection, from 0 to 1, in the order
     /// in which they were added. `None` if one of the two cannot be compared, for example because
@@ -19,7 +21,7 @@ pub type NewSimilarTexts = fn() -> Box<dyn SimilarTexts>;
 /// are left out of the means. A text has a distance of 0 if there is nothing to compare it with.
 pub(crate) fn mean_distances(new: NewSimilarTexts, texts: &[&str]) -> Vec<f64> {
     let mut all = new();
-    texts.iter().for_each(|text| all.push(text));
+    all.extend(texts);
     let distance = |(index, text): (usize, &&str)| {
         let similarities = all.similarities(text).into_iter().enumerate();
         let others = similarities.filter(|(other, _)| *other != index);
@@ -28,7 +30,7 @@ pub(crate) fn mean_distances(new: NewSimilarTexts, texts: &[&str]) -> Vec<f64> {
             .fold((0.0, 0), |(sum, count), similarity| (sum + (1.0 - similarity), count + 1));
         if count == 0 { 0.0 } else { sum / f64::from(count) }
     };
-    texts.iter().enumerate().map(distance).collect()
+    texts.par_iter().enumerate().map(distance).collect()
 }
 
 #[cfg(test)]
@@ -46,8 +48,8 @@ pub(crate) mod tests {
     }
 
     impl SimilarTexts for Numbers {
-        fn push(&mut self, text: &str) {
-            self.0.push(text.parse().ok());
+        fn extend(&mut self, texts: &[&str]) {
+            self.0.extend(texts.iter().map(|text| text.parse().ok()));
         }
 
         fn similarities(&self, text: &str) -> Vec<Option<f64>> {

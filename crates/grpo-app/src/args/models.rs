@@ -99,7 +99,7 @@ pub(crate) struct LogprobArguments {
     /// Enable or disable the thinking mode of the chat template
     #[arg(long, value_name = "BOOL", help_heading = "Input")]
     pub(crate) thinking: Option<bool>,
-    /// Temperature that divides the logits
+    /// Sampling temperature; logits are divided by it
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, help_heading = "Scoring")]
     pub(crate) temperature: f32,
     /// Precision of the weight matrices in memory: f32, bf16, q8 or q4 (coarse)

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::args::LogprobArguments;
 use crate::device;
 use crate::models::{Trained, load};
-use crate::output::{FileInPlace, is_same_place, refuse_existing};
+use crate::output::{FileInPlace, is_same_place, refuse_existing, refuse_same};
 use crate::task::Tasks;
 use crate::visible::data_output;
 
@@ -84,11 +84,8 @@ fn full_file(path: &Path, arguments: &LogprobArguments) -> anyhow::Result<FileIn
         "--full {}: the output is a Parquet file; use a name that ends in .parquet",
         path.display()
     );
-    anyhow::ensure!(
-        !arguments.output.as_ref().is_some_and(|output| is_same_place(output, path)),
-        "--output and --full are both {}; use different files",
-        path.display()
-    );
+    let full = path.to_owned();
+    refuse_same(&[("--output", arguments.output.as_ref()), ("--full", Some(&full))])?;
     FileInPlace::create_for("another file for --full", path, &[&arguments.input], arguments.force)
 }
 

@@ -209,7 +209,7 @@ fn starting_point(
     );
     anyhow::ensure!(
         file.adapter.is_none() && file.lora.is_none(),
-        "an adapter requires an existing model; replace [model] with `start` and the model's folder"
+        "an adapter requires an existing model; replace the [model] table with the key `start`, set to the model's folder"
     );
     let codec = data.reader.new_codec(&data.keys.file)?.with_context(|| {
         format!(

@@ -136,7 +136,7 @@ impl Source {
         };
         anyhow::ensure!(
             !arguments.no_retrain,
-            "the policy of step {} was not saved, and --no-retrain prevents training {} again; steps that can be replayed without retraining: {}",
+            "the policy from step {} was not saved, and --no-retrain prevents {} from being trained again; steps that can be replayed without retraining: {}",
             arguments.step,
             steps_to(before),
             replayable(&|step| step == 1)

@@ -46,7 +46,7 @@ fn texts(path: &Path, keys: &[String], with: &[String]) -> anyhow::Result<Vec<St
         for key in keys {
             let text = record.get(key).and_then(Value::as_str).with_context(|| {
                 format!(
-                    "{}:{line_number}: the record has no text at the key '{key}' (--key)",
+                    "{}:{line_number}: the record has no text under the key '{key}' (--key)",
                     path.display()
                 )
             })?;

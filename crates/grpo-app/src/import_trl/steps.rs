@@ -3,6 +3,7 @@
 //! TRL counts optimizer steps; here a step is a rollout with `train.updates_per_rollout` optimizer
 //! steps.
 
+use grpo_data::short_number;
 use serde_json::Value as Json;
 use toml::Value;
 
@@ -128,11 +129,13 @@ fn steps(
     let Some(prompts) = setting.prompts else {
         draft.set(&keys, "train.steps", whole(GUESSED_STEPS), "a guess; see below");
         draft.remind(format!(
-            "Set train.steps: {epochs} epochs are {epochs} × (number of prompts) / {prompts_per_step} steps. --prompts N computes it."
+            "Set train.steps: {0} epochs are {0} × (number of prompts) / {prompts_per_step} steps. --prompts N computes it.",
+            short_number(epochs)
         ));
         return Ok(GUESSED_STEPS);
     };
     let steps = (epochs * prompts as f64 / prompts_per_step as f64).ceil().clamp(1.0, 1e9) as u64;
+    let epochs = short_number(epochs);
     let note = format!("{epochs} epochs × {prompts} prompts / {prompts_per_step} per step");
     draft.set(&keys, "train.steps", whole(steps), note);
     Ok(steps)

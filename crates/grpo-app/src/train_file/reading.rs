@@ -124,7 +124,7 @@ fn reward_of(table: &mut Table, origin: &Origin, tasks: &Tasks) -> anyhow::Resul
     let explain = |fault: ConfigFault| origin.misread(&fault);
     let reward = section(table, "reward").map_err(explain)?.with_context(|| {
         format!(
-            "{}section [reward] is missing; add it with `type`, one of {}",
+            "{}section [reward] is missing; add it and set `type` to one of {}",
             origin.place(""),
             rewards.type_names().join(", ")
         )

@@ -54,7 +54,10 @@ pub fn resident(steps: u32) -> anyhow::Result<Work> {
             step()?;
             if done % EVERY == 0 {
                 let memory = ResidentMemory::of_this_process();
-                readings.push((done, memory.context("the system does not tell the memory")?.now));
+                readings.push((
+                    done,
+                    memory.context("the system does not report how much memory is in use")?.now,
+                ));
             }
         }
         let settled = readings.iter().find(|(done, _)| *done >= steps / 10);

@@ -237,7 +237,7 @@ fn a_configuration_can_be_checked_alone() {
     for (keys, expected) in [
         (
             "bucket = \"scafold\"",
-            "diversity_filter.bucket = \"scafold\" is unknown; expected \"scaffold\", \"smiles\", \"text\"\n",
+            "diversity_filter.bucket = \"scafold\" is unknown; expected \"scaffold\", \"topological_scaffold\", \"smiles\", \"text\"\n",
         ),
         (
             "bucket = \"smiles\", bucket_size = 0",

@@ -36,7 +36,7 @@ fn a_missing_reward_is_named_with_its_types() {
     let (before, _) = text.split_once("[reward]").unwrap();
     place.write("train.toml", before);
     let ended = place.run(&["train", "train.toml"]);
-    let expected = "error: train.toml: section [reward] is missing; add it with `type`, one of answer, command, components, composite, ";
+    let expected = "error: train.toml: section [reward] is missing; add it and set `type` to one of answer, command, components, composite, ";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
     place.write("train.toml", text.replace("type = \"molecule\"\n", ""));
     let ended = place.run(&["train", "train.toml"]);

@@ -226,7 +226,7 @@ fn refuses_invalid_settings_with_a_message() {
     refuse(
         &["--set", "passages.length=17"],
         str![
-            "passages.length = 17 exceeds the context of 16 characters (block_size) of the infiller; lower it"
+            "passages.length = 17 exceeds the infiller's context length of 16 characters (block_size); reduce passages.length"
         ],
     );
     refuse(

@@ -79,6 +79,7 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
         "input",
         "files",
         "split_ratio",
+        "test_fraction",
         "seed",
         "pairs",
         "tweets",
@@ -95,11 +96,12 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     assert_eq!(told[1][0]["sha256"], json!(sha256));
     for name in &OUTPUTS[..2] {
         let sha256 = sha256_of_file(&place.path(&format!("data/processed/{name}"))).unwrap();
-        assert_eq!(told[8][name], json!(sha256));
+        assert_eq!(told[9][name], json!(sha256));
     }
-    assert_eq!(told[2..6], [json!(0.5), json!(42), json!(one.len() + other.len()), json!(120)]);
+    let pairs = one.len() + other.len();
+    assert_eq!(told[2..7], [json!(0.5), json!(0.0), json!(42), json!(pairs), json!(120)]);
     let refs = |pairs: &'static [PairRecord]| pairs.iter().collect::<Vec<_>>();
-    let again = PhaseStatistics::new(&refs(one.leak()), &refs(other.leak()));
+    let again = PhaseStatistics::new(&refs(one.leak()), &refs(other.leak()), &[]);
     assert!(again.quartiles.max_difference <= 0.02);
     assert_eq!(serde_json::to_value(&again).unwrap(), file);
     assert!(output(3).starts_with("<svg"));
@@ -122,6 +124,35 @@ fn a_seed_decides_the_split(place: &Place) {
         place.read("two/train_phase1_sft.jsonl"),
         place.read("data/processed/train_phase1_sft.jsonl")
     );
+}
+
+#[test]
+fn held_out_tweets_are_in_a_file_of_their_own() {
+    let place = Place::new();
+    place.write("pairs.jsonl", lines(&pairs()));
+    let split = |arguments: &[&str]| {
+        let all = ["split-data", "--input", "pairs.jsonl", "--output-dir", "out", "--force"];
+        place.succeed(&[&all[..], arguments].concat()).stdout
+    };
+    let output = split(&["--test-fraction", "0.2"]);
+    assert!(output.contains("\ntest         "), "{output}");
+    let tweets = |name: &str| -> BTreeSet<String> {
+        let read = read_pairs(&place.path("out").join(name)).unwrap();
+        read.pairs.into_iter().map(|pair| pair.tweet_id).collect()
+    };
+    let parts = ["train_phase1_sft.jsonl", "train_phase2_grpo.jsonl", "test_held_out.jsonl"];
+    let [phase1, phase2, test] = parts.map(tweets);
+    assert_eq!(phase1.len() + phase2.len() + test.len(), 120);
+    assert!(phase1.union(&phase2).all(|tweet| !test.contains(tweet)));
+    assert!(!test.is_empty());
+    // Without test pairs, those of the previous split would be in a phase.
+    split(&[]);
+    assert!(!place.path("out/test_held_out.jsonl").exists());
+    place.refuse(
+        &["split-data", "--input", "pairs.jsonl", "--output-dir", "new", "--test-fraction", "1"],
+        str!["`test-fraction` is 1; expected a number of at least 0 and less than 1 (the fraction of test pairs)"],
+    );
+    assert!(!place.path("new").exists());
 }
 
 /// Mixing phases of two splits would put tweets in both phases.

@@ -157,7 +157,7 @@ fn all_of_a_model_that_kept_nothing() {
     find_again(&place, ["3", "1", "0"], &["--threads", "2", "--batch-size", "5"], again);
     place.refuse(
         &arguments(["3", "0", "0"], &["--no-retrain"]),
-        str!["the policy of step 3 was not saved, and --no-retrain prevents training steps 1 to 2 again; steps that can be replayed without retraining: 1"],
+        str!["the policy from step 3 was not saved, and --no-retrain prevents steps 1 to 2 from being trained again; steps that can be replayed without retraining: 1"],
     );
 }
 
@@ -285,7 +285,7 @@ fn refuses_steps_and_samples_that_no_run_has() {
     );
     place.refuse(
         &arguments(["2", "0", "0"], &["--no-retrain"]),
-        str!["the policy of step 2 was not saved, and --no-retrain prevents training step 1 again; steps that can be replayed without retraining: 1, 3"],
+        str!["the policy from step 2 was not saved, and --no-retrain prevents step 1 from being trained again; steps that can be replayed without retraining: 1, 3"],
     );
     place.refuse(
         &["replay", "none", "--step", "1"],

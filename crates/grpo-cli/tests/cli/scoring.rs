@@ -71,7 +71,7 @@ fn wrong_input_is_refused_with_one_sentence() {
     refused(
         "[[reward.components]]\nproperty = \"qed\"\nweight = 0\n",
         str![
-            "reward.toml: all weights of reward.components are 0; set the weight of a component without `filter` above 0"
+            "reward.toml: all weights of reward.components are 0; give at least one component that is not a filter a positive weight"
         ],
     );
     refused(
@@ -86,7 +86,51 @@ fn wrong_input_is_refused_with_one_sentence() {
         str!["reward type `pattern` has no transforms to draw; remove --plot"],
     );
     assert!(!place.path("plot.svg").exists());
+    place.refuse(
+        &["score", "reward.toml", "a.smi", "-o", "same", "--plot", "./same"],
+        str!["--output and --plot are both same; use different files"],
+    );
+    assert!(!place.path("same").exists());
     place.refuse(&["best", "."], str!["`.` is not a run folder (no `run.json`); check the path"]);
+}
+
+/// External rewards are only asked for valid molecules, as in training.
+#[test]
+fn scores_of_a_python_function() {
+    let place = Place::new();
+    place.write(
+        "own.py",
+        "def reward(completion):\n    return None if completion == 'N' else 0.5\n",
+    );
+    place.write("reward.toml", "[reward]\ntype = \"python\"\nfile = \"own.py\"\n");
+    place.write("a.smi", "CCO\nC(\nN\n");
+    let ended = place.succeed(&["score", "reward.toml", "a.smi"]);
+    let rows: Vec<&str> = ended.stdout.lines().collect();
+    assert_eq!(rows[0], "smiles,score,valid,reason,name");
+    assert_eq!(rows[1], "CCO,0.500000,1.000000,,");
+    assert!(rows[2].starts_with("C(,0.000000,0.000000,syntax error"), "{}", rows[2]);
+    assert_eq!(rows[3], "N,,,the reward abstained,");
+    // A table without any score is not a success.
+    place.write("n.smi", "N\n");
+    let ended = place.run(&["score", "reward.toml", "n.smi"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let message = "no molecule has a score; the reason for the first one: the reward abstained";
+    assert!(ended.stderr.contains(message), "{}", ended.stderr);
+
+    place.write(
+        "own.py",
+        "def valid(completion):\n    return 1\n\ndef other(completion):\n    return 1\n",
+    );
+    place.write(
+        "reward.toml",
+        "[reward]\ntype = \"python\"\nfile = \"own.py\"\nfunction = [\"valid\", \"other\"]\n",
+    );
+    place.refuse(
+        &["score", "reward.toml", "a.smi"],
+        str![
+            "reward.toml: the reward component name 'valid' is reserved for the validity of completions; choose another name"
+        ],
+    );
 }
 
 /// The table of a run contains exactly the best distinct molecules of all steps.

@@ -318,7 +318,7 @@ fn new_models_are_of_molecules() {
     check(
         &["lora={rank=2, alpha=4}"],
         str![
-            "an adapter requires an existing model; replace [model] with `start` and the model's folder"
+            "an adapter requires an existing model; replace the [model] table with the key `start`, set to the model's folder"
         ],
     );
     check(

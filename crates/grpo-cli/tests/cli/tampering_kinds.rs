@@ -104,6 +104,10 @@ pub(crate) fn ledger(table: &mut Table) {
             });
         });
     }
+    table.add("other line ends in the ledger", CHAIN, move |run| {
+        let text = fs::read_to_string(file(run)).unwrap();
+        fs::write(file(run), text.replacen('\n', "\r\n", 1)).unwrap();
+    });
     table.add("deleted ledger", CHAIN, move |run| fs::remove_file(file(run)).unwrap());
     table.add("ledger without its chain", CHAIN, move |run| {
         edit_lines(&file(run), |lines| {

@@ -186,7 +186,7 @@ fn a_run_folder_is_not_taken_for_its_model() {
     place.write("adapter/adapter_config.json", "{}");
     place.refuse(
         &["sample", "--model", "adapter", "-n", "1"],
-        str!["adapter is an adapter folder, not a model folder; use the base model, and this folder as the adapter"],
+        str!["adapter is an adapter folder, not a model folder; pass the base model as the model and this folder as the adapter"],
     );
     place.write("run/run.json", "");
     for command in [&["report", "run"][..], &["train", "--resume", "run"]] {

@@ -1,7 +1,7 @@
 //! Compares loss, gradients and metrics with the f64 reference implementation.
 
 use burn::tensor::DType;
-use grpo_core::{EntropyBonus, LossConfig, RatioLevel, sequence_kl};
+use grpo_core::{EntropyBonus, KlConfig, LossConfig, RatioLevel, sequence_kl};
 use grpo_selftest::oracle;
 use proptest::prelude::*;
 
@@ -18,10 +18,17 @@ fn tolerance(dtype: DType, values: &Rows) -> f64 {
 #[track_caller]
 fn check(dtype: DType, batch: &Batch, config: &LossConfig) {
     let totals = batch.totals(config.high_entropy_share);
-    let got = batch.run_as(dtype, config, &totals);
+    let (terms, got) = batch.evaluate(dtype, config, &totals);
     let loss = oracle::loss(batch, config, &totals);
     let relative = if dtype == DType::F64 { 1e-13 } else { 1e-5 };
     close(got.loss, loss, relative * loss.abs().max(1.0), &format!("loss of {config:?}"));
+    let only_policy = LossConfig { kl: KlConfig { coef: 0.0, ..config.kl }, ..*config };
+    let no_bonus = |batch: &Batch| Batch { entropy_coef: 0.0, ..batch.clone() };
+    let policy_loss = oracle::loss(&no_bonus(batch), &only_policy, &totals);
+    let kl_penalty = oracle::loss(&no_bonus(batch), config, &totals) - policy_loss;
+    let scale = policy_loss.abs().max(kl_penalty.abs()).max(1.0);
+    close(terms.policy_loss, policy_loss, relative * scale, &format!("policy, {config:?}"));
+    close(terms.kl_penalty, kl_penalty, relative * scale, &format!("penalty, {config:?}"));
     let expected = oracle::gradient(batch, config, &totals);
     let what = |of: &str| format!("gradient by {of}, {config:?}");
     let near = tolerance(dtype, &expected.logprobs);

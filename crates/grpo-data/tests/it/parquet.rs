@@ -183,7 +183,7 @@ fn assert_bomb(file: &tempfile::NamedTempFile) {
         Err(fault) => fault,
         Ok(mut reader) => reader.find_map(Result::err).expect("a fault"),
     };
-    assert!(fault.to_string().contains("more than 200 times larger than the file"), "{fault}");
+    assert!(fault.to_string().contains("more than 100 times larger than the file"), "{fault}");
 }
 
 #[test]

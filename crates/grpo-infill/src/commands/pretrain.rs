@@ -131,7 +131,7 @@ impl MaskedLmFile {
             let (spec, judge) = SequenceScorer::load(folder, &codecs, &device.clone().inner())?;
             anyhow::ensure!(
                 spec.codec.own::<Characters>() == Some(passages.characters()),
-                "{}: the judge and the text have different vocabularies; use one trained on the same text",
+                "{}: the judge and the text have different vocabularies; use a judge trained on the same text",
                 folder.display()
             );
             if !weighting.accept_failed_judge {

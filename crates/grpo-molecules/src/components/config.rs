@@ -71,7 +71,7 @@ impl RewardSpec for ComponentsConfig {
         }
         if self.weight_sum() <= 0.0 {
             return ConfigFault::refuse(
-                "all weights of reward.components are 0; set the weight of a component without `filter` above 0",
+                "all weights of reward.components are 0; give at least one component that is not a filter a positive weight",
             );
         }
         // Checks the parts that are created again by `build`.

@@ -63,8 +63,18 @@ impl Expression {
                 "unknown name `{name}` in the expression `{text}`; the preceding components are {}",
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             )),
-            None => Ok(Self { compiled, names }),
+            None => Self { compiled, names }.tried(text),
         }
+    }
+
+    /// Evaluates the expression for a few values, because some errors, such as a missing argument,
+    /// only occur then.
+    fn tried(self, text: &str) -> Result<Self, String> {
+        for value in [1.0, 0.25, -1.0] {
+            self.of(&vec![value; self.names.len()])
+                .map_err(|fault| format!("invalid expression `{text}`: {fault}"))?;
+        }
+        Ok(self)
     }
 
     /// Evaluates the expression for the properties of all preceding components.
@@ -120,6 +130,11 @@ mod tests {
             ("[1, 2]", "invalid character '['"),
             ("range(9)", "unknown name `range`"),
             ("mw", "unknown name `mw`"),
+            ("min()", "invalid expression `min()`: the expression failed"),
+            ("abs(1, 2)", "invalid expression"),
+            ("logp if logp > 0.5", "invalid expression"),
+            ("logp.real", "invalid expression"),
+            ("logp(1)", "invalid expression"),
             (&"(".repeat(501), "501 bytes"),
             (&"(".repeat(500), "invalid expression"),
             (&"not ".repeat(125), "invalid expression"),
@@ -131,10 +146,10 @@ mod tests {
 
     #[test]
     fn a_value_that_is_no_number_is_an_error() {
-        for text in ["10 ** 400", "logp.real", "logp(1)", "9999999999999999999 * 9 ** 40"] {
-            let expression = Expression::parse(text, names()).unwrap();
-            let value = expression.of(&[2.5, 3.0]);
+        for text in ["10.0 ** 400", "1 / 0.0"] {
+            let value = Expression::parse(text, names()).and_then(|it| it.of(&[2.5, 3.0]));
             assert!(value.as_ref().map_or(true, |value| !value.is_finite()), "{text}: {value:?}");
         }
+        assert!(Expression::parse("9999999999999999999 * 9 ** 40", names()).is_err());
     }
 }

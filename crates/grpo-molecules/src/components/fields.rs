@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use grpo_chem::{Morgan, MorganRadius};
-use grpo_data::ConfigFault;
+use grpo_chem::{Molecule, Morgan, MorganRadius};
+use grpo_data::{ConfigFault, short_text};
 use grpo_rewards::{Desirability, Goal};
 use serde::{Deserialize, Serialize};
 use toml::Table;
@@ -187,21 +187,47 @@ impl ComponentFields {
         }
     }
 
-    /// Returns the formula if it could be one.
+    /// Returns the formula if it is one.
     pub(super) fn formula(&self) -> Result<String, ConfigFault> {
         let formula = self.formula.clone().unwrap_or_default();
-        let is_usable = |c: char| c.is_ascii_alphanumeric() || "+-".contains(c);
-        match formula.starts_with(|c: char| c.is_ascii_uppercase())
-            && formula.chars().all(is_usable)
-        {
+        match is_hill_formula(&formula) {
             true => Ok(formula),
             false => Err(ConfigFault::new(
                 "formula",
-                format!("'{}' is not a molecular formula", formula.escape_debug()),
-                "write it in Hill order, for example C9H8O4",
+                format!("'{}' is not a molecular formula in Hill order", short_text(&formula)),
+                "list carbon first, then hydrogen, then the other elements alphabetically, for example C9H8O4 or C4H12N+",
             )),
         }
     }
+}
+
+/// Returns whether a text is a formula as RDKit's `CalcMolFormula` writes it.
+fn is_hill_formula(text: &str) -> bool {
+    let (atoms, charge) = text.split_at(text.find(['+', '-']).unwrap_or(text.len()));
+    // A count or charge of 1 is left out.
+    let is_count = |digits: &str| {
+        digits.is_empty()
+            || digits.parse::<u32>().is_ok_and(|count| count > 1 && !digits.starts_with('0'))
+    };
+    let starts = atoms.match_indices(|c: char| c.is_ascii_uppercase()).map(|(start, _)| start);
+    let ends = starts.clone().skip(1).chain([atoms.len()]);
+    let parts: Vec<(&str, &str)> = starts
+        .zip(ends)
+        .map(|(start, end)| {
+            let part = &atoms[start..end];
+            part.split_at(part.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(part.len()))
+        })
+        .collect();
+    let rank = |symbol: &str| match symbol {
+        "C" => (0, String::new()),
+        "H" => (1, String::new()),
+        other => (2, other.to_owned()),
+    };
+    let is_element = |symbol: &str| Molecule::parse(&format!("[{symbol}]")).is_ok();
+    atoms.starts_with(|c: char| c.is_ascii_uppercase())
+        && parts.iter().all(|(symbol, count)| is_element(symbol) && is_count(count))
+        && parts.windows(2).all(|pair| rank(pair[0].0) < rank(pair[1].0))
+        && is_count(charge.strip_prefix(['+', '-']).unwrap_or_default())
 }
 
 fn word(goal: Goal) -> &'static str {
@@ -209,5 +235,26 @@ fn word(goal: Goal) -> &'static str {
         Goal::High => "high",
         Goal::Low => "low",
         Goal::Range => "range",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first row has outputs of RDKit's `CalcMolFormula`.
+    #[test]
+    fn formulas_are_in_hill_order() {
+        for formula in
+            ["C9H8O4", "H2O", "CHCl3", "C2H5NO2", "C4H12N+", "CO3-2", "ClNa", "HBr", "H3B", "C"]
+        {
+            assert!(is_hill_formula(formula), "{formula}");
+        }
+        for text in [
+            "", "Xx2", "HC2", "C-1", "C1H4", "c6", "O2C", "C9H8O4 ", "C02", "C2H4+-", "CC", "+2",
+            "2C",
+        ] {
+            assert!(!is_hill_formula(text), "{text}");
+        }
     }
 }

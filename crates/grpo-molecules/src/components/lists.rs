@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use grpo_chem::{InvalidSmiles, Molecule, Pattern};
-use grpo_data::{ConfigFault, DataError, read_text_file};
+use grpo_data::{ConfigFault, DataError, read_text_file, short_text};
 use rayon::prelude::*;
 
 use super::fields::ComponentFields;
@@ -89,7 +89,7 @@ impl ComponentFields {
     }
 
     fn invalid(&self, entry: &Entry, what: &str, error: &dyn Display) -> ConfigFault {
-        let fault = format!("'{}' is not a valid {what}: {error}", entry.text.escape_debug());
+        let fault = format!("'{}' is not a valid {what}: {error}", short_text(&entry.text));
         match (entry.place, self.opened_file()) {
             (Place::Line(line), Some(file)) => {
                 self.of_file(&format!("{}, line {line}: {fault}", file.display()))

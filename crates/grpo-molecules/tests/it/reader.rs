@@ -282,7 +282,7 @@ fn a_line_without_an_end_is_refused() {
 fn gzip_that_is_out_of_proportion_is_refused() {
     let long = format!("{}\n", "C".repeat(1 << 19));
     let fault = error(&gzip(&long.repeat(65 << 1)), Smi, true);
-    let expect = "its data is more than 200 times larger than the file; provide the data uncompressed if that is intended";
+    let expect = "its data is more than 100 times larger than the file; provide the data uncompressed if that is intended";
     assert!(fault.starts_with("`x` cannot be read after line "), "{fault}");
     assert!(fault.ends_with(expect), "{fault}");
     let empty = gzip(&"\n".repeat(2 << 20));
@@ -315,5 +315,5 @@ fn text_after_a_quoted_field_is_refused() {
 #[test]
 fn small_gzip_of_millions_of_short_rows_is_refused() {
     let fault = error(&gzip(&"C\n".repeat(6 << 20)), Smi, true);
-    assert!(fault.contains("more than 200 times larger than the file"), "{fault}");
+    assert!(fault.contains("more than 100 times larger than the file"), "{fault}");
 }

@@ -15,7 +15,7 @@ use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use grpo_app::output::{FileInPlace, is_device, is_same_place, refuse_existing, say, say_aside};
+use grpo_app::output::{FileInPlace, is_device, refuse_existing, refuse_same, say, say_aside};
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::{config, device};
 
@@ -83,12 +83,9 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     for path in [Some(&arguments.output), arguments.rejected.as_ref()].into_iter().flatten() {
         refuse_existing(path, arguments.force)?;
     }
-    let rejected_path = arguments.rejected.as_deref();
-    anyhow::ensure!(
-        !rejected_path.is_some_and(|rejected| is_same_place(rejected, &arguments.output)),
-        "--output and --rejected are both {}; use different files",
-        arguments.output.display()
-    );
+    let outputs =
+        [("--output", Some(&arguments.output)), ("--rejected", arguments.rejected.as_ref())];
+    refuse_same(&outputs)?;
     let file = match &arguments.config {
         Some(path) => config::load::<CleaningFile>(path, &arguments.set)?.value,
         None => config::of_sets::<CleaningFile>(&arguments.set)?.value,

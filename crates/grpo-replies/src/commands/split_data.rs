@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::split_files::{
-    DRAWING, PHASE1, PHASE2, STATISTICS, clear_leftovers, complete, name_all,
+    DRAWING, FILES, PHASE1, PHASE2, STATISTICS, TEST, clear_leftovers, complete, name_all,
 };
 use crate::{
     MOST_DIFFERENCE, MOST_LISTED, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine,
@@ -23,9 +23,10 @@ use grpo_app::task::{CommandGroup, TaskCommand};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo split-data --input data/replies/replies.jsonl
-  grpo split-data --input pairs.jsonl --split-ratio 0.7 --output-dir data/mine
+  grpo split-data --input pairs.jsonl --split-ratio 0.7 --test-fraction 0.1 --output-dir data/mine
 
-Files in the output folder: train_phase1_sft.jsonl and train_phase2_grpo.jsonl with the unchanged lines of the input,
+Files in the output folder: train_phase1_sft.jsonl, train_phase2_grpo.jsonl and, with --test-fraction, test_held_out.jsonl
+with the unchanged lines of the input,
 phase_split_statistics.json with a comparison of both and all skipped lines, and phase_split_distributions.svg.")]
 pub(crate) struct SplitDataArguments {
     /// File of pairs (.jsonl, .jsonl.gz or .parquet), or a folder of them
@@ -34,7 +35,7 @@ pub(crate) struct SplitDataArguments {
     /// Output folder
     #[arg(long, value_name = "FOLDER", help_heading = "Output", default_value = "data/processed")]
     output_dir: PathBuf,
-    /// Fraction of pairs for the supervised phase, between 0 and 1
+    /// Fraction of the pairs used for the supervised phase, between 0 and 1, after test pairs are held out
     #[arg(
         long,
         value_name = "FRACTION",
@@ -43,6 +44,15 @@ pub(crate) struct SplitDataArguments {
         help_heading = "Split"
     )]
     split_ratio: f64,
+    /// Fraction of the pairs to hold out for testing, at least 0 and less than 1
+    #[arg(
+        long,
+        value_name = "FRACTION",
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        help_heading = "Split"
+    )]
+    test_fraction: f64,
     /// Random seed
     #[arg(long, default_value_t = 42, help_heading = "Split")]
     seed: u64,
@@ -60,16 +70,17 @@ struct StatisticsFile<'a> {
     /// Input files with their sizes and SHA-256 hashes.
     files: Vec<InputFile>,
     split_ratio: f64,
+    test_fraction: f64,
     seed: u64,
     pairs: usize,
     tweets: usize,
-    /// Number of invalid input lines, which are in neither phase.
+    /// Number of invalid input lines, which are in no part.
     invalid: usize,
     /// The first invalid input lines.
     skipped: &'a [SkippedLine],
-    /// Repeated pairs. They are in the same phase as the first occurrence.
+    /// Repeated pairs. They are in the same part as the first occurrence.
     duplicates: Vec<Duplicate>,
-    /// SHA-256 hash of the file of each phase.
+    /// SHA-256 hash of the file of each part.
     outputs: BTreeMap<&'a str, String>,
 }
 
@@ -91,7 +102,7 @@ struct Duplicate {
 /// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Split tweets and replies into a supervised and a GRPO phase",
+        "Split tweets and replies for supervised training and for GRPO",
         "All replies to a tweet go to the same phase. The split is stratified by engagement to keep the phases comparable.",
     ];
     TaskCommand::new("split-data", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
@@ -110,21 +121,24 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     refuse_earlier(arguments)?;
     let read = read_pairs(&arguments.input)?;
     report(&read);
-    let split = split_phases(&read.pairs, arguments.split_ratio, arguments.seed)?;
-    let [phase1, phase2]: [Vec<&PairRecord>; 2] = [&split.phase1, &split.phase2]
+    let SplitDataArguments { split_ratio, test_fraction, seed, .. } = *arguments;
+    let split = split_phases(&read.pairs, split_ratio, test_fraction, seed)?;
+    let [phase1, phase2, test]: [Vec<&PairRecord>; 3] = [&split.phase1, &split.phase2, &split.test]
         .map(|places| places.iter().map(|place| &read.pairs[*place]).collect());
-    let statistics = PhaseStatistics::new(&phase1, &phase2);
+    let statistics = PhaseStatistics::new(&phase1, &phase2, &test);
 
     let lines =
         |places: &[usize]| places.iter().map(|at| format!("{}\n", read.texts[*at])).collect();
-    let texts: [(&str, String); 2] =
-        [(PHASE1, lines(&split.phase1)), (PHASE2, lines(&split.phase2))];
+    let parts = [(PHASE1, &split.phase1), (PHASE2, &split.phase2), (TEST, &split.test)];
+    let written = parts.into_iter().filter(|(_, places)| !places.is_empty());
+    let texts: Vec<(&str, String)> = written.map(|(name, places)| (name, lines(places))).collect();
     let file = StatisticsFile {
         statistics: &statistics,
         input: &arguments.input,
         files: read.files.iter().map(|path| input_file(path)).collect::<Result<_, _>>()?,
-        split_ratio: arguments.split_ratio,
-        seed: arguments.seed,
+        split_ratio,
+        test_fraction,
+        seed,
         pairs: read.pairs.len(),
         tweets: read.tweets(),
         invalid: read.invalid,
@@ -141,8 +155,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let drawing =
         distributions("Engagement score (likes of the reply / likes of the tweet)", &samples);
     // The statistics are written last, so their presence indicates that the output is complete.
-    let [phase1, phase2] = texts;
-    let contents = [phase1, phase2, (DRAWING, drawing), (STATISTICS, json)];
+    let contents = [texts, vec![(DRAWING, drawing), (STATISTICS, json)]].concat();
     let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
     for (name, _) in &contents {
         refuse_input("another folder for --output-dir", &folder.join(name), &inputs)?;
@@ -167,7 +180,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
 
 /// Returns an error if the folder contains a previous split, unless `--force` is given.
 fn refuse_earlier(arguments: &SplitDataArguments) -> anyhow::Result<()> {
-    for name in [PHASE1, PHASE2, STATISTICS, DRAWING] {
+    for name in FILES {
         let path = arguments.output_dir.join(name);
         anyhow::ensure!(
             arguments.force || !path.exists(),
@@ -236,7 +249,9 @@ fn short(value: f64) -> String {
 }
 
 fn tell(statistics: &PhaseStatistics) {
-    for (name, phase) in [("phase 1", &statistics.phase1), ("phase 2", &statistics.phase2)] {
+    let phases = [("phase 1", &statistics.phase1), ("phase 2", &statistics.phase2)];
+    for (name, phase) in phases.into_iter().chain(statistics.test.iter().map(|test| ("test", test)))
+    {
         let PhaseSummary { count, tweets, engagement, length, .. } = phase;
         say(format_args!(
             "{name:<12} {count} pairs of {tweets} tweets; engagement: mean {}, median {}; reply characters: mean {:.0}",

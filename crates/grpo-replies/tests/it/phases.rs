@@ -94,7 +94,7 @@ fn classes(values: &[f64]) -> Vec<usize> {
 fn phases_have_whole_tweets_and_the_shares_of_all() {
     for (seed, ratio) in [(1, 0.5), (2, 0.5), (3, 0.7), (4, 0.25)] {
         let pairs = pairs(420, seed);
-        let split = split_phases(&pairs, ratio, 42).unwrap();
+        let split = split_phases(&pairs, ratio, 0.0, 42).unwrap();
         let [one, other] = [&split.phase1, &split.phase2].map(|places| tweets(&pairs, places));
         assert!(one.is_disjoint(&other));
         assert_eq!(split.phase1.len() + split.phase2.len(), pairs.len());
@@ -111,7 +111,7 @@ fn phases_have_whole_tweets_and_the_shares_of_all() {
 #[test]
 fn a_split_depends_on_its_seed_and_not_on_chance() {
     let pairs = pairs(60, 5);
-    let split = |seed| split_phases(&pairs, 0.5, seed).unwrap();
+    let split = |seed| split_phases(&pairs, 0.5, 0.0, seed).unwrap();
     assert_eq!(split(1), split(1));
     let distinct: BTreeSet<Vec<usize>> = (0..5).map(|seed| split(seed).phase1).collect();
     assert_eq!(distinct.len(), 5);
@@ -124,7 +124,7 @@ fn the_same_tweet_under_two_ids_stays_on_one_side() {
         let number: usize = pair.tweet_id[1..].parse().unwrap();
         pair.tweet = format!("text {}", number / 2);
     }
-    let split = split_phases(&pairs, 0.5, 42).unwrap();
+    let split = split_phases(&pairs, 0.5, 0.0, 42).unwrap();
     let texts = |places: &[usize]| -> BTreeSet<String> {
         places.iter().map(|place| pairs[*place].tweet.clone()).collect()
     };
@@ -132,21 +132,42 @@ fn the_same_tweet_under_two_ids_stays_on_one_side() {
 }
 
 #[test]
+fn test_pairs_share_no_tweet_with_a_phase() {
+    let pairs = pairs(60, 6);
+    let split = split_phases(&pairs, 0.5, 0.2, 42).unwrap();
+    let [phase1, phase2, test] = [&split.phase1, &split.phase2, &split.test];
+    assert_eq!(phase1.len() + phase2.len() + test.len(), pairs.len());
+    for (one, other) in [(phase1, phase2), (phase1, test), (phase2, test)] {
+        assert!(tweets(&pairs, one).is_disjoint(&tweets(&pairs, other)));
+    }
+    let share = |places: &[usize]| places.len() as f64 / pairs.len() as f64;
+    for (places, expected) in [(phase1, 0.4), (phase2, 0.4), (test, 0.2)] {
+        assert!((share(places) - expected).abs() < 0.05, "{} and not {expected}", share(places));
+    }
+    // Holding out nothing changes nothing.
+    assert!(split_phases(&pairs, 0.5, 0.0, 42).unwrap().test.is_empty());
+    for wrong in [-0.1, 1.0, f64::NAN] {
+        let error = split_phases(&pairs, 0.5, wrong, 1).unwrap_err().to_string();
+        assert!(error.starts_with("`test-fraction` is "), "{error}");
+    }
+}
+
+#[test]
 fn refuses_an_impossible_split() {
     let two = pairs(2, 1);
-    let split = split_phases(&two, 0.999, 1).unwrap();
+    let split = split_phases(&two, 0.999, 0.0, 1).unwrap();
     assert!(!split.phase1.is_empty() && !split.phase2.is_empty());
     // Tweets with different ids but the same text are considered equal.
     let mut one = pairs(2, 1);
     one.iter_mut().for_each(|pair| pair.tweet = "the same".to_owned());
     let expected = "cannot split 1 distinct tweets into 2 parts, because all replies to a tweet stay together; use at least 2 tweets";
-    assert_eq!(split_phases(&one, 0.5, 1).unwrap_err().to_string(), expected);
-    let none = split_phases(&[], 0.5, 1).unwrap_err().to_string();
+    assert_eq!(split_phases(&one, 0.5, 0.0, 1).unwrap_err().to_string(), expected);
+    let none = split_phases(&[], 0.5, 0.0, 1).unwrap_err().to_string();
     assert!(none.starts_with("cannot split 0 distinct tweets into 2 parts"));
     let none = split_by_tweet(&[], &SplitFractions::default(), 1).unwrap_err().to_string();
     assert!(none.starts_with("cannot split 0 distinct tweets into 3 parts"));
     for ratio in [0.0, 1.0, -1.0, f64::NAN] {
-        let error = split_phases(&two, ratio, 1).unwrap_err().to_string();
+        let error = split_phases(&two, ratio, 0.0, 1).unwrap_err().to_string();
         assert!(error.starts_with("`split-ratio` is "), "{error}");
     }
 }
@@ -161,13 +182,13 @@ fn phases_that_differ_are_seen_to_differ() {
     let refs = |pairs: &'static [PairRecord]| pairs.iter().collect::<Vec<_>>();
     let low: &'static [PairRecord] = Box::leak(low.to_vec().into());
     let high: &'static [PairRecord] = Box::leak(high.to_vec().into());
-    let found = PhaseStatistics::new(&refs(low), &refs(high));
+    let found = PhaseStatistics::new(&refs(low), &refs(high), &[]);
     assert!(!found.quartiles.alike && found.quartiles.max_difference > 0.2);
     assert!(found.chi_square.unwrap().p_value < 1e-6);
     assert!(found.kolmogorov_smirnov.unwrap().p_value < 1e-6);
     let even: Vec<&PairRecord> = pairs.iter().step_by(2).collect();
     let odd: Vec<&PairRecord> = pairs.iter().skip(1).step_by(2).collect();
-    let found = PhaseStatistics::new(&even, &odd);
+    let found = PhaseStatistics::new(&even, &odd, &[]);
     assert!(found.quartiles.alike);
     assert!(found.chi_square.unwrap().p_value > 0.5);
     assert!(found.kolmogorov_smirnov.unwrap().p_value > 0.5);
@@ -187,6 +208,7 @@ fn statistics_are_those_of_plain_loops() {
     let found = PhaseStatistics::new(
         &refs(Box::leak(one.to_vec().into())),
         &refs(Box::leak(other.to_vec().into())),
+        &[],
     );
     // For 0.1, 0.2, 0.6, the mean is 0.3 and the variance is (0.04 + 0.01 + 0.09) / 3.
     let Spread { mean, std, median, min, max } = found.phase1.engagement;
@@ -209,9 +231,9 @@ fn statistics_are_those_of_plain_loops() {
 fn scores_that_are_all_equal_are_one_quartile() {
     let mut pairs = pairs(60, 9);
     pairs.iter_mut().for_each(|pair| pair.reply_likes = Some(0));
-    let split = split_phases(&pairs, 0.5, 1).unwrap();
+    let split = split_phases(&pairs, 0.5, 0.0, 1).unwrap();
     let of = |places: &[usize]| places.iter().map(|at| &pairs[*at]).collect::<Vec<_>>();
-    let found = PhaseStatistics::new(&of(&split.phase1), &of(&split.phase2));
+    let found = PhaseStatistics::new(&of(&split.phase1), &of(&split.phase2), &[]);
     let all = pairs.len() as u64;
     assert_eq!(found.quartiles.boundaries, [0.0; 3]);
     assert_eq!(found.quartiles.counts, [all, 0, 0, 0]);
@@ -225,9 +247,9 @@ fn scores_that_are_all_equal_are_one_quartile() {
         pair.reply_likes = Some(100);
     }
     let liked = pairs.iter().filter(|pair| pair.reply_likes() > 0).count() as u64;
-    let split = split_phases(&pairs, 0.5, 1).unwrap();
+    let split = split_phases(&pairs, 0.5, 0.0, 1).unwrap();
     let of = |places: &[usize]| places.iter().map(|at| &pairs[*at]).collect::<Vec<_>>();
-    let found = PhaseStatistics::new(&of(&split.phase1), &of(&split.phase2));
+    let found = PhaseStatistics::new(&of(&split.phase1), &of(&split.phase2), &[]);
     assert_eq!(found.quartiles.counts, [all - liked, 0, 0, liked]);
     assert!(found.quartiles.alike && found.chi_square.is_some());
 }
@@ -242,9 +264,9 @@ fn tied_scores_share_a_quartile_of_reported_size() {
         };
         let lines: String = (0..100).map(|place| format!("{}\n", record(place))).collect();
         let PairFile { pairs, .. } = read(lines);
-        let split = split_phases(&pairs, 0.5, 1).unwrap();
+        let split = split_phases(&pairs, 0.5, 0.0, 1).unwrap();
         let of = |places: &[usize]| places.iter().map(|place| &pairs[*place]).collect::<Vec<_>>();
-        PhaseStatistics::new(&of(&split.phase1), &of(&split.phase2))
+        PhaseStatistics::new(&of(&split.phase1), &of(&split.phase2), &[])
     };
     let most = statistics(20);
     assert_eq!(most.quartiles.boundaries, [0.0; 3]);

@@ -255,8 +255,7 @@ fn steps_without_a_reward_are_steps() {
         "from 0.6667 in the first 6 steps to 0.6667 in the last 6, +0.0 standard errors (required: at least 3)",
     );
     rewards[57] = f64::NAN;
-    let few =
-        "`reward` has no value in 4 of the last 6 steps; a comparison needs at least half of them";
+    let few = "`reward` is missing in 4 of the last 6 steps; a comparison requires values in at least half of the steps";
     check(&lines("reward", &rewards), 0, Outcome::NotJudged, few);
     // Missing metrics are treated like `null`.
     let mut without = lines("reward", &rewards);

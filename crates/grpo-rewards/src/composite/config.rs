@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::{CompositeReward, Part, Transform};
+use crate::identity::VALID;
 use crate::registry::are_mean_weights;
 use crate::{FromRegistry, Reward, RewardConfig, RewardRegistry, RewardSpec, of_component};
 
@@ -68,10 +69,17 @@ impl FromRegistry for CompositeConfig {
 }
 
 /// Reserved names. They are used for other metrics, which can be at any nesting level.
-const TAKEN: [(&str, &str); 2] = [
+const TAKEN: [(&str, &str); 4] = [
     ("raw", "the value of a part before its transform"),
     ("diversity_bonus", "the value of [diversity_bonus]"),
+    ("diversity_filter", "the value of [diversity_filter]"),
+    (VALID, "the validity of completions"),
 ];
+
+/// Returns what a name is reserved for, or `None` if a user may choose it for a component.
+pub(crate) fn reserved_for(name: &str) -> Option<&'static str> {
+    TAKEN.into_iter().find(|(taken, _)| *taken == name).map(|(_, whose)| whose)
+}
 
 impl RewardSpec for CompositeConfig {
     /// Checks that the names are valid and unique, that the weights sum to 1 or can be normalized,
@@ -177,8 +185,8 @@ fn check_name(list: &str, name: &str) -> Result<(), ConfigFault> {
             "invalid part name '{name}' in {list}; use lowercase letters, digits and `_`"
         ));
     }
-    match TAKEN.into_iter().find(|(taken, _)| *taken == name) {
-        Some((_, whose)) => ConfigFault::refuse(format!(
+    match reserved_for(name) {
+        Some(whose) => ConfigFault::refuse(format!(
             "part name '{name}' in {list} is reserved for {whose}; choose another name"
         )),
         None => Ok(()),

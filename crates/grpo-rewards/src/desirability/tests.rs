@@ -84,6 +84,13 @@ fn refuses_invalid_parameters() {
         (Desirability::ExponentialDecay { k: -1.0 }, "k above 0"),
         (mapping("many", 1.0), "must be numbers"),
         (mapping("1", 2.0), "from 0 to 1"),
+        (
+            Desirability::ValueMapping {
+                mapping: ["1", "1.0"].map(|key| (key.to_owned(), 0.5)).into(),
+                other: 0.0,
+            },
+            "the keys '1' and '1.0' for the same number",
+        ),
         (Desirability::ValueMapping { mapping: BTreeMap::new(), other: 0.0 }, "no entries"),
     ] {
         let fault = wrong.check().unwrap_err();

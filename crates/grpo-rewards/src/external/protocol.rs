@@ -7,6 +7,7 @@
 //! The REINVENT format is also supported. Its request has one SMILES string per line, and its reply
 //! is `{"version": 1, "payload": {name: [...]}}`.
 
+use grpo_data::without_rust_types;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -318,9 +319,19 @@ fn number(name: &str, value: &Value) -> Result<Option<f64>, String> {
 /// Parses JSON. Numbers that JSON does not support (Python writes `NaN` and `Infinity`) and numbers
 /// that are too large are converted to strings.
 fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let value: Value = serde_json::from_str(&with_quoted_numbers(text))
-        .map_err(|error| format!("the reply is not valid JSON ({error})"))?;
-    serde_json::from_value(value).map_err(|error| format!("unexpected reply ({error})"))
+    if text.trim().is_empty() {
+        return Err("the reply is empty".to_owned());
+    }
+    let value: Value = serde_json::from_str(&with_quoted_numbers(text)).map_err(|error| {
+        format!(
+            "the reply is not valid JSON: error in line {}, column {}",
+            error.line(),
+            error.column()
+        )
+    })?;
+    serde_json::from_value(value).map_err(|error| {
+        format!("unexpected reply: {}", without_rust_types(&error.to_string(), "object"))
+    })
 }
 
 /// Quotes numbers that have no finite value.

@@ -13,6 +13,7 @@ use super::carrier::Carrier;
 use super::protocol::{Format, Shape};
 use super::reward::ExternalReward;
 use super::settings::{SHARED, Settings};
+use crate::composite::reserved_for;
 use crate::{FromRegistry, Reward, RewardRegistry, RewardSpec};
 
 /// The settings that are specific to a type of external reward.
@@ -83,9 +84,14 @@ impl<C: BuildCarrier> RewardSpec for External<C> {
 fn check_components(shape: &Shape) -> Result<(), ConfigFault> {
     let is_usable = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     for (index, name) in shape.components.iter().enumerate() {
-        if name.is_empty() || !name.chars().all(is_usable) || name == "diversity_bonus" {
+        if name.is_empty() || !name.chars().all(is_usable) {
             return ConfigFault::refuse(format!(
-                "invalid reward component name '{name}'; use letters, digits, `_` and `-`, and not diversity_bonus"
+                "invalid reward component name '{name}'; use letters, digits, `_` and `-`"
+            ));
+        }
+        if let Some(whose) = reserved_for(name) {
+            return ConfigFault::refuse(format!(
+                "the reward component name '{name}' is reserved for {whose}; choose another name"
             ));
         }
         if shape.components[..index].contains(name) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// A property of a run and whether its files prove it.
+/// A property of a run, and whether the run's files prove that it holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Name of the property.

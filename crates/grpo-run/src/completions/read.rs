@@ -81,7 +81,8 @@ impl Cells<'_> {
     }
 
     fn whole<T: TryFrom<i64>>(&self, name: &str) -> Result<T, String> {
-        whole(self.cell(name)).ok_or_else(|| format!("`{name}` is not an integer in its range"))
+        whole(self.cell(name))
+            .ok_or_else(|| format!("`{name}` is not an integer within the allowed range"))
     }
 
     fn number(&self, name: &str) -> Result<Option<f64>, String> {

@@ -184,7 +184,10 @@ fn what_does_not_fit_together_is_named() {
     check(&|record| record.reason = Some("x".into()), "`reason` does not match `outcome`");
     check(&|record| record.actions = 5, "`completion_ids` has 4 entries, but `actions` is 5");
     check(&|record| drop(record.fates.pop()), "`fates` has 3 entries, but `actions` is 4");
-    check(&|record| record.prompt = u32::MAX, "`prompt` is not an integer in its range");
+    check(
+        &|record| record.prompt = u32::MAX,
+        "`prompt` is not an integer within the allowed range",
+    );
     check(
         &|record| record.completion_ids[1] = u32::MAX,
         "`completion_ids` is not a list of whole numbers",

@@ -266,7 +266,7 @@ fn read_model(path: PathBuf) -> Result<GoldenModel, SelftestError> {
         Expected::Policy(parse(sequences, &shown)?)
     } else {
         return Err(SelftestError::Golden(format!(
-            "`{shown}` has neither steps, nor base, nor sequences of a known kind"
+            "`{shown}` contains no steps, no base and no recognized sequences"
         )));
     };
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());

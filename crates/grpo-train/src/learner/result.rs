@@ -37,14 +37,14 @@ pub struct LearnResult {
 pub struct Update {
     /// Minimised loss, summed over all micro-batches.
     pub loss: f64,
-    /// GRPO loss before weighting. Equal to `loss` if there are no auxiliary losses.
-    pub grpo_loss: f64,
+    /// Surrogate part of the GRPO loss.
+    pub policy_loss: f64,
+    /// KL part of the GRPO loss.
+    pub kl_penalty: f64,
     /// Gradient norm before clipping.
     pub grad_norm: f64,
     /// Entropy bonus coefficient, if enabled.
     pub entropy_coef: Option<f64>,
-    /// Mean entropy of the tokens that the entropy bonus applies to.
-    pub entropy: f64,
     /// Token statistics.
     pub tokens: TokenStatistics,
     /// Ledger entry.
@@ -83,14 +83,19 @@ impl LearnResult {
         on_completions.chain(supervised).sum::<f64>() / count as f64
     }
 
-    /// Returns the entropy coefficient of the last update, and the mean GRPO loss excluding the
-    /// bonus. Returns `None` if there is no entropy bonus.
-    pub fn entropy_bonus(&self) -> Option<(f64, f64)> {
-        let coef = self.updates.last()?.entropy_coef?;
-        let without = |update: &Update| {
-            update.grpo_loss + update.entropy_coef.unwrap_or(0.0) * update.entropy
-        };
-        Some((coef, self.mean(without)))
+    /// Returns the mean surrogate part of the GRPO loss.
+    pub fn policy_loss(&self) -> f64 {
+        self.mean(|update| update.policy_loss)
+    }
+
+    /// Returns the mean KL part of the GRPO loss.
+    pub fn kl_penalty(&self) -> f64 {
+        self.mean(|update| update.kl_penalty)
+    }
+
+    /// Returns the entropy coefficient of the last update, if there is an entropy bonus.
+    pub fn entropy_coef(&self) -> Option<f64> {
+        self.updates.last()?.entropy_coef
     }
 
     fn mean(&self, of: impl Fn(&Update) -> f64) -> f64 {

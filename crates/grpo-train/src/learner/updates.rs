@@ -21,6 +21,8 @@ pub(crate) struct Pass {
     loss: f64,
     /// GRPO loss before weighting.
     grpo_loss: f64,
+    policy_loss: f64,
+    kl_penalty: f64,
     gradients: GradientSum,
     entropy_coef: Option<f64>,
     tokens: TokenStatistics,
@@ -74,6 +76,8 @@ impl<M: LanguageModel> Learner<M> {
         let mut pass = Pass {
             loss: 0.0,
             grpo_loss: 0.0,
+            policy_loss: 0.0,
+            kl_penalty: 0.0,
             gradients: GradientSum::default(),
             entropy_coef,
             tokens: TokenStatistics::default(),
@@ -86,6 +90,8 @@ impl<M: LanguageModel> Learner<M> {
                 batch.loss(policy, &forward.hidden, &self.reference, update);
             pass.is_above |= batch.is_above(completions, &self.config.sampler_check, config)?;
             pass.grpo_loss += finite(terms.loss)?;
+            pass.policy_loss += terms.policy_loss;
+            pass.kl_penalty += terms.kl_penalty;
             pass.tokens.add(&terms);
             pass.gradients.add_of(forward, loss * self.grpo_weight(), policy);
             pass.recorded.extend(self.is_recording.then_some(terms));
@@ -101,13 +107,13 @@ impl<M: LanguageModel> Learner<M> {
         completions: Vec<LedgerCompletion>,
         learning_rate: f64,
     ) -> Result<Update, TrainError> {
-        let Pass { loss, grpo_loss, gradients, entropy_coef, tokens, .. } = pass;
+        let Pass { loss, policy_loss, kl_penalty, gradients, entropy_coef, tokens, .. } = pass;
         let (grad_norm, ledger) = self.move_by(gradients, completions, learning_rate)?;
         let entropy = tokens.kept_entropy().unwrap_or(0.0);
         if let Some(bonus) = &mut self.progress.entropy_bonus {
             bonus.observe(entropy);
         }
-        Ok(Update { loss, grpo_loss, grad_norm, entropy_coef, entropy, tokens, ledger })
+        Ok(Update { loss, policy_loss, kl_penalty, grad_norm, entropy_coef, tokens, ledger })
     }
 
     /// Scales the GRPO gradients and adds the gradients of the auxiliary losses.

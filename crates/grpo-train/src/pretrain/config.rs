@@ -6,10 +6,10 @@ use grpo_logprob::SamplingSettings;
 use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::OptimizerConfig;
 use crate::diversity_measure;
 use crate::error::in_range;
 use crate::supervised::{Cut, EarlyStopping};
+use crate::{Decay, OptimizerConfig};
 
 /// Supervised training settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,9 @@ pub struct PretrainConfig {
     /// Lowest learning rate after warm-up, as a fraction of the maximum.
     #[serde(default = "default_floor")]
     pub learning_rate_floor: f64,
+    /// How the learning rate decreases after the warm-up.
+    #[serde(default)]
+    pub learning_rate_decay: Decay,
     /// Dropout probability for embeddings, attention and residual branches.
     #[serde(default)]
     pub dropout: f32,
@@ -209,6 +212,7 @@ impl PretrainConfig {
         in_range("pretrain.micro_batch_tokens", micro as f64, 1.0..=1e9)?;
         in_range("pretrain.warmup_epochs", self.warmup_epochs, 0.0..=f64::from(self.epochs))?;
         in_range("pretrain.learning_rate_floor", self.learning_rate_floor, 0.0..=1.0)?;
+        self.learning_rate_decay.check("pretrain.learning_rate_decay")?;
         in_range("pretrain.dropout", f64::from(self.dropout), 0.0..=0.9)?;
         self.early_stopping().check("pretrain")?;
         self.limits.iter().try_for_each(LossLimits::check)?;

@@ -43,6 +43,17 @@ pub(super) struct Validations {
     counted: Option<f64>,
     /// Number of validations since the last improvement.
     since: u32,
+    /// Number of validations since the last improvement or plateau.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    waited: u32,
+    /// Number of plateaus.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    plateaus: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Validations {
@@ -61,6 +72,20 @@ impl Validations {
             self.since += 1;
         }
         is_best
+    }
+
+    /// Counts a plateau if more than `patience` validations in a row brought no improvement. Must be
+    /// called after each validation.
+    pub(super) fn count_plateau(&mut self, patience: u32) {
+        self.waited = if self.since == 0 { 0 } else { self.waited + 1 };
+        if self.waited > patience {
+            (self.waited, self.plateaus) = (0, self.plateaus + 1);
+        }
+    }
+
+    /// Returns the number of plateaus so far.
+    pub(super) fn plateaus(&self) -> u32 {
+        self.plateaus
     }
 
     /// Returns the best validation if the patience is exhausted.
@@ -103,6 +128,19 @@ mod tests {
         // An equal loss does not count as an improvement.
         let (best, ended) = course(2, 0.0, &[1.0; 5]);
         assert_eq!((best, ended), (vec![true, false, false], Some((30, (10, 1.0)))));
+    }
+
+    /// PyTorch 2.15's `ReduceLROnPlateau(patience=1, threshold=0)` reduces after the same validations.
+    #[test]
+    fn plateaus_follow_each_other() {
+        let (mut validations, stopping) = (Validations::default(), EarlyStopping::default());
+        let losses = [2.0, 2.0, 2.1, 1.9, 2.0, 2.0, 1.9, 2.0, 1.8, 1.7];
+        let plateaus = losses.map(|loss| {
+            validations.observe(1, loss, &stopping);
+            validations.count_plateau(1);
+            validations.plateaus()
+        });
+        assert_eq!(plateaus, [0, 0, 1, 1, 1, 2, 2, 3, 3, 3]);
     }
 
     #[test]

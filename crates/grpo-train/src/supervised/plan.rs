@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 use crate::supervised::EarlyStopping;
-use crate::{OptimizerConfig, TransferConfig, WarmupCosine};
+use crate::{Decay, OptimizerConfig, Schedule, TransferConfig};
 
 /// Validated settings that don't depend on the objective.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub struct SupervisedPlan {
     /// AdamW settings.
     pub optimizer: OptimizerConfig,
     /// Learning-rate schedule.
-    pub schedule: WarmupCosine,
+    pub schedule: Schedule,
     /// Time unit of the schedule.
     pub schedule_unit: ScheduleUnit,
     /// When to stop early.
@@ -57,6 +57,9 @@ pub struct StepsConfig {
     /// Lowest learning rate after warm-up, as a fraction of the maximum.
     #[serde(default = "default_floor")]
     pub learning_rate_floor: f64,
+    /// How the learning rate decreases after the warm-up.
+    #[serde(default)]
+    pub learning_rate_decay: Decay,
     /// Dropout probability for embeddings, attention and residual branches.
     #[serde(default)]
     pub dropout: f32,
@@ -93,6 +96,7 @@ impl StepsConfig {
             return Err(ConfigFault::out_of_range(key("warmup_steps"), warmup, &expected));
         }
         in_range(&key("learning_rate_floor"), self.learning_rate_floor, 0.0..=1.0)?;
+        self.learning_rate_decay.check(&key("learning_rate_decay"))?;
         in_range(&key("dropout"), f64::from(self.dropout), 0.0..=0.9)?;
         in_range(&key("eval_every"), self.eval_every as f64, 1.0..=1e9)?;
         self.early_stopping().check(section)?;
@@ -111,10 +115,11 @@ impl StepsConfig {
             eval_every: self.eval_every,
             dropout: self.dropout,
             optimizer: self.optimizer,
-            schedule: WarmupCosine {
+            schedule: Schedule {
                 warmup: self.warmup_steps as f64,
                 total: self.steps as f64,
                 floor: self.learning_rate_floor,
+                decay: self.learning_rate_decay,
             },
             schedule_unit: ScheduleUnit::Steps,
             early_stopping: self.early_stopping(),

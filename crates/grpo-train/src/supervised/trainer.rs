@@ -14,7 +14,7 @@ use crate::guard_config::Guarded;
 use crate::optimizer::Remembered;
 use crate::supervised::{Objective, ScheduleUnit, StepGradients, SupervisedPlan};
 use crate::transfer::Trunk;
-use crate::{Action, GuardConfig, GuardTrigger, Guards, Metrics, Optimizer, TrainError};
+use crate::{Action, Decay, GuardConfig, GuardTrigger, Guards, Metrics, Optimizer, TrainError};
 
 /// Metrics of one optimizer step, written to `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -268,14 +268,17 @@ impl<O: Objective> SupervisedTrainer<O> {
             objective.gradients(model, step, &mut dropout, &mut carried)?;
         let admitted = Optimizer::admit(model, trunk.admit(model, gradients, step))?;
         let grad_norm = admitted.norm;
+        let time = |progress: &SupervisedProgress<_>| match plan.schedule_unit {
+            ScheduleUnit::Steps => progress.steps as f64,
+            ScheduleUnit::Tokens => progress.num_tokens as f64,
+        };
+        let before = time(progress);
         progress.steps += 1;
         progress.num_tokens += tokens as u64;
         progress.objective = carried;
-        let time = match plan.schedule_unit {
-            ScheduleUnit::Steps => progress.steps,
-            ScheduleUnit::Tokens => progress.num_tokens,
-        };
-        let learning_rate = plan.optimizer.learning_rate * plan.schedule.multiplier(time as f64);
+        let plateaus = progress.validations.plateaus();
+        let multiplier = plan.schedule.of_step(before, time(progress), plateaus);
+        let learning_rate = plan.optimizer.learning_rate * multiplier;
         // The model is uniquely owned here, so its weights are updated in place.
         let model = self.model.take().expect("the model is present between steps");
         self.model = Some(self.optimizer.apply(model, admitted, learning_rate));
@@ -299,6 +302,9 @@ impl<O: Objective> SupervisedTrainer<O> {
         let review = objective.review(steps, &measures, carried);
         let loss = objective.selection_loss(&measures);
         let best = progress.validations.observe(steps, loss, &plan.early_stopping);
+        if let Decay::ReduceOnPlateau { patience, .. } = plan.schedule.decay {
+            progress.validations.count_plateau(patience);
+        }
         progress.stopped = review.stop.map(|message| (StopCause::Limit, message));
         Ok((Validation { train_step: steps, measures, best }, review.warnings))
     }

@@ -192,8 +192,9 @@ fn an_adaptive_entropy_bonus_follows_the_entropy() {
         (0..4)
             .map(|step| {
                 let report = take_step(&mut grpo, step);
-                let (coef, policy_loss) = report.learned.entropy_bonus().unwrap();
-                (coef, policy_loss == report.learned.loss())
+                let learned = &report.learned;
+                let without_bonus = learned.policy_loss() + learned.kl_penalty();
+                (learned.entropy_coef().unwrap(), without_bonus == learned.loss())
             })
             .collect()
     };

@@ -182,7 +182,7 @@ fn the_loss_without_the_entropy_bonus_is_that_of_grpo() {
     };
     let (alone, combined) = (with_bonus(config()), with_bonus(settings([0.3, 0.5, 0.2], 1)));
     // The policy is the same, so the completions are too.
-    let without = |report: &StepReport| report.learned.entropy_bonus().unwrap().1;
+    let without = |report: &StepReport| report.learned.policy_loss() + report.learned.kl_penalty();
     assert_eq!(without(&alone), without(&combined));
     let entropy = combined.learned.tokens().kept_entropy().unwrap();
     let grpo_loss = combined.learned.combined.unwrap().grpo_loss;

@@ -2,7 +2,7 @@
 
 use grpo_core::{Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_model::WeightPrecision;
-use grpo_train::{AboveTolerance, GrpoConfig, PretrainConfig};
+use grpo_train::{AboveTolerance, Decay, GrpoConfig, PretrainConfig};
 
 use crate::support::{config, optimizer};
 
@@ -195,6 +195,7 @@ fn pretraining_out_of_range() {
         activation_checkpointing: false,
         warmup_epochs: 0.1,
         learning_rate_floor: 0.1,
+        learning_rate_decay: grpo_train::Decay::Cosine,
         dropout: 0.0,
         eval_every: 0,
         patience: 0,
@@ -239,6 +240,22 @@ fn pretraining_out_of_range() {
     assert_eq!(
         refusal(wrong),
         "pretrain.optimizer.learning_rate = -1 is out of range; expected 0 to 1"
+    );
+}
+
+#[test]
+fn decays_out_of_range() {
+    let with = |decay| {
+        let mut config = config();
+        config.schedule.decay = decay;
+        config.check().map_err(|fault| fault.to_string())
+    };
+    with(Decay::CosineWithMinLr).unwrap();
+    with(Decay::WarmupStableDecay { stable: 1.0 }).unwrap();
+    assert!(with(Decay::WarmupStableDecay { stable: 1.5 }).is_err());
+    assert_eq!(
+        with(Decay::ReduceOnPlateau { patience: 3, factor: 0.5 }).unwrap_err(),
+        "schedule.decay = \"reduce_on_plateau\" is only valid for supervised training, which has a validation loss; use another decay"
     );
 }
 
@@ -307,7 +324,7 @@ fn guards_on_metrics_of_other_settings() {
     let correction = "loss.mismatch, or sampler_check.above = \"correct\"";
     for (watch, setting) in [
         ("reward_kl", "loss.kl_placement = \"reward\" and a positive loss.kl_coef"),
-        ("policy_loss", "loss.entropy_bonus"),
+        ("entropy_coef", "loss.entropy_bonus"),
         ("entropy_coef", "loss.entropy_bonus"),
         ("cispo_clip_ratio", "a loss with the surrogate `cispo`"),
         ("vespo/phi_seq_mean", "a loss with the surrogate `vespo`"),

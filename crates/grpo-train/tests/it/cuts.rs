@@ -154,7 +154,7 @@ fn learn(
         let mut push = |name: &str, value| numbers.push((format!("{name} of update {i}"), value));
         push("loss", update.loss);
         push("grad_norm", update.grad_norm);
-        push("entropy", update.entropy);
+        push("entropy", update.tokens.kept_entropy().unwrap_or(0.0));
         push("tokens", update.tokens.tokens() as f64);
         update.tokens.metrics().into_iter().for_each(|(name, value)| push(name, value));
     }

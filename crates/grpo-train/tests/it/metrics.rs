@@ -9,7 +9,7 @@ use grpo_train::{Decode, Metrics, StepReport};
 use crate::oracle::{advantages, completions};
 use crate::support::{chains, config, grpo, take_step};
 
-const NAMES: [&str; 65] = [
+const NAMES: [&str; 67] = [
     "step",
     "reward",
     "reward_std",
@@ -50,6 +50,8 @@ const NAMES: [&str; 65] = [
     "kl_coef",
     "reference_age",
     "loss",
+    "policy_loss",
+    "kl_penalty",
     "grad_norm",
     "learning_rate",
     "completions/mean_length",

@@ -18,6 +18,7 @@ const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
     activation_checkpointing: false,
     warmup_epochs: 0.1,
     learning_rate_floor: 0.1,
+    learning_rate_decay: grpo_train::Decay::Cosine,
     dropout: 0.0,
     eval_every: 0,
     patience: 0,

@@ -31,6 +31,7 @@ fn config() -> PretrainConfig {
         activation_checkpointing: false,
         warmup_epochs: 0.0,
         learning_rate_floor: 1.0,
+        learning_rate_decay: grpo_train::Decay::Cosine,
         dropout: 0.0,
         eval_every: 0,
         patience: 0,

@@ -72,7 +72,7 @@ const ALL: &[Hostile] = &[
         "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [\"0.5\", []]}\\n')",
         "; expected a finite number or null",
     ),
-    hostile("sys.stdin.readline(); say('{\"id\": 1, \"rewards\": 1}\\n')", "unexpected reply ("),
+    hostile("sys.stdin.readline(); say('{\"id\": 1, \"rewards\": 1}\\n')", "unexpected reply: "),
     hostile(
         "sys.stdin.readline(); say('{\"id\": 1, \"rewards\": [1, 2], \"components\": {\"x\": [1, 2]}}\\n')",
         "unexpected component 'x' in the reply",
@@ -81,7 +81,7 @@ const ALL: &[Hostile] = &[
         "say('loading the model...\\n'); say(good(sys.stdin.readline()))",
         "the reply is not valid JSON",
     ),
-    hostile("sys.stdin.readline(); say('\\n')", "the reply is not valid JSON"),
+    hostile("sys.stdin.readline(); say('\\n')", "the reply is empty"),
     hostile("sys.stdin.readline(); say(b'\\xff\\xfe\\n')", "the reply is not UTF-8"),
     hostile("sys.stdin.readline(); say('[' * 100000 + '\\n')", "the reply is not valid JSON"),
     hostile("sys.stdin.readline()\nwhile True: say(b'x' * 65536)", "wrote more than 16 MiB"),

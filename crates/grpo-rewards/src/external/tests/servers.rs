@@ -83,7 +83,7 @@ fn what_servers_get_wrong() {
             "invalid HTTP response",
         ),
         (http("200 OK", r#"{"id": 1, "rewards": [NaN]}"#), "the reward is NaN"),
-        (http("200 OK", ""), "the reply is not valid JSON"),
+        (http("200 OK", ""), "the reply is empty"),
         (
             [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'x'; 20 << 20]].concat(),
             "larger than 16 MiB",
