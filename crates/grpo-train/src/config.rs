@@ -361,7 +361,7 @@ impl GrpoConfig {
             floor: self.schedule.floor,
             decay: self.schedule.decay,
         };
-        let done = if step < self.schedule.warmup_steps { step + 1 } else { step };
-        self.optimizer.learning_rate * schedule.multiplier(f64::from(done), 0)
+        let after = if step < self.schedule.warmup_steps { step + 1 } else { step };
+        self.optimizer.learning_rate * schedule.of_step(f64::from(step), f64::from(after), 0)
     }
 }

@@ -40,6 +40,7 @@ mod test_groups;
 mod token_trace;
 mod train;
 mod transfer;
+mod usual_ranges;
 
 pub use batches::EpochBatches;
 pub use best_samples::BestSamples;

@@ -45,6 +45,7 @@ const KNOWN: &[&str] = &[
     "completions/min_terminated_length",
     "completions/max_terminated_length",
     "completions/clipped_ratio",
+    "completions/mean_characters",
     "completions/unique_ratio",
     "num_tokens",
     // Only present in steps with an evaluation.

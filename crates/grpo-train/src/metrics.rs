@@ -106,6 +106,8 @@ impl Metrics {
         metrics.push("grad_norm", learned.grad_norm());
         metrics.push("learning_rate", report.learning_rate);
         metrics.push_lengths(report);
+        let characters = report.samples().map(|sample| sample.text.chars().count() as f64);
+        metrics.push("completions/mean_characters", mean(&characters.collect::<Vec<f64>>()));
         metrics.push("completions/unique_ratio", unique_share(report.samples()));
         metrics.push("num_tokens", num_tokens as f64);
         metrics.push_times(report);

@@ -92,11 +92,12 @@ impl Decay {
 }
 
 impl Schedule {
-    /// Returns the multiplier for a step that begins at `before` and ends at `after`. Only the decay
-    /// of [`Decay::CosineWithMinLr`] uses the beginning.
+    /// Returns the multiplier for a step that begins at `before` and ends at `after`, which only
+    /// [`Decay::CosineWithMinLr`] distinguishes.
     pub(crate) fn of_step(&self, before: f64, after: f64, plateaus: u32) -> f64 {
         match self.decay {
-            Decay::CosineWithMinLr if before >= self.warmup => self.multiplier(before, plateaus),
+            Decay::CosineWithMinLr if before < self.warmup => after / (self.warmup + 1.0),
+            Decay::CosineWithMinLr => self.multiplier(before, plateaus),
             _ => self.multiplier(after, plateaus),
         }
     }
@@ -104,14 +105,11 @@ impl Schedule {
     /// Returns the learning rate after `done` units, as a fraction of the maximum. `plateaus` is the
     /// number of times that the validation loss has reached a plateau.
     ///
-    /// The multiplier is `done / warmup` during warm-up, unless [`Decay`] says otherwise.
+    /// The multiplier is `done / warmup` during warm-up.
     pub fn multiplier(&self, done: f64, plateaus: u32) -> f64 {
         let Self { warmup, total, floor, decay } = *self;
         if done < warmup {
-            return match decay {
-                Decay::CosineWithMinLr => done / (warmup + 1.0),
-                _ => done / warmup,
-            };
+            return done / warmup;
         }
         let progress = ((done - warmup) / (total - warmup).max(1.0)).min(1.0);
         let cosine = 0.5 * (1.0 + (PI * progress).cos());
@@ -151,9 +149,11 @@ mod tests {
         check(COSINE, &[(50.0, 0.5), (350.0, quarter), (600.0, 0.5), (1099.0, 0.1)]);
         let with_min = Schedule { decay: Decay::CosineWithMinLr, ..COSINE };
         check(with_min, &both);
+        check(with_min, &[(350.0, 0.1 + 0.9 * quarter), (600.0, 0.55)]);
         // The learning rate of step i < 100 is (i + 1)/101.
-        check(with_min, &[(50.0, 50.0 / 101.0), (350.0, 0.1 + 0.9 * quarter), (600.0, 0.55)]);
-        assert_eq!(with_min.of_step(99.0, 100.0, 0), 1.0);
+        assert_eq!(with_min.of_step(0.0, 1.0, 0), 1.0 / 101.0);
+        assert_eq!(with_min.of_step(99.0, 100.0, 0), 100.0 / 101.0);
+        assert_eq!(with_min.of_step(100.0, 101.0, 0), 1.0);
         assert_eq!(with_min.of_step(350.0, 351.0, 0), with_min.multiplier(350.0, 0));
         assert_eq!(COSINE.of_step(350.0, 351.0, 0), COSINE.multiplier(351.0, 0));
     }

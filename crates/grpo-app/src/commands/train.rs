@@ -14,7 +14,7 @@ use crate::args::TrainArguments;
 use crate::before_after::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted};
-use crate::output::{say, say_checked, sentence};
+use crate::output::{say, say_aside, say_checked, sentence};
 use crate::phase::Phase;
 use crate::run_log::{Line, observer_error};
 use crate::session::Session;
@@ -36,6 +36,9 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
         let loaded = TrainFile::read(configuration, &run.set, tasks)?;
         loaded.value.check(&loaded.origin)?;
         say_checked(configuration);
+        for setting in loaded.value.grpo().unusual_settings()? {
+            say_aside(format_args!("note         unusual: {setting}"));
+        }
         return Ok(());
     }
     if let (Some(earlier), false) = (&run.resume, verify)

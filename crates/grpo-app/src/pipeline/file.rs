@@ -14,10 +14,17 @@ use crate::config::{self, Origin};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PipelineFile {
+    /// Whether to run the stages with `grpo train`.
+    #[serde(default = "yes")]
+    use_grpo: bool,
     stages: Vec<StageSection>,
     /// Commands to run after the last stage.
     #[serde(default)]
     summary: Vec<SummarySection>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A stage as written in the file.
@@ -108,9 +115,14 @@ impl Pipeline {
             "{}stages is empty; add a table [[stages]] with a name, a command and its config",
             origin.place("stages")
         );
-        let last = file.stages.len() - 1;
+        let is_used = |section: &StageSection| file.use_grpo || section.command != "train";
+        let used = file.stages.into_iter().enumerate().filter(|(_, section)| is_used(section));
+        let used: Vec<(usize, StageSection)> = used.collect();
+        let Some(&(last, _)) = used.last() else {
+            bail!("{}use_grpo = false leaves no stage; remove it", origin.place("use_grpo"));
+        };
         let mut stages: Vec<Stage> = Vec::new();
-        for (index, section) in file.stages.into_iter().enumerate() {
+        for (index, section) in used {
             let key = format!("stages[{index}]");
             let stage = Stage::new(section, index == last, commands, &key, &origin)?;
             stage.check_among(&stages, &key, &origin)?;

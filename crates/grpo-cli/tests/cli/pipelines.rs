@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use snapbox::str;
+
 use crate::support::{Ended, Place, train_toml};
 
 const PIPELINE: &str = r#"[[stages]]
@@ -90,6 +92,24 @@ fn stages_run_once_and_are_reused() {
     let forced = pipeline(&["--force"]);
     assert_eq!((forced.code, outcomes(&forced)), (Some(0), vec!["done", "done"]));
     assert!(place.path("run.old-1").is_dir() && place.path("prior.old-1").is_dir());
+}
+
+#[test]
+fn grpo_can_be_left_out() {
+    let place = place();
+    let without = PIPELINE.split("[[summary]]").next().unwrap();
+    place.write("pipeline.toml", format!("use_grpo = false\n{without}"));
+    let ended = place.succeed(&["run", "pipeline.toml", "--check"]);
+    assert_eq!(ended.stdout, "prior        grpo pretrain pretrain.toml --set pretrain.epochs=2\n");
+    let (_, only_grpo) = without.split_once("[[stages]]\nname = \"grpo\"").unwrap();
+    place.write(
+        "pipeline.toml",
+        format!("use_grpo = false\n[[stages]]\nname = \"grpo\"{only_grpo}"),
+    );
+    place.refuse(
+        &["run", "pipeline.toml"],
+        str!["pipeline.toml:1: use_grpo = false leaves no stage; remove it"],
+    );
 }
 
 #[test]

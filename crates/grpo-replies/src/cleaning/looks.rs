@@ -60,8 +60,9 @@ pub(super) fn longest_run(text: &str) -> usize {
 /// Returns `true` if a text is in English.
 ///
 /// If `lang` is missing, a heuristic is used: at least 90% of the letters must be unaccented Latin
-/// letters, and at least one word in eight must be a common English word. It can be wrong for short
-/// texts and names.
+/// letters, and at least one word in eight must be a common English word. Texts of at most four
+/// words, such as "Congrats!", rarely contain one. They only must not contain a common word of
+/// another language.
 pub(super) fn is_english(lang: Option<&str>, text: &str) -> bool {
     match lang {
         Some(lang) => lang == "en" || lang.starts_with("en-") || lang.starts_with("en_"),
@@ -74,8 +75,56 @@ pub(super) fn looks_english(text: &str) -> bool {
     let latin = text.chars().filter(char::is_ascii_alphabetic).count();
     let words: Vec<String> = words(text).collect();
     let common = words.iter().filter(|word| ENGLISH_WORDS.contains(&word.as_str())).count();
-    letters > 0 && latin * 10 >= letters * 9 && common > 0 && common * 8 >= words.len()
+    let has_evidence = match words.len() {
+        0..=4 => !words.iter().any(|word| FOREIGN_WORDS.contains(&word.as_str())),
+        count => common > 0 && common * 8 >= count,
+    };
+    letters > 0 && latin * 10 >= letters * 9 && has_evidence
 }
+
+/// Words of other languages that are common in short replies.
+const FOREIGN_WORDS: [&str; 40] = [
+    "merci",
+    "beaucoup",
+    "bravo",
+    "oui",
+    "c'est",
+    "très",
+    "danke",
+    "nein",
+    "ja",
+    "ich",
+    "das",
+    "ist",
+    "schön",
+    "gut",
+    "gracias",
+    "hola",
+    "sí",
+    "muy",
+    "bien",
+    "que",
+    "es",
+    "está",
+    "obrigado",
+    "obrigada",
+    "não",
+    "muito",
+    "sim",
+    "grazie",
+    "ciao",
+    "molto",
+    "sono",
+    "tak",
+    "nie",
+    "dank",
+    "bedankt",
+    "mooi",
+    "teşekkürler",
+    "evet",
+    "terima",
+    "kasih",
+];
 
 /// Returns `true` if a phrase occurs in a text, matching whole words only.
 pub(super) fn has_phrase(words: &[String], phrase: &str) -> bool {
@@ -118,7 +167,13 @@ mod tests {
 
     #[test]
     fn detects_english_by_letters_and_common_words() {
-        for text in ["The garden is finally green.", "I can't believe you did that with one hand"] {
+        for text in [
+            "The garden is finally green.",
+            "I can't believe you did that with one hand",
+            "Congrats!",
+            "lol same",
+            "Great news, congratulations",
+        ] {
             assert!(looks_english(text), "{text}");
         }
         for text in [
@@ -127,6 +182,8 @@ mod tests {
             "for le jardin est enfin vert et les tomates arrivent",
             "сад наконец зелёный and the",
             "garden green yesterday tomatoes sunshine weekend gloves",
+            "Merci beaucoup!",
+            "muy bien",
             "🎉 123",
             "",
         ] {

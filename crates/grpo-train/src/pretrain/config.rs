@@ -167,6 +167,24 @@ pub struct ScoreFunctionConfig {
     /// Maximum completion length in tokens.
     #[serde(default = "default_max_new_tokens")]
     pub max_new_tokens: usize,
+    /// Whether the cost is limited: at most 3 completions of at most 80 tokens, at most every tenth
+    /// step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub safe_mode: bool,
+}
+
+impl ScoreFunctionConfig {
+    /// Returns the settings that are used, which [`Self::safe_mode`] limits.
+    #[must_use]
+    pub fn limited(&self) -> Self {
+        let mut limited = self.clone();
+        if self.safe_mode {
+            limited.generations = self.generations.min(3);
+            limited.max_new_tokens = self.max_new_tokens.min(80);
+            limited.every = self.every.max(10);
+        }
+        limited
+    }
 }
 
 fn default_warmup() -> f64 {

@@ -37,6 +37,7 @@ impl DiversityTerm {
         let DiversityConfig::ScoreFunction(term) = settings else {
             return Ok(Self::Entropy { weight: settings.weight() });
         };
+        let term = &term.limited();
         let rollout = RolloutSettings {
             group_size: term.generations,
             max_new_tokens: term.max_new_tokens,

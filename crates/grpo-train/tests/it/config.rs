@@ -2,7 +2,7 @@
 
 use grpo_core::{Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_model::WeightPrecision;
-use grpo_train::{AboveTolerance, Decay, GrpoConfig, PretrainConfig};
+use grpo_train::{AboveTolerance, Decay, GrpoConfig, PretrainConfig, ScoreFunctionConfig};
 
 use crate::support::{config, optimizer};
 
@@ -245,6 +245,28 @@ fn pretraining_out_of_range() {
 }
 
 #[test]
+fn unusual_settings_are_listed() {
+    let mut config = config();
+    config.train.group_size = 8;
+    config.optimizer.learning_rate = 1e-5;
+    config.loss.kl_coef = Some(0.0);
+    assert_eq!(config.unusual_settings().unwrap(), Vec::<String>::new());
+    config.train.group_size = 1000;
+    config.optimizer.learning_rate = 0.5;
+    config.loss.kl_coef = Some(5.0);
+    config.loss.epsilon_high = Some(4.0);
+    assert_eq!(
+        config.unusual_settings().unwrap(),
+        [
+            "train.group_size = 1000 (usual: 4 to 16)",
+            "optimizer.learning_rate = 0.5 (usual: 0.000001 to 0.0001)",
+            "loss.epsilon_high = 4 (usual: 0.1 to 0.3)",
+            "loss.kl_coef = 5 (usual: 0.001 to 0.1)",
+        ]
+    );
+}
+
+#[test]
 fn decays_out_of_range() {
     let with = |decay| {
         let mut config = config();
@@ -258,6 +280,23 @@ fn decays_out_of_range() {
         with(Decay::ReduceOnPlateau { patience: 3, factor: 0.5 }).unwrap_err(),
         "schedule.decay = \"reduce_on_plateau\" is only valid for supervised training, which has a validation loss; use another decay"
     );
+}
+
+#[test]
+fn safe_mode_limits_the_cost_of_the_diversity_term() {
+    let of = |keys: &str| -> ScoreFunctionConfig {
+        let text = format!(r#"{{"weight": 0.3, "measure": "bleu", "embedder": null, {keys}}}"#);
+        serde_json::from_str(&text).unwrap()
+    };
+    let numbers = |config: ScoreFunctionConfig| {
+        let limited = config.limited();
+        (limited.generations, limited.max_new_tokens, limited.every)
+    };
+    let large = r#""generations": 6, "max_new_tokens": 100, "every": 1"#;
+    assert_eq!(numbers(of(large)), (6, 100, 1));
+    assert_eq!(numbers(of(&format!(r#"{large}, "safe_mode": true"#))), (3, 80, 10));
+    let small = r#""generations": 2, "max_new_tokens": 40, "every": 20, "safe_mode": true"#;
+    assert_eq!(numbers(of(small)), (2, 40, 20));
 }
 
 #[test]

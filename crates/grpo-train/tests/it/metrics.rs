@@ -9,7 +9,7 @@ use grpo_train::{Decode, Metrics, StepReport};
 use crate::oracle::{advantages, completions};
 use crate::support::{chains, config, grpo, take_step};
 
-const NAMES: [&str; 67] = [
+const NAMES: [&str; 68] = [
     "step",
     "reward",
     "reward_std",
@@ -61,6 +61,7 @@ const NAMES: [&str; 67] = [
     "completions/min_terminated_length",
     "completions/max_terminated_length",
     "completions/clipped_ratio",
+    "completions/mean_characters",
     "completions/unique_ratio",
     "num_tokens",
     "step_time",

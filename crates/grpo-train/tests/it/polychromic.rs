@@ -58,6 +58,7 @@ fn config() -> PretrainConfig {
 
 fn score_function(weight: f64) -> DiversityConfig {
     DiversityConfig::ScoreFunction(ScoreFunctionConfig {
+        safe_mode: false,
         weight,
         measure: DiversityMeasure::Distinct,
         embedder: None,

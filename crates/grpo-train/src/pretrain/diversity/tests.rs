@@ -71,6 +71,7 @@ fn score_function(weight: f64, measure: DiversityMeasure, sampling: [f32; 2]) ->
     let [temperature, top_p] = sampling;
     let is_semantic = measure == DiversityMeasure::Semantic;
     DiversityConfig::ScoreFunction(ScoreFunctionConfig {
+        safe_mode: false,
         weight,
         measure,
         embedder: is_semantic.then_some(EmbedderConfig::HashedNgrams { width: 64 }),

@@ -1,0 +1,39 @@
+//! Ranges of settings that are usual for fine-tuning with GRPO.
+
+use grpo_core::Surrogate;
+use grpo_data::ConfigFault;
+
+use crate::GrpoConfig;
+
+impl GrpoConfig {
+    /// Returns the settings outside of their usual range, each with the range. Such a setting is
+    /// valid, and it can be the right one for a very small or very large model.
+    ///
+    /// # Errors
+    /// Returns an error if the loss settings contradict each other.
+    pub fn unusual_settings(&self) -> Result<Vec<String>, ConfigFault> {
+        let loss = self.loss.resolve()?;
+        let [low, high] = match loss.surrogate {
+            Surrogate::Clipped { epsilon_low, epsilon_high, .. } => [epsilon_low, epsilon_high],
+            _ => [0.2; 2],
+        };
+        let kl_coef = if loss.kl.coef == 0.0 { 0.01 } else { loss.kl.coef };
+        let settings = [
+            ("train.group_size", self.train.group_size as f64, 4.0, 16.0),
+            ("optimizer.learning_rate", self.optimizer.learning_rate, 1e-6, 1e-4),
+            ("loss.epsilon_low", low, 0.1, 0.3),
+            ("loss.epsilon_high", high, 0.1, 0.3),
+            ("loss.kl_coef", kl_coef, 0.001, 0.1),
+            (
+                "reference.every_epochs",
+                f64::from(self.reference.every_epochs.unwrap_or(1)),
+                1.0,
+                5.0,
+            ),
+        ];
+        let unusual = settings.iter().filter(|(_, value, low, high)| value < low || value > high);
+        Ok(unusual
+            .map(|(key, value, low, high)| format!("{key} = {value} (usual: {low} to {high})"))
+            .collect())
+    }
+}
