@@ -15,7 +15,11 @@ fn conditional(extra: &str) -> String {
 /// Creates a place with a conditional model in `prior/model`.
 fn with_model(extra: &str) -> Place {
     let place = Place::for_pretraining();
-    place.write("pretrain.toml", conditional(extra));
+    let toml = conditional(extra);
+    // A model that requires all values cannot be trained on subsets of them.
+    let is_partial = !extra.contains("partial = false");
+    let toml = toml.replace("values = 0.2", &format!("values = 0.2\nsubsets = {is_partial}"));
+    place.write("pretrain.toml", toml);
     place.succeed(&["pretrain", "pretrain.toml"]);
     place
 }

@@ -27,19 +27,23 @@ fn the_bundled_configurations_run() {
     let place = Place::new();
     let path = |name: &str| place.path(name).display().to_string();
     let small = ["train.steps=1", "train.prompts_per_step=1", "eval.samples=20"];
-    let mut arguments = vec!["train", "configs/molecules/grpo.toml"];
-    arguments.extend(small.iter().flat_map(|pair| ["--set", pair]));
-    let folder = path("grpo");
-    arguments.extend(["--run", &folder]);
-    let trained = run(&arguments);
-    assert_eq!(trained.code, Some(0), "{}", trained.stderr);
-    assert!(trained.stdout.contains("mean reward, valid"), "{}", trained.stdout);
+    for (name, row) in [("grpo", "mean reward, valid"), ("conditional", "|asked − measured| logP")]
+    {
+        let config = format!("configs/molecules/{name}.toml");
+        let mut arguments = vec!["train", &config];
+        arguments.extend(small.iter().flat_map(|pair| ["--set", pair]));
+        let folder = path(name);
+        arguments.extend(["--run", &folder]);
+        let trained = run(&arguments);
+        assert_eq!(trained.code, Some(0), "{}", trained.stderr);
+        assert!(trained.stdout.contains(row), "{}", trained.stdout);
+    }
 
     // Uses fewer molecules than the bundled data, so that an epoch takes a second.
     let drawn = path("drawn.smi");
     let sampled = run(&["sample", "-n", "40", "--distinct", "-o", &drawn]);
     assert_eq!(sampled.code, Some(0), "{}", sampled.stderr);
-    for name in ["finetune", "pretrain"] {
+    for name in ["finetune", "pretrain", "conditional-prior"] {
         let config = format!("configs/molecules/{name}.toml");
         let (data, folder) = (format!("data.file={drawn}"), path(name));
         let few = "data.min_molecules=10";
