@@ -13,7 +13,7 @@ use grpo_data::{Prefix, Prompt, statistics};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub(crate) use self::accuracy::Accuracy;
+pub(crate) use self::accuracy::{Accuracy, SAME_SCAFFOLD};
 pub(crate) use self::measured::{Measured, Measures};
 pub(crate) use self::requests::Grid;
 pub(crate) use self::reward::ConditionsConfig;

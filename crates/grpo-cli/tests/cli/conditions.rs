@@ -47,6 +47,7 @@ fn a_model_is_asked_for_properties_and_a_scaffold() {
     assert!(ended.stderr.contains("tpsa=20.2 logp=0.50 scaffold=C1CCCC1: 20 drawn, validity "));
     assert!(ended.stderr.contains("|asked − measured| logp: mean "), "{}", ended.stderr);
     assert!(ended.stderr.contains("scaffold     mean similarity "), "{}", ended.stderr);
+    assert!(ended.stderr.contains("with 0.8 or more: validity "), "{}", ended.stderr);
     let lines = place.read("a.smi");
     assert!(lines.lines().all(|line| line.ends_with(" tpsa=20.2 logp=0.50 scaffold=C1CCCC1")));
 

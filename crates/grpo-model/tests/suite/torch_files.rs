@@ -5,10 +5,13 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use grpo_model::{Frozen, ImportedMolGpt, MolGptImport, score_completions};
+use grpo_data::Prefix;
+use grpo_model::{
+    Dropout, Frozen, ImportedMolGpt, LanguageModel, MolGptImport, TokenBatch, score_completions,
+};
 use serde_json::Value;
 
-use crate::support::assert_close;
+use crate::support::{assert_close, host};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/torch").join(name)
@@ -66,4 +69,32 @@ fn another_number_of_heads_gives_another_model() {
     let scores = score_completions(&Frozen::snapshot(&model), &rows, 1.0);
     let first = json("expected.json")["molgpt"]["logprobs"][1][3].as_f64().unwrap();
     assert!((scores[1].logprobs[3] - first).abs() > 1e-3);
+}
+
+/// The fixtures of conditional models: properties, a scaffold's tokens, and an LSTM of them.
+#[test]
+fn conditional_log_probabilities_are_those_of_torch() {
+    let expected = json("expected.json");
+    for name in ["property", "scaffold", "lstm"] {
+        let expected = &expected[name];
+        let list = |key: &str| expected[key].as_array().cloned().unwrap_or_default();
+        let prefix = Prefix {
+            ids: list("scaffold").iter().map(|id| id.as_u64().unwrap() as u32).collect(),
+            values: list("properties").iter().map(|x| Some(x.as_f64().unwrap() as f32)).collect(),
+        };
+        let model = import(&format!("{name}.pt"), None).model;
+        for (ids, row) in molecules().iter().zip(list("logprobs")) {
+            let mut batch = TokenBatch::default();
+            batch.push_conditional(&prefix, &ids[..ids.len() - 1]);
+            let logits = host(model.logits(model.hidden(&batch, &mut Dropout::off())));
+            let rows = logits.chunks(logits.len() / (ids.len() - 1));
+            let logprob = |(logits, id): (&[f64], &u32)| {
+                logits[*id as usize] - logits.iter().map(|x| x.exp()).sum::<f64>().ln()
+            };
+            let found: Vec<f64> = rows.zip(&ids[1..]).map(logprob).collect();
+            let expected: Vec<f64> =
+                row.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+            assert_close(&found, &expected, 1e-4);
+        }
+    }
 }

@@ -49,6 +49,12 @@ impl Accuracy {
         same.count() as f64 / self.similarities.len() as f64
     }
 
+    /// Returns the fraction of molecules whose scaffold has a similarity of 1.
+    pub(crate) fn equal_scaffold(&self) -> f64 {
+        let equal = self.similarities.iter().filter(|&&similarity| similarity == 1.0);
+        equal.count() as f64 / self.similarities.len() as f64
+    }
+
     /// Returns the mean similarity of scaffolds.
     pub(crate) fn similarity(&self) -> f64 {
         mean(&self.similarities)
@@ -106,5 +112,6 @@ mod tests {
         assert_eq!(accuracy.similarities[0], 1.0);
         assert!(accuracy.similarities[1] < 0.5 && accuracy.similarities[2] == 0.0);
         assert_eq!(accuracy.same_scaffold(), 1.0 / 3.0);
+        assert_eq!(accuracy.equal_scaffold(), 1.0 / 3.0);
     }
 }

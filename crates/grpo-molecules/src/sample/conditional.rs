@@ -13,7 +13,7 @@ use grpo_data::{Group, Prompt};
 use rayon::prelude::*;
 
 use crate::Vocabulary;
-use crate::conditions::{Accuracy, Asked, Conditions, prompt};
+use crate::conditions::{Accuracy, Asked, Conditions, SAME_SCAFFOLD, prompt};
 
 /// Default number of samples per condition.
 const NUMBER: u32 = 100;
@@ -32,6 +32,36 @@ pub(super) struct Sampled {
     validity: f64,
     unique: f64,
     novelty: Option<f64>,
+    same_scaffold: SameScaffold,
+}
+
+/// Counts of valid molecules with the scaffold that was asked for.
+#[derive(Clone, Copy, Default)]
+struct SameScaffold {
+    all: usize,
+    distinct: usize,
+    /// Distinct ones that are not known.
+    new: Option<usize>,
+}
+
+impl SameScaffold {
+    fn of(rows: &[Row], known: Option<&BTreeSet<String>>) -> Self {
+        let is_same =
+            |row: &&Row| row.accuracy.similarities.first().is_some_and(|s| *s >= SAME_SCAFFOLD);
+        let same: Vec<&str> = rows.iter().filter(is_same).map(|row| &*row.canonical).collect();
+        let distinct: BTreeSet<&str> = same.iter().copied().collect();
+        let new =
+            |known: &BTreeSet<String>| distinct.iter().filter(|s| !known.contains(**s)).count();
+        Self { all: same.len(), distinct: distinct.len(), new: known.map(new) }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            all: self.all + other.all,
+            distinct: self.distinct + other.distinct,
+            new: other.new.map(|new| new + self.new.unwrap_or(0)),
+        }
+    }
 }
 
 /// A valid molecule.
@@ -98,6 +128,7 @@ impl Sampled {
             molecules.iter().map(|row| row.canonical.clone()).collect();
         let is_new = |canonical: &String| known.is_none_or(|known| !known.contains(canonical));
         let new = different.iter().filter(|canonical| is_new(canonical)).count() as f64;
+        let same_scaffold = SameScaffold::of(&molecules, known);
         if distinct {
             let mut seen = BTreeSet::new();
             molecules.retain(|row| is_new(&row.canonical) && seen.insert(row.canonical.clone()));
@@ -110,6 +141,7 @@ impl Sampled {
             validity: valid / samples as f64,
             unique: different.len() as f64 / valid,
             novelty: known.map(|_| new / different.len() as f64),
+            same_scaffold,
         }
     }
 }
@@ -153,6 +185,17 @@ pub(super) fn summarise(all: &[Sampled]) {
             "scaffold     mean similarity {:.4}; {:.4} of the valid molecules have 0.8 or more",
             accuracy.similarity(),
             accuracy.same_scaffold()
+        ));
+        let same = all.iter().map(|sampled| sampled.same_scaffold);
+        let same = same.fold(SameScaffold::default(), SameScaffold::plus);
+        let share = |count: usize, of: usize| four_decimals(count as f64 / of as f64);
+        let novelty = same.new.map(|new| format!(", novelty {}", share(new, same.distinct)));
+        say_aside(format_args!(
+            "equal        {:>8.4} of the valid molecules have exactly the scaffold; with 0.8 or more: validity {}, uniqueness {}{}",
+            accuracy.equal_scaffold(),
+            share(same.all, samples),
+            share(same.distinct, same.all),
+            novelty.unwrap_or_default()
         ));
     }
 }
