@@ -3,6 +3,7 @@
 mod cleaning;
 mod commands;
 mod engagement;
+mod environment;
 mod pair;
 mod phases;
 mod read;
@@ -22,6 +23,7 @@ pub use engagement::{
     EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply, EngagementTraining,
     engagement_score, measure_engagement,
 };
+pub use environment::{ReplyEnvironment, ReplyEvaluation, ReplyStep};
 pub use pair::PairRecord;
 pub use phases::{
     MOST_DIFFERENCE, PhaseSplit, PhaseStatistics, PhaseSummary, QuartileShares, split_phases,

@@ -29,7 +29,7 @@ impl ReplyTemplate {
     /// Returns an error if the instruction is empty or if `thinking` is enabled.
     pub fn check(&self, thinking: Option<bool>) -> Result<(), DataError> {
         if self.instruction.trim().is_empty() {
-            let expected = "an instruction, such as an instruction, such as a sentence that says what to write";
+            let expected = "a sentence that says what to write";
             return Err(DataError::setting("data.replies.instruction", "empty", expected));
         }
         if thinking == Some(true) {

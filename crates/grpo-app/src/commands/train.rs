@@ -14,7 +14,7 @@ use crate::args::TrainArguments;
 use crate::before_after::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted};
-use crate::output::{say, say_aside, say_checked, sentence};
+use crate::output::{say, say_checked, sentence};
 use crate::phase::Phase;
 use crate::run_log::{Line, observer_error};
 use crate::session::Session;
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
         loaded.value.check(&loaded.origin)?;
         say_checked(configuration);
         for setting in loaded.value.grpo().unusual_settings()? {
-            say_aside(format_args!("note         unusual: {setting}"));
+            say(format_args!("note         unusual: {setting}"));
         }
         return Ok(());
     }

@@ -227,7 +227,10 @@ fn a_configuration_can_be_checked_alone() {
     let place = Place::for_training();
     let arguments = ["train", "train.toml", "--check", "--set", "model=nowhere"];
     let before = place.files();
-    assert_eq!(place.succeed(&arguments).stdout, "train.toml: configuration is valid\n");
+    assert_eq!(
+        place.succeed(&arguments).stdout,
+        "train.toml: configuration is valid\nnote         unusual: optimizer.learning_rate = 0.01 (usual: 0.000001 to 0.0001)\n"
+    );
     assert_eq!(place.files(), before);
     place.refuse(
         &[&arguments[..], &["--set", "train.stepz=5"]].concat(),

@@ -144,7 +144,7 @@ fn expectations_that_cannot_be_used() {
         &set("logprobs_t1.0", json!("none")),
         ", key `[0].logprobs_t1.0`: invalid type: string \"none\", expected a sequence",
     );
-    let nothing = " has neither steps, nor base, nor sequences of a known kind";
+    let nothing = " contains no steps, no base and no recognized sequences";
     check(&|all| all["sequences"] = json!([]), nothing);
     check(&|all| *all = json!(3), nothing);
     let text = expected.to_string();

@@ -381,7 +381,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
 
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.replies.instruction="],
-        str!["--set data.replies.instruction=: `data.replies.instruction` is empty; expected an instruction, such as an instruction, such as a sentence that says what to write"],
+        str!["--set data.replies.instruction=: `data.replies.instruction` is empty; expected a sentence that says what to write"],
     );
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.vocabulary=v.json"],

@@ -236,7 +236,8 @@ fn the_bundled_configurations_of_replies_are_valid() {
         };
         let good = checked(&[]);
         let said = format!("{file}: configuration is valid\n");
-        assert_eq!((good.stdout, good.code), (said, Some(0)), "{name}: {}", good.stderr);
+        assert!(good.stdout.starts_with(&said), "{name}: {}", good.stderr);
+        assert_eq!(good.code, Some(0), "{name}: {}", good.stderr);
         assert_eq!(checked(&["--set", "data.fil=x"]).code, Some(1), "{name}");
     }
     // At least six paradigms and the engagement model.

@@ -234,7 +234,8 @@ fn a_model_without_a_template_is_refused() {
 #[test]
 fn refuses_an_empty_instruction() {
     let error = ReplyTemplate { instruction: " ".into() }.check(None).unwrap_err().to_string();
-    let expected = "`data.replies.instruction` is empty; expected an instruction, such as an instruction, such as a sentence that says what to write";
+    let expected =
+        "`data.replies.instruction` is empty; expected a sentence that says what to write";
     assert_eq!(error, expected);
     let template = ReplyTemplate::default();
     let error = template.check(Some(true)).unwrap_err().to_string();
