@@ -100,7 +100,11 @@ fn each_configuration_is_valid() {
             "pipeline" => continue, // These have separate tests.
             "engagement" => "train-engagement",
             _ if name.ends_with("judge") => "train-judge",
-            _ if name.contains("grpo") || ["combined", "components"].contains(&name) => "train",
+            _ if name.contains("grpo")
+                || ["combined", "components", "conditional"].contains(&name) =>
+            {
+                "train"
+            }
             _ => "pretrain",
         };
         let ended = place.run(&[command, path.to_str().unwrap(), "--run", "run"]);
