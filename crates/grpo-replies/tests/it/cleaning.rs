@@ -185,7 +185,7 @@ fn a_reply_is_held_against_every_rule() {
     // One generic phrase in more than 200 characters: 1 / 2.01 does not exceed 0.5.
     let long = "with green leaves and quiet bees over old walls near small rivers behind tall houses under late summer clouds";
     check(&plan, |pair| pair.reply = format!("{} {long} I agree", pair.reply), &[]);
-    check(&plan, |pair| pair.reply = "ok".into(), &["length", "english", "content_words"]);
+    check(&plan, |pair| pair.reply = "ok".into(), &["length", "content_words"]);
     let found = run(&plan, vec![good()]);
     assert_eq!(found.not_judged, [("toxicity", 1)].into());
 }
