@@ -214,10 +214,11 @@ impl Prompts {
         }
     }
 
-    /// Returns the number of prompts per epoch, or `None` if they are not read from a file.
+    /// Returns the number of prompts per epoch, or `None` if they don't repeat.
     pub(crate) fn epoch(&self) -> Option<usize> {
         match &self.origin {
-            PromptOrigin::Unconditional(_) | PromptOrigin::Stream(_) => None,
+            PromptOrigin::Unconditional(_) => None,
+            PromptOrigin::Stream(stream) => stream.epoch(),
             PromptOrigin::File { prompts, .. } => Some(prompts.len()),
         }
     }

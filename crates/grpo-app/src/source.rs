@@ -54,6 +54,11 @@ pub trait Source: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Returns whether the stream repeats a list of prompts, so that settings can count epochs.
+    fn has_epochs(&self) -> bool {
+        false
+    }
+
     /// Returns the display name of the tokens chosen by actions.
     fn tokens_name(&self) -> &'static str {
         "tokens"
@@ -98,4 +103,9 @@ pub trait PromptStream: Send + Sync {
 
     /// Returns the maximum prompt length in tokens.
     fn longest(&self) -> usize;
+
+    /// Returns the number of prompts per epoch, or `None` if the stream has no epochs.
+    fn epoch(&self) -> Option<usize> {
+        None
+    }
 }

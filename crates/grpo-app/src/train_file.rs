@@ -108,9 +108,11 @@ impl TrainFile {
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
         }
+        let has_epochs =
+            self.data.is_some() || self.source.as_ref().is_some_and(|source| source.has_epochs());
         anyhow::ensure!(
-            self.reference.every_epochs.is_none() || self.data.is_some(),
-            "{}reference.every_epochs requires a file of prompts; add [data], or use reference.every_steps",
+            self.reference.every_epochs.is_none() || has_epochs,
+            "{}reference.every_epochs requires a file of prompts or conditions, whose repetitions are epochs; add one, or use reference.every_steps",
             origin.place("reference.every_epochs")
         );
         self.preflight.check(origin)?;

@@ -10,6 +10,7 @@ mod masked_lm;
 mod masked_stream;
 mod masking;
 mod passages;
+mod prepared_batches;
 mod reward;
 mod sections;
 mod task;

@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use self::batch::MaskedBatch;
 use crate::fill::draw_blanks;
+use crate::prepared_batches::PreparedBatches;
 use grpo_train::{
     GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError,
     TransferConfig, by_tokens,
@@ -160,6 +161,7 @@ pub struct MaskedLmMeasures {
 /// The training objective of an infiller.
 pub struct MaskedLmObjective<'a> {
     data: &'a MaskedData,
+    batches: PreparedBatches,
     judge: Option<&'a SequenceScorer>,
     config: &'a MaskedLmConfig,
     /// Distribution from which blanks are filled for the critic and the judge. It is the model's
@@ -192,7 +194,8 @@ impl<'a> MaskedLmObjective<'a> {
             .checked(data.characters.len())
             .map_err(|fault| distribution_fault("sampling", &fault))?;
         let rng = CounterRng::new(seed, Purpose::Sampling);
-        let objective = Self { data, judge, config, distribution, rng };
+        let batches = PreparedBatches::new(data.train.clone());
+        let objective = Self { data, batches, judge, config, distribution, rng };
         let plan = config.steps.plan(&config.transfer, seed);
         Ok(SupervisedTrainer::new(model, objective, plan))
     }
@@ -259,7 +262,7 @@ impl MaskedLmObjective<'_> {
         dropout: &mut Dropout,
     ) -> Result<StepGradients, TrainError> {
         let config = &self.config.steps;
-        let texts = self.data.train.batch(step, config.batch_size)?;
+        let texts = self.batches.batch(step, config.batch_size)?;
         let count = |of: fn(&MaskedText) -> usize| texts.iter().map(of).sum::<usize>();
         let targets = count(|text| text.is_target.iter().filter(|&&target| target).count());
         let tokens = count(|text| text.ids.len());

@@ -4,6 +4,8 @@
 use burn::tensor::DType;
 use burn::tensor::Tensor;
 
+use crate::four_bits::unpacked_shape;
+
 #[cfg(feature = "flex")]
 mod cpu;
 #[cfg(feature = "flex")]
@@ -18,9 +20,10 @@ mod strip;
 /// Nondeterminism in LLM Inference").
 ///
 /// On the CPU in `f32`, each element is a chain of fused multiply-adds, in an order that depends
-/// only on the layout of the weight. Weights can be `f32`, `bf16`, or quantised to bytes with a
-/// scale per 32 weights of a row, and are read without converting the matrix first. Other backends
-/// use their regular matrix product, which may not be batch invariant.
+/// only on the layout of the weight. Weights can be `f32`, `bf16`, quantised to bytes with a scale
+/// per 32 weights of a row, or packed by [`pack_four_bits`](crate::pack_four_bits), and are read
+/// without converting the matrix first. Other backends use their regular matrix product, which may
+/// not be batch invariant.
 ///
 /// # Shapes
 /// - x: `[n, in]`
@@ -35,7 +38,7 @@ pub fn batch_invariant_linear(
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
 ) -> Tensor<2> {
-    let [inner, columns] = weight.dims();
+    let [inner, columns] = unpacked_shape(&weight);
     assert_eq!(x.dims()[1], inner, "x must have as many columns as the weight has rows");
     if let Some(bias) = &bias {
         assert_eq!(bias.dims(), [columns], "the bias must have one value per column");

@@ -7,6 +7,7 @@ use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Bool, DType, Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::adamw::settings::{AdamW, Factors};
+use crate::four_bits::{is_packed, unpack_four_bits};
 use crate::rotary::tables::RotaryTables;
 use crate::visible::Visible;
 
@@ -24,6 +25,7 @@ pub fn batch_invariant_linear(
 ) -> Tensor<2> {
     let weight = match weight.dtype() {
         DType::BF16 => weight.cast(FloatDType::F32),
+        DType::QFloat(_) if is_packed(&weight) => unpack_four_bits(weight),
         DType::QFloat(_) => weight.dequantize(),
         _ => weight,
     };

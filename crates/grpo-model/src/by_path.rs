@@ -8,6 +8,7 @@ use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, TensorData};
+use grpo_kernels::unpacked_shape;
 
 use crate::checkpoint::Checkpoint;
 use crate::precision::dense;
@@ -53,6 +54,11 @@ pub fn parameters<M: Module>(module: &M) -> Vec<Parameter> {
     visitor.found
 }
 
+/// Returns the number of elements of all float parameters.
+pub(crate) fn parameter_count<M: Module>(module: &M) -> usize {
+    parameters(module).iter().map(Parameter::num_elements).sum()
+}
+
 /// Collects parameters. Burn passes the path one segment at a time.
 struct Parameters {
     /// Names and types of the enclosing modules.
@@ -77,7 +83,7 @@ impl ModuleVisitor for Parameters {
         self.found.push(Parameter {
             id: param.id,
             path: names.join("."),
-            shape: value.dims().to_vec(),
+            shape: unpacked_shape(&value).to_vec(),
             is_on_tape,
             owner: self.around.last().map_or_else(String::new, |(_, kind)| kind.clone()),
             value: Box::new(move || {
@@ -124,7 +130,8 @@ impl ModuleMapper for Replace<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let name =
             self.paths.pop_front().expect("the mapper visits the same parameters as the visitor");
-        let expected = param.dims().iter().product::<usize>();
+        let shape = unpacked_shape(&param.val());
+        let expected = shape.iter().product::<usize>();
         let Some(values) = self.values.remove(&name) else {
             self.fault.get_or_insert(ModelError::missing_tensor(self.file, &name));
             return param;
@@ -136,7 +143,7 @@ impl ModuleMapper for Replace<'_> {
         }
         param.map(|value| {
             let device = value.device();
-            Tensor::<1>::from_data(values, &device).reshape(value.dims())
+            Tensor::<1>::from_data(values, &device).reshape(shape)
         })
     }
 }

@@ -6,6 +6,7 @@ use burn::tensor::{Device, Gradients, Tensor};
 use grpo_data::Prefix;
 use grpo_logprob::Head;
 
+use crate::by_path::parameter_count;
 use crate::{
     CacheSlot, Dropout, KvCache, TokenBatch, WeightPrecision, WeightsDigest, parameters,
     weights_digest,
@@ -94,7 +95,7 @@ pub trait LanguageModel: Module + Sync {
 
     /// Returns the number of parameters that a forward pass reads, whether trained or not.
     fn parameters(&self) -> usize {
-        self.num_params()
+        parameter_count(self)
     }
 
     /// Returns the hash of the parameters that are neither trained nor exposed to visitors, if any.

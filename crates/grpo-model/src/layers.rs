@@ -6,7 +6,9 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
-use grpo_kernels::{add_bias, batch_invariant_linear, gather_rows, layer_norm, matmul, rms_norm};
+use grpo_kernels::{
+    add_bias, batch_invariant_linear, gather_rows, layer_norm, matmul, rms_norm, unpacked_shape,
+};
 use grpo_logprob::Head;
 
 use crate::ModelError;
@@ -97,8 +99,7 @@ impl Linear {
 
     /// Returns the shape `[in, out]`.
     pub(crate) fn shape(&self) -> [usize; 2] {
-        let shape = self.weight.lazy_shape();
-        [shape[0], shape[1]]
+        unpacked_shape(&self.weight.val())
     }
 }
 

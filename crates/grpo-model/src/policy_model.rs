@@ -5,6 +5,7 @@ use burn::tensor::Tensor;
 use grpo_data::Prefix;
 use grpo_logprob::Head;
 
+use crate::by_path::parameter_count;
 use crate::language_model::{Forward, LanguageModel};
 use crate::{
     Adapted, CacheSlot, Dropout, KvCache, Policy, TokenBatch, WeightPrecision, WeightsDigest,
@@ -56,7 +57,7 @@ impl LanguageModel for Policy {
 
     fn parameters(&self) -> usize {
         let (model, adapter) = self.parts();
-        model.num_params() + adapter.map_or(0, Module::num_params)
+        parameter_count(model) + adapter.map_or(0, Module::num_params)
     }
 
     fn base_digest(&self) -> Option<WeightsDigest> {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType, Tensor};
+use grpo_kernels::{is_cpu, is_packed, pack_four_bits, unpack_four_bits};
 use serde::{Deserialize, Serialize};
 
 /// Number format for the block matrices of a frozen base model.
@@ -22,8 +23,8 @@ pub enum WeightPrecision {
     Bf16,
     /// Integers from −127 to 127, with one scale for every 32 weights.
     Q8,
-    /// Integers from −7 to 7, with one scale for every 32 weights. Burn's CPU backend stores each
-    /// in a full byte.
+    /// Integers from −7 to 7, with one scale for every 32 weights. On the CPU, two share a byte if
+    /// the row length is a multiple of 32.
     Q4,
 }
 
@@ -38,13 +39,16 @@ impl WeightPrecision {
     /// Converts `weight` to this format. Matrices with a row length that is not a multiple of 8
     /// cannot be quantised and are returned unchanged.
     pub(crate) fn hold(self, weight: Tensor<2>) -> Tensor<2> {
+        let row = weight.dims()[1];
         let value = match self {
             Self::F32 => return weight,
             Self::Bf16 => return weight.cast(FloatDType::BF16),
             Self::Q8 => QuantValue::Q8S,
+            Self::Q4 if is_cpu(&weight.device()) && row.is_multiple_of(32) => {
+                return pack_four_bits(weight);
+            }
             Self::Q4 => QuantValue::Q4S,
         };
-        let row = weight.dims()[1];
         match [32_u8, 16, 8].into_iter().find(|&block| row.is_multiple_of(block.into())) {
             Some(block) => {
                 let scheme =
@@ -71,6 +75,7 @@ pub(crate) fn operand<const D: usize, const E: usize>(
 pub(crate) fn dense<const D: usize>(parameter: Tensor<D>) -> Tensor<D> {
     match parameter.dtype() {
         DType::BF16 => parameter.cast(FloatDType::F32),
+        DType::QFloat(_) if is_packed(&parameter) => unpack_four_bits(parameter),
         DType::QFloat(_) => parameter.dequantize(),
         _ => parameter,
     }

@@ -74,7 +74,7 @@ impl ReferenceSettings {
     }
 
     /// Returns α if the reference should be updated after `done` steps with `prompts_per_step`
-    /// prompts each. `epoch` is the number of prompts in the file.
+    /// prompts each. `epoch` is the number of prompts per epoch.
     pub fn due(&self, done: u32, prompts_per_step: u32, epoch: Option<usize>) -> Option<f64> {
         let by_steps = self.every_steps.is_some_and(|every| done.is_multiple_of(every));
         let passes = |steps: u32| {

@@ -55,7 +55,8 @@ impl MemoryPlan {
         let base = match file.base_precision {
             WeightPrecision::F32 => all,
             WeightPrecision::Bf16 => all / 2.0,
-            WeightPrecision::Q8 | WeightPrecision::Q4 => all / 3.5,
+            WeightPrecision::Q8 => all / 3.5,
+            WeightPrecision::Q4 => all / 6.4,
         };
 
         // Sampling batches and micro-batches never exceed the completions of a step.

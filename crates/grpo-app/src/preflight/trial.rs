@@ -19,6 +19,16 @@ pub(super) struct Trial {
     time: Duration,
 }
 
+/// Standard deviation of rewards up to which the trial warns. The published checklist asks for more.
+const LITTLE: f64 = 0.01;
+
+/// Returns the population standard deviation.
+fn deviation(values: &[f64]) -> f64 {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n).sqrt()
+}
+
 /// Completion lengths in tokens.
 #[derive(Clone, Copy)]
 pub(super) struct Lengths {
@@ -117,6 +127,13 @@ impl Trial {
             warn(format!(
                 "all {} rewards of the trial are {least}, so there is nothing to learn from; check [reward], or start from a policy that sometimes succeeds",
                 rewards.len()
+            ));
+        } else if let deviation = deviation(&rewards)
+            && deviation <= LITTLE
+            && rewards.len() > 1
+        {
+            warn(format!(
+                "the rewards of the trial hardly differ (standard deviation {deviation:.1e}), so advantages are mostly noise; check [reward] and its scale"
             ));
         }
         if 2 * cut > all {

@@ -112,6 +112,47 @@ fn grpo_records_replays_and_resumes_conditions() {
     assert_eq!(metrics("run"), metrics("whole"));
 }
 
+/// With two conditions per step and three in the file, epochs end in the second and third step.
+#[test]
+fn a_reference_follows_by_passes_over_the_conditions() {
+    let place = with_model("");
+    let (toml, _) =
+        training().split_once("\n[conditions]").map(|(a, b)| (a.to_owned(), b)).unwrap();
+    place.write("train.toml", toml + "\n[conditions]\nfile = \"asked.csv\"\n");
+    place.write("asked.csv", "logp,tpsa\n0.5,0\n1.0,20.2\n1.5,40.5\n");
+    place.succeed(&[
+        "train",
+        "train.toml",
+        "--set",
+        "reference.every_epochs=1",
+        "--set",
+        "train.steps=3",
+        "--set",
+        "train.prompts_per_step=2",
+        "--set",
+        "save.completions_every=1",
+    ]);
+    let line = |line: &str| -> serde_json::Value { serde_json::from_str(line).unwrap() };
+    let metrics = place.read("run/metrics.jsonl");
+    let ages: Vec<_> =
+        metrics.lines().map(|l| line(l)["reference_age"].as_i64().unwrap()).collect();
+    assert_eq!(ages, [0, 1, 0]);
+    // Each epoch asks for each condition once.
+    let records = place.completions("run");
+    let mut asked: Vec<(u64, String)> = records
+        .into_iter()
+        .map(|record| (record.step * 2 + u64::from(record.prompt), record.prompt_text.unwrap()))
+        .collect();
+    asked.sort();
+    asked.dedup();
+    for epoch in asked.chunks(3) {
+        let mut different: Vec<&String> = epoch.iter().map(|(_, text)| text).collect();
+        different.sort();
+        different.dedup();
+        assert_eq!(different.len(), 3, "{asked:?}");
+    }
+}
+
 #[test]
 fn conditions_that_do_not_fit_are_refused() {
     let place = with_model("");

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::prepared_batches::PreparedBatches;
 use crate::{MaskedStream, Passages};
 use burn::tensor::Tensor;
 use grpo_data::{CounterRng, Purpose};
@@ -46,6 +47,7 @@ pub(super) struct Judged {
 /// Generates the training texts of each step. They depend only on the seed and the step.
 pub(super) struct JudgeExamples<'a> {
     pub(super) data: &'a JudgeData,
+    batches: PreparedBatches,
     natural_share: f64,
     distribution: SamplingDistribution,
     micro_batch_tokens: Option<usize>,
@@ -65,6 +67,7 @@ impl<'a> JudgeExamples<'a> {
         settings.forbidden = characters.specials().to_vec();
         Ok(Self {
             data,
+            batches: PreparedBatches::new(data.train.clone()),
             natural_share: config.natural_share,
             distribution: settings
                 .checked(characters.len())
@@ -77,7 +80,7 @@ impl<'a> JudgeExamples<'a> {
 
     /// Generates `size` texts for a step.
     pub(super) fn batch(&self, step: u64, size: usize) -> Result<Vec<Judged>, TrainError> {
-        let masked = self.data.train.batch(step, size)?;
+        let masked = self.batches.batch(step, size)?;
         let is_natural = |text: usize| {
             let counter = [text as u32, 0, step as u32, (step >> 32) as u32];
             self.natural.uniform(counter) < self.natural_share
@@ -167,6 +170,7 @@ mod tests {
         settings.forbidden = data.passages.characters().specials().to_vec();
         JudgeExamples {
             data,
+            batches: PreparedBatches::new(data.train.clone()),
             natural_share: 0.3,
             distribution: settings.checked(vocabulary).unwrap(),
             micro_batch_tokens,

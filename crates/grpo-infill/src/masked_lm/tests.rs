@@ -218,7 +218,9 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
     let judge = config.modifiers.judge.as_ref().map(|_| judge(&data));
     let judge = judge.as_ref();
     config.check_with(&model, &data, judge).unwrap();
-    let objective = MaskedLmObjective { data: &data, judge, config: &config, distribution, rng };
+    let batches = PreparedBatches::new(data.train.clone());
+    let objective =
+        MaskedLmObjective { data: &data, batches, judge, config: &config, distribution, rng };
     let mut computed = objective.step(&model, 3, &mut Dropout::off()).unwrap();
 
     let texts = data.train.batch(3, 6).unwrap();

@@ -101,7 +101,7 @@ impl<'a> Weight<'a> {
                     Self::Columns(Strip { values, stride })
                 })
             }
-            (None, Held::Quantized(_)) => None,
+            (None, Held::Quantized(_) | Held::Packed(_)) => None,
         }
     }
 }
@@ -139,7 +139,9 @@ impl WithSimd for Product<'_, '_> {
             Weight::Rows(rows) => {
                 let in_registers = y.len() <= ROWS;
                 let deep = match rows {
-                    Rows::Bf16(_) | Rows::Quantized(_) if in_registers => NARROW_DEPTH,
+                    Rows::Bf16(_) | Rows::Quantized(_) | Rows::Packed(_) if in_registers => {
+                        NARROW_DEPTH
+                    }
                     _ if y.len() <= FEW_ROWS => FEW_DEPTH,
                     _ => DEPTH,
                 };
@@ -182,9 +184,13 @@ fn add_strip<S: Simd>(
         Rows::Quantized(weights) if is_whole && in_registers => {
             return block_rows(simd, x, &weights, strip, y);
         }
+        Rows::Packed(weights) if is_whole && in_registers => {
+            return block_rows(simd, x, &weights, strip, y);
+        }
         Rows::F32(weights) => pack::<S>(&weights, columns, buffer),
         Rows::Bf16(weights) => pack::<S>(&weights, columns, buffer),
         Rows::Quantized(weights) => pack::<S>(&weights, columns, buffer),
+        Rows::Packed(weights) => pack::<S>(&weights, columns, buffer),
     }
     block_rows(simd, x, &Strip { values: &*buffer, stride: STRIP }, strip, y);
 }

@@ -9,19 +9,19 @@ use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype
 use burn::tensor::{DType, Tensor, bf16};
 use pulp::Simd;
 
+use crate::four_bits::{self, BYTES, SHARED, high, is_packed, low};
+
 /// Number of columns in a strip: four vectors of 16 lanes.
 pub(super) const STRIP: usize = 64;
 /// Number of vectors per row of a block.
 pub(super) const VECTORS: usize = 4;
-/// Number of adjacent quantised weights in a row that share a scale.
-const SHARED: usize = 32;
-
 /// A region of a weight matrix stored row by row.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'a> {
     F32(Strip<'a, f32>),
     Bf16(Strip<'a, bf16>),
     Quantized(Quantized<'a>),
+    Packed(Packed<'a>),
 }
 
 /// Rows of numbers with a stride.
@@ -38,6 +38,13 @@ pub(super) struct Quantized<'a> {
     scales: Strip<'a, f32>,
 }
 
+/// Two integers in a byte, with one scale for every [`SHARED`] integers.
+#[derive(Clone, Copy)]
+pub(super) struct Packed<'a> {
+    bytes: Strip<'a, i8>,
+    scales: Strip<'a, f32>,
+}
+
 impl<'a> Rows<'a> {
     /// Returns the region that starts at `row` and `column`. The column must be a multiple of
     /// [`STRIP`].
@@ -47,6 +54,10 @@ impl<'a> Rows<'a> {
             Self::Bf16(strip) => Self::Bf16(strip.at(row, column)),
             Self::Quantized(Quantized { values, scales }) => Self::Quantized(Quantized {
                 values: values.at(row, column),
+                scales: scales.at(row, column / SHARED),
+            }),
+            Self::Packed(Packed { bytes, scales }) => Self::Packed(Packed {
+                bytes: bytes.at(row, column / 2),
                 scales: scales.at(row, column / SHARED),
             }),
         }
@@ -111,11 +122,31 @@ impl Widen for Quantized<'_> {
     }
 }
 
+impl Widen for Packed<'_> {
+    #[inline(always)]
+    fn widen(&self, row: usize, first: usize, to: &mut [f32]) {
+        let Self { bytes, scales } = self;
+        let from = &bytes.values[row * bytes.stride..];
+        let scales = &scales.values[row * scales.stride..];
+        for (unit, to) in to.chunks_mut(BYTES).enumerate() {
+            let column = first + unit * BYTES;
+            let (block, within) = (column / SHARED, column % SHARED);
+            let (from, scale) =
+                (&from[block * BYTES + within % BYTES..][..to.len()], scales[block]);
+            match within < BYTES {
+                true => to.iter_mut().zip(from).for_each(|(to, &byte)| *to = low(byte) * scale),
+                false => to.iter_mut().zip(from).for_each(|(to, &byte)| *to = high(byte) * scale),
+            }
+        }
+    }
+}
+
 /// A weight in CPU memory.
 pub(super) enum Held {
     /// Numbers in `f32` or `bf16`.
     Float(FlexTensor),
     Quantized(FlexQTensor),
+    Packed(FlexQTensor),
 }
 
 impl Held {
@@ -127,9 +158,15 @@ impl Held {
             if let Ok(BackendTensor::Quantized(held)) = held
                 && is_known(&scheme, &held)
             {
-                return Self::Quantized(held);
+                return match scheme == four_bits::scheme() {
+                    true => Self::Packed(held),
+                    false => Self::Quantized(held),
+                };
             }
-            return Self::Float(primitive(weight.dequantize()));
+            return Self::Float(primitive(match is_packed(&weight) {
+                true => four_bits::unpack_four_bits(weight),
+                false => weight.dequantize(),
+            }));
         }
         Self::Float(primitive(weight))
     }
@@ -155,6 +192,12 @@ impl Held {
                     }
                 }
             }
+            Self::Packed(weight) => {
+                let stride = weight.tensor().layout().shape()[1];
+                let bytes = Strip { values: weight.tensor().storage::<i8>(), stride };
+                let scales = Strip { values: weight.scales(), stride: stride / BYTES };
+                Some(Rows::Packed(Packed { bytes, scales }))
+            }
             Self::Quantized(weight) => {
                 let stride = weight.tensor().layout().shape()[1];
                 let values = Strip { values: weight.tensor().storage::<i8>(), stride };
@@ -172,7 +215,7 @@ pub(super) fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
 }
 
 /// Returns whether the weight consists of contiguous rows of bytes with a scale per [`SHARED`]
-/// numbers.
+/// numbers, or is packed.
 fn is_known(scheme: &QuantScheme, weight: &FlexQTensor) -> bool {
     let expected = |value: QuantValue| {
         QuantScheme::default()
@@ -181,8 +224,12 @@ fn is_known(scheme: &QuantScheme, weight: &FlexQTensor) -> bool {
             .per_block([SHARED as u8], ScaleDtype::F32)
     };
     let layout = weight.tensor().layout();
-    [QuantValue::Q8S, QuantValue::Q4S].into_iter().any(|value| *scheme == expected(value))
-        && layout.is_contiguous()
+    let bytes = match *scheme {
+        same if same == four_bits::scheme() => BYTES,
+        same if [QuantValue::Q8S, QuantValue::Q4S].map(expected).contains(&same) => SHARED,
+        _ => return false,
+    };
+    layout.is_contiguous()
         && layout.start_offset() == 0
-        && layout.num_elements() == SHARED * weight.scales().len()
+        && layout.num_elements() == bytes * weight.scales().len()
 }

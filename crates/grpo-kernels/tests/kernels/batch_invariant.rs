@@ -2,7 +2,7 @@
 
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
-use grpo_kernels::{batch_invariant_linear, plain};
+use grpo_kernels::{batch_invariant_linear, is_packed, pack_four_bits, plain, unpack_four_bits};
 use proptest::prelude::*;
 
 use crate::support::{assert_close, host, tensor, values};
@@ -99,18 +99,23 @@ fn nothing_to_compute() {
     assert_eq!(batch_invariant_linear(none, weight, None).dims(), [0, 4]);
 }
 
-/// Returns the weight in bf16, and quantised in blocks of `block` numbers.
+/// Returns the weight in bf16, quantised in blocks of `block` numbers, and packed if possible.
 fn in_fewer_bits(weight: &Tensor<2>, block: u8) -> Vec<Tensor<2>> {
     let quantized = [QuantValue::Q8S, QuantValue::Q4S].map(|value| {
         let scheme = QuantScheme::default().with_value(value).per_block([block], ScaleDtype::F32);
         weight.clone().quantize_dynamic(&scheme)
     });
-    [&[weight.clone().cast(FloatDType::BF16)], quantized.as_slice()].concat()
+    let mut all = [&[weight.clone().cast(FloatDType::BF16)], quantized.as_slice()].concat();
+    if weight.dims()[1].is_multiple_of(32) {
+        all.push(pack_four_bits(weight.clone()));
+    }
+    all
 }
 
 /// Converts a weight to f32.
 fn in_f32(weight: &Tensor<2>) -> Tensor<2> {
     match weight.dtype() {
+        _ if is_packed(weight) => unpack_four_bits(weight.clone()),
         DType::QFloat(_) => weight.clone().dequantize(),
         _ => weight.clone().cast(FloatDType::F32),
     }

@@ -93,6 +93,41 @@ fn error(precision: WeightPrecision) -> f64 {
     largest(&apart) / largest(&expected)
 }
 
+/// Returns the number of bytes of each block matrix.
+fn bytes_of_matrices(precision: WeightPrecision) -> usize {
+    struct Bytes(Vec<String>, usize);
+    impl ModuleVisitor for Bytes {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.0.push(name.to_owned());
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.0.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if is_block_matrix(&self.0.join(".")) {
+                self.1 += param.val().into_data().as_bytes().len();
+            }
+        }
+    }
+    let model = held(&wide(), precision);
+    let mut bytes = Bytes(vec![], 0);
+    model.visit(&mut bytes);
+    assert_eq!(
+        model.parameters(),
+        held(&wide(), WeightPrecision::F32).parameters(),
+        "packing does not change the number of parameters"
+    );
+    bytes.1
+}
+
+/// A scale takes four bytes for 32 or 16 numbers.
+#[test]
+fn four_bits_take_half_of_eight() {
+    let [f32, q8, q4] =
+        [WeightPrecision::F32, WeightPrecision::Q8, WeightPrecision::Q4].map(bytes_of_matrices);
+    assert!(q8 < f32 / 3 && 10 * q4 < 7 * q8, "{f32}, {q8}, {q4}");
+}
+
 /// The measured errors are 0.0084, 0.019 and 0.45. Random weights are the worst case: their
 /// rounding errors are 2⁻⁹ of a weight for bf16, and ½/127 and ½/7 of the largest weight in a block
 /// otherwise.

@@ -8,7 +8,9 @@ use anyhow::Context;
 use grpo_app::models::{Loaded, check_causal};
 use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_app::train_settings::TrainSettings;
-use grpo_data::{ConfigFault, CounterRng, Prompt, Purpose, deserialize_settings};
+use grpo_data::{
+    ConfigFault, CounterRng, EpochOrder, OrderPosition, Prompt, Purpose, deserialize_settings,
+};
 use grpo_rewards::Reward;
 use grpo_train::TrainError;
 use serde::{Deserialize, Serialize};
@@ -146,6 +148,10 @@ impl Source for ConditionsSection {
         None
     }
 
+    fn has_epochs(&self) -> bool {
+        self.file.is_some() || self.molecules.is_some()
+    }
+
     fn open(&self, loaded: &Loaded, reward: &dyn Reward, seed: u64) -> anyhow::Result<Opened> {
         let codec = &loaded.spec.codec;
         let conditions = Conditions::of_model(loaded.spec.config.json());
@@ -226,7 +232,7 @@ impl Stream {
     /// Checks that the model can be asked for all conditions and that the reward can score them.
     fn check(&self, reward: &dyn Reward) -> anyhow::Result<()> {
         let drawn: Vec<Asked> = match self.rows.is_empty() {
-            true => (0..64).map(|index| self.asked(Part::NoStep, 0, index)).collect(),
+            true => (0..64).map(|index| self.asked(Part::NoStep, 0, index, None)).collect(),
             false => Vec::new(),
         };
         let scaffolds = self.scaffolds.iter().cloned();
@@ -253,7 +259,16 @@ impl Stream {
         Ok(())
     }
 
-    fn asked(&self, part: Part, step: u32, index: u32) -> Asked {
+    /// Returns the rows of a training step, so that each epoch visits every row once.
+    fn rows_of_step(&self, step: u32, count: u32) -> Vec<usize> {
+        let position = OrderPosition::after(u64::from(step) * u64::from(count), self.rows.len());
+        let mut order = EpochOrder::resume(self.seed, self.rows.len(), position)
+            .expect("the remainder is less than the number of rows");
+        (0..count).map(|_| order.next_item()).collect()
+    }
+
+    /// Returns the conditions of a prompt. `row` is that of a training step; other rows are drawn.
+    fn asked(&self, part: Part, step: u32, index: u32, row: Option<usize>) -> Asked {
         let rng = CounterRng::new(self.seed, Purpose::Conditions);
         let counter = |draw: u32| [draw, index, step, part as u32];
         let mut draw = 0;
@@ -277,7 +292,7 @@ impl Stream {
             }
             asked
         } else {
-            self.rows[below(self.rows.len())].clone()
+            self.rows[row.unwrap_or_else(|| below(self.rows.len()))].clone()
         };
         if let Some(most) = self.section.most {
             let size = 1 + below(most.min(asked.properties.len()).max(1));
@@ -294,8 +309,12 @@ impl Stream {
     }
 
     fn prompts(&self, part: Part, step: u32, count: u32) -> Result<Vec<Prompt>, TrainError> {
+        let rows = match part {
+            Part::Training if !self.rows.is_empty() => self.rows_of_step(step, count),
+            _ => Vec::new(),
+        };
         let prompt = |index: u32| {
-            let asked = self.asked(part, step, index);
+            let asked = self.asked(part, step, index, rows.get(index as usize).copied());
             let prompt = prompt(&self.conditions, &asked, &self.vocabulary, index);
             prompt.map_err(|fault| ConfigFault::from_sentence("conditions", fault).into())
         };
@@ -318,5 +337,9 @@ impl PromptStream for Stream {
 
     fn longest(&self) -> usize {
         1
+    }
+
+    fn epoch(&self) -> Option<usize> {
+        Some(self.rows.len()).filter(|&rows| rows > 0)
     }
 }
