@@ -101,7 +101,7 @@ impl Source for BlankSections {
             Some((key, _)) => Err(ConfigFault::from_sentence(
                 *key,
                 format!(
-                    "{key} is only valid for models that continue texts, not with [passages]; remove it"
+                    "{key} is only valid for models that continue a prompt and cannot be combined with [passages]; remove it"
                 ),
             )),
             None => Ok(()),

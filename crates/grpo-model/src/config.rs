@@ -80,6 +80,16 @@ impl ModelConfig {
         Self::of_infiller(sizes, Family::SequenceScorer)
     }
 
+    /// Creates a configuration for a token classifier with [`InfillerConfig::classes`] classes,
+    /// without a critic head.
+    ///
+    /// # Errors
+    /// Returns [`ModelError::Unfit`] if the number of classes is missing or less than 2. See also
+    /// [`Self::infiller`].
+    pub fn token_classifier(sizes: &InfillerConfig) -> Result<Self, ModelError> {
+        Self::of_infiller(sizes, Family::TokenClassifier)
+    }
+
     fn of_infiller(sizes: &InfillerConfig, family: Family) -> Result<Self, ModelError> {
         let json = serde_json::to_string(&sizes.to_json(family)).expect("it is JSON");
         Self::from_json(&json).map_err(ModelError::Unfit)
@@ -119,10 +129,10 @@ impl ModelConfig {
 }
 
 impl InfillerConfig {
-    /// Returns the sizes in `config`, or `None` if it is neither an infiller nor a sequence scorer.
+    /// Returns the sizes in `config`, or `None` if it belongs to another architecture.
     pub fn of(config: &ModelConfig) -> Option<Self> {
         match config.family() {
-            family @ (Family::Infiller | Family::SequenceScorer) => Some(
+            family if family.reads_characters() => Some(
                 read_infiller(family, config.json()).expect("the configuration was parsed before"),
             ),
             _ => None,

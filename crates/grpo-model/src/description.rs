@@ -216,6 +216,8 @@ pub enum HeadKind {
     /// One score per sequence, computed from the hidden state of the first token. There are no
     /// logits.
     Score,
+    /// A separate matrix with a bias and one output per class instead of one per token.
+    Classes(usize),
 }
 
 impl Description {

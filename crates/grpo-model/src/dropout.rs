@@ -23,12 +23,12 @@ struct Source {
 }
 
 impl Dropout {
-    /// Returns a dropout that leaves all elements unchanged.
+    /// Returns a dropout layer that leaves all elements unchanged.
     pub fn off() -> Self {
         Self { probability: 0.0, source: None }
     }
 
-    /// Creates a dropout that drops each element with `probability`, and scales the remaining
+    /// Creates a dropout layer that zeroes each element with probability `probability` and scales the remaining
     /// elements to preserve the mean.
     ///
     /// # Panics

@@ -84,6 +84,9 @@ impl Transformer {
                 HeadKind::Own => {
                     Some(Linear::new(parameters, HEAD, [width, of.vocabulary], false)?)
                 }
+                HeadKind::Classes(classes) => {
+                    Some(Linear::new(parameters, HEAD, [width, classes], true)?)
+                }
                 HeadKind::Tied | HeadKind::None | HeadKind::Score => None,
             },
             critic: match of.critic {
@@ -92,7 +95,7 @@ impl Transformer {
             },
             score_head: match of.head {
                 HeadKind::Score => Some(ScoreHead::new(parameters, SCORE_HEAD, width)?),
-                HeadKind::Own | HeadKind::Tied | HeadKind::None => None,
+                _ => None,
             },
             prefix: Conditioning::new(parameters, of.conditions, width)?,
             description: of.clone(),

@@ -35,7 +35,7 @@ impl ExternalCalls {
         })
     }
 
-    /// Returns the slowest completion. Of equally slow ones, the first is returned.
+    /// Returns the slowest completion, or the first of several that are equally slow.
     pub fn slowest(&self) -> Option<ItemTime> {
         self.times
             .iter()

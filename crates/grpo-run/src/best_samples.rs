@@ -135,7 +135,7 @@ impl BestTable {
     }
 }
 
-/// Returns the column of a reward component in a table that has the columns `own`.
+/// Returns the column of a reward component in a table whose own columns are `own`.
 pub fn column_of_part(part: &str, own: &[&str]) -> String {
     if own.contains(&part) { format!("{PREFIX}{part}") } else { part.to_owned() }
 }

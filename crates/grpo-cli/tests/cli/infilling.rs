@@ -232,7 +232,7 @@ fn refuses_invalid_settings_with_a_message() {
     refuse(
         &["--set", "sampling.max_new_tokens=5"],
         str![
-            "--set sampling.max_new_tokens=5: sampling.max_new_tokens is only valid for models that continue texts, not with [passages]; remove it"
+            "--set sampling.max_new_tokens=5: sampling.max_new_tokens is only valid for models that continue a prompt and cannot be combined with [passages]; remove it"
         ],
     );
     refuse(

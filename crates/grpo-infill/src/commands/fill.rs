@@ -37,7 +37,7 @@ const MOST: u32 = 100_000;
 /// Returns the `fill` subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Fill the blanks of a text with an infiller",
+        "Fill in the blanks in a text using an infiller",
         "Shows several completions of each text with their log-probabilities and, with --judge, the judge's reward, best first.",
     ];
     TaskCommand::new("fill", &about, CommandGroup::Use, |_, arguments| run(arguments))
@@ -220,7 +220,7 @@ fn write(
     output.flush()
 }
 
-/// Fills the blanks of all texts.
+/// Fills in the blanks in all texts.
 fn fill(
     arguments: &FillArguments,
     infiller: &LoadedInfiller,

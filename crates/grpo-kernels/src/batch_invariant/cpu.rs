@@ -12,6 +12,7 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::strip::{Held, Rows, STRIP, Strip, VECTORS, Widen, primitive};
+use crate::four_bits::unpacked_shape;
 
 /// Largest number of strips per task. Adjacent strips share memory pages.
 const STRIPS: usize = 8;
@@ -32,7 +33,7 @@ const DOTS: usize = 4;
 
 pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
     let [rows, inner] = x.dims();
-    let columns = weight.dims()[1];
+    let columns = unpacked_shape(&weight)[1];
     // Unusual layouts are copied. Weights of models never have them.
     let held = match Held::new(weight) {
         Held::Float(weight) if !is_known(&weight) => Held::Float(weight.to_contiguous()),

@@ -19,11 +19,13 @@ pub enum Family {
     Infiller,
     /// An infiller with a head that scores the entire text.
     SequenceScorer,
+    /// An infiller with a head that assigns each token to one of several classes.
+    TokenClassifier,
 }
 
 impl Family {
     /// All supported families.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::MolGpt,
         Self::Gpt2,
         Self::Llama,
@@ -32,6 +34,7 @@ impl Family {
         Self::Bert,
         Self::Infiller,
         Self::SequenceScorer,
+        Self::TokenClassifier,
     ];
 
     /// Returns the name used in `config.json`. This is the `model_type` key in transformers, and
@@ -46,20 +49,21 @@ impl Family {
             Self::Bert => "bert",
             Self::Infiller => "infiller",
             Self::SequenceScorer => "sequence_scorer",
+            Self::TokenClassifier => "token_classifier",
         }
     }
 
     /// Returns whether the token IDs are the characters in `characters.json`, followed by MASK, PAD
     /// and CLS.
     pub fn reads_characters(self) -> bool {
-        matches!(self, Self::Infiller | Self::SequenceScorer)
+        matches!(self, Self::Infiller | Self::SequenceScorer | Self::TokenClassifier)
     }
 
     /// Returns whether attention is causal, which is required to generate text from left to right.
     pub fn is_causal(self) -> bool {
         match self {
             Self::MolGpt | Self::Gpt2 | Self::Llama | Self::Qwen2 | Self::Qwen3 => true,
-            Self::Bert | Self::Infiller | Self::SequenceScorer => false,
+            Self::Bert | Self::Infiller | Self::SequenceScorer | Self::TokenClassifier => false,
         }
     }
 }

@@ -1,9 +1,10 @@
-//! The infiller and the sequence scorer.
+//! The infiller, the sequence scorer and the token classifier.
 //!
 //! An infiller is a bidirectional transformer that predicts the character at each masked position.
-//! A sequence scorer uses the same architecture to assign a number to `[CLS] + text`.
+//! A sequence scorer uses the same architecture to assign a number to `[CLS] + text`, and a token
+//! classifier to assign each token to a class.
 //!
-//! Both use pre-norm blocks, half-split rotary positions, exact GELU, biases in all linear layers
+//! All use pre-norm blocks, half-split rotary positions, exact GELU, biases in all linear layers
 //! and, for infillers, a tied output layer. The format of `config.json` is specific to this
 //! project.
 
@@ -25,6 +26,7 @@ pub(super) const NAMES: Names = Names {
         ("token_embedding", "tok_emb"),
         ("norm", "ln_f"),
         ("critic", "critic"),
+        ("head", "classifier"),
         ("score_head", "score_head"),
         ("score_head.direction", "score_head.direction"),
     ],
@@ -42,7 +44,7 @@ pub(super) const NAMES: Names = Names {
     ignored: |_| false,
 };
 
-/// Sizes of an infiller or sequence scorer. `config.json` contains these keys and `model_type`.
+/// Sizes of an infiller, sequence scorer or token classifier. `config.json` contains these keys and `model_type`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InfillerConfig {
@@ -62,6 +64,9 @@ pub struct InfillerConfig {
     /// Whether an infiller has a second head that predicts which characters are wrong.
     #[serde(default)]
     pub critic: bool,
+    /// Number of classes of a token classifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<usize>,
 }
 
 fn default_rope_theta() -> f64 {
@@ -86,7 +91,16 @@ impl InfillerConfig {
         n_embd: usize,
     ) -> Self {
         let rope_theta = default_rope_theta();
-        Self { vocab_size, block_size, n_layer, n_head, n_embd, rope_theta, critic: false }
+        Self {
+            vocab_size,
+            block_size,
+            n_layer,
+            n_head,
+            n_embd,
+            rope_theta,
+            critic: false,
+            classes: None,
+        }
     }
 
     /// Returns the `config.json` for a model of this family.
@@ -94,7 +108,7 @@ impl InfillerConfig {
         let Ok(Value::Object(mut json)) = serde_json::to_value(self) else {
             unreachable!("numbers are JSON")
         };
-        if family == Family::SequenceScorer {
+        if family != Family::Infiller {
             json.remove("critic");
         }
         json.insert("model_type".to_owned(), family.name().into());
@@ -105,8 +119,10 @@ impl InfillerConfig {
 pub(crate) fn read(family: Family, json: &Map<String, Value>) -> Result<InfillerConfig, Fault> {
     let mut json = json.clone();
     json.remove("model_type");
-    if family == Family::SequenceScorer && json.contains_key("critic") {
-        return Err(Fault("critic is not valid for sequence_scorer; remove it".to_owned()));
+    for (key, owner) in [("critic", Family::Infiller), ("classes", Family::TokenClassifier)] {
+        if family != owner && json.contains_key(key) {
+            return Err(Fault(format!("{key} is not valid for {}; remove it", family.name())));
+        }
     }
     serde_json::from_value(Value::Object(json))
         .map_err(|error| Fault(grpo_data::json_reason(&error)))
@@ -139,6 +155,15 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
         }
     }
     let is_scorer = family == Family::SequenceScorer;
+    let head = match (family, config.classes) {
+        (Family::SequenceScorer, _) => HeadKind::Score,
+        (Family::TokenClassifier, Some(classes @ 2..=1_000_000)) => HeadKind::Classes(classes),
+        (Family::TokenClassifier, found) => {
+            let found = found.map_or("missing".to_owned(), |classes| format!("{classes}"));
+            return Err(Fault(format!("classes is {found}; expected 2 to 1000000")));
+        }
+        _ => HeadKind::Tied,
+    };
     Ok(Description {
         vocabulary: config.vocab_size,
         context: config.block_size.saturating_add(usize::from(is_scorer)),
@@ -161,7 +186,7 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
         biases: Biases::everywhere(true),
         query_key_norm: false,
         causal: false,
-        head: if is_scorer { HeadKind::Score } else { HeadKind::Tied },
+        head,
         critic: config.critic,
         initial_deviation: DEVIATION,
         // Keeps the residual stream of a new model at the scale of a single block (Radford et al.

@@ -25,7 +25,7 @@ impl Family {
             Self::Gpt2 => gpt2::NAMES,
             Self::Llama | Self::Qwen2 | Self::Qwen3 => llama::NAMES,
             Self::Bert => bert::NAMES,
-            Self::Infiller | Self::SequenceScorer => infiller::NAMES,
+            Self::Infiller | Self::SequenceScorer | Self::TokenClassifier => infiller::NAMES,
         }
     }
 
@@ -40,7 +40,9 @@ impl Family {
             Self::Gpt2 => gpt2::describe(&fields),
             Self::Llama | Self::Qwen2 | Self::Qwen3 => llama::describe(self, &fields),
             Self::Bert => bert::describe(&fields),
-            Self::Infiller | Self::SequenceScorer => infiller::describe(self, json),
+            Self::Infiller | Self::SequenceScorer | Self::TokenClassifier => {
+                infiller::describe(self, json)
+            }
         }
     }
 }

@@ -20,8 +20,7 @@ fn without(mut json: Value, key: &str) -> Value {
     json
 }
 
-const KNOWN: &str =
-    "supported model families: molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
+const KNOWN: &str = "supported model families: molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer, token_classifier";
 
 #[test]
 fn families_that_are_not_known() {

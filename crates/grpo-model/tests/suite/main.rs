@@ -20,4 +20,5 @@ mod precision;
 mod scoring;
 mod sequence_scorer;
 mod support;
+mod token_classifier;
 mod torch_files;

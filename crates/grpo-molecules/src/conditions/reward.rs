@@ -145,7 +145,7 @@ impl Reward for ConditionsReward {
     fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
         let asked = Asked::of_fields(fields);
         if asked == Asked::default() {
-            return Err("the prompt asks for nothing, so reward.type = \"conditions\" cannot score it; add a [conditions] section".to_owned());
+            return Err("the prompt has no conditions, so reward.type = \"conditions\" cannot score it; add a [conditions] section".to_owned());
         }
         match asked.properties.iter().find(|(name, _)| self.scale(name).is_none()) {
             Some((name, _)) => {
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(outcomes[0].part("scaffold_similarity"), Some(1.0));
         assert_eq!((outcomes[1].total(), outcomes[1].part("valid")), (Some(0.0), Some(0.0)));
         assert!((outcomes[2].total().unwrap() - 1.0).abs() < 1e-3);
-        assert!(outcomes[3].failure().unwrap().contains("asks for nothing"));
+        assert!(outcomes[3].failure().unwrap().contains("has no conditions"));
         let mass = Asked::parse("mw=100").unwrap();
         assert!(reward.check(&mass.fields()).unwrap_err().contains("reward.scales.mw"));
     }

@@ -56,7 +56,7 @@ pub(crate) struct SplitDataArguments {
     /// Random seed
     #[arg(long, default_value_t = 42, help_heading = "Split")]
     seed: u64,
-    /// Replace the files of a previous split
+    /// Overwrite the files from a previous split
     #[arg(long, help_heading = "Output")]
     force: bool,
 }

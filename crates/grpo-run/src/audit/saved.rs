@@ -140,7 +140,7 @@ fn undone_steps(run: &RunFolder, number: u32, manifest: &str) -> Result<(), Stri
             "the manifest of `{name}` changed after the run wrote it (events.jsonl has its SHA-256)"
         )),
         Err(_) => Err(format!(
-            "events.jsonl records that the run kept the undone steps in `{name}`, but its manifest is missing"
+            "events.jsonl records that the run kept the rolled-back steps in `{name}`, but its manifest is missing"
         )),
     }
 }

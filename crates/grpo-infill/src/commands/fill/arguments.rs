@@ -78,24 +78,24 @@ pub(crate) struct FillArguments {
         help_heading = "Sampling"
     )]
     pub(crate) top_p: f32,
-    /// Seed of the random numbers
+    /// Random seed
     #[arg(long, default_value_t = 42, help_heading = "Sampling")]
     pub(crate) seed: u64,
     /// Number of passes over the blanks; 0 or 1 for a single pass
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Refilling")]
     pub(crate) iterations: usize,
-    /// What selects the characters to fill again: `probability` (improbable ones), `critic` (the model's critic), or the folder
-    /// of another infiller with a critic [default: probability]
+    /// What selects the characters to refill: `probability` (the least likely ones), `critic` (the model's critic), or the
+    /// folder of another infiller with a critic [default: probability]
     #[arg(long, value_name = "HOW", help_heading = "Refilling")]
     pub(crate) remask: Option<String>,
-    /// Rule for the number of characters to fill again: the worst ones up to the ratio, or all with an error estimate above
+    /// Rule for the number of characters to refill: the worst ones up to the ratio, or all with an error estimate above
     /// 1 − ratio [default: ratio]
     #[arg(long, value_name = "RULE", help_heading = "Refilling")]
     pub(crate) remask_rule: Option<RemaskRule>,
     /// Ratio after each iteration except the last, comma-separated [default: 0.95 to 0.05 in equal steps]
     #[arg(long, value_name = "RATIOS", value_delimiter = ',', help_heading = "Refilling")]
     pub(crate) remask_ratios: Vec<f64>,
-    /// Weight of chance in the selection of characters to fill again [default: 0.2]
+    /// How much randomness to use when choosing the characters to refill [default: 0.2]
     #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true, help_heading = "Refilling")]
     pub(crate) randomness: Option<f64>,
     /// JSON lines, one per completion
