@@ -38,9 +38,10 @@ fn families_that_are_not_known() {
     );
     assert_eq!(ModelConfig::from_json("[]").unwrap_err(), "invalid type: list, expected an object");
     for family in Family::ALL {
-        let found =
-            [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt(), infiller(), sequence_scorer()]
-                .map(|json| config(&json).family());
+        let of_texts = [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt()];
+        let of_characters = [infiller(), sequence_scorer(), token_classifier()];
+        let found = of_texts.into_iter().chain(of_characters);
+        let found: Vec<Family> = found.map(|json| config(&json).family()).collect();
         assert!(found.contains(&family), "{family:?}");
     }
 }

@@ -69,6 +69,13 @@ pub(crate) fn sequence_scorer() -> Value {
     })
 }
 
+pub(crate) fn token_classifier() -> Value {
+    json!({
+        "model_type": "token_classifier", "vocab_size": 19, "block_size": 8, "n_layer": 2,
+        "n_head": 3, "n_embd": 24, "rope_theta": 50.0, "classes": 3,
+    })
+}
+
 /// One causal language model from each family.
 pub(crate) fn language_models() -> [Value; 5] {
     [llama(), qwen2(), qwen3(), gpt2(), molgpt()]
