@@ -11,12 +11,7 @@ use crate::words;
 /// # Panics
 /// Panics if `n` is zero.
 pub fn distinct(texts: &[&str], n: usize) -> f64 {
-    let texts = Numbered::of(texts);
-    let all = || texts.ids.iter().flat_map(|ids| ids.windows(n));
-    match all().count() {
-        0 => 0.0,
-        count => all().collect::<HashSet<_>>().len() as f64 / count as f64,
-    }
+    Numbered::of(texts).distinct(n).unwrap_or(0.0)
 }
 
 /// Returns self-BLEU (Zhu et al. 2018, "Texygen"), which is the mean BLEU of each text against all
@@ -30,9 +25,7 @@ pub fn distinct(texts: &[&str], n: usize) -> f64 {
 /// # Panics
 /// Panics if `order` is zero.
 pub fn self_bleu(texts: &[&str], order: usize) -> f64 {
-    let bleu = Bleu { order, smoothed: true };
-    let each = bleu.of_each(&Numbered::of(texts));
-    if each.len() < 2 { 0.0 } else { each.iter().sum::<f64>() / each.len() as f64 }
+    Numbered::of(texts).self_bleu(order).unwrap_or(0.0)
 }
 
 /// Texts converted to word ids.
@@ -53,6 +46,19 @@ impl Numbered {
     pub(crate) fn without(&self, left_out: usize) -> Self {
         let kept = self.ids.iter().enumerate().filter(|(index, _)| *index != left_out);
         Self { ids: kept.map(|(_, ids)| ids.clone()).collect() }
+    }
+
+    /// Returns distinct-n, or `None` if there are no n-grams.
+    pub(crate) fn distinct(&self, n: usize) -> Option<f64> {
+        let all = || self.ids.iter().flat_map(|ids| ids.windows(n));
+        let count = all().count();
+        (count > 0).then(|| all().collect::<HashSet<_>>().len() as f64 / count as f64)
+    }
+
+    /// Returns self-BLEU, or `None` for fewer than two texts.
+    pub(crate) fn self_bleu(&self, order: usize) -> Option<f64> {
+        let each = Bleu { order, smoothed: true }.of_each(self);
+        (each.len() > 1).then(|| each.iter().sum::<f64>() / each.len() as f64)
     }
 }
 
@@ -101,12 +107,7 @@ impl Bleu {
             if top.of == index { top.second } else { top.largest }
         };
         let bleu = |(index, ids): (usize, &Vec<u32>)| {
-            let own = ids.len();
-            let others = lengths.iter().filter(|(length, count)| **length != own || **count > 1);
-            // The map is sorted by length, so the shorter text wins a tie.
-            let closest =
-                others.map(|(length, _)| *length).min_by_key(|length| length.abs_diff(own));
-            self.bleu(ids, closest.unwrap_or(0), |gram| of_others(index, gram))
+            self.bleu(ids, closest(&lengths, ids.len()), |gram| of_others(index, gram))
         };
         texts.ids.iter().enumerate().map(bleu).collect()
     }
@@ -141,6 +142,18 @@ impl Bleu {
 }
 
 const SMALL_COUNT: f64 = 0.1;
+
+/// Returns the length of another text that is closest to a text of length `own`, or the shorter one
+/// in a tie. `lengths` has the number of texts of each length, including the text itself.
+fn closest(lengths: &BTreeMap<usize, usize>, own: usize) -> usize {
+    if lengths[&own] > 1 {
+        return own;
+    }
+    let shorter = lengths.range(..own).next_back().map(|(length, _)| *length);
+    let longer = lengths.range(own + 1..).next().map(|(length, _)| *length);
+    // The first of two equal distances is kept.
+    shorter.into_iter().chain(longer).min_by_key(|length| length.abs_diff(own)).unwrap_or(0)
+}
 
 /// Iterates over the distinct n-grams of a text and their counts.
 fn counts(ids: &[u32], n: usize) -> impl Iterator<Item = (&[u32], usize)> {
