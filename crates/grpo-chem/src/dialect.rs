@@ -167,7 +167,7 @@ impl Writer {
 }
 
 /// Splits off the first token: a bracket atom, a `%` label, a double backslash, or one character.
-fn split_token(text: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_token(text: &str) -> Option<(&str, &str)> {
     let length = match text.as_bytes() {
         [] => return None,
         [b'[', ..] => text.find(']')? + 1,

@@ -102,6 +102,11 @@ impl Fingerprint {
         Self { definition, counts, total }
     }
 
+    /// Returns the identifiers of the environments (or the bits) in ascending order.
+    pub fn environments(&self) -> impl Iterator<Item = u32> + '_ {
+        self.counts.iter().map(|(environment, _)| *environment)
+    }
+
     /// Returns the Tanimoto similarity, from 0 to 1, defined as in RDKit's `TanimotoSimilarity`:
     /// the sum of the smaller counts, divided by the sum of the larger ones.
     ///

@@ -13,6 +13,7 @@
 mod describe;
 mod descriptor;
 mod dialect;
+pub mod distribution;
 mod draw;
 mod error;
 mod fingerprint;

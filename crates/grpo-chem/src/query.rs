@@ -75,11 +75,26 @@ impl Pattern {
     fn search(&self, molecule: &Molecule, most: usize) -> Result<usize, InvalidSmiles> {
         let model = molecule.model();
         guarded(|| {
-            with_rdkit_parity_view(model, |view| self.search_in(view.unwrap_or(model), most))
+            with_rdkit_parity_view(model, |view| {
+                Ok(self.search_in(view.unwrap_or(model), most)?.len())
+            })
         })?
     }
 
-    fn search_in(&self, view: &Graph, most: usize) -> Result<usize, InvalidSmiles> {
+    /// Returns `true` if a graph contains the pattern. Its aromaticity must be that of RDKit.
+    pub(crate) fn is_in(&self, view: &Graph) -> Result<bool, InvalidSmiles> {
+        guarded(|| Ok(!self.search_in(view, 1)?.is_empty()))?
+    }
+
+    /// Returns the first atom of each match with a distinct set of atoms, of a pattern that describes
+    /// a single atom. The aromaticity of the graph must be that of RDKit.
+    pub(crate) fn first_atoms(&self, view: &Graph) -> Result<Vec<u32>, InvalidSmiles> {
+        let found = guarded(|| self.search_in(view, MAX_MATCHES))??;
+        Ok(found.iter().filter_map(|atoms| atoms.first().copied()).collect())
+    }
+
+    /// Returns the sets of atoms of up to `most` matches.
+    fn search_in(&self, view: &Graph, most: usize) -> Result<Vec<Vec<u32>>, InvalidSmiles> {
         let config = RdkitParityConfig {
             base: MatchConfig {
                 max_matches: (most == 1).then_some(1),
@@ -89,12 +104,14 @@ impl Pattern {
             ring_count_model: RdkitRingCountModel::RelevantCycles,
             ..RdkitParityConfig::default()
         };
-        let (found, is_incomplete) = find_match_atom_sets_rdkit_parity(&self.query, view, &config)
-            .map_err(|error| unsupported(format!("the rings of this molecule: {error}")))?;
+        let (mut found, is_incomplete) =
+            find_match_atom_sets_rdkit_parity(&self.query, view, &config)
+                .map_err(|error| unsupported(format!("the rings of this molecule: {error}")))?;
         if is_incomplete && found.len() < most {
             return Err(unsupported(format!("the search for {} takes too long", self.smarts)));
         }
-        Ok(found.len().min(most))
+        found.truncate(most);
+        Ok(found)
     }
 
     /// Returns the maximum number of steps of a search, which restricts it to less than one second and

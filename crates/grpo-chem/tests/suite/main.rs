@@ -2,6 +2,7 @@
 //! separately.
 
 mod components;
+mod distribution;
 mod drawings;
 mod patterns;
 mod randomized;

@@ -1,0 +1,87 @@
+//! MOSES's filters: medicinal chemistry filters (MCF), PAINS, elements, charges and ring sizes.
+
+use std::sync::LazyLock;
+
+use chematic::core::Element;
+use chematic::smiles::rdkit_added_hs_molecule;
+
+use crate::descriptor::Descriptor;
+use crate::error::InvalidSmiles;
+use crate::guard::guarded;
+use crate::molecule::Molecule;
+use crate::query::Pattern;
+
+/// Elements that pass the filters.
+const ELEMENTS: [Element; 8] = [
+    Element::H,
+    Element::C,
+    Element::N,
+    Element::O,
+    Element::F,
+    Element::S,
+    Element::CL,
+    Element::BR,
+];
+
+/// Size of the smallest ring that does not pass.
+const LARGE_RING: f64 = 8.0;
+
+impl Molecule {
+    /// Returns `true` if the molecule passes MOSES's filters (`mol_passes_filters`): no charged atom,
+    /// only H, C, N, O, F, S, Cl and Br, no ring with eight or more atoms, and none of the 22 MCF
+    /// and 480 PAINS patterns.
+    ///
+    /// # Errors
+    /// Same as [`Pattern::matches`].
+    pub fn passes_moses_filters(&self) -> Result<bool, InvalidSmiles> {
+        static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+            let pattern = |line: &str| Pattern::parse(line).expect("an embedded pattern is valid");
+            include_str!("../../data/moses_filters.smarts").lines().map(pattern).collect()
+        });
+        let is_allowed = |atom: &chematic::core::Atom| {
+            !atom.wildcard && atom.charge == 0 && ELEMENTS.contains(&atom.element)
+        };
+        if !self.model().atoms().all(|(_, atom)| is_allowed(atom))
+            || self.descriptor(Descriptor::LargestRing)? >= LARGE_RING
+        {
+            return Ok(false);
+        }
+        // The patterns contain explicit hydrogen atoms.
+        let whole = guarded(|| rdkit_added_hs_molecule(self.graph()))?.ok_or_else(|| {
+            InvalidSmiles::Unsupported { detail: "explicit hydrogen atoms".to_owned() }
+        })?;
+        for pattern in PATTERNS.iter() {
+            if pattern.is_in(&whole)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Computed with MOSES's `mol_passes_filters` and RDKit 2026.09.
+    #[test]
+    fn each_rule_refuses_a_molecule() {
+        for (smiles, expected) in [
+            ("CC(=O)Nc1ccccc1", true),
+            ("C1CCCCCC1", true),
+            ("C1CCCCCCC1", false),
+            ("CC[NH3+]", false),
+            ("C[N+](=O)[O-]", false),
+            ("CCI", false),
+            ("C[Si](C)(C)C", false),
+            // An aldehyde (MCF), and a catechol and an aminobenzaldehyde (PAINS).
+            ("CCC=O", false),
+            ("Oc1ccccc1O", false),
+            ("CN(C)c1ccc(C=O)cc1", false),
+            ("CN(C)c1ccc(CO)cc1", true),
+        ] {
+            let molecule = Molecule::parse(smiles).unwrap();
+            assert_eq!(molecule.passes_moses_filters(), Ok(expected), "{smiles}");
+        }
+    }
+}

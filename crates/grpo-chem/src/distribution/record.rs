@@ -1,0 +1,159 @@
+//! What the measures need to know of a molecule.
+
+use chematic::chem::{bertz_ct, rdkit_aromatic_ring_count, rdkit_hba_count};
+use chematic::smiles::{RdkitSmilesParams, rdkit_murcko_scaffold, rdkit_smiles};
+use rayon::prelude::*;
+
+use super::similarity::OnBits;
+use crate::descriptor::Descriptor;
+use crate::error::InvalidSmiles;
+use crate::fingerprint::{Morgan, MorganRadius};
+use crate::guard::guarded;
+use crate::molecule::{Molecule, from_sanitizer};
+
+/// A molecule as seen by the measures. It needs about 1 kB of memory.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Record {
+    /// Canonical isomeric SMILES.
+    pub canonical: String,
+    /// Folded Morgan fingerprint with radius 2 and 1,024 bits.
+    pub bits: OnBits,
+    /// Canonical SMILES of the BRICS fragments.
+    pub fragments: Vec<String>,
+    /// Bemis–Murcko scaffold with stereochemistry, if it has at least two rings.
+    pub scaffold: Option<String>,
+    /// Octanol–water partition coefficient.
+    pub logp: f64,
+    /// Synthetic accessibility.
+    pub sa: f64,
+    /// Quantitative estimate of drug-likeness.
+    pub qed: f64,
+    /// Average molecular weight in Da.
+    pub mw: f64,
+    /// Whether the molecule passes MOSES's filters. `None` if they were not evaluated.
+    pub passes_filters: Option<bool>,
+    /// The molecule without stereochemistry and isotopes.
+    pub flat: Flat,
+}
+
+/// A molecule without stereochemistry and isotopes, as seen by GuacaMol.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Flat {
+    /// Canonical SMILES.
+    pub canonical: String,
+    /// Folded Morgan fingerprint with radius 2 and 4,096 bits.
+    pub bits: OnBits,
+    /// The descriptors in the order of [`Flat::NAMES`].
+    pub descriptors: [f64; 9],
+}
+
+/// Whether a molecule was generated or belongs to a training or test set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A generated molecule, for which the filters are evaluated.
+    Generated,
+    /// A molecule of a training or test set, for which they are not.
+    Reference,
+}
+
+impl Flat {
+    /// RDKit's names of the descriptors. The first four are continuous, the others are counts.
+    pub const NAMES: [&str; 9] = [
+        "BertzCT",
+        "MolLogP",
+        "MolWt",
+        "TPSA",
+        "NumHAcceptors",
+        "NumHDonors",
+        "NumRotatableBonds",
+        "NumAliphaticRings",
+        "NumAromaticRings",
+    ];
+
+    fn new(molecule: &Molecule) -> Result<Self, InvalidSmiles> {
+        let (model, properties) = (molecule.model(), molecule.properties());
+        let descriptors = [
+            guarded(|| bertz_ct(model))?,
+            properties.logp,
+            properties.mw,
+            properties.tpsa,
+            guarded(|| rdkit_hba_count(model))? as f64,
+            properties.hbd.into(),
+            properties.rotatable.into(),
+            molecule.descriptor(Descriptor::AliphaticRings)?,
+            guarded(|| rdkit_aromatic_ring_count(model))? as f64,
+        ];
+        let canonical = molecule.canonical_smiles().to_owned();
+        Ok(Self { canonical, bits: folded(molecule, 4096)?, descriptors })
+    }
+}
+
+impl Record {
+    /// Computes everything that the measures need.
+    ///
+    /// # Errors
+    /// Returns [`InvalidSmiles::Unsupported`] if the toolkit cannot compute a value, and
+    /// [`InvalidSmiles::ToolkitPanic`] if the toolkit panics. Neither has been observed for organic
+    /// molecules.
+    pub fn new(molecule: &Molecule, role: Role) -> Result<Self, InvalidSmiles> {
+        let properties = molecule.properties();
+        let passes_filters = match role {
+            Role::Generated => Some(molecule.passes_moses_filters()?),
+            Role::Reference => None,
+        };
+        Ok(Self {
+            canonical: molecule.canonical_smiles().to_owned(),
+            bits: folded(molecule, 1024)?,
+            fragments: molecule.brics_fragments()?,
+            scaffold: scaffold(molecule)?,
+            logp: properties.logp,
+            sa: molecule.sa()?,
+            qed: molecule.qed(),
+            mw: properties.mw,
+            passes_filters,
+            flat: flat(molecule)?,
+        })
+    }
+
+    /// Parses SMILES strings in parallel and computes a record of each valid molecule.
+    pub fn parse_all<S: AsRef<str> + Sync>(
+        smiles: &[S],
+        role: Role,
+    ) -> Vec<Result<Self, InvalidSmiles>> {
+        let record = |smiles: &S| Self::new(&Molecule::parse(smiles.as_ref())?, role);
+        smiles.par_iter().map(record).collect()
+    }
+}
+
+fn folded(molecule: &Molecule, width: u32) -> Result<OnBits, InvalidSmiles> {
+    let environments = molecule.morgan(Morgan::Counts(MorganRadius::Two))?;
+    Ok(OnBits::folded(environments.environments(), width))
+}
+
+/// Returns the scaffold with stereochemistry if it has at least two rings, like MOSES's
+/// `compute_scaffold`.
+fn scaffold(molecule: &Molecule) -> Result<Option<String>, InvalidSmiles> {
+    if molecule.descriptor(Descriptor::Rings)? < 2.0 {
+        return Ok(None);
+    }
+    let scaffold = guarded(|| rdkit_murcko_scaffold(molecule.graph()))?.map_err(from_sanitizer)?;
+    Ok(Some(scaffold).filter(|scaffold| !scaffold.is_empty()))
+}
+
+/// Removes stereochemistry and isotopes by writing and parsing the molecule, like GuacaMol.
+fn flat(molecule: &Molecule) -> Result<Flat, InvalidSmiles> {
+    let canonical = molecule.canonical_smiles();
+    let is_flat = |text: &str| {
+        let bytes = text.as_bytes();
+        !text.contains(['@', '/', '\\'])
+            && bytes.windows(2).all(|two| two[0] != b'[' || !two[1].is_ascii_digit())
+    };
+    if is_flat(canonical) {
+        return Flat::new(molecule);
+    }
+    let plain = RdkitSmilesParams { isomeric: false, ..RdkitSmilesParams::default() };
+    let written = guarded(|| rdkit_smiles(molecule.graph(), &plain))?.map_err(from_sanitizer)?;
+    Flat::new(&Molecule::parse(&written)?)
+}
