@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::commands::compare::CompareArguments;
+use crate::commands::eval::EvalArguments;
 use crate::pipeline::PipelineArguments;
 
 pub(crate) use self::import::ImportTrlArguments;
@@ -106,6 +108,19 @@ pub(crate) enum Command {
     Report(ReportArguments),
     /// Sample molecules or completions from a model
     Sample(SampleArguments),
+    /// Compute metrics of files of generated text
+    ///
+    /// Reads what `grpo sample` writes, recorded completions, and outputs of other programs: TRL's
+    /// completions (Parquet), REINVENT 4's results (CSV), SMILES files. The same file gives the same
+    /// metrics, always. Intervals are 95 % bootstrap intervals over prompts. docs/metrics.md
+    /// describes each metric.
+    Eval(EvalArguments),
+    /// Compare methods by the metrics of `grpo eval`
+    ///
+    /// Each method has one file of generated text per seed. Metrics are averaged over seeds and
+    /// tested over prompts, which all files must share. The Pareto front shows which methods are not
+    /// beaten in both quality and diversity.
+    Compare(CompareArguments),
     /// Score completions: log-probability and entropy of each token
     Logprob(LogprobArguments),
     /// Merge an adapter into the weights of its model

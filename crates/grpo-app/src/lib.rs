@@ -8,6 +8,7 @@ pub mod config;
 mod dashboard;
 pub mod data;
 pub mod device;
+pub mod eval;
 mod evidence;
 mod example_hint;
 mod explanation;
@@ -116,6 +117,8 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::Audit(arguments) => commands::audit::run(&arguments, tasks),
         Command::Report(arguments) => commands::report::run(&arguments, tasks),
         Command::Sample(arguments) => commands::sample::run(&arguments, options, tasks),
+        Command::Compare(arguments) => commands::compare::run(&arguments, tasks),
+        Command::Eval(arguments) => commands::eval::run(&arguments, tasks),
         Command::Logprob(arguments) => commands::logprob::run(&arguments, tasks),
         Command::Merge(arguments) => commands::merge::run(&arguments, tasks),
         Command::Init(arguments) => commands::init::run(&arguments, tasks),

@@ -16,6 +16,7 @@ use toml::Table;
 
 use crate::args::RunArguments;
 use crate::data::DataFormat;
+use crate::eval::{Suite, TEXT_SUITE};
 use crate::models::Loaded;
 use crate::source::SourceKind;
 
@@ -64,6 +65,11 @@ pub trait Task: Sync {
     /// components.
     fn measures(&self, _codec: &Codec) -> Option<Measures> {
         None
+    }
+
+    /// Returns the suites for `grpo eval`.
+    fn suites(&self) -> Vec<Suite> {
+        Vec::new()
     }
 
     /// Returns ways to assign samples to buckets of the diversity filter.
@@ -221,6 +227,8 @@ pub enum CommandGroup {
     Use,
     /// Commands that inspect a run.
     Inspect,
+    /// Commands that measure generated text.
+    Evaluate,
     /// Commands that read or write data.
     Prepare,
     /// Commands about the program itself.
@@ -229,11 +237,12 @@ pub enum CommandGroup {
 
 impl CommandGroup {
     /// All groups with their titles, in display order.
-    pub(crate) const TITLES: [(Self, &'static str); 6] = [
+    pub(crate) const TITLES: [(Self, &'static str); 7] = [
         (Self::Start, "Start"),
         (Self::Train, "Train"),
         (Self::Use, "Use a model"),
         (Self::Inspect, "Inspect a run"),
+        (Self::Evaluate, "Evaluate"),
         (Self::Prepare, "Prepare data"),
         (Self::Other, "This program"),
     ];
@@ -310,6 +319,11 @@ impl Tasks {
     /// Panics if two tasks define the same reward type.
     pub fn rewards(&self) -> RewardRegistry {
         RewardRegistry::default().with(self.iter().flat_map(|task| task.rewards()))
+    }
+
+    /// Returns all suites for `grpo eval`.
+    pub(crate) fn suites(&self) -> Vec<Suite> {
+        std::iter::once(TEXT_SUITE).chain(self.iter().flat_map(|task| task.suites())).collect()
     }
 
     /// Returns the codecs of all tasks.

@@ -12,6 +12,7 @@ mod conditions;
 mod corpus;
 mod data;
 mod describe;
+mod eval_suite;
 mod fingerprints;
 mod identity;
 mod import_molgpt;

@@ -1,6 +1,7 @@
 //! The task of generating molecules as SMILES.
 
 use grpo_app::data::DataFormat;
+use grpo_app::eval::Suite;
 use grpo_app::source::SourceKind;
 use grpo_app::task::{BestFiles, Measures, Task, TaskCommand, TaskSampling, TrialLimits};
 use grpo_chem::{InvalidSmiles, Molecule};
@@ -84,6 +85,10 @@ impl Task for Molecules {
         codec.own::<Vocabulary>()?;
         let other = ("best.sdf", structure_file as fn(&BestTable) -> String);
         Some(BestFiles { column: "smiles", identify: identities, other })
+    }
+
+    fn suites(&self) -> Vec<Suite> {
+        vec![crate::eval_suite::SUITE]
     }
 
     fn bucketings(&self) -> Vec<Bucketing> {

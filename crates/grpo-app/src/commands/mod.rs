@@ -1,7 +1,9 @@
 //! One file per command.
 
 pub(crate) mod audit;
+pub(crate) mod compare;
 pub(crate) mod completions;
+pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod import_trl;
 pub(crate) mod init;

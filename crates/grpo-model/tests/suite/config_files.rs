@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::configs::{
     bert, config, gpt2, infiller, language_models, llama, molgpt, qwen2, qwen3, sequence_scorer,
-    with,
+    token_classifier, with,
 };
 
 #[track_caller]

@@ -1,0 +1,95 @@
+//! `grpo compare`: compares methods by the metrics of `grpo eval`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::commands::eval::{ColumnArguments, suite};
+use crate::eval::{Compared, LEGEND, Method, SuiteOptions};
+use crate::output::{FileInPlace, refuse_existing, say, table};
+use crate::task::Tasks;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo compare supervised.jsonl grpo.jsonl
+  grpo compare base=b1.jsonl,b2.jsonl,b3.jsonl grpo=g1.jsonl,g2.jsonl,g3.jsonl -o table.md
+  grpo compare prior.smi grpo.smi --references test.smi -o table.tex")]
+pub(crate) struct CompareArguments {
+    /// Methods: FILE, or NAME=FILE,FILE with a file per seed. The first one is the baseline
+    #[arg(required = true, num_args = 2.., value_name = "METHOD", help_heading = "Input")]
+    methods: Vec<String>,
+    /// Metrics to compute [default: `molecules` for .smi files, otherwise `text`]
+    #[arg(long, value_name = "NAME", help_heading = "Metrics")]
+    suite: Option<String>,
+    #[command(flatten)]
+    options: SuiteOptions,
+    #[command(flatten)]
+    columns: ColumnArguments,
+    /// Two metrics of the Pareto front, e.g. rouge_l,distinct_2 [default: a quality and a diversity
+    /// metric that all files have]
+    #[arg(long, value_name = "METRICS", value_delimiter = ',', help_heading = "Metrics")]
+    objectives: Vec<String>,
+    /// Write the comparison to this file: Markdown (.md), LaTeX (.tex) or JSON (.json); repeatable
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Vec<PathBuf>,
+    /// Replace existing output files
+    #[arg(long, help_heading = "Output")]
+    force: bool,
+}
+
+/// Format of an output file.
+fn format_of(path: &Path) -> anyhow::Result<fn(&Compared) -> anyhow::Result<String>> {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    Ok(match ending {
+        "md" => |of| Ok(of.markdown()),
+        "tex" => |of| Ok(of.latex()),
+        "json" => {
+            |of| Ok(serde_json::to_string_pretty(of).context("the metrics are finite")? + "\n")
+        }
+        _ => anyhow::bail!(
+            "-o {}: unknown format; use a name that ends in .md, .tex or .json",
+            path.display()
+        ),
+    })
+}
+
+pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result<()> {
+    let methods = arguments.methods.iter().map(|text| Method::parse(text));
+    let methods = methods.collect::<anyhow::Result<Vec<_>>>()?;
+    for (index, method) in methods.iter().enumerate() {
+        anyhow::ensure!(
+            methods[..index].iter().all(|other| other.name != method.name),
+            "two methods are named {}; write NAME=FILE to name them",
+            method.name
+        );
+    }
+    let objectives = match arguments.objectives.as_slice() {
+        [] => None,
+        [one, other] => Some([one.clone(), other.clone()]),
+        other => anyhow::bail!("--objectives lists {} metrics; expected two", other.len()),
+    };
+    let mut formats = Vec::new();
+    for path in &arguments.output {
+        formats.push((path, format_of(path)?));
+        refuse_existing(path, arguments.force)?;
+    }
+    let suite = suite(tasks, arguments.suite.as_deref(), &methods[0].files[0])?;
+    let columns = arguments.columns.columns();
+    let compared = Compared::new(&methods, &suite, &arguments.options, &columns, objectives)?;
+    let inputs: Vec<&Path> =
+        methods.iter().flat_map(|of| &of.files).map(PathBuf::as_path).collect();
+    for (path, format) in formats {
+        let mut file = FileInPlace::create_beside(path, &inputs, arguments.force)?;
+        let text = format(&compared)?;
+        file.write_all(text.as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        file.finish()?;
+    }
+    let (header, rows) = compared.rows();
+    say(format_args!("{}", table(header, rows, 1..)));
+    say(format_args!("{LEGEND}"));
+    say(format_args!("{}", compared.front().trim()));
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! `grpo eval`: computes metrics of files of generated text.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use grpo_eval::stats::Direction;
+use serde_json::{Map, Value, json};
+
+use crate::eval::{Columns, Generations, Measured, Suite, SuiteOptions};
+use crate::output::{FileInPlace, refuse_existing, say, say_aside, table};
+use crate::task::Tasks;
+use crate::visible::data_output;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo sample --model runs/replies/model --prompts test.jsonl -n 10 -o replies.jsonl
+  grpo eval replies.jsonl --pass quality,relevance:0.1 -o replies.json
+  grpo eval molecules.smi --suite molecules --references test.smi --training train.smi
+  grpo eval greedy.jsonl --gate 'rouge_l > 0.3' -o gate.json")]
+pub(crate) struct EvalArguments {
+    /// Files of generated text: JSON lines, Parquet, CSV, or one text per line (.smi, .txt)
+    #[arg(required = true, value_name = "FILE", help_heading = "Input")]
+    files: Vec<PathBuf>,
+    /// Metrics to compute [default: `molecules` for .smi files, otherwise `text`]
+    #[arg(long, value_name = "NAME", help_heading = "Metrics")]
+    suite: Option<String>,
+    #[command(flatten)]
+    options: SuiteOptions,
+    #[command(flatten)]
+    columns: ColumnArguments,
+    /// Bound of a metric, for example 'rouge_l > 0.3'; the exit code is 1 if it does not hold;
+    /// repeatable
+    #[arg(long, value_name = "BOUND", help_heading = "Metrics")]
+    gate: Vec<String>,
+    /// Write the metrics to this file (JSON)
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Print the metrics as JSON instead of a table
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// Replace an existing output file
+    #[arg(long, help_heading = "Output")]
+    force: bool,
+}
+
+/// Names of keys or columns.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ColumnArguments {
+    /// Key or column with the generated text [default: the first of completion, text, reply, smiles …]
+    #[arg(long, value_name = "NAME", help_heading = "Input")]
+    column: Option<String>,
+    /// Key or column with the prompt [default: the first of prompt, prompt_text, messages, tweet …]
+    #[arg(long, value_name = "NAME", help_heading = "Input")]
+    prompt_column: Option<String>,
+    /// Key or column with the reference [default: the first of reference, references, answer, target]
+    #[arg(long, value_name = "NAME", help_heading = "Input")]
+    reference_column: Option<String>,
+    /// Key or column with the score [default: the first of reward, score, Score, total_score]
+    #[arg(long, value_name = "NAME", help_heading = "Input")]
+    score_column: Option<String>,
+}
+
+impl ColumnArguments {
+    pub(crate) fn columns(&self) -> Columns {
+        let Self { column, prompt_column, reference_column, score_column } = self.clone();
+        Columns {
+            completion: column,
+            prompt: prompt_column,
+            reference: reference_column,
+            score: score_column,
+        }
+    }
+}
+
+/// A bound of a metric.
+struct Gate {
+    metric: String,
+    passes: Direction,
+    bound: f64,
+}
+
+impl Gate {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let parts = [('>', Direction::HigherIsBetter), ('<', Direction::LowerIsBetter)];
+        let found = parts.into_iter().find_map(|(sign, passes)| {
+            let (metric, bound) = text.split_once(sign)?;
+            let bound = bound.trim().parse().ok().filter(|bound: &f64| bound.is_finite())?;
+            Some(Self { metric: metric.trim().to_owned(), passes, bound })
+        });
+        found.with_context(|| {
+            format!("--gate '{text}' is not a bound; write a metric, < or > and a number, e.g. 'rouge_l > 0.3'")
+        })
+    }
+
+    /// Returns the JSON entry and whether the gate is passed.
+    fn check(&self, measured: &Measured, file: &Path) -> anyhow::Result<(Value, bool)> {
+        let value = *measured.metrics.get(&self.metric).with_context(|| {
+            let known: Vec<&str> = measured.metrics.keys().map(String::as_str).collect();
+            format!(
+                "--gate: {} has no metric `{}`; known: {}",
+                file.display(),
+                self.metric,
+                known.join(", ")
+            )
+        })?;
+        let passed = self.passes.oriented(value) > self.passes.oriented(self.bound);
+        let Self { metric, passes, bound } = self;
+        let sign = if *passes == Direction::HigherIsBetter { ">" } else { "<" };
+        let entry = json!({"metric": metric, "value": value, "bound": format!("{sign} {bound}"), "passed": passed});
+        Ok((entry, passed))
+    }
+}
+
+/// Returns the suite with this name, or the one that fits the file.
+///
+/// # Errors
+/// Returns an error if there is no such suite.
+pub(crate) fn suite(tasks: &Tasks, name: Option<&str>, file: &Path) -> anyhow::Result<Suite> {
+    let name = name.unwrap_or_else(|| {
+        let path = file.to_string_lossy();
+        let is_smi = path.trim_end_matches(".gz").ends_with(".smi");
+        if is_smi { "molecules" } else { "text" }
+    });
+    let suites = tasks.suites();
+    suites.iter().find(|suite| suite.name == name).copied().with_context(|| {
+        let known = suites.iter().map(|suite| format!("{} ({})", suite.name, suite.about));
+        format!(
+            "--suite {name}: unknown suite; expected one of: {}",
+            known.collect::<Vec<_>>().join("; ")
+        )
+    })
+}
+
+pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()> {
+    if let Some(path) = &arguments.output {
+        refuse_existing(path, arguments.force)?;
+    }
+    let gates =
+        arguments.gate.iter().map(|gate| Gate::parse(gate)).collect::<Result<Vec<_>, _>>()?;
+    let mut entries = Vec::new();
+    let mut all = Vec::new();
+    let mut passed = true;
+    for file in &arguments.files {
+        let suite = suite(tasks, arguments.suite.as_deref(), file)?;
+        let generations = Generations::read(file, &arguments.columns.columns())?;
+        let measured = (suite.measure)(&generations, &arguments.options)
+            .with_context(|| file.display().to_string())?;
+        let checked = gates.iter().map(|gate| gate.check(&measured, file));
+        let checked = checked.collect::<anyhow::Result<Vec<_>>>()?;
+        passed &= checked.iter().all(|(_, passed)| *passed);
+        entries.push(entry(file, &suite, &measured, &checked));
+        all.push((file, measured));
+    }
+    let mut result = match entries.len() {
+        1 => entries.remove(0),
+        _ => Map::from_iter([("files".to_owned(), entries.into())]),
+    };
+    if !gates.is_empty() {
+        result.insert("passed".to_owned(), passed.into());
+    }
+    let text = serde_json::to_string_pretty(&result).context("the metrics are finite")? + "\n";
+    if let Some(path) = &arguments.output {
+        let inputs: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
+        let mut file = FileInPlace::create_beside(path, &inputs, arguments.force)?;
+        file.write_all(text.as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        file.finish()?;
+    }
+    match arguments.json {
+        true => data_output().write_all(text.as_bytes()).context("cannot write the metrics")?,
+        false => show(&all),
+    }
+    if !passed {
+        for gate in failed(&result) {
+            say_aside(format_args!("{gate}"));
+        }
+        anyhow::bail!("the evaluation did not pass its gates");
+    }
+    Ok(())
+}
+
+/// Returns a line for each gate that was not passed.
+fn failed(result: &Map<String, Value>) -> Vec<String> {
+    let files: Vec<&Value> = match result.get("files") {
+        Some(Value::Array(files)) => files.iter().collect(),
+        _ => Vec::new(),
+    };
+    let own = result.get("gates").into_iter();
+    let gates = own.chain(files.iter().filter_map(|file| file.get("gates")));
+    let gates = gates.filter_map(Value::as_array).flatten();
+    gates
+        .filter(|gate| gate["passed"] == false)
+        .map(|gate| {
+            format!(
+                "gate         {} is {}, not {}",
+                gate["metric"].as_str().unwrap_or_default(),
+                gate["value"],
+                gate["bound"].as_str().unwrap_or_default()
+            )
+        })
+        .collect()
+}
+
+/// Returns the JSON entry of a file.
+fn entry(
+    file: &Path,
+    suite: &Suite,
+    measured: &Measured,
+    gates: &[(Value, bool)],
+) -> Map<String, Value> {
+    let Measured { metrics, intervals, per_prompt } = measured;
+    let mut entry = Map::from_iter([
+        ("file".to_owned(), file.to_string_lossy().into()),
+        ("suite".to_owned(), suite.name.into()),
+        ("metrics".to_owned(), json!(metrics)),
+        ("intervals".to_owned(), json!(intervals)),
+        ("per_prompt".to_owned(), json!(per_prompt)),
+    ]);
+    if !gates.is_empty() {
+        let gates: Vec<&Value> = gates.iter().map(|(entry, _)| entry).collect();
+        entry.insert("gates".to_owned(), json!(gates));
+    }
+    entry
+}
+
+/// Prints a table with a column per file.
+fn show(all: &[(&PathBuf, Measured)]) {
+    let mut names: Vec<&String> = all.iter().flat_map(|(_, of)| of.metrics.keys()).collect();
+    names.sort();
+    names.dedup();
+    let header: Vec<String> =
+        std::iter::once("metric".to_owned())
+            .chain(all.iter().map(|(file, _)| {
+                file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+            }))
+            .collect();
+    let rows = names.iter().map(|name| {
+        let cell = |of: &Measured| match (of.metrics.get(*name), of.intervals.get(*name)) {
+            (Some(value), Some([low, high])) => {
+                format!("{} [{}, {}]", shown(*value), shown(*low), shown(*high))
+            }
+            (Some(value), None) => shown(*value),
+            (None, _) => String::new(),
+        };
+        std::iter::once((*name).clone()).chain(all.iter().map(|(_, of)| cell(of))).collect()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    say(format_args!("{}", table(header, rows, 1..)));
+}
+
+/// Formats a metric: whole numbers as they are, others with four decimals.
+fn shown(value: f64) -> String {
+    match value.fract() == 0.0 && value.abs() < 1e15 {
+        true => format!("{value}"),
+        false => format!("{value:.4}"),
+    }
+}

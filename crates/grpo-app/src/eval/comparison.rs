@@ -1,0 +1,232 @@
+//! Comparison of methods, each with the outputs of one or several seeds.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use grpo_data::short_text;
+use grpo_eval::stats::{Bootstrap, Comparison, PairedSample, PairedTest, compare_metrics};
+use grpo_eval::{ParetoFront, SeedSummary};
+use serde::Serialize;
+
+use super::{Columns, Generations, Measured, Suite, SuiteOptions};
+
+/// A method with its files, one per seed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Method {
+    pub(crate) name: String,
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl Method {
+    /// Parses `NAME=FILE,FILE` or `FILE`, whose name is that of the file.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+        let (name, files) = match text.split_once('=') {
+            Some((name, files)) => (name.trim().to_owned(), files),
+            None => {
+                let stem = Path::new(text).file_stem().unwrap_or_default();
+                (stem.to_string_lossy().into_owned(), text)
+            }
+        };
+        let files: Vec<PathBuf> = files
+            .split(',')
+            .map(str::trim)
+            .filter(|file| !file.is_empty())
+            .map(PathBuf::from)
+            .collect();
+        anyhow::ensure!(
+            !name.is_empty() && !files.is_empty(),
+            "`{text}` is not a method; write FILE or NAME=FILE,FILE"
+        );
+        Ok(Self { name, files })
+    }
+}
+
+/// A method with its metrics.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MethodResult {
+    pub(crate) name: String,
+    /// Number of files.
+    pub(crate) seeds: usize,
+    /// Metrics that every file has, over the files.
+    pub(crate) metrics: BTreeMap<String, SeedSummary>,
+    /// Bootstrap intervals over prompts, of the mean over the files.
+    pub(crate) intervals: BTreeMap<String, [f64; 2]>,
+    /// Tests against the first method, corrected for the number of metrics with Holm's method.
+    pub(crate) tests: Vec<Comparison>,
+    /// Values per prompt, averaged over the files.
+    #[serde(skip)]
+    per_prompt: BTreeMap<String, Vec<f64>>,
+}
+
+/// The result of a comparison.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Compared {
+    pub(crate) suite: &'static str,
+    /// Number of prompts that all files share.
+    pub(crate) prompts: usize,
+    pub(crate) methods: Vec<MethodResult>,
+    /// Names of the two metrics of the Pareto front.
+    pub(crate) objectives: Option<[String; 2]>,
+    /// The Pareto front of the methods.
+    pub(crate) pareto: Option<ParetoFront>,
+}
+
+/// Pairs of quality and diversity for the Pareto front, in order of preference.
+const OBJECTIVES: [[&str; 2]; 4] = [
+    ["rouge_l", "distinct_2"],
+    ["score/mean", "distinct_2"],
+    ["score/mean", "internal_diversity"],
+    ["qed/mean", "internal_diversity"],
+];
+
+impl Compared {
+    /// Measures all files and compares each method with the first one.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read or measured, or if the prompts of two files differ.
+    pub(crate) fn new(
+        methods: &[Method],
+        suite: &Suite,
+        options: &SuiteOptions,
+        columns: &Columns,
+        objectives: Option<[String; 2]>,
+    ) -> anyhow::Result<Self> {
+        let mut prompts: Option<(PathBuf, Vec<String>)> = None;
+        let mut results = Vec::new();
+        let bootstrap = Bootstrap { seed: options.seed, ..Bootstrap::default() };
+        for method in methods {
+            let mut measured = Vec::new();
+            for file in &method.files {
+                let generations = Generations::read(file, columns)?;
+                let generations = in_order(generations, file, &mut prompts)?;
+                let of_file = (suite.measure)(&generations, options);
+                measured.push(of_file.with_context(|| file.display().to_string())?);
+            }
+            results.push(MethodResult::new(&method.name, &measured, &bootstrap)?);
+        }
+        let (first, others) = results.split_first_mut().context("there are no methods")?;
+        for other in others {
+            other.tests = tests(other, first, suite, &bootstrap)?;
+        }
+        let objectives = match objectives {
+            Some(objectives) => Some(objectives),
+            None => OBJECTIVES.into_iter().map(|pair| pair.map(str::to_owned)).find(|pair| {
+                results.iter().all(|of| pair.iter().all(|name| of.metrics.contains_key(name)))
+            }),
+        };
+        let pareto = objectives.as_ref().map(|pair| pareto(&results, pair, suite)).transpose()?;
+        let prompts = prompts.map_or(0, |(_, prompts)| prompts.len());
+        Ok(Self { suite: suite.name, prompts, methods: results, objectives, pareto })
+    }
+}
+
+/// Sorts the prompts of a file like those of the first file.
+fn in_order(
+    generations: Generations,
+    file: &Path,
+    first: &mut Option<(PathBuf, Vec<String>)>,
+) -> anyhow::Result<Generations> {
+    let Some((of, prompts)) = first else {
+        let prompts = generations.prompts.iter().map(|prompt| prompt.prompt.clone()).collect();
+        *first = Some((file.to_owned(), prompts));
+        return Ok(generations);
+    };
+    let only_in = |prompt: &str, one: &Path, other: &Path| {
+        anyhow::anyhow!(
+            "the prompt \"{}\" is in {}, but not in {}; compare generations of the same prompts",
+            short_text(prompt),
+            one.display(),
+            other.display()
+        )
+    };
+    let mut by_prompt: BTreeMap<String, _> =
+        generations.prompts.into_iter().map(|prompt| (prompt.prompt.clone(), prompt)).collect();
+    let sorted = prompts
+        .iter()
+        .map(|prompt| by_prompt.remove(prompt).ok_or_else(|| only_in(prompt, of, file)));
+    let sorted = sorted.collect::<anyhow::Result<Vec<_>>>()?;
+    match by_prompt.into_keys().next() {
+        Some(prompt) => Err(only_in(&prompt, file, of)),
+        None => Ok(Generations { prompts: sorted }),
+    }
+}
+
+impl MethodResult {
+    fn new(name: &str, measured: &[Measured], bootstrap: &Bootstrap) -> anyhow::Result<Self> {
+        let mut metrics = BTreeMap::new();
+        for name in measured[0].metrics.keys() {
+            let values: Option<Vec<f64>> =
+                measured.iter().map(|of| of.metrics.get(name).copied()).collect();
+            if let Some(values) = values {
+                metrics.insert(name.clone(), SeedSummary::new(&values)?);
+            }
+        }
+        let mut per_prompt = BTreeMap::new();
+        let mut intervals = BTreeMap::new();
+        for name in measured[0].per_prompt.keys() {
+            let files: Option<Vec<&Vec<f64>>> =
+                measured.iter().map(|of| of.per_prompt.get(name)).collect();
+            let Some(files) = files else { continue };
+            let mean = |prompt: usize| {
+                files.iter().map(|values| values[prompt]).sum::<f64>() / files.len() as f64
+            };
+            let values: Vec<f64> = (0..files[0].len()).map(mean).collect();
+            if values.len() > 1 {
+                let estimate = bootstrap.mean(&values)?;
+                intervals.insert(name.clone(), [estimate.low, estimate.high]);
+            }
+            per_prompt.insert(name.clone(), values);
+        }
+        let seeds = measured.len();
+        Ok(Self { name: name.to_owned(), seeds, metrics, intervals, tests: Vec::new(), per_prompt })
+    }
+
+    /// Returns the test of a metric against the first method.
+    pub(crate) fn test(&self, metric: &str) -> Option<&Comparison> {
+        self.tests.iter().find(|test| test.metric == metric)
+    }
+}
+
+fn tests(
+    method: &MethodResult,
+    first: &MethodResult,
+    suite: &Suite,
+    bootstrap: &Bootstrap,
+) -> anyhow::Result<Vec<Comparison>> {
+    let samples = method.per_prompt.iter().filter_map(|(name, new)| {
+        let baseline = first.per_prompt.get(name).filter(|_| new.len() > 1)?;
+        // Without a difference there is nothing to test.
+        (new != baseline).then(|| PairedSample {
+            metric: name,
+            direction: suite.direction(name),
+            new,
+            baseline,
+        })
+    });
+    let samples: Vec<PairedSample<'_>> = samples.collect();
+    match samples.is_empty() {
+        true => Ok(Vec::new()),
+        false => Ok(compare_metrics(&samples, PairedTest::WilcoxonSignedRank, false, bootstrap)?),
+    }
+}
+
+fn pareto(
+    methods: &[MethodResult],
+    objectives: &[String; 2],
+    suite: &Suite,
+) -> anyhow::Result<ParetoFront> {
+    let value = |method: &MethodResult, name: &String| {
+        method
+            .metrics
+            .get(name)
+            .map(|of| of.mean)
+            .with_context(|| format!("--objectives: {} has no metric `{name}`", method.name))
+    };
+    let values = methods
+        .iter()
+        .map(|method| objectives.iter().map(|name| value(method, name)).collect())
+        .collect::<anyhow::Result<Vec<Vec<f64>>>>()?;
+    let directions = objectives.each_ref().map(|name| suite.direction(name));
+    Ok(ParetoFront::new(&values, &directions)?)
+}

@@ -1,0 +1,84 @@
+//! Evaluation of files of generated text. The reward plays no role, unless the file contains it.
+
+mod comparison;
+mod comparison_tables;
+mod generations;
+mod pass_rule;
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use grpo_eval::stats::Direction;
+
+pub(crate) use self::comparison::{Compared, Method};
+pub(crate) use self::comparison_tables::LEGEND;
+pub use self::generations::{Columns, Generation, Generations, PromptGenerations};
+pub(crate) use self::pass_rule::PassRule;
+pub(crate) use self::text::TEXT_SUITE;
+
+/// A set of metrics for one kind of text.
+#[derive(Clone, Copy)]
+pub struct Suite {
+    /// Name for `--suite`.
+    pub name: &'static str,
+    /// What the suite measures, as a noun phrase.
+    pub about: &'static str,
+    /// Metrics of which lower values are better. For all others, higher values are better.
+    pub lower_is_better: &'static [&'static str],
+    /// Computes the metrics.
+    pub measure: fn(&Generations, &SuiteOptions) -> anyhow::Result<Measured>,
+}
+
+impl Suite {
+    /// Returns which values of a metric are better.
+    pub fn direction(&self, metric: &str) -> Direction {
+        match self.lower_is_better.contains(&metric) {
+            true => Direction::LowerIsBetter,
+            false => Direction::HigherIsBetter,
+        }
+    }
+}
+
+/// Options of `grpo eval` that affect the metrics.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SuiteOptions {
+    /// Numbers of samples for Pass@k, comma-separated [default: 1, 5 and 10, as far as there are
+    /// samples]
+    #[arg(short, value_name = "K", value_delimiter = ',', help_heading = "Metrics")]
+    pub k: Vec<usize>,
+    /// When a completion passes, comma-separated: `quality` (length and repetition), `exact` (equals a
+    /// reference), `score:X` (at least X), `relevance:X` (similarity to the prompt), `pattern:REGEX`
+    #[arg(long, value_name = "RULES", default_value = "quality", help_heading = "Metrics")]
+    pub pass: String,
+    /// File with references: a reference per prompt, or the molecules to compare with
+    #[arg(long, value_name = "FILE", help_heading = "Metrics")]
+    pub references: Option<PathBuf>,
+    /// File with the training molecules, to measure novelty
+    #[arg(long, value_name = "FILE", help_heading = "Metrics")]
+    pub training: Option<PathBuf>,
+    /// Seed of the bootstrap intervals
+    #[arg(long, default_value_t = 42, help_heading = "Metrics")]
+    pub seed: u64,
+}
+
+/// The metrics of a file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Metrics by name. Undefined ones are missing.
+    pub metrics: BTreeMap<String, f64>,
+    /// Bootstrap intervals of metrics that are means over prompts.
+    pub intervals: BTreeMap<String, [f64; 2]>,
+    /// Values per prompt, for comparisons in pairs. Each has a value for every prompt.
+    pub per_prompt: BTreeMap<String, Vec<f64>>,
+}
+
+impl Measured {
+    /// Adds a metric if it is defined.
+    pub fn add(&mut self, name: &str, value: impl Into<Option<f64>>) {
+        if let Some(value) = value.into() {
+            self.metrics.insert(name.to_owned(), value);
+        }
+    }
+}

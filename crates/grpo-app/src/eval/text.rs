@@ -1,0 +1,253 @@
+//! The suite for texts: passing completions, diversity, vocabulary, lengths and overlap with
+//! references.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use anyhow::Context;
+use grpo_data::statistics::{mean, sample_variance};
+use grpo_eval::stats::Bootstrap;
+use grpo_eval::{
+    Candidates, DiversityEfficiency, Embedder, GroupDiversity, HashedNgrams, NgramDiversity,
+    PromptPasses, Rouge, Selector, SemanticDiversity, TextLengths, Vocabulary, distinct, pass_at_k,
+    selected_quality, self_bleu,
+};
+
+use super::pass_rule::WIDTH;
+use super::{Columns, Generations, Measured, PassRule, PromptGenerations, Suite, SuiteOptions};
+
+/// Metrics of any text.
+pub(crate) const TEXT_SUITE: Suite = Suite {
+    name: "text",
+    about: "Pass@k, diversity, vocabulary, lengths, overlap with references",
+    lower_is_better: &["self_bleu", "pooled/self_bleu"],
+    measure,
+};
+
+/// Default values of k.
+const KS: [usize; 3] = [1, 5, 10];
+
+fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured> {
+    anyhow::ensure!(
+        options.training.is_none(),
+        "--training is only used by the suite `molecules`; remove it, or add --suite molecules"
+    );
+    let joined;
+    let all = match &options.references {
+        Some(path) => {
+            joined = with_references(all, path)?;
+            &joined
+        }
+        None => all,
+    };
+    let mut measured = Measured::default();
+    let texts: Vec<&str> = all.texts().collect();
+    let bootstrap = Bootstrap { seed: options.seed, ..Bootstrap::default() };
+    measured.add("prompts", all.prompts.len() as f64);
+    measured.add("completions", texts.len() as f64);
+    let different: BTreeSet<&str> = texts.iter().copied().collect();
+    measured.add("distinct_texts", different.len() as f64 / texts.len() as f64);
+    diversity(&mut measured, all)?;
+    vocabulary(&mut measured, &texts);
+    scores(&mut measured, all);
+    references(&mut measured, all)?;
+    passes(&mut measured, all, options, &bootstrap)?;
+    for (name, values) in &measured.per_prompt {
+        if values.len() > 1 && !measured.intervals.contains_key(name) {
+            let estimate = bootstrap.mean(values)?;
+            measured.intervals.insert(name.clone(), [estimate.low, estimate.high]);
+        }
+    }
+    Ok(measured)
+}
+
+fn diversity(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> {
+    let groups = all.groups();
+    let GroupDiversity { per_prompt, pooled } = GroupDiversity::new(&groups)?;
+    for (prefix, of) in [("", per_prompt), ("pooled/", pooled)] {
+        let NgramDiversity { distinct_1, distinct_2, distinct_3, self_bleu } = of;
+        measured.add(&format!("{prefix}distinct_1"), distinct_1);
+        measured.add(&format!("{prefix}distinct_2"), distinct_2);
+        measured.add(&format!("{prefix}distinct_3"), distinct_3);
+        measured.add(&format!("{prefix}self_bleu"), self_bleu);
+    }
+    if groups.iter().all(|group| group.len() > 1) {
+        let of = |measure: &dyn Fn(&[&str]) -> f64| groups.iter().map(|g| measure(g)).collect();
+        measured.per_prompt.insert("self_bleu".to_owned(), of(&|texts| self_bleu(texts, 4)));
+        measured.per_prompt.insert("distinct_2".to_owned(), of(&|texts| distinct(texts, 2)));
+    }
+    if all.len() > 1 {
+        let embedder = HashedNgrams::new(WIDTH);
+        let embed = |group: &Vec<&str>| embedder.embed(group);
+        let vectors = groups.iter().map(embed).collect::<Result<Vec<_>, _>>()?;
+        let semantic = SemanticDiversity::new(&vectors)?;
+        measured.add("semantic_diversity", semantic.per_prompt);
+        measured.add("pooled/semantic_diversity", semantic.pooled);
+    }
+    Ok(())
+}
+
+fn vocabulary(measured: &mut Measured, texts: &[&str]) {
+    let of = Vocabulary::new(texts);
+    measured.add("unique_words", of.unique_words as f64);
+    measured.add("total_words", of.total_words as f64);
+    measured.add("type_token_ratio", of.type_token_ratio);
+    measured.add("avg_word_length", of.avg_word_length);
+    let lengths = TextLengths::new(texts);
+    for (name, spread) in [("characters", lengths.characters), ("words", lengths.words)] {
+        measured.add(&format!("{name}/mean"), spread.mean);
+        measured.add(&format!("{name}/min"), spread.min);
+        measured.add(&format!("{name}/max"), spread.max);
+    }
+}
+
+/// Adds the scores of the file, if every completion has one.
+fn scores(measured: &mut Measured, all: &Generations) {
+    let scores: Option<Vec<f64>> = all.all().map(|generation| generation.score).collect();
+    let Some(scores) = scores else { return };
+    measured.add("score/mean", mean(&scores));
+    if scores.len() > 1 {
+        measured.add("score/std", sample_variance(&scores).sqrt());
+    }
+    let of_prompt = |prompt: &PromptGenerations| {
+        let scores: Vec<f64> = prompt.generations.iter().filter_map(|of| of.score).collect();
+        mean(&scores)
+    };
+    let each = all.prompts.iter().map(of_prompt).collect();
+    measured.per_prompt.insert("score/mean".to_owned(), each);
+}
+
+/// Adds the overlap with references: means over the prompts that have one.
+fn references(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> {
+    let with: Vec<&PromptGenerations> =
+        all.prompts.iter().filter(|prompt| !prompt.references.is_empty()).collect();
+    if with.is_empty() {
+        return Ok(());
+    }
+    let rouge = |prompt: &PromptGenerations, text: &str| {
+        let references: Vec<&str> = prompt.references.iter().map(String::as_str).collect();
+        Rouge::best(&references, text, true)
+    };
+    let mut each: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for prompt in &with {
+        let texts = || prompt.generations.iter().map(|of| of.text.as_str());
+        let scores = texts().map(|text| rouge(prompt, text)).collect::<Result<Vec<_>, _>>()?;
+        let mut push = |name, value: &dyn Fn(&Rouge) -> f64| {
+            let values: Vec<f64> = scores.iter().map(value).collect();
+            each.entry(name).or_default().push(mean(&values));
+        };
+        push("rouge_1", &|rouge| rouge.rouge_1.f);
+        push("rouge_2", &|rouge| rouge.rouge_2.f);
+        push("rouge_l", &|rouge| rouge.rouge_l.f);
+        let is_exact = |text: &str| prompt.references.iter().any(|r| r.trim() == text.trim());
+        let exact = texts().filter(|text| is_exact(text)).count() as f64 / scores.len() as f64;
+        each.entry("exact_match").or_default().push(exact);
+    }
+    for (name, values) in each {
+        measured.add(name, mean(&values));
+        if with.len() == all.prompts.len() {
+            measured.per_prompt.insert(name.to_owned(), values);
+        }
+    }
+    selected(measured, &with, &|prompt, text| rouge(prompt, text).map_or(0.0, |of| of.rouge_l.f))
+}
+
+/// Adds USQ: ROUGE-L of the completion that each selector picks.
+fn selected(
+    measured: &mut Measured,
+    prompts: &[&PromptGenerations],
+    quality: &dyn Fn(&PromptGenerations, &str) -> f64,
+) -> anyhow::Result<()> {
+    let texts: Vec<Vec<&str>> =
+        prompts.iter().map(|p| p.generations.iter().map(|of| of.text.as_str()).collect()).collect();
+    let scores: Vec<Vec<f64>> =
+        prompts.iter().map(|p| p.generations.iter().filter_map(|of| of.score).collect()).collect();
+    let has_scores = texts.iter().zip(&scores).all(|(texts, scores)| texts.len() == scores.len());
+    let candidates: Vec<Candidates<'_>> =
+        texts.iter().zip(&scores).map(|(texts, scores)| Candidates { texts, scores }).collect();
+    let selectors = [
+        ("first", Selector::First),
+        ("longest", Selector::Longest),
+        ("most_unique_words", Selector::MostUniqueWords),
+        ("score", Selector::Score),
+    ];
+    for (name, selector) in selectors {
+        if selector == Selector::Score && !has_scores {
+            continue;
+        }
+        let of =
+            selected_quality(&candidates, selector, |index, text| quality(prompts[index], text))?;
+        measured.add(&format!("usq/{name}"), of.mean);
+    }
+    Ok(())
+}
+
+fn passes(
+    measured: &mut Measured,
+    all: &Generations,
+    options: &SuiteOptions,
+    bootstrap: &Bootstrap,
+) -> anyhow::Result<()> {
+    let rule = PassRule::parse(&options.pass)?;
+    let of_prompt = |prompt: &PromptGenerations| -> anyhow::Result<PromptPasses> {
+        let outcomes = prompt.generations.iter().map(|of| rule.passes(prompt, of));
+        Ok(PromptPasses::from_outcomes(&outcomes.collect::<anyhow::Result<Vec<_>>>()?))
+    };
+    let counts = all.prompts.iter().map(of_prompt).collect::<anyhow::Result<Vec<_>>>()?;
+    let fewest = counts.iter().map(|counts| counts.samples).min().unwrap_or(0);
+    let ks: Vec<usize> = match options.k.is_empty() {
+        true => KS.into_iter().filter(|k| *k <= fewest).collect(),
+        false => options.k.clone(),
+    };
+    let curve = pass_at_k(&counts, &ks, bootstrap)?;
+    for (k, pass) in &curve {
+        let name = format!("pass_at_{k}");
+        if let Some(interval) = &pass.interval {
+            measured.intervals.insert(name.clone(), [interval.low, interval.high]);
+        }
+        measured.per_prompt.insert(name.clone(), pass.per_prompt.clone());
+        measured.add(&name, pass.value);
+    }
+    if curve.contains_key(&1) {
+        let values = curve.iter().map(|(k, pass)| (*k, pass.value)).collect();
+        let efficiency = DiversityEfficiency::new(&values)?;
+        for (k, der) in &efficiency.der {
+            measured.add(&format!("der_at_{k}"), *der);
+        }
+        for (k, ratio) in &efficiency.independence {
+            measured.add(&format!("independence_at_{k}"), *ratio);
+        }
+        if curve.len() > 1 {
+            measured.add("collapse_point", efficiency.collapse_point as f64);
+        }
+    }
+    Ok(())
+}
+
+/// Adds the references of a file, which are matched by prompt.
+fn with_references(all: &Generations, path: &std::path::Path) -> anyhow::Result<Generations> {
+    let file = Generations::read(path, &Columns::default()).or_else(|error| {
+        // A file with references alone has no completions.
+        let columns = Columns { completion: Some("reference".to_owned()), ..Columns::default() };
+        Generations::read(path, &columns).map_err(|_| error)
+    });
+    let file = file.context("--references")?;
+    let mut by_prompt: HashMap<&str, Vec<String>> = HashMap::new();
+    for prompt in &file.prompts {
+        let references = match prompt.references.is_empty() {
+            true => prompt.generations.iter().map(|of| of.text.clone()).collect(),
+            false => prompt.references.clone(),
+        };
+        by_prompt.insert(&prompt.prompt, references);
+    }
+    let mut all = all.clone();
+    for prompt in &mut all.prompts {
+        prompt.references = by_prompt.remove(prompt.prompt.as_str()).with_context(|| {
+            format!(
+                "--references {}: no reference for the prompt \"{}\"; prompts have to be equal in both files",
+                path.display(),
+                grpo_data::short_text(&prompt.prompt)
+            )
+        })?;
+    }
+    Ok(all)
+}
