@@ -110,7 +110,7 @@ impl RunFolder {
         Ok(Newest::of(checkpoints))
     }
 
-    /// Deletes all checkpoints except the newest `last` ones and those of the steps in `besides`.
+    /// Deletes all checkpoints except the `last` newest and those of the steps in `besides`.
     ///
     /// # Errors
     /// Returns an error if a checkpoint cannot be deleted.
@@ -127,7 +127,7 @@ impl RunFolder {
     /// of a checkpoint that is about to be written.
     ///
     /// # Errors
-    /// Returns an error if the folder of checkpoints cannot be read.
+    /// Returns an error if the checkpoints folder cannot be read.
     pub fn kept_checkpoints(
         &self,
         last: usize,
@@ -166,7 +166,7 @@ impl RunFolder {
         if leftovers.is_empty() {
             return Ok(());
         }
-        // Events of older versions contain no hashes.
+        // Events written by older versions contain no hashes.
         let announced = match self.read_info()?.chained && self.events_path().exists() {
             true => Some(read_json_lines::<EventProof>(&self.events_path())?),
             false => None,

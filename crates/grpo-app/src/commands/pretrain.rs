@@ -1,4 +1,4 @@
-//! `grpo pretrain`: next-token prediction on molecules or texts.
+//! `grpo pretrain`: next-token prediction on molecules or text.
 
 mod files;
 
