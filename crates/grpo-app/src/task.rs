@@ -203,7 +203,7 @@ pub type Sampler = fn(&Sampling<'_>) -> anyhow::Result<()>;
 pub struct Sampling<'a> {
     /// Options shared by all tasks.
     pub arguments: &'a crate::args::SampleArguments,
-    /// All parsed options, including those of the task.
+    /// All parsed options, including the task's own.
     pub options: &'a ArgMatches,
     /// The loaded model.
     pub loaded: &'a Loaded,

@@ -114,7 +114,7 @@ pub(crate) struct SaveSection {
     pub(crate) every: u32,
     /// Minutes between checkpoints, which are written at the end of a step. 0 disables this.
     pub(crate) every_minutes: f64,
-    /// Number of most recent checkpoints to keep, in addition to that of the best evaluation.
+    /// Number of most recent checkpoints to keep, in addition to the one for the best evaluation.
     pub(crate) keep_last: usize,
     /// Number of steps between recorded completions; 0 for none.
     pub(crate) completions_every: u32,

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 /// Escapes control characters that a terminal would interpret, e.g. as `\u001b`. All output of the
 /// program is escaped. Otherwise, untrusted text could set the terminal title or hide lines of an
-/// audit. JSON remains valid, since the escape sequences are those of JSON.
+/// audit. JSON remains valid, since these are JSON escape sequences.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return text.into();

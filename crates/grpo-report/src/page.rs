@@ -21,7 +21,7 @@ use crate::{Outcome, RunData, Verdict, chart, command_of, transforms};
 
 /// Renders a self-contained HTML page about `runs`. Styles, charts and the script for sorting
 /// tables are embedded, and no external resources are loaded. The output is deterministic and
-/// contains no dates except those of the runs.
+/// contains no dates except the runs' own.
 ///
 /// # Panics
 /// Panics if `runs` is empty.

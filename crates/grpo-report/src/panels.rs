@@ -122,7 +122,7 @@ const PLANS: &[Plan] = &[
     ),
     plan(
         "Unique completions",
-        "Fraction of distinct texts per step",
+        "Fraction of distinct completions per step",
         &[("completions/unique_ratio", "")],
     ),
     plan("Gradient norm", "Before clipping", &[("grad_norm", "")]),

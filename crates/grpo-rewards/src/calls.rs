@@ -16,7 +16,7 @@ pub struct ExternalCalls {
 /// The time needed to score a completion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ItemTime {
-    /// The time reported in the reply, or an equal share of the duration of the request.
+    /// The time reported in the reply, or an equal share of the request's duration.
     pub seconds: f64,
     /// Index of the prompt in the step.
     pub group: u32,

@@ -19,7 +19,7 @@ pub enum Goal {
 
 /// A function from a property x to a score between 0 and 1.
 ///
-/// The functions and the names of their parameters are those of REINVENT 4 (Loeffler et al. 2024,
+/// The functions and parameter names follow REINVENT 4 (Loeffler et al. 2024,
 /// `reinvent.scoring.transforms`), computed in double precision. Its sigmoids use powers of 10:
 /// `σ(h) = 1/(1 + 10^(−h))`. The linear functions are additional.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

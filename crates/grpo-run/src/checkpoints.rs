@@ -94,7 +94,7 @@ impl RunFolder {
         Ok(checkpoints)
     }
 
-    /// Returns names that start like a checkpoint but are not valid checkpoint names.
+    /// Returns names that start like a checkpoint's but are invalid.
     pub(crate) fn foreign_checkpoints(&self) -> Result<Vec<String>, RunError> {
         let names = entries(&self.path().join(CHECKPOINTS))?.into_iter().map(|(name, _)| name);
         Ok(names.filter(|name| name.starts_with(STEP) && step_of(name).is_none()).collect())

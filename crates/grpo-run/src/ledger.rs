@@ -34,7 +34,7 @@ pub struct LedgerStep {
     pub previous: Option<String>,
 }
 
-/// SHA-256 hashes of the records of a step.
+/// SHA-256 hashes of a step's records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedHashes {

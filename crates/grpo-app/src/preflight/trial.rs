@@ -38,7 +38,7 @@ pub(super) struct Lengths {
 }
 
 impl Trial {
-    /// Samples and scores groups like those of a training step, but fewer. Returns `None` if the
+    /// Samples and scores groups as in a training step, but fewer of them. Returns `None` if the
     /// trial batch is disabled.
     pub(super) fn of(
         file: &TrainFile,
