@@ -1,9 +1,9 @@
 //! The `cargo xtask ci` command.
 //!
-//! By default, clippy and rustdoc use separate artefacts of the dependencies, like `cargo check`.
-//! To compile each dependency only once, both reuse those of the tests instead: clippy's driver
-//! compiles the workspace crates for the tests, and rustdoc checks a crate's documentation when it
-//! runs the doc tests.
+//! By default, clippy and rustdoc build their own artefacts for the dependencies, as `cargo check`
+//! does. To compile each dependency only once, both reuse the test artefacts instead: clippy's
+//! driver compiles the workspace crates for the tests, and rustdoc checks a crate's documentation
+//! when it runs the doc tests.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

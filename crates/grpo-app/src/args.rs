@@ -62,12 +62,12 @@ pub(crate) enum Command {
     ///
     /// Runs 100 steps with small batches and a low learning rate. Guards stop the run if something
     /// goes wrong. The verdict checks that the reward did not fall, the KL stayed small, samples
-    /// stayed valid and steps had something to learn from. It also checks that resuming from the
-    /// checkpoint at three quarters repeats the same steps bit for bit, and that the run passes
-    /// `grpo audit`. The exit code is 0 if nothing speaks against the long run, otherwise 1. See
-    /// docs/configuration.md for the keys that a trial sets, and why.
+    /// stayed valid and rewards differed within groups. It also checks that resuming from the
+    /// checkpoint three quarters of the way through reproduces the remaining steps bit for bit, and
+    /// that the run passes `grpo audit`. The exit code is 0 if the verdict is to go ahead,
+    /// otherwise 1. See docs/configuration.md for the keys that a trial sets and why.
     Trial(TrialArguments),
-    /// Train a model on molecules or texts with a supervised loss
+    /// Train a model on molecules or text with a supervised loss
     ///
     /// Trains a new model or continues training an existing one by next-token prediction. With a
     /// `[masked_lm]` section, trains an infiller, which fills blanks. Keeps the model with the
@@ -90,7 +90,7 @@ pub(crate) enum Command {
     /// Every token is a function of seed, step, prompt, sample, position and policy, so a single
     /// completion can be sampled again, with any number of threads. The policy comes from the
     /// checkpoint before the step or from the initial model. If the run kept neither, the preceding
-    /// steps are trained again; nothing is written. The exit code is 0 if token ids and
+    /// steps are retrained without writing anything. The exit code is 0 if token ids and
     /// log-probabilities match the recorded ones, otherwise 1.
     Replay(ReplayArguments),
     /// Check that a run trained on its own policy's completions
@@ -100,7 +100,7 @@ pub(crate) enum Command {
     /// docs/trust.md for all properties and for what files cannot prove. The exit code is 1 if a
     /// property is violated, otherwise 0.
     Audit(AuditArguments),
-    /// Write an HTML report of one or several runs
+    /// Write an HTML report on one or more runs
     ///
     /// The page contains the verdict, curves, events and completions, in a single file without
     /// external resources. The verdict compares the run with the `[success]` section of its
@@ -127,21 +127,22 @@ pub(crate) enum Command {
     Merge(MergeArguments),
     /// Create a model folder with random weights from a config.json
     Init(InitArguments),
-    /// Train a tokenizer (byte-level BPE with chat tokens) on texts
+    /// Train a tokenizer (byte-level BPE with chat tokens) on text
     TrainTokenizer(TokenizerArguments),
-    /// Convert a configuration of TRL's GRPO trainer
+    /// Convert a configuration from TRL's GRPO trainer
     ///
-    /// Writes a configuration of `grpo train` and prints how each key was handled: taken over, left
-    /// at a default that is another one here, or without a counterpart, with the reason or a remedy.
-    /// Where TRL's default differs, it is written out, so that the run trains in the same way.
+    /// Writes a configuration for `grpo train` and prints how each key was handled: converted,
+    /// unset with a different default here, or without a counterpart, with the reason or a remedy.
+    /// TRL defaults that differ from grpo's are written out, so that the run trains in the same
+    /// way.
     #[command(name = "import-trl")]
     ImportTrl(ImportTrlArguments),
-    /// Verify the mathematics of this program on this machine
+    /// Verify this program's mathematics on this machine
     ///
     /// Computes advantages, losses, gradients and metrics with the same code as training. Compares
-    /// them with values from TRL (built in), with the formulas in plain f64 loops, and with
-    /// difference quotients. Prints a table with the largest error of each suite. The exit code is
-    /// 1 if a value is out of tolerance.
+    /// them with built-in values from TRL, with the formulas in plain f64 loops, and with finite
+    /// differences. Prints a table with the largest error of each suite. The exit code is 1 if a
+    /// value is out of tolerance.
     Selftest(SelftestArguments),
     /// Print a shell completion script
     Completions(CompletionsArguments),

@@ -12,7 +12,7 @@ use grpo_train::{Evaluated, GroupDiversity};
 use crate::output::{four_decimals, labelled, table};
 use crate::task::{Measures, Tasks};
 
-/// Returns the before/after table. It shows the measures of the task if it defines any, otherwise
+/// Returns the before/after table. It shows the task's own measures if it defines any, otherwise
 /// rewards and diversity.
 pub(crate) fn comparison(
     tasks: &Tasks,

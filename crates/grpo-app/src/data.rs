@@ -175,7 +175,7 @@ impl DataReader for Records {
     }
 }
 
-/// A `[data]` section, consisting of the keys of a command and those of the file format.
+/// A `[data]` section, consisting of the command's keys and the file format's keys.
 #[derive(Clone, Debug)]
 pub(crate) struct DataSection<K> {
     pub(crate) keys: K,

@@ -103,7 +103,7 @@ pub(crate) struct Wanted {
     pub(crate) unrecorded: Unrecorded,
 }
 
-/// Loss terms that do not only depend on the log-probability of the sampled token. Their gradients
+/// Loss terms that depend on more than the log-probability of the sampled token. Their gradients
 /// are not recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unrecorded {
@@ -214,7 +214,7 @@ impl Explanation {
             );
         }
         if moved == 0 {
-            answer.push(format!("The rewards moved no token: {}.", self.standstill(all)));
+            answer.push(format!("The rewards did not move any token: {}.", self.standstill(all)));
             let is_pulled = self.completions().any(|completion| completion.kl_pull != 0.0);
             match (is_pulled, unrecorded.is_none()) {
                 (true, true) => answer.push("Only the KL penalty changed the policy.".to_owned()),

@@ -16,7 +16,10 @@ pub(crate) fn settings(file: &TrainFile, policy: &Policy) -> Vec<String> {
     };
     let mut lines = vec![format!("model        {}: {size}", file.model.display())];
     if file.data.is_none() && file.source.is_none() {
-        lines.push("data         no prompts: completions start from the beginning mark".to_owned());
+        lines.push(
+            "data         no prompts: completions start from the beginning-of-sequence token"
+                .to_owned(),
+        );
     }
     lines.push(format!("reward       {}", reward(file)));
     let threads = rayon::current_num_threads();

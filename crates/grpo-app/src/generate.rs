@@ -56,7 +56,7 @@ impl Generation {
     }
 }
 
-/// Samples `number` completions per prompt. Random numbers depend on the seed only, not on the
+/// Samples `number` completions per prompt. Random numbers depend only on the seed, not on the
 /// model.
 pub fn generate<M: LanguageModel>(
     model: &M,

@@ -83,9 +83,10 @@ impl Drop for Deferred {
     }
 }
 
-/// Prepares a program for signals: incomplete output files are removed when one ends it, and writing
-/// to a file at its size limit (`ulimit -f`) is an error instead of SIGXFSZ, which ends the program
-/// without a message. `forwards` means that the command handles signals in another way.
+/// Prepares a program for signals: incomplete output files are removed when one ends it, and
+/// writing to a file at its size limit (`ulimit -f`) is an error instead of SIGXFSZ, which ends the
+/// program without a message. `forwards` is true for a command that forwards signals to
+/// subprocesses instead.
 pub(crate) fn prepare(forwards: bool) {
     #[cfg(unix)]
     let _unhandled = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());

@@ -73,10 +73,10 @@ impl<'a> Trained<'a> {
     }
 }
 
-/// Like [`read`], but only for models that continue texts.
+/// Like [`read`], but only for models that continue text.
 ///
 /// # Errors
-/// Returns an error if [`read`] fails or if the model does not continue texts.
+/// Returns an error if [`read`] fails or if the model does not continue text.
 pub fn load(
     model: &Path,
     codecs: &Codecs,
@@ -127,7 +127,7 @@ fn unfinished_run(folder: &Path) -> Option<String> {
     })
 }
 
-/// Checks that the model folder contains a model that continues texts.
+/// Checks that the model folder contains a model that continues text.
 pub fn check_causal(model: &Path) -> anyhow::Result<()> {
     refuse_unless(model, Family::is_causal, |family| match family {
         Family::Infiller => format!(

@@ -85,7 +85,7 @@ pub(crate) fn check_written() -> anyhow::Result<()> {
     match lost {
         None => Ok(()),
         Some(fault) => anyhow::bail!(
-            "cannot write to standard output ({fault}), so the output is incomplete; the command did everything else, so run it again with another output"
+            "cannot write to standard output ({fault}), so the output is incomplete; everything else succeeded, so run the command again with a different output"
         ),
     }
 }
@@ -122,7 +122,7 @@ pub fn labelled(name: &str, text: &str) -> String {
 /// Maximum number of characters to show.
 const SHOWN_CHARACTERS: usize = 240;
 
-/// Joins the lines of a text and returns the end of it.
+/// Joins the lines of `text` and truncates the result at the start if it is long.
 fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
@@ -133,7 +133,7 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// Truncates a text after `most` characters.
+/// Truncates text to at most `most` characters.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some(_) => format!("{}…", text.chars().take(most - 1).collect::<String>()),

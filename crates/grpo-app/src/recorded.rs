@@ -86,7 +86,7 @@ pub(crate) fn one_of(
         records.into_iter().find(|record| (record.prompt, record.sample) == (prompt, sample));
     found.with_context(|| {
         format!(
-            "`{}` has no row for prompt {prompt}, sample {sample}, but has other rows of the step; restore the file from a copy",
+            "`{}` has no row for prompt {prompt}, sample {sample}, although it has other rows of that step; restore the file from a copy",
             folder.completions_path(step).display()
         )
     })

@@ -1,4 +1,4 @@
-//! Protects the folders of models and runs from other output.
+//! Protects model and run folders from other output.
 
 use std::path::Path;
 
@@ -22,11 +22,11 @@ pub fn refuse_inside(path: &Path, option: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects an output file that would replace or join the recorded files of a model or run.
+/// Rejects an output file that would overwrite or be added to the recorded files of a model or run.
 ///
 /// # Errors
 /// Returns an error if `path` is in a model or adapter folder, or is a file of a run. Other names
-/// are allowed in the folder of a run.
+/// are allowed in a run folder.
 pub(crate) fn refuse_recorded(path: &Path) -> anyhow::Result<()> {
     const OF_RUN: [&str; 13] = [
         "adapter",
@@ -65,8 +65,8 @@ pub(crate) fn refuse_recorded(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Returns `model` for the folder of a model or adapter, `run` for the folder of a run, and `None`
-/// for other folders.
+/// Returns `model` for a model or adapter folder, `run` for a run folder, and `None` for any other
+/// folder.
 fn kind_of_folder(folder: &Path) -> Option<&'static str> {
     let has = |name: &str| folder.join(name).is_file();
     let is_model =

@@ -6,7 +6,7 @@ use grpo_run::{LedgerStep, RunFolder};
 use grpo_train::Metrics;
 use serde_json::{Map, Value};
 
-/// Metrics and ledger lines of all steps after a certain step.
+/// Metrics and ledger lines of all steps after a given step.
 #[derive(Default)]
 pub(crate) struct RecordedSteps {
     metrics: BTreeMap<u64, Map<String, Value>>,

@@ -127,7 +127,7 @@ pub(crate) fn last_whole(
         folder.config_path().display()
     );
     if let (Some((step, _)), false) = (&whole, damaged.is_empty()) {
-        say(format_args!("checkpoint   using that of step {step} instead"));
+        say(format_args!("checkpoint   using the one from step {step} instead"));
     }
     Ok(whole)
 }

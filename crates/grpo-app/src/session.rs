@@ -205,7 +205,7 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
     let went_back = |event: &Event| matches!(event.what, EventKind::RolledBack { .. });
     anyhow::ensure!(
         whole.is_some() || !folder.read_events()?.iter().any(went_back),
-        "`{}` rolled back to a checkpoint that no longer exists, so it cannot be {} from its beginning",
+        "`{}` rolled back to a checkpoint that no longer exists, so it cannot be {} from the beginning",
         folder.path().display(),
         if verify { "verified" } else { "resumed" }
     );

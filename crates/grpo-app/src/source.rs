@@ -27,7 +27,7 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Returns the sections with all defaults.
     fn settings(&self) -> Table;
 
-    /// Checks the settings together with those of the run. `has_data` tells whether the
+    /// Checks the settings together with the run's settings. `has_data` is true if the
     /// configuration has a `[data]` section.
     ///
     /// # Errors

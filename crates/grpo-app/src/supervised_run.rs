@@ -98,8 +98,8 @@ fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::
 }
 
 impl Start {
-    /// Creates the folder of a new run. For a resumed run, checks that its input is still `files`,
-    /// and locates the checkpoint.
+    /// Creates the folder of a new run. For a resumed run, checks that `files` are still its input
+    /// files and locates the checkpoint.
     pub fn folder(
         self,
         file: &impl Serialize,

@@ -77,14 +77,14 @@ pub trait Task: Sync {
         Vec::new()
     }
 
-    /// Returns the similarity of completions of a model with this codec, which the diversity bonus
-    /// can use.
+    /// Returns the similarity measure that the diversity bonus can use for completions of a model
+    /// with this codec.
     fn similarity(&self, _codec: &Codec) -> Option<NewSimilarTexts> {
         None
     }
 
-    /// Returns how to identify completions of a model with this codec: which ones are valid, and
-    /// which ones are equivalent. External rewards use it.
+    /// Returns how to tell which completions of a model with this codec are valid and which are
+    /// equivalent. Used by external rewards.
     fn identify(&self, _codec: &Codec) -> Option<Identify> {
         None
     }
@@ -104,8 +104,7 @@ pub trait Task: Sync {
         None
     }
 
-    /// Returns the `grpo trial` limits for the given reward type. The default limits are those for
-    /// texts.
+    /// Returns the `grpo trial` limits for the given reward type. The default limits are for text.
     fn trial_limits(&self, _reward_type: &str) -> Option<TrialLimits> {
         None
     }
@@ -128,11 +127,11 @@ pub struct Measures {
 /// How the best completions of a run are written.
 #[derive(Clone, Copy)]
 pub struct BestFiles {
-    /// Column of `best.csv` with the completions.
+    /// Column of `best.csv` that contains the completions.
     pub column: &'static str,
     /// Identifies equal completions.
     pub identify: Identify,
-    /// Name and contents of another file that is written at the end of the run.
+    /// Name and contents of another file, written at the end of the run.
     pub other: (&'static str, fn(&BestTable) -> String),
 }
 
@@ -210,7 +209,7 @@ pub type Sampler = fn(&Sampling<'_>) -> anyhow::Result<()>;
 pub struct Sampling<'a> {
     /// Options shared by all tasks.
     pub arguments: &'a crate::args::SampleArguments,
-    /// All parsed options, including those of the task.
+    /// All parsed options, including the task's own.
     pub options: &'a ArgMatches,
     /// The loaded model.
     pub loaded: &'a Loaded,
@@ -331,7 +330,7 @@ impl Tasks {
         Codecs::new(self.iter().flat_map(|task| task.codecs()).collect())
     }
 
-    /// Returns the similarity of completions of a model, if a task defines one.
+    /// Returns the similarity measure for a model's completions, if a task defines one.
     pub(crate) fn similarity(&self, codec: &Codec) -> Option<NewSimilarTexts> {
         self.iter().find_map(|task| task.similarity(codec))
     }
@@ -382,7 +381,7 @@ impl Tasks {
         all.find(|pretraining| configuration.contains_key(pretraining.section))
     }
 
-    /// Returns how samples of a model with this codec are drawn.
+    /// Returns how to draw samples of a model with this codec.
     pub(crate) fn drawing(&self, codec: &Codec) -> Option<Drawing> {
         self.iter().find_map(|task| task.drawing(codec))
     }
@@ -392,7 +391,7 @@ impl Tasks {
         self.iter().find_map(|task| task.best_files(codec))
     }
 
-    /// Adds what tasks know about the completions of a model to its reward.
+    /// Wraps a model's reward so that it can use what tasks know about the completions.
     pub(crate) fn identified(&self, reward: Arc<dyn Reward>, codec: &Codec) -> Arc<dyn Reward> {
         match self.iter().find_map(|task| task.identify(codec)) {
             Some(identify) => IdentifiedReward::wrap(reward, identify),

@@ -112,7 +112,7 @@ impl TrainFile {
             self.data.is_some() || self.source.as_ref().is_some_and(|source| source.has_epochs());
         anyhow::ensure!(
             self.reference.every_epochs.is_none() || has_epochs,
-            "{}reference.every_epochs requires a file of prompts or conditions, whose repetitions are epochs; add one, or use reference.every_steps",
+            "{}reference.every_epochs requires a file of prompts or conditions, because an epoch is one pass over that file; add one, or use reference.every_steps",
             origin.place("reference.every_epochs")
         );
         self.preflight.check(origin)?;

@@ -109,11 +109,12 @@ impl EvalSection {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SaveSection {
-    /// Number of steps between checkpoints. If 0, they are only written by time and at the end.
+    /// Number of steps between checkpoints. If 0, checkpoints are written only at timed intervals
+    /// and at the end.
     pub(crate) every: u32,
     /// Minutes between checkpoints, which are written at the end of a step. 0 disables this.
     pub(crate) every_minutes: f64,
-    /// Number of most recent checkpoints to keep, in addition to that of the best evaluation.
+    /// Number of most recent checkpoints to keep, in addition to the one for the best evaluation.
     pub(crate) keep_last: usize,
     /// Number of steps between recorded completions; 0 for none.
     pub(crate) completions_every: u32,

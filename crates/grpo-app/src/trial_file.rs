@@ -119,8 +119,8 @@ fn keys(
     Ok(keys)
 }
 
-/// Returns the limits for the reward type. The defaults are for texts, whose KL divergence adds up
-/// over many tokens.
+/// Returns the limits for the reward type. The defaults are for text, where the KL divergence adds
+/// up over many tokens.
 fn limits(long: &TrainFile, tasks: &Tasks) -> TrialLimits {
     let of_type = |name: &str| tasks.iter().find_map(|task| task.trial_limits(name));
     let of_task = long.reward.type_names().into_iter().find_map(of_type);

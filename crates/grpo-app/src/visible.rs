@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Escapes control characters that a terminal would interpret, e.g. as `\u001b`. All output of the
-/// program is escaped, because otherwise a text could set the title of the terminal or hide lines
-/// of an audit. JSON remains valid, since the escape sequences are those of JSON.
+/// program is escaped. Otherwise, untrusted text could set the terminal title or hide lines of an
+/// audit. JSON remains valid, since these are JSON escape sequences.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return text.into();

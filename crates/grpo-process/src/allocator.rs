@@ -7,7 +7,7 @@ use mimalloc::MiMalloc;
 
 use crate::limit::{charge, refund};
 
-/// The mimalloc allocator, extended by the limits set with [`limited`](crate::limited).
+/// The mimalloc allocator, extended with the limits set by [`limited`](crate::limited).
 #[derive(Debug)]
 pub struct Allocator;
 

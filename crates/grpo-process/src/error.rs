@@ -1,4 +1,4 @@
-//! Errors of process settings.
+//! Error type for process settings.
 
 use rayon::ThreadPoolBuildError;
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The remaining memory budget of a thread.
+/// A thread's remaining memory budget.
 #[derive(Clone, Copy)]
 struct Limit {
     /// Number of bytes that may be allocated at the same time.
@@ -28,7 +28,7 @@ thread_local! {
 ///
 /// If `work` holds more memory than that, or allocates more than 32 times as much in total, the
 /// process exits with code 1 and the message
-/// `error: {what} takes more than … MiB of memory; {remedy}`. It has to exit because allocators
+/// `error: {what} exceeds the memory limit of … MiB; {remedy}`. It has to exit because allocators
 /// must not unwind, and Rust aborts if an allocation fails. Memory allocated by other threads is
 /// not counted.
 ///
@@ -44,8 +44,8 @@ pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() ->
 }
 
 /// Runs `work` with a time limit. If it takes longer than `limit`, the process exits with code 1
-/// and the message `error: {what} takes longer than … s; {remedy}`, because a thread cannot be
-/// stopped from outside.
+/// and the message `error: {what} exceeds the time limit of … s; {remedy}`, because a thread cannot
+/// be stopped from outside.
 pub fn time_limited<R>(what: &str, remedy: &str, limit: Duration, work: impl FnOnce() -> R) -> R {
     let message =
         format!("error: {what} exceeds the time limit of {} s; {remedy}\n", limit.as_secs_f64());

@@ -36,7 +36,7 @@ impl BestRows {
     /// Creates the table. Returns `None` if the run has no best completions.
     pub(crate) fn new(run: &RunData) -> Option<Self> {
         let BestTable { column, parts, samples } = run.best.as_ref()?;
-        // A component that is equal everywhere, such as `valid`, is not informative.
+        // A component with the same value everywhere, such as `valid`, is not informative.
         let is_shown = |name: &&String| {
             let values = || samples.iter().map(|sample| sample.parts.get(*name));
             values().any(|value| value != values().next().flatten())

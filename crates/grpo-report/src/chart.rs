@@ -62,7 +62,7 @@ pub(crate) fn css_color(i: usize) -> String {
 
 /// Placeholder for the text colour, replaced by the style sheet.
 const INK: RGBColor = RGBColor(1, 1, 1);
-/// Placeholder for the colour of grid and axes.
+/// Placeholder for the colour of the grid and axes.
 const GRID: RGBColor = RGBColor(2, 2, 2);
 /// Placeholder for the colour of event marks.
 const MARK: RGBColor = RGBColor(3, 3, 3);
@@ -76,8 +76,8 @@ const POINTS: usize = 400;
 /// An area of an SVG document.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// Renders an `<svg>` element whose size is determined by the page. `draw` gets the placeholder
-/// colours for text and grid, and the factor by which everything is drawn larger.
+/// Renders an `<svg>` element whose size is determined by the page. `draw` receives the placeholder
+/// colours for text and grid, and the factor by which everything is enlarged.
 pub(crate) fn inline_svg(
     draw: impl FnOnce(&Area<'_>, RGBColor, RGBColor, u32) -> Result<(), Box<dyn std::error::Error>>,
 ) -> String {

@@ -1,4 +1,4 @@
-//! Errors of reports.
+//! Error type for reports.
 
 use std::path::PathBuf;
 

@@ -21,7 +21,7 @@ use crate::{Outcome, RunData, Verdict, chart, command_of, transforms};
 
 /// Renders a self-contained HTML page about `runs`. Styles, charts and the script for sorting
 /// tables are embedded, and no external resources are loaded. The output is deterministic and
-/// contains no dates except those of the runs.
+/// contains no dates except the runs' own.
 ///
 /// # Panics
 /// Panics if `runs` is empty.
@@ -177,13 +177,13 @@ fn brief(run: &RunData) -> Vec<(&'static str, String)> {
     facts.push(("steps", steps));
     let seconds: f64 = points_of(&run.metrics, "step_time").iter().map(|point| point.1).sum();
     if seconds > 0.0 {
-        facts.push(("time in steps", duration(seconds)));
+        facts.push(("time spent in steps", duration(seconds)));
     }
     facts.extend(slowest_reward(run).map(|slowest| ("slowest reward", slowest)));
     facts
 }
 
-/// Names the completion that needed the most time in an external reward.
+/// Names the completion that an external reward took longest to score.
 fn slowest_reward(run: &RunData) -> Option<String> {
     let of = |line: &Map<String, Value>, name: &str| {
         line.get(&format!("time/reward_item/{name}"))?.as_f64()

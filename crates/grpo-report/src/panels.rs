@@ -37,7 +37,7 @@ pub(crate) struct Constant {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Panels {
     pub(crate) main: Vec<Panel>,
-    /// Charts that are of interest to few readers.
+    /// Charts that few readers need.
     pub(crate) more: Vec<Panel>,
     /// Constant metrics. Only used in reports of a single run.
     pub(crate) constant: Vec<Constant>,
@@ -116,18 +116,18 @@ const PLANS: &[Plan] = &[
         &[("frac_reward_zero_std", "")],
     ),
     plan(
-        "Completions cut off",
+        "Truncated completions",
         "Fraction that reached the token limit",
         &[("completions/clipped_ratio", "")],
     ),
     plan(
         "Unique completions",
-        "Fraction of distinct texts per step",
+        "Fraction of distinct completions per step",
         &[("completions/unique_ratio", "")],
     ),
     plan("Gradient norm", "Before clipping", &[("grad_norm", "")]),
     plan(
-        "Time of an external reward",
+        "External reward time",
         "Seconds per completion",
         &[
             ("time/reward_item/p50", "median"),
@@ -148,7 +148,7 @@ const PLANS: &[Plan] = &[
 const PHASES: [(&str, &str); 3] =
     [("time/rollout", "rollout"), ("time/reward", "reward"), ("time/update", "update")];
 
-/// Metrics that are plotted even if they are constant, because readers would miss them.
+/// Metrics that are plotted even if they are constant, because readers expect them.
 const ALWAYS: [&str; 3] = ["reward", "kl", "entropy"];
 
 /// Counters, and metrics that are already part of a different chart.
@@ -280,7 +280,7 @@ fn overlaid(runs: &[RunData], title: String, what: &str, name: &str) -> Option<P
     }
     let first = chart.curves.first()?.points.first()?.1;
     let all = chart.curves.iter().flat_map(|curve| &curve.points);
-    // If all values are equal, a chart is of no interest.
+    // If all values are equal, a chart is not informative.
     if !ALWAYS.contains(&name) && all.into_iter().all(|point| point.1 == first) {
         return None;
     }
@@ -369,7 +369,7 @@ fn distribution(runs: &[RunData]) -> Option<Panel> {
         from_zero: false,
     };
     Some(Panel {
-        title: "Rewards of single completions".to_owned(),
+        title: "Rewards of individual completions".to_owned(),
         caption: format!(
             "Over {} recorded steps. Line: median. Dark area: 25 to 75 %. Light area: 5 to 95 %.",
             run.rewards.len()
@@ -383,9 +383,7 @@ fn distribution(runs: &[RunData]) -> Option<Panel> {
 fn times(runs: &[RunData]) -> Vec<Panel> {
     let [run] = runs else {
         let what = "Seconds";
-        return overlaid(runs, "Time of a step".to_owned(), what, "step_time")
-            .into_iter()
-            .collect();
+        return overlaid(runs, "Step time".to_owned(), what, "step_time").into_iter().collect();
     };
     let mut chart = Chart { marks: marks(run), from_zero: true, ..Chart::default() };
     let mut legend = Vec::new();
@@ -415,5 +413,5 @@ fn times(runs: &[RunData]) -> Vec<Panel> {
         return Vec::new();
     }
     let caption = "Seconds, stacked by phase.".to_owned();
-    vec![Panel { title: "Time of a step".to_owned(), caption, svg: chart.svg(), legend }]
+    vec![Panel { title: "Step time".to_owned(), caption, svg: chart.svg(), legend }]
 }

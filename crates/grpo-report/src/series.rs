@@ -57,8 +57,8 @@ pub(crate) fn smooth(points: &[(f64, f64)], span: usize) -> Points {
     points.iter().map(average).collect()
 }
 
-/// Reduces a curve to about `most` points. Of each segment, the first, lowest, highest and middle
-/// points are kept. This keeps pages of long runs small, preserves all peaks, and leaves some
+/// Reduces a curve to about `most` points. The first, lowest, highest and middle points of each
+/// segment are kept. This keeps the pages of long runs small, preserves all peaks, and leaves some
 /// points between them.
 pub(crate) fn thin(points: &[(f64, f64)], most: usize) -> Points {
     if points.len() <= most {

@@ -69,7 +69,7 @@ fn headline(verdict: &Verdict) -> (&'static str, &'static str) {
         Outcome::Failed if was_stopped => ("failed", "Stopped by a guard"),
         Outcome::Failed if has_gained => ("mixed", "Reward improved, with trade-offs"),
         Outcome::Failed if has_lost => ("failed", "Did not learn"),
-        Outcome::Failed => ("failed", "No success"),
+        Outcome::Failed => ("failed", "Criteria not met"),
         Outcome::NotJudged if has_gained => ("not_judged", "Reward improved so far; not finished"),
         Outcome::NotJudged => ("not_judged", "Not judged"),
     }
@@ -188,7 +188,7 @@ fn supervised(run: &RunData) -> (Vec<String>, Vec<Tile>) {
         let [(first_step, first), (step, lowest), (last_step, last)] =
             [first, kept, last].map(|line| (line.step, line.loss));
         sentences.push(if count == 1 {
-            format!("The only validation, after step {step}, has loss {}.", number(first))
+            format!("The only validation, after step {step}, has a loss of {}.", number(first))
         } else if step == first_step {
             format!(
                 "The validation loss did not fall: the first of {count} validations, after step {step}, has the lowest loss ({}).",
@@ -202,7 +202,7 @@ fn supervised(run: &RunData) -> (Vec<String>, Vec<Tile>) {
         });
         if last_step != step {
             sentences.push(format!(
-                "The last validation, after step {last_step}, has loss {}. The model from step {step} was kept.",
+                "The last validation, after step {last_step}, has a loss of {}. The model from step {step} was kept.",
                 number(last)
             ));
         }

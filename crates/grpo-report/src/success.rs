@@ -111,8 +111,8 @@ impl Verdict {
     }
 }
 
-/// Judges a run by its metrics and events. A criterion without data is left unjudged instead of
-/// being counted as passed.
+/// Judges a run by its metrics and events. A criterion without data is reported as not judged and
+/// does not count as passed.
 pub fn judge(
     metrics: &[Map<String, Value>],
     events: &[Event],
@@ -229,7 +229,7 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
     };
     let Rise { steps, first, last, error } = rise;
     let change = rise.change();
-    // Without variance, any increase is significant, and no change is none.
+    // Without variance, any change is significant, and no change counts as 0 standard errors.
     let errors = if error > 0.0 {
         change / error
     } else if change == 0.0 {
@@ -386,8 +386,8 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
     }
     match ended {
         Some(_) if has_finished => return Judged::of(END, true, sentence),
-        // Neither failures nor early stopping are guards. The reader can tell them apart from the
-        // reason.
+        // Failures and early stopping are not guards. The reason tells the reader which of them it
+        // was.
         Some(Event { step, what: EventKind::Stopped { reason }, .. }) => {
             sentence += &format!("; stopped early after step {step}: {reason}");
         }

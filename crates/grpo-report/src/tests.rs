@@ -124,7 +124,7 @@ fn the_slowest_reward_is_named() {
     }
     let page = render(&[run]);
     assert!(page.contains("s: step 2, prompt 7, sample 3"), "{page}");
-    assert!(charts(&page).contains(&"Time of an external reward"));
+    assert!(charts(&page).contains(&"External reward time"));
     assert!(!page.contains("slowest_prompt"));
 }
 
@@ -137,8 +137,8 @@ fn a_page_has_what_the_run_has_and_no_empty_chart() {
             "Reward",
             "KL to the reference",
             "Reward component: valid",
-            "Rewards of single completions",
-            "Time of a step",
+            "Rewards of individual completions",
+            "Step time",
             "sampling/entropy"
         ]
     );
@@ -146,7 +146,7 @@ fn a_page_has_what_the_run_has_and_no_empty_chart() {
     for words in [
         "<h1>molecules</h1>",
         "<b>steps</b> 30 of 40",
-        "<b>time in steps</b> 24.0 s",
+        "<b>time spent in steps</b> 24.0 s",
         "<p class=\"word\">Reward improved so far; not finished</p>",
         "Mean reward rose from 0.530 in the first 5 steps to 0.780 in the last 5 (+0.250 ± 0.010).",
         "The KL to the reference reached 0.030 nats per token.",
@@ -233,7 +233,7 @@ fn lost_diversity_is_a_price_that_the_verdict_knows() {
         "<h2>Before and after</h2>",
         "<tr class=\"bad\"><td>scaffolds</td><td>0.8600</td><td>0.3900</td><td>-0.4700</td></tr>",
         "<td>mean reward</td><td>0.6917</td><td>0.8484</td><td>+0.1567 ± 0.0070</td>",
-        "<h2>Molecules before the training</h2>",
+        "<h2>Molecules before training</h2>",
         "<h2>Molecules after step 40</h2>",
         "<h2>Best molecules after step 40</h2>",
     ] {
@@ -267,7 +267,7 @@ fn a_supervised_run_has_its_validations_and_samples() {
     let page = render(&[run]);
     for words in [
         "The validation loss fell from 2.5 after step 10 to 1.5 after step 20, the lowest of 3 validations.",
-        "The last validation, after step 30, has loss 1.75. The model from step 20 was kept.",
+        "The last validation, after step 30, has a loss of 1.75. The model from step 20 was kept.",
         "<th>kept (step 20)</th>",
         "<td>eval_loss</td><td>2.5</td><td>1.5</td><td>1.75</td>",
         "<h2>Completions after step 20</h2>",

@@ -1,4 +1,4 @@
-//! Functions of a reward, to be drawn.
+//! Reward transforms that a report draws.
 
 /// A function that maps a property to a score between 0 and 1.
 #[derive(Clone, Debug, PartialEq)]

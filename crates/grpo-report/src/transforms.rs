@@ -36,7 +36,7 @@ pub fn transforms(curves: &[TransformCurve]) -> String {
     svg
 }
 
-/// Returns a plot of each function for the page of a run.
+/// Returns a plot of each function for a run's page.
 pub(crate) fn panels(curves: &[TransformCurve]) -> Vec<Panel> {
     let panel = |curve: &TransformCurve| Panel {
         title: curve.name.clone(),
@@ -57,7 +57,7 @@ struct Style {
     grid: RGBColor,
     /// Font size in displayed pixels.
     text: u32,
-    /// The factor by which everything is drawn larger.
+    /// The factor by which everything is enlarged.
     scale: u32,
 }
 

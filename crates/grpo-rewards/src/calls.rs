@@ -9,14 +9,14 @@ pub struct ExternalCalls {
     pub times: Vec<ItemTime>,
     /// Number of completions whose outcome was already known.
     pub cache_hits: usize,
-    /// Texts about single completions, by group and sample.
+    /// Notes on individual completions, by group and sample.
     pub info: Vec<((u32, u32), String)>,
 }
 
-/// The time that a completion needed.
+/// The time needed to score a completion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ItemTime {
-    /// The time reported in the reply, or an equal share of the duration of the request.
+    /// The time reported in the reply, or an equal share of the request's duration.
     pub seconds: f64,
     /// Index of the prompt in the step.
     pub group: u32,

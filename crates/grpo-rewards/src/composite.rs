@@ -154,7 +154,7 @@ impl Part {
         own.chain(inner).map(PartName::from).collect()
     }
 
-    /// Returns the names of the components of the inner reward if it has several.
+    /// Returns the names of the inner reward's components if it has several.
     fn inner_names(&self) -> Vec<PartName> {
         let names = self.reward.parts();
         if names.len() > 1 { names } else { Vec::new() }

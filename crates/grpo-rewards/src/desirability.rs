@@ -19,7 +19,7 @@ pub enum Goal {
 
 /// A function from a property x to a score between 0 and 1.
 ///
-/// The functions and the names of their parameters are those of REINVENT 4 (Loeffler et al. 2024,
+/// The functions and parameter names follow REINVENT 4 (Loeffler et al. 2024,
 /// `reinvent.scoring.transforms`), computed in double precision. Its sigmoids use powers of 10:
 /// `σ(h) = 1/(1 + 10^(−h))`. The linear functions are additional.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,9 +119,9 @@ fn default_coefficient() -> f64 {
 }
 
 impl Desirability {
-    /// Returns the default function for a goal. It is linear between the bounds for
-    /// [`Goal::High`] and [`Goal::Low`]. For [`Goal::Range`], it is a double sigmoid that reaches
-    /// 10/11 inside of each bound, at a fifth of the width of the range.
+    /// Returns the default function for a goal. It is linear between the bounds for [`Goal::High`]
+    /// and [`Goal::Low`]. For [`Goal::Range`], it is a double sigmoid that reaches 10/11 inside
+    /// each bound, at a distance of a fifth of the range.
     pub fn of_goal(goal: Goal, low: f64, high: f64) -> Self {
         match goal {
             Goal::High => Self::Linear { low, high },

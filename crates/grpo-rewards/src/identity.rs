@@ -1,5 +1,5 @@
-//! Identities of completions. Only a task knows them: different SMILES strings can be the same
-//! molecule, and others are no molecule at all.
+//! Identities of completions. Only a task can determine them: different SMILES strings can
+//! represent the same molecule, and others are not molecules at all.
 
 /// Name of the component that is 1 for valid and 0 for invalid completions.
 pub(crate) const VALID: &str = "valid";
@@ -16,5 +16,5 @@ pub enum Identity {
     Canonical(String),
 }
 
-/// Determines the identities of texts, in the same order.
+/// Returns the identity of each text, in the same order.
 pub type Identify = fn(&[&str]) -> Vec<Identity>;

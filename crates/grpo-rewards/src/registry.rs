@@ -44,7 +44,7 @@ pub trait RewardSpec: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Checks whether the models of the reward can be used for training, and returns warnings.
+    /// Checks whether the reward's models can be used for training, and returns warnings.
     ///
     /// # Errors
     /// Returns an error if a model is not suitable as a reward.

@@ -18,9 +18,9 @@ use serde_json::{Map, Value};
 /// Supports BERT models with mean pooling and normalization, e.g. all-MiniLM-L6-v2.
 ///
 /// Text is processed the same way as in sentence-transformers: leading and trailing whitespace is
-/// removed, and long texts are truncated while preserving the special tokens. A text that only
-/// consists of whitespace has a zero vector. Texts are encoded individually rather than in padded
-/// batches, so the vector of a text never depends on the rest of the batch.
+/// removed, and long texts are truncated while preserving the special tokens. Text that consists
+/// only of whitespace is mapped to the zero vector. Texts are encoded individually rather than in
+/// padded batches, so the vector for a text never depends on the rest of the batch.
 pub struct SentenceTransformers {
     encoder: SentenceEncoder,
     tokenizer: TextTokenizer,
@@ -114,7 +114,7 @@ impl SentenceTransformers {
         Ok(paths.filter(|path| path.is_file()).collect())
     }
 
-    /// Returns the token ids of a text, including special tokens, or `None` if it only consists of
+    /// Returns the token ids of a text, including special tokens, or `None` if it consists only of
     /// whitespace.
     fn ids(&self, text: &str) -> Result<Option<Vec<u32>>, EmbedError> {
         let trimmed = text.trim();

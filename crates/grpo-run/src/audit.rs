@@ -1,5 +1,5 @@
-//! Checks from the files of a run that each step used completions of its own policy, immediately
-//! and no more often than configured.
+//! Uses the files of a run to check that each step trained on completions from its own policy,
+//! immediately and no more often than configured.
 
 mod complete;
 mod event_lines;
@@ -72,7 +72,7 @@ fn steps(evidence: &Evidence) -> Finding {
     } else if last != of_metrics
         && evidence.rewritten_after().is_some_and(|step| step <= last.min(of_metrics))
     {
-        checked += "; the run was killed while it was rolled back or resumed";
+        checked += "; the run was killed during a roll-back or while resuming";
     } else if last != of_metrics {
         let what =
             format!("ledger.jsonl ends with step {last}, but metrics.jsonl with step {of_metrics}");

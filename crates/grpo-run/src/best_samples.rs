@@ -83,7 +83,7 @@ impl BestTable {
         [&self.column, "reward", "step"]
     }
 
-    /// Reads a table that [`Self::to_csv`] has written.
+    /// Reads a table written by [`Self::to_csv`].
     fn from_csv(bytes: &[u8], path: &Path) -> Result<Self, RunError> {
         let damaged = |line: usize, reason: &str| RunError::BadLine {
             path: path.to_owned(),
@@ -130,7 +130,9 @@ impl BestTable {
         let same = bytes.split(|byte| *byte == b'\n').zip(written.split(|byte| *byte == b'\n'));
         match (bytes == written, same.take_while(|(one, other)| one == other).count()) {
             (true, _) => Ok(table),
-            (false, same) => Err(damaged(same + 1, "it is not as this program writes it")),
+            (false, same) => {
+                Err(damaged(same + 1, "it is not in the form that this program writes"))
+            }
         }
     }
 }
@@ -140,7 +142,7 @@ pub fn column_of_part(part: &str, own: &[&str]) -> String {
     if own.contains(&part) { format!("{PREFIX}{part}") } else { part.to_owned() }
 }
 
-/// Prefix of components that have the name of another column.
+/// Prefix for components that share their name with another column.
 const PREFIX: &str = "rewards/";
 
 const BEST: &str = "best.csv";
@@ -199,7 +201,7 @@ mod tests {
             ("smiles,reward,step\nC,inf,1\n", "a cell is not a number"),
             (
                 "smiles,reward,step\nC,1,1\n\"CC\"O,1,1\n",
-                "line 3 of `best.csv` is damaged: it is not as",
+                "line 3 of `best.csv` is damaged: it is not in the form",
             ),
         ] {
             let error = BestTable::from_csv(text.as_bytes(), Path::new("best.csv")).unwrap_err();

@@ -94,7 +94,7 @@ impl RunFolder {
         Ok(checkpoints)
     }
 
-    /// Returns names that start like a checkpoint but are not valid checkpoint names.
+    /// Returns names that start like a checkpoint's but are invalid.
     pub(crate) fn foreign_checkpoints(&self) -> Result<Vec<String>, RunError> {
         let names = entries(&self.path().join(CHECKPOINTS))?.into_iter().map(|(name, _)| name);
         Ok(names.filter(|name| name.starts_with(STEP) && step_of(name).is_none()).collect())
@@ -110,7 +110,7 @@ impl RunFolder {
         Ok(Newest::of(checkpoints))
     }
 
-    /// Deletes all checkpoints except the newest `last` ones and those of the steps in `besides`.
+    /// Deletes all checkpoints except the `last` newest and those of the steps in `besides`.
     ///
     /// # Errors
     /// Returns an error if a checkpoint cannot be deleted.
@@ -127,7 +127,7 @@ impl RunFolder {
     /// of a checkpoint that is about to be written.
     ///
     /// # Errors
-    /// Returns an error if the folder of checkpoints cannot be read.
+    /// Returns an error if the checkpoints folder cannot be read.
     pub fn kept_checkpoints(
         &self,
         last: usize,
@@ -166,7 +166,7 @@ impl RunFolder {
         if leftovers.is_empty() {
             return Ok(());
         }
-        // Events of older versions contain no hashes.
+        // Events written by older versions contain no hashes.
         let announced = match self.read_info()?.chained && self.events_path().exists() {
             true => Some(read_json_lines::<EventProof>(&self.events_path())?),
             false => None,

@@ -64,7 +64,7 @@ impl RunFolder {
         Ok(steps)
     }
 
-    /// Returns names that start like a completions file but are not valid.
+    /// Returns names that start like a completions file's but are invalid.
     pub(crate) fn foreign_completions(&self) -> Result<Vec<String>, RunError> {
         let names = entries(&self.completions_folder())?.into_iter().map(|(name, _)| name);
         Ok(names.filter(|name| name.starts_with(STEP) && step_of(name).is_none()).collect())

@@ -174,8 +174,8 @@ impl RunFolder {
     /// Checks that `config.toml` has not changed since the run started.
     ///
     /// # Errors
-    /// Returns an error if the file was modified or cannot be read. Runs of older versions always
-    /// pass, because they did not record a hash.
+    /// Returns an error if the file was modified or cannot be read. Runs created by older versions
+    /// always pass, because they have no recorded hash.
     pub fn check_config(&self, info: &RunInfo) -> Result<(), RunError> {
         let is_same = sha256(self.read_config()?.as_bytes()) == info.config_sha256;
         match is_same || info.config_sha256.is_empty() {
@@ -218,7 +218,8 @@ impl RunFolder {
         ChainWriter::resume(&self.ledger_path(), |line: &LedgerStep| line.step < first_step)
     }
 
-    /// Reads `ledger.jsonl`. Returns `None` if it does not exist, e.g. in runs of older versions.
+    /// Reads `ledger.jsonl`. Returns `None` if it does not exist, e.g. in runs created by older
+    /// versions.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or a complete line is invalid.

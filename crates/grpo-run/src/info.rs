@@ -18,7 +18,7 @@ pub struct RunInfo {
     /// Git revision of the program, with the suffix `-dirty` if there were uncommitted changes.
     /// `None` if the program was not built from a git checkout.
     pub git_revision: Option<String>,
-    /// Seed of all random numbers.
+    /// Seed for all random numbers.
     pub seed: u64,
     /// Backend and device, e.g. `flex` or `cuda:0`.
     pub device: String,
@@ -27,7 +27,8 @@ pub struct RunInfo {
     /// SHA-256 of `config.toml` in hexadecimal.
     #[serde(default)]
     pub config_sha256: String,
-    /// Whether `ledger.jsonl` and `events.jsonl` are hash chains. False in runs of older versions.
+    /// Whether `ledger.jsonl` and `events.jsonl` are hash chains. False in runs created by older
+    /// versions.
     #[serde(default)]
     pub chained: bool,
     /// All input files.

@@ -1,4 +1,4 @@
-//! Reading and writing of JSON-lines files.
+//! Reads and writes JSON-lines files.
 
 use crate::{RunError, atomic_write};
 use grpo_data::regular_file;
@@ -150,7 +150,7 @@ fn read(path: &Path) -> Result<String, RunError> {
 /// Returns an iterator over complete lines and their line numbers. Line breaks are stripped.
 fn finished_lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
     let finished = text.rfind('\n').map_or("", |end| &text[..=end]);
-    // A carriage return is part of the line, so that it does not go unnoticed.
+    // A carriage return counts as part of the line, so that it is not overlooked.
     (1..).zip(finished.split_terminator('\n'))
 }
 

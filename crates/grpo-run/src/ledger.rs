@@ -24,17 +24,17 @@ pub struct LedgerStep {
     pub reference_changed: Option<ReferenceChange>,
     /// Hash of the adapter's base model at the start of the run. `None` if all weights are trained.
     pub base: Option<String>,
-    /// Hashes of the other records of this step. `None` before they are written and in runs of
+    /// Hashes of the step's other records. `None` before they are written and in runs created by
     /// older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<RecordedHashes>,
-    /// SHA-256 of the previous line, which [`crate::ChainWriter`] adds. `None` before the line is
-    /// written and in runs of older versions.
+    /// SHA-256 of the previous line, added by [`crate::ChainWriter`]. `None` before the line is
+    /// written and in runs created by older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
 }
 
-/// SHA-256 hashes of the records of a step.
+/// SHA-256 hashes of a step's records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedHashes {
@@ -128,8 +128,8 @@ impl From<LedgerCompletion> for (u32, u32, u64, CompletionDigest) {
 impl LedgerCompletion {
     /// Creates the entry for a completion of `step`, which starts at 1.
     ///
-    /// All arguments contribute to the digest, so completions of different steps never have the
-    /// same one.
+    /// All arguments contribute to the digest, so completions of different steps never share a
+    /// digest.
     pub fn of(
         step: u64,
         [prompt, sample]: [u32; 2],

@@ -10,7 +10,7 @@ use crate::process;
 /// Directory of the Python benchmark and its requirements.
 const FOLDER: &str = "tests/peers/trl";
 
-/// Returns the interpreter given on the command line. Otherwise, returns that of a local virtual
+/// Returns the interpreter given on the command line. Otherwise, returns the one in a local virtual
 /// environment, which is set up on first use.
 pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
@@ -73,7 +73,7 @@ fn told(python: &Path, output: &Output) -> Result<String> {
         bail!(
             "{} cannot run the peer: {}; without --python, everything it needs is installed",
             python.display(),
-            fault.lines().last().unwrap_or("it says nothing")
+            fault.lines().last().unwrap_or("no error message")
         );
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().replace(" ,", ","))

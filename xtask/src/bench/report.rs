@@ -169,7 +169,7 @@ impl Report {
             text += &format!("; load {before} before, {after} after");
         }
         if self.cases.iter().any(|case| case.others.is_some_and(|cores| cores > QUIET)) {
-            text += "\nOther programs were running (last column: cores they kept busy). The rates are too low, PyTorch's more than ours.";
+            text += "\nOther programs were running (last column: cores they kept busy). The rates are too low, PyTorch's even more so than ours.";
         }
         let rows: Vec<Vec<String>> = self.cases.iter().map(Measured::row).collect();
         text += &format!("\n\n{}", table(&HEAD, &rows));
@@ -184,7 +184,7 @@ impl Report {
             let growth = details.filter_map(|details| details["growth_bytes"].as_f64());
             let most = growth.max_by(f64::total_cmp)?;
             Some(format!(
-                "Resident memory over the steps of `{}` grew by {} KiB at most, after their first tenth.",
+                "Resident memory over the steps of `{}` grew by at most {} KiB after the first tenth.",
                 case.case.name,
                 number(most / 1024.0)
             ))
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(
             report.growth().collect::<Vec<_>>(),
             [
-                "Resident memory over the steps of `resident` grew by 20.0 KiB at most, after their first tenth."
+                "Resident memory over the steps of `resident` grew by at most 20.0 KiB after the first tenth."
             ]
         );
     }

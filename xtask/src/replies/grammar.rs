@@ -25,9 +25,9 @@ use super::random::Random;
 pub(super) struct Grammar {
     /// Weights of the reply qualities 0 to 4.
     quality_weights: [u32; 5],
-    /// Lists of each topic and the names of their parts. A list of plain texts has no parts.
+    /// Lists of each topic and the names of their parts. A list of plain strings has no parts.
     lists: BTreeMap<String, Vec<String>>,
-    /// Lists of plain texts that all topics share.
+    /// Lists of plain strings shared by all topics.
     shared: BTreeMap<String, Vec<String>>,
     tweets: Vec<Tweets>,
     replies: Vec<Replies>,

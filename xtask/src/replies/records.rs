@@ -1,4 +1,4 @@
-//! Records of human-written pairs. The texts are real, whereas the numbers are made up according to
+//! Records of human-written pairs. The text is real, whereas the numbers are made up according to
 //! the rules below.
 //!
 //! Each z denotes an independent standard normal number.

@@ -72,7 +72,7 @@ pub(crate) struct AuditArguments {
   grpo report runs/molecules                                write runs/molecules/report.html
   grpo report runs/molecules runs/logp3 -o compared.html    compare two runs")]
 pub(crate) struct ReportArguments {
-    /// Run folders of `grpo train`, finished or not
+    /// Run folders created by `grpo train`, finished or not
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
     /// HTML file to write [default: report.html in the folder of a single run]

@@ -164,16 +164,16 @@ pub(crate) struct InitArguments {
   grpo train-tokenizer --input texts.jsonl --vocabulary 4096 -o my-model
   grpo train-tokenizer --input replies.jsonl --key tweet --key reply --vocabulary 4096 -o my-model")]
 pub(crate) struct TokenizerArguments {
-    /// Texts (JSON lines)
+    /// Text file (JSON lines)
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     pub(crate) input: PathBuf,
-    /// Key that contains a text in each record; repeatable
+    /// Key of the text in each record; repeatable
     #[arg(long = "key", value_name = "KEY", default_value = "text", help_heading = "Input")]
     pub(crate) keys: Vec<String>,
     /// Text counted once per record, such as the instruction that precedes it; repeatable
     #[arg(long = "with", value_name = "TEXT", help_heading = "Input")]
     pub(crate) with: Vec<String>,
-    /// Size of the vocabulary, including the 256 bytes and 3 special tokens
+    /// Vocabulary size, including the 256 bytes and 3 special tokens
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub(crate) vocabulary: usize,
     /// Folder for tokenizer.json and tokenizer_config.json, which must not exist yet

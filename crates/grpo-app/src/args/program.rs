@@ -54,7 +54,7 @@ pub(crate) fn parse(
 fn exit(error: &clap::Error) -> ! {
     let text = error.to_string();
     if visible(&text) == text {
-        // `error.exit()` would ignore that help for a full disk is lost.
+        // `error.exit()` would ignore write errors, e.g. on a full disk.
         let printed = error.print().and_then(|()| std::io::stdout().flush());
         if let Err(fault) = printed
             && fault.kind() != ErrorKind::BrokenPipe

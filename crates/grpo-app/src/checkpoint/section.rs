@@ -8,7 +8,8 @@ use crate::config::Origin;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointSection {
-    /// Number of steps between checkpoints. If 0, they are only written by time and at the end.
+    /// Number of steps between checkpoints. If 0, checkpoints are written only at timed intervals
+    /// and at the end.
     pub every: u32,
     /// Minutes between checkpoints, which are written at the end of a step. 0 disables this.
     pub every_minutes: f64,

@@ -1,4 +1,4 @@
-//! `grpo audit`: checks what the files of a run prove.
+//! `grpo audit`: checks what a run's files prove.
 
 use std::path::Path;
 

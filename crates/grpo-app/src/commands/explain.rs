@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
     Ok(())
 }
 
-/// Returns which loss terms have no recorded gradients.
+/// Returns the loss terms without recorded gradients.
 fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
     let loss = file.loss.resolve()?;
     let combined = file.combined.as_ref();

@@ -1,4 +1,4 @@
-//! `grpo import-trl`: converts a configuration of TRL.
+//! `grpo import-trl`: converts a TRL configuration.
 
 use std::io::Write;
 

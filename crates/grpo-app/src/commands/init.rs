@@ -15,7 +15,7 @@ pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()
     let available = grpo_process::available_memory().map_or(f64::INFINITY, |bytes| bytes as f64);
     anyhow::ensure!(
         4.0 * parameters < available,
-        "{}: a model of this size has at least {:.1} billion parameters and needs {:.1} GB, but only {:.1} GB are available; reduce n_layer, n_embd or the vocabulary",
+        "{}: a model of this size has at least {:.1} billion parameters and needs {:.1} GB, but only {:.1} GB is available; reduce n_layer, n_embd or the vocabulary",
         arguments.config.display(),
         parameters / 1e9,
         4.0 * parameters / 1e9,

@@ -1,4 +1,4 @@
-//! `grpo pretrain`: next-token prediction on molecules or texts.
+//! `grpo pretrain`: next-token prediction on molecules or text.
 
 mod files;
 
@@ -68,7 +68,7 @@ struct DataKeys {
     file: PathBuf,
     #[serde(default = "default_validation_fraction")]
     validation_fraction: f64,
-    /// Maximum number of tokens. Longer texts are dropped. Defaults to the context length.
+    /// Maximum number of tokens. Longer examples are dropped. Defaults to the context length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_tokens: Option<usize>,
     /// The chat template's `thinking` option.
@@ -144,7 +144,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     drop(phase);
     anyhow::ensure!(
         !examples.validation.is_empty(),
-        "no {} of {} is left for validation, so the best model cannot be selected; increase data.validation_fraction (now {})",
+        "no {} in {} is left for validation, so the best model cannot be selected; increase data.validation_fraction (now {})",
         data.reader.nouns()[0],
         data.keys.file.display(),
         data.keys.validation_fraction
@@ -242,7 +242,7 @@ fn starting_point(
     );
     let codec = data.reader.new_codec(&data.keys.file)?.with_context(|| {
         format!(
-            "[model] creates models for molecules only (.smi or .csv); for the texts of {}, set `start` to a model folder (`grpo init` creates one with random weights)",
+            "[model] creates models for molecules only (.smi or .csv); for the text in {}, set `start` to a model folder (`grpo init` creates one with random weights)",
             data.keys.file.display()
         )
     })?;

@@ -110,7 +110,7 @@ enum Source {
     Start,
     /// A checkpoint of the run.
     Kept(Checkpoint),
-    /// The initial policy, trained again for this number of steps.
+    /// The initial policy, retrained for this number of steps.
     Trained(u32),
 }
 
@@ -180,7 +180,7 @@ impl Source {
     }
 }
 
-/// Trains the initial policy again for `steps` steps without writing anything.
+/// Retrains the initial policy for `steps` steps without writing anything.
 fn trained(
     folder: &RunFolder,
     file: &TrainFile,

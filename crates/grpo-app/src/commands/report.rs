@@ -1,4 +1,4 @@
-//! `grpo report`: writes an HTML page about one or several runs, with a verdict.
+//! `grpo report`: writes an HTML report on one or more runs, with a verdict.
 
 use std::io::Write;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
             anyhow::bail!("a report on several runs requires an output file; set it with -o")
         }
     };
-    // Prevents a typo from overwriting files of the run such as `metrics.jsonl`.
+    // Prevents a typo from overwriting run files such as `metrics.jsonl`.
     anyhow::ensure!(
         output.extension().is_some_and(|ending| ending == "html"),
         "`{}` is not a report file; use a name that ends in .html for -o",
@@ -51,22 +51,22 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns how samples of the run's model are drawn, if they can be drawn.
+/// Returns how to draw samples of the run's model, if that is possible.
 fn drawing(run: &Path, tasks: &Tasks) -> Option<Drawing> {
     let codec =
         ["checkpoints/step-0", "model"].iter().find_map(|folder| tasks.codec(&run.join(folder)));
     tasks.drawing(&codec?)
 }
 
-/// Returns the functions of the reward that map properties to scores. The audit reports a
-/// configuration that cannot be read.
+/// Returns the curves of the reward's transforms, which map properties to scores. If the
+/// configuration cannot be read, the audit reports it.
 fn transforms(run: &Path, tasks: &Tasks) -> Vec<TransformCurve> {
     let folder = RunFolder::open(run);
     let config = folder.ok().and_then(|folder| TrainFile::of_run(&folder, tasks).ok());
     config.map(|config| transform_curves(&config.value.reward)).unwrap_or_default()
 }
 
-/// Returns the functions of a reward that map properties to scores.
+/// Returns the curves of a reward's transforms, which map properties to scores.
 pub fn transform_curves(reward: &RewardConfig) -> Vec<TransformCurve> {
     let curve = |(name, function): (String, Desirability)| TransformCurve {
         name,
@@ -76,7 +76,7 @@ pub fn transform_curves(reward: &RewardConfig) -> Vec<TransformCurve> {
     reward.spec().desirabilities().into_iter().map(curve).collect()
 }
 
-/// Audits the files of a run. Violations are returned as a failed criterion.
+/// Audits the files of a run and returns any violations as a failed criterion.
 fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
     let folder = RunFolder::open(run)?;
     let violations = match config_of_run(&folder, "train") {

@@ -50,7 +50,7 @@ pub(crate) fn run(
     }
     anyhow::ensure!(
         !arguments.chat || !arguments.prompt.is_empty(),
-        "--chat is only valid with --prompt; write the prompts of a file as `messages`"
+        "--chat is only valid with --prompt; in a file, write prompts as `messages`"
     );
     if let (Some((option, _)), false) = (of_tasks.first(), codec.has_chat_template()) {
         anyhow::bail!(
@@ -59,7 +59,7 @@ pub(crate) fn run(
             arguments.model.display()
         );
     }
-    // Models trained for a task answer without reasoning.
+    // Models trained for a task reply without thinking.
     let thinking = if of_tasks.is_empty() { arguments.thinking } else { Some(false) };
     let chat = loaded.chat_options(thinking, &arguments.model)?;
     completions::run(arguments, of_tasks, &loaded, &chat)

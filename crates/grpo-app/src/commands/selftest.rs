@@ -1,4 +1,5 @@
-//! `grpo selftest`: checks the program's mathematics against oracles and values from TRL.
+//! `grpo selftest`: checks the program's mathematics against reference computations and values from
+//! TRL.
 
 use std::time::Instant;
 

@@ -135,7 +135,7 @@ fn finish(
         Ending::Finished => EventKind::Finished {},
         Ending::NoGain { step, best: (best, reward) } => {
             let reason = format!(
-                "no evaluation up to step {step} improved on that of step {best}, which had a mean reward of {reward:.4}"
+                "no evaluation up to step {step} improved on step {best}, which had a mean reward of {reward:.4}"
             );
             say(format_args!("stopped      {reason}"));
             EventKind::Stopped { reason }
@@ -205,7 +205,7 @@ fn conclude(session: &Session, after: Option<&Evaluated>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Suggests three commands to continue with after a finished run.
+/// Suggests three commands to run after training.
 fn next_steps(session: &Session) {
     let Session { folder, kind, file, training, .. } = session;
     let run = folder.path().display();
@@ -224,7 +224,7 @@ fn next_steps(session: &Session) {
     }
 }
 
-/// Returns the event for the best evaluation of the run and its checkpoint.
+/// Returns the event that records the run's best evaluation and its checkpoint.
 fn best_evaluation(session: &Session) -> anyhow::Result<Option<EventKind>> {
     let Some((step, reward)) = session.training.state().numbers.progress.evaluations.best else {
         return Ok(None);

@@ -22,7 +22,8 @@ pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
         let path = folder.join(name);
         anyhow::ensure!(!path.exists(), "{} already exists; choose another folder", path.display());
     }
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     for (name, text) in &files {
         atomic_write(&folder.join(name), text.as_bytes())?;
     }

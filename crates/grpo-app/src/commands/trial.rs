@@ -82,7 +82,7 @@ struct Trial {
     failure: Option<anyhow::Error>,
 }
 
-/// Rejects a run of `grpo train`, because it does not use the settings of a trial.
+/// Rejects a run of `grpo train`, because it does not use trial settings.
 fn refuse_other_runs(run: &Path) -> anyhow::Result<()> {
     let command = RunFolder::open(run)?.read_info()?.command;
     let began = command.iter().find(|word| ["train", "trial"].contains(&word.as_str()));

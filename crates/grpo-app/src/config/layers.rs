@@ -128,8 +128,8 @@ impl Origin {
         Err(self.locate(ConfigFault::out_of_range(key, value, &expected)).into())
     }
 
-    /// Returns `file:line: ` for the topmost layer that contains `key` or its table. Without such a
-    /// layer, only the file is returned.
+    /// Returns `file:line: ` for the topmost layer that contains `key` or its table. If there is no
+    /// such layer, returns only the file.
     pub fn place(&self, key: &str) -> String {
         // `--set rewrad.qed=1` creates the unknown table `rewrad`, and `--set loss.mismatch={ … }`
         // contains `loss.mismatch.max`.

@@ -51,8 +51,8 @@ impl Monitor {
         Self { shown, summary: Summary::new(steps) }
     }
 
-    /// Continues the display after `done` steps of a resumed or rolled-back run. `lines` are their
-    /// lines in `metrics.jsonl`.
+    /// Continues the display after `done` steps of a resumed or rolled-back run. `lines` holds the
+    /// `metrics.jsonl` lines of these steps.
     pub(crate) fn begin_at(&mut self, done: u64, lines: &[Map<String, Value>]) {
         let mut rewards = lines.iter().filter_map(|line| line.get("reward")?.as_f64());
         self.summary.first_reward = rewards.next();
@@ -231,8 +231,8 @@ fn draw_until<B: ratatui::backend::Backend>(
                 Ok(true) => match event::read() {
                     Ok(event) if asks_to_stop(&event) => {
                         if stop.swap(true, Ordering::Relaxed) && is_ctrl_c(&event) {
-                            // The user has already asked and does not want to wait for the end of
-                            // the step.
+                            // The user has already asked once and does not want to wait for the
+                            // step to end.
                             interrupt::end_process();
                         }
                         break;

@@ -17,8 +17,8 @@ const PHASES: [Color; 3] = [Color::Blue, Color::Yellow, Color::Green];
 /// Draws the state as of `now`.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: Instant) {
     let area = frame.area();
-    // A 24-line terminal leaves at least 13 lines for curves. A terminal of a few lines only shows
-    // the header.
+    // A 24-line terminal leaves at least 13 lines for curves. A terminal with only a few lines
+    // shows just the header.
     let most = if area.height >= 36 { 3 } else { 2 };
     let samples = rows_of(&state.best, area.width, most) + rows_of(&state.worst, area.width, most);
     let lines = u16::try_from(state.said().len()).unwrap_or(u16::MAX).min(area.height / 8 + 1);

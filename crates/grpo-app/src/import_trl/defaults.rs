@@ -1,8 +1,8 @@
-//! Defaults of our keys, in the notation of TOML. A test compares them with the program's.
+//! Default values of our keys in TOML notation. A test compares them with the program's defaults.
 
 use toml::{Table, Value};
 
-/// The keys that an import writes and that have a default.
+/// Keys that an import may write, with their defaults.
 pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("base_precision", "\"f32\""),
     ("lora.dropout", "0.0"),
@@ -27,7 +27,7 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("save.completions_every", "10"),
 ];
 
-/// Returns the default of a key. Required keys and those that are off without a value have none.
+/// Returns a key's default, or `None` for required keys and for keys that are off when unset.
 pub(super) fn default_of(key: &str) -> Option<Value> {
     let (_, text) = DEFAULTS.iter().find(|(name, _)| *name == key)?;
     let table: Table = toml::from_str(&format!("value = {text}")).ok()?;

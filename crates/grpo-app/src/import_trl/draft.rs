@@ -17,7 +17,7 @@ pub(super) struct Entry {
     pub(super) from: String,
 }
 
-/// Returns a value in the notation of TOML, with small numbers as `1e-6`.
+/// Formats a value as TOML, with small numbers as `1e-6`.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Float(number) if number.is_finite() => format!("{number:?}"),
@@ -28,9 +28,9 @@ pub(super) fn shown(value: &Value) -> String {
 /// How each key was handled.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
-    /// Keys that were taken over.
+    /// Keys that were converted.
     pub(super) taken: Vec<Taken>,
-    /// Keys that the file leaves at a default that is another one here.
+    /// Keys not set in the file whose TRL default differs from ours.
     pub(super) other_defaults: Vec<OtherDefault>,
     /// Keys without a counterpart.
     pub(super) without_counterpart: Vec<Without>,
@@ -38,28 +38,28 @@ pub(super) struct Report {
     pub(super) to_do: Vec<String>,
 }
 
-/// Keys of TRL that became a key of ours.
+/// TRL keys that were converted to one of ours.
 #[derive(Debug, Serialize)]
 pub(super) struct Taken {
     pub(super) trl: String,
     pub(super) value: String,
-    /// The key and its value, or nothing if our default says the same.
+    /// Our key and its value, or `None` if our default is the same.
     pub(super) here: Option<String>,
     pub(super) note: String,
 }
 
-/// A default of TRL that differs from ours.
+/// A TRL default that differs from ours.
 #[derive(Debug, Serialize)]
 pub(super) struct OtherDefault {
     pub(super) trl: String,
     pub(super) default_of_trl: String,
     pub(super) default_here: String,
-    /// The key that was written to keep TRL's default, or nothing.
+    /// The key that was written to keep TRL's default, if any.
     pub(super) written: Option<String>,
     pub(super) note: String,
 }
 
-/// Keys of TRL without a counterpart.
+/// TRL keys without a counterpart.
 #[derive(Debug, Serialize)]
 pub(super) struct Without {
     pub(super) trl: Vec<String>,
@@ -75,7 +75,7 @@ pub(super) struct Draft<'a> {
     pub(super) given: &'a Given,
     pub(super) entries: Vec<Entry>,
     pub(super) report: Report,
-    /// Keys of TRL that are in the report.
+    /// TRL keys that are already in the report.
     mentioned: BTreeSet<String>,
 }
 
@@ -85,8 +85,8 @@ impl<'a> Draft<'a> {
         Self { given, entries, report: Report::default(), mentioned }
     }
 
-    /// Sets a key of ours from keys of TRL. If none of them is in the file, the value is TRL's
-    /// default, and the key is only written if ours differs.
+    /// Sets one of our keys from TRL keys. If the file sets none of them, the value is TRL's
+    /// default, and the key is written only if our default differs.
     pub(super) fn set(
         &mut self,
         trl: &[&str],
@@ -97,7 +97,7 @@ impl<'a> Draft<'a> {
         self.set_over(default_of(here), trl, here, value.into(), note.into());
     }
 
-    /// Like [`Self::set`], for a key whose default depends on others.
+    /// Like [`Self::set`], but for a key whose default depends on other keys.
     pub(super) fn set_over(
         &mut self,
         default: Option<Value>,
@@ -133,7 +133,7 @@ impl<'a> Draft<'a> {
         self.entries.push(Entry { key: here, value, from });
     }
 
-    /// Sets a key that no key of TRL determines. `comment` says what the value is.
+    /// Sets a key that no TRL key determines. `comment` describes the value.
     pub(super) fn placeholder(
         &mut self,
         here: &'static str,
@@ -143,8 +143,8 @@ impl<'a> Draft<'a> {
         self.entries.push(Entry { key: here, value: value.into(), from: comment.to_owned() });
     }
 
-    /// Reports keys that say what holds here without a key. Keys that are already in the report
-    /// are ignored.
+    /// Reports keys that need no counterpart because grpo already behaves this way. Keys that are
+    /// already in the report are ignored.
     pub(super) fn same(&mut self, trl: &[&str], note: impl Into<String>) {
         let new: Vec<&str> = trl.iter().copied().filter(|key| !self.is_mentioned(key)).collect();
         let given = self.mention(&new);
@@ -154,7 +154,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Points out a default that differs, without writing a key.
+    /// Reports a default that differs, without writing a key.
     pub(super) fn point_out(&mut self, trl: &str, theirs: &str, ours: &str, note: &str) {
         self.report.other_defaults.push(OtherDefault {
             trl: trl.to_owned(),
@@ -165,7 +165,7 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// Reports those of the keys that are in the file as keys without a counterpart.
+    /// Reports the keys that the file sets as keys without a counterpart.
     pub(super) fn without(&mut self, trl: &[&str], changes_training: bool, remedy: &str) {
         let given = self.mention(trl);
         if given.is_empty() {
@@ -184,7 +184,7 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// Reports a key that TRL does not have, also if it has no value.
+    /// Reports a key that TRL does not have, even if it has no value.
     pub(super) fn unknown(&mut self, key: &str, remedy: &str) {
         let value = self.given.get(key).map(described).unwrap_or_default();
         let (trl, remedy) = (vec![key.to_owned()], remedy.to_owned());
@@ -197,12 +197,12 @@ impl<'a> Draft<'a> {
         self.report.to_do.push(sentence.into());
     }
 
-    /// Returns whether a key of TRL is in the report.
+    /// Returns whether a TRL key is in the report.
     pub(super) fn is_mentioned(&self, key: &str) -> bool {
         self.mentioned.contains(key)
     }
 
-    /// Notes that the keys are in the report, and returns those that are in the file.
+    /// Marks the keys as reported and returns those that the file sets.
     fn mention(&mut self, trl: &[&str]) -> Vec<String> {
         self.mentioned.extend(trl.iter().map(|key| (*key).to_owned()));
         trl.iter().filter(|key| self.given.has(key)).map(|key| (*key).to_owned()).collect()

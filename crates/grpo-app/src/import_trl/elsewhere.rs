@@ -1,8 +1,8 @@
-//! Keys of TRL, transformers and PEFT without a counterpart.
+//! TRL, transformers and PEFT keys without a counterpart.
 
 use super::draft::Draft;
 
-/// A key that changes training, unless it has one of these values.
+/// A key that changes training, with the values that do not.
 struct Missing {
     key: &'static str,
     /// Values, as JSON, that change nothing.
@@ -27,7 +27,7 @@ const MISSING: &[Missing] = &[
     missing(
         "reward_model_name_or_path",
         &[],
-        "models as rewards are not loaded; call it in the Python file, or serve it and use reward.type = \"http\"",
+        "reward models are not loaded; call the model in the Python file, or serve it and use reward.type = \"http\"",
     ),
     missing("shuffle_dataset", &["true"], "prompts are always shuffled, each once per epoch"),
     missing(
@@ -42,12 +42,16 @@ const MISSING: &[Missing] = &[
     ),
     missing("optim_args", &[], "the optimizer is always AdamW; see [optimizer]"),
     missing("optim_target_modules", &[], "the optimizer is always AdamW; see [optimizer]"),
-    missing("label_smoothing_factor", &["0", "0.0"], "not available, and not in TRL's GRPO loss"),
-    missing("neftune_noise_alpha", &[], "embeddings have no noise"),
+    missing(
+        "label_smoothing_factor",
+        &["0", "0.0"],
+        "not available, and not used by TRL's GRPO loss",
+    ),
+    missing("neftune_noise_alpha", &[], "no noise is added to embeddings"),
     missing(
         "generation_kwargs",
         &["{}"],
-        "set what [sampling] has: temperature, top_k, top_p, min_p, repetition_penalty, stop",
+        "set the keys that [sampling] has: temperature, top_k, top_p, min_p, repetition_penalty, stop",
     ),
     missing(
         "vllm_structured_outputs_regex",
@@ -59,42 +63,42 @@ const MISSING: &[Missing] = &[
         &[],
         "completions are not constrained; reward the form, for example with reward.type = \"pattern\"",
     ),
-    missing("max_tool_calling_iterations", &[], "completions call no tools"),
+    missing("max_tool_calling_iterations", &[], "completions cannot call tools"),
     missing("token_entropy_percentile_threshold", &["0", "0.0"], "use top_entropy_quantile in TRL"),
     missing("model_init_kwargs", &["{}"], "a model is read from its folder; see base_precision"),
     missing("use_dora", &["false"], "adapters are LoRA or rsLoRA"),
     missing(
         "lora_target_parameters",
         &["[]"],
-        "adapters belong to linear layers; see lora.targets",
+        "only linear layers can have adapters; see lora.targets",
     ),
-    missing("lora_modules_to_save", &["[]"], "beside an adapter all weights are frozen"),
+    missing("lora_modules_to_save", &["[]"], "all weights outside the adapter are frozen"),
     missing("lora_task_type", &["\"CAUSAL_LM\""], "the policy is a causal language model"),
     missing("test_split_size", &[], "save the held-out prompts in a file and set eval.file"),
     missing("dataset_streaming", &["false"], "prompts are read into memory from data.file"),
     missing("streaming", &["false"], "prompts are read into memory from data.file"),
-    missing("eval_delay", &["0", "0.0"], "evaluations begin before the first step"),
+    missing("eval_delay", &["0", "0.0"], "the first evaluation precedes the first step"),
     missing(
         "load_best_model_at_end",
         &["false"],
-        "the checkpoint of the best evaluation is kept; the model folder has the last weights",
+        "the checkpoint of the best evaluation is kept; the model folder contains the final weights",
     ),
     missing(
         "resume_from_checkpoint",
         &[],
-        "checkpoints of transformers cannot be resumed; merge the weights and start from them",
+        "transformers checkpoints cannot be resumed; merge the weights and start from them",
     ),
     missing(
         "router_aux_loss_coef",
         &["0", "0.0", "0.001"],
-        "models with experts are not supported",
+        "mixture-of-experts models are not supported",
     ),
 ];
 
-/// Keys that do not change what is trained, each with its reason.
+/// Keys that do not affect training, with the reasons.
 const HARMLESS: &[(&str, &[&str])] = &[
     (
-        "the policy samples by itself, batched and with a paged cache; there is no vLLM",
+        "sampling is built in, batched and with a paged KV cache; vLLM is not used",
         &[
             "use_vllm",
             "vllm_mode",
@@ -120,7 +124,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "the sampler's probabilities are those of training, and checked in each step; see [sampler_check]",
+        "the sampler uses the same probabilities as training, which each step checks; see [sampler_check]",
         &[
             "vllm_importance_sampling_correction",
             "vllm_importance_sampling_mode",
@@ -173,7 +177,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "one process uses all cores or one GPU; nothing is distributed",
+        "one process uses all cores or one GPU; training is not distributed",
         &[
             "ddp_find_unused_parameters",
             "ddp_bucket_cap_mb",
@@ -198,7 +202,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "every step is written to metrics.jsonl and for TensorBoard; `grpo report` draws it",
+        "every step is written to metrics.jsonl and for TensorBoard; `grpo report` plots it",
         &[
             "report_to",
             "run_name",
@@ -242,7 +246,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "prompts are read once; all keys of a record reach the reward",
+        "prompts are read once; all keys of a record are passed to the reward",
         &[
             "remove_unused_columns",
             "label_names",
@@ -269,7 +273,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "checkpoints are complete, and resumed with `grpo train --resume RUN`",
+        "checkpoints are complete; resume with `grpo train --resume RUN`",
         &[
             "save_only_model",
             "save_safetensors",
@@ -283,20 +287,20 @@ const HARMLESS: &[(&str, &[&str])] = &[
         "one seed determines all random numbers; runs are always reproducible bit for bit",
         &["data_seed", "full_determinism"],
     ),
-    ("`grpo train` has no dropout", &["disable_dropout"]),
+    ("`grpo train` does not use dropout", &["disable_dropout"]),
     ("code from a model's repository is never run", &["trust_remote_code"]),
     (
-        "an option of scripts",
+        "an option of TRL's scripts",
         &["do_train", "do_eval", "do_predict", "env", "past_index", "torchdynamo"],
     ),
 ];
 
-/// Reports the keys of this file's tables.
+/// Reports the keys listed in this module.
 pub(super) fn apply(draft: &mut Draft<'_>) {
     for Missing { key, neutral, remedy } in MISSING {
         let Some(value) = draft.given.get(key) else { continue };
         if neutral.contains(&value.to_string().as_str()) {
-            draft.same(&[*key], "as always here");
+            draft.same(&[*key], "always the case here");
         } else {
             draft.without(&[*key], true, remedy);
         }

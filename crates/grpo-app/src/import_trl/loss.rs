@@ -14,7 +14,7 @@ const NO_CLIPPING: f64 = 1e9;
 pub(super) fn apply(draft: &mut Draft<'_>, length: Length) -> anyhow::Result<()> {
     let preset = draft.given.choice("loss_type", &LOSSES)?;
     let note = match preset {
-        "bnpo" => "its result depends on train.micro_batch_tokens, TRL's on the device's batch",
+        "bnpo" => "its result depends on train.micro_batch_tokens; in TRL, on the per-device batch",
         _ => "",
     };
     draft.set(&["loss_type"], "loss.preset", preset, note);
@@ -112,7 +112,7 @@ fn ratio_level(draft: &mut Draft<'_>, preset: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets the divisor of rewards.
+/// Sets how rewards are scaled.
 fn scale(draft: &mut Draft<'_>, preset: &str) -> anyhow::Result<()> {
     let (given, key) = (draft.given, "scale_rewards");
     let scale = match given.get(key).and_then(serde_json::Value::as_bool) {

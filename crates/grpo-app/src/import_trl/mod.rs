@@ -1,8 +1,9 @@
-//! Converts a configuration of TRL's GRPO trainer to one of `grpo train`.
+//! Converts a configuration from TRL's GRPO trainer to one for `grpo train`.
 //!
-//! Every key of TRL has one place: a [rule](rules) if it is one key of ours; [`steps`], [`loss`] or
-//! [`places`] if it takes more than copying; or [`elsewhere`] if it has no counterpart. Keys that
-//! the file leaves at TRL's default are written if ours differs, so that the run is the same.
+//! Each TRL key is handled in one place: by a [rule](rules) if it maps directly to one of our keys,
+//! in [`steps`], [`loss`] or [`places`] if it needs conversion, or in [`elsewhere`] if it has no
+//! counterpart. Keys left at TRL's default are written if ours differs, so that the run stays the
+//! same.
 
 mod defaults;
 mod draft;
@@ -34,8 +35,8 @@ pub(crate) struct Imported {
     report: Report,
 }
 
-/// Keys that are read by code rather than by a table. They have an effect only together with
-/// others, so they may be missing from the report.
+/// Keys that are handled in code rather than by a table. They take effect only together with other
+/// keys, so they may be missing from the report.
 const BY_CODE: &[&str] = &[
     "adam_beta1",
     "adam_beta2",
@@ -101,7 +102,7 @@ const BY_CODE: &[&str] = &[
     "warmup_steps",
 ];
 
-/// Remark on keys that are in no table.
+/// Note on keys that are not in any table.
 const UNKNOWN: &str = "unknown to TRL up to 1.10; check the spelling";
 
 /// Imports the file `path`. `output` is the file that the configuration will be written to.
@@ -121,7 +122,7 @@ pub(crate) fn import(
     let checked = config::of_text(output, toml.clone())
         .and_then(|layers| TrainFile::parse(layers, tasks))
         .and_then(|loaded| loaded.value.check(&loaded.origin));
-    // A value that TRL accepts can be out of our range.
+    // A value that TRL accepts may be out of range here.
     if let Err(error) = checked {
         draft.remind(format!("Change a value: {error:#}"));
     }
@@ -146,7 +147,7 @@ fn drafted<'a>(given: &'a Given, stem: &str, setting: &Setting) -> anyhow::Resul
             useless.push(key);
         }
     }
-    draft.without(&useless, false, "without effect together with the other keys");
+    draft.without(&useless, false, "no effect in combination with the other keys");
     Ok(draft)
 }
 

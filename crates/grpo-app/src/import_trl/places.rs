@@ -1,4 +1,4 @@
-//! Model, adapter, data, reward and run folder: whatever is a name on the hub or a path.
+//! Model, adapter, data, reward and run folder, i.e. everything that is a hub name or a path.
 
 use std::path::Path;
 
@@ -52,11 +52,11 @@ fn model(draft: &mut Draft<'_>) -> anyhow::Result<()> {
         }
         Some(folder) => draft.set(&[key], "model", folder, ""),
     }
-    draft.same(&["model_revision"], "the revision is that of the folder");
+    draft.same(&["model_revision"], "the folder determines the revision");
     Ok(())
 }
 
-/// Returns whether a name is that of a repository on the hub, such as `Qwen/Qwen3-0.6B`.
+/// Returns whether a name refers to a hub repository, such as `Qwen/Qwen3-0.6B`.
 fn is_on_hub(name: &str) -> bool {
     let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
     !is_path && name.matches('/').count() <= 1 && !Path::new(name).exists()
@@ -68,7 +68,7 @@ fn last(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, last)| last)
 }
 
-/// Sets the adapter and the precision of the model below it.
+/// Sets the adapter and the precision of its base model.
 fn adapter(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     let given = draft.given;
     if given.boolean("use_peft")? != Some(true) {
@@ -82,7 +82,7 @@ fn adapter(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     let alpha = given.number("lora_alpha")?.unwrap_or(32.0);
     draft.set(&["lora_alpha"], "lora.alpha", alpha, "");
     let dropout = given.number("lora_dropout")?.unwrap_or(0.05);
-    let note = "stored in the adapter; `grpo train` drops nothing";
+    let note = "stored in the adapter; `grpo train` does not use dropout";
     draft.set(&["lora_dropout"], "lora.dropout", dropout, note);
     let rslora = given.boolean("use_rslora")?.unwrap_or(false);
     draft.set(&["use_rslora"], "lora.rslora", rslora, "");
@@ -100,7 +100,7 @@ fn adapter(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets the layers that have an adapter.
+/// Sets the layers to which an adapter is added.
 fn targets(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     let given = draft.given;
     let key = "lora_target_modules";
@@ -110,7 +110,7 @@ fn targets(draft: &mut Draft<'_>) -> anyhow::Result<()> {
             draft.same(&[key], "all linear layers of the blocks");
         }
         Some(names) if names.iter().any(|name| name.contains(['*', '(', '|', '\\'])) => {
-            let remedy = "patterns are not available; list the names in lora.targets (now all linear layers)";
+            let remedy = "patterns are not supported; list the names in lora.targets (now all linear layers)";
             draft.without(&[key], true, remedy);
         }
         Some(names) => {
@@ -129,7 +129,7 @@ fn targets(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets the files of prompts.
+/// Sets the prompt files.
 fn data(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     let given = draft.given;
     thinking(draft)?;
@@ -138,7 +138,7 @@ fn data(draft: &mut Draft<'_>) -> anyhow::Result<()> {
         draft.without(
             &["datasets"],
             true,
-            "a mixture of data sets is not available; save it as one file of prompts and set data.file",
+            "data set mixtures are not supported; save the mixture as one prompt file and set data.file",
         );
         draft.placeholder("data.file", "data/prompts.jsonl", "fill in");
         draft.remind("Set data.file to a file with one prompt per record (JSON lines or Parquet).");
@@ -168,7 +168,7 @@ fn data(draft: &mut Draft<'_>) -> anyhow::Result<()> {
     let keys = ["dataset_name", "dataset_config", "dataset_train_split"];
     draft.set(&keys, "data.file", train, "grpo downloads nothing");
     if evaluates {
-        draft.set(&["dataset_test_split"], "eval.file", test, "prompts of evaluations");
+        draft.set(&["dataset_test_split"], "eval.file", test, "evaluation prompts");
     }
     Ok(())
 }
@@ -240,7 +240,7 @@ fn reward(draft: &mut Draft<'_>) -> anyhow::Result<()> {
             functions.join(", ")
         ),
         false => format!(
-            "Check that {file} has {}, and that it takes completions as strings, also for chat prompts.",
+            "Check that {file} has {}, and that it takes completions as strings, even for chat prompts.",
             names.join(", ")
         ),
     });

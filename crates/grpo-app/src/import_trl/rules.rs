@@ -1,4 +1,4 @@
-//! Keys of TRL that are one key of ours, with the same meaning.
+//! TRL keys that correspond to one of our keys with the same meaning.
 
 use toml::Value;
 
@@ -9,11 +9,11 @@ enum Kind {
     Number,
     Integer,
     Boolean,
-    /// One of these texts. The first one is TRL's default.
+    /// One of these strings. The first one is TRL's default.
     Choice(&'static [&'static str]),
 }
 
-/// TRL's default of a key.
+/// TRL's default for a key.
 enum Theirs {
     Number(f64),
     Integer(i64),
@@ -29,7 +29,7 @@ struct Rule {
     here: &'static str,
     kind: Kind,
     theirs: Theirs,
-    /// Numbers that turn the key off. Ours is then left out.
+    /// Numbers that turn the key off. Our key is then omitted.
     off: &'static [f64],
 }
 
@@ -88,10 +88,10 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> anyhow::Result<()> {
             value.as_float().or_else(|| value.as_integer().map(|value| value as f64))
         });
         if number.is_some_and(|number| rule.off.contains(&number)) {
-            draft.same(&[rule.trl], "off, as by default here");
+            draft.same(&[rule.trl], "off, which is the default here");
         } else if let Some(value) = given.or_else(|| theirs(rule)) {
             let note = match rule.trl {
-                "max_prompt_length" => "longer prompts are dropped; TRL cut off their beginning",
+                "max_prompt_length" => "longer prompts are dropped; TRL truncated their beginning",
                 _ => "",
             };
             draft.set(&[rule.trl], rule.here, value, note);
@@ -123,7 +123,7 @@ fn theirs(rule: &Rule) -> Option<Value> {
     }
 }
 
-/// Returns whether a rule is about this key.
+/// Returns whether a rule covers this key.
 pub(super) fn is_known(key: &str) -> bool {
     RULES.iter().any(|rule| rule.trl == key)
 }

@@ -1,4 +1,4 @@
-//! Reads a configuration of TRL, and converts its values to the types that keys expect.
+//! Reads a TRL configuration and converts its values to the expected types.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use super::yaml::parse_yaml;
 
-/// Maximum size of a file in bytes. A complete dump of all arguments has less than 20 kB.
+/// Maximum size of a file in bytes. A complete dump of all arguments takes less than 20 kB.
 const LARGEST: usize = 1 << 20;
 
-/// Older names of keys, with the current ones.
+/// Old key names and their current names.
 const RENAMED: &[(&str, &str)] =
     &[("torch_dtype", "dtype"), ("evaluation_strategy", "eval_strategy")];
 
-/// The keys of a configuration of TRL, with their current names. A key whose value is `null` has
-/// TRL's default and counts as not set.
+/// The keys of a TRL configuration under their current names. A key whose value is `null` counts as
+/// not set and has TRL's default.
 #[derive(Debug)]
 pub(super) struct Given {
     /// Path of the file, for messages.
@@ -46,13 +46,13 @@ impl Given {
             .with_context(|| format!("cannot read the TRL configuration {file}"))?;
         anyhow::ensure!(
             text.len() <= LARGEST,
-            "{file}: the file is larger than 1 MiB; expected a configuration of TRL"
+            "{file}: the file is larger than 1 MiB; expected a TRL configuration"
         );
         let value = parse(&text).map_err(|reason| anyhow::anyhow!("{file}: {reason}"))?;
         Self::new(&file.to_string(), value)
     }
 
-    /// Takes the keys of a parsed file.
+    /// Collects the keys of a parsed file.
     pub(super) fn new(file: &str, value: Value) -> anyhow::Result<Self> {
         let Value::Object(entries) = value else {
             bail!(
@@ -68,7 +68,7 @@ impl Given {
             let current = values.insert((*new).to_owned(), value);
             anyhow::ensure!(
                 current.is_none_or(|current| current.is_null()),
-                "{file}: {old} is the older name of {new}; remove one of the two"
+                "{file}: {old} is the old name of {new}; remove one of the two"
             );
         }
         Ok(Self { file: file.to_owned(), values })
@@ -131,7 +131,7 @@ impl Given {
         }
     }
 
-    /// Returns a truth value.
+    /// Returns a Boolean.
     pub(super) fn boolean(&self, key: &str) -> anyhow::Result<Option<bool>> {
         let parse = |value: &Value| match value {
             Value::Bool(value) => Some(*value),
@@ -145,12 +145,12 @@ impl Given {
         self.typed(key, "true or false", parse)
     }
 
-    /// Returns a text.
+    /// Returns a string.
     pub(super) fn text(&self, key: &str) -> anyhow::Result<Option<String>> {
-        self.typed(key, "a text", |value| value.as_str().map(str::to_owned))
+        self.typed(key, "a string", |value| value.as_str().map(str::to_owned))
     }
 
-    /// Returns one of the texts in `choices`, or the first one if the key is not set.
+    /// Returns one of the strings in `choices`, or the first one if the key is not set.
     pub(super) fn choice(
         &self,
         key: &str,
@@ -171,9 +171,9 @@ impl Given {
         })
     }
 
-    /// Returns a list of texts. A single text counts as a list.
+    /// Returns a list of strings. A single string counts as a list.
     pub(super) fn texts(&self, key: &str) -> anyhow::Result<Option<Vec<String>>> {
-        self.typed(key, "a list of texts", |value| match value {
+        self.typed(key, "a list of strings", |value| match value {
             Value::String(text) => Some(vec![text.clone()]),
             Value::Array(items) => {
                 items.iter().map(|item| item.as_str().map(str::to_owned)).collect()
@@ -209,7 +209,7 @@ impl Given {
     }
 }
 
-/// Returns a value for a message, shortened.
+/// Formats a value for a message, truncated if it is long.
 pub(super) fn described(value: &Value) -> String {
     crate::output::shortened(&value.to_string(), 60)
 }

@@ -1,4 +1,4 @@
-//! Batches, steps, schedules, and whatever is counted in steps.
+//! Batches, steps, schedules, and other settings counted in steps.
 //!
 //! TRL counts optimizer steps; here a step is a rollout with `train.updates_per_rollout` optimizer
 //! steps.
@@ -9,7 +9,7 @@ use toml::Value;
 
 use super::draft::Draft;
 
-/// What is known about the run in TRL beside its configuration.
+/// What is known about the TRL run besides its configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     /// Number of processes.
@@ -85,10 +85,10 @@ fn batch(draft: &mut Draft<'_>, setting: &Setting) -> anyhow::Result<u64> {
     Ok(prompts)
 }
 
-/// Returns the number of processes, and the number of batches of a device per generation if set.
+/// Returns the number of processes and, if set, the number of batches per device and generation.
 ///
-/// A complete dump has both keys, which exclude each other in a file for TRL. Together they tell
-/// the number of processes.
+/// A complete dump has both keys, which exclude each other in a file for TRL. Together they
+/// determine the number of processes.
 fn generation(
     draft: &Draft<'_>,
     setting: &Setting,
@@ -129,7 +129,7 @@ fn steps(
     let Some(prompts) = setting.prompts else {
         draft.set(&keys, "train.steps", whole(GUESSED_STEPS), "a guess; see below");
         draft.remind(format!(
-            "Set train.steps: {0} epochs are {0} × (number of prompts) / {prompts_per_step} steps. --prompts N computes it.",
+            "Set train.steps: {0} epochs are {0} × (number of prompts) / {prompts_per_step} steps. The option --prompts N computes this.",
             short_number(epochs)
         ));
         return Ok(GUESSED_STEPS);
@@ -141,9 +141,9 @@ fn steps(
     Ok(steps)
 }
 
-/// Schedules of transformers: name, floor of ours, and what differs.
+/// Schedules in transformers: name, the floor of our schedule, and the difference.
 const SCHEDULES: &[(&str, f64, &str)] = &[
-    ("linear", 0.0, "half a cosine instead of the line of `linear`; both end at 0"),
+    ("linear", 0.0, "half a cosine instead of the straight line of `linear`; both end at 0"),
     ("cosine", 0.0, ""),
     ("constant", 1.0, ""),
     ("constant_with_warmup", 1.0, ""),
@@ -200,7 +200,7 @@ pub(super) fn periods(draft: &mut Draft<'_>, length: Length) -> anyhow::Result<(
         let every = length.rollouts(logging).max(1);
         draft.set(&["log_completions"], "save.completions_every", every, "");
     } else {
-        draft.same(&["log_completions"], "recorded all the same, for `grpo explain` and `replay`");
+        draft.same(&["log_completions"], "recorded anyway, for `grpo explain` and `grpo replay`");
     }
     let strategy = given.choice("eval_strategy", &["no", "steps", "epoch"])?;
     if strategy == "no" {
@@ -225,7 +225,7 @@ pub(super) fn periods(draft: &mut Draft<'_>, length: Length) -> anyhow::Result<(
         "eval_strategy",
         "whole test split",
         "eval.samples = 1000",
-        "completions per evaluation, of the first eval.samples / eval.group_size prompts",
+        "completions per evaluation, for the first eval.samples / eval.group_size prompts",
     );
     Ok(())
 }

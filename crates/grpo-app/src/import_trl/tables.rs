@@ -5,7 +5,7 @@ use comfy_table::ContentArrangement;
 use super::draft::Report;
 use crate::output::{say, table};
 
-/// Prints all parts of the report that are not empty.
+/// Prints the non-empty parts of the report.
 pub(super) fn print(report: &Report) {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_owned());
     let rows: Vec<[String; 4]> = report
@@ -13,7 +13,7 @@ pub(super) fn print(report: &Report) {
         .iter()
         .map(|one| [one.trl.clone(), one.value.clone(), or_dash(&one.here), one.note.clone()])
         .collect();
-    show("Taken over:", ["TRL", "value", "here", "note"], &rows);
+    show("Converted:", ["TRL", "value", "here", "note"], &rows);
     let rows: Vec<[String; 5]> = report
         .other_defaults
         .iter()
@@ -22,11 +22,11 @@ pub(super) fn print(report: &Report) {
             [one.trl.clone(), theirs, ours, or_dash(&one.written), one.note.clone()]
         })
         .collect();
-    let header = ["TRL", "default of TRL", "default here", "written", "note"];
-    show("Not set, with another default here:", header, &rows);
+    let header = ["TRL", "TRL default", "default here", "written", "note"];
+    show("Not set, with a different default here:", header, &rows);
     for (changes_training, title) in [
-        (true, "Without a counterpart, training differs:"),
-        (false, "Without a counterpart, training is the same:"),
+        (true, "Without a counterpart; training differs:"),
+        (false, "Without a counterpart; training is the same:"),
     ] {
         let of_kind = report
             .without_counterpart

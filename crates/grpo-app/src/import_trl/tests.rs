@@ -261,7 +261,7 @@ fn no_key_is_dropped() {
         let mut all = report.without_counterpart.iter();
         all.find(|one| one.trl.iter().any(|trl| trl == key)).map(|one| one.remedy.as_str())
     };
-    let useless = Some("without effect together with the other keys");
+    let useless = Some("no effect in combination with the other keys");
     assert_eq!(without("lora_r"), useless);
     assert_eq!(without("num_train_epochs"), useless);
     assert_eq!(without("learnign_rate"), Some(super::UNKNOWN));

@@ -1,10 +1,10 @@
-//! Writes the configuration as TOML, with a comment on the origin of each key.
+//! Writes the configuration as TOML, with a comment that gives the origin of each key.
 
 use std::fmt::Write;
 
 use super::draft::{Draft, Entry, shown};
 
-/// Sections in the order of the documentation. The first one is the top level.
+/// Sections in the same order as in the documentation. The first one is the top level.
 const SECTIONS: [&str; 13] = [
     "",
     "lora",

@@ -1,7 +1,7 @@
-//! Reads YAML, as far as configurations of TRL use it.
+//! Reads the subset of YAML that TRL configurations use.
 //!
-//! Values are built from the events of the parser in a loop. Aliases are refused, so that a small
-//! file cannot expand to a large value.
+//! Values are built from parser events in a loop. Aliases are refused, so that a small file cannot
+//! expand to a large value.
 
 use grpo_data::caught;
 use saphyr_parser::{Event, Parser, ScalarStyle};

@@ -1,4 +1,4 @@
-//! Checks of the paths of output files.
+//! Checks on output file paths.
 
 use std::path::{Path, PathBuf};
 

@@ -112,7 +112,7 @@ impl Pipeline {
         let (file, origin) = (loaded.value, loaded.origin);
         ensure!(
             !file.stages.is_empty(),
-            "{}stages is empty; add a table [[stages]] with a name, a command and its config",
+            "{}stages is empty; add a [[stages]] table with a name, a command and its config",
             origin.place("stages")
         );
         let is_used = |section: &StageSection| file.use_grpo || section.command != "train";
@@ -155,7 +155,7 @@ impl Stage {
         let options = parse(commands, &words, key, origin)?;
         if let Some(word) = arguments.iter().find(|word| is_own_option(word)) {
             bail!(
-                "{}{word} is set by `grpo run` itself; remove it (the run folder is the key `run` of the configuration)",
+                "{}{word} is set by `grpo run` itself; remove it (the `run` key of the configuration sets the run folder)",
                 place("arguments")
             );
         }
@@ -233,7 +233,7 @@ impl StageConfig {
         let run = loaded.value.get("run").and_then(toml::Value::as_str);
         let run = run.with_context(|| {
             let place = loaded.origin.place("run");
-            format!("{place}the key `run` (folder of the run) is missing; add it, or pass the file under arguments")
+            format!("{place}the key `run` (run folder) is missing; add it, or pass the file under arguments")
         })?;
         Ok(Self { run: PathBuf::from(run), keys: loaded.value, path })
     }
@@ -347,7 +347,7 @@ mod tests {
     fn a_bad_pipeline_is_refused_in_one_sentence() {
         check(
             "stages = []",
-            "HERE/pipeline.toml:1: stages is empty; add a table [[stages]] with a name, a command and its config",
+            "HERE/pipeline.toml:1: stages is empty; add a [[stages]] table with a name, a command and its config",
         );
         check(
             &TRAIN.replace("command", "comand"),
@@ -376,7 +376,7 @@ mod tests {
         );
         check(
             &format!("{TRAIN}arguments = [\"--run=b\"]"),
-            "HERE/pipeline.toml:5: --run=b is set by `grpo run` itself; remove it (the run folder is the key `run` of the configuration)",
+            "HERE/pipeline.toml:5: --run=b is set by `grpo run` itself; remove it (the `run` key of the configuration sets the run folder)",
         );
         check(
             "[[stages]]\nname = \"a\"\ncommand = \"split\"\narguments = [\"--input=x\"]\n",
@@ -388,7 +388,7 @@ mod tests {
         );
         check(
             &TRAIN.replace("grpo.toml", "empty.toml"),
-            "HERE/pipeline.toml:4: stage `a`: HERE/empty.toml: the key `run` (folder of the run) is missing; add it, or pass the file under arguments",
+            "HERE/pipeline.toml:4: stage `a`: HERE/empty.toml: the key `run` (run folder) is missing; add it, or pass the file under arguments",
         );
     }
 

@@ -190,7 +190,7 @@ fn is_finished(run: &RunFolder) -> anyhow::Result<bool> {
     if let Some(last) = run.read_events()?.last() {
         return Ok(matches!(last.what, EventKind::Finished {}));
     }
-    // Masked-language models, judges and engagement models have no events in runs of older
+    // Masked-language models, judges and engagement models have no events in runs created by older
     // versions.
     let config: toml::Table = toml::from_str(&run.read_config()?)
         .with_context(|| format!("{} is not TOML", run.config_path().display()))?;

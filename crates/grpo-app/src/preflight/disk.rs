@@ -17,7 +17,7 @@ pub(super) struct Need {
     checkpoint: u64,
     /// Size of all recorded completions.
     completions: u64,
-    /// Size of all lines and events of the steps: metrics, ledger and TensorBoard.
+    /// Size of everything written in each step: metrics, ledger and TensorBoard events.
     steps: u64,
 }
 
@@ -84,7 +84,7 @@ impl Need {
         };
         anyhow::ensure!(
             self.bytes() <= free,
-            "the run would write about {} ({} × {} of checkpoints, {} of completions), but only {} are free at {}; {cure}, or use another run folder",
+            "the run would write about {} ({} × {} of checkpoints, {} of completions), but only {} is free at {}; {cure}, or use another run folder",
             words(self.bytes()),
             self.checkpoints,
             words(self.checkpoint),
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(refused(&need, 8_031_000_000), Ok(()));
         assert_eq!(
             refused(&need, 8_030_999_999).unwrap_err(),
-            "the run would write about 8.0 GB (4 × 2.0 GB of checkpoints, 30 MB of completions), but only 8.0 GB are free at /runs; lower save.keep_last, or use another run folder"
+            "the run would write about 8.0 GB (4 × 2.0 GB of checkpoints, 30 MB of completions), but only 8.0 GB is free at /runs; lower save.keep_last, or use another run folder"
         );
         let texts = Need { completions: 9_000_000_000, ..need };
         assert!(refused(&texts, 1).unwrap_err().contains("raise save.completions_every"));

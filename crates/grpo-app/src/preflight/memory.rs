@@ -142,7 +142,7 @@ impl MemoryPlan {
         let most = self.peak().max_by_key(|part| part.bytes).expect("a memory plan is not empty");
         anyhow::ensure!(
             self.bytes() <= available,
-            "training needs about {} of memory, but only {} are available; most of it is for {} ({}): {}, or start anyway with --set preflight.ignore_memory=true",
+            "training needs about {} of memory, but only {} is available; most of it is for {} ({}): {}, or start anyway with --set preflight.ignore_memory=true",
             words(self.bytes()),
             words(available),
             most.what,
@@ -159,8 +159,8 @@ struct Sizes<'a> {
 }
 
 impl Sizes<'_> {
-    /// Returns the size of the activations that are kept for `tokens` tokens, including temporary
-    /// memory of the backward pass.
+    /// Returns the size of the activations kept for `tokens` tokens, including temporary memory in
+    /// the backward pass.
     fn activations(&self, tokens: f64, checkpointing: bool) -> f64 {
         let it = self.description;
         let (width, layers) = (it.width as f64, it.layers as f64);
@@ -230,7 +230,7 @@ mod tests {
         assert!(plan().refuse_above(16_000_000_000).is_ok());
         assert_eq!(
             plan().refuse_above(15_000_000_000).unwrap_err().to_string(),
-            "training needs about 16 GB of memory, but only 15 GB are available; most of it is for activations (8.0 GB): lower train.micro_batch_tokens, or start anyway with --set preflight.ignore_memory=true"
+            "training needs about 16 GB of memory, but only 15 GB is available; most of it is for activations (8.0 GB): lower train.micro_batch_tokens, or start anyway with --set preflight.ignore_memory=true"
         );
     }
 }

@@ -8,7 +8,7 @@ use crate::config::Origin;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PreflightSection {
-    /// Number of completions in the trial batch, at most those of one step. 0 disables it.
+    /// Number of completions in the trial batch, at most as many as in one step. 0 disables it.
     pub(crate) samples: u32,
     /// Whether to start even if the estimated memory exceeds the available memory.
     pub(crate) ignore_memory: bool,

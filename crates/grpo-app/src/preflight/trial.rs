@@ -19,7 +19,8 @@ pub(super) struct Trial {
     time: Duration,
 }
 
-/// Standard deviation of rewards up to which the trial warns. The published checklist asks for more.
+/// Largest standard deviation of rewards at which the trial warns. The published checklist requires
+/// more.
 const LITTLE: f64 = 0.01;
 
 /// Returns the population standard deviation.
@@ -37,7 +38,7 @@ pub(super) struct Lengths {
 }
 
 impl Trial {
-    /// Samples and scores groups like those of a training step, but fewer. Returns `None` if the
+    /// Samples and scores groups as in a training step, but fewer of them. Returns `None` if the
     /// trial batch is disabled.
     pub(super) fn of(
         file: &TrainFile,
@@ -121,11 +122,11 @@ impl Trial {
         }
         if rewards.is_empty() {
             warn(format!(
-                "none of the {all} trial completions received a reward, so there is nothing to learn from; check [reward] and the prompts"
+                "none of the {all} trial completions received a reward, so the policy cannot learn; check [reward] and the prompts"
             ));
         } else if least == most && rewards.len() > 1 {
             warn(format!(
-                "all {} rewards of the trial are {least}, so there is nothing to learn from; check [reward], or start from a policy that sometimes succeeds",
+                "all {} rewards of the trial are {least}, so the policy cannot learn; check [reward], or start from a policy that sometimes succeeds",
                 rewards.len()
             ));
         } else if let deviation = deviation(&rewards)

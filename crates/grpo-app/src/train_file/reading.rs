@@ -145,7 +145,7 @@ fn section(table: &mut Table, name: &str) -> Result<Option<Table>, ConfigFault> 
 }
 
 /// Creates the reward of a configuration file. Other sections are ignored, so the file can consist
-/// of a `[reward]` section.
+/// of a `[reward]` section alone.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or the reward is invalid.

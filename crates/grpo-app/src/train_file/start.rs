@@ -103,7 +103,7 @@ impl TrainFile {
         Ok(files)
     }
 
-    /// Returns the model files used by the reward after verifying them.
+    /// Verifies and returns the model files used by the reward.
     fn reward_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
         let files = self.reward.spec().files()?;
         for (_, file) in &files {

@@ -288,7 +288,7 @@ fn completions_that_were_taken_out_are_found() {
     let mut records = folder.completions_of(3).unwrap();
     records.pop();
     folder.write_completions(3, &records, &["valid", "qed", "sa"]).unwrap();
-    let row = "recorded completions: step 3: prompt 1, sample 3 is not recorded, although others of the step are";
+    let row = "recorded completions: step 3: prompt 1, sample 3 is not recorded, although other completions of the step are";
     assert_eq!(violations(&run.place), [row]);
     // The same after a kill.
     fs::remove_dir_all(run.place.path("run/model")).unwrap();

@@ -105,7 +105,7 @@ fn wrong_uses_of_completions_are_found() {
             lists(&mut lines[1]).for_each(|list| *at(list, [0, 0]) = planted.clone());
         },
         &[
-            "no reuse: step 2: prompt 0, sample 0 already is a completion of step 1",
+            "no reuse: step 2: prompt 0, sample 0 is already a completion of step 1",
             "no reuse: step 2: prompt 0, sample 0 had been used 4 times, but train.updates_per_rollout is 2",
             "recorded completions: step 2: prompt 0, sample 0 is recorded with different ids, log-probabilities or policy version than it was sampled with",
         ],
@@ -145,9 +145,9 @@ fn groups_that_are_not_whole_are_found() {
             "whole groups: step 1: prompt 1 has samples 0, 1, 1, 3; expected 0 to 3",
             "own completions: step 1: update 1 used prompt 1, sample 1 2 times",
             "own completions: step 1: update 2 used prompt 1, sample 1 2 times",
-            "no reuse: step 1: prompt 1, sample 1 already is a completion of step 1",
+            "no reuse: step 1: prompt 1, sample 1 is already a completion of step 1",
             "no reuse: step 1: prompt 1, sample 1 had been used 4 times, but train.updates_per_rollout is 2",
-            "recorded completions: step 1: prompt 1, sample 1 is not recorded, although others of the step are",
+            "recorded completions: step 1: prompt 1, sample 1 is not recorded, although other completions of the step are",
             "recorded completions: step 1: prompt 1, sample 2 is recorded but was not sampled",
         ],
     );

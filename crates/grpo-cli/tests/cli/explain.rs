@@ -134,7 +134,7 @@ fn explains_first_why_nothing_moved() {
     assert_eq!(
         answer(&said),
         [
-            "The rewards moved no token: in all 2 groups, all rewards are 0.",
+            "The rewards did not move any token: in all 2 groups, all rewards are 0.",
             "There was no KL penalty either: the loss and its gradient with respect to every token are 0.",
         ]
     );
@@ -168,7 +168,8 @@ fn explains_first_why_nothing_moved() {
         let said = kinds(fate);
         let tokens: u32 =
             place.completions("run").iter().filter(|r| r.step == 3).map(|r| r.actions).sum();
-        let expected = format!("The rewards moved no token: of {tokens} tokens, {tokens} {words}.");
+        let expected =
+            format!("The rewards did not move any token: of {tokens} tokens, {tokens} {words}.");
         assert_eq!(answer(&said)[1], expected);
         assert!(said.contains(&format!(" all {words}")), "{said}");
     }
@@ -183,7 +184,7 @@ fn explains_first_why_nothing_moved() {
     let said = explain(&place, &["--step", "3"]);
     assert_eq!(
         answer(&said)[1],
-        "The rewards moved no token: the reward abstained or failed for every completion."
+        "The rewards did not move any token: the reward abstained or failed for every completion."
     );
     assert!(said.contains("the reward failed: no chemistry today"), "{said}");
 }
@@ -199,7 +200,7 @@ fn what_no_record_has_is_said() {
     let said = explain(&place, &["--step", "2"]);
     assert_eq!(answer(&said)[answer(&said).len() - 2..], [exact, bonus], "{said}");
     let nothing = "reward={type=\"pattern\",pattern=\"Z\"}";
-    let standstill = "The rewards moved no token: in all 2 groups, all rewards are 0.";
+    let standstill = "The rewards did not move any token: in all 2 groups, all rewards are 0.";
     for (setting, sentence) in settings.into_iter().zip([exact, bonus]) {
         let coef = if sentence == bonus { "loss.kl_coef=0" } else { "loss.kl_coef=0.1" };
         let place = trained(&[nothing, setting, coef]);

@@ -127,7 +127,7 @@ fn reports_an_invalid_reference_with_its_line() {
     refused(
         "[reference]\nevery_epochs = 1\n",
         str![
-            "train.toml:32: reference.every_epochs requires a file of prompts or conditions, whose repetitions are epochs; add one, or use reference.every_steps"
+            "train.toml:32: reference.every_epochs requires a file of prompts or conditions, because an epoch is one pass over that file; add one, or use reference.every_steps"
         ],
     );
     refused(

@@ -112,7 +112,7 @@ fn numbers_of_a_pretraining_out_of_range() {
     check(
         "data.validation_fraction=0",
         str![
-            "no molecule of molecules.smi is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0)"
+            "no molecule in molecules.smi is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0)"
         ],
     );
     check(

@@ -51,7 +51,7 @@ fn a_trial_warns_of_rewards_and_lengths() {
         "sampling.max_new_tokens=1",
     ];
     let said = place.succeed(&with(&constant)).stdout;
-    let equal = "warning: all 8 rewards of the trial are 0, so there is nothing to learn from; check [reward], or start from a policy that sometimes succeeds\n";
+    let equal = "warning: all 8 rewards of the trial are 0, so the policy cannot learn; check [reward], or start from a policy that sometimes succeeds\n";
     assert!(said.contains(equal), "{said}");
     let cut = " of 8 trial completions were truncated at sampling.max_new_tokens = 1\n";
     assert!(said.contains(cut), "{said}");

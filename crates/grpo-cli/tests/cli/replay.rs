@@ -233,7 +233,7 @@ fn a_record_that_was_changed_is_found() {
     check(
         &|record| record.sample = 9,
         str![
-            "`run/completions/step-3.parquet` has no row for prompt 1, sample 2, but has other rows of the step; restore the file from a copy"
+            "`run/completions/step-3.parquet` has no row for prompt 1, sample 2, although it has other rows of that step; restore the file from a copy"
         ].into(),
     );
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();

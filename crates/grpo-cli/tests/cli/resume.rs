@@ -266,7 +266,7 @@ fn damaged_checkpoints_are_never_loaded() {
         "{}",
         ended.stdout
     );
-    assert!(ended.stdout.contains("checkpoint   using that of step 3 instead\n"));
+    assert!(ended.stdout.contains("checkpoint   using the one from step 3 instead\n"));
     assert_eq!(result(&place.path("run")), expected);
 
     for step in [3, 4] {

@@ -345,7 +345,7 @@ fn refuses_files_without_texts() {
         "one.jsonl",
         one,
         str![
-            "no text of one.jsonl is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0.25)"
+            "no text in one.jsonl is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0.25)"
         ],
     );
     let nothing = "nothing to learn from: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";

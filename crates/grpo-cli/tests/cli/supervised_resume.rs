@@ -182,7 +182,7 @@ fn damaged_checkpoints_of_a_supervised_run_are_passed_over() {
     let ended = place.succeed(&["pretrain", "--resume", "run"]);
     let said = format!("checkpoint   `{weights}` is damaged: its SHA-256 is ");
     assert!(ended.stdout.contains(&said), "{}", ended.stdout);
-    assert!(ended.stdout.contains("checkpoint   using that of step 7 instead\n"));
+    assert!(ended.stdout.contains("checkpoint   using the one from step 7 instead\n"));
     assert_eq!(resume::result(&place.path("run")), expected);
 }
 

@@ -200,8 +200,8 @@ fn reports_what_an_older_run_cannot_prove() {
     let expected = [
         "configuration         proven        config.toml; created by an older version: changes to run.json cannot be detected",
         "chain of records      not recorded  created by an older version: changes to lines of events.jsonl, and consistent changes to lines of ledger.jsonl, cannot be detected",
-        "metrics               not recorded  created by an older version: changes to numbers, texts, prompts and rewards cannot be detected",
-        "completion files      not recorded  created by an older version: changes to numbers, texts, prompts and rewards cannot be detected",
+        "metrics               not recorded  created by an older version: changes to numbers, text, prompts and rewards cannot be detected",
+        "completion files      not recorded  created by an older version: changes to numbers, text, prompts and rewards cannot be detected",
         "saved folders         not recorded  created by an older version: changes to the configuration or tokenizer next to the weights cannot be detected if the manifest was rewritten",
     ];
     for line in expected {

@@ -317,7 +317,7 @@ fn a_trial_of_texts_judges_the_kl_of_a_completion() {
     let ended =
         place.run(&["trial", "train.toml", "--steps", "10", "--set", "success.max_zero_std=1"]);
     assert_eq!(ended.code, Some(0), "{} {}", ended.stderr, ended.stdout);
-    let kl = line(&ended, "KL of a sequence stays small");
+    let kl = line(&ended, "Sequence KL stays small");
     assert!(kl.ends_with("(required: below 5)"), "{kl}");
     assert!(kl.starts_with("passed"), "{kl}");
     assert!(line(&ended, "Validity is kept").starts_with("not judged"));
@@ -337,7 +337,7 @@ fn a_trial_of_texts_judges_the_kl_of_a_completion() {
         ["trial", "train.toml", "--steps", "10", "--set", "optimizer.learning_rate=0.5", "--force"];
     let ended = place.run(&fast);
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
-    assert!(line(&ended, "KL of a sequence stays small").starts_with("failed"), "{}", ended.stdout);
+    assert!(line(&ended, "Sequence KL stays small").starts_with("failed"), "{}", ended.stdout);
 }
 
 #[test]

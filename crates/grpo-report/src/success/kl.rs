@@ -15,7 +15,7 @@ pub(super) struct Kl {
 
 pub(super) const OF_TOKEN: Kl = Kl { name: "KL stays small", metric: "kl", unit: "nats per token" };
 pub(super) const OF_SEQUENCE: Kl =
-    Kl { name: "KL of a sequence stays small", metric: "kl_sequence", unit: "nats per completion" };
+    Kl { name: "Sequence KL stays small", metric: "kl_sequence", unit: "nats per completion" };
 
 pub(super) fn kl_is_small(metrics: &[Map<String, Value>], of: &Kl, most: f64) -> Judged {
     let &Kl { name, metric, unit } = of;

@@ -325,7 +325,7 @@ fn the_kl_of_a_sequence_is_judged_where_it_is_asked_for() {
     let of = |max_kl_sequence| {
         let criteria = SuccessCriteria { max_kl_sequence, ..SuccessCriteria::default() };
         let verdict = judge(&lines, &[], &criteria).criteria.into_iter();
-        verdict.filter(|judged| judged.name == "KL of a sequence stays small").collect::<Vec<_>>()
+        verdict.filter(|judged| judged.name == "Sequence KL stays small").collect::<Vec<_>>()
     };
     assert!(of(None).is_empty());
     assert_eq!(of(Some(5.0))[0].outcome, Outcome::Passed);

@@ -12,7 +12,7 @@ const MOST: usize = 200_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key([u8; 32]);
 
-/// An outcome and the text about the completion.
+/// An outcome and the note on the completion.
 pub(super) type Entry = (Outcome, Option<String>);
 
 /// Outcomes by completion, prompt and fields.

@@ -1,6 +1,6 @@
-"""Runs reward functions of a Python file for grpo: a JSON request per line in, a JSON reply per line out.
+"""Runs the reward functions of a Python file for grpo: reads one JSON request and writes one JSON reply per line.
 
-Needs Python 3.8 and nothing but its standard library. `python3 -c HELPER FILE FUNCTION...`
+Requires only Python 3.8 or later and its standard library. `python3 -c HELPER FILE FUNCTION...`
 """
 import asyncio
 import importlib.util
@@ -24,7 +24,7 @@ def load(file, names):
     module = importlib.util.module_from_spec(spec)
     sys.modules[stem] = module
     try:
-        # Without a cache: nothing is written next to the file, and no older version of it is run.
+        # Without a bytecode cache, nothing is written next to the file, and no older version of it is run.
         exec(spec.loader.source_to_code(spec.loader.get_data(file), file), vars(module))
     except (Exception, SystemExit) as error:
         raise LookupError(f"{os.path.basename(file)} cannot be imported:\n{described(error)}") from None
@@ -62,14 +62,14 @@ def conversation(item):
 
 
 class Scored:
-    """What a function said about an item: a reward or an error, and the columns of log_extra."""
+    """The result for one item: a reward or an error, and the columns of log_extra."""
 
     def __init__(self, reward=None, seconds=0.0, error=None):
         self.reward, self.seconds, self.error, self.info = reward, seconds, error, {}
 
 
 class Function:
-    """A reward function of either signature."""
+    """A reward function with either signature."""
 
     def __init__(self, name, function):
         self.name, self.function = name, function
@@ -123,7 +123,7 @@ class Function:
         return value, time.perf_counter() - started
 
     def arguments(self, items, step, extra):
-        """Returns the keyword arguments that TRL passes, as far as the function takes them."""
+        """Returns those keyword arguments passed by TRL that the function accepts."""
 
         def log_extra(column, values):
             values = list(values)
@@ -193,7 +193,7 @@ def main():
     sys.argv = [file]
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
-    # What the file prints, and what programs print that it starts, is not a reply. Nor are requests its input.
+    # Output of the file and of programs that it starts must not mix with replies, and requests are not its input.
     sys.stdout.flush()
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)

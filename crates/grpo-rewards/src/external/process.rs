@@ -22,7 +22,7 @@ use super::protocol::excerpt;
 
 /// Maximum size of a reply in bytes.
 const MOST: usize = 16 << 20;
-/// Number of bytes of the standard error output that are quoted in error messages.
+/// Number of bytes of standard error output quoted in error messages.
 const TAIL: usize = 2000;
 /// Time that a process has to exit after its input is closed or after it closes its output.
 const GRACE: Duration = Duration::from_millis(500);
@@ -57,7 +57,7 @@ struct Process {
     name: String,
     answers: Answers,
     child: Child,
-    /// Kills the processes when its input is closed, i.e. also if this program is killed.
+    /// Kills the processes when its input is closed, which also happens if this program is killed.
     guard: Option<Child>,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
@@ -186,7 +186,7 @@ impl Process {
         Some(line)
     }
 
-    /// Waits until a pipe is ready, but not longer than a tenth of a second.
+    /// Waits until a pipe is ready, for at most a tenth of a second.
     fn wait(&self, is_writing: bool, left: Duration) {
         let mut fds: Vec<PollFd> = Vec::new();
         fds.push(PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN));
@@ -312,7 +312,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits until a process has exited, but not longer than `limit`.
+/// Waits until a process has exited, for at most `limit`.
 fn wait_for(process: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let end = Instant::now() + limit;
     loop {

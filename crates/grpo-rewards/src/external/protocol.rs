@@ -49,15 +49,15 @@ pub(super) enum Verdict {
 pub(super) struct Answer {
     /// The verdict for each completion.
     pub(super) verdicts: Vec<Verdict>,
-    /// The text about each completion, if any.
+    /// The note on each completion, if any.
     pub(super) info: Vec<Option<String>>,
     /// `info` if it is not a list with one entry per completion.
     pub(super) remark: Option<Value>,
-    /// The time that each completion needed, if the program measured it.
+    /// The time needed to score each completion, if the program measured it.
     pub(super) seconds: Option<Vec<f64>>,
 }
 
-/// Maximum length of the text about a completion, in characters.
+/// Maximum length of the note on a completion, in characters.
 const MOST_OF_INFO: usize = 4096;
 
 #[derive(Serialize)]
@@ -279,7 +279,7 @@ impl Shape {
     }
 }
 
-/// Converts an entry of `info` to text. Texts remain unchanged, and `null` is no text.
+/// Converts an entry of `info` to text. Strings remain unchanged, and `null` becomes `None`.
 fn text_of(value: Value) -> Option<String> {
     let text = match value {
         Value::Null => return None,

@@ -32,7 +32,7 @@ pub(crate) struct ExternalReward {
     calls: Mutex<ExternalCalls>,
 }
 
-/// A verdict and the text about the completion.
+/// A verdict and the note on the completion.
 type Told = (Verdict, Option<String>);
 
 impl ExternalReward {
@@ -160,8 +160,8 @@ impl ExternalReward {
         done.into_iter().flat_map(of_chunk).collect()
     }
 
-    /// Returns the outcome of each completion before `on_failure` is applied. Equal completions that
-    /// the cache applies to are sent once.
+    /// Returns the outcome of each completion before `on_failure` is applied. Equal completions to
+    /// which the cache applies are sent only once.
     fn outcomes(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let inputs: Vec<Cow<'_, RewardInput>> = samples.iter().map(|one| self.sent(one)).collect();
         let keys: Vec<Option<Key>> =

@@ -61,7 +61,7 @@ pub(super) enum OnFailure {
 pub(super) enum Invalid {
     /// They have this reward and are not sent.
     Reward(f64),
-    /// They are sent like all others.
+    /// They are sent like all other completions.
     Word(SendWord),
 }
 

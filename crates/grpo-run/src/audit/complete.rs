@@ -46,7 +46,7 @@ pub(super) fn missing_events(
     let last = ledger.iter().copied().max().unwrap_or(0);
     let went_back = |event: &EventLine| matches!(event.what, EventKind::RolledBack { .. });
     let undone = events.iter().rposition(went_back);
-    // If the run was killed while it was rolled back or resumed, the ledger may not have been
+    // If the run was killed during a roll-back or while resuming, the ledger may not have been
     // truncated yet.
     let last = match events.last() {
         Some(event) if went_back(event) || event.what == EventKind::Resumed {} => {

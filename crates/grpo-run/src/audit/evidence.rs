@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::{Event, EventKind, LedgerCompletion, LedgerStep};
 
-/// Contents of the files of a run.
+/// Contents of a run's files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
     /// Lines of `ledger.jsonl`, at least one.
@@ -49,7 +49,7 @@ pub struct Plan {
 /// Settings of the reference policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReferencePlan {
-    /// Whether the initial reference is the base model of the adapter instead of the policy.
+    /// Whether the initial reference is the adapter's base model instead of the policy.
     pub from_base: bool,
     /// How the reference is updated. `None` if it is fixed.
     pub update: Option<ReferenceUpdate>,
@@ -144,8 +144,8 @@ impl Evidence {
         &self.events[first..]
     }
 
-    /// Returns the step after which files may be inconsistent, because the run was killed while it
-    /// was rolled back or resumed.
+    /// Returns the step after which files may be inconsistent, because the run was killed during a
+    /// roll-back or while resuming.
     pub(super) fn rewritten_after(&self) -> Option<u64> {
         let last = self.events.last()?;
         last.what.rewritten_after(last.step)
@@ -188,8 +188,8 @@ impl Evidence {
 }
 
 impl EventKind {
-    /// Returns the step after which files are moved and truncated between this event, which has the
-    /// given step, and the next one. Returns `None` for most events. After a guard event, it is not
+    /// Returns the step after which files are moved and truncated between this event, recorded at
+    /// `step`, and the next one. Returns `None` for most events. After a guard event, it is not
     /// known yet how far the run will be rolled back.
     pub(super) fn rewritten_after(&self, step: u64) -> Option<u64> {
         match self {

@@ -75,7 +75,7 @@ impl Finding {
     }
 }
 
-/// Shortens a hash. The result is long enough to search for it in the file.
+/// Shortens a hash but keeps enough digits to search for it in the file.
 pub(super) fn short(hash: &str) -> String {
     hash.chars().take(12).chain(['…']).collect()
 }

@@ -50,8 +50,8 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
     Finding::new("version match", checked, violations)
 }
 
-/// Checks that the sampling weights are those of the last update, i.e. that nothing changed them
-/// between steps.
+/// Checks that each step samples with the weights produced by the last update, i.e. that nothing
+/// changed them between steps.
 pub(super) fn immediate_update(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let (mut updates, mut moved) = (0, 0);

@@ -133,7 +133,7 @@ impl Records<'_> {
             Some(path) => Finding::not_recorded(
                 PROPERTY,
                 format!(
-                    "`{}` does not exist here; change to the folder in which the training ran",
+                    "`{}` does not exist here; change to the folder from which the run was started",
                     path.display()
                 ),
             ),
@@ -194,7 +194,7 @@ impl Records<'_> {
         let mut checked = count(linked, "line");
         if linked < all {
             checked +=
-                &format!("; {} of an older version are not covered", count(all - linked, "line"));
+                &format!("; {} from an older version are not covered", count(all - linked, "line"));
         }
         Ok(Finding::new(PROPERTY, checked, violations))
     }
@@ -318,7 +318,7 @@ impl Records<'_> {
 /// Roles of input files whose whole folder is read.
 const FOLDER_ROLES: [&str; 3] = ["model", "adapter", "infiller"];
 
-/// Returns the files in the folders of models and adapters that are not listed as inputs.
+/// Returns the files in model and adapter folders that are not listed as inputs.
 fn added_inputs(files: &[DataFile]) -> Vec<PathBuf> {
     let of_folder = files.iter().filter(|file| FOLDER_ROLES.contains(&file.role.as_str()));
     let folders: BTreeSet<&Path> = of_folder.filter_map(|file| file.path.parent()).collect();
@@ -335,4 +335,5 @@ fn added_inputs(files: &[DataFile]) -> Vec<PathBuf> {
     added
 }
 
-const OLDER: &str = "created by an older version: changes to numbers, texts, prompts and rewards cannot be detected";
+const OLDER: &str =
+    "created by an older version: changes to numbers, text, prompts and rewards cannot be detected";

@@ -45,8 +45,8 @@ pub(super) fn reference(evidence: &Evidence) -> Finding {
     Finding::new("reference", checked, violations)
 }
 
-/// Returns a finding about what cannot be checked if the reference is updated by epochs, otherwise
-/// `None`.
+/// If the reference is updated by epochs, returns a finding that explains what cannot be checked.
+/// Otherwise, returns `None`.
 pub(super) fn epochs(evidence: &Evidence) -> Option<Finding> {
     let every = evidence.plan.reference.update?.every;
     matches!(every, Period::Epochs(_)).then(|| {

@@ -106,8 +106,8 @@ fn foreign_roll_backs(run: &RunFolder, events: &[EventLine]) -> Result<Vec<Strin
         _ => None,
     };
     let mut known: BTreeSet<u32> = events.iter().filter_map(number).collect();
-    // A run writes the folder between the event of the guard and that of the roll-back. If it was
-    // killed in between, the folder belongs to a roll-back that has no event.
+    // A run writes the folder between the guard event and the roll-back event. If it was killed in
+    // between, the folder belongs to a roll-back without an event.
     let ends = |event: &&EventLine| {
         !matches!(
             event.what,

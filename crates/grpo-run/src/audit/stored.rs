@@ -73,9 +73,9 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
             let (prompt, sample) = place(sampled);
             let words = format!("prompt {prompt}, sample {sample}");
             match found.remove(&(prompt, sample)).as_deref() {
-                None => {
-                    violated(format!("{words} is not recorded, although others of the step are"))
-                }
+                None => violated(format!(
+                    "{words} is not recorded, although other completions of the step are"
+                )),
                 Some([one]) if *one == sampled => {}
                 Some([_]) => violated(format!(
                     "{words} is recorded with different ids, log-probabilities or policy version than it was sampled with"
@@ -154,13 +154,13 @@ pub(super) fn checkpoints(evidence: &Evidence) -> Finding {
     }
 }
 
-/// Checks that the final weights are those of the last update.
+/// Checks that the final weights are the ones produced by the last update.
 pub(super) fn trained(evidence: &Evidence) -> Finding {
     const PROPERTY: &str = "final model";
     let violated =
         |what: String| Finding::new(PROPERTY, String::new(), vec![Violation { step: None, what }]);
     let Some(last) = evidence.ledger.last() else {
-        return Finding::not_recorded(PROPERTY, "the ledger has no step");
+        return Finding::not_recorded(PROPERTY, "the ledger has no steps");
     };
     let found = match &evidence.trained {
         None => {

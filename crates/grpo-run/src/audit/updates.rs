@@ -135,7 +135,7 @@ pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
             if let Some(step) = sampled.insert(completion.digest, line.step) {
                 let LedgerCompletion { prompt, sample, .. } = completion;
                 let what = format!(
-                    "prompt {prompt}, sample {sample} already is a completion of step {step}"
+                    "prompt {prompt}, sample {sample} is already a completion of step {step}"
                 );
                 violations.push(Violation { step: Some(line.step), what });
             }

@@ -27,7 +27,8 @@ pub struct CompletionRecord {
     pub outcome: RecordedOutcome,
     /// Error message of the reward function, if it failed.
     pub reason: Option<String>,
-    /// What an external reward said about the completion. Missing in files of older versions.
+    /// What an external reward said about the completion. Missing in files written by older
+    /// versions.
     pub info: Option<String>,
     /// Reward components by name, stored in the columns `rewards/NAME`.
     pub parts: BTreeMap<String, f64>,

@@ -167,8 +167,8 @@ pub(crate) fn writer<W: Write + Send>(
     let mut properties = WriterProperties::builder().set_compression(Compression::ZSTD(level));
     for (name, values) in columns {
         if let Values::Floats(_) = values {
-            // The values hardly ever repeat. Splitting their bytes into separate streams compresses
-            // better than a dictionary.
+            // Values rarely repeat. Splitting their bytes into separate streams compresses better
+            // than a dictionary.
             let path = ColumnPath::new(vec![name.clone(), "list".into(), "element".into()]);
             properties = properties
                 .set_column_dictionary_enabled(path.clone(), false)

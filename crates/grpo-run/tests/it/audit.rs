@@ -366,7 +366,7 @@ fn completions_that_were_written_down() {
     check(&run, &["recorded completions: step 3: prompt 0, sample 1 is recorded 2 times"]);
     // Completion files are written atomically, so they are never incomplete.
     run.recorded = BTreeMap::from([(3, sampled[..2].to_vec())]);
-    let lacks = "recorded completions: step 3: prompt 0, sample 2 is not recorded, although others of the step are";
+    let lacks = "recorded completions: step 3: prompt 0, sample 2 is not recorded, although other completions of the step are";
     check(&run, &[lacks]);
     run.trained = None;
     check(&run, &[lacks]);

@@ -60,7 +60,7 @@ fn of_package(tree: &Tree, package: &Package, allowed: Option<BTreeSet<String>>)
         let is_ours = tree.packages.iter().any(|package| package.name == other);
         let knows_tasks = TASKS.contains(&name) || ABOVE_TASKS.contains(&name);
         let what = if is_ours && TASKS.contains(&other) && !knows_tasks {
-            format!("`{name}` may not depend on `{other}`, which knows what is trained: let the task implement what `{name}` asks for")
+            format!("`{name}` may not depend on `{other}`, which is specific to a task: let the task implement what `{name}` needs")
         } else if is_ours && !allowed.contains(other) {
             format!(
                 "`{name}` may not depend on `{other}`: move the code, or change the row in {DOCUMENT} and give the reason in docs/decisions/"
@@ -184,7 +184,7 @@ crates/xtask/Cargo.toml:2: `xtask` may not depend on `grpo-cli`: {change}"
                 ("grpo-data", &["grpo-chem"]),
                 ("grpo-cli", &["grpo-molecules"]),
             ],
-            "crates/grpo-data/Cargo.toml:2: `grpo-data` may not depend on `grpo-chem`, which knows what is trained: let the task implement what `grpo-data` asks for",
+            "crates/grpo-data/Cargo.toml:2: `grpo-data` may not depend on `grpo-chem`, which is specific to a task: let the task implement what `grpo-data` needs",
         );
     }
 

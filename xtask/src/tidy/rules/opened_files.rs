@@ -32,9 +32,8 @@ fn of_file(file: &File) -> Vec<Violation> {
         find(&file.tokens, call).into_iter().filter(|at| *at < tests).map(move |at| (at, name))
     });
     let violation = |(at, name): (usize, &&str)| {
-        let what = format!(
-            "{name}: a file may be a named pipe or have no end; use grpo_data::regular_file"
-        );
+        let what =
+            format!("{name}: the file may be a named pipe or endless; use grpo_data::regular_file");
         file.violation(file.tokens[at].line, what)
     };
     found.map(violation).collect()
@@ -49,7 +48,7 @@ mod tests {
     fn calls_outside_of_the_one_place_are_found() {
         let source = "fn f() {\n    std::fs::read(p);\n    regular_file::read(p);\n}\n\
                       #[cfg(test)]\nmod tests { fn g() { File::open(p); } }";
-        let what = "crates/a/src/b.rs:2: fs::read: a file may be a named pipe or have no end; use grpo_data::regular_file";
+        let what = "crates/a/src/b.rs:2: fs::read: the file may be a named pipe or endless; use grpo_data::regular_file";
         check(are_regular, &tree([("crates/a/src/b.rs", source)]), what);
         for path in
             ["crates/a/tests/b.rs", "crates/grpo-data/src/regular_file.rs", "xtask/src/b.rs"]

@@ -1,4 +1,4 @@
-//! Output of pre-training: the model, sampled completions and the final tables.
+//! Pre-training output: the model, sampled completions and the final tables.
 
 use std::path::Path;
 
@@ -127,8 +127,8 @@ fn measures_table(validations: [&Map<String, Value>; 3]) -> Table {
         ("distinct-1", "eval_distinct_1"),
         ("distinct-2", "eval_distinct_2"),
         ("semantic diversity", "eval_diversity"),
-        ("characters of a reply", "eval_reply_length"),
-        ("unique words of a reply", "eval_unique_words"),
+        ("characters per reply", "eval_reply_length"),
+        ("unique words per reply", "eval_unique_words"),
         ("empty replies", "eval_empty"),
     ];
     let [first, best, last] =

@@ -25,7 +25,7 @@ struct Line<'a> {
     /// The prompt as given, or `None` if sampling starts from the beginning-of-sequence token.
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt: Option<&'a PromptSource>,
-    /// Index of the completion among those of the same prompt.
+    /// Index of the completion among those for the same prompt.
     sample: u32,
     /// Decoded text, or `None` without a tokenizer.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -56,8 +56,8 @@ pub(super) struct Observer {
     best: Option<BestFiles>,
 }
 
-/// Returns whether the run was killed during the last of its roll-backs, after the checkpoint at
-/// step `done` was replaced.
+/// Returns whether the run was killed during its last roll-back, after the checkpoint at step
+/// `done` was replaced.
 fn is_rolling_back(folder: &RunFolder, done: u64, roll_backs: u32) -> anyhow::Result<bool> {
     let last = folder.read_events()?.pop();
     Ok(last.is_some_and(|event| match event.what {
@@ -108,8 +108,8 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Completes a roll-back to `step` after its checkpoint was written: removes later checkpoints
-    /// and writes the event of this one, which ends the roll-back.
+    /// Completes a roll-back to `step`, whose checkpoint has been written: removes later
+    /// checkpoints, then records the checkpoint event that ends the roll-back.
     fn finish_roll_back(&mut self, step: u64) -> anyhow::Result<()> {
         let folder = self.log.folder.clone();
         folder.remove_checkpoints_after(step)?;
@@ -175,11 +175,11 @@ impl Observer {
     /// Rolls the run back and continues with the given settings. Returns whether a suitable
     /// checkpoint was found.
     ///
-    /// The metrics of a step describe the policy that sampled it, i.e. the policy after the
-    /// previous step, and the policies between the updates of the step. The run therefore returns
-    /// to the newest checkpoint written before the policy that the metrics of step `since`
-    /// describe. If that checkpoint was also the target of the last roll-back, an earlier one is
-    /// used, or the initial policy.
+    /// The metrics of a step describe the policy that sampled it, which is the policy after the
+    /// previous step, and the policies between the step's updates. The run therefore returns to the
+    /// newest checkpoint that predates the policies described by the metrics of step `since`. If
+    /// that checkpoint was also the target of the last roll-back, an earlier one is used, or the
+    /// initial policy.
     pub(super) fn roll_back(
         &mut self,
         training: &mut Training<Policy>,
@@ -298,8 +298,7 @@ impl Observer {
         let StepDone { report, metrics, .. } = *done;
         self.compare(done);
         let step = report.step + 1;
-        // The ledger line is written before everything else, so that each file of a step has a
-        // proof.
+        // The ledger line is written first, so that it covers every file of the step.
         let completions = is_due(step, self.completions_every).then(|| {
             let records = records(report, &self.writer.spec.codec);
             let parts: Vec<&str> = self.parts.iter().map(AsRef::as_ref).collect();
