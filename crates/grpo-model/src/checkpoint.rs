@@ -61,7 +61,7 @@ impl Checkpoint {
             return Self::of_file(&single);
         }
         if !index.exists() {
-            let problem = " has neither model.safetensors nor model.safetensors.index.json; convert other formats with save_pretrained of transformers";
+            let problem = " has neither model.safetensors nor model.safetensors.index.json; convert other formats with transformers' save_pretrained";
             return Err(ModelError::file(folder, problem));
         }
         let broken = |message: String| ModelError::in_file(&index, message);

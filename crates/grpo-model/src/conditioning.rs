@@ -1,4 +1,4 @@
-//! Vectors of the conditions in front of a sequence.
+//! Vectors for the conditions that precede a sequence.
 
 use burn::module::Module;
 use burn::tensor::activation::{sigmoid, tanh};

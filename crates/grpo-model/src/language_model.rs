@@ -20,7 +20,7 @@ use crate::{
 pub trait LanguageModel: Module + Sync {
     /// Computes the hidden state after the final norm for each token in the batch.
     ///
-    /// Conditions in front of a sequence are visible to all its tokens. They have no row in the
+    /// Conditions that precede a sequence are visible to all its tokens but have no row in the
     /// result, `[tokens, width]`.
     fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2>;
 

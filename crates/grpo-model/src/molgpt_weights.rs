@@ -1,7 +1,7 @@
 //! Converts the tensors of published MolGPT checkpoints.
 //!
-//! Two layouts are known: that of MolGPT's own class, whose names are also ours, and that of
-//! PyTorch's `TransformerEncoder`, which computes queries, keys and values with one matrix.
+//! Two layouts are supported: that of MolGPT's own class, whose tensor names this crate shares, and
+//! that of PyTorch's `TransformerEncoder`, which computes queries, keys and values with one matrix.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -114,7 +114,7 @@ impl MolGptWeights {
         };
         let n_layer = layers(&file, &format!("{prefix}layers."));
         let mut notes = vec![
-            "the weights do not tell whether the encoder normalises before attention and uses GELU, as MolGPT does; if it does not, the converted model is only a starting point for training".to_owned(),
+            "the weights do not show whether the encoder normalises before attention and uses GELU, as MolGPT does; if it does not, the converted model is only a starting point for training".to_owned(),
         ];
         let mut pieces = BTreeMap::from([
             whole("tok_emb.weight", "embedding.weight"),

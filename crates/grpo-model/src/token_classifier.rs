@@ -1,4 +1,4 @@
-//! Token classifiers, which assign each token of a text to a class.
+//! Token classifiers, which assign each token in a text to a class.
 
 use std::path::Path;
 

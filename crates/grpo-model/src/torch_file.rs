@@ -1,8 +1,8 @@
-//! Reads the tensors of files written by `torch.save`, without Python and without running code.
+//! Reads tensors from files written by `torch.save`, without Python and without running code.
 //!
-//! Supported are state dicts, and dictionaries that contain one. Since PyTorch 1.6, a file is a zip
-//! archive of a pickle, which describes the tensors, and of one entry per storage. Older files are a
-//! sequence of pickles followed by the storages. Tensors are read one at a time.
+//! State dicts, and dictionaries that contain one, are supported. Since PyTorch 1.6, a file is a
+//! zip archive that contains a pickle, which describes the tensors, and one entry per storage.
+//! Older files consist of several pickles followed by the storages. Tensors are read one at a time.
 
 mod pickle;
 mod tensor;

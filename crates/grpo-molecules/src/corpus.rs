@@ -51,9 +51,9 @@ pub struct CorpusReport {
     pub rows: u64,
     /// Number of rows without a SMILES.
     pub empty: u64,
-    /// Number of rows with an empty cell in a column with a scaffold or a property.
+    /// Number of rows with an empty cell in a scaffold or property column.
     pub incomplete: u64,
-    /// Number of tokens of the longest molecule in the file, also if it was dropped.
+    /// Number of tokens in the longest molecule in the file, even if it was dropped.
     pub longest: usize,
     /// Number of molecules with a token that is not in the vocabulary.
     pub unknown_token: u64,

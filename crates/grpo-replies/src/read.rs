@@ -128,7 +128,7 @@ impl PairFile {
         };
         let pair = pair.and_then(|(pair, text)| match first(&pair) {
             Some(first) if first.tweet.trim() != pair.tweet.trim() => Err(format!(
-                "tweet {} has a different text on line {} of {}",
+                "tweet {} has different text on line {} of {}",
                 pair.tweet_id,
                 first.line,
                 first.file.display()

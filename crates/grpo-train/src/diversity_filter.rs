@@ -1,4 +1,4 @@
-//! Lower rewards for completions that belong to a bucket with many earlier ones.
+//! Lowers the reward for completions in buckets that already contain many completions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -202,7 +202,7 @@ pub struct FilterReport {
     pub penalized: f64,
     /// Number of buckets in the run so far.
     pub buckets: usize,
-    /// Number of those that are full.
+    /// Number of full buckets.
     pub full_buckets: usize,
 }
 

@@ -150,7 +150,9 @@ fn held_out_tweets_are_in_a_file_of_their_own() {
     assert!(!place.path("out/test_held_out.jsonl").exists());
     place.refuse(
         &["split-data", "--input", "pairs.jsonl", "--output-dir", "new", "--test-fraction", "1"],
-        str!["`test-fraction` is 1; expected a number of at least 0 and less than 1 (the fraction of test pairs)"],
+        str![
+            "`test-fraction` is 1; expected at least 0 and less than 1 (the fraction of test pairs)"
+        ],
     );
     assert!(!place.path("new").exists());
 }
@@ -262,7 +264,7 @@ fn an_impossible_split_leaves_no_files() {
     check(
         &["pairs.jsonl", "--split-ratio", "1"],
         str![
-            "`split-ratio` is 1; expected a number between 0 and 1 (the fraction of the supervised phase)"
+            "`split-ratio` is 1; expected a number between 0 and 1 (the fraction of pairs in the supervised phase)"
         ],
     );
     check(

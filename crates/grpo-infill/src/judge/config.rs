@@ -43,7 +43,7 @@ impl JudgeConfig {
     }
 }
 
-/// Sampling settings with which the infiller fills the blanks in training texts.
+/// Sampling settings that the infiller uses to fill the blanks in training text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FillSettings {

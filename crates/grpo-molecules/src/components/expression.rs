@@ -1,4 +1,4 @@
-//! Arithmetic expressions of the properties of other components.
+//! Arithmetic expressions over the properties of other components.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! How well molecules meet the conditions that were asked for.
+//! How closely molecules meet the requested conditions.
 
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::statistics::mean;

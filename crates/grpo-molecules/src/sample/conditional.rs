@@ -191,7 +191,7 @@ pub(super) fn summarise(all: &[Sampled]) {
         let share = |count: usize, of: usize| four_decimals(count as f64 / of as f64);
         let novelty = same.new.map(|new| format!(", novelty {}", share(new, same.distinct)));
         say_aside(format_args!(
-            "equal        {:>8.4} of the valid molecules have exactly the scaffold; with 0.8 or more: validity {}, uniqueness {}{}",
+            "equal        {:>8.4} of the valid molecules match the scaffold exactly; with 0.8 or more: validity {}, uniqueness {}{}",
             accuracy.equal_scaffold(),
             share(same.all, samples),
             share(same.distinct, same.all),

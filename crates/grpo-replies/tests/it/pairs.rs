@@ -110,7 +110,7 @@ fn reports_why_each_line_is_not_a_pair() {
         "10: `tweet_likes` is the string \"many\"; expected a non-negative integer".to_owned(),
         "11: duplicate key `reply`".to_owned(),
         "12: `tweet_id` is the value 1.5e+18; expected a string or an integer".to_owned(),
-        format!("13: tweet a has a different text on line 1 of {file}"),
+        format!("13: tweet a has different text on line 1 of {file}"),
     ];
     assert_eq!(reasons[2..], expected);
     // All 13 lines are accounted for, one of which is empty.
