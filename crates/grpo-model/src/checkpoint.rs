@@ -54,7 +54,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or is truncated, if two files contain the same
-    /// tensor, or if a tensor is missing from the file that the index names.
+    /// tensor, or if a tensor is missing from the file listed in the index.
     pub(crate) fn of_folder(folder: &Path) -> Result<Self, ModelError> {
         let (single, index) = (folder.join(WEIGHTS_FILE), folder.join(INDEX_FILE));
         if single.exists() {

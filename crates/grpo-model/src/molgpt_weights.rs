@@ -10,7 +10,7 @@ use crate::ModelError;
 use crate::stored_values::Stored;
 use crate::torch_file::TorchFile;
 
-/// The tensors of a checkpoint under MolGPT's names, and the sizes that follow from their shapes.
+/// The tensors of a checkpoint under MolGPT's names, and the sizes inferred from their shapes.
 #[derive(Debug)]
 pub(crate) struct MolGptWeights {
     file: TorchFile,
@@ -40,7 +40,7 @@ pub(crate) struct MolGptSizes {
 enum Piece {
     /// A tensor of the file.
     Whole(String),
-    /// Some rows of a tensor of the file.
+    /// A range of rows from a tensor in the file.
     Rows(String, Range<usize>),
     /// A constant.
     Filled(Vec<usize>, f32),
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(encoder.read("pos_emb").unwrap().values, [0.0; 160]);
     }
 
-    /// The tensors of a converted encoder are those of a MolGPT.
+    /// A converted encoder has the same tensors as a MolGPT.
     #[test]
     fn both_layouts_have_the_same_tensors() {
         let listed = |mut weights: MolGptWeights| {

@@ -14,7 +14,7 @@ use crate::{Dropout, LanguageModel, ModelError, ModelFolder, ModelSpec, TokenBat
 
 /// A bidirectional transformer with a linear layer that computes a logit per class for each token.
 ///
-/// Sequences are packed, so no token sees another text.
+/// Sequences are packed, so a token cannot see other texts.
 #[derive(Module, Debug)]
 pub struct TokenClassifier {
     model: Transformer,

@@ -51,8 +51,9 @@ impl TorchFile {
     /// Opens a file and reads the descriptions of its tensors.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, was not written by `torch.save`, names a Python
-    /// object that is not part of a state dict, or describes tensors that it does not contain.
+    /// Returns an error if the file cannot be read, was not written by `torch.save`, refers to a
+    /// Python object that is not part of a state dict, or describes tensors that it does not
+    /// contain.
     pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
         let read_error = |source| ModelError::Read { path: path.to_owned(), source };
         let mut file = regular_file::open(path).map_err(read_error)?;

@@ -164,7 +164,7 @@ impl Conditions {
         names.join(", ")
     }
 
-    /// Returns what the model reads for a condition.
+    /// Returns the model input for a condition.
     ///
     /// # Errors
     /// Returns an error if the model does not accept it.

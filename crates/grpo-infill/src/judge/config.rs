@@ -13,7 +13,7 @@ use super::scaling::JudgeScaling;
 pub struct JudgeConfig {
     /// Steps, batches and optimizer settings.
     pub steps: StepsConfig,
-    /// Fraction of training texts left unmodified.
+    /// Fraction of training texts that are left unmodified.
     pub natural_share: f64,
     /// How the infiller fills blanks.
     pub fill: FillSettings,

@@ -245,7 +245,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Calls a function. Only those of [`Global`] exist.
+    /// Calls a function. Only the functions in [`Global`] are available.
     fn call(&mut self) -> Result<(), String> {
         let arguments = self.pop()?;
         let Value::Global(global) = self.pop()? else {

@@ -34,7 +34,7 @@ pub(super) struct Expression {
 }
 
 impl Expression {
-    /// Compiles an expression of the components `names`.
+    /// Compiles an expression over the components in `names`.
     pub(super) fn parse(text: &str, names: Vec<String>) -> Result<Self, String> {
         if text.len() > MAX_LENGTH {
             return Err(format!(

@@ -62,8 +62,8 @@ const GUACAMOL: [&[Values]; 8] = [
 ];
 
 impl Grid {
-    /// Returns the conditions for properties with the given names. Combinations with a property
-    /// that is not among them are left out.
+    /// Returns the conditions for properties with the given names. Combinations that contain any
+    /// other property are omitted.
     pub(crate) fn asked(self, names: &[&str]) -> Vec<Asked> {
         let combinations = match self {
             Self::Moses => MOSES,
@@ -103,7 +103,7 @@ impl Asked {
     /// Parses properties such as `logp=3,tpsa=60`.
     ///
     /// # Errors
-    /// Returns an error that names the part that cannot be read.
+    /// Returns an error that quotes the part that cannot be parsed.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut asked = Self::default();
         for part in text.split(',') {

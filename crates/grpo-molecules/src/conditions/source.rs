@@ -46,8 +46,7 @@ struct ConditionsSection {
     /// Number of properties per group, drawn at random. Defaults to all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     most: Option<usize>,
-    /// Values of properties. With `molecules`, the names of the properties to measure are those of
-    /// the model.
+    /// Property values to draw. With `molecules`, the model's properties are measured instead.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     properties: BTreeMap<String, Draw>,
 }

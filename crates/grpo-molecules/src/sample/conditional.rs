@@ -18,7 +18,7 @@ use crate::conditions::{Accuracy, Asked, Conditions, SAME_SCAFFOLD, prompt};
 /// Default number of samples per condition.
 const NUMBER: u32 = 100;
 
-/// Columns of the CSV file, which are those of MolGPT.
+/// Columns of the CSV file, named as in MolGPT.
 const COLUMNS: &str =
     "molecule,smiles,condition,scaffold_cond,qed,sas,logp,tpsa,validity,unique,novelty";
 
@@ -35,7 +35,7 @@ pub(super) struct Sampled {
     same_scaffold: SameScaffold,
 }
 
-/// Counts of valid molecules with the scaffold that was asked for.
+/// Counts of valid molecules with the requested scaffold.
 #[derive(Clone, Copy, Default)]
 struct SameScaffold {
     all: usize,
