@@ -173,7 +173,7 @@ impl fmt::Display for CorpusReport {
         for (count, what) in [
             (self.unknown_token, "with a token outside the vocabulary"),
             (self.too_long, "too long"),
-            (self.duplicates, "written twice"),
+            (self.duplicates, "duplicate"),
             (self.held_out, "held out by the split column"),
             (self.empty, "empty"),
             (self.incomplete, "with a missing scaffold or property"),

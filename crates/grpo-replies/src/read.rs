@@ -183,9 +183,9 @@ impl PairFile {
 }
 
 impl fmt::Display for PairFile {
-    /// For example, `9 pairs of 4 tweets, 1 lines left out (a.jsonl:7: the line is not UTF-8 text)`
+    /// For example, `9 pairs from 4 tweets, 1 lines skipped (a.jsonl:7: the line is not UTF-8)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} pairs of {} tweets", self.pairs.len(), self.tweets())?;
+        write!(f, "{} pairs from {} tweets", self.pairs.len(), self.tweets())?;
         if self.invalid == 0 {
             return Ok(());
         }

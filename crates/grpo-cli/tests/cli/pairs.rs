@@ -49,7 +49,7 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     place.write("pairs.jsonl", &text);
     let ended = place.succeed(&["split-data", "--input", "pairs.jsonl"]);
     let expected =
-        format!("pairs.jsonl: {} pairs of 120 tweets, 0 lines skipped\n", text.lines().count());
+        format!("pairs.jsonl: {} pairs from 120 tweets, 0 lines skipped\n", text.lines().count());
     assert!(ended.stdout.starts_with(&expected), "{}", ended.stdout);
     assert!(ended.stdout.contains(", within 0.02\n"), "{}", ended.stdout);
 
@@ -215,7 +215,7 @@ fn reports_broken_lines_and_repeated_pairs() {
     let ended = place.succeed(&["split-data", "--input", "pairs.jsonl", "--output-dir", "out"]);
     let first = records.len() + 1;
     let expected = [
-        format!("{} pairs of 120 tweets, 3 lines skipped\n", records.len()),
+        format!("{} pairs from 120 tweets, 3 lines skipped\n", records.len()),
         format!(
             "  left out: pairs.jsonl:{first}: the line is not a JSON object: expected ident at column 2\n"
         ),
@@ -359,9 +359,9 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     let ended = place.succeed(&["pretrain", "pretrain.toml"]);
     for words in [
-        "pairs.jsonl: 17 pairs of 8 tweets, 1 lines skipped (pairs.jsonl:18: `reply` is empty); 1 skipped with more than 49 tokens (pairs.jsonl:17: ",
-        "  training: 12 examples of 6 tweets by 3 authors; likes: mean ",
-        "  validation: 4 examples of 2 tweets by ",
+        "pairs.jsonl: 17 pairs from 8 tweets, 1 lines skipped (pairs.jsonl:18: `reply` is empty); 1 skipped with more than 49 tokens (pairs.jsonl:17: ",
+        "  training: 12 examples from 6 tweets by 3 authors; likes: mean ",
+        "  validation: 4 examples from 2 tweets by ",
     ] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
@@ -379,7 +379,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
         "--set",
         "data.file=folder",
     ]);
-    assert!(ended.stdout.starts_with("folder: 16 pairs of 8 tweets\n"), "{}", ended.stdout);
+    assert!(ended.stdout.starts_with("folder: 16 pairs from 8 tweets\n"), "{}", ended.stdout);
 
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.replies.instruction="],
@@ -391,7 +391,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     let ended =
         place.run(&["pretrain", "pretrain.toml", "--run", "new", "--set", "data.max_tokens=3"]);
-    let expected = "error: no usable pairs in `pairs.jsonl`: 17 pairs of 8 tweets";
+    let expected = "error: no usable pairs in `pairs.jsonl`: 17 pairs from 8 tweets";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
     assert!(ended.stderr.contains("17 skipped with more than 3 tokens"), "{}", ended.stderr);
 }
@@ -409,12 +409,12 @@ fn the_grpo_phase_has_a_prompt_for_each_tweet() {
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     let ended = place.succeed(&[&["train", "train.toml"], sets.as_slice()].concat());
     assert!(
-        ended.stdout.contains("prompts      pairs.jsonl: 16 pairs of 8 tweets\n"),
+        ended.stdout.contains("prompts      pairs.jsonl: 16 pairs from 8 tweets\n"),
         "{}",
         ended.stdout
     );
     assert!(
-        ended.stdout.contains("used: 16 examples of 8 tweets by 3 authors"),
+        ended.stdout.contains("used: 16 examples from 8 tweets by 3 authors"),
         "{}",
         ended.stdout
     );

@@ -93,7 +93,7 @@ impl fmt::Display for PassageReport {
         for (count, what) in [
             (self.too_short, "lines of fewer than 2 characters"),
             (self.too_long, "too long"),
-            (self.duplicates, "written twice"),
+            (self.duplicates, "duplicate"),
         ] {
             if count > 0 {
                 write!(f, ", {count} {what}")?;

@@ -201,7 +201,7 @@ const MOST_LINES: usize = 20;
 
 fn report(read: &PairFile) {
     say(format_args!(
-        "{}: {} pairs of {} tweets, {} lines skipped",
+        "{}: {} pairs from {} tweets, {} lines skipped",
         read.path.display(),
         read.pairs.len(),
         read.tweets(),
@@ -253,7 +253,7 @@ fn tell(statistics: &PhaseStatistics) {
     {
         let PhaseSummary { count, tweets, engagement, length, .. } = phase;
         say(format_args!(
-            "{name:<12} {count} pairs of {tweets} tweets; engagement: mean {}, median {}; reply characters: mean {:.0}",
+            "{name:<12} {count} pairs from {tweets} tweets; engagement: mean {}, median {}; reply characters: mean {:.0}",
             short(engagement.mean),
             short(engagement.median),
             length.mean
