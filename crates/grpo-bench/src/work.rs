@@ -39,8 +39,8 @@ impl Repetition {
 }
 
 /// Measures Burn's f32 matrix product, which is an upper bound for the throughput of models. It
-/// runs the two products in the MLP of a block for half a second. They account for two thirds of
-/// the FLOPs of a model. `rows` is the number of tokens.
+/// runs the two MLP products of a block for half a second, which account for two thirds of a
+/// model's FLOPs. `rows` is the number of tokens.
 pub fn matmul(size: Size, rows: usize) -> Work {
     const LEAST: Duration = Duration::from_millis(500);
     let width = size.width();

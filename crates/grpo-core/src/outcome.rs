@@ -6,9 +6,9 @@ use std::str::FromStr;
 use crate::LossTerms;
 use crate::terms::{SequenceTerms, TokenTerms};
 
-/// Whether the surrogate has a gradient for a token. If it doesn't, this is the first reason,
-/// tested in the order in which the loss is computed. The KL penalty and the entropy bonus are
-/// ignored, because masks do not affect them.
+/// Whether the surrogate has a gradient for a token. If it doesn't, the variant is the first reason
+/// that applies, in the order in which the loss is computed. The KL penalty and the entropy bonus
+/// are ignored, because masks do not affect them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenOutcome {
     /// The token's log-probability has a gradient.
@@ -53,8 +53,8 @@ impl TokenOutcome {
         }
     }
 
-    /// Joins the outcomes of one token over several updates. Returns a single name if all outcomes
-    /// are equal, and otherwise one name per update, separated by `+`.
+    /// Joins the outcomes of one token across several updates. Returns a single name if all
+    /// outcomes are equal, and otherwise one name per update, separated by `+`.
     pub fn join(outcomes: impl IntoIterator<Item = Self>) -> String {
         let mut names: Vec<&str> = outcomes.into_iter().map(Self::name).collect();
         if names.windows(2).all(|pair| pair[0] == pair[1]) {

@@ -16,8 +16,8 @@ pub enum Reduction {
     SequenceSum,
     /// Averages over all tokens in the optimizer batch (DAPO).
     TokenMean,
-    /// Averages over the tokens in each micro-batch, weighted by its fraction of sequences (BNPO).
-    /// The gradient depends on how the batch is split.
+    /// Averages over the tokens in each micro-batch and weights micro-batches by their share of the
+    /// sequences (BNPO). The gradient depends on how the batch is split.
     MicroBatchTokenMean,
     /// Sums over all tokens and divides by sequences × maximum completion length (Dr. GRPO).
     Constant,

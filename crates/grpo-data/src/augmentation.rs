@@ -13,16 +13,16 @@ pub struct Augmentation(Arc<Variant>);
 type Variant = dyn Fn(&Example, u32, u32) -> Option<Example> + Send + Sync;
 
 impl Augmentation {
-    /// Creates an augmentation from a function of an example, its index and the epoch. The function
-    /// returns `None` to use the example itself, and must depend on nothing else, so that a resumed
-    /// run reads the same examples.
+    /// Creates an augmentation from a function that takes an example, its index and the epoch. The
+    /// function returns `None` to keep the example unchanged. It must not depend on anything else,
+    /// so that a resumed run reads the same examples.
     pub fn new(
         variant: impl Fn(&Example, u32, u32) -> Option<Example> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(variant))
     }
 
-    /// Returns the variant of an example for an epoch, or `None` to use the example itself.
+    /// Returns the variant of an example for an epoch, or `None` if the example is used unchanged.
     pub fn variant(&self, example: &Example, index: u32, epoch: u32) -> Option<Example> {
         (self.0)(example, index, epoch)
     }

@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A message of a conversation.
+/// A message in a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
     /// The role: `system`, `user`, `assistant` or another role that the template supports.
     pub role: String,
-    /// The text of the message.
+    /// The message text.
     pub content: String,
 }
 
@@ -44,8 +44,8 @@ impl ChatOptions {
 /// A model's Jinja chat template, rendered the same way as in `transformers`.
 ///
 /// Template size, instructions, recursion and nesting are limited, so a malicious template results
-/// in an error. In programs that use the `grpo-process` allocator, rendering a conversation with
-/// more than 6 MiB of memory ends the process.
+/// in an error. In programs that use the `grpo-process` allocator, a conversation that needs more
+/// than 6 MiB of memory to render ends the process.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,

@@ -108,7 +108,7 @@ impl Codecs {
     }
 }
 
-/// Converts between text and the token ids of a model.
+/// Converts between text and a model's token ids.
 #[derive(Clone, Debug)]
 pub struct Codec {
     tokens: Tokens,
@@ -256,17 +256,17 @@ impl Codec {
         &self.files
     }
 
-    /// Returns the id of the token that begins a text, if defined.
+    /// Returns the begin token's id, if defined.
     pub fn begin_id(&self) -> Option<u32> {
         self.special.bos
     }
 
-    /// Returns the ids of all tokens that end a text.
+    /// Returns the ids of all end tokens.
     pub fn end_ids(&self) -> &[u32] {
         &self.special.eos
     }
 
-    /// Returns the id of the end token appended to training texts, if defined.
+    /// Returns the id of the end token appended to training text, if defined.
     ///
     /// # Errors
     /// Returns an error if the id is outside the model's vocabulary.
@@ -281,8 +281,8 @@ impl Codec {
     ///
     /// # Errors
     /// Returns an error for text if there is no tokenizer, for messages if there is no chat
-    /// template, for an empty prompt, and for ids outside the vocabulary. Errors of the tokenizer
-    /// and the template are also returned.
+    /// template, for an empty prompt, and for ids outside the vocabulary. Tokenizer and template
+    /// errors are also returned.
     pub fn prompt(
         &self,
         prompt: &PromptSource,
@@ -364,7 +364,7 @@ impl Codec {
         }
     }
 
-    /// Decodes a completion, which may begin with text that the begin token stands for.
+    /// Decodes a completion, including any text that its begin token stands for.
     pub fn decode_completion(&self, ids: &[u32]) -> String {
         match &self.tokens {
             Tokens::Own(codec) => codec.decode_completion(ids),

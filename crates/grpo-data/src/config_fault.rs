@@ -94,7 +94,7 @@ pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, Conf
     })
 }
 
-/// Escapes control characters and truncates a text to 100 characters.
+/// Escapes control characters and truncates text to 100 characters.
 pub fn short_text(text: &str) -> String {
     const MOST: usize = 100;
     let cut: String = text.chars().take(MOST).collect();
@@ -111,8 +111,8 @@ pub fn short_number<T: Copy + Into<f64> + fmt::Display + fmt::LowerExp>(value: T
     }
 }
 
-/// Replaces Rust types in a deserializer's message by words. `map` is the format's word for a map,
-/// such as `table`.
+/// Replaces Rust types in a deserializer's message with plain words. `map` is the format's word for
+/// a map, such as `table`.
 pub fn without_rust_types(message: &str, map: &str) -> String {
     if let Some((_, rest)) = message.split_once("did not match any variant of untagged enum ") {
         let rest = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric());

@@ -104,7 +104,7 @@ pub fn described(value: &Value) -> String {
     }
 }
 
-/// Displays the first hundred characters of a text.
+/// Displays the first hundred characters of a string.
 pub struct Shortened<'a>(pub &'a str);
 
 impl fmt::Display for Shortened<'_> {

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Parses JSON and rejects duplicate keys, of which serde_json would silently ignore all but one.
+/// Parses JSON and rejects duplicate keys. By default, serde_json silently ignores all but one of
+/// them.
 ///
 /// # Errors
 /// Returns an error if the text is not valid JSON, does not match `T`, or contains an object with a
@@ -31,7 +32,7 @@ pub fn json_reason(error: &serde_json::Error) -> String {
     }
 }
 
-/// Like [`json_reason`] for a single line of a JSON Lines file: with the column only.
+/// Like [`json_reason`], but for a single line of a JSON Lines file: gives only the column.
 pub fn json_line_reason(error: &serde_json::Error) -> String {
     json_reason(error).replace(" at line 1 column ", " at column ")
 }
@@ -41,7 +42,7 @@ pub fn json_line_reason(error: &serde_json::Error) -> String {
 pub struct JsonEntries<V> {
     /// Keys and values, including duplicates.
     pub entries: Vec<(String, V)>,
-    /// The first key that occurs again.
+    /// The first key that occurs more than once.
     pub duplicate: Option<String>,
 }
 

@@ -9,8 +9,8 @@ pub struct Prefix {
     /// Token ids, e.g. of a scaffold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<u32>,
-    /// One number per quantity that the model can be asked for, or `None` for quantities that are
-    /// left open. Empty if none is asked for.
+    /// One number per quantity that the model can be conditioned on, or `None` for a quantity that
+    /// is left open. Empty if all of them are left open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Option<f32>>,
 }

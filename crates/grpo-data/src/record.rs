@@ -4,10 +4,10 @@ use crate::{CounterRng, Prefix, Purpose, TokenSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The prompt of a group of completions.
+/// The prompt for a group of completions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
-    /// Index of the prompt in the step. It is one of the coordinates of the random numbers.
+    /// Index of the prompt in the step. Random numbers depend on it.
     pub index: u32,
     /// Token ids, including the begin token.
     pub ids: Vec<u32>,
@@ -46,7 +46,7 @@ impl Prompt {
 pub enum Finish {
     /// The model sampled an end token, which is the last action.
     EndToken,
-    /// A stop string or another stopping criterion.
+    /// A stop string occurred, or another stopping criterion was met.
     Stop,
     /// The token limit was reached.
     Length,
@@ -96,9 +96,9 @@ pub struct SampledUnder {
     /// The ids kept by truncated sampling (top-k, top-p, min-p), one set per action. Probabilities
     /// sum to 1 over the kept ids. `None` if all ids are kept, except the forbidden ones.
     pub kept: Option<Vec<TokenSet>>,
-    /// The mask token, if all actions were sampled together from the context on both sides. The
-    /// input contains this id at their positions. `None` if each action was sampled after its
-    /// predecessors.
+    /// The mask token, if all actions were sampled at the same time from the context on both sides.
+    /// The input contains this id at their positions. `None` if actions were sampled from left to
+    /// right.
     #[serde(default)]
     pub mask_id: Option<u32>,
 }
@@ -193,7 +193,7 @@ impl Completion {
     /// Creates a completion from its validated parts.
     ///
     /// # Panics
-    /// Panics if one of these conditions is violated, because this indicates a bug in the sampler:
+    /// Panics if any of these conditions is violated, which indicates a bug in the sampler:
     /// - `ids` and `action_mask` have the same length, and there is at least one action.
     /// - There is exactly one log-probability and, if present, one kept set for each action.
     /// - All log-probabilities are finite and not positive.

@@ -8,7 +8,7 @@ use crate::{
     PromptSource,
 };
 
-/// The prompts of a file in their original order.
+/// The prompts in a file, in their original order.
 #[derive(Clone, Debug)]
 pub struct PromptFile {
     /// The prompts. Their indices follow the order of the file.
@@ -19,7 +19,7 @@ pub struct PromptFile {
     pub report: RecordReport,
 }
 
-/// The training examples of a file.
+/// The training examples in a file.
 #[derive(Clone, Debug)]
 pub struct ExampleFile {
     /// Training and validation examples.
@@ -28,7 +28,7 @@ pub struct ExampleFile {
     pub report: RecordReport,
 }
 
-/// Statistics about the records of a file.
+/// Statistics about the records in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordReport {
     /// Total number of records.
@@ -80,7 +80,7 @@ impl RecordReport {
 }
 
 impl PromptFile {
-    /// Reads all prompts of a file. Prompts with more than `longest` tokens are dropped and
+    /// Reads all prompts from a file. Prompts with more than `longest` tokens are dropped and
     /// counted.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl PromptFile {
 }
 
 impl ExampleFile {
-    /// Reads all examples of a file.
+    /// Reads all examples from a file.
     ///
     /// The loss covers the completion and its end token but not the prompt. Examples with more than
     /// `longest` tokens are dropped and counted. A fraction `validation_fraction` of the distinct
@@ -153,7 +153,7 @@ impl ExampleFile {
     }
 }
 
-const NO_COMPLETION: &str = "nothing to learn from: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
+const NO_COMPLETION: &str = "no tokens to train on: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
 
 fn example(
     record: &PromptRecord,

@@ -32,7 +32,7 @@ pub enum Purpose {
     Preflight = 8,
     /// Passages and masks for masked-language-model training.
     Masking = 9,
-    /// Masks of GRPO prompts, which are independent of the masks in pre-training.
+    /// Masks for GRPO prompts, which are independent of the masks in pre-training.
     MaskedPrompts = 10,
     /// Grouped splits of records.
     GroupSplit = 11,
@@ -40,7 +40,7 @@ pub enum Purpose {
     Diversity = 12,
     /// Removal of conditions from training examples.
     ConditionDropout = 13,
-    /// Conditions of GRPO prompts.
+    /// Conditions for GRPO prompts.
     Conditions = 14,
 }
 

@@ -22,7 +22,7 @@ pub struct Sample {
     pub text: String,
     /// The result of the reward function. `None` until scored.
     pub outcome: Option<Outcome>,
-    /// What an external reward said about the completion in addition to its outcome.
+    /// Additional information that an external reward provided about the completion.
     pub info: Option<String>,
     /// Bonus that is added to the reward before computing advantages.
     pub bonus: Option<Bonus>,

@@ -8,13 +8,13 @@ use std::path::Path;
 /// The special token ids of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialIds {
-    /// The token that begins a text (BOS).
+    /// The begin token (BOS).
     pub bos: Option<u32>,
-    /// The tokens that end a text (EOS). Chat models often have two, for the end of a turn and the
+    /// The end tokens (EOS). Chat models often have two: one for the end of a turn and one for the
     /// end of a document.
     pub eos: Vec<u32>,
-    /// The end token of training texts. This is the tokenizer's EOS token, which ends a chat turn.
-    /// If the tokenizer has none, the first of [`Self::eos`] is used.
+    /// The end token appended to training text. This is the tokenizer's EOS token, which ends a
+    /// chat turn. If the tokenizer has none, the first of [`Self::eos`] is used.
     pub learned_end: Option<u32>,
     /// The padding token, if defined.
     pub pad: Option<u32>,

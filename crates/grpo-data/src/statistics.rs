@@ -23,7 +23,7 @@ pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     (varies(x) && varies(y) && scale > 0.0).then(|| (xy / scale).clamp(-1.0, 1.0))
 }
 
-/// Returns Spearman's rank correlation coefficient. Ties have the mean of their ranks.
+/// Returns Spearman's rank correlation coefficient. Ties are assigned the mean of their ranks.
 ///
 /// # Panics
 /// Panics if the lengths differ.

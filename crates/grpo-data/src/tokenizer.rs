@@ -111,8 +111,8 @@ impl TextTokenizer {
 
     /// Encodes `text` without adding special tokens.
     ///
-    /// Special tokens that are written in the text, e.g. `<|im_start|>`, are converted to their
-    /// ids. Chat templates depend on this.
+    /// Special tokens that appear in the text, e.g. `<|im_start|>`, are converted to their ids.
+    /// Chat templates depend on this.
     ///
     /// # Errors
     /// Returns an error if part of the text is not in the vocabulary and there is no unknown token.
@@ -158,9 +158,9 @@ impl TextTokenizer {
 
     /// Returns the first special token in `text`.
     ///
-    /// In untrusted text, a special token would be a signal to the model, e.g. the end of a turn.
-    /// Added tokens in `marks` count as special, regardless of `tokenizer.json`. The unknown token
-    /// counts only if the text contains it literally.
+    /// In untrusted text, a special token would act as a control signal, e.g. end a turn. Added
+    /// tokens in `marks` count as special, regardless of `tokenizer.json`. The unknown token counts
+    /// only if the text contains it literally.
     ///
     /// # Errors
     /// Returns an error if the text cannot be encoded. See [`Self::encode`].
@@ -229,7 +229,7 @@ impl TextTokenizer {
 /// Runs a tokenizer operation on an input of `length` bytes or ids with limited memory. The limit
 /// is needed because a sequence of normalizers can expand each character to a text of any length.
 fn limited<R>(what: &str, length: usize, work: impl FnOnce() -> R) -> R {
-    let remedy = "use the tokenizer of a trusted model, or shorter texts";
+    let remedy = "use a trusted model's tokenizer, or shorter text";
     let bytes = MEMORY.saturating_add(length.saturating_mul(MEMORY_PER_BYTE));
     grpo_process::limited(what, remedy, bytes, work)
 }

@@ -16,7 +16,7 @@ const TURN_BEGIN: &str = "<|im_start|>";
 /// Ends a conversation turn and a training text.
 const TURN_END: &str = "<|im_end|>";
 
-/// Number of ids that are independent of the training texts: 256 bytes and three special tokens.
+/// Number of ids that are independent of the training text: 256 bytes and three special tokens.
 pub const SMALLEST_VOCABULARY: usize = 256 + 3;
 
 /// Maximum vocabulary size. The trainer allocates tables for the requested size in advance.
@@ -48,16 +48,16 @@ fn longest_word(text: &str) -> usize {
 ///
 /// The algorithm is byte-pair encoding (Sennrich et al. 2016) on bytes, as in GPT-2. Any text can
 /// be encoded, and the most frequent pairs in `texts` are merged until there are `vocabulary` ids.
-/// The result does not depend on the order of the texts.
+/// The result does not depend on the order of `texts`.
 ///
 /// # Errors
-/// Returns an error if `vocabulary` is smaller than [`SMALLEST_VOCABULARY`] or larger than the
-/// texts allow.
+/// Returns an error if `vocabulary` is smaller than [`SMALLEST_VOCABULARY`] or larger than `texts`
+/// allows.
 pub fn train_tokenizer<'a>(
     texts: impl Iterator<Item = &'a str> + Send,
     vocabulary: usize,
 ) -> Result<[(&'static str, String); 2], DataError> {
-    let bad = |reason: String| DataError::Invalid(format!("no tokenizer: {reason}"));
+    let bad = |reason: String| DataError::Invalid(format!("cannot train a tokenizer: {reason}"));
     if vocabulary > LARGEST_VOCABULARY {
         return Err(bad(format!(
             "a vocabulary of {vocabulary} is too large; expected at most {LARGEST_VOCABULARY}"
@@ -98,7 +98,7 @@ pub fn train_tokenizer<'a>(
     let (size, json) = trained.flatten().map_err(bad)?;
     if size < vocabulary {
         return Err(bad(format!(
-            "the texts yield only {size} of {vocabulary} requested tokens; provide more text, or request at most {size}"
+            "the text yields only {size} of the {vocabulary} requested tokens; provide more text, or request at most {size}"
         )));
     }
     let config = serde_json::json!({
@@ -157,11 +157,11 @@ mod tests {
         let fault = |size| train_tokenizer(TEXTS.into_iter(), size).unwrap_err().to_string();
         assert_eq!(
             fault(258),
-            "no tokenizer: a vocabulary of 258 is too small: the bytes and the special tokens alone require 259"
+            "cannot train a tokenizer: a vocabulary of 258 is too small: the bytes and the special tokens alone require 259"
         );
         assert_eq!(
             fault(1_000_001),
-            "no tokenizer: a vocabulary of 1000001 is too large; expected at most 1000000"
+            "cannot train a tokenizer: a vocabulary of 1000001 is too large; expected at most 1000000"
         );
         assert!(
             fault(5000)

@@ -91,7 +91,7 @@ impl Characters {
         let file: CharactersFile = serde_json::from_str(text).map_err(|error| malformed(&error))?;
         let wrong = |character| {
             DataError::Invalid(format!(
-                "`characters` in `{place}` must contain each character once and no {BLANK:?}, the blank mark; remove one {character:?}"
+                "`characters` in `{place}` must contain each character once and must not contain {BLANK:?}, the blank mark; remove one {character:?}"
             ))
         };
         let characters: Vec<char> = file.characters.chars().collect();

@@ -64,7 +64,7 @@ pub type Wrongness<'a> = dyn Fn(&[u32]) -> Vec<f64> + Sync + 'a;
 /// The criterion for remasking tokens.
 #[derive(Clone, Copy)]
 pub enum Trust<'a> {
-    /// The probability with which a token was drawn. Unlikely tokens are remasked first.
+    /// The token's probability when it was drawn. Unlikely tokens are remasked first.
     Probability,
     /// The estimate of a critic that reads the filled text. The critic can be part of the infiller
     /// or a different model.
@@ -74,7 +74,7 @@ pub enum Trust<'a> {
 /// The quality measure for filled texts.
 #[derive(Clone, Copy)]
 pub enum Quality<'a> {
-    /// No quality.
+    /// Quality is not measured.
     None,
     /// Mean log-probability of the filled tokens at the time they were drawn.
     Own,

@@ -1,4 +1,4 @@
-//! Judge training. A judge predicts how much of a text was replaced by an infiller.
+//! Judge training. A judge predicts what fraction of a text was replaced by an infiller.
 
 mod config;
 mod examples;

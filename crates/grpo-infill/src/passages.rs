@@ -53,7 +53,7 @@ impl Passages {
         Self::new(Source::read(path)?, path, options, characters)
     }
 
-    /// Creates passages from a text. `path` is used in error messages.
+    /// Creates passages from text. `path` is used in error messages.
     ///
     /// # Errors
     /// See [`Self::read`].

@@ -8,11 +8,11 @@ use grpo_data::DataError;
 
 use crate::{MaskedStream, MaskedText};
 
-/// Number of batches that wait for the training step at most. The thread works on one more.
+/// Maximum number of batches that wait for the training step. The thread works on one more.
 const AHEAD: usize = 4;
 
-/// A [`MaskedStream`] whose next batches are prepared by a thread. The batches are those of the
-/// stream, whatever the order in which they are requested.
+/// A [`MaskedStream`] whose upcoming batches are prepared by a thread. The batches are the same as
+/// without the thread, regardless of the order in which they are requested.
 pub(crate) struct PreparedBatches {
     stream: MaskedStream,
     worker: Mutex<Option<Worker>>,

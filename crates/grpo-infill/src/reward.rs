@@ -120,7 +120,7 @@ fn codecs() -> Codecs {
 ///
 /// The judge was trained on the output of an infiller that had not yet been optimised for this
 /// reward, so it may become inaccurate. Several metrics help to detect this. Besides `recovery`,
-/// there is `second_judge`, the score of a judge that isn't optimised against, and `fill_entropy`,
+/// these are `second_judge`, the score of a judge that isn't optimised against, and `fill_entropy`,
 /// the entropy in nats of the characters filled into a text. The entropy drops if the infiller
 /// keeps repeating a character.
 ///

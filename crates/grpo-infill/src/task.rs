@@ -22,7 +22,7 @@ use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_app::task::{Pretraining, Task, TaskCommand};
 use grpo_app::train_settings::TrainSettings;
 
-/// The infilling task, which fills blanks in texts.
+/// The infilling task, which fills blanks in text.
 pub struct Infill;
 
 impl Task for Infill {

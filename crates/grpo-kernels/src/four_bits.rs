@@ -1,9 +1,10 @@
-//! Weights of four bits, two in a byte.
+//! Four-bit weights, packed two to a byte.
 //!
-//! Burn's CPU backend has a byte per number for every integer format. A packed weight is therefore a
-//! quantised tensor of our own with half as many columns, and Burn's operations must not see it:
-//! only [`batch_invariant_linear`](crate::batch_invariant_linear) reads it, everything else unpacks
-//! it first. `Q4F` marks such tensors, because nothing else creates this format on the CPU.
+//! Burn's CPU backend uses one byte per number for every integer format. A packed weight is
+//! therefore a custom quantised tensor with half as many columns, and Burn's operations must not
+//! see it. Only [`batch_invariant_linear`](crate::batch_invariant_linear) reads it directly;
+//! everything else unpacks it first. `Q4F` marks such tensors, because nothing else creates this
+//! format on the CPU.
 
 use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
 use burn::tensor::{DType, Tensor, TensorData};
@@ -28,7 +29,7 @@ pub fn is_packed<const D: usize>(weight: &Tensor<D>) -> bool {
     weight.dtype() == DType::QFloat(scheme())
 }
 
-/// Returns the shape of a weight, whether it is packed or not.
+/// Returns the unpacked shape of a weight, whether or not it is packed.
 pub fn unpacked_shape<const D: usize>(weight: &Tensor<D>) -> [usize; D] {
     let mut shape = weight.dims();
     if is_packed(weight) {
@@ -37,8 +38,8 @@ pub fn unpacked_shape<const D: usize>(weight: &Tensor<D>) -> [usize; D] {
     shape
 }
 
-/// Rounds each weight to the nearest of 15 multiples of a scale, which is 1/7 of the largest
-/// magnitude among 32 adjacent weights of a row, and packs two into a byte.
+/// Rounds each weight to the nearest of 15 multiples of a scale and packs two weights into each
+/// byte. The scale is 1/7 of the largest magnitude among 32 adjacent weights in a row.
 ///
 /// # Shapes
 /// - weight: `[in, out]` in `f32` on the CPU, `out` a multiple of 32
@@ -67,7 +68,7 @@ pub fn pack_four_bits(weight: Tensor<2>) -> Tensor<2> {
     Tensor::from_data(data, &device)
 }
 
-/// Returns the numbers of a packed weight in `f32`, `[in, out]`.
+/// Unpacks a weight to `f32`, `[in, out]`.
 ///
 /// # Panics
 /// Panics if the weight is not packed.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The layout of sequences concatenated along the rows of a matrix, and which tokens see each
-/// other.
+/// Describes how sequences are concatenated along the rows of a matrix and which tokens can see
+/// each other.
 ///
 /// This is the variable-length layout used by FlashAttention (docs/decisions/0013), extended with
 /// continuations. A sequence may continue an earlier one, so that e.g. the completions of a group

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 /// The keys that each attention query can see.
 ///
-/// The last query is aligned with the last key: with `q` queries and `k ≥ q` keys, query `i` has
-/// the column `i + k − q`. A block of new queries over a longer cache therefore needs no mask.
+/// The last query is aligned with the last key: with `q` queries and `k ≥ q` keys, query `i`
+/// corresponds to column `i + k − q`. A block of new queries over a longer cache therefore needs no
+/// mask.
 ///
 /// A query without any visible keys is padding. It sees the key in its own column, which keeps its
 /// row finite. The row is never used.

@@ -18,8 +18,8 @@ pub struct Draw {
     pub kept: Option<TokenSet>,
 }
 
-/// Samples a token by inverting the cumulative distribution at `uniform`, which is in `[0, 1)`. Ids
-/// are in ascending order.
+/// Samples a token by inverting the cumulative distribution over ascending ids at `uniform`, a
+/// number in `[0, 1)`.
 ///
 /// `seen` contains the tokens in the prompt and completion in any order. It is only used if the
 /// distribution has a repetition penalty. The computation uses f64 and adds probabilities in

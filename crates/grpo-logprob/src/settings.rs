@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DistributionError, SamplingDistribution};
 
-/// Settings for a sampling distribution, which have not been validated yet. By default, the model's
-/// distribution is used unchanged.
+/// Unvalidated settings for a sampling distribution. By default, the model's distribution is used
+/// unchanged.
 ///
-/// See [`SamplingDistribution`] for how and in which order they are applied.
+/// See [`SamplingDistribution`] for how they are applied, and in which order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingSettings {
@@ -76,7 +76,7 @@ impl SamplingSettings {
         }
         match self.repetition_penalty.filter(|penalty| !(0.01..=100.0).contains(penalty)) {
             Some(penalty) => {
-                let expected = "use 0.01 to 100 (1 changes nothing)";
+                let expected = "use 0.01 to 100 (1 has no effect)";
                 let penalty = short_number(penalty);
                 let problem = format!("repetition_penalty = {penalty} is out of range; {expected}");
                 refuse("repetition_penalty", problem)

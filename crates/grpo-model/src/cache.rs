@@ -98,7 +98,7 @@ impl KvCache {
     }
 
     /// Reserves space for `tokens`, which extend the sequences in `slots`. `prefixes` contains the
-    /// number of vectors in front of each sequence.
+    /// number of vectors that precede each sequence.
     pub(crate) fn plan(
         &mut self,
         tokens: &TokenBatch,

@@ -54,14 +54,14 @@ impl Checkpoint {
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or is truncated, if two files contain the same
-    /// tensor, or if a tensor is missing from the file that the index names.
+    /// tensor, or if a tensor is missing from the file listed in the index.
     pub(crate) fn of_folder(folder: &Path) -> Result<Self, ModelError> {
         let (single, index) = (folder.join(WEIGHTS_FILE), folder.join(INDEX_FILE));
         if single.exists() {
             return Self::of_file(&single);
         }
         if !index.exists() {
-            let problem = " has neither model.safetensors nor model.safetensors.index.json; convert other formats with save_pretrained of transformers";
+            let problem = " has neither model.safetensors nor model.safetensors.index.json; convert other formats with transformers' save_pretrained";
             return Err(ModelError::file(folder, problem));
         }
         let broken = |message: String| ModelError::in_file(&index, message);

@@ -1,4 +1,4 @@
-//! Vectors of the conditions in front of a sequence.
+//! Vectors for the conditions that precede a sequence.
 
 use burn::module::Module;
 use burn::tensor::activation::{sigmoid, tanh};
@@ -41,11 +41,11 @@ pub(crate) struct Reading<'a> {
     pub(crate) device: &'a Device,
 }
 
-/// The rows of a pass: those of the conditions and of the tokens of each sequence.
+/// The rows of a pass that belong to the conditions and the tokens of each sequence.
 pub(crate) struct Layout {
     /// The sequences including their conditions.
     pub(crate) sequences: Vec<Sequence>,
-    /// Number of rows of conditions in front of each sequence.
+    /// Number of condition rows that precede each sequence.
     pub(crate) prefixes: Vec<usize>,
 }
 
@@ -78,7 +78,7 @@ impl Layout {
 }
 
 impl Conditions {
-    /// Returns the number of vectors in front of a sequence.
+    /// Returns the number of vectors that precede a sequence.
     pub(crate) fn vectors(&self, prefix: &Prefix) -> usize {
         let of_ids = match self.ids {
             ConditionIds::Lstm { layers } if !prefix.ids.is_empty() => layers,
@@ -87,7 +87,7 @@ impl Conditions {
         of_ids + usize::from(!prefix.values.is_empty())
     }
 
-    /// Checks that conditions have what the model reads.
+    /// Checks that the conditions match what the model reads.
     pub(crate) fn check(&self, prefix: &Prefix, vocabulary: usize) -> Result<(), String> {
         if !prefix.ids.is_empty() && self.ids == ConditionIds::None {
             return Err("the model takes no token ids as a condition".to_owned());
@@ -145,8 +145,8 @@ impl Conditioning {
         Ok(Some(Self { projection, lstm, of }))
     }
 
-    /// Returns the vectors of all sequences, `[vectors, width]`, and for each sequence the rows of
-    /// its vectors in order: those of the ids, then that of the values.
+    /// Returns the vectors of all sequences, `[vectors, width]`, and the rows of the vectors for
+    /// each sequence, with those of the ids first and that of the values last.
     pub(crate) fn vectors(
         &self,
         prefixes: &[Prefix],

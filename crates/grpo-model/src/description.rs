@@ -157,9 +157,9 @@ pub enum ConditionIds {
     /// The model takes no ids.
     #[default]
     None,
-    /// One vector per id, its token embedding.
+    /// One vector per id: its token embedding.
     Tokens,
-    /// One vector per layer of an LSTM, its last state.
+    /// One vector per LSTM layer: its final state.
     Lstm {
         /// Number of layers.
         layers: usize,

@@ -28,8 +28,8 @@ impl Dropout {
         Self { probability: 0.0, source: None }
     }
 
-    /// Creates a dropout layer that zeroes each element with probability `probability` and scales the remaining
-    /// elements to preserve the mean.
+    /// Creates a dropout layer that zeroes each element with probability `probability` and scales
+    /// the remaining elements to preserve the mean.
     ///
     /// # Panics
     /// Panics if `probability` is outside `0..1`.

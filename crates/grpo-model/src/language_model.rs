@@ -20,13 +20,13 @@ use crate::{
 pub trait LanguageModel: Module + Sync {
     /// Computes the hidden state after the final norm for each token in the batch.
     ///
-    /// Conditions in front of a sequence are visible to all its tokens. They have no row in the
+    /// Conditions that precede a sequence are visible to all its tokens but have no row in the
     /// result, `[tokens, width]`.
     fn hidden(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<2>;
 
     /// Like [`LanguageModel::hidden`] without dropout, but reads and extends the cached sequences
-    /// in `slots`. On the CPU, the result for a sequence is bit for bit independent of the rest of
-    /// the batch.
+    /// in `slots`. On the CPU, the result for a sequence does not depend on the rest of the batch,
+    /// bit for bit.
     ///
     /// # Panics
     /// Panics if parameters are tracked by autodiff. Use a [`Frozen`] model instead.
@@ -209,8 +209,8 @@ impl<M: LanguageModel> Frozen<M> {
         self.0.logits(hidden)
     }
 
-    /// Computes logits for sampling: `[n, width]` → `[n, vocabulary]`. On the CPU, each row is bit
-    /// for bit independent of the other rows.
+    /// Computes logits for sampling: `[n, width]` → `[n, vocabulary]`. On the CPU, each row is
+    /// independent of the other rows, bit for bit.
     pub fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.0.head().invariant_logits(hidden)
     }

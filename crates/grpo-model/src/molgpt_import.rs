@@ -11,7 +11,7 @@ use crate::parameters::Parameters;
 use crate::torch_file::TorchFile;
 use crate::{ModelConfig, ModelError, Transformer, WeightPrecision};
 
-/// What the weights of a MolGPT checkpoint do not tell.
+/// Settings that cannot be inferred from the weights of a MolGPT checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MolGptImport {
     /// Number of attention heads.
@@ -25,7 +25,7 @@ pub struct MolGptImport {
 /// An imported model.
 #[derive(Clone, Debug)]
 pub struct ImportedMolGpt {
-    /// Configuration with the sizes of the weights.
+    /// Configuration with the sizes inferred from the weights.
     pub config: ModelConfig,
     /// The model.
     pub model: Transformer,
@@ -37,8 +37,8 @@ impl MolGptImport {
     /// Imports a file written by `torch.save`. No code in the file is run.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, contains anything but a state dict, or is not a
-    /// MolGPT, and if the number of heads does not divide the width.
+    /// Returns an error if the file cannot be read, if it contains anything but a state dict, if it
+    /// is not a MolGPT checkpoint, or if the number of heads does not divide the width.
     pub fn read(&self, path: &Path, device: &Device) -> Result<ImportedMolGpt, ModelError> {
         let mut weights = MolGptWeights::recognise(TorchFile::open(path)?, self.block_size)?;
         let notes = std::mem::take(&mut weights.notes);

@@ -1,7 +1,7 @@
 //! Converts the tensors of published MolGPT checkpoints.
 //!
-//! Two layouts are known: that of MolGPT's own class, whose names are also ours, and that of
-//! PyTorch's `TransformerEncoder`, which computes queries, keys and values with one matrix.
+//! Two layouts are supported: that of MolGPT's own class, whose tensor names this crate shares, and
+//! that of PyTorch's `TransformerEncoder`, which computes queries, keys and values with one matrix.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::ModelError;
 use crate::stored_values::Stored;
 use crate::torch_file::TorchFile;
 
-/// The tensors of a checkpoint under MolGPT's names, and the sizes that follow from their shapes.
+/// The tensors of a checkpoint under MolGPT's names, and the sizes inferred from their shapes.
 #[derive(Debug)]
 pub(crate) struct MolGptWeights {
     file: TorchFile,
@@ -40,7 +40,7 @@ pub(crate) struct MolGptSizes {
 enum Piece {
     /// A tensor of the file.
     Whole(String),
-    /// Some rows of a tensor of the file.
+    /// A range of rows from a tensor in the file.
     Rows(String, Range<usize>),
     /// A constant.
     Filled(Vec<usize>, f32),
@@ -114,7 +114,7 @@ impl MolGptWeights {
         };
         let n_layer = layers(&file, &format!("{prefix}layers."));
         let mut notes = vec![
-            "the weights do not tell whether the encoder normalises before attention and uses GELU, as MolGPT does; if it does not, the converted model is only a starting point for training".to_owned(),
+            "the weights do not show whether the encoder normalises before attention and uses GELU, as MolGPT does; if it does not, the converted model is only a starting point for training".to_owned(),
         ];
         let mut pieces = BTreeMap::from([
             whole("tok_emb.weight", "embedding.weight"),
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(encoder.read("pos_emb").unwrap().values, [0.0; 160]);
     }
 
-    /// The tensors of a converted encoder are those of a MolGPT.
+    /// A converted encoder has the same tensors as a MolGPT.
     #[test]
     fn both_layouts_have_the_same_tensors() {
         let listed = |mut weights: MolGptWeights| {

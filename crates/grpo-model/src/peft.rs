@@ -76,7 +76,7 @@ impl AdapterConfig {
     /// Checks that the adapter was trained on this base model, and records the base if it was
     /// unknown. `adapter` and `model` are used in the error message.
     ///
-    /// An adapter can be loaded on any base with the same shapes, but on the wrong weights the
+    /// An adapter can be loaded on any base with the same shapes, but with the wrong weights, the
     /// result is meaningless.
     ///
     /// # Errors

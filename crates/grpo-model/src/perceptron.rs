@@ -14,7 +14,8 @@ use crate::{Dropout, ModelError, read_tensors};
 /// A perceptron that computes `σ(W₃ · drop(relu(W₂ · drop(relu(W₁ · x + b₁)) + b₂)) + b₃)` for
 /// features `x`.
 ///
-/// The value before the σ is the *logit*. It is used to learn pairwise preferences (Bradley–Terry).
+/// The value before applying σ is the *logit*. It is used to learn pairwise preferences
+/// (Bradley–Terry).
 #[derive(Module, Debug)]
 pub struct Perceptron {
     layers: Vec<Linear>,
@@ -103,7 +104,7 @@ impl Perceptron {
         self.layers[0].weight.val().device()
     }
 
-    /// Computes logits, i.e. outputs before the σ.
+    /// Computes logits, i.e. outputs before applying σ.
     ///
     /// # Shapes
     /// `features`: `[items, features]`; result: `[items]`.

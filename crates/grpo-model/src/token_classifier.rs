@@ -1,4 +1,4 @@
-//! Token classifiers, which assign each token of a text to a class.
+//! Token classifiers, which assign each token in a text to a class.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::{Dropout, LanguageModel, ModelError, ModelFolder, ModelSpec, TokenBat
 
 /// A bidirectional transformer with a linear layer that computes a logit per class for each token.
 ///
-/// Sequences are packed, so no token sees another text.
+/// Sequences are packed, so a token cannot see other texts.
 #[derive(Module, Debug)]
 pub struct TokenClassifier {
     model: Transformer,

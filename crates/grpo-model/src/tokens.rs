@@ -12,7 +12,7 @@ use grpo_kernels::{Packing, Sequence};
 /// which is then computed only once. The result is the same as for separate sequences that each
 /// contain a copy of the prompt.
 ///
-/// A sequence that continues none can have conditions in front of it.
+/// A sequence that is not a continuation can be preceded by conditions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenBatch {
     ids: Vec<i32>,
@@ -35,7 +35,7 @@ impl TokenBatch {
         self.add(Prefix::default(), ids, None)
     }
 
-    /// Adds a sequence with conditions in front of it and returns its index.
+    /// Adds a sequence that is preceded by conditions and returns its index.
     ///
     /// # Panics
     /// Panics if `ids` is empty.

@@ -1,8 +1,8 @@
-//! Reads the tensors of files written by `torch.save`, without Python and without running code.
+//! Reads tensors from files written by `torch.save`, without Python and without running code.
 //!
-//! Supported are state dicts, and dictionaries that contain one. Since PyTorch 1.6, a file is a zip
-//! archive of a pickle, which describes the tensors, and of one entry per storage. Older files are a
-//! sequence of pickles followed by the storages. Tensors are read one at a time.
+//! State dicts, and dictionaries that contain one, are supported. Since PyTorch 1.6, a file is a
+//! zip archive that contains a pickle, which describes the tensors, and one entry per storage.
+//! Older files consist of several pickles followed by the storages. Tensors are read one at a time.
 
 mod pickle;
 mod tensor;
@@ -51,8 +51,9 @@ impl TorchFile {
     /// Opens a file and reads the descriptions of its tensors.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, was not written by `torch.save`, names a Python
-    /// object that is not part of a state dict, or describes tensors that it does not contain.
+    /// Returns an error if the file cannot be read, was not written by `torch.save`, refers to a
+    /// Python object that is not part of a state dict, or describes tensors that it does not
+    /// contain.
     pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
         let read_error = |source| ModelError::Read { path: path.to_owned(), source };
         let mut file = regular_file::open(path).map_err(read_error)?;

@@ -115,8 +115,8 @@ impl Transformer {
         Self::new(config, &mut Parameters::random(seed, config.description(), device))
     }
 
-    /// Adds the layers that read the conditions in `config`, with random parameters. Everything else
-    /// stays as it is.
+    /// Adds the layers that read the conditions in `config`, with random parameters. Everything
+    /// else remains unchanged.
     ///
     /// # Errors
     /// Returns an error if the memory cannot be allocated.

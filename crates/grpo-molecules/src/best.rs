@@ -64,7 +64,7 @@ fn limit(text: &str) -> Result<Limit, String> {
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "List the best molecules that a run found",
-        "Reads `best.csv` of the run, which contains the distinct molecules with the highest rewards of all steps. Bonuses and penalties for diversity are not part of these rewards.",
+        "Reads the run's `best.csv`, which contains the distinct molecules with the highest rewards over all steps. These rewards do not include diversity bonuses and penalties.",
     ];
     TaskCommand::new("best", &about, CommandGroup::Inspect, |_, arguments| run(arguments))
 }
@@ -73,7 +73,7 @@ fn run(arguments: &BestArguments) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
     let table = folder.read_best()?.with_context(|| {
         format!(
-            "{} has no best.csv; it is written at each checkpoint of a run that trains molecules with save.best above 0",
+            "{} has no best.csv; it is written at each checkpoint of a molecule run with save.best above 0",
             arguments.run.display()
         )
     })?;

@@ -1,4 +1,4 @@
-//! Conditions that a molecule model can be asked for: properties and a scaffold.
+//! Conditions that a molecule model accepts: properties and a scaffold.
 
 mod accuracy;
 mod measured;
@@ -36,7 +36,7 @@ pub(crate) fn is_condition_column(name: &str) -> bool {
 /// Returns the prompt for a condition.
 ///
 /// # Errors
-/// Returns an error if the model cannot be asked for it.
+/// Returns an error if the model does not accept it.
 pub(crate) fn prompt(
     conditions: &Conditions,
     asked: &Asked,
@@ -50,7 +50,7 @@ pub(crate) fn prompt(
     Ok(prompt)
 }
 
-/// A property that a model can be asked for.
+/// A property that a model accepts as a condition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Property {
@@ -68,7 +68,7 @@ pub(crate) struct Conditions {
     pub(crate) properties: Vec<Property>,
     /// Whether some of the properties can be left open.
     pub(crate) partial: bool,
-    /// Whether the model can be asked for a scaffold.
+    /// Whether the model accepts a scaffold.
     pub(crate) scaffold: bool,
     /// Number of tokens of a scaffold, or 0 for any number.
     pub(crate) scaffold_length: usize,
@@ -124,7 +124,7 @@ impl Conditions {
         };
         if properties.len() != count {
             return Err(format!(
-                "config.json has num_props = {count}, but describes {} properties in conditions.properties; add name, mean and deviation of each",
+                "config.json has num_props = {count}, but describes {} properties in conditions.properties; add the name, mean and deviation of each",
                 properties.len()
             ));
         }
@@ -136,7 +136,7 @@ impl Conditions {
         Ok(Some(Self { properties, partial, scaffold, scaffold_length }))
     }
 
-    /// Returns the keys of a `config.json` with these conditions.
+    /// Returns the `config.json` keys for these conditions.
     pub(crate) fn keys(&self, lstm_layers: usize) -> Map<String, Value> {
         let stored = Stored { properties: self.properties.clone() };
         let stored = serde_json::to_value(stored).expect("names and numbers are JSON");
@@ -164,10 +164,10 @@ impl Conditions {
         names.join(", ")
     }
 
-    /// Returns what the model reads for a condition.
+    /// Returns the model input for a condition.
     ///
     /// # Errors
-    /// Returns an error if the model cannot be asked for it.
+    /// Returns an error if the model does not accept it.
     pub(crate) fn prefix(&self, asked: &Asked, vocabulary: &Vocabulary) -> Result<Prefix, String> {
         let mut values = vec![None; self.properties.len()];
         for (name, value) in &asked.properties {
@@ -175,9 +175,9 @@ impl Conditions {
                 self.properties.iter().position(|p| descriptor(&p.name) == descriptor(name))
             else {
                 return Err(match self.properties.is_empty() {
-                    true => format!("the model cannot be asked for {name}, only for a scaffold"),
+                    true => format!("the model does not accept {name}, only a scaffold"),
                     false => {
-                        format!("the model cannot be asked for {name}, only for {}", self.names())
+                        format!("the model does not accept {name}, only {}", self.names())
                     }
                 });
             };
@@ -197,7 +197,7 @@ impl Conditions {
         let mut ids = Vec::new();
         if let Some(scaffold) = asked.scaffold.as_ref().filter(|scaffold| !scaffold.is_empty()) {
             if !self.scaffold {
-                return Err("the model cannot be asked for a scaffold".to_owned());
+                return Err("the model does not accept a scaffold as a condition".to_owned());
             }
             ids = vocabulary.encode(scaffold).map_err(|error| {
                 format!("scaffold {scaffold} is not in the model's vocabulary: {error}")

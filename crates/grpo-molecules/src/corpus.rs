@@ -51,9 +51,9 @@ pub struct CorpusReport {
     pub rows: u64,
     /// Number of rows without a SMILES.
     pub empty: u64,
-    /// Number of rows with an empty cell in a column with a scaffold or a property.
+    /// Number of rows with an empty cell in a scaffold or property column.
     pub incomplete: u64,
-    /// Number of tokens of the longest molecule in the file, also if it was dropped.
+    /// Number of tokens in the longest molecule in the file, even if it was dropped.
     pub longest: usize,
     /// Number of molecules with a token that is not in the vocabulary.
     pub unknown_token: u64,
@@ -173,7 +173,7 @@ impl fmt::Display for CorpusReport {
         for (count, what) in [
             (self.unknown_token, "with a token outside the vocabulary"),
             (self.too_long, "too long"),
-            (self.duplicates, "written twice"),
+            (self.duplicates, "duplicate"),
             (self.held_out, "held out by the split column"),
             (self.empty, "empty"),
             (self.incomplete, "with a missing scaffold or property"),

@@ -49,7 +49,7 @@ struct MoleculeKeys {
     vocabulary: Option<PathBuf>,
     #[serde(default = "default_min_molecules")]
     min_molecules: usize,
-    /// Probability that a molecule is trained on as a random SMILES, drawn again in each epoch.
+    /// Probability of replacing a molecule with a random SMILES, redrawn in each epoch.
     #[serde(default)]
     randomize: f64,
     /// The conditions of a new model.
@@ -60,7 +60,7 @@ struct MoleculeKeys {
     measured: Mutex<Option<Arc<Measured>>>,
 }
 
-/// The `[data.conditions]` section: what a new model can be asked for.
+/// The `[data.conditions]` section: the conditions that a new model accepts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct NewConditions {
@@ -69,9 +69,9 @@ struct NewConditions {
     /// Whether some of the properties can be left open.
     partial: bool,
     scaffold: bool,
-    /// Number of tokens to which scaffolds are cut or padded; 0 for neither.
+    /// Number of tokens to which scaffolds are truncated or padded; 0 disables both.
     scaffold_length: usize,
-    /// Number of layers of an LSTM that summarises the scaffold; 0 for none.
+    /// Number of layers in an LSTM that summarises the scaffold; 0 for no LSTM.
     lstm_layers: usize,
     /// Whether the values are read from the columns of the file instead of being computed.
     from_columns: bool,
@@ -255,8 +255,7 @@ impl DataReader for MoleculeKeys {
         };
         let corpus = Corpus::read(file, &self.options(), vocabulary, &options)?;
         let longest = corpus.report.longest;
-        let longest =
-            format!("longest molecule: {longest} tokens, of at most {}", from.longest - 2);
+        let longest = format!("longest molecule: {longest} tokens (limit: {})", from.longest - 2);
         let mut report = vec![corpus.report.to_string(), longest];
         report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
         let mut files = vec![("molecules", file.to_owned())];

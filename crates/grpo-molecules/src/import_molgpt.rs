@@ -22,13 +22,14 @@ struct ImportArguments {
     /// Vocabulary that the model was trained with, such as moses2_stoi.json
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     vocabulary: PathBuf,
-    /// Number of attention heads, which the weights do not tell
+    /// Number of attention heads, which cannot be inferred from the weights
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Input")]
     n_head: u16,
     /// Properties that a conditional model was trained with, in this order, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Input")]
     properties: Vec<String>,
-    /// Token that begins each molecule: `C` in MolGPT's code, `<` in models of this program
+    /// Token that begins each molecule: `C` in MolGPT's code, `<` in models trained with this
+    /// program
     #[arg(long, value_name = "TOKEN", default_value = "C", help_heading = "Input")]
     start: String,
     /// Context length, only for checkpoints without position embeddings
@@ -43,7 +44,7 @@ struct ImportArguments {
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Convert a PyTorch checkpoint of MolGPT to a model folder",
-        "Reads a state dict of MolGPT's class, or of a model with PyTorch's TransformerEncoder. The sizes follow from the weights, except the number of heads. The file is read as data: no code in it is run, and a file that names anything but tensors is refused.",
+        "Reads a state dict of MolGPT's own class or of a model built on PyTorch's TransformerEncoder. All sizes except the number of heads are inferred from the weights. The file is treated as data: no code in it is run, and a file that refers to anything but tensors is rejected.",
     ];
     TaskCommand::new("import-molgpt", &about, CommandGroup::Use, |_, arguments| run(arguments))
         .with_examples(
@@ -77,7 +78,7 @@ fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     let count = imported.config.json().get("num_props").and_then(Value::as_u64).unwrap_or(0);
     anyhow::ensure!(
         count == arguments.properties.len() as u64,
-        "{} takes {count} properties, but --properties names {}; name them in the order of training, for example --properties logp,tpsa",
+        "{} takes {count} properties, but --properties lists {}; list them in the order used for training, for example --properties logp,tpsa",
         path.display(),
         arguments.properties.len()
     );

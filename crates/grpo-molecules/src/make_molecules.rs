@@ -1,4 +1,4 @@
-//! `grpo make-molecules`: makes a small data set with MolGPT's columns, for trying things out.
+//! `grpo make-molecules`: generates a small data set with MolGPT's columns for quick experiments.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -100,8 +100,8 @@ impl SplitColumn {
 /// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Make a small CSV file of molecules to try things out",
-        "Combines common groups to distinct, drug-like molecules and computes their properties. The columns are those of MolGPT's data sets: smiles, scaffold_smiles, logp, sas, qed, tpsa and the split (80 % train, 10 %, 10 %). The same seed always gives the same file.",
+        "Generate a small CSV file of molecules for quick experiments",
+        "Combines common groups into distinct, drug-like molecules and computes their properties. The columns match MolGPT's data sets: smiles, scaffold_smiles, logp, sas, qed, tpsa and the split (80 % train, 10 %, 10 %). The same seed always gives the same file.",
     ];
     TaskCommand::new("make-molecules", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
         .with_examples(
@@ -134,7 +134,9 @@ fn rows(count: usize, seed: u64, column: SplitColumn) -> anyhow::Result<Vec<[Str
     let (_, splits) = column.names();
     let combinations = LEFT.len() * MIDDLE.len() * RIGHT.len();
     let too_large = |distinct: usize| {
-        format!("--number {count} is too large: the groups combine to {distinct} molecules at most")
+        format!(
+            "--number {count} is too large: the groups yield at most {distinct} distinct molecules"
+        )
     };
     anyhow::ensure!(count <= combinations, too_large(combinations));
     let mut order = EpochOrder::new(seed, combinations);

@@ -36,17 +36,17 @@ struct MoleculeOptions {
     /// File with known molecules for measuring novelty; --distinct omits them from the output
     #[arg(long, value_name = "FILE", help_heading = "Molecules")]
     not_in: Option<PathBuf>,
-    /// Properties to ask a conditional model for, e.g. logp=3,tpsa=60; repeatable
+    /// Property values to condition on, e.g. logp=3,tpsa=60; repeatable
     #[arg(long, value_name = "PROPERTIES", help_heading = "Conditions")]
     condition: Vec<String>,
-    /// Molecule whose scaffold to ask a conditional model for; repeatable
+    /// Molecule whose scaffold to condition on; repeatable
     #[arg(long, value_name = "SMILES", help_heading = "Conditions")]
     scaffold: Vec<String>,
     /// File of conditions: a CSV file with a column per property and `scaffold_smiles`, or a .smi
     /// file of scaffolds
     #[arg(long, value_name = "FILE", help_heading = "Conditions")]
     conditions: Option<PathBuf>,
-    /// Conditions of MolGPT's generation scripts; repeatable
+    /// Predefined conditions from MolGPT's generation scripts; repeatable
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Conditions")]
     grid: Vec<Grid>,
 }
@@ -56,7 +56,7 @@ impl MoleculeOptions {
         Self::from_arg_matches(options).unwrap_or_else(|error| error.exit())
     }
 
-    /// Returns the conditions of the model and what to ask it for. Without any option, the model is
+    /// Returns the model's conditions and the requested values. Without any option, the model is
     /// sampled unconditionally.
     fn asked(
         &self,
@@ -119,7 +119,7 @@ impl TaskSampling for MoleculeSampling {
         ] {
             anyhow::ensure!(
                 !given,
-                "{argument} is only valid for molecules, but this samples completions of prompts"
+                "{argument} is only valid for molecules, but this model completes prompts"
             );
         }
         Ok(())

@@ -79,7 +79,7 @@ fn run(tasks: &Tasks, arguments: &ScoreArguments) -> anyhow::Result<()> {
         let curves = transform_curves(&config);
         anyhow::ensure!(
             !curves.is_empty(),
-            "reward type `{}` has no transforms to draw; remove --plot",
+            "reward type `{}` has no transforms to plot; remove --plot",
             config.type_name()
         );
         file.write_all(transforms(&curves).as_bytes())
@@ -140,7 +140,7 @@ fn score_all(
     say_aside(format_args!("scored       {rows:>8}"));
     anyhow::ensure!(
         rows > 0,
-        "no molecule has a score; the reason for the first one: {}",
+        "no molecule has a score; first reason: {}",
         visible(&first_reason.unwrap_or_default())
     );
     say_aside(format_args!("mean score   {:>8.4}", sum / rows as f64));

@@ -13,10 +13,10 @@ use std::sync::Arc;
 /// The boundary token, which marks the beginning and end of a molecule and is also used for
 /// padding.
 ///
-/// MolGPT's vocabularies have no token for the beginning. Its models start each molecule with `C`,
-/// see [`Vocabulary::starting_with`]. Molecules of other models start with the boundary token, so
-/// the model also learns the first token while the file format remains the same. A single token is
-/// sufficient for both ends, because nothing follows the end of a molecule.
+/// MolGPT's vocabularies have no begin token. Its models start each molecule with `C` (see
+/// [`Vocabulary::starting_with`]). In other models, molecules start with the boundary token, so the
+/// model also learns the first token and the file format stays the same. One token is enough for
+/// both ends, because nothing follows the end of a molecule.
 pub const BOUNDARY: &str = "<";
 
 /// A list of tokens with the ids `0..len`.
@@ -76,8 +76,8 @@ impl Vocabulary {
         Self::from_json(&read_text(path)?, path)
     }
 
-    /// Parses a JSON object that maps tokens to indices. The object may also stand in the key
-    /// `tokens`, next to a `start` token. `path` is only used in error messages.
+    /// Parses a JSON object that maps tokens to indices. The object can also be the value of a
+    /// `tokens` key, next to a `start` token. `path` is only used in error messages.
     ///
     /// # Errors
     /// Returns an error if the text is not such an object, if a key is not exactly one token, if
@@ -93,8 +93,8 @@ impl Vocabulary {
         }
     }
 
-    /// Makes molecules start with a token that is part of them, like those of MolGPT's published
-    /// models: they continue the first atom, whose probability they do not know.
+    /// Makes each molecule start with a token that is part of it, as in MolGPT's published models.
+    /// These models continue from the first atom and assign it no probability.
     ///
     /// # Errors
     /// Returns an error if the token is not in the vocabulary.
@@ -114,7 +114,7 @@ impl Vocabulary {
             Ok(entries) => entries,
             Err(reason) => {
                 return fault(format!(
-                    "`{place}` is not a vocabulary: {reason}; expected a JSON object from token to index, such as {{\"<\": 0, \"C\": 1}}"
+                    "`{place}` is not a vocabulary: {reason}; expected a JSON object that maps tokens to indices, such as {{\"<\": 0, \"C\": 1}}"
                 ));
             }
         };
@@ -275,7 +275,7 @@ impl TextCodec for Vocabulary {
         }
     }
 
-    /// Encodes a molecule. If the begin token is part of it, the ids are those of the rest.
+    /// Encodes a molecule. If the begin token is part of the molecule, only the rest is encoded.
     fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let mut ids = self.encode(text).map_err(|error| {
             DataError::Invalid(format!("`{text}` is not in the model's vocabulary: {error}"))
@@ -285,7 +285,7 @@ impl TextCodec for Vocabulary {
             Some(start) => {
                 let start = self.token(start);
                 return Err(DataError::Invalid(format!(
-                    "`{text}` does not start with `{start}`, the start token of this model; write the molecule so that it does"
+                    "`{text}` does not start with `{start}`, the start token of this model; rewrite the SMILES so that it does"
                 )));
             }
             None => {}

@@ -47,7 +47,7 @@ pub struct EngagementConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngagementTraining {
-    /// Number of passes over the training data. Each is followed by a validation.
+    /// Number of passes over the training data. Each pass is followed by a validation.
     #[serde(default = "default_epochs")]
     pub epochs: u32,
     /// Number of replies per step or, for the pairwise objective, pairs of replies.

@@ -8,8 +8,8 @@ use grpo_rewards::{Outcome, Reward, RewardInput};
 
 use crate::ReplyTemplate;
 
-/// An environment in which an action is a whole reply. It connects a reward with the prompts that
-/// models are trained on, for programs that bring their own loop.
+/// An environment in which each action is a complete reply. It combines a reward with the prompts
+/// used in training, for programs that implement their own training loop.
 ///
 /// An episode begins with [`Self::reset`] and ends with the first [`Self::step`].
 pub struct ReplyEnvironment {
@@ -31,10 +31,10 @@ pub struct ReplyStep {
     pub outcome: Outcome,
 }
 
-/// Measures of several replies.
+/// Metrics for a set of replies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplyEvaluation {
-    /// Mean reward of the replies that have one. NaN if none has.
+    /// Mean reward over scored replies, or NaN if none was scored.
     pub mean_reward: f64,
     /// Shortest, mean and longest reply, in characters.
     pub length: (usize, f64, usize),
@@ -59,7 +59,7 @@ impl ReplyEnvironment {
         self.template.prompt(tweet)
     }
 
-    /// Scores a reply and ends the episode. Returns `None` without an episode.
+    /// Scores a reply and ends the episode. Returns `None` if no episode is active.
     pub fn step(&mut self, reply: &str) -> Option<ReplyStep> {
         let tweet = self.tweet.take()?;
         let outcome = self.score(&[(&tweet, reply)]).pop()?;
@@ -67,8 +67,8 @@ impl ReplyEnvironment {
         Some(ReplyStep { tweet, reply: reply.to_owned(), reply_length, outcome })
     }
 
-    /// Samples `count` replies to the tweet of the episode with `sample` and scores them. The
-    /// episode continues. Returns an empty list without an episode.
+    /// Uses `sample` to generate `count` replies to the current tweet, and scores them. The episode
+    /// continues. Returns an empty list if no episode is active.
     pub fn generate_candidates(
         &self,
         count: usize,
@@ -88,7 +88,7 @@ impl ReplyEnvironment {
         self.score(&pairs).into_iter().zip(&replies).map(step).collect()
     }
 
-    /// Evaluates pairs of a tweet and a reply.
+    /// Evaluates (tweet, reply) pairs.
     ///
     /// # Errors
     /// Returns an error if a reply cannot be embedded by `diversity`.

@@ -17,25 +17,25 @@ pub struct PairRecord {
     pub tweet: String,
     /// Text of the reply.
     pub reply: String,
-    /// Number of likes of the reply. See [`PairRecord::reply_likes`].
+    /// Number of likes that the reply received. See [`PairRecord::reply_likes`].
     pub reply_likes: Option<u64>,
     /// Author of the reply. See [`PairRecord::reply_author`].
     pub reply_author: Option<String>,
     /// Author of the tweet.
     pub tweet_author: Option<String>,
-    /// Number of likes of the tweet. See [`PairRecord::tweet_likes`].
+    /// Number of likes that the tweet received. See [`PairRecord::tweet_likes`].
     pub tweet_likes: Option<u64>,
-    /// Number of retweets of the tweet.
+    /// Number of times that the tweet was retweeted.
     pub tweet_retweets: Option<u64>,
-    /// Time of the tweet, in the format of the record.
+    /// Time at which the tweet was posted, formatted as in the record.
     pub tweet_created_at: Option<String>,
     /// Id of the reply.
     pub reply_id: Option<String>,
-    /// Number of followers of the reply's author.
+    /// Number of followers that the reply's author has.
     pub reply_author_followers: Option<u64>,
-    /// Number of retweets of the reply.
+    /// Number of times that the reply was retweeted.
     pub reply_retweets: Option<u64>,
-    /// Time of the reply, in the format of the record.
+    /// Time at which the reply was posted, formatted as in the record.
     pub reply_created_at: Option<String>,
     /// Time between the tweet and the reply, in seconds.
     pub reply_time_diff_seconds: Option<f64>,
@@ -48,22 +48,22 @@ pub struct PairRecord {
 }
 
 impl PairRecord {
-    /// Returns the engagement score, i.e. the likes of the reply divided by the likes of the tweet.
+    /// Returns the engagement score, i.e. the reply's likes divided by the tweet's likes.
     pub fn engagement(&self) -> f64 {
         self.reply_likes() as f64 / self.tweet_likes().max(1) as f64
     }
 
-    /// Returns the number of likes of the reply. Defaults to 0.
+    /// Returns the reply's number of likes. Defaults to 0.
     pub fn reply_likes(&self) -> u64 {
         self.reply_likes.unwrap_or(0)
     }
 
-    /// Returns the number of likes of the tweet. Defaults to 1.
+    /// Returns the tweet's number of likes. Defaults to 1.
     pub fn tweet_likes(&self) -> u64 {
         self.tweet_likes.unwrap_or(1)
     }
 
-    /// Returns the author of the reply. Defaults to `unknown`.
+    /// Returns the reply's author. Defaults to `unknown`.
     pub fn reply_author(&self) -> &str {
         self.reply_author.as_deref().unwrap_or(UNKNOWN)
     }

@@ -34,11 +34,11 @@ pub fn split_phases(
     seed: u64,
 ) -> Result<PhaseSplit, DataError> {
     if !(ratio > 0.0 && ratio < 1.0) {
-        let expected = "a number between 0 and 1 (the fraction of the supervised phase)";
+        let expected = "a number between 0 and 1 (the fraction of pairs in the supervised phase)";
         return Err(DataError::setting("split-ratio", ratio, expected));
     }
     if !(0.0..1.0).contains(&test) {
-        let expected = "a number of at least 0 and less than 1 (the fraction of test pairs)";
+        let expected = "at least 0 and less than 1 (the fraction of test pairs)";
         return Err(DataError::setting("test-fraction", test, expected));
     }
     let scores: Vec<f64> = pairs.iter().map(PairRecord::engagement).collect();
@@ -82,7 +82,7 @@ pub struct PhaseSummary {
     pub engagement: Spread,
     /// Reply lengths in characters.
     pub length: Spread,
-    /// Number of pairs in each quartile. The quartiles are those of both phases together.
+    /// Number of pairs in each quartile, with boundaries computed from both phases together.
     pub quartiles: Vec<u64>,
 }
 

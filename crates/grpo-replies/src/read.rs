@@ -128,7 +128,7 @@ impl PairFile {
         };
         let pair = pair.and_then(|(pair, text)| match first(&pair) {
             Some(first) if first.tweet.trim() != pair.tweet.trim() => Err(format!(
-                "tweet {} has a different text on line {} of {}",
+                "tweet {} has different text on line {} of {}",
                 pair.tweet_id,
                 first.line,
                 first.file.display()
@@ -183,9 +183,9 @@ impl PairFile {
 }
 
 impl fmt::Display for PairFile {
-    /// For example, `9 pairs of 4 tweets, 1 lines left out (a.jsonl:7: the line is not UTF-8 text)`
+    /// For example, `9 pairs from 4 tweets, 1 lines skipped (a.jsonl:7: the line is not UTF-8)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} pairs of {} tweets", self.pairs.len(), self.tweets())?;
+        write!(f, "{} pairs from {} tweets", self.pairs.len(), self.tweets())?;
         if self.invalid == 0 {
             return Ok(());
         }

@@ -15,7 +15,7 @@ pub(crate) const PHASE2: &str = "train_phase2_grpo.jsonl";
 pub(crate) const TEST: &str = "test_held_out.jsonl";
 pub(crate) const STATISTICS: &str = "phase_split_statistics.json";
 pub(crate) const DRAWING: &str = "phase_split_distributions.svg";
-/// The names of all files of a split.
+/// The names of all files in a split.
 pub(crate) const FILES: [&str; 5] = [PHASE1, PHASE2, TEST, STATISTICS, DRAWING];
 /// The key in the statistics file that contains the SHA-256 hashes of all parts.
 pub(crate) const OUTPUTS: &str = "outputs";
@@ -23,8 +23,8 @@ pub(crate) const OUTPUTS: &str = "outputs";
 /// Name of a marker file that exists while the files of a split are being renamed.
 const UNFINISHED: &str = ".split-unfinished";
 
-/// Rejects the file of a part if it may belong to a different split than the files of the other
-/// parts. In this case, a tweet could be in two parts. Files with other names are not checked.
+/// Rejects a part's file if it may belong to a different split than the other parts, because a
+/// tweet could then be in two parts. Files with other names are not checked.
 pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
     // A link to the file must not hide its folder.
     let place = file.canonicalize().unwrap_or_else(|_| file.to_owned());

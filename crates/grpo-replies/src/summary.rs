@@ -46,7 +46,7 @@ impl PairSummary {
 impl fmt::Display for PairSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { examples, tweets, authors, likes, .. } = self;
-        write!(f, "{examples} examples of {tweets} tweets by {authors} authors")?;
+        write!(f, "{examples} examples from {tweets} tweets by {authors} authors")?;
         if *examples == 0 {
             return Ok(());
         }

@@ -90,7 +90,7 @@ pub struct RolloutRequest<'a> {
     pub batch_size: usize,
     /// Strings that end a completion.
     pub stop: &'a [String],
-    /// Decodes ids to the text in which `stop` is searched.
+    /// Decodes ids to text, which is searched for `stop`.
     pub decode: &'a Decode,
 }
 

@@ -26,7 +26,7 @@ pub struct StopStrings {
     window: usize,
 }
 
-/// Number of tokens to decode before the window. Some decoders treat the start of a text
+/// Number of tokens to decode before the window. Some decoders treat the start of the text
 /// differently, e.g. by stripping a space. This margin ensures that only these tokens are affected.
 const MARGIN: usize = 16;
 

@@ -29,12 +29,12 @@ pub struct Suite {
     pub cases: usize,
     /// Number of cases with a value that exceeds its tolerance.
     pub missed_cases: usize,
-    /// Number of cases that only passed because rounded inputs are taken into account.
+    /// Number of cases that passed only because input rounding was taken into account.
     pub rounded_cases: usize,
     /// Largest |got − expected|.
     pub worst_absolute: f64,
-    /// Largest |got − expected| relative to the largest |expected| in the same list. In f64, it is
-    /// relative to at least 1.
+    /// Largest |got − expected| relative to the largest |expected| in the same list. In f64, the
+    /// divisor is at least 1.
     pub worst_relative: f64,
     /// First mismatch in each failed case. Only some of the failed cases are included.
     pub misses: Vec<Miss>,

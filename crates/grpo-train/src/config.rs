@@ -28,7 +28,7 @@ pub struct GrpoConfig {
     pub sampling: SamplingConfig,
     /// Bonus for completions that differ from the rest of their group.
     pub diversity_bonus: Option<DiversityBonusConfig>,
-    /// Lower rewards for completions that belong to a bucket with many earlier ones.
+    /// Penalty for completions in buckets that already contain many completions.
     pub diversity_filter: Option<DiversityFilterConfig>,
     /// Auxiliary losses.
     pub combined: Option<CombinedConfig>,

@@ -16,8 +16,8 @@ use crate::similar_texts::{NewSimilarTexts, mean_distances};
 /// ([`Diversity::of_each`]). The reward itself is left unchanged.
 ///
 /// The bonus is a form of reward shaping and has no gradient of its own. Completions without a
-/// reward get no bonus, and neither do invalid ones ([`Outcome::is_valid`]). Otherwise it would pay
-/// to produce garbage that differs from valid completions.
+/// reward get no bonus, and neither do invalid ones ([`Outcome::is_valid`]). Otherwise, the policy
+/// would be rewarded for garbage that differs from valid completions.
 ///
 /// If a completion cannot be embedded, the run ends, because the distances in its group are
 /// undefined. This only happens if the encoder returns non-finite numbers, so later completions
@@ -65,12 +65,12 @@ impl BonusMeasure {
 const SECTION: &str = "diversity_bonus";
 
 impl DiversityBonusConfig {
-    /// Builds the bonus. If an embedder is configured, its model is loaded on `device`. `similarity`
-    /// is the one that the task defines, if any.
+    /// Builds the bonus. If an embedder is configured, its model is loaded on `device`.
+    /// `similarity` is the task's similarity measure, if it defines one.
     ///
     /// # Errors
-    /// Returns an error if the embedder cannot be built, or if the task defines no similarity, but
-    /// the measure needs one.
+    /// Returns an error if the embedder cannot be built, or if the measure requires a similarity
+    /// that the task does not define.
     pub fn build(
         &self,
         device: &Device,

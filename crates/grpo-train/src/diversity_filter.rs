@@ -1,4 +1,4 @@
-//! Lower rewards for completions that belong to a bucket with many earlier ones.
+//! Lowers the reward for completions in buckets that already contain many completions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -182,8 +182,8 @@ impl KnownBuckets {
         self.buckets.extend(&[name]);
     }
 
-    /// Returns the most similar bucket if it is similar enough. Of equally similar ones it is the
-    /// first by name, because resumed runs do not know the order in which buckets were found.
+    /// Returns the most similar bucket if it is similar enough. Ties are broken by name, because
+    /// the order in which buckets were found is not known after resuming.
     fn nearest(&self, bucket: &str) -> Option<&str> {
         let similarities = self.buckets.similarities(bucket);
         let similar = similarities.into_iter().zip(&self.names).filter_map(|(similarity, name)| {
@@ -202,7 +202,7 @@ pub struct FilterReport {
     pub penalized: f64,
     /// Number of buckets in the run so far.
     pub buckets: usize,
-    /// Number of those that are full.
+    /// Number of full buckets.
     pub full_buckets: usize,
 }
 
@@ -243,7 +243,7 @@ impl DiversityFilter {
         }
     }
 
-    /// Returns the counter of the bucket, or of the one with which it is merged.
+    /// Returns the counter of the bucket, or of the bucket it is merged into.
     fn count(&mut self, bucket: String) -> &mut u32 {
         let mut bucket = bucket;
         if let Some(known) = self.known.as_mut().filter(|_| !self.counts.contains_key(&bucket)) {

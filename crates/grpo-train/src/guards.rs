@@ -81,8 +81,8 @@ impl Guards {
     }
 
     /// Checks the metrics for `step`, counted from 1, and returns all triggered guards in order. A
-    /// warning is only repeated after the metric was back in range. Steps in which the metric is
-    /// missing are skipped.
+    /// warning is only repeated after the metric has returned to its range. Steps in which the
+    /// metric is missing are skipped.
     ///
     /// # Errors
     /// Returns an error if, in the first step, a guard watches a metric that this run can never
@@ -229,7 +229,7 @@ struct Seen {
 }
 
 /// Explanation of a non-finite value.
-const NOTHING_SOUND: &str = "nothing useful can be learned from such a number";
+const NOTHING_SOUND: &str = "a non-finite value gives no useful training signal";
 
 impl Seen {
     /// Creates the observation for a non-finite value.
@@ -279,7 +279,7 @@ fn short(value: f64) -> String {
 fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
     Some(match (watch, side) {
         ("frac_reward_zero_std", "above") => {
-            "nearly all groups have equal rewards, so there is nothing to learn from"
+            "nearly all groups have equal rewards, so there is almost no training signal"
                 .to_owned()
         }
         ("entropy", "below") => {
@@ -298,17 +298,17 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
             "one token in a hundred moved by more than a factor of {bound} within a step"
         ),
         ("completions/clipped_ratio", "above") => {
-            "few completions reach an end token; sampling.max_new_tokens is too small, or the policy unlearned the end token"
+            "few completions reach an end token; sampling.max_new_tokens is too small, or the policy has unlearned the end token"
                 .to_owned()
         }
         ("completions/unique_ratio", "below") => {
             "mode collapse: the policy samples the same completions again and again".to_owned()
         }
         ("diversity_filter/penalized", "above") => {
-            "mode collapse: most rewarded completions belong to buckets of the diversity filter that are filling up".to_owned()
+            "mode collapse: most rewarded completions fall into diversity filter buckets that are filling up".to_owned()
         }
         ("rewards/failed", "above") => {
-            "nothing is learned from completions whose reward failed".to_owned()
+            "completions whose reward failed do not contribute to training".to_owned()
         }
         _ => return None,
     })

@@ -137,7 +137,7 @@ impl<'a, M: LanguageModel> NextTokenObjective<'a, M> {
 }
 
 impl<M: LanguageModel> SupervisedTrainer<NextTokenObjective<'_, M>> {
-    /// Trains on random variants of the examples, drawn again in each epoch.
+    /// Trains on random variants of the examples, redrawn in each epoch.
     #[must_use]
     pub fn with_augmentation(self, augmentation: Option<Augmentation>) -> Self {
         self.map_objective(|objective| NextTokenObjective { augmentation, ..objective })

@@ -16,7 +16,7 @@ pub struct Observed {
     pub memory: Option<ResidentMemory>,
     /// Resident memory in bytes at the end of each phase, if available on this system.
     pub phase_memory: Option<Phases<u64>>,
-    /// Calls of external programs and servers by the reward, if it has any.
+    /// Calls that the reward made to external programs and servers, if any.
     pub calls: Option<ExternalCalls>,
     /// Ledger entry: which weights sampled the completions, and which updates used them.
     pub ledger: LedgerStep,

@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
-/// A collection of texts that other texts are compared with, for example by the Tanimoto similarity
-/// of molecular fingerprints.
+/// A collection of texts to compare other texts with, for example by the Tanimoto similarity of
+/// molecular fingerprints.
 pub trait SimilarTexts: Send + Sync {
     /// Adds texts.
     fn extend(&mut self, texts: &[&str]);

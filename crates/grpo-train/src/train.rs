@@ -28,8 +28,7 @@ pub trait TrainObserver<M> {
     /// If an error is returned, the run ends.
     fn step(&mut self, done: &StepDone<'_>, training: &Training<M>) -> Result<(), TrainError>;
 
-    /// Called if a step fails and this triggers guards. Afterwards the run either ends or is rolled
-    /// back.
+    /// Called if a failed step triggers guards. The run then either ends or is rolled back.
     ///
     /// # Errors
     /// If an error is returned, the run ends.

@@ -27,7 +27,7 @@ pub struct TransferConfig {
 const UNFREEZE_LEARNING_RATE_FACTOR: f64 = 0.1;
 
 impl TransferConfig {
-    /// Validates the settings for a run with `steps` steps. `section` is the name of the
+    /// Validates the settings for a run of `steps` steps. `section` is the name of the
     /// configuration section.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Ranges of settings that are usual for fine-tuning with GRPO.
+//! Typical ranges of settings for GRPO fine-tuning.
 
 use grpo_core::Surrogate;
 use grpo_data::ConfigFault;
@@ -6,8 +6,8 @@ use grpo_data::ConfigFault;
 use crate::GrpoConfig;
 
 impl GrpoConfig {
-    /// Returns the settings outside of their usual range, each with the range. Such a setting is
-    /// valid, and it can be the right one for a very small or very large model.
+    /// Returns the settings that are outside their usual range, along with that range. Such
+    /// settings are valid, and may be right for a very small or very large model.
     ///
     /// # Errors
     /// Returns an error if the loss settings contradict each other.

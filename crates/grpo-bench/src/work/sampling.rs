@@ -79,7 +79,7 @@ pub fn timed_sampling(
         let repetition = Repetition::since(started, tokens as f64, Some(flops));
         key.step += 1;
         let drawn: usize = groups.iter().flat_map(Group::completions).map(|c| c.actions()).sum();
-        anyhow::ensure!(drawn == tokens, "{drawn} tokens drawn, not {tokens}");
+        anyhow::ensure!(drawn == tokens, "sampled {drawn} tokens; expected {tokens}");
         Ok(repetition)
     })
 }

@@ -77,7 +77,7 @@ fn reports_why_each_line_was_dropped() {
     with_rules.splice(0..0, arguments);
     // An empty output file would make the next command fail. The existing file is kept.
     let ended = place.run(&with_rules);
-    let nothing = "error: all 4 pairs of pairs.jsonl were removed (likes (4), content_words (1), length (1)); change these rules with --config, or skip steps with --skip\n";
+    let nothing = "error: all 4 pairs in pairs.jsonl were removed (likes (4), content_words (1), length (1)); change these rules with --config, or skip steps with --skip\n";
     assert!(ended.stderr.ends_with(nothing), "{}", ended.stderr);
     assert_eq!(ended.code, Some(1));
     // The same rule without a configuration file.

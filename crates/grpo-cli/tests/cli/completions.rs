@@ -257,7 +257,7 @@ fn a_molecule_can_be_gone_on_from() {
         place.refuse(
             &[&["sample", "--model", model, "--prompt", "CC"], argument].concat(),
             format!(
-                "{} is only valid for molecules, but this samples completions of prompts",
+                "{} is only valid for molecules, but this model completes prompts",
                 argument[0]
             ),
         );

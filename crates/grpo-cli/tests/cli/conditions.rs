@@ -158,14 +158,11 @@ fn conditions_that_do_not_fit_are_refused() {
     let place = with_model("");
     let sample = ["sample", "--model", "prior/model"];
     for (arguments, expected) in [
-        (
-            ["--condition", "qed=0.5"],
-            str!["the model cannot be asked for qed, only for logp, tpsa"],
-        ),
+        (["--condition", "qed=0.5"], str!["the model does not accept qed, only logp, tpsa"]),
         (
             ["--condition", "logp"],
             str![
-                "--condition: 'logp' is not a property and a number; write for example logp=3,tpsa=60"
+                "--condition: 'logp' is not of the form PROPERTY=NUMBER; write, for example, logp=3,tpsa=60"
             ],
         ),
         (["--scaffold", "CCO"], str!["--scaffold: 'CCO' has no rings, so it has no scaffold"]),

@@ -196,7 +196,7 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
     check_set(
         "sampling.repetition_penalty=-1.0",
         str![
-            "--set sampling.repetition_penalty=-1.0: sampling: repetition_penalty = -1 is out of range; use 0.01 to 100 (1 changes nothing)"
+            "--set sampling.repetition_penalty=-1.0: sampling: repetition_penalty = -1 is out of range; use 0.01 to 100 (1 has no effect)"
         ],
     );
     check_text(

@@ -315,7 +315,7 @@ fn refuses_files_of_texts_that_cannot_be_filled() {
     check(
         &["--file", "keys.jsonl"],
         str![
-            "keys.jsonl:1: a line needs `blanked` (a text with blanks) or `text` (the same, or one for --random to blank)"
+            "keys.jsonl:1: a line requires `blanked` (text with blanks) or `text` (text with blanks, or text for --random to blank)"
         ].into(),
     );
 }

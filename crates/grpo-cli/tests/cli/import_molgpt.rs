@@ -78,7 +78,7 @@ fn molecules_begin_with_the_start_token() {
     place.refuse(
         &["logprob", "--model", "m", "--input", "scored.jsonl"],
         str![
-            "scored.jsonl:1: `OCC` does not start with `C`, the start token of this model; write the molecule so that it does"
+            "scored.jsonl:1: `OCC` does not start with `C`, the start token of this model; rewrite the SMILES so that it does"
         ],
     );
 }
@@ -93,7 +93,7 @@ fn a_converted_encoder_says_what_may_differ() {
         ],
     );
     let ended = place.succeed(&import("encoder.pt", &["--block-size", "24"]));
-    assert!(ended.stderr.contains("note: the weights do not tell whether"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("note: the weights do not show whether"), "{}", ended.stderr);
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn a_token_outside_the_vocabulary_is_counted_and_reported() {
     assert!(first.starts_with("molecules.smi: 66 rows: "), "{first}");
     assert!(first.ends_with(", 2 with a token outside the vocabulary"), "{first}");
     assert!(rest.starts_with(
-        "  longest molecule: 9 tokens, of at most 23\n  left out: line 65: CCBr has token Br, which is not in the vocabulary\n  left out: line 66: CCS has token S, which is not in the vocabulary\n"
+        "  longest molecule: 9 tokens (limit: 23)\n  left out: line 65: CCBr has token Br, which is not in the vocabulary\n  left out: line 66: CCS has token S, which is not in the vocabulary\n"
     ), "{rest}");
     assert!(place.path("prior/model/model.safetensors").exists());
 }

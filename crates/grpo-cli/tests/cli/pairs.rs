@@ -49,7 +49,7 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     place.write("pairs.jsonl", &text);
     let ended = place.succeed(&["split-data", "--input", "pairs.jsonl"]);
     let expected =
-        format!("pairs.jsonl: {} pairs of 120 tweets, 0 lines skipped\n", text.lines().count());
+        format!("pairs.jsonl: {} pairs from 120 tweets, 0 lines skipped\n", text.lines().count());
     assert!(ended.stdout.starts_with(&expected), "{}", ended.stdout);
     assert!(ended.stdout.contains(", within 0.02\n"), "{}", ended.stdout);
 
@@ -150,7 +150,9 @@ fn held_out_tweets_are_in_a_file_of_their_own() {
     assert!(!place.path("out/test_held_out.jsonl").exists());
     place.refuse(
         &["split-data", "--input", "pairs.jsonl", "--output-dir", "new", "--test-fraction", "1"],
-        str!["`test-fraction` is 1; expected a number of at least 0 and less than 1 (the fraction of test pairs)"],
+        str![
+            "`test-fraction` is 1; expected at least 0 and less than 1 (the fraction of test pairs)"
+        ],
     );
     assert!(!place.path("new").exists());
 }
@@ -213,7 +215,7 @@ fn reports_broken_lines_and_repeated_pairs() {
     let ended = place.succeed(&["split-data", "--input", "pairs.jsonl", "--output-dir", "out"]);
     let first = records.len() + 1;
     let expected = [
-        format!("{} pairs of 120 tweets, 3 lines skipped\n", records.len()),
+        format!("{} pairs from 120 tweets, 3 lines skipped\n", records.len()),
         format!(
             "  left out: pairs.jsonl:{first}: the line is not a JSON object: expected ident at column 2\n"
         ),
@@ -262,7 +264,7 @@ fn an_impossible_split_leaves_no_files() {
     check(
         &["pairs.jsonl", "--split-ratio", "1"],
         str![
-            "`split-ratio` is 1; expected a number between 0 and 1 (the fraction of the supervised phase)"
+            "`split-ratio` is 1; expected a number between 0 and 1 (the fraction of pairs in the supervised phase)"
         ],
     );
     check(
@@ -357,9 +359,9 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     let ended = place.succeed(&["pretrain", "pretrain.toml"]);
     for words in [
-        "pairs.jsonl: 17 pairs of 8 tweets, 1 lines skipped (pairs.jsonl:18: `reply` is empty); 1 skipped with more than 49 tokens (pairs.jsonl:17: ",
-        "  training: 12 examples of 6 tweets by 3 authors; likes: mean ",
-        "  validation: 4 examples of 2 tweets by ",
+        "pairs.jsonl: 17 pairs from 8 tweets, 1 lines skipped (pairs.jsonl:18: `reply` is empty); 1 skipped with more than 49 tokens (pairs.jsonl:17: ",
+        "  training: 12 examples from 6 tweets by 3 authors; likes: mean ",
+        "  validation: 4 examples from 2 tweets by ",
     ] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
@@ -377,7 +379,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
         "--set",
         "data.file=folder",
     ]);
-    assert!(ended.stdout.starts_with("folder: 16 pairs of 8 tweets\n"), "{}", ended.stdout);
+    assert!(ended.stdout.starts_with("folder: 16 pairs from 8 tweets\n"), "{}", ended.stdout);
 
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.replies.instruction="],
@@ -389,7 +391,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     let ended =
         place.run(&["pretrain", "pretrain.toml", "--run", "new", "--set", "data.max_tokens=3"]);
-    let expected = "error: no usable pairs in `pairs.jsonl`: 17 pairs of 8 tweets";
+    let expected = "error: no usable pairs in `pairs.jsonl`: 17 pairs from 8 tweets";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
     assert!(ended.stderr.contains("17 skipped with more than 3 tokens"), "{}", ended.stderr);
 }
@@ -407,12 +409,12 @@ fn the_grpo_phase_has_a_prompt_for_each_tweet() {
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     let ended = place.succeed(&[&["train", "train.toml"], sets.as_slice()].concat());
     assert!(
-        ended.stdout.contains("prompts      pairs.jsonl: 16 pairs of 8 tweets\n"),
+        ended.stdout.contains("prompts      pairs.jsonl: 16 pairs from 8 tweets\n"),
         "{}",
         ended.stdout
     );
     assert!(
-        ended.stdout.contains("used: 16 examples of 8 tweets by 3 authors"),
+        ended.stdout.contains("used: 16 examples from 8 tweets by 3 authors"),
         "{}",
         ended.stdout
     );

@@ -77,7 +77,7 @@ fn the_grpo_phase_goes_on_from_the_adapter_of_the_supervised_one() {
     let base = fs::read(place.path("m/model.safetensors")).unwrap();
     place.succeed(&["pretrain", "supervised.toml"]);
     let Ended { stdout, .. } = place.succeed(&["train", "grpo.toml", "--plain"]);
-    assert!(stdout.contains("\nheld out     held-out.jsonl: 4 pairs of 2 tweets\n"), "{stdout}");
+    assert!(stdout.contains("\nheld out     held-out.jsonl: 4 pairs from 2 tweets\n"), "{stdout}");
     let lines = objects(&place.read("grpo/metrics.jsonl"));
     let number = |line: usize, name: &str| lines[line][name].as_f64().unwrap();
     // The reference is the initial adapter, and the policy moves away from it.
@@ -163,9 +163,9 @@ fn no_example_of_a_combined_loss_is_left_out_silently() {
     );
     let Ended { stdout, .. } = place.succeed(&["train", "combined.toml", "--plain"]);
     for said in [
-        "\nexamples     more: 5 pairs of 3 tweets, 1 lines skipped (more/a.jsonl:5: the line is not a JSON object",
+        "\nexamples     more: 5 pairs from 3 tweets, 1 lines skipped (more/a.jsonl:5: the line is not a JSON object",
         "1 skipped with more than 49 tokens (more/b.jsonl:1: ",
-        "training: 4 examples of 2 tweets",
+        "training: 4 examples from 2 tweets",
     ] {
         assert!(stdout.contains(said), "{said}: {stdout}");
     }

@@ -116,7 +116,7 @@ fn refuses_invalid_sampling_arguments() {
         check(
             &["--repetition-penalty", bad],
             format!(
-                "repetition_penalty = {bad} is out of range; use 0.01 to 100 (1 changes nothing)"
+                "repetition_penalty = {bad} is out of range; use 0.01 to 100 (1 has no effect)"
             )
             .into(),
         );

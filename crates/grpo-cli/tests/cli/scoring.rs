@@ -83,7 +83,7 @@ fn wrong_input_is_refused_with_one_sentence() {
     place.write("reward.toml", "[reward]\ntype = \"pattern\"\npattern = \"N\"\n");
     place.refuse(
         &["score", "reward.toml", "a.smi", "--plot", "plot.svg"],
-        str!["reward type `pattern` has no transforms to draw; remove --plot"],
+        str!["reward type `pattern` has no transforms to plot; remove --plot"],
     );
     assert!(!place.path("plot.svg").exists());
     place.refuse(
@@ -114,7 +114,7 @@ fn scores_of_a_python_function() {
     place.write("n.smi", "N\n");
     let ended = place.run(&["score", "reward.toml", "n.smi"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    let message = "no molecule has a score; the reason for the first one: the reward abstained";
+    let message = "no molecule has a score; first reason: the reward abstained";
     assert!(ended.stderr.contains(message), "{}", ended.stderr);
 
     place.write(

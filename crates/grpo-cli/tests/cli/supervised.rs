@@ -348,7 +348,7 @@ fn refuses_files_without_texts() {
             "no text in one.jsonl is left for validation, so the best model cannot be selected; increase data.validation_fraction (now 0.25)"
         ],
     );
-    let nothing = "nothing to learn from: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
+    let nothing = "no tokens to train on: a record requires `text`, or a completion of at least one token (`completion`, `completion_ids`, or a final assistant message)";
     check_file(
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the dog\"}}\n"),
@@ -368,7 +368,7 @@ fn refuses_files_without_texts() {
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the\", \"completion\": 4}}\n"),
         str![[
-            r#"t.jsonl:2: `completion` is the value 4; expected a text, a list of token ids, or a list of one assistant message (an empty completion is "" or `completion_ids`: [])"#
+            r#"t.jsonl:2: `completion` is the value 4; expected text, a list of token ids, or a list with one assistant message (an empty completion is "" or `completion_ids`: [])"#
         ]],
     );
     check_set(

@@ -216,7 +216,7 @@ fn a_training_that_diverges_is_stopped() {
     ];
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     let expected = format!(
-        "not yet: No guard stopped it: stopped after step #: step #: the step failed: {message}: nothing useful can be learned from such a number"
+        "not yet: No guard stopped it: stopped after step #: step #: the step failed: {message}: a non-finite value gives no useful training signal"
     );
     refused(&place, &sets, &expected);
     // Such a large penalty has no gradient while policy and reference are equal, and a non-finite

@@ -122,7 +122,7 @@ fn prompt(value: Value) -> Result<PromptSource, String> {
             Ok(PromptSource::Ids(ids(key, value)?))
         }
         _ => {
-            let expected = "a text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: [])";
+            let expected = "text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: [])";
             Ok(PromptSource::Text(text(key, value, expected)?))
         }
     }
@@ -137,7 +137,7 @@ fn completion(value: Value) -> Result<CompletionSource, String> {
                     Ok(CompletionSource::Text(std::mem::take(&mut answer.content)))
                 }
                 all => Err(format!(
-                    "`{key}` is messages with the roles {}; expected one message, with the role `assistant`",
+                    "`{key}` contains messages with the roles {}; expected one message with the role `assistant`",
                     Names(all.iter().map(|message| message.role.clone()).collect())
                 )),
             }
@@ -146,7 +146,7 @@ fn completion(value: Value) -> Result<CompletionSource, String> {
             Ok(CompletionSource::Ids(ids(key, value)?))
         }
         _ => {
-            let expected = "a text, a list of token ids, or a list of one assistant message (an empty completion is \"\" or `completion_ids`: [])";
+            let expected = "text, a list of token ids, or a list with one assistant message (an empty completion is \"\" or `completion_ids`: [])";
             Ok(CompletionSource::Text(text(key, value, expected)?))
         }
     }

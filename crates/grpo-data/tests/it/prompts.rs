@@ -191,11 +191,11 @@ fn wrong_lines_are_named_with_their_fault() {
 #[test]
 fn wrong_values_are_named_with_their_key() {
     let check = check_fault;
-    let prompt = "expected a text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: [])";
+    let prompt = "expected text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: [])";
     check(r#"{"prompt": 3}"#, &format!("`prompt` is the value 3; {prompt}"));
     check(r#"{"prompt": []}"#, &format!("`prompt` is an empty list; {prompt}"));
     check(r#"{"prompt": {}}"#, &format!("`prompt` is an object; {prompt}"));
-    let completion = "expected a text, a list of token ids, or a list of one assistant message (an empty completion is \"\" or `completion_ids`: [])";
+    let completion = "expected text, a list of token ids, or a list with one assistant message (an empty completion is \"\" or `completion_ids`: [])";
     check(
         r#"{"prompt": "", "completion": []}"#,
         &format!("`completion` is an empty list; {completion}"),
@@ -243,7 +243,7 @@ fn wrong_messages_are_named_with_their_place() {
     );
     check(
         r#"{"prompt": "", "completion": [{"role": "user", "content": "q"}]}"#,
-        "`completion` is messages with the roles `user`; expected one message, with the role `assistant`",
+        "`completion` contains messages with the roles `user`; expected one message with the role `assistant`",
     );
 }
 

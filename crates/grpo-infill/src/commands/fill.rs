@@ -1,4 +1,4 @@
-//! The `grpo fill` command, which fills blanks in texts.
+//! The `grpo fill` command, which fills blanks in text.
 
 mod arguments;
 mod comparison;
@@ -37,7 +37,7 @@ const MOST: u32 = 100_000;
 /// Returns the `fill` subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Fill in the blanks in a text using an infiller",
+        "Fill in blanks in text using an infiller",
         "Shows several completions of each text with their log-probabilities and, with --judge, the judge's reward, best first.",
     ];
     TaskCommand::new("fill", &about, CommandGroup::Use, |_, arguments| run(arguments))

@@ -89,7 +89,7 @@ const EXAMPLES: &str = "Examples:
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Train a judge that scores filled-in text",
-        "The judge predicts how much of a text an infiller has replaced. It is trained on natural texts and on texts with blanks that the infiller filled, then tested on held-out texts: the exit code is 0 if it passes the gate of the configuration, and 1 if it must not be used as a reward.",
+        "The judge predicts what fraction of a text was replaced by an infiller. It is trained on natural text and on text whose blanks the infiller filled, then tested on held-out text. The exit code is 0 if the judge passes the gate in the configuration, and 1 if it must not be used as a reward.",
     ];
     TaskCommand::new("train-judge", &about, CommandGroup::Train, |_, arguments| run(arguments))
         .with_examples(EXAMPLES)

@@ -25,7 +25,7 @@ impl Critic {
     }
 
     /// Returns the probability that each token of a text is wrong. The result has one element per
-    /// token and depends on no other text.
+    /// token and does not depend on any other text.
     ///
     /// # Panics
     /// Panics if the text is empty or longer than the context.

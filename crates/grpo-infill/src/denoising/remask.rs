@@ -64,10 +64,10 @@ impl RemaskSchedule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RemaskRule {
     /// Remasks this fraction of the blanks (rounded down), starting with the most likely errors.
-    #[value(help = "The most wrong ones: that fraction of the blanks")]
+    #[value(help = "That fraction of the blanks, starting with the likeliest errors")]
     Ratio,
     /// Remasks all blanks with an error probability above 1 − ratio. There may be none.
-    #[value(help = "All whose wrongness is above 1 − ratio")]
+    #[value(help = "All blanks with an error estimate above 1 − ratio")]
     Threshold,
 }
 

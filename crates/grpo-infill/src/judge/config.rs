@@ -13,7 +13,7 @@ use super::scaling::JudgeScaling;
 pub struct JudgeConfig {
     /// Steps, batches and optimizer settings.
     pub steps: StepsConfig,
-    /// Fraction of training texts left unmodified.
+    /// Fraction of training texts that are left unmodified.
     pub natural_share: f64,
     /// How the infiller fills blanks.
     pub fill: FillSettings,
@@ -43,7 +43,7 @@ impl JudgeConfig {
     }
 }
 
-/// Sampling settings with which the infiller fills the blanks in training texts.
+/// Sampling settings that the infiller uses to fill the blanks in training text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FillSettings {

@@ -28,7 +28,7 @@ impl JudgeValidationConfig {
     }
 }
 
-/// Results on held-out texts.
+/// Results on held-out text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JudgeMeasures {
     /// Mean squared error over all texts.
@@ -82,7 +82,7 @@ pub struct JudgeReport {
     pub passed: bool,
     /// Requirements that were checked.
     pub gate: JudgeGate,
-    /// Results on held-out texts.
+    /// Results on held-out text.
     pub validation: JudgeMeasures,
     /// Number of texts used.
     pub texts: JudgeValidationConfig,

@@ -30,7 +30,7 @@ pub struct ModifierConfig {
 /// over the n − 1 wrong characters.
 ///
 /// It is 1 if the wrong characters are all equally likely, and 1 + scale if one of them has all the
-/// probability.
+/// probability mass.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EntropyWeighting {

@@ -23,7 +23,7 @@ pub(crate) struct Lines {
     pub(super) ids: Vec<u32>,
     /// Start of each line in [`Self::ids`], followed by the end of the last line.
     bounds: Vec<usize>,
-    /// Indices of lines with which a passage can start, in ascending order.
+    /// Indices of lines that can start a passage, in ascending order.
     beginnings: Vec<usize>,
 }
 

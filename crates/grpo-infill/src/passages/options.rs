@@ -13,15 +13,15 @@ pub enum PassageUnit {
     /// line that is too long on its own is truncated, but keeps its line ending. Passages never
     /// start with a line of fewer than two non-blank characters.
     #[default]
-    #[value(help = "Whole lines, while they fit")]
+    #[value(help = "As many whole lines as fit")]
     Lines,
     /// A single line without its line ending, e.g. from a molecule file. Lines that don't fit are
     /// dropped, because part of a molecule isn't a molecule. Duplicates and lines of fewer than two
     /// characters are dropped as well.
-    #[value(help = "One line, as in a file of molecules")]
+    #[value(help = "A single line, as in a molecule file")]
     Line,
     /// Exactly `length` characters, starting anywhere.
-    #[value(help = "As many characters as fit, from anywhere")]
+    #[value(help = "As many characters as fit, starting anywhere")]
     Window,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for PassageReport {
         for (count, what) in [
             (self.too_short, "lines of fewer than 2 characters"),
             (self.too_long, "too long"),
-            (self.duplicates, "written twice"),
+            (self.duplicates, "duplicate"),
         ] {
             if count > 0 {
                 write!(f, ", {count} {what}")?;

@@ -100,11 +100,11 @@ fn wrong_vocabularies_are_refused_with_their_fault() {
     );
     check(
         r#"{"characters": "aba", "mask": 3, "pad": 4, "cls": 5}"#,
-        "`characters` in `c.json` must contain each character once and no '␣', the blank mark; remove one 'a'",
+        "`characters` in `c.json` must contain each character once and must not contain '␣', the blank mark; remove one 'a'",
     );
     check(
         r#"{"characters": "a␣", "mask": 2, "pad": 3, "cls": 4}"#,
-        "`characters` in `c.json` must contain each character once and no '␣', the blank mark; remove one '␣'",
+        "`characters` in `c.json` must contain each character once and must not contain '␣', the blank mark; remove one '␣'",
     );
     check(
         r#"{"characters": "", "mask": 0, "pad": 1, "cls": 2}"#,

@@ -48,7 +48,7 @@ fn passages_of_a_line_are_lines_that_fit_each_once() {
     assert_eq!(passages.characters().characters(), ['C', 'N', 'O']);
     assert_eq!(
         passages.report().to_string(),
-        "9 lines, 15 characters kept: passages from 4 positions for training, 1 for validation, 2 lines of fewer than 2 characters, 1 too long, 1 written twice"
+        "9 lines, 15 characters kept: passages from 4 positions for training, 1 for validation, 2 lines of fewer than 2 characters, 1 too long, 1 duplicate"
     );
 }
 

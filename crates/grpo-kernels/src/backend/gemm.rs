@@ -2,7 +2,7 @@
 //!
 //! Like Burn's CPU backend, this uses the `gemm` crate, and the results are bit-identical. Burn
 //! first zeroes the output and then copies it to aligned memory on a single thread. For a small
-//! model, this took an eighth of the time of a training step (see docs/LOG.md).
+//! model, this took an eighth of the training step time (see docs/LOG.md).
 
 use burn::backend::flex::FlexTensor;
 use burn::tensor::TensorData;

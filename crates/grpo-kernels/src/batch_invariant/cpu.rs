@@ -1,8 +1,8 @@
 //! The batch-invariant product on the CPU.
 //!
 //! The columns of the result are divided into panels, which are distributed across threads. A panel
-//! is divided into blocks of a few rows and a strip of columns, whose sums stay in registers for a
-//! number of terms. This division affects which elements are computed together, but never the order
+//! is divided into blocks of a few rows and a strip of columns, whose sums stay in registers across
+//! several terms. This division affects which elements are computed together, but never the order
 //! of summation within an element.
 
 use burn::backend::Flex;

@@ -43,7 +43,7 @@ fn refuses_invalid_sampling_arguments() {
     }
     for bad in [0.0, 0.009, 100.1, -1.0, f32::INFINITY, f32::NAN] {
         let message = format!(
-            "repetition_penalty = {bad} is out of range; use 0.01 to 100 (1 changes nothing)"
+            "repetition_penalty = {bad} is out of range; use 0.01 to 100 (1 has no effect)"
         );
         check(|settings| settings.repetition_penalty = Some(bad), "repetition_penalty", &message);
     }

@@ -44,7 +44,8 @@ pub(super) const NAMES: Names = Names {
     ignored: |_| false,
 };
 
-/// Sizes of an infiller, sequence scorer or token classifier. `config.json` contains these keys and `model_type`.
+/// Sizes of an infiller, sequence scorer or token classifier. `config.json` contains these keys and
+/// `model_type`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InfillerConfig {

@@ -60,27 +60,27 @@ pub struct MolGptConfig {
     pub n_head: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
-    /// Number of properties that the model can be asked for.
+    /// Number of properties that the model accepts as conditions.
     #[serde(default, skip_serializing_if = "is_default")]
     pub num_props: usize,
     /// Whether some of the properties can be left open, unlike in the published code. See
     /// [`Conditions::partial`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub partial_props: bool,
-    /// Whether the model can be asked for a scaffold.
+    /// Whether the model accepts a scaffold as a condition.
     #[serde(default, skip_serializing_if = "is_default")]
     pub scaffold: bool,
-    /// Number of tokens of a scaffold. Longer ones are cut and shorter ones padded. If 0, scaffolds
-    /// are neither cut nor padded.
+    /// Scaffold length in tokens. Longer scaffolds are truncated and shorter ones padded. If 0,
+    /// scaffolds are neither truncated nor padded.
     #[serde(default, skip_serializing_if = "is_default")]
     pub scaffold_maxlen: usize,
     /// Whether an LSTM summarises the scaffold.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lstm: bool,
-    /// Number of layers of the LSTM.
+    /// Number of LSTM layers.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lstm_layers: usize,
-    /// What the conditions are. Only the task that created the model reads this.
+    /// Description of the conditions. Only the task that created the model reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Value>,
 }

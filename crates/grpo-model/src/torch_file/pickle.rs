@@ -2,7 +2,8 @@
 //!
 //! A pickle is a program for a stack machine whose calls can run any Python function. This machine
 //! only knows the functions that rebuild tensors and ordered dictionaries ([`Global`]), and calls
-//! none of them: it records what they would build. A pickle that names anything else is refused.
+//! none of them: it only records what they would build. A pickle that refers to anything else is
+//! rejected.
 //!
 //! Containers live in one list and refer to each other by index. Shared and nested objects
 //! therefore cost neither copies nor recursion, and memory is proportional to the pickle's length.
@@ -156,7 +157,7 @@ impl<'a> Machine<'a> {
                 [Value::Text(module), Value::Text(name)] => {
                     self.stack.push(Value::Global(Global::named(module, name)?));
                 }
-                _ => return Err("its pickle names a function without a name".to_owned()),
+                _ => return Err("its pickle refers to a function without a name".to_owned()),
             },
             b'Q' => {
                 let id = self.pop()?;
@@ -244,7 +245,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Calls a function. Only those of [`Global`] exist.
+    /// Calls a function. Only the functions in [`Global`] are available.
     fn call(&mut self) -> Result<(), String> {
         let arguments = self.pop()?;
         let Value::Global(global) = self.pop()? else {
@@ -338,7 +339,7 @@ impl<'a> Machine<'a> {
     fn recall(&mut self, operation: u8) -> Result<(), String> {
         let index = self.memo_index(operation == b'h')?;
         let value = self.memo.get(&index).cloned();
-        self.stack.push(value.ok_or("its pickle refers to an object that it does not have")?);
+        self.stack.push(value.ok_or("its pickle refers to an object that it does not contain")?);
         Ok(())
     }
 

@@ -155,7 +155,7 @@ fn operations_outside_of_state_dicts_are_refused() {
     );
     check_refused(b"\x80\x02R.", "its pickle takes a value from an empty stack");
     check_refused(b"\x80\x02N(0.", "its pickle takes a value from an empty stack");
-    check_refused(b"\x80\x02h\x07.", "its pickle refers to an object that it does not have");
+    check_refused(b"\x80\x02h\x07.", "its pickle refers to an object that it does not contain");
     check_refused(b"\x80\x02\x8b\xff\xff\xff\xff.", "its pickle is truncated or larger than 4 MiB");
     check_refused(b"\x80\x02X\xff\xff\xff\xffa.", "its pickle is truncated or larger than 4 MiB");
     check_refused(

@@ -381,7 +381,7 @@ fn a_folder_without_weights() {
     let (folder, _) = folder();
     std::fs::remove_file(folder.path().join(FILE)).unwrap();
     let expected = format!(
-        "{} has neither model.safetensors nor model.safetensors.index.json; convert other formats with save_pretrained of transformers",
+        "{} has neither model.safetensors nor model.safetensors.index.json; convert other formats with transformers' save_pretrained",
         folder.path().display()
     );
     check_refused(folder.path(), &expected);

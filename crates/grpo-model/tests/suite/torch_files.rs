@@ -59,7 +59,7 @@ fn log_probabilities_are_those_of_torch() {
     }
 }
 
-/// The head count is the one thing that the weights do not tell.
+/// The head count is the one thing that cannot be inferred from the weights.
 #[test]
 fn another_number_of_heads_gives_another_model() {
     let import = MolGptImport { n_head: 2, block_size: None, conditions: None };

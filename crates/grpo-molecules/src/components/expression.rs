@@ -1,4 +1,4 @@
-//! Arithmetic expressions of the properties of other components.
+//! Arithmetic expressions over the properties of other components.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -34,7 +34,7 @@ pub(super) struct Expression {
 }
 
 impl Expression {
-    /// Compiles an expression of the components `names`.
+    /// Compiles an expression over the components in `names`.
     pub(super) fn parse(text: &str, names: Vec<String>) -> Result<Self, String> {
         if text.len() > MAX_LENGTH {
             return Err(format!(

@@ -2,7 +2,7 @@
 
 use grpo_rewards::Goal;
 
-/// Returns the goal of a property for which all users want the same, or `None`.
+/// Returns the goal of a property if it is the same for all users, or `None` otherwise.
 pub(super) fn default_goal(property: &str) -> Option<Goal> {
     match property {
         "qed" | "similarity" | "substructure" | "scaffold" | "novelty" | "formula" | "external" => {

@@ -1,4 +1,4 @@
-//! The molecules and patterns of a component, from its list and its file.
+//! A component's molecules and patterns, read from its list and its file.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

@@ -36,7 +36,7 @@ pub(super) struct Component {
 pub(super) enum Source {
     /// A property of the molecule.
     Property(Property),
-    /// The total of another reward, which is only asked for valid molecules.
+    /// The total of another reward, which is only computed for valid molecules.
     External(Arc<dyn Reward>),
     /// A function of the properties of preceding components.
     Expression(Expression),

@@ -1,20 +1,20 @@
-//! How well molecules meet the conditions that were asked for.
+//! How closely molecules meet the requested conditions.
 
 use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::statistics::mean;
 
 use super::{Asked, descriptor};
 
-/// Differences between what was asked for and what was measured, of valid molecules.
+/// Differences between requested and measured conditions for valid molecules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Accuracy {
     /// |asked − measured| of each property, by name.
     pub(crate) errors: Vec<(String, Vec<f64>)>,
-    /// Similarity of each molecule's scaffold to the one asked for.
+    /// Similarity of each molecule's scaffold to the requested one.
     pub(crate) similarities: Vec<f64>,
 }
 
-/// Similarity above which a scaffold counts as the one asked for, as in MolGPT.
+/// Similarity above which a scaffold counts as the requested one, as in MolGPT.
 pub(crate) const SAME_SCAFFOLD: f64 = 0.8;
 
 impl Accuracy {
@@ -43,7 +43,7 @@ impl Accuracy {
         self.similarities.extend(other.similarities);
     }
 
-    /// Returns the fraction of molecules with the scaffold that was asked for.
+    /// Returns the fraction of molecules with the requested scaffold.
     pub(crate) fn same_scaffold(&self) -> f64 {
         let same = self.similarities.iter().filter(|&&similarity| similarity >= SAME_SCAFFOLD);
         same.count() as f64 / self.similarities.len() as f64
@@ -61,7 +61,7 @@ impl Accuracy {
     }
 }
 
-/// Returns |asked − measured| for each property that was asked for.
+/// Returns |asked − measured| for each requested property.
 pub(crate) fn errors(
     asked: &Asked,
     molecule: &Molecule,

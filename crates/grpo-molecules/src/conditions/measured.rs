@@ -39,7 +39,7 @@ impl Measured {
             for column in columns {
                 if !first.conditions.contains_key(column) {
                     return Err(DataError::Invalid(format!(
-                        "`{}` has no column {column}; add it, or let the conditions be computed (data.conditions.from_columns = false)",
+                        "`{}` has no column {column}; add it, or set data.conditions.from_columns = false to compute the conditions",
                         path.display()
                     )));
                 }

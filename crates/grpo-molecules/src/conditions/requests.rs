@@ -8,7 +8,7 @@ use grpo_data::DataError;
 use super::{Asked, SCAFFOLD_COLUMN, descriptor};
 use crate::{MoleculeReader, ReadOptions};
 
-/// A named set of conditions of MolGPT's generation scripts.
+/// A named set of conditions from MolGPT's generation scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Grid {
     /// Values typical of MOSES: single properties, and combinations of two and three
@@ -19,7 +19,7 @@ pub(crate) enum Grid {
     Scaffolds,
 }
 
-/// The five scaffolds of MolGPT's generation scripts.
+/// The five scaffolds from MolGPT's generation scripts.
 const SCAFFOLDS: [&str; 5] = [
     "O=C(Cc1ccccc1)NCc1ccccc1",
     "c1cnc2[nH]ccc2c1",
@@ -62,8 +62,8 @@ const GUACAMOL: [&[Values]; 8] = [
 ];
 
 impl Grid {
-    /// Returns the conditions for properties with the given names. Combinations with a property
-    /// that is not among them are left out.
+    /// Returns the conditions for properties with the given names. Combinations that contain any
+    /// other property are omitted.
     pub(crate) fn asked(self, names: &[&str]) -> Vec<Asked> {
         let combinations = match self {
             Self::Moses => MOSES,
@@ -103,7 +103,7 @@ impl Asked {
     /// Parses properties such as `logp=3,tpsa=60`.
     ///
     /// # Errors
-    /// Returns an error that names the part that cannot be read.
+    /// Returns an error that quotes the part that cannot be parsed.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut asked = Self::default();
         for part in text.split(',') {
@@ -112,7 +112,7 @@ impl Asked {
                 part.split_once('=').and_then(|(name, text)| Some((name.trim(), value(text)?)));
             let Some((name, value)) = pair else {
                 return Err(format!(
-                    "'{}' is not a property and a number; write for example logp=3,tpsa=60",
+                    "'{}' is not of the form PROPERTY=NUMBER; write, for example, logp=3,tpsa=60",
                     part.escape_debug()
                 ));
             };
@@ -124,7 +124,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Reads conditions from a CSV file with a column per property, named like it, and a column
+    /// Reads conditions from a CSV file with a column named after each property and a column
     /// `scaffold_smiles`. An empty cell leaves a property or the scaffold open. Lines of a `.smi`
     /// file, and rows without any condition, are molecules whose scaffold is the condition.
     ///
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn conditions_are_read_from_text() {
         assert_eq!(Asked::parse("logp=3, tpsa=60").unwrap().text(), "logp=3.00 tpsa=60.0");
-        for (text, reason) in [("logp", "'logp' is not a property and"), ("sa=1,sas=2", "twice")] {
+        for (text, reason) in [("logp", "'logp' is not of the form"), ("sa=1,sas=2", "twice")] {
             assert!(Asked::parse(text).unwrap_err().contains(reason), "{text}");
         }
     }

@@ -1,4 +1,4 @@
-//! A reward for molecules that meet the conditions that were asked for.
+//! A reward for molecules that meet the requested conditions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct ConditionsConfig {
     scales: BTreeMap<String, f64>,
 }
 
-/// Scales of the properties that MolGPT's models are asked for.
+/// Scales for the properties that MolGPT's models accept.
 const SCALES: [(&str, f64); 4] = [("logp", 0.5), ("tpsa", 8.0), ("sas", 0.35), ("qed", 0.08)];
 
 impl Default for ConditionsConfig {
@@ -73,12 +73,12 @@ impl RewardSpec for ConditionsConfig {
     }
 }
 
-/// Scores molecules by how well they meet the condition of their prompt: the weighted mean of
-/// `exp(−|asked − measured| / scale)` over its properties and of the similarity of the scaffold.
-/// Invalid SMILES have a score of 0.
+/// Scores molecules by how closely they meet the conditions in their prompt. The score is the
+/// weighted mean of `exp(−|asked − measured| / scale)` for each property and the similarity of the
+/// scaffold. Invalid SMILES have a score of 0.
 ///
 /// The reported components are `valid` (1 or 0) and, for valid molecules, `NAME_error`
-/// (|asked − measured|) and `scaffold_similarity`, as far as they were asked for.
+/// (|asked − measured|) and `scaffold_similarity`, if they were requested.
 pub(crate) struct ConditionsReward {
     scaffold: f64,
     scales: BTreeMap<String, f64>,

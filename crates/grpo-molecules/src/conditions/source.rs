@@ -1,4 +1,4 @@
-//! The `[conditions]` section of `grpo train`: what the groups of a run are asked for.
+//! The `[conditions]` section of `grpo train`, which determines the conditions for each group.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,17 +37,16 @@ struct ConditionsSection {
     /// A file of conditions. Each group takes one of its rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
-    /// A file of molecules. Each group is asked for what is measured of one of them.
+    /// A file of molecules. Each group is conditioned on the measured values of one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     molecules: Option<PathBuf>,
-    /// Molecules of whose scaffolds each group takes one.
+    /// Molecules whose scaffolds are used, one per group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scaffolds: Vec<String>,
-    /// Number of properties that a group is asked for, drawn at random. By default all.
+    /// Number of properties per group, drawn at random. Defaults to all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     most: Option<usize>,
-    /// Values of properties. With `molecules`, the names of the properties to measure are those of
-    /// the model.
+    /// Property values to draw. With `molecules`, the model's properties are measured instead.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     properties: BTreeMap<String, Draw>,
 }
@@ -134,7 +133,7 @@ impl Source for ConditionsSection {
         if settings.eval.file.is_some() {
             return Self::fault(
                 "",
-                "eval.file is a file of prompts, which [conditions] replaces; remove it".to_owned(),
+                "eval.file contains prompts, which [conditions] replaces; remove it".to_owned(),
             );
         }
         self.check_draws()
@@ -229,7 +228,7 @@ enum Part {
 }
 
 impl Stream {
-    /// Checks that the model can be asked for all conditions and that the reward can score them.
+    /// Checks that the model accepts all conditions and that the reward can score them.
     fn check(&self, reward: &dyn Reward) -> anyhow::Result<()> {
         let drawn: Vec<Asked> = match self.rows.is_empty() {
             true => (0..64).map(|index| self.asked(Part::NoStep, 0, index, None)).collect(),
@@ -242,7 +241,7 @@ impl Stream {
                 // A subset is drawn later, which only partial models support.
                 Some(_) if is_complete && !self.conditions.partial => {
                     anyhow::bail!(
-                        "conditions.most requires a model of which some properties can be left open"
+                        "conditions.most requires a model that allows some properties to be left open"
                     )
                 }
                 _ => self.conditions.prefix(&asked, &self.vocabulary),

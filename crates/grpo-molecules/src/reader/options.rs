@@ -11,6 +11,6 @@ pub struct ReadOptions {
     pub column_setting: Option<&'static str>,
     /// Whether to return lines without a SMILES as empty records. By default, they are skipped.
     pub keep_empty: bool,
-    /// Whether a CSV file needs no SMILES column if it has columns with conditions.
+    /// Whether a CSV file with condition columns may omit the SMILES column.
     pub rows_without_smiles: bool,
 }

@@ -1,5 +1,5 @@
 //! Detects invalid quoting in CSV files. The CSV reader accepts it: it treats the rest of the file
-//! after an unclosed quote as a single cell, and joins a quoted text with whatever follows it.
+//! after an unclosed quote as a single cell, and joins a quoted field with whatever follows it.
 
 use std::io::{self, Read};
 use std::sync::Arc;

@@ -17,8 +17,8 @@ pub struct MoleculeRecord {
     pub name: Option<String>,
     /// The value of the CSV column `split` or `source`, e.g. `train`.
     pub split: Option<String>,
-    /// The values of the CSV columns with a scaffold (`scaffold_smiles`) or a property (e.g.
-    /// `logp`), by lower-case column name. `None` for empty cells.
+    /// The values of the scaffold column (`scaffold_smiles`) and the property columns (e.g. `logp`)
+    /// of a CSV file, by lower-case column name. `None` for empty cells.
     pub conditions: BTreeMap<String, Option<String>>,
 }
 

@@ -18,7 +18,7 @@ use crate::conditions::{Accuracy, Asked, Conditions, SAME_SCAFFOLD, prompt};
 /// Default number of samples per condition.
 const NUMBER: u32 = 100;
 
-/// Columns of the CSV file, which are those of MolGPT.
+/// Columns of the CSV file, named as in MolGPT.
 const COLUMNS: &str =
     "molecule,smiles,condition,scaffold_cond,qed,sas,logp,tpsa,validity,unique,novelty";
 
@@ -35,7 +35,7 @@ pub(super) struct Sampled {
     same_scaffold: SameScaffold,
 }
 
-/// Counts of valid molecules with the scaffold that was asked for.
+/// Counts of valid molecules with the requested scaffold.
 #[derive(Clone, Copy, Default)]
 struct SameScaffold {
     all: usize,
@@ -191,7 +191,7 @@ pub(super) fn summarise(all: &[Sampled]) {
         let share = |count: usize, of: usize| four_decimals(count as f64 / of as f64);
         let novelty = same.new.map(|new| format!(", novelty {}", share(new, same.distinct)));
         say_aside(format_args!(
-            "equal        {:>8.4} of the valid molecules have exactly the scaffold; with 0.8 or more: validity {}, uniqueness {}{}",
+            "equal        {:>8.4} of the valid molecules match the scaffold exactly; with 0.8 or more: validity {}, uniqueness {}{}",
             accuracy.equal_scaffold(),
             share(same.all, samples),
             share(same.distinct, same.all),

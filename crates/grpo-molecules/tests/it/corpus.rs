@@ -67,7 +67,7 @@ fn every_row_is_kept_or_counted() {
     let report = corpus.report;
     assert_eq!(
         report.to_string(),
-        "8 rows: 3 for training, 0 for validation, 2 with a token outside the vocabulary, 1 too long, 1 written twice, 1 empty"
+        "8 rows: 3 for training, 0 for validation, 2 with a token outside the vocabulary, 1 too long, 1 duplicate, 1 empty"
     );
     let reasons: Vec<_> = report.examples.iter().map(|one| (one.line, &one.reason)).collect();
     assert_eq!(

@@ -185,7 +185,7 @@ fn molecules_can_start_with_an_atom() {
     assert_eq!(plain.sequence(&[carbon, oxygen]), [end, carbon, oxygen, end]);
     assert_eq!(
         started.encode_completion("OCC").unwrap_err().to_string(),
-        "`OCC` does not start with `C`, the start token of this model; write the molecule so that it does"
+        "`OCC` does not start with `C`, the start token of this model; rewrite the SMILES so that it does"
     );
 
     // The file and the hash tell the two apart.

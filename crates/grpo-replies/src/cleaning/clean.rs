@@ -217,8 +217,8 @@ fn camel_words(name: &str) -> Vec<String> {
 /// Returns the quality of a pair: 0.6 (likes + 2 retweets) + 20 min(followers / 10,000, 1) + 10
 /// timing.
 ///
-/// The timing is 1 for replies posted 300 to 7,200 seconds after the tweet, 0.5 for earlier and 0.7
-/// for later ones. Missing values count as 0.
+/// Timing is 1 for replies posted 300 to 7,200 seconds after the tweet, 0.5 for earlier replies and
+/// 0.7 for later ones. Missing values count as 0.
 pub fn quality(pair: &PairRecord) -> f64 {
     let likes = pair.reply_likes() as f64 + 2.0 * pair.reply_retweets.unwrap_or(0) as f64;
     let followers = pair.reply_author_followers.unwrap_or(0) as f64;

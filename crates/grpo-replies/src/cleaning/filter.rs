@@ -10,20 +10,20 @@ use super::outcome::{Reason, Unknown, check_range};
 use crate::PairRecord;
 use grpo_data::DataError;
 
-/// Filters for pairs. All ranges are inclusive. A filter accepts pairs without the required value
-/// and counts them.
+/// Filters for pairs. All ranges are inclusive. Pairs without the required value are accepted and
+/// counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CollectionFilter {
-    /// Range for the number of likes of the tweet.
+    /// Range for the tweet's number of likes.
     pub tweet_likes: [u64; 2],
-    /// Range for the number of retweets of the tweet.
+    /// Range for the tweet's number of retweets.
     pub tweet_retweets: [u64; 2],
-    /// Range for the number of likes of the reply.
+    /// Range for the reply's number of likes.
     pub reply_likes: [u64; 2],
-    /// Maximum number of retweets of the reply.
+    /// Maximum number of retweets for the reply.
     pub max_reply_retweets: u64,
-    /// Range for the number of followers of the reply's author.
+    /// Range for the reply author's number of followers.
     pub author_followers: [u64; 2],
     /// Maximum number of replies per author. The first replies in the file are kept. Replies by the
     /// author `unknown` are not limited.
@@ -32,10 +32,10 @@ pub struct CollectionFilter {
     pub seconds_after_tweet: [f64; 2],
     /// Range for the length of the reply, in characters.
     pub characters: [usize; 2],
-    /// Whether both texts must be in English. The language is taken from the `lang` key or, if it
-    /// is missing, guessed from the letters and words.
+    /// Whether the tweet and the reply must both be in English. The language is taken from the
+    /// `lang` key or, if it is missing, guessed from the letters and words.
     pub english: bool,
-    /// Whether to drop retweets and quotes. These are texts that begin with `RT @` and records with
+    /// Whether to drop retweets and quotes, i.e. text that begins with `RT @` and records with
     /// `is_retweet` or `is_quote`.
     pub no_retweets: bool,
     /// Whether to drop replies with media, as indicated by the `has_media` or `media` key.

@@ -23,7 +23,7 @@ pub struct ValidationRules {
     pub no_urls: bool,
     /// Maximum number of hashtags.
     pub max_hashtags: usize,
-    /// Texts longer than this are spam if all letters are capitals.
+    /// Replies longer than this are spam if all their letters are capitals.
     pub capitals_from: usize,
     /// Maximum fraction of the characters `!`, `?` and `.`.
     pub max_punctuation: f64,
@@ -137,7 +137,7 @@ impl ValidationRules {
         let found = [
             (
                 characters > self.capitals_from && is_all_capitals(reply),
-                "capitals alone".to_owned(),
+                "only capital letters".to_owned(),
             ),
             (
                 marks as f64 > self.max_punctuation * characters as f64,

@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         // The list of rejected lines is most useful if no pairs are left.
         gone.into_iter().try_for_each(FileInPlace::finish)?;
         anyhow::bail!(
-            "all {lines} pairs of {} were removed ({}); change these rules with --config, or skip steps with --skip",
+            "all {lines} pairs in {} were removed ({}); change these rules with --config, or skip steps with --skip",
             arguments.input.display(),
             commonest(&cleaned)
         );

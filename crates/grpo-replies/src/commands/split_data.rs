@@ -74,7 +74,7 @@ struct StatisticsFile<'a> {
     seed: u64,
     pairs: usize,
     tweets: usize,
-    /// Number of invalid input lines, which are in no part.
+    /// Number of invalid input lines, which do not belong to any part.
     invalid: usize,
     /// The first invalid input lines.
     skipped: &'a [SkippedLine],
@@ -152,8 +152,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         values: pairs.iter().map(|pair| pair.engagement()).collect(),
     };
     let samples = [scores("phase 1: supervised", &phase1), scores("phase 2: GRPO", &phase2)];
-    let drawing =
-        distributions("Engagement score (likes of the reply / likes of the tweet)", &samples);
+    let drawing = distributions("Engagement score (reply likes / tweet likes)", &samples);
     // The statistics are written last, so their presence indicates that the output is complete.
     let contents = [texts, vec![(DRAWING, drawing), (STATISTICS, json)]].concat();
     let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
@@ -202,7 +201,7 @@ const MOST_LINES: usize = 20;
 
 fn report(read: &PairFile) {
     say(format_args!(
-        "{}: {} pairs of {} tweets, {} lines skipped",
+        "{}: {} pairs from {} tweets, {} lines skipped",
         read.path.display(),
         read.pairs.len(),
         read.tweets(),
@@ -254,7 +253,7 @@ fn tell(statistics: &PhaseStatistics) {
     {
         let PhaseSummary { count, tweets, engagement, length, .. } = phase;
         say(format_args!(
-            "{name:<12} {count} pairs of {tweets} tweets; engagement: mean {}, median {}; reply characters: mean {:.0}",
+            "{name:<12} {count} pairs from {tweets} tweets; engagement: mean {}, median {}; reply characters: mean {:.0}",
             short(engagement.mean),
             short(engagement.median),
             length.mean

@@ -85,7 +85,7 @@ const EXAMPLES: &str = "Examples:
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Train an engagement model that scores replies to tweets",
-        "Trains a small head on the vectors of a frozen embedder to predict the engagement of past replies, then tests it on held-out tweets. The exit code is 0 if the model passes the gate of the configuration, and 1 if it must not be used as a reward.",
+        "Trains a small head on top of a frozen embedder to predict how much engagement past replies received, then tests it on held-out tweets. The exit code is 0 if the model passes the gate in the configuration, and 1 if it must not be used as a reward.",
     ];
     TaskCommand::new("train-engagement", &about, CommandGroup::Train, |_, arguments| run(arguments))
         .with_examples(EXAMPLES)

@@ -45,7 +45,7 @@ impl EngagementData {
     ///
     /// # Errors
     /// Returns an error if a tweet is in more than one split, if a split has too few replies, or if
-    /// `objective` cannot compare any two replies of a split.
+    /// `objective` cannot compare any two replies in a split.
     pub fn check(&self, objective: &EngagementObjective) -> Result<(), ConfigFault> {
         let sides = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
         let sides = sides.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);

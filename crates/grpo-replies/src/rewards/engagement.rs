@@ -67,7 +67,7 @@ impl EngagementModel {
         let found = embedder.identity();
         if found != description.embedder_identity || embedder.width() != description.width {
             return Err(of_model(format!(
-                "{}: the model was trained on vectors of {}, and the embedder makes those of {found}; name the embedder that it was trained with, or train it again",
+                "{}: the model was trained on vectors from {}, but this embedder produces vectors from {found}; use the embedder that it was trained with, or train it again",
                 folder.display(),
                 description.embedder_identity
             )));

@@ -110,13 +110,15 @@ fn reports_why_each_line_is_not_a_pair() {
         "10: `tweet_likes` is the string \"many\"; expected a non-negative integer".to_owned(),
         "11: duplicate key `reply`".to_owned(),
         "12: `tweet_id` is the value 1.5e+18; expected a string or an integer".to_owned(),
-        format!("13: tweet a has a different text on line 1 of {file}"),
+        format!("13: tweet a has different text on line 1 of {file}"),
     ];
     assert_eq!(reasons[2..], expected);
     // All 13 lines are accounted for, one of which is empty.
     assert_eq!(found.pairs.len() + found.skipped.len(), 12);
     let text = found.to_string();
-    assert!(text.starts_with("1 pairs of 1 tweets, 11 lines skipped (") && text.ends_with("; …)"));
+    assert!(
+        text.starts_with("1 pairs from 1 tweets, 11 lines skipped (") && text.ends_with("; …)")
+    );
 }
 
 #[test]
@@ -234,5 +236,5 @@ fn only_the_first_invalid_lines_are_kept() {
     let read = read_pairs(file.path()).unwrap();
     assert_eq!((read.pairs.len(), read.skipped.len()), (1, MOST_LISTED));
     assert_eq!(read.invalid, MOST_LISTED + 5);
-    assert!(read.to_string().starts_with("1 pairs of 1 tweets, 100005 lines skipped ("));
+    assert!(read.to_string().starts_with("1 pairs from 1 tweets, 100005 lines skipped ("));
 }

@@ -113,16 +113,18 @@ fn validation_is_of_other_tweets() {
     assert!(train.is_disjoint(&validation));
     assert_eq!((train.len(), validation.len()), (7, 3));
     let lines = read.report.lines();
-    assert_eq!(lines[0], "40 pairs of 10 tweets");
-    assert!(lines[1].starts_with("training: 28 examples of 7 tweets by 28 authors; likes: mean "));
+    assert_eq!(lines[0], "40 pairs from 10 tweets");
     assert!(
-        lines[2].starts_with("validation: 12 examples of 3 tweets by 12 authors; likes: mean ")
+        lines[1].starts_with("training: 28 examples from 7 tweets by 28 authors; likes: mean ")
+    );
+    assert!(
+        lines[2].starts_with("validation: 12 examples from 3 tweets by 12 authors; likes: mean ")
     );
     // Without a validation split, there is a single summary. The expected numbers are computed by
     // hand: likes 0 to 39.
     let whole = place.examples(10_000, 0.0).unwrap();
     assert!(whole.examples.validation.is_empty());
-    let expected = "training: 40 examples of 10 tweets by 40 authors; likes: mean 19.5, median 19.5, range 0 to 39; mean characters: tweet 9, reply 8";
+    let expected = "training: 40 examples from 10 tweets by 40 authors; likes: mean 19.5, median 19.5, range 0 to 39; mean characters: tweet 9, reply 8";
     assert_eq!(whole.report.lines()[1], expected);
 }
 
@@ -140,7 +142,7 @@ fn what_is_too_long_is_left_out_and_named_and_never_cut() {
     let line = &read.report.lines()[0];
     let path = place.pairs().display().to_string();
     assert!(line.starts_with(&format!(
-        "4 pairs of 4 tweets, 1 lines skipped ({path}:4: `reply` is empty)"
+        "4 pairs from 4 tweets, 1 lines skipped ({path}:4: `reply` is empty)"
     )));
     assert!(line.contains(&format!("; 2 skipped with more than 400 tokens ({path}:2: ")), "{line}");
     // A tweet whose reply is too long can still be used as a prompt.
@@ -207,14 +209,14 @@ fn special_tokens_of_texts_are_no_signs_to_the_model() {
     let read = place.examples(10_000, 0.5).unwrap();
     assert_eq!((read.examples.train.len(), read.examples.validation.len()), (1, 1));
     let expected = format!(
-        "5 pairs of 4 tweets; 3 skipped with special tokens ({path}:1: `tweet` contains the special token \"<|im_start|>\", {path}:2: `tweet` contains the special token \"<|im_start|>\", {path}:3: `reply` contains the special token \"<|im_end|>\")"
+        "5 pairs from 4 tweets; 3 skipped with special tokens ({path}:1: `tweet` contains the special token \"<|im_start|>\", {path}:2: `tweet` contains the special token \"<|im_start|>\", {path}:3: `reply` contains the special token \"<|im_end|>\")"
     );
     assert_eq!(read.report.lines()[0], expected);
     // GRPO prompts do not contain the reply.
     let read = place.prompts(10_000).unwrap();
     assert_eq!(read.prompts.len(), 3);
     let expected = format!(
-        "5 pairs of 4 tweets; 1 skipped with special tokens ({path}:1: `tweet` contains the special token \"<|im_start|>\")"
+        "5 pairs from 4 tweets; 1 skipped with special tokens ({path}:1: `tweet` contains the special token \"<|im_start|>\")"
     );
     assert_eq!(read.report.lines()[0], expected);
 

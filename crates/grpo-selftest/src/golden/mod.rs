@@ -1,7 +1,7 @@
 //! Reference values: `advantages.json` and `losses.json` from TRL, and model folders with results
 //! from transformers, PEFT and TRL.
 //!
-//! Errors contain the file, the case, the key and the expected value.
+//! Error messages name the file, the case, the key and the expected value.
 
 mod advantages;
 mod losses;

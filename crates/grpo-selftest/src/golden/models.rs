@@ -82,7 +82,7 @@ pub struct ExpectedSentence {
     pub unit: Vec<f64>,
 }
 
-/// Expected vector for a text.
+/// Expected embedding of a text.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedVector {
     /// The text.
@@ -91,7 +91,7 @@ pub struct ExpectedVector {
     pub vector: Vec<f64>,
 }
 
-/// Expected logits for a text with blanks.
+/// Expected logits for text with blanks.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedBlanks {
     /// Token ids of the text.

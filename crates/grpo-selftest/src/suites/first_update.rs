@@ -10,7 +10,7 @@ use crate::tensors::{Precision, evaluate, rounded};
 
 /// Creates an empty suite.
 pub(super) fn start(precision: Precision) -> Suite {
-    Suite::new("first update", "what holds exactly", precision)
+    Suite::new("first update", "exact identities", precision)
 }
 
 pub(super) fn fill(suite: &mut Suite, device: &Device) {
@@ -64,14 +64,19 @@ fn check(
         Precision::F64 => 1e-14,
         Precision::F32 => 1e-6,
     });
-    compared.rows("gradient, as of −A log π", &got.gradient.logprobs, &expected, tolerance);
+    compared.rows("gradient, compared with −A log π", &got.gradient.logprobs, &expected, tolerance);
 
     // Recording π_old must not make a difference.
     let kept = LossCase { old: Some(first.logprobs.clone()), ..first.clone() };
     let kept = evaluate(&kept, config, &totals, device, precision);
-    compared.number("loss with π_old kept", kept.loss, got.loss, Tolerance::EXACT);
+    compared.number("loss with π_old recorded", kept.loss, got.loss, Tolerance::EXACT);
     let gradient = &got.gradient.logprobs;
-    compared.rows("gradient with π_old kept", &kept.gradient.logprobs, gradient, Tolerance::EXACT);
+    compared.rows(
+        "gradient with π_old recorded",
+        &kept.gradient.logprobs,
+        gradient,
+        Tolerance::EXACT,
+    );
 
     // If the reference equals the policy, the penalty is exactly 0.
     for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3, KlEstimator::Exact] {

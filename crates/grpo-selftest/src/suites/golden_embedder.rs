@@ -32,7 +32,7 @@ pub(super) fn suite(
         let mut case = suite.case(format!("text {number}, alone"));
         case.list(&|i| format!("vector[{i}]"), &alone, &own.vector, bound);
         // An embedding must not depend on the other texts in the batch.
-        let mut case = suite.case(format!("text {number}, among others"));
+        let mut case = suite.case(format!("text {number}, in a batch"));
         case.list(&|i| format!("vector[{i}]"), &together[number], &alone, Tolerance::EXACT);
         let mut case = suite.case(format!("text {number}, cosines"));
         let got: Vec<f64> = together.iter().map(|other| cosine(&alone, other)).collect();

@@ -75,8 +75,8 @@ fn layouts(suite: &mut Suite, model: &Frozen<Transformer>, sequences: &[Expected
     for (label, order, size, layout, temperature) in [
         ("packed together", &order, order.len(), Layout::Packed, 1.0),
         ("packed in reverse", &reversed, order.len(), Layout::Packed, 1.0),
-        ("packed by twos", &order, 2, Layout::Packed, 0.8),
-        ("behind their prompts", &order, order.len(), Layout::BehindPrompts, 0.8),
+        ("packed in pairs", &order, 2, Layout::Packed, 0.8),
+        ("as continuations of their prompts", &order, order.len(), Layout::BehindPrompts, 0.8),
         ("through the cache", &order, order.len(), Layout::Cached, 1.0),
     ] {
         let mut case = suite.case(label.to_owned());
@@ -201,7 +201,7 @@ pub(super) fn adapter(
     let expected_logits = expected.logits.concat();
     let bound = Tolerance::EXACT.plus(LOGITS);
     let ways = [
-        ("beside the base", logits(&Frozen::snapshot(&adapted), &expected.input_ids)),
+        ("on top of the base", logits(&Frozen::snapshot(&adapted), &expected.input_ids)),
         ("merged into it", logits(&Frozen::snapshot(&merged), &expected.input_ids)),
     ];
     for (label, got) in ways {

@@ -118,12 +118,12 @@ fn default_guards_explain_themselves() {
         [
             "step 3: kl was 1.5, above 1, 3 steps in a row: on average, a token is more than 2.7 times more likely than under the reference",
             "step 3: ratio/p99 was 3.41, above 3, 3 steps in a row: one token in a hundred moved by more than a factor of 3 within a step",
-            "step 3: rewards/failed was 0.125, above 0, 3 steps in a row: nothing is learned from completions whose reward failed",
-            "step 5: frac_reward_zero_std was 0.95, above 0.9, 5 steps in a row: nearly all groups have equal rewards, so there is nothing to learn from",
+            "step 3: rewards/failed was 0.125, above 0, 3 steps in a row: completions whose reward failed do not contribute to training",
+            "step 5: frac_reward_zero_std was 0.95, above 0.9, 5 steps in a row: nearly all groups have equal rewards, so there is almost no training signal",
             "step 5: entropy was 0.01, below 0.02, 5 steps in a row: the next token is almost certain; groups will soon contain copies of one completion",
             "step 5: completions/unique_ratio was 0.125, below 0.25, 5 steps in a row: mode collapse: the policy samples the same completions again and again",
-            "step 5: completions/clipped_ratio was 1, above 0.9, 5 steps in a row: few completions reach an end token; sampling.max_new_tokens is too small, or the policy unlearned the end token",
-            "step 5: diversity_filter/penalized was 0.75, above 0.5, 5 steps in a row: mode collapse: most rewarded completions belong to buckets of the diversity filter that are filling up",
+            "step 5: completions/clipped_ratio was 1, above 0.9, 5 steps in a row: few completions reach an end token; sampling.max_new_tokens is too small, or the policy has unlearned the end token",
+            "step 5: diversity_filter/penalized was 0.75, above 0.5, 5 steps in a row: mode collapse: most rewarded completions fall into diversity filter buckets that are filling up",
         ]
     );
 }
@@ -152,7 +152,7 @@ fn what_is_not_finite() {
     );
     assert_eq!(
         triggers[0].message,
-        "step 2: kl was inf: nothing useful can be learned from such a number"
+        "step 2: kl was inf: a non-finite value gives no useful training signal"
     );
 
     let diverged = TrainError::Diverged { what: "loss", value: f64::NAN };
@@ -160,7 +160,7 @@ fn what_is_not_finite() {
     assert_eq!(
         triggers[0].message,
         format!(
-            "step 3: the step failed: {diverged}, 2 steps in a row: nothing useful can be learned from such a number"
+            "step 3: the step failed: {diverged}, 2 steps in a row: a non-finite value gives no useful training signal"
         )
     );
     let other = TrainError::Interrupted;

@@ -167,14 +167,14 @@ pub struct ScoreFunctionConfig {
     /// Maximum completion length in tokens.
     #[serde(default = "default_max_new_tokens")]
     pub max_new_tokens: usize,
-    /// Whether the cost is limited: at most 3 completions of at most 80 tokens, at most every tenth
-    /// step.
+    /// Whether to limit the cost to at most 3 completions of at most 80 tokens, in at most every
+    /// tenth step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub safe_mode: bool,
 }
 
 impl ScoreFunctionConfig {
-    /// Returns the settings that are used, which [`Self::safe_mode`] limits.
+    /// Returns the effective settings, limited by [`Self::safe_mode`] if it is enabled.
     #[must_use]
     pub fn limited(&self) -> Self {
         let mut limited = self.clone();

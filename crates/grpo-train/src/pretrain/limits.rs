@@ -4,8 +4,8 @@ use super::{LimitAction, LossLimits};
 use crate::supervised::Review;
 
 impl LossLimits {
-    /// Checks the losses after `step` optimizer steps. `told` records the limits for which a
-    /// warning was already shown, so that each warning is shown only once.
+    /// Checks the losses after `step` optimizer steps. `told` records the limits that have already
+    /// triggered a warning, so that each warning is shown only once.
     pub(super) fn review(
         &self,
         step: u64,

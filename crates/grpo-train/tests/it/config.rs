@@ -79,7 +79,7 @@ fn numbers_out_of_range() {
     );
     check(
         |c| c.sampling.repetition_penalty = Some(0.0),
-        "sampling: repetition_penalty = 0 is out of range; use 0.01 to 100 (1 changes nothing)",
+        "sampling: repetition_penalty = 0 is out of range; use 0.01 to 100 (1 has no effect)",
     );
     check(
         |c| c.advantage.epsilon = -1e-4,

@@ -23,35 +23,40 @@ pub(crate) struct FillArguments {
     /// File of texts with blanks, one per line, or JSON lines (.jsonl) with `blanked` and, if the solution is known, `text`
     #[arg(long, value_name = "FILE", conflicts_with = "text", help_heading = "Input")]
     pub(crate) file: Option<PathBuf>,
-    /// Text or file of molecules whose held-out passages are used; needs --random. Passages are those that training held out
-    /// if --unit, --length and --validation-fraction match the training configuration
+    /// Text or molecule file whose held-out passages are used; requires --random. The passages are
+    /// those held out during training if --unit, --length and --validation-fraction match the
+    /// training configuration
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "file"], requires = "random", help_heading = "Input")]
     pub(crate) held_out: Option<PathBuf>,
-    /// Unit of a passage of --held-out [default: lines]
+    /// Unit of a --held-out passage [default: lines]
     #[arg(long, value_name = "UNIT", help_heading = "Input")]
     pub(crate) unit: Option<PassageUnit>,
-    /// Maximum length of a passage of --held-out in characters, as `data.length` [default: the model's context length]
+    /// Maximum length of a --held-out passage in characters, like `data.length` [default: the
+    /// model's context length]
     #[arg(long, value_name = "N", help_heading = "Input")]
     pub(crate) length: Option<usize>,
-    /// Fraction of the file of --held-out, at its end, that is held out [default: 0.1]
+    /// Fraction at the end of the --held-out file that is held out [default: 0.1]
     #[arg(long, value_name = "FRACTION", allow_negative_numbers = true, help_heading = "Input")]
     pub(crate) validation_fraction: Option<f64>,
-    /// Number of passages of --held-out [default: 5]
+    /// Number of --held-out passages [default: 5]
     #[arg(long, value_name = "N", help_heading = "Input")]
     pub(crate) passages: Option<u32>,
     /// Character that marks a blank
     #[arg(long, value_name = "CHAR", default_value = "_", help_heading = "Input")]
     pub(crate) blank: char,
-    /// Fraction of each text to blank at random positions; the texts contain no blanks then, and the recovered fraction is shown
+    /// Fraction of each text to blank at random positions; the text must not contain blanks, and
+    /// the recovered fraction is shown
     #[arg(long, value_name = "RATIO", allow_negative_numbers = true, help_heading = "Input")]
     pub(crate) random: Option<f64>,
-    /// Model folder of a judge that scores each completion; its reward is 1 − score, and 1 is natural
+    /// Model folder of a judge that scores each completion; its reward is 1 − score, where 1 is
+    /// natural
     #[arg(long, value_name = "FOLDER", help_heading = "Scoring")]
     pub(crate) judge: Option<PathBuf>,
     /// Model folder of a second judge
     #[arg(long, value_name = "FOLDER", requires = "judge", help_heading = "Scoring")]
     pub(crate) second_judge: Option<PathBuf>,
-    /// Order of the completions of a text, best first [default: judge with --judge, otherwise self]
+    /// Ranking of the completions for each text, best first [default: judge with --judge, otherwise
+    /// self]
     #[arg(long, value_name = "QUALITY", help_heading = "Scoring")]
     pub(crate) quality: Option<Order>,
     /// Earlier model to compare with: it fills the same blanks with the same random numbers
@@ -88,8 +93,8 @@ pub(crate) struct FillArguments {
     /// folder of another infiller with a critic [default: probability]
     #[arg(long, value_name = "HOW", help_heading = "Refilling")]
     pub(crate) remask: Option<String>,
-    /// Rule for the number of characters to refill: the worst ones up to the ratio, or all with an error estimate above
-    /// 1 − ratio [default: ratio]
+    /// Rule for the number of characters to refill: the worst ones up to the ratio, or all whose
+    /// error estimate exceeds 1 − ratio [default: ratio]
     #[arg(long, value_name = "RULE", help_heading = "Refilling")]
     pub(crate) remask_rule: Option<RemaskRule>,
     /// Ratio after each iteration except the last, comma-separated [default: 0.95 to 0.05 in equal steps]

@@ -63,7 +63,7 @@ pub(super) fn comparison(
 fn table(all: &[Compared<'_>]) -> String {
     let mut table = format!(
         "\n{:30} {:>8} {:>8} {:>19}\n",
-        format!("means of {} texts", all.len()),
+        format!("means over {} texts", all.len()),
         "before",
         "after",
         "change ± its error"
@@ -96,7 +96,7 @@ fn table(all: &[Compared<'_>]) -> String {
     }
     table
         + "A judge's reward is 1 − its score: 1 is natural, 0 corrupted. Texts and random numbers are the same before and after. The \
-           error is the standard error of the paired differences; fewer than three are no clear change.\n"
+           error is the standard error of the paired differences; a change of less than three standard errors is not clear.\n"
 }
 
 fn rewards(text: &Text, completion: &Completion) -> String {

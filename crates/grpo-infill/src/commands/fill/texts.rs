@@ -116,7 +116,7 @@ fn of_json(line: &str) -> anyhow::Result<Given> {
         Line { blanked: Some(blanked), text } => Ok(Given::Blanked(blanked, text)),
         Line { blanked: None, text: Some(text) } => Ok(Given::Text(text)),
         Line { blanked: None, text: None } => anyhow::bail!(
-            "a line needs `blanked` (a text with blanks) or `text` (the same, or one for --random to blank)"
+            "a line requires `blanked` (text with blanks) or `text` (text with blanks, or text for --random to blank)"
         ),
     }
 }

@@ -57,8 +57,8 @@ impl RewardSpec for LearnedConfig {
 /// are between 0 and 1. The score of an empty reply is 0.
 ///
 /// The model was trained on replies written by humans. A policy that is optimized against it can
-/// find texts with unjustifiably high scores. To limit this, combine it with a second reward
-/// (`hybrid`), use a KL penalty, and read the generated texts.
+/// find replies with undeservedly high scores. To limit this, combine it with a second reward
+/// (`hybrid`), use a KL penalty, and read the generated replies.
 #[derive(Clone, Debug)]
 pub struct LearnedReward {
     model: Arc<EngagementModel>,

@@ -196,7 +196,7 @@ fn models_that_cannot_be_a_reward_are_refused() {
     };
     assert_eq!(
         refusal(&other(64), good.path()),
-        "reward.model: FOLDER: the model was trained on vectors of hashed_ngrams:32, and the embedder makes those of hashed_ngrams:64; name the embedder that it was trained with, or train it again"
+        "reward.model: FOLDER: the model was trained on vectors from hashed_ngrams:32, but this embedder produces vectors from hashed_ngrams:64; use the embedder that it was trained with, or train it again"
     );
     assert!(refusal(&other(0), good.path()).contains("embedder.width = 0"));
     other(WIDTH).build(&Device::flex()).unwrap();
@@ -204,7 +204,8 @@ fn models_that_cannot_be_a_reward_are_refused() {
     lying.embedder_identity = "sentence_transformers:abc".to_owned();
     EngagementModel::write(good.path(), &lying, &head()).unwrap();
     assert!(
-        refusal(&config(good.path()), good.path()).contains("vectors of sentence_transformers:abc")
+        refusal(&config(good.path()), good.path())
+            .contains("vectors from sentence_transformers:abc")
     );
 }
 

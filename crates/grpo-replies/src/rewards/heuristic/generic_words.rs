@@ -25,7 +25,7 @@ impl GenericWords {
         entries.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns `true` if a text contains one of the entries, matching whole words only.
+    /// Returns `true` if the text contains one of the entries, matching whole words only.
     pub fn are_in(&self, text: &str) -> bool {
         let words: Vec<String> = words(text).collect();
         self.0.iter().any(|entry| words.windows(entry.len()).any(|run| run == entry.as_slice()))
