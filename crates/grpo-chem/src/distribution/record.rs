@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::similarity::OnBits;
 use crate::descriptor::Descriptor;
 use crate::error::InvalidSmiles;
-use crate::fingerprint::{Morgan, MorganRadius};
+use crate::fingerprint::{Fingerprint, Morgan, MorganRadius};
 use crate::guard::guarded;
 use crate::molecule::{Molecule, from_sanitizer};
 
@@ -72,7 +72,31 @@ impl Flat {
         "NumAromaticRings",
     ];
 
-    fn new(molecule: &Molecule) -> Result<Self, InvalidSmiles> {
+    /// Removes stereochemistry and isotopes, like GuacaMol, which writes and parses the molecule.
+    /// `environments` are those of `molecule`.
+    fn new(molecule: &Molecule, environments: &Fingerprint) -> Result<Self, InvalidSmiles> {
+        let canonical = molecule.canonical_smiles();
+        let has_isotopes =
+            canonical.as_bytes().windows(2).any(|two| two[0] == b'[' && two[1].is_ascii_digit());
+        if !has_isotopes && !canonical.contains(['@', '/', '\\']) {
+            return Self::with_canonical(canonical.to_owned(), molecule, environments);
+        }
+        let plain = RdkitSmilesParams { isomeric: false, ..RdkitSmilesParams::default() };
+        let written =
+            guarded(|| rdkit_smiles(molecule.graph(), &plain))?.map_err(from_sanitizer)?;
+        // Stereochemistry has no influence on the descriptors, but isotopes do.
+        if has_isotopes {
+            let molecule = Molecule::parse(&written)?;
+            return Self::with_canonical(written, &molecule, &environments_of(&molecule)?);
+        }
+        Self::with_canonical(written, molecule, environments)
+    }
+
+    fn with_canonical(
+        canonical: String,
+        molecule: &Molecule,
+        environments: &Fingerprint,
+    ) -> Result<Self, InvalidSmiles> {
         let (model, properties) = (molecule.model(), molecule.properties());
         let descriptors = [
             guarded(|| bertz_ct(model))?,
@@ -85,8 +109,8 @@ impl Flat {
             molecule.descriptor(Descriptor::AliphaticRings)?,
             guarded(|| rdkit_aromatic_ring_count(model))? as f64,
         ];
-        let canonical = molecule.canonical_smiles().to_owned();
-        Ok(Self { canonical, bits: folded(molecule, 4096)?, descriptors })
+        let bits = OnBits::folded(environments.environments(), 4096);
+        Ok(Self { canonical, bits, descriptors })
     }
 }
 
@@ -103,9 +127,10 @@ impl Record {
             Role::Generated => Some(molecule.passes_moses_filters()?),
             Role::Reference => None,
         };
+        let environments = environments_of(molecule)?;
         Ok(Self {
             canonical: molecule.canonical_smiles().to_owned(),
-            bits: folded(molecule, 1024)?,
+            bits: OnBits::folded(environments.environments(), 1024),
             fragments: molecule.brics_fragments()?,
             scaffold: scaffold(molecule)?,
             logp: properties.logp,
@@ -113,7 +138,7 @@ impl Record {
             qed: molecule.qed(),
             mw: properties.mw,
             passes_filters,
-            flat: flat(molecule)?,
+            flat: Flat::new(molecule, &environments)?,
         })
     }
 
@@ -127,9 +152,8 @@ impl Record {
     }
 }
 
-fn folded(molecule: &Molecule, width: u32) -> Result<OnBits, InvalidSmiles> {
-    let environments = molecule.morgan(Morgan::Counts(MorganRadius::Two))?;
-    Ok(OnBits::folded(environments.environments(), width))
+fn environments_of(molecule: &Molecule) -> Result<Fingerprint, InvalidSmiles> {
+    molecule.morgan(Morgan::Counts(MorganRadius::Two))
 }
 
 /// Returns the scaffold with stereochemistry if it has at least two rings, like MOSES's
@@ -140,20 +164,4 @@ fn scaffold(molecule: &Molecule) -> Result<Option<String>, InvalidSmiles> {
     }
     let scaffold = guarded(|| rdkit_murcko_scaffold(molecule.graph()))?.map_err(from_sanitizer)?;
     Ok(Some(scaffold).filter(|scaffold| !scaffold.is_empty()))
-}
-
-/// Removes stereochemistry and isotopes by writing and parsing the molecule, like GuacaMol.
-fn flat(molecule: &Molecule) -> Result<Flat, InvalidSmiles> {
-    let canonical = molecule.canonical_smiles();
-    let is_flat = |text: &str| {
-        let bytes = text.as_bytes();
-        !text.contains(['@', '/', '\\'])
-            && bytes.windows(2).all(|two| two[0] != b'[' || !two[1].is_ascii_digit())
-    };
-    if is_flat(canonical) {
-        return Flat::new(molecule);
-    }
-    let plain = RdkitSmilesParams { isomeric: false, ..RdkitSmilesParams::default() };
-    let written = guarded(|| rdkit_smiles(molecule.graph(), &plain))?.map_err(from_sanitizer)?;
-    Flat::new(&Molecule::parse(&written)?)
 }
