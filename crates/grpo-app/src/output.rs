@@ -250,7 +250,7 @@ impl FileInPlace {
         Self::create(path)
     }
 
-    /// Creates a file, replacing an existing one when it is finished.
+    /// Creates a file that replaces any existing one once it has been fully written.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().with_context(|| format!("{} is not a file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());

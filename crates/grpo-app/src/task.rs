@@ -182,10 +182,12 @@ pub trait TaskSampling {
         command
     }
 
-    /// Returns the prompts defined by the task's options. Each is paired with the option to mention
-    /// in errors.
-    fn prompts(&self, _options: &ArgMatches) -> Vec<(String, PromptSource)> {
-        Vec::new()
+    /// Returns the prompts defined by the task's options.
+    ///
+    /// # Errors
+    /// Returns an error if a file with prompts cannot be read.
+    fn prompts(&self, _options: &ArgMatches) -> anyhow::Result<Vec<TaskPrompt>> {
+        Ok(Vec::new())
     }
 
     /// Rejects options that have no effect because [`Self::sampler`] is not used.
@@ -200,6 +202,16 @@ pub trait TaskSampling {
     fn sampler(&self, _codec: &Codec) -> Option<Sampler> {
         None
     }
+}
+
+/// A prompt defined by an option of a task.
+pub struct TaskPrompt {
+    /// The option to mention in errors.
+    pub option: String,
+    /// The prompt.
+    pub source: PromptSource,
+    /// Reference completions, which are written next to the sampled ones.
+    pub references: Vec<String>,
 }
 
 /// Draws samples without prompts and writes the results.

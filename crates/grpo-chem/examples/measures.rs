@@ -5,6 +5,8 @@
 //! `ours.csv` with what each generated molecule contributes. Its columns are those of `peers.csv` of
 //! `tests/peers/moses/measures.py`.
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
+
 use std::error::Error;
 use std::fmt::Write;
 use std::fs::{read_to_string, write};

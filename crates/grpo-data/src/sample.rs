@@ -133,7 +133,7 @@ impl Sample {
         }
     }
 
-    /// Returns the reason if the reward could not be computed.
+    /// Returns the reason the reward could not be computed, if any.
     pub fn failure(&self) -> Option<&str> {
         self.outcome.as_ref()?.failure()
     }

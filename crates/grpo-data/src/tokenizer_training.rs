@@ -164,8 +164,9 @@ mod tests {
             "cannot train a tokenizer: a vocabulary of 1000001 is too large; expected at most 1000000"
         );
         assert!(
-            fault(5000)
-                .ends_with(" of 5000 requested tokens; provide more text, or request at most 292"),
+            fault(5000).ends_with(
+                " of the 5000 requested tokens; provide more text, or request at most 292"
+            ),
             "{}",
             fault(5000)
         );

@@ -5,10 +5,10 @@ use crate::{Characters, MaskedText, Masking, MaskingPlan, PassageUnit, Passages,
 use grpo_data::{CounterRng, DataError, Purpose};
 use std::sync::Arc;
 
-/// An infinite stream of masked texts in batches, generated on demand.
+/// An infinite stream of batches of masked text, generated on demand.
 ///
 /// A batch depends only on the seed, purpose, split, plan, index and size. The stream has no state
-/// that would have to be saved: a run that resumes at step `n` simply requests batch `n`.
+/// to save: a run that resumes at step `n` simply requests batch `n`.
 #[derive(Clone, Debug)]
 pub struct MaskedStream {
     passages: Arc<Passages>,

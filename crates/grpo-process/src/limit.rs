@@ -44,11 +44,11 @@ pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() ->
 }
 
 /// Runs `work` with a time limit. If it takes longer than `limit`, the process exits with code 1
-/// and the message `error: {what} exceeds the time limit of … s; {remedy}`, because a thread cannot
-/// be stopped from outside.
+/// and the message `error: {what} exceeded the time limit of … s; {remedy}`, because a thread cannot
+/// be stopped from the outside.
 pub fn time_limited<R>(what: &str, remedy: &str, limit: Duration, work: impl FnOnce() -> R) -> R {
     let message =
-        format!("error: {what} exceeds the time limit of {} s; {remedy}\n", limit.as_secs_f64());
+        format!("error: {what} exceeded the time limit of {} s; {remedy}\n", limit.as_secs_f64());
     let (done, waiting) = channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {

@@ -34,7 +34,7 @@ fn work_beyond_its_time_limit_ends_the_process() {
     let child = Command::new(std::env::current_exe().unwrap()).env(CHILD, "").output().unwrap();
     assert_eq!(child.status.code(), Some(1));
     let error = String::from_utf8(child.stderr).unwrap();
-    assert_eq!(error, "error: work exceeds the time limit of 0.001 s; do less\n");
+    assert_eq!(error, "error: work exceeded the time limit of 0.001 s; do less\n");
 }
 
 fn a_process_that_has_threads_already_is_refused() {

@@ -1,17 +1,21 @@
 //! The task of replying to tweets.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{ReplyExamples, ReplyPrompts, ReplyTemplate};
+use crate::template::PromptVariant;
+use crate::{ReplyExamples, ReplyPrompts, ReplyTemplate, read_pairs};
+use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
-use grpo_data::{ConfigFault, PromptSource, deserialize_settings};
+use grpo_data::{ConfigFault, deserialize_settings};
 use grpo_rewards::RewardKind;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use crate::commands::{clean_data, split_data, train_engagement};
 use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
-use grpo_app::task::{Task, TaskCommand, TaskSampling};
+use grpo_app::task::{Task, TaskCommand, TaskPrompt, TaskSampling};
 
 /// The task of replying to tweets.
 pub struct Replies;
@@ -50,9 +54,15 @@ impl Task for Replies {
 /// Command-line options of this task.
 #[derive(Debug, Args)]
 struct ReplyOptions {
-    /// Tweet to reply to, inserted into the prompt template of [data.replies]; repeatable
+    /// Tweet to reply to; repeatable
     #[arg(long, value_name = "TEXT", help_heading = "Input", conflicts_with_all = ["prompt", "prompts", "thinking"])]
     tweet: Vec<String>,
+    /// File or folder of tweets and replies: one prompt per tweet, with its replies as references
+    #[arg(long, value_name = "FILE", help_heading = "Input", conflicts_with_all = ["prompt", "prompts", "thinking"])]
+    tweets: Option<PathBuf>,
+    /// Prompt template for tweets [default: trained]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Input")]
+    template: Option<PromptVariant>,
 }
 
 /// Sampling support for this task.
@@ -63,12 +73,36 @@ impl TaskSampling for ReplySampling {
         ReplyOptions::augment_args(command)
     }
 
-    fn prompts(&self, options: &ArgMatches) -> Vec<(String, PromptSource)> {
-        let ReplyOptions { tweet } =
+    fn prompts(&self, options: &ArgMatches) -> anyhow::Result<Vec<TaskPrompt>> {
+        let ReplyOptions { tweet, tweets, template } =
             ReplyOptions::from_arg_matches(options).unwrap_or_else(|error| error.exit());
-        let prompt =
-            |tweet: String| (format!("--tweet {tweet}"), ReplyTemplate::default().prompt(&tweet));
-        tweet.into_iter().map(prompt).collect()
+        anyhow::ensure!(
+            template.is_none() || !tweet.is_empty() || tweets.is_some(),
+            "--template has no effect without --tweet or --tweets; add one of them"
+        );
+        let variant = template.unwrap_or_default();
+        let prompt = |option: String, tweet: &str, references| TaskPrompt {
+            option,
+            source: variant.prompt(tweet),
+            references,
+        };
+        let of_option = |tweet: &String| prompt(format!("--tweet {tweet}"), tweet, Vec::new());
+        let mut prompts: Vec<TaskPrompt> = tweet.iter().map(of_option).collect();
+        if let Some(path) = &tweets {
+            let pairs = read_pairs(path).context("--tweets")?.pairs;
+            let mut replies: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+            for pair in &pairs {
+                replies.entry(&pair.tweet_id).or_default().push(pair.reply.clone());
+            }
+            // In the order of the file.
+            for pair in &pairs {
+                if let Some(references) = replies.remove(pair.tweet_id.as_str()) {
+                    let option = format!("--tweets {}:{}", pair.file.display(), pair.line);
+                    prompts.push(prompt(option, &pair.tweet, references));
+                }
+            }
+        }
+        Ok(prompts)
     }
 }
 

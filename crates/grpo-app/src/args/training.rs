@@ -51,7 +51,7 @@ pub(crate) struct TrialArguments {
     /// Rename an existing run folder and start from scratch; nothing is deleted
     #[arg(long, conflicts_with = "resume", help_heading = "Run")]
     pub(crate) force: bool,
-    /// Run folder of a trial to resume from its newest complete checkpoint
+    /// Resume the trial in this run folder from its newest complete checkpoint
     #[arg(long, value_name = "RUN", conflicts_with = "config", help_heading = "Run")]
     pub(crate) resume: Option<PathBuf>,
     /// Skip the resume check, which repeats the last quarter of the steps

@@ -3,13 +3,12 @@
 mod completions;
 
 use clap::ArgMatches;
-use grpo_data::PromptSource;
 
 use crate::args::SampleArguments;
 use crate::device;
 use crate::models::{Trained, load};
 use crate::phase::Phase;
-use crate::task::{Sampling, Tasks};
+use crate::task::{Sampling, TaskPrompt, Tasks};
 
 /// Maximum number of samples, which are all kept in memory.
 const MOST: u32 = 10_000_000;
@@ -38,8 +37,10 @@ pub(crate) fn run(
         "--stop requires a tokenizer, but `{}` has no tokenizer.json; remove --stop, or add the model's tokenizer.json to the folder",
         arguments.model.display()
     );
-    let of_tasks: Vec<(String, PromptSource)> =
-        tasks.sampling().flat_map(|task| task.prompts(options)).collect();
+    let mut of_tasks = Vec::new();
+    for task in tasks.sampling() {
+        of_tasks.extend(task.prompts(options)?);
+    }
     let is_prompted =
         !arguments.prompt.is_empty() || arguments.prompts.is_some() || !of_tasks.is_empty();
     for task in tasks.sampling() {
@@ -52,7 +53,8 @@ pub(crate) fn run(
         !arguments.chat || !arguments.prompt.is_empty(),
         "--chat is only valid with --prompt; in a file, write prompts as `messages`"
     );
-    if let (Some((option, _)), false) = (of_tasks.first(), codec.has_chat_template()) {
+    if let (Some(TaskPrompt { option, .. }), false) = (of_tasks.first(), codec.has_chat_template())
+    {
         anyhow::bail!(
             "{} requires a model with a chat template, but {} has none; choose another model with --model",
             option.split(' ').next().unwrap_or(option),

@@ -219,7 +219,10 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
         bail!("{}: extends itself", path.display());
     }
     if files.len() == MOST_FILES {
-        bail!("{}: more than {MOST_FILES} files extend one another; merge some", path.display());
+        bail!(
+            "{}: the chain of `extends` is longer than {MOST_FILES} files; merge some of them",
+            path.display()
+        );
     }
     files.push(Layer { path: path.to_owned(), real, text });
     match table.remove("extends") {

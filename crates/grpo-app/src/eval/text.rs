@@ -243,7 +243,7 @@ fn with_references(all: &Generations, path: &std::path::Path) -> anyhow::Result<
     for prompt in &mut all.prompts {
         prompt.references = by_prompt.remove(prompt.prompt.as_str()).with_context(|| {
             format!(
-                "--references {}: no reference for the prompt \"{}\"; prompts have to be equal in both files",
+                "--references {}: no reference for the prompt \"{}\"; prompts must match exactly in both files",
                 path.display(),
                 grpo_data::short_text(&prompt.prompt)
             )

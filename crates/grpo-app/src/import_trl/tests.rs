@@ -337,7 +337,7 @@ fn what_values_get_wrong() {
     assert!(list.starts_with("a.yaml: the file is a list, not a mapping; "), "{list}");
     let both = json!({"dtype": "float32", "torch_dtype": "float32"});
     let both = Given::new("a.yaml", both).unwrap_err().to_string();
-    assert_eq!(both, "a.yaml: torch_dtype is the older name of dtype; remove one of the two");
+    assert_eq!(both, "a.yaml: torch_dtype is the old name of dtype; remove one of the two");
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod configuration;
 mod describe;
 mod endings;
 mod engagement;
+mod eval;
 mod evaluation;
 mod explain;
 mod fill;

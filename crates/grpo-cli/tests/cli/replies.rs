@@ -149,6 +149,43 @@ fn a_tweet_is_put_to_the_model_as_in_the_training() {
 }
 
 #[test]
+fn replies_to_a_file_of_tweets_have_references() {
+    let place = Place::new();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/replies/model");
+    let pair =
+        |tweet: &str, reply: &str| json!({"tweet_id": tweet, "tweet": tweet, "reply": reply});
+    let pairs = [pair("the fox", "runs"), pair("the dog", "sits"), pair("the fox", "jumps")];
+    place.write("pairs.jsonl", pairs.map(|pair| format!("{pair}\n")).concat());
+    let sample = |more: &[&str]| {
+        let of_model = ["sample", "--model", model, "--tweets", "pairs.jsonl"];
+        let of_model = [&of_model[..], &["--max-new-tokens", "2", "-n", "2"], more].concat();
+        objects(&place.succeed(&of_model).stdout)
+    };
+    let lines = sample(&[]);
+    let references: Vec<_> = lines.iter().map(|line| line["references"].clone()).collect();
+    let [fox, dog] = [json!(["runs", "jumps"]), json!(["sits"])];
+    assert_eq!(references, [&fox, &fox, &dog, &dog].map(Clone::clone));
+    let of_option = place.succeed(&[
+        "sample",
+        "--model",
+        model,
+        "--tweet",
+        "the fox",
+        "--max-new-tokens",
+        "2",
+        "-n",
+        "2",
+    ]);
+    assert_eq!(objects(&of_option.stdout)[1]["completion_ids"], lines[1]["completion_ids"]);
+    let helpful = sample(&["--template", "helpful"]);
+    assert!(helpful[0]["prompt"].to_string().contains("helpful assistant"), "{:?}", helpful[0]);
+    place.refuse(
+        &["sample", "--model", model, "--template", "helpful"],
+        "--template has no effect without --tweet or --tweets; add one of them",
+    );
+}
+
+#[test]
 fn no_example_of_a_combined_loss_is_left_out_silently() {
     let place = place();
     let long = json!({"tweet_id": "long", "tweet": "fox", "reply": "the dog ".repeat(99)});

@@ -129,6 +129,7 @@ macro_rules! pages {
 
 pages! {
     readme: "README.md",
+    evaluate: "docs/guides/evaluate.md",
     from_trl: "docs/guides/from-trl.md",
     hub_model: "docs/guides/hub-model.md",
     infill: "docs/guides/infill.md",

@@ -8,11 +8,13 @@ use grpo_data::{
     ChatOptions, Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource,
 };
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::args::SampleArguments;
 use crate::generate::{Generation, generate};
 use crate::models::Loaded;
 use crate::output::FileInPlace;
+use crate::task::TaskPrompt;
 use crate::visible::data_output;
 use grpo_model::LanguageModel;
 
@@ -25,6 +27,9 @@ struct Line<'a> {
     /// The prompt as given, or `None` if sampling starts from the beginning-of-sequence token.
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt: Option<&'a PromptSource>,
+    /// Reference completions of the prompt.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    references: &'a [String],
     /// Index of the completion among those for the same prompt.
     sample: u32,
     /// Decoded text, or `None` without a tokenizer.
@@ -40,7 +45,7 @@ struct Line<'a> {
 
 pub(super) fn run(
     arguments: &SampleArguments,
-    of_tasks: Vec<(String, PromptSource)>,
+    of_tasks: Vec<TaskPrompt>,
     loaded: &Loaded,
     options: &ChatOptions,
 ) -> anyhow::Result<()> {
@@ -65,19 +70,34 @@ pub(super) fn run(
     }
 }
 
+/// A prompt as given, with its references.
+struct Source {
+    prompt: Option<PromptSource>,
+    references: Vec<String>,
+}
+
+/// Returns the keys `reference` or `references` of a prompt's record, which are copied to the output.
+fn references_of(mut fields: Map<String, Value>) -> Vec<String> {
+    let text = |value: Value| value.as_str().map(str::to_owned);
+    match fields.remove("references").or_else(|| fields.remove("reference")) {
+        Some(Value::Array(values)) => values.into_iter().filter_map(text).collect(),
+        value => value.and_then(text).into_iter().collect(),
+    }
+}
+
 /// Returns each prompt as given and as token ids.
 fn prompts(
     arguments: &SampleArguments,
-    of_tasks: Vec<(String, PromptSource)>,
+    of_tasks: Vec<TaskPrompt>,
     codec: &Codec,
     options: &ChatOptions,
     context: usize,
-) -> anyhow::Result<(Vec<Option<PromptSource>>, Vec<Prompt>)> {
+) -> anyhow::Result<(Vec<Source>, Vec<Prompt>)> {
     let mut sources = Vec::new();
     let mut prompts = Vec::new();
-    let mut push = |source: Option<PromptSource>, ids: Vec<u32>| {
+    let mut push = |prompt: Option<PromptSource>, references: Vec<String>, ids: Vec<u32>| {
         prompts.push(Prompt::of_ids(prompts.len() as u32, ids));
-        sources.push(source);
+        sources.push(Source { prompt, references });
     };
     for text in &arguments.prompt {
         let source = match arguments.chat {
@@ -88,16 +108,16 @@ fn prompts(
             false => PromptSource::Text(text.clone()),
         };
         let ids = codec.prompt(&source, options).with_context(|| format!("--prompt {text}"))?;
-        push(Some(source), ids);
+        push(Some(source), Vec::new(), ids);
     }
     let has_prompts = !arguments.prompt.is_empty() || !of_tasks.is_empty();
-    for (option, source) in of_tasks {
+    for TaskPrompt { option, source, references } in of_tasks {
         let ids = codec.prompt(&source, options).context(option)?;
-        push(Some(source), ids);
+        push(Some(source), references, ids);
     }
     if let Some(path) = &arguments.prompts {
         for record in PromptReader::open(path)? {
-            let PromptRecord { line, prompt, .. } = record?;
+            let PromptRecord { line, prompt, fields, .. } = record?;
             let ids = codec
                 .prompt(&prompt, options)
                 .with_context(|| format!("{}:{line}", path.display()))?;
@@ -107,14 +127,14 @@ fn prompts(
                 path.display(),
                 ids.len()
             );
-            push(Some(prompt), ids);
+            push(Some(prompt), references_of(fields), ids);
         }
         anyhow::ensure!(!prompts.is_empty(), "{} has no prompts", path.display());
     } else if !has_prompts {
         let begin = codec.begin_id().context(
             "the model has no beginning-of-text token, so a prompt is required; use --prompt TEXT or --prompts FILE",
         )?;
-        push(None, vec![begin]);
+        push(None, Vec::new(), vec![begin]);
     }
     Ok((sources, prompts))
 }
@@ -122,14 +142,15 @@ fn prompts(
 fn write_lines(
     output: &mut dyn Write,
     codec: &Codec,
-    sources: &[Option<PromptSource>],
+    sources: &[Source],
     groups: &[Group],
 ) -> io::Result<()> {
     for (source, group) in sources.iter().zip(groups) {
         for completion in group.completions() {
             let ids: Vec<u32> = completion.action_ids().collect();
             let line = Line {
-                prompt: source.as_ref(),
+                prompt: source.prompt.as_ref(),
+                references: &source.references,
                 sample: completion.key().sample,
                 completion: codec.is_text().then(|| codec.decode(&ids)),
                 prompt_ids: &group.prompt.ids,

@@ -182,7 +182,7 @@ mod tests {
         // before, and 2, 1, 1 after.
         let before = 2.0 / 3.0 * 2.0_f64.ln();
         let expected = format!(
-            " of 3 texts                 before    after  change ± its error
+            " over 3 texts               before    after  change ± its error
 judge's reward                   0.2500   0.7500    +0.5000 ± 0.0577  rose
 second judge's reward            0.5000   0.5833    +0.0833 ± 0.3005  no clear change
 fraction of blanks recovered     0.1667   0.6667    +0.5000 ± 0.0000  rose

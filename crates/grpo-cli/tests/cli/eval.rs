@@ -1,0 +1,157 @@
+//! `grpo eval` and `grpo compare`.
+
+use serde_json::Value;
+use snapbox::str;
+
+use crate::support::Place;
+
+const LINES: &str = r#"{"prompt": "What is red?", "completion": "A rose is red.", "reference": "The rose is red.", "reward": 0.5}
+{"prompt": "What is red?", "completion": "Blood and roses are red.", "reward": 0.75}
+{"prompt": "What is old?", "completion": "A very old oak tree.", "reference": "An oak.", "reward": 0.25}
+{"prompt": "What is old?", "completion": "Old.", "reward": 0.0}
+"#;
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("g.jsonl", LINES);
+    place
+}
+
+fn json(place: &Place, name: &str) -> Value {
+    serde_json::from_str(&place.read(name)).unwrap()
+}
+
+#[test]
+fn texts_are_measured() {
+    let place = place();
+    let ended = place.succeed(&["eval", "g.jsonl", "-k", "1,2", "-o", "m.json"]);
+    assert!(ended.stdout.contains("pass_at_2"), "{}", ended.stdout);
+    let found = json(&place, "m.json");
+    let metric = |name: &str| found["metrics"][name].as_f64().unwrap();
+    // "Old." is too short, so one of four completions does not pass.
+    assert_eq!((metric("pass_at_1"), metric("pass_at_2")), (0.75, 1.0));
+    assert_eq!((metric("prompts"), metric("completions")), (2.0, 4.0));
+    assert_eq!(metric("score/mean"), 0.375);
+    assert!((metric("der_at_2") - 1.0 / 1.5).abs() < 1e-12);
+    // Of the first prompt, ROUGE-L is 2 · ¾ · ¾ / (¾ + ¾) and 2 · (2/5) · (2/4) / (2/5 + 2/4).
+    let rouge = (0.75 + 2.0 * 0.4 * 0.5 / 0.9) / 2.0;
+    let of_first = found["per_prompt"]["rouge_l"][0].as_f64().unwrap();
+    assert!((of_first - rouge).abs() < 1e-12, "{of_first} {rouge}");
+    assert_eq!(found["intervals"]["pass_at_1"], serde_json::json!([0.5, 1.0]));
+    // The same file gives the same metrics.
+    place.succeed(&["eval", "g.jsonl", "-k", "1,2", "-o", "n.json", "--threads", "1"]);
+    assert_eq!(place.read("m.json"), place.read("n.json"));
+    place.refuse(
+        &["eval", "g.jsonl", "-o", "m.json"],
+        str!["m.json already exists; choose another file, or replace it with --force"],
+    );
+}
+
+#[test]
+fn gates_decide_the_exit_code() {
+    let place = place();
+    let gate = ["eval", "g.jsonl", "--gate", "pass_at_1 > 0.7", "--gate", "score/mean < 0.3"];
+    let ended = place.run(&[&gate[..], &["-o", "gate.json"]].concat());
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.ends_with(
+            "gate         score/mean is 0.375, not < 0.3\nerror: the evaluation did not pass its gates\n"
+        ),
+        "{}",
+        ended.stderr
+    );
+    let found = json(&place, "gate.json");
+    assert_eq!(found["passed"], false);
+    assert_eq!(found["gates"][0]["passed"], true);
+    place.succeed(&gate[..4]);
+    place.refuse(
+        &["eval", "g.jsonl", "--gate", "fame > 1"],
+        str!["--gate: g.jsonl has no metric `fame`; known: [..]"],
+    );
+    place.refuse(
+        &["eval", "g.jsonl", "--gate", "fame"],
+        str!["--gate 'fame' is not a bound; write a metric, < or > and a number, e.g. 'rouge_l > 0.3'"],
+    );
+}
+
+#[test]
+fn molecules_are_measured() {
+    let place = Place::new();
+    place.write("a.smi", "CCO\nc1ccccc1CC(=O)NC\nC1CC\nCCO\n");
+    place.write("r.csv", "SMILES,Score\nCCN,0.5\nCCCO,0.25\n");
+    place.succeed(&[
+        "eval",
+        "a.smi",
+        "--references",
+        "r.csv",
+        "--training",
+        "r.csv",
+        "-o",
+        "m.json",
+    ]);
+    let found = json(&place, "m.json");
+    let metric = |name: &str| found["metrics"][name].as_f64().unwrap();
+    assert_eq!((metric("validity"), metric("valid")), (0.75, 3.0));
+    assert!((metric("uniqueness") - 2.0 / 3.0).abs() < 1e-12);
+    assert_eq!(metric("novelty"), 1.0);
+    assert!((0.0..=1.0).contains(&metric("test/snn")));
+    // Results of REINVENT have scores.
+    place.succeed(&["eval", "r.csv", "--suite", "molecules", "-o", "s.json"]);
+    assert_eq!(json(&place, "s.json")["metrics"]["score/mean"], 0.375);
+}
+
+#[test]
+fn methods_are_compared() {
+    let place = place();
+    let other = LINES.replace("A rose is red.", "Paint.").replace("0.5}", "0.125}");
+    place.write("h.jsonl", &other);
+    let arguments = ["compare", "base=g.jsonl", "new=h.jsonl,g.jsonl", "-k", "1,2"];
+    let outputs = ["-o", "t.md", "-o", "t.tex", "-o", "t.json"];
+    let ended = place.succeed(&[&arguments[..], &outputs].concat());
+    assert!(ended.stdout.contains("Pareto front of rouge_l and distinct_2: "), "{}", ended.stdout);
+    let table = place.read("t.md");
+    assert!(table.starts_with("| metric | base | new |\n|---|---:|---:|\n"), "{table}");
+    // The second method has two seeds: ¾ and ½ of the completions pass.
+    assert!(table.contains("| pass_at_1 | 0.7500 | 0.6250 ± 0.1768 |"), "{table}");
+    assert!(place.read("t.tex").contains("pass\\_at\\_1 & $0.7500$ & $0.6250 \\pm 0.1768$"));
+    assert_eq!(json(&place, "t.json")["methods"][1]["seeds"], 2);
+    let less: String = LINES.lines().take(2).map(|line| format!("{line}\n")).collect();
+    place.write("less.jsonl", &less);
+    place.refuse(
+        &["compare", "g.jsonl", "less.jsonl"],
+        str![[r#"the prompt "What is old?" is in g.jsonl, but not in less.jsonl; compare generations of the same prompts"#]],
+    );
+    place.refuse(
+        &["compare", "g.jsonl", "less.jsonl", "-o", "t.html"],
+        str!["-o t.html: unknown format; use a name that ends in .md, .tex or .json"],
+    );
+    place.refuse(
+        &["compare", "g.jsonl", "g.jsonl"],
+        str!["two methods are named g; write NAME=FILE to name them"],
+    );
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let place = place();
+    place.refuse(
+        &["eval", "g.jsonl", "-k", "3"],
+        str!["g.jsonl: Pass@3 requires 3 samples, but prompt 0 has 2; generate more samples per prompt or use a smaller k"],
+    );
+    place.write("no.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    place.refuse(
+        &["eval", "no.jsonl", "--pass", "exact"],
+        str!["no.jsonl: --pass exact requires a reference for each prompt; add a `reference` to each record, or --references FILE"],
+    );
+    place.refuse(
+        &["eval", "g.jsonl", "--references", "no.jsonl"],
+        str![[r#"g.jsonl: --references no.jsonl: no reference for the prompt "What is red?"; prompts must match exactly in both files"#]],
+    );
+    place.refuse(
+        &["eval", "g.jsonl", "--suite", "music"],
+        str!["--suite music: unknown suite; expected one of: text (Pass@k, diversity, vocabulary, lengths, overlap with references); molecules (validity, diversity, filters, distances to a test set)"],
+    );
+    // A single sample has no diversity, and its metrics are missing instead of 0.
+    place.succeed(&["eval", "no.jsonl", "-o", "one.json"]);
+    assert_eq!(json(&place, "one.json")["metrics"].get("self_bleu"), None);
+}
