@@ -77,9 +77,11 @@ impl Pattern {
         guarded(|| {
             with_rdkit_parity_view(model, |view| self.search_in(view.unwrap_or(model), most))
         })?
+        .map(|found| found.len())
     }
 
-    fn search_in(&self, view: &Graph, most: usize) -> Result<usize, InvalidSmiles> {
+    /// Returns up to `most` sets of atoms that match. `view` must use RDKit's aromaticity.
+    fn search_in(&self, view: &Graph, most: usize) -> Result<Vec<Vec<u32>>, InvalidSmiles> {
         let config = RdkitParityConfig {
             base: MatchConfig {
                 max_matches: (most == 1).then_some(1),
@@ -89,12 +91,14 @@ impl Pattern {
             ring_count_model: RdkitRingCountModel::RelevantCycles,
             ..RdkitParityConfig::default()
         };
-        let (found, is_incomplete) = find_match_atom_sets_rdkit_parity(&self.query, view, &config)
-            .map_err(|error| unsupported(format!("the rings of this molecule: {error}")))?;
+        let (mut found, is_incomplete) =
+            find_match_atom_sets_rdkit_parity(&self.query, view, &config)
+                .map_err(|error| unsupported(format!("the rings of this molecule: {error}")))?;
         if is_incomplete && found.len() < most {
             return Err(unsupported(format!("the search for {} takes too long", self.smarts)));
         }
-        Ok(found.len().min(most))
+        found.truncate(most);
+        Ok(found)
     }
 
     /// Returns the maximum number of steps of a search, which restricts it to less than one second and
@@ -106,6 +110,32 @@ impl Pattern {
         let steps = MAX_COMPARISONS / (self.smarts.len() * candidates).max(1);
         let in_memory = MAX_MATCHED_ATOMS / self.query.atom_count().max(1);
         steps.min(in_memory).clamp(100, 1_000_000) as u64
+    }
+}
+
+/// Patterns that describe an atom each.
+pub(crate) struct AtomFeatures(Vec<Pattern>);
+
+impl AtomFeatures {
+    /// Parses embedded patterns, one per line.
+    ///
+    /// # Panics
+    /// Panics if a pattern is invalid.
+    pub(crate) fn new(patterns: &str) -> Self {
+        let parse = |smarts| {
+            Pattern::parse(smarts)
+                .unwrap_or_else(|error| panic!("embedded pattern {smarts}: {error}"))
+        };
+        Self(patterns.lines().map(parse).collect())
+    }
+
+    /// Returns the atoms that match each pattern. `view` must use RDKit's aromaticity.
+    pub(crate) fn atoms(&self, view: &Graph) -> Result<Vec<Vec<usize>>, InvalidSmiles> {
+        let atoms = |pattern: &Pattern| {
+            let found = pattern.search_in(view, MAX_MATCHES)?;
+            Ok(found.into_iter().flatten().map(|atom| atom as usize).collect())
+        };
+        self.0.iter().map(atoms).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 mod components;
 mod drawings;
 mod patterns;
+mod pmo;
 mod randomized;
 mod rdkit;
 mod refused;
