@@ -153,18 +153,13 @@ impl UnknownOracle {
     fn new(name: &str) -> Self {
         let all = Oracle::ALL.map(Oracle::name);
         let lower = name.to_ascii_lowercase();
-        let nearest =
-            all.into_iter().min_by_key(|known| strsim::damerau_levenshtein(known, &lower));
+        let likeness = |known: &&str| strsim::jaro_winkler(known, &lower);
+        let nearest = all.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
         let hint = match nearest {
             _ if CLASSIFIERS.contains(&lower.as_str()) => {
                 "it is a trained classifier, which is not available".to_owned()
             }
-            Some(nearest)
-                if 2 * strsim::damerau_levenshtein(nearest, &lower) <= lower.len()
-                    || strsim::jaro_winkler(nearest, &lower) > 0.75 =>
-            {
-                format!("did you mean '{nearest}'?")
-            }
+            Some(nearest) if likeness(&nearest) > 0.75 => format!("did you mean '{nearest}'?"),
             _ => format!("there are: {}", all.join(", ")),
         };
         Self { name: name.to_owned(), hint }
@@ -187,6 +182,7 @@ mod tests {
     #[test]
     fn a_misspelled_name_is_corrected() {
         for (name, message) in [
+            ("albuterol", "unknown oracle 'albuterol'; did you mean 'albuterol_similarity'?"),
             ("osimertinib", "unknown oracle 'osimertinib'; did you mean 'osimertinib_mpo'?"),
             ("QED", "unknown oracle 'QED'; did you mean 'qed'?"),
             ("median_2", "unknown oracle 'median_2'; did you mean 'median2'?"),

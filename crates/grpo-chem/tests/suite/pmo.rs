@@ -34,7 +34,7 @@ fn scores_equal_pytdc() {
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     // Every oracle is tested with scores other than 0.
-    assert!(different_from_zero.iter().all(|count| *count >= 3), "{different_from_zero:?}");
+    assert!(different_from_zero.iter().all(|count| *count >= 2), "{different_from_zero:?}");
 }
 
 #[test]
