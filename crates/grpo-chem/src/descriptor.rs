@@ -183,14 +183,14 @@ const MAX_RINGS: usize = 100_000;
 
 /// Returns the atoms of each ring in ring order. Since release 2026.09, RDKit's list of rings
 /// consists of all relevant cycles, i.e. the union of all minimum cycle bases.
-fn rings(graph: &Graph) -> Result<Vec<Vec<AtomIdx>>, InvalidSmiles> {
+pub(crate) fn rings(graph: &Graph) -> Result<Vec<Vec<AtomIdx>>, InvalidSmiles> {
     guarded(|| relevant_cycles(graph, MAX_RINGS))?.map_err(|_| InvalidSmiles::Unsupported {
         detail: format!("a molecule with more than {MAX_RINGS} rings"),
     })
 }
 
 /// Returns `true` if all bonds of a ring are aromatic.
-fn is_aromatic(graph: &Graph, ring: &[AtomIdx]) -> bool {
+pub(crate) fn is_aromatic(graph: &Graph, ring: &[AtomIdx]) -> bool {
     let next = ring.iter().cycle().skip(1);
     ring.iter().zip(next).all(|(a, b)| {
         graph.bond_between(*a, *b).is_some_and(|(_, bond)| bond.order == BondOrder::Aromatic)
@@ -209,29 +209,28 @@ fn hybridized(graph: &Graph, code: u8) -> Result<f64, InvalidSmiles> {
 const NOT_CONNECTED: f64 = 1e8;
 
 fn graph_length(graph: &Graph) -> f64 {
-    let atoms = graph.atom_count();
-    let mut longest = 0_usize;
-    for start in 0..atoms {
-        let mut distances = vec![usize::MAX; atoms];
-        distances[start] = 0;
-        let mut queue = VecDeque::from([start]);
-        let mut reached = 0;
-        while let Some(atom) = queue.pop_front() {
-            reached += 1;
-            longest = longest.max(distances[atom]);
-            for (neighbor, _) in graph.neighbors(AtomIdx(atom as u32)) {
-                let neighbor = neighbor.0 as usize;
-                if distances[neighbor] == usize::MAX {
-                    distances[neighbor] = distances[atom] + 1;
-                    queue.push_back(neighbor);
-                }
+    let longest = (0..graph.atom_count()).flat_map(|start| distances(graph, start)).max();
+    match longest {
+        Some(usize::MAX) => NOT_CONNECTED,
+        longest => longest.unwrap_or(0) as f64,
+    }
+}
+
+/// Returns the number of bonds from an atom to each atom, or `usize::MAX` if they are not connected.
+pub(crate) fn distances(graph: &Graph, start: usize) -> Vec<usize> {
+    let mut distances = vec![usize::MAX; graph.atom_count()];
+    distances[start] = 0;
+    let mut queue = VecDeque::from([start]);
+    while let Some(atom) = queue.pop_front() {
+        for (neighbor, _) in graph.neighbors(AtomIdx(atom as u32)) {
+            let neighbor = neighbor.0 as usize;
+            if distances[neighbor] == usize::MAX {
+                distances[neighbor] = distances[atom] + 1;
+                queue.push_back(neighbor);
             }
         }
-        if reached < atoms {
-            return NOT_CONNECTED;
-        }
     }
-    longest as f64
+    distances
 }
 
 #[cfg(test)]

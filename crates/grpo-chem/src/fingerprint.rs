@@ -36,7 +36,14 @@ pub enum MorganRadius {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
     definition: Morgan,
-    /// Pairs of environment (or bit) and count, ordered by environment.
+    /// Counts of environments or bits.
+    counts: Counts,
+}
+
+/// How often each identifier occurs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Pairs of identifier and count, ordered by identifier.
     counts: Vec<(u32, u32)>,
     /// Sum of all counts.
     total: u64,
@@ -92,19 +99,14 @@ impl Molecule {
             }),
         })?
         .map_err(|error| InvalidSmiles::Unsupported { detail: format!("no fragments: {error}") })?;
-        Ok(Fingerprint::new(definition, counts))
+        Ok(Fingerprint { definition, counts: Counts::new(counts) })
     }
 }
 
 impl Fingerprint {
-    fn new(definition: Morgan, counts: Vec<(u32, u32)>) -> Self {
-        let total = counts.iter().map(|(_, count)| u64::from(*count)).sum();
-        Self { definition, counts, total }
-    }
-
     /// Returns the identifiers of the environments (or the bits) in ascending order.
     pub fn environments(&self) -> impl Iterator<Item = u32> + '_ {
-        self.counts.iter().map(|(environment, _)| *environment)
+        self.counts.counts.iter().map(|(environment, _)| *environment)
     }
 
     /// Returns the Tanimoto similarity, from 0 to 1, defined as in RDKit's `TanimotoSimilarity`:
@@ -114,6 +116,33 @@ impl Fingerprint {
     /// Panics if the fingerprints have different definitions.
     pub fn tanimoto(&self, other: &Self) -> f64 {
         assert_eq!(self.definition, other.definition, "fingerprints with different definitions");
+        self.counts.tanimoto(&other.counts)
+    }
+}
+
+impl From<Fingerprint> for Counts {
+    fn from(fingerprint: Fingerprint) -> Self {
+        fingerprint.counts
+    }
+}
+
+impl Counts {
+    /// Creates counts from pairs of identifier and count, ordered by identifier.
+    pub(crate) fn new(counts: Vec<(u32, u32)>) -> Self {
+        debug_assert!(counts.is_sorted_by(|(one, _), (other, _)| one < other));
+        let total = counts.iter().map(|(_, count)| u64::from(*count)).sum();
+        Self { counts, total }
+    }
+
+    /// Counts identifiers.
+    pub(crate) fn of(mut ids: Vec<u32>) -> Self {
+        ids.sort_unstable();
+        Self::new(ids.chunk_by(u32::eq).map(|same| (same[0], same.len() as u32)).collect())
+    }
+
+    /// Returns the sum of the smaller counts, divided by the sum of the larger ones. 0 if both are
+    /// empty.
+    pub(crate) fn tanimoto(&self, other: &Self) -> f64 {
         let (mut i, mut j, mut shared) = (0, 0, 0_u64);
         while let (Some((left, n)), Some((right, m))) = (self.counts.get(i), other.counts.get(j)) {
             match left.cmp(right) {
@@ -159,14 +188,14 @@ mod tests {
 
     #[test]
     fn similarity_is_the_share_of_common_counts() {
-        let of = |counts: &[(u32, u32)]| {
-            Fingerprint::new(Morgan::Counts(MorganRadius::Two), counts.to_vec())
-        };
+        let of = |counts: &[(u32, u32)]| Counts::new(counts.to_vec());
         let (a, b) = (of(&[(1, 3), (5, 1), (9, 2)]), of(&[(1, 1), (4, 2), (9, 4)]));
         // min: 1 + 2; max: 3 + 1 + 2 + 4.
         assert_eq!(a.tanimoto(&b), 3.0 / 10.0);
         assert_eq!(b.tanimoto(&a), a.tanimoto(&b));
         assert_eq!(a.tanimoto(&a), 1.0);
         assert_eq!(of(&[]).tanimoto(&a), 0.0);
+        assert_eq!(of(&[]).tanimoto(&of(&[])), 0.0);
+        assert_eq!(Counts::of(vec![9, 1, 5, 1, 9, 1]), a);
     }
 }

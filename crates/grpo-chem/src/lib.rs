@@ -23,6 +23,7 @@ mod guard;
 mod molblock;
 mod molecule;
 mod patterns;
+pub mod pmo;
 mod qed;
 mod query;
 mod rings;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use chematic::chem::{
     hbd_count, logp_crippen, rdkit_molecular_weight, rdkit_tpsa, rotatable_bond_count,
 };
-use chematic::core::{BondOrder, DerivedSlot, Molecule as Graph};
+use chematic::core::{AtomIdx, BondOrder, DerivedSlot, Molecule as Graph, implicit_hcount};
 use chematic::fp::{RdkitMorganConfig, rdkit_morgan_fingerprint};
 use chematic::perception::rdkit_sssr_order::rdkit_symmetrized_sssr;
 use chematic::perception::{
@@ -17,7 +17,8 @@ use chematic::perception::{
 };
 use chematic::smiles::{
     RdkitSmilesError, RdkitSmilesParams, SmilesError, parse_template, rdkit_canonical_smiles,
-    rdkit_chiral_centers, rdkit_murcko_scaffold, rdkit_parsed_molecule, rdkit_random_smiles,
+    rdkit_chiral_centers, rdkit_crippen_logp_mr, rdkit_murcko_scaffold, rdkit_parsed_molecule,
+    rdkit_random_smiles,
 };
 
 use crate::dialect::{rewrite, without_stereo};
@@ -163,7 +164,7 @@ fn properties(model: &Graph) -> Properties {
         let view = view.unwrap_or(model);
         Properties {
             mw: rdkit_molecular_weight(model),
-            logp: logp_crippen(model),
+            logp: logp(model, view),
             tpsa: rdkit_tpsa(model),
             hba: count_acceptors(view),
             hbd: hbd_count(model) as u32,
@@ -172,6 +173,28 @@ fn properties(model: &Graph) -> Properties {
             alerts: count_alerts(view),
         }
     })
+}
+
+/// Returns Crippen's logP. The toolkit assigns a wrong type to the hydrogen of hydroxyl groups at
+/// some unsaturated carbon atoms, unless it builds a model with explicit hydrogens.
+fn logp(model: &Graph, view: &Graph) -> f64 {
+    let bonded = |atom: AtomIdx, order: BondOrder| {
+        view.neighbors(atom)
+            .filter(move |(_, bond)| view.bond(*bond).order == order)
+            .map(|(neighbor, _)| view.atom(neighbor).element.atomic_number())
+    };
+    let is_hydroxyl = |(atom, _): (AtomIdx, _)| {
+        view.atom(atom).element.atomic_number() == 8 && implicit_hcount(view, atom) > 0
+    };
+    // An alkynol, or a double bond to an element such as P.
+    let is_affected = view.atoms().any(|(atom, element)| {
+        element.element.atomic_number() == 6
+            && view.neighbors(atom).any(is_hydroxyl)
+            && (bonded(atom, BondOrder::Triple).next().is_some()
+                || bonded(atom, BondOrder::Double).any(|other| !matches!(other, 6 | 7 | 8 | 16)))
+    });
+    let explicit = if is_affected { rdkit_crippen_logp_mr(model) } else { None };
+    explicit.map_or_else(|| logp_crippen(model), |(logp, _)| logp)
 }
 
 fn complexity(molecule: &Molecule) -> Result<Complexity, InvalidSmiles> {
@@ -272,6 +295,20 @@ fn smallest_rings(model: &Graph) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Computed with RDKit 2026.09: `MolLogP`.
+    #[test]
+    fn hydroxyl_groups_at_unsaturated_carbon() {
+        for (smiles, expected) in [
+            ("C#CO", -0.0504),
+            ("CC#CO", 0.3397),
+            ("OC1=[PH]C=CC=C1", 1.2508),
+            ("NC(=O)C1=CC(O)=[PH](N)C=C1", -0.4843),
+        ] {
+            let logp = Molecule::parse(smiles).unwrap().properties().logp;
+            assert!((logp - expected).abs() < 1e-12, "{smiles}: {logp}");
+        }
+    }
 
     #[test]
     fn a_refusal_has_the_label_of_its_cause() {

@@ -126,6 +126,32 @@ impl Pattern {
     }
 }
 
+/// Patterns that describe an atom each.
+pub(crate) struct AtomFeatures(Vec<Pattern>);
+
+impl AtomFeatures {
+    /// Parses embedded patterns, one per line.
+    ///
+    /// # Panics
+    /// Panics if a pattern is invalid.
+    pub(crate) fn new(patterns: &str) -> Self {
+        let parse = |smarts| {
+            Pattern::parse(smarts)
+                .unwrap_or_else(|error| panic!("embedded pattern {smarts}: {error}"))
+        };
+        Self(patterns.lines().map(parse).collect())
+    }
+
+    /// Returns the atoms that match each pattern. `view` must use RDKit's aromaticity.
+    pub(crate) fn atoms(&self, view: &Graph) -> Result<Vec<Vec<usize>>, InvalidSmiles> {
+        let atoms = |pattern: &Pattern| {
+            let found = pattern.search_in(view, MAX_MATCHES)?;
+            Ok(found.into_iter().flatten().map(|atom| atom as usize).collect())
+        };
+        self.0.iter().map(atoms).collect()
+    }
+}
+
 /// Converts an error of the toolkit for a valid pattern that begins at the byte `start` of a text.
 fn from_toolkit(smarts: &str, start: usize, error: &SmartsError) -> InvalidSmarts {
     let at = match error {

@@ -5,6 +5,7 @@ mod components;
 mod distribution;
 mod drawings;
 mod patterns;
+mod pmo;
 mod randomized;
 mod rdkit;
 mod refused;
