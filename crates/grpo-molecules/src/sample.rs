@@ -78,7 +78,16 @@ impl MoleculeOptions {
             asked.push(Asked::parse(text).map_err(anyhow::Error::msg).context("--condition")?);
         }
         let names: Vec<&str> = conditions.properties.iter().map(|p| &*p.name).collect();
-        asked.extend(self.grid.iter().flat_map(|grid| grid.asked(&names)));
+        let of_grid: Vec<Asked> = self.grid.iter().flat_map(|grid| grid.asked(&names)).collect();
+        anyhow::ensure!(
+            self.grid.is_empty() || !of_grid.is_empty(),
+            "--grid: the model takes none of the grid's properties; use --condition or --scaffold with what it takes ({})",
+            match names.is_empty() {
+                true => "a scaffold".to_owned(),
+                false => names.join(", "),
+            }
+        );
+        asked.extend(of_grid);
         if !self.scaffold.is_empty() {
             if asked.is_empty() {
                 asked.push(Asked::default());
