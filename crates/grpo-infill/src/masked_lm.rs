@@ -14,8 +14,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{ConfigFault, CounterRng, Purpose};
 use grpo_kernels::{awake, gather_rows};
-use grpo_logprob::score;
-use grpo_logprob::{SamplingDistribution, SamplingSettings};
+use grpo_logprob::{SamplingDistribution, SamplingSettings, score};
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, Transformer};
 use serde::Serialize;
 

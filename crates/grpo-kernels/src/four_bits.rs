@@ -101,7 +101,7 @@ pub(crate) fn high(byte: i8) -> f32 {
     f32::from(byte >> 4)
 }
 
-#[cfg(all(test, feature = "flex"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use burn::tensor::Device;

@@ -54,11 +54,6 @@ pub fn parameters<M: Module>(module: &M) -> Vec<Parameter> {
     visitor.found
 }
 
-/// Returns the number of elements of all float parameters.
-pub(crate) fn parameter_count<M: Module>(module: &M) -> usize {
-    parameters(module).iter().map(Parameter::num_elements).sum()
-}
-
 /// Collects parameters. Burn passes the path one segment at a time.
 struct Parameters {
     /// Names and types of the enclosing modules.

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Gradients, Tensor};
 use grpo_data::Prefix;
 use grpo_logprob::Head;
 
-use crate::by_path::parameter_count;
+use crate::precision::parameter_count;
 use crate::{
     CacheSlot, Dropout, KvCache, TokenBatch, WeightPrecision, WeightsDigest, parameters,
     weights_digest,

@@ -5,8 +5,8 @@ use burn::tensor::Tensor;
 use grpo_data::Prefix;
 use grpo_logprob::Head;
 
-use crate::by_path::parameter_count;
 use crate::language_model::{Forward, LanguageModel};
+use crate::precision::parameter_count;
 use crate::{
     Adapted, CacheSlot, Dropout, KvCache, Policy, TokenBatch, WeightPrecision, WeightsDigest,
     checkpointing, weights_digest,

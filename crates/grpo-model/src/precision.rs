@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType, Tensor};
-use grpo_kernels::{is_cpu, is_packed, pack_four_bits, unpack_four_bits};
+use grpo_kernels::{is_cpu, is_packed, pack_four_bits, unpack_four_bits, unpacked_shape};
 use serde::{Deserialize, Serialize};
 
 /// Number format for the block matrices of a frozen base model.
@@ -79,4 +80,17 @@ pub(crate) fn dense<const D: usize>(parameter: Tensor<D>) -> Tensor<D> {
         DType::QFloat(_) => parameter.dequantize(),
         _ => parameter,
     }
+}
+
+/// Returns the number of elements of all float parameters, whether they are packed or not.
+pub(crate) fn parameter_count<M: Module>(module: &M) -> usize {
+    struct Count(usize);
+    impl ModuleVisitor for Count {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0 += unpacked_shape(&param.val()).iter().product::<usize>();
+        }
+    }
+    let mut count = Count(0);
+    module.visit(&mut count);
+    count.0
 }

@@ -30,6 +30,7 @@ mod feature_morgan;
 mod measured;
 mod oracle;
 mod pharmacophore;
+mod score;
 mod tasks;
 
 pub use budget::{Budget, BudgetExhausted};

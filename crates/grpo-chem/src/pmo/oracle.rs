@@ -1,12 +1,5 @@
 //! Oracles by name.
 
-use std::sync::OnceLock;
-
-use super::component::Task;
-use super::measured::Measured;
-use super::tasks::task;
-use crate::molecule::Molecule;
-
 /// An oracle of the PMO benchmark that needs no trained classifier.
 ///
 /// The target of an oracle is parsed when a molecule is scored for the first time.
@@ -113,28 +106,6 @@ impl Oracle {
     pub fn from_name(name: &str) -> Result<Self, UnknownOracle> {
         let found = Self::ALL.into_iter().find(|oracle| oracle.name() == name);
         found.ok_or_else(|| UnknownOracle::new(name))
-    }
-
-    /// Returns the score of a molecule, from 0 to 1.
-    ///
-    /// Like in PyTDC, the score is 0 if it cannot be computed. This has never been observed for
-    /// organic molecules.
-    pub fn score(self, molecule: &Molecule) -> f64 {
-        self.score_measured(&Measured::new(molecule))
-    }
-
-    /// Returns the scores of a molecule for [`ALL`](Self::ALL) oracles. This is faster than separate
-    /// calls of [`score`](Self::score), because the fingerprints are shared.
-    pub fn score_all(molecule: &Molecule) -> [f64; 20] {
-        let measured = Measured::new(molecule);
-        Self::ALL.map(|oracle| oracle.score_measured(&measured))
-    }
-
-    fn score_measured(self, measured: &Measured) -> f64 {
-        static TASKS: [OnceLock<Task>; Oracle::ALL.len()] =
-            [const { OnceLock::new() }; Oracle::ALL.len()];
-        let task = TASKS[self as usize].get_or_init(|| task(self));
-        task.score(measured).unwrap_or(0.0)
     }
 }
 
