@@ -210,6 +210,8 @@ pub struct TaskPrompt {
     pub option: String,
     /// The prompt.
     pub source: PromptSource,
+    /// What the prompt is about, which is the same for every template.
+    pub key: String,
     /// Reference completions, which are written next to the sampled ones.
     pub references: Vec<String>,
 }

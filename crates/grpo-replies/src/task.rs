@@ -84,6 +84,7 @@ impl TaskSampling for ReplySampling {
         let prompt = |option: String, tweet: &str, references| TaskPrompt {
             option,
             source: variant.prompt(tweet),
+            key: tweet.to_owned(),
             references,
         };
         let of_option = |tweet: &String| prompt(format!("--tweet {tweet}"), tweet, Vec::new());

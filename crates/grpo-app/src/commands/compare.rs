@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 
 use crate::commands::eval::{ColumnArguments, suite};
-use crate::eval::{Compared, LEGEND, Method, SuiteOptions};
+use crate::eval::{Compared, Method, SuiteOptions};
 use crate::output::{FileInPlace, refuse_existing, say, table};
 use crate::task::Tasks;
 
@@ -20,7 +20,8 @@ pub(crate) struct CompareArguments {
     /// Methods: FILE, or NAME=FILE,FILE with a file per seed. The first one is the baseline
     #[arg(required = true, num_args = 2.., value_name = "METHOD", help_heading = "Input")]
     methods: Vec<String>,
-    /// Metrics to compute [default: `molecules` for .smi files, otherwise `text`]
+    /// Metrics to compute [default: `molecules` if the first file is a .smi file, otherwise
+    /// `text`]
     #[arg(long, value_name = "NAME", help_heading = "Metrics")]
     suite: Option<String>,
     #[command(flatten)]
@@ -89,7 +90,10 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
     }
     let (header, rows) = compared.rows();
     say(format_args!("{}", table(header, rows, 1..)));
-    say(format_args!("{LEGEND}"));
-    say(format_args!("{}", compared.front().trim()));
+    for line in [compared.legend(), compared.front().trim().to_owned()] {
+        if !line.is_empty() {
+            say(format_args!("{line}"));
+        }
+    }
     Ok(())
 }

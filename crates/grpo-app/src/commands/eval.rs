@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use grpo_data::FileOrigin;
 use grpo_eval::stats::Direction;
 use serde_json::{Map, Value, json};
 
@@ -119,9 +120,8 @@ impl Gate {
 /// Returns an error if there is no such suite.
 pub(crate) fn suite(tasks: &Tasks, name: Option<&str>, file: &Path) -> anyhow::Result<Suite> {
     let name = name.unwrap_or_else(|| {
-        let path = file.to_string_lossy();
-        let is_smi = path.trim_end_matches(".gz").ends_with(".smi");
-        if is_smi { "molecules" } else { "text" }
+        let (_, ending) = FileOrigin::new(file);
+        if ending == "smi" { "molecules" } else { "text" }
     });
     let suites = tasks.suites();
     suites.iter().find(|suite| suite.name == name).copied().with_context(|| {

@@ -21,9 +21,14 @@ pub(crate) struct Method {
 impl Method {
     /// Parses `NAME=FILE,FILE` or `FILE`, whose name is that of the file.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        let (name, files) = match text.split_once('=') {
+        // A file name may contain an equals sign.
+        let (name, files) = match text.split_once('=').filter(|_| !Path::new(text).exists()) {
             Some((name, files)) => (name.trim().to_owned(), files),
             None => {
+                anyhow::ensure!(
+                    !text.contains(',') || Path::new(text).exists(),
+                    "`{text}` lists several files, but no name; write NAME={text}"
+                );
                 let stem = Path::new(text).file_stem().unwrap_or_default();
                 (stem.to_string_lossy().into_owned(), text)
             }
@@ -194,15 +199,18 @@ fn tests(
     suite: &Suite,
     bootstrap: &Bootstrap,
 ) -> anyhow::Result<Vec<Comparison>> {
-    let samples = method.per_prompt.iter().filter_map(|(name, new)| {
+    // Means over the same files in another order differ by rounding errors, which are no differences.
+    let snapped = |(name, new): (&String, &Vec<f64>)| {
+        let baseline = first.per_prompt.get(name)?;
+        let is_same = |(new, old): (&f64, &f64)| (new - old).abs() <= 1e-12 * old.abs().max(1.0);
+        let pairs = new.iter().zip(baseline);
+        let values = pairs.map(|(new, old)| if is_same((new, old)) { *old } else { *new });
+        Some((name.clone(), values.collect()))
+    };
+    let own: BTreeMap<String, Vec<f64>> = method.per_prompt.iter().filter_map(snapped).collect();
+    let samples = own.iter().filter_map(|(name, new)| {
         let baseline = first.per_prompt.get(name).filter(|_| new.len() > 1)?;
-        // Without a difference there is nothing to test.
-        (new != baseline).then(|| PairedSample {
-            metric: name,
-            direction: suite.direction(name),
-            new,
-            baseline,
-        })
+        Some(PairedSample { metric: name, direction: suite.direction(name), new, baseline })
     });
     let samples: Vec<PairedSample<'_>> = samples.collect();
     match samples.is_empty() {

@@ -55,7 +55,9 @@ fn number(value: f64) -> String {
 }
 
 /// Explains the marks of a table.
-pub(crate) const LEGEND: &str = "▲ better and ▼ worse than the first method: Wilcoxon signed-rank test over prompts, p < 0.05 after Holm's correction; in parentheses if |d| < 0.3. ± is the standard deviation over seeds.";
+const MARKS: &str = "▲ better and ▼ worse than the first method: Wilcoxon signed-rank test over prompts, p < 0.05 after Holm's correction; in parentheses if |d| < 0.3.";
+/// Explains the spread.
+const SPREAD: &str = "± is the standard deviation over seeds.";
 
 impl Compared {
     /// Returns the names of all metrics.
@@ -90,7 +92,17 @@ impl Compared {
         };
         let rule = format!("|---|{}\n", "---:|".repeat(header.len() - 1));
         let body: String = rows.iter().map(|row| line(row)).collect();
-        format!("{}{rule}{body}\n{LEGEND}\n{}", line(&header), self.front())
+        format!("{}{rule}{body}\n{}\n{}", line(&header), self.legend(), self.front())
+    }
+
+    /// Explains the marks and the spread, if the table has any.
+    pub(crate) fn legend(&self) -> String {
+        let has_tests = self.methods.iter().any(|of| !of.tests.is_empty());
+        let has_seeds = self.methods.iter().any(|of| of.seeds > 1);
+        let parts = [(has_tests, MARKS), (has_seeds, SPREAD)];
+        let parts: Vec<&str> =
+            parts.into_iter().filter(|(has, _)| *has).map(|(_, text)| text).collect();
+        parts.join(" ")
     }
 
     /// Returns a sentence about the Pareto front.

@@ -2,10 +2,11 @@
 //! outputs.
 
 use std::collections::HashMap;
+use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_data::{FileOrigin, LineReader, ObjectReader, open_file, short_text};
+use grpo_data::{Bytes, FileOrigin, LineReader, ObjectReader, open_file, short_text, too_long};
 use serde_json::{Map, Value};
 
 /// Longest line of a text file, in bytes.
@@ -16,7 +17,11 @@ const LONGEST_LINE: usize = 16 << 20;
 const COMPLETIONS: [&str; 8] =
     ["completion", "completions", "text", "reply", "response", "output", "smiles", "SMILES"];
 /// Keys and columns for prompts.
-const PROMPTS: [&str; 6] = ["prompt", "prompts", "prompt_text", "messages", "tweet", "blanked"];
+///
+/// The key of the pair comes first, because templates change the prompt; recorded completions have
+/// an index in `prompt` and the text in `prompt_text`.
+const PROMPTS: [&str; 7] =
+    ["prompt_key", "prompt_text", "prompt", "prompts", "messages", "tweet", "blanked"];
 /// Keys and columns for references.
 const REFERENCES: [&str; 4] = ["reference", "references", "answer", "target"];
 /// Keys and columns for scores.
@@ -29,8 +34,6 @@ pub struct Generation {
     pub text: String,
     /// A score from the file, such as a reward.
     pub score: Option<f64>,
-    /// All keys or columns of the record.
-    pub fields: Map<String, Value>,
 }
 
 /// A prompt and the texts generated for it.
@@ -83,11 +86,16 @@ impl Generations {
         let (_, ending) = FileOrigin::new(path);
         let mut all = Collected::default();
         match ending.as_str() {
-            "csv" => read_csv(path, |line, row| all.add(path, line, row, columns))?,
-            "smi" | "txt" => read_lines(path, |text| all.push(String::new(), vec![], text))?,
-            _ => read_objects(path, |line, row| all.add(path, line, row, columns))?,
+            "csv" => read_csv(path, |line, row| all.add(path, line, &row, columns))?,
+            "smi" | "txt" => read_lines(path, |text| all.push(None, vec![], text))?,
+            _ => read_objects(path, |line, row| all.add(path, line, &row, columns))?,
         }
         anyhow::ensure!(!all.prompts.is_empty(), "{} contains no texts", path.display());
+        anyhow::ensure!(
+            !all.positions.contains_key(&None) || all.positions.len() == 1,
+            "{}: some records have a prompt and others have none; add the missing ones",
+            path.display()
+        );
         Ok(Self { prompts: all.prompts })
     }
 
@@ -121,15 +129,16 @@ impl Generations {
 #[derive(Default)]
 struct Collected {
     prompts: Vec<PromptGenerations>,
-    positions: HashMap<String, usize>,
+    positions: HashMap<Option<String>, usize>,
 }
 
 impl Collected {
-    fn push(&mut self, prompt: String, references: Vec<String>, generation: Generation) {
+    fn push(&mut self, prompt: Option<String>, references: Vec<String>, generation: Generation) {
         let next = self.prompts.len();
-        let position = *self.positions.entry(prompt.clone()).or_insert(next);
+        let text = prompt.clone().unwrap_or_default();
+        let position = *self.positions.entry(prompt).or_insert(next);
         if position == next {
-            self.prompts.push(PromptGenerations { prompt, ..PromptGenerations::default() });
+            self.prompts.push(PromptGenerations { prompt: text, ..PromptGenerations::default() });
         }
         let of_prompt = &mut self.prompts[position];
         for reference in references {
@@ -144,44 +153,134 @@ impl Collected {
         &mut self,
         path: &Path,
         line: u64,
-        fields: Map<String, Value>,
+        fields: &Map<String, Value>,
         columns: &Columns,
     ) -> anyhow::Result<()> {
-        let place = || format!("{}:{line}", path.display());
-        let find = |names: &[&str], chosen: &Option<String>| match chosen {
-            Some(name) => fields.get_key_value(name.as_str()),
-            None => names.iter().find_map(|name| fields.get_key_value(*name)),
-        };
-        let Some((key, completion)) = find(&COMPLETIONS, &columns.completion) else {
-            let expected = columns.completion.clone().unwrap_or_else(|| COMPLETIONS.join(", "));
-            let found = fields.keys().cloned().collect::<Vec<_>>().join(", ");
+        let row = Row { path, line, fields };
+        let (key, completion) =
+            row.find("--column", "completion", &COMPLETIONS, &columns.completion)?;
+        let Some(key) = key else {
             anyhow::bail!(
-                "{}: the record has no completion (expected {expected}; found {}); name its key with --column",
-                place(),
-                short_text(&found)
+                "{}: the record has no completion (expected {}; found {}); name its key with --column",
+                row.place(),
+                COMPLETIONS.join(", "),
+                row.names()
             );
         };
-        let text = last_content(completion)
-            .with_context(|| format!("{}: `{key}` is not a text or a list of messages", place()))?;
-        let prompt = find(&PROMPTS, &columns.prompt).filter(|(name, _)| *name != key);
-        let prompt = prompt.map(|(_, value)| as_text(value)).unwrap_or_default();
-        let references = match find(&REFERENCES, &columns.reference) {
-            Some((_, Value::Array(values))) => values.iter().map(as_text).collect(),
-            Some((_, Value::Null)) | None => Vec::new(),
-            Some((_, value)) => vec![as_text(value)],
+        let text = match completion {
+            // An empty cell of a table is an empty text.
+            Value::Null => String::new(),
+            value => text_of(value).with_context(|| {
+                format!("{}: `{key}` is not a text or a list of messages", row.place())
+            })?,
         };
-        let score = match find(&SCORES, &columns.score) {
-            None | Some((_, Value::Null)) => None,
-            Some((key, value)) => Some(number(value).with_context(|| {
+        let (name, value) = row.find("--prompt-column", "prompt", &PROMPTS, &columns.prompt)?;
+        let prompt = name.filter(|name| *name != key && !value.is_null()).map(|_| as_text(value));
+        let (name, value) =
+            row.find("--reference-column", "reference", &REFERENCES, &columns.reference)?;
+        let references = references(value).with_context(|| {
+            format!(
+                "{}: `{}` is not a text or a list of texts",
+                row.place(),
+                name.unwrap_or_default()
+            )
+        })?;
+        let (name, value) = row.find("--score-column", "score", &SCORES, &columns.score)?;
+        let score = match value {
+            Value::Null => None,
+            value => Some(number(value).with_context(|| {
+                let name = name.unwrap_or_default();
                 format!(
-                    "{}: `{key}` is {}; expected a number",
-                    place(),
+                    "{}: `{name}` is {}; expected a number",
+                    row.place(),
                     short_text(&as_text(value))
                 )
             })?),
         };
-        self.push(prompt, references, Generation { text, score, fields: fields.clone() });
+        self.push(prompt, references, Generation { text, score });
         Ok(())
+    }
+}
+
+/// Reads the references of each prompt from a file of records.
+///
+/// # Errors
+/// Returns an error if the file cannot be read or a record has no reference.
+pub(super) fn read_references(path: &Path) -> anyhow::Result<HashMap<String, Vec<String>>> {
+    let mut by_prompt: HashMap<String, Vec<String>> = HashMap::new();
+    read_objects(path, |line, fields| {
+        let row = Row { path, line, fields: &fields };
+        let (_, prompt) = row.find("", "prompt", &PROMPTS, &None)?;
+        let (_, value) = row.find("", "reference", &REFERENCES, &None)?;
+        let found = references(value).filter(|found| !found.is_empty()).with_context(|| {
+            format!(
+                "{}: the record has no reference (expected {}; found {})",
+                row.place(),
+                REFERENCES.join(", "),
+                row.names()
+            )
+        })?;
+        let prompt = if prompt.is_null() { String::new() } else { as_text(prompt) };
+        by_prompt.entry(prompt).or_default().extend(found);
+        Ok(())
+    })?;
+    Ok(by_prompt)
+}
+
+/// A record of a file.
+struct Row<'a> {
+    path: &'a Path,
+    line: u64,
+    fields: &'a Map<String, Value>,
+}
+
+impl<'a> Row<'a> {
+    fn place(&self) -> String {
+        format!("{}:{}", self.path.display(), self.line)
+    }
+
+    fn names(&self) -> String {
+        short_text(&self.fields.keys().cloned().collect::<Vec<_>>().join(", ")).to_string()
+    }
+
+    /// Returns the chosen key, or the first of the usual ones, and its value, or null.
+    fn find(
+        &self,
+        option: &str,
+        what: &str,
+        names: &[&'a str],
+        chosen: &'a Option<String>,
+    ) -> anyhow::Result<(Option<&'a str>, &'a Value)> {
+        if let Some(name) = chosen {
+            let value = self.fields.get(name).with_context(|| {
+                format!(
+                    "{}: the record has no key `{name}` for the {what} ({option}); it has {}",
+                    self.place(),
+                    self.names()
+                )
+            })?;
+            return Ok((Some(name), value));
+        }
+        let is_there = |name: &&&str| self.fields.get(**name).is_some_and(|value| !value.is_null());
+        // A key whose value is null counts if no other has a value.
+        let name = names.iter().find(is_there);
+        let name = name.or_else(|| names.iter().find(|name| self.fields.contains_key(**name)));
+        Ok(name.map_or((None, &Value::Null), |name| (Some(*name), &self.fields[*name])))
+    }
+}
+
+/// Returns a reference, or a list of references. Conversations count by their last message.
+pub(crate) fn references(value: &Value) -> Option<Vec<String>> {
+    let one = |value: &Value| match value {
+        Value::Number(_) => Some(value.to_string()),
+        value => text_of(value),
+    };
+    match value {
+        Value::Null => Some(Vec::new()),
+        Value::Array(values) if values.iter().all(|value| !value.is_object()) => {
+            values.iter().map(one).collect()
+        }
+        value => Some(vec![one(value)?]),
     }
 }
 
@@ -203,7 +302,7 @@ fn as_text(value: &Value) -> String {
 }
 
 /// Returns a text, or the text of the last message of a conversation.
-fn last_content(value: &Value) -> Option<String> {
+fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Array(messages) => Some(messages.last()?.get("content")?.as_str()?.to_owned()),
@@ -234,9 +333,8 @@ fn read_lines(path: &Path, mut add: impl FnMut(Generation)) -> anyhow::Result<()
             "smi" => text.split([' ', '\t']).next().unwrap_or_default(),
             _ => text,
         };
-        if !text.is_empty() {
-            add(Generation { text: text.to_owned(), ..Generation::default() });
-        }
+        // A sampled molecule can be empty, and is invalid then.
+        add(Generation { text: text.to_owned(), score: None });
     }
     Ok(())
 }
@@ -246,12 +344,17 @@ fn read_csv(
     mut add: impl FnMut(u64, Map<String, Value>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let (origin, _) = FileOrigin::new(path);
-    let mut reader = csv::Reader::from_reader(origin.decoded(open_file(path)?));
+    let source = RowLimit { source: origin.decoded(open_file(path)?), read: 0 };
+    let mut reader = csv::Reader::from_reader(source);
     let context = || path.display().to_string();
     let header: Vec<String> =
         reader.headers().with_context(context)?.iter().map(|name| name.trim().to_owned()).collect();
-    for row in reader.records() {
-        let row = row.with_context(context)?;
+    if let Some(name) = header.iter().enumerate().find(|(i, name)| header[..*i].contains(name)) {
+        anyhow::bail!("{}: two columns are named `{}`; rename one", path.display(), name.1);
+    }
+    let mut row = csv::StringRecord::new();
+    while reader.read_record(&mut row).with_context(context)? {
+        reader.get_mut().read = 0;
         let line = row.position().map_or(0, csv::Position::line);
         let cells = row.iter().map(|cell| match cell.is_empty() {
             true => Value::Null,
@@ -260,6 +363,24 @@ fn read_csv(
         add(line, header.iter().cloned().zip(cells).collect())?;
     }
     Ok(())
+}
+
+/// Limits the bytes that are read for one row, so that an unclosed quote does not fill the memory.
+struct RowLimit {
+    source: Bytes,
+    /// Bytes since the last row.
+    read: usize,
+}
+
+impl Read for RowLimit {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buffer)?;
+        self.read += read;
+        match self.read > LONGEST_LINE {
+            true => Err(io::Error::other(too_long(LONGEST_LINE).to_string())),
+            false => Ok(read),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -312,9 +433,28 @@ mod tests {
         let csv = read("r.csv", "SMILES,Score,SMILES_state\nCCO,0.25,1\nCC,,0\n").unwrap();
         assert_eq!(shown(&csv), [("", [].as_slice(), vec![("CCO", Some(0.25)), ("CC", None)])]);
         let smi = read("r.smi", "CCO ethanol\n\nCC\n").unwrap();
-        assert_eq!(smi.texts().collect::<Vec<_>>(), ["CCO", "CC"]);
+        assert_eq!(smi.texts().collect::<Vec<_>>(), ["CCO", "", "CC"]);
         let txt = read("r.txt", "two words\n").unwrap();
         assert_eq!(txt.texts().collect::<Vec<_>>(), ["two words"]);
+    }
+
+    #[test]
+    fn values_that_are_missing_are_not_texts() {
+        let recorded = r#"{"prompt": 0, "prompt_text": "a", "text": "x", "reference": 5}
+{"prompt": 1, "prompt_text": "b", "text": "y", "reference": [{"role": "assistant", "content": "z"}]}
+"#;
+        let read_ = read("c.jsonl", recorded).unwrap();
+        assert_eq!(
+            shown(&read_),
+            [
+                ("a", ["5".to_owned()].as_slice(), vec![("x", None)]),
+                ("b", ["z".to_owned()].as_slice(), vec![("y", None)]),
+            ]
+        );
+        let nulls = read("n.jsonl", "{\"prompt\": null, \"completion\": \"\"}\n").unwrap();
+        assert_eq!(shown(&nulls), [("", [].as_slice(), vec![("", None)])]);
+        let csv = read("e.csv", "SMILES,Score\n,0\n").unwrap();
+        assert_eq!(shown(&csv), [("", [].as_slice(), vec![("", Some(0.0))])]);
     }
 
     #[test]
@@ -334,5 +474,15 @@ mod tests {
             "s.csv:2: `reward` is much; expected a number"
         );
         assert!(fault("j.jsonl", "{\n").starts_with("j.jsonl:1: "));
+        assert_eq!(
+            fault("d.csv", "text,text\na,b\n"),
+            "d.csv: two columns are named `text`; rename one"
+        );
+        assert_eq!(
+            fault("p.jsonl", "{\"prompt\": \"a\", \"text\": \"b\"}\n{\"text\": \"c\"}\n"),
+            "p.jsonl: some records have a prompt and others have none; add the missing ones"
+        );
+        let quote = format!("text\n\"{}", "a".repeat(LONGEST_LINE + 2));
+        assert!(fault("q.csv", &quote).contains("longer than 16 MiB"));
     }
 }

@@ -13,7 +13,7 @@ use clap::Args;
 use grpo_eval::stats::Direction;
 
 pub(crate) use self::comparison::{Compared, Method};
-pub(crate) use self::comparison_tables::LEGEND;
+pub(crate) use self::generations::references;
 pub use self::generations::{Columns, Generation, Generations, PromptGenerations};
 pub(crate) use self::pass_rule::PassRule;
 pub(crate) use self::text::TEXT_SUITE;
@@ -25,7 +25,8 @@ pub struct Suite {
     pub name: &'static str,
     /// What the suite measures, as a noun phrase.
     pub about: &'static str,
-    /// Metrics of which lower values are better. For all others, higher values are better.
+    /// Metrics of which lower values are better; a name that ends in `/` stands for all that begin
+    /// with it. For all others, higher values are better.
     pub lower_is_better: &'static [&'static str],
     /// Computes the metrics.
     pub measure: fn(&Generations, &SuiteOptions) -> anyhow::Result<Measured>,
@@ -34,7 +35,9 @@ pub struct Suite {
 impl Suite {
     /// Returns which values of a metric are better.
     pub fn direction(&self, metric: &str) -> Direction {
-        match self.lower_is_better.contains(&metric) {
+        let is_lower =
+            |name: &&str| *name == metric || name.ends_with('/') && metric.starts_with(*name);
+        match self.lower_is_better.iter().any(is_lower) {
             true => Direction::LowerIsBetter,
             false => Direction::HigherIsBetter,
         }
@@ -75,9 +78,9 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds a metric if it is defined.
+    /// Adds a metric if it is defined and finite.
     pub fn add(&mut self, name: &str, value: impl Into<Option<f64>>) {
-        if let Some(value) = value.into() {
+        if let Some(value) = value.into().filter(|value| value.is_finite()) {
             self.metrics.insert(name.to_owned(), value);
         }
     }

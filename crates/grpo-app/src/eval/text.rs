@@ -1,7 +1,8 @@
 //! The suite for texts: passing completions, diversity, vocabulary, lengths and overlap with
 //! references.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::statistics::{mean, sample_variance};
@@ -9,11 +10,13 @@ use grpo_eval::stats::Bootstrap;
 use grpo_eval::{
     Candidates, DiversityEfficiency, Embedder, GroupDiversity, HashedNgrams, NgramDiversity,
     PromptPasses, Rouge, Selector, SemanticDiversity, TextLengths, Vocabulary, distinct, pass_at_k,
-    selected_quality, self_bleu,
+    selected_quality, self_bleu, words,
 };
 
+use super::generations::read_references;
 use super::pass_rule::WIDTH;
-use super::{Columns, Generations, Measured, PassRule, PromptGenerations, Suite, SuiteOptions};
+use super::{Generations, Measured, PassRule, PromptGenerations, Suite, SuiteOptions};
+use grpo_data::short_text;
 
 /// Metrics of any text.
 pub(crate) const TEXT_SUITE: Suite = Suite {
@@ -71,9 +74,14 @@ fn diversity(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> {
         measured.add(&format!("{prefix}self_bleu"), self_bleu);
     }
     if groups.iter().all(|group| group.len() > 1) {
-        let of = |measure: &dyn Fn(&[&str]) -> f64| groups.iter().map(|g| measure(g)).collect();
-        measured.per_prompt.insert("self_bleu".to_owned(), of(&|texts| self_bleu(texts, 4)));
-        measured.per_prompt.insert("distinct_2".to_owned(), of(&|texts| distinct(texts, 2)));
+        let bleu = groups.iter().map(|group| self_bleu(group, 4)).collect();
+        measured.per_prompt.insert("self_bleu".to_owned(), bleu);
+    }
+    // A prompt whose texts are single words has no bigrams, and no distinct-2.
+    let has_bigrams = |group: &Vec<&str>| group.iter().any(|text| words(text).nth(1).is_some());
+    if groups.iter().all(has_bigrams) {
+        let bigrams = groups.iter().map(|group| distinct(group, 2)).collect();
+        measured.per_prompt.insert("distinct_2".to_owned(), bigrams);
     }
     if all.len() > 1 {
         let embedder = HashedNgrams::new(WIDTH);
@@ -90,8 +98,10 @@ fn vocabulary(measured: &mut Measured, texts: &[&str]) {
     let of = Vocabulary::new(texts);
     measured.add("unique_words", of.unique_words as f64);
     measured.add("total_words", of.total_words as f64);
-    measured.add("type_token_ratio", of.type_token_ratio);
-    measured.add("avg_word_length", of.avg_word_length);
+    if of.total_words > 0 {
+        measured.add("type_token_ratio", of.type_token_ratio);
+        measured.add("avg_word_length", of.avg_word_length);
+    }
     let lengths = TextLengths::new(texts);
     for (name, spread) in [("characters", lengths.characters), ("words", lengths.words)] {
         measured.add(&format!("{name}/mean"), spread.mean);
@@ -104,7 +114,6 @@ fn vocabulary(measured: &mut Measured, texts: &[&str]) {
 fn scores(measured: &mut Measured, all: &Generations) {
     let scores: Option<Vec<f64>> = all.all().map(|generation| generation.score).collect();
     let Some(scores) = scores else { return };
-    measured.add("score/mean", mean(&scores));
     if scores.len() > 1 {
         measured.add("score/std", sample_variance(&scores).sqrt());
     }
@@ -112,7 +121,8 @@ fn scores(measured: &mut Measured, all: &Generations) {
         let scores: Vec<f64> = prompt.generations.iter().filter_map(|of| of.score).collect();
         mean(&scores)
     };
-    let each = all.prompts.iter().map(of_prompt).collect();
+    let each: Vec<f64> = all.prompts.iter().map(of_prompt).collect();
+    measured.add("score/mean", mean(&each));
     measured.per_prompt.insert("score/mean".to_owned(), each);
 }
 
@@ -224,28 +234,15 @@ fn passes(
 }
 
 /// Adds the references of a file, which are matched by prompt.
-fn with_references(all: &Generations, path: &std::path::Path) -> anyhow::Result<Generations> {
-    let file = Generations::read(path, &Columns::default()).or_else(|error| {
-        // A file with references alone has no completions.
-        let columns = Columns { completion: Some("reference".to_owned()), ..Columns::default() };
-        Generations::read(path, &columns).map_err(|_| error)
-    });
-    let file = file.context("--references")?;
-    let mut by_prompt: HashMap<&str, Vec<String>> = HashMap::new();
-    for prompt in &file.prompts {
-        let references = match prompt.references.is_empty() {
-            true => prompt.generations.iter().map(|of| of.text.clone()).collect(),
-            false => prompt.references.clone(),
-        };
-        by_prompt.insert(&prompt.prompt, references);
-    }
+fn with_references(all: &Generations, path: &Path) -> anyhow::Result<Generations> {
+    let mut by_prompt = read_references(path).context("--references")?;
     let mut all = all.clone();
     for prompt in &mut all.prompts {
-        prompt.references = by_prompt.remove(prompt.prompt.as_str()).with_context(|| {
+        prompt.references = by_prompt.remove(&prompt.prompt).with_context(|| {
             format!(
                 "--references {}: no reference for the prompt \"{}\"; prompts must match exactly in both files",
                 path.display(),
-                grpo_data::short_text(&prompt.prompt)
+                short_text(&prompt.prompt)
             )
         })?;
     }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::args::SampleArguments;
+use crate::eval::references;
 use crate::generate::{Generation, generate};
 use crate::models::Loaded;
 use crate::output::FileInPlace;
@@ -27,6 +28,9 @@ struct Line<'a> {
     /// The prompt as given, or `None` if sampling starts from the beginning-of-sequence token.
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt: Option<&'a PromptSource>,
+    /// What the prompt is about, for tasks that insert it into a template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_key: Option<&'a str>,
     /// Reference completions of the prompt.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     references: &'a [String],
@@ -71,18 +75,17 @@ pub(super) fn run(
 }
 
 /// A prompt as given, with its references.
+#[derive(Default)]
 struct Source {
     prompt: Option<PromptSource>,
+    key: Option<String>,
     references: Vec<String>,
 }
 
 /// Returns the keys `reference` or `references` of a prompt's record, which are copied to the output.
-fn references_of(mut fields: Map<String, Value>) -> Vec<String> {
-    let text = |value: Value| value.as_str().map(str::to_owned);
-    match fields.remove("references").or_else(|| fields.remove("reference")) {
-        Some(Value::Array(values)) => values.into_iter().filter_map(text).collect(),
-        value => value.and_then(text).into_iter().collect(),
-    }
+fn references_of(fields: &Map<String, Value>) -> Vec<String> {
+    let value = fields.get("references").or_else(|| fields.get("reference"));
+    value.and_then(references).unwrap_or_default()
 }
 
 /// Returns each prompt as given and as token ids.
@@ -95,9 +98,9 @@ fn prompts(
 ) -> anyhow::Result<(Vec<Source>, Vec<Prompt>)> {
     let mut sources = Vec::new();
     let mut prompts = Vec::new();
-    let mut push = |prompt: Option<PromptSource>, references: Vec<String>, ids: Vec<u32>| {
+    let mut push = |source: Source, ids: Vec<u32>| {
         prompts.push(Prompt::of_ids(prompts.len() as u32, ids));
-        sources.push(Source { prompt, references });
+        sources.push(source);
     };
     for text in &arguments.prompt {
         let source = match arguments.chat {
@@ -108,12 +111,12 @@ fn prompts(
             false => PromptSource::Text(text.clone()),
         };
         let ids = codec.prompt(&source, options).with_context(|| format!("--prompt {text}"))?;
-        push(Some(source), Vec::new(), ids);
+        push(Source { prompt: Some(source), ..Source::default() }, ids);
     }
     let has_prompts = !arguments.prompt.is_empty() || !of_tasks.is_empty();
-    for TaskPrompt { option, source, references } in of_tasks {
+    for TaskPrompt { option, source, key, references } in of_tasks {
         let ids = codec.prompt(&source, options).context(option)?;
-        push(Some(source), references, ids);
+        push(Source { prompt: Some(source), key: Some(key), references }, ids);
     }
     if let Some(path) = &arguments.prompts {
         for record in PromptReader::open(path)? {
@@ -127,14 +130,17 @@ fn prompts(
                 path.display(),
                 ids.len()
             );
-            push(Some(prompt), references_of(fields), ids);
+            push(
+                Source { prompt: Some(prompt), key: None, references: references_of(&fields) },
+                ids,
+            );
         }
         anyhow::ensure!(!prompts.is_empty(), "{} has no prompts", path.display());
     } else if !has_prompts {
         let begin = codec.begin_id().context(
             "the model has no beginning-of-text token, so a prompt is required; use --prompt TEXT or --prompts FILE",
         )?;
-        push(None, Vec::new(), vec![begin]);
+        push(Source::default(), vec![begin]);
     }
     Ok((sources, prompts))
 }
@@ -150,6 +156,7 @@ fn write_lines(
             let ids: Vec<u32> = completion.action_ids().collect();
             let line = Line {
                 prompt: source.prompt.as_ref(),
+                prompt_key: source.key.as_deref(),
                 references: &source.references,
                 sample: completion.key().sample,
                 completion: codec.is_text().then(|| codec.decode(&ids)),
