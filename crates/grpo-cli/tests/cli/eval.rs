@@ -145,11 +145,20 @@ fn what_cannot_be_measured_is_refused() {
     );
     place.refuse(
         &["eval", "g.jsonl", "--references", "no.jsonl"],
-        str![[r#"g.jsonl: --references no.jsonl: no reference for the prompt "What is red?"; prompts must match exactly in both files"#]],
+        str!["g.jsonl: --references: no.jsonl:1: the record has no reference (expected reference, references, answer, target; found prompt, completion)"],
+    );
+    place.write("other.jsonl", "{\"prompt\": \"a\", \"reference\": \"b\"}\n");
+    place.refuse(
+        &["eval", "g.jsonl", "--references", "other.jsonl"],
+        str![[r#"g.jsonl: --references other.jsonl: no reference for the prompt "What is red?"; prompts must match exactly in both files"#]],
     );
     place.refuse(
         &["eval", "g.jsonl", "--suite", "music"],
         str!["--suite music: unknown suite; expected one of: text (Pass@k, diversity, vocabulary, lengths, overlap with references); molecules (validity, diversity, filters, distances to a test set)"],
+    );
+    place.refuse(
+        &["eval", "g.jsonl", "--prompt-column", "promt"],
+        str!["g.jsonl:1: the record has no key `promt` for the prompt (--prompt-column); it has prompt, completion, reference, reward"],
     );
     // A single sample has no diversity, and its metrics are missing instead of 0.
     place.succeed(&["eval", "no.jsonl", "-o", "one.json"]);
