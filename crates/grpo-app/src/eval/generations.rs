@@ -2,30 +2,16 @@
 //! outputs.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_data::{Bytes, FileOrigin, LineReader, ObjectReader, open_file, short_text, too_long};
+use grpo_data::{FileOrigin, short_text};
 use serde_json::{Map, Value};
 
-/// Longest line of a text file, in bytes.
-const LONGEST_LINE: usize = 16 << 20;
-
-/// Keys and columns for completions, in order of preference. The names are those of this program,
-/// TRL and REINVENT 4.
-const COMPLETIONS: [&str; 8] =
-    ["completion", "completions", "text", "reply", "response", "output", "smiles", "SMILES"];
-/// Keys and columns for prompts.
-///
-/// The key of the pair comes first, because templates change the prompt; recorded completions have
-/// an index in `prompt` and the text in `prompt_text`.
-const PROMPTS: [&str; 7] =
-    ["prompt_key", "prompt_text", "prompt", "prompts", "messages", "tweet", "blanked"];
-/// Keys and columns for references.
-const REFERENCES: [&str; 4] = ["reference", "references", "answer", "target"];
-/// Keys and columns for scores.
-const SCORES: [&str; 4] = ["reward", "score", "Score", "total_score"];
+use super::records::{
+    COMPLETIONS, PROMPTS, REFERENCES, Row, SCORES, as_text, number, read_csv, read_lines,
+    read_objects, references, text_of,
+};
 
 /// A generated text.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,7 +73,9 @@ impl Generations {
         let mut all = Collected::default();
         match ending.as_str() {
             "csv" => read_csv(path, |line, row| all.add(path, line, &row, columns))?,
-            "smi" | "txt" => read_lines(path, |text| all.push(None, vec![], text))?,
+            "smi" | "txt" => read_lines(path, |text| {
+                all.push(None, vec![], Generation { text: text.to_owned(), score: None });
+            })?,
             _ => read_objects(path, |line, row| all.add(path, line, &row, columns))?,
         }
         anyhow::ensure!(!all.prompts.is_empty(), "{} contains no texts", path.display());
@@ -202,190 +190,10 @@ impl Collected {
     }
 }
 
-/// Reads the references of each prompt from a file of records.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or a record has no reference.
-pub(super) fn read_references(path: &Path) -> anyhow::Result<HashMap<String, Vec<String>>> {
-    let mut by_prompt: HashMap<String, Vec<String>> = HashMap::new();
-    read_objects(path, |line, fields| {
-        let row = Row { path, line, fields: &fields };
-        let (_, prompt) = row.find("", "prompt", &PROMPTS, &None)?;
-        let (_, value) = row.find("", "reference", &REFERENCES, &None)?;
-        let found = references(value).filter(|found| !found.is_empty()).with_context(|| {
-            format!(
-                "{}: the record has no reference (expected {}; found {})",
-                row.place(),
-                REFERENCES.join(", "),
-                row.names()
-            )
-        })?;
-        let prompt = if prompt.is_null() { String::new() } else { as_text(prompt) };
-        by_prompt.entry(prompt).or_default().extend(found);
-        Ok(())
-    })?;
-    Ok(by_prompt)
-}
-
-/// A record of a file.
-struct Row<'a> {
-    path: &'a Path,
-    line: u64,
-    fields: &'a Map<String, Value>,
-}
-
-impl<'a> Row<'a> {
-    fn place(&self) -> String {
-        format!("{}:{}", self.path.display(), self.line)
-    }
-
-    fn names(&self) -> String {
-        short_text(&self.fields.keys().cloned().collect::<Vec<_>>().join(", ")).to_string()
-    }
-
-    /// Returns the chosen key, or the first of the usual ones, and its value, or null.
-    fn find(
-        &self,
-        option: &str,
-        what: &str,
-        names: &[&'a str],
-        chosen: &'a Option<String>,
-    ) -> anyhow::Result<(Option<&'a str>, &'a Value)> {
-        if let Some(name) = chosen {
-            let value = self.fields.get(name).with_context(|| {
-                format!(
-                    "{}: the record has no key `{name}` for the {what} ({option}); it has {}",
-                    self.place(),
-                    self.names()
-                )
-            })?;
-            return Ok((Some(name), value));
-        }
-        let is_there = |name: &&&str| self.fields.get(**name).is_some_and(|value| !value.is_null());
-        // A key whose value is null counts if no other has a value.
-        let name = names.iter().find(is_there);
-        let name = name.or_else(|| names.iter().find(|name| self.fields.contains_key(**name)));
-        Ok(name.map_or((None, &Value::Null), |name| (Some(*name), &self.fields[*name])))
-    }
-}
-
-/// Returns a reference, or a list of references. Conversations count by their last message.
-pub(crate) fn references(value: &Value) -> Option<Vec<String>> {
-    let one = |value: &Value| match value {
-        Value::Number(_) => Some(value.to_string()),
-        value => text_of(value),
-    };
-    match value {
-        Value::Null => Some(Vec::new()),
-        Value::Array(values) if values.iter().all(|value| !value.is_object()) => {
-            values.iter().map(one).collect()
-        }
-        value => Some(vec![one(value)?]),
-    }
-}
-
-/// Returns a finite number, also from the text of a CSV cell.
-fn number(value: &Value) -> Option<f64> {
-    let number = match value {
-        Value::String(text) => text.trim().parse().ok(),
-        value => value.as_f64(),
-    };
-    number.filter(|number: &f64| number.is_finite())
-}
-
-/// Returns a string as it is, and any other value as compact JSON.
-fn as_text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    }
-}
-
-/// Returns a text, or the text of the last message of a conversation.
-fn text_of(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(messages) => Some(messages.last()?.get("content")?.as_str()?.to_owned()),
-        _ => None,
-    }
-}
-
-fn read_objects(
-    path: &Path,
-    mut add: impl FnMut(u64, Map<String, Value>) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let mut reader = ObjectReader::open(path)?;
-    while let Some(row) = reader.next_row()? {
-        let place = || format!("{}:{}", path.display(), row.line);
-        let object = row.object.map_err(|fault| anyhow::anyhow!("{}: {fault}", place()));
-        add(row.line, object?.1)?;
-    }
-    Ok(())
-}
-
-fn read_lines(path: &Path, mut add: impl FnMut(Generation)) -> anyhow::Result<()> {
-    let (origin, ending) = FileOrigin::new(path);
-    let mut lines = LineReader::new(origin.decoded(open_file(path)?), LONGEST_LINE);
-    while let Some((line, bytes)) = lines.next_line(&origin)? {
-        let text = origin.text(bytes, line)?.trim_end_matches(['\n', '\r']);
-        // A SMILES ends at the first blank and can be followed by a name.
-        let text = match ending.as_str() {
-            "smi" => text.split([' ', '\t']).next().unwrap_or_default(),
-            _ => text,
-        };
-        // A sampled molecule can be empty, and is invalid then.
-        add(Generation { text: text.to_owned(), score: None });
-    }
-    Ok(())
-}
-
-fn read_csv(
-    path: &Path,
-    mut add: impl FnMut(u64, Map<String, Value>) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let (origin, _) = FileOrigin::new(path);
-    let source = RowLimit { source: origin.decoded(open_file(path)?), read: 0 };
-    let mut reader = csv::Reader::from_reader(source);
-    let context = || path.display().to_string();
-    let header: Vec<String> =
-        reader.headers().with_context(context)?.iter().map(|name| name.trim().to_owned()).collect();
-    if let Some(name) = header.iter().enumerate().find(|(i, name)| header[..*i].contains(name)) {
-        anyhow::bail!("{}: two columns are named `{}`; rename one", path.display(), name.1);
-    }
-    let mut row = csv::StringRecord::new();
-    while reader.read_record(&mut row).with_context(context)? {
-        reader.get_mut().read = 0;
-        let line = row.position().map_or(0, csv::Position::line);
-        let cells = row.iter().map(|cell| match cell.is_empty() {
-            true => Value::Null,
-            false => Value::String(cell.to_owned()),
-        });
-        add(line, header.iter().cloned().zip(cells).collect())?;
-    }
-    Ok(())
-}
-
-/// Limits the bytes that are read for one row, so that an unclosed quote does not fill the memory.
-struct RowLimit {
-    source: Bytes,
-    /// Bytes since the last row.
-    read: usize,
-}
-
-impl Read for RowLimit {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.source.read(buffer)?;
-        self.read += read;
-        match self.read > LONGEST_LINE {
-            true => Err(io::Error::other(too_long(LONGEST_LINE).to_string())),
-            false => Ok(read),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::records::LONGEST_LINE;
 
     fn read(name: &str, contents: &str) -> anyhow::Result<Generations> {
         let folder = tempfile::tempdir().unwrap();

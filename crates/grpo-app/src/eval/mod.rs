@@ -4,6 +4,7 @@ mod comparison;
 mod comparison_tables;
 mod generations;
 mod pass_rule;
+mod records;
 mod text;
 
 use std::collections::BTreeMap;
@@ -13,9 +14,9 @@ use clap::Args;
 use grpo_eval::stats::Direction;
 
 pub(crate) use self::comparison::{Compared, Method};
-pub(crate) use self::generations::references;
 pub use self::generations::{Columns, Generation, Generations, PromptGenerations};
 pub(crate) use self::pass_rule::PassRule;
+pub(crate) use self::records::references;
 pub(crate) use self::text::TEXT_SUITE;
 
 /// A set of metrics for one kind of text.

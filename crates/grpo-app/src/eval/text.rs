@@ -13,8 +13,8 @@ use grpo_eval::{
     selected_quality, self_bleu, words,
 };
 
-use super::generations::read_references;
 use super::pass_rule::WIDTH;
+use super::records::read_references;
 use super::{Generations, Measured, PassRule, PromptGenerations, Suite, SuiteOptions};
 use grpo_data::short_text;
 
