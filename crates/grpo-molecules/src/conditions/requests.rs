@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use grpo_chem::Descriptor;
-use grpo_data::DataError;
+use grpo_data::{DataError, short_text};
 
-use super::{Asked, SCAFFOLD_COLUMN, descriptor};
+use super::{Asked, SCAFFOLD_COLUMN, descriptor, is_condition_column};
 use crate::{MoleculeReader, ReadOptions};
 
 /// A named set of conditions from MolGPT's generation scripts.
@@ -134,7 +134,9 @@ impl Asked {
         let options =
             ReadOptions { keep_empty: true, rows_without_smiles: true, ..ReadOptions::default() };
         let mut all = Vec::new();
-        for row in MoleculeReader::open(path, &options)? {
+        let reader = MoleculeReader::open(path, &options)?;
+        check_columns(reader.header().unwrap_or_default(), path)?;
+        for row in reader {
             let row = row?;
             let fault = |fault: String| DataError::Invalid(fault).at_line(path, row.line);
             let mut asked = Self::default();
@@ -167,6 +169,34 @@ impl Asked {
     }
 }
 
+/// Columns that may accompany conditions.
+const OTHER_COLUMNS: [&str; 6] = ["smiles", "canonical_smiles", "molecule", "name", "id", "split"];
+
+/// Refuses columns that are not conditions. A misspelled property would otherwise not be asked for.
+fn check_columns(header: &str, path: &Path) -> Result<(), DataError> {
+    let names = header.split([',', ';', '\t']).map(|name| name.trim().trim_matches('"'));
+    let mut names = names.filter(|name| !name.is_empty());
+    let is_known = |name: &str| {
+        let name = name.to_lowercase();
+        is_condition_column(&name) || OTHER_COLUMNS.contains(&name.as_str())
+    };
+    // The header of a file of scaffolds begins with `smiles` and can have anything behind it.
+    let of_scaffolds = header.trim_start().to_lowercase().starts_with("smiles")
+        && !header.contains([',', ';', '\t']);
+    match names.find(|name| !of_scaffolds && !is_known(name)) {
+        None => Ok(()),
+        Some(unknown) => {
+            let known: Vec<&str> = Descriptor::ALL.iter().map(|known| known.name()).collect();
+            Err(DataError::Invalid(format!(
+                "{}: the column `{}` is not a condition; rename it or remove it (conditions: {SCAFFOLD_COLUMN}, sas, {})",
+                path.display(),
+                short_text(unknown),
+                known.join(", ")
+            )))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +210,21 @@ mod tests {
         assert_eq!(Grid::Guacamol.asked(&["logp", "tpsa", "sas", "qed"]).len(), 12 + 27 + 8);
         assert_eq!(Grid::Moses.asked(&["logp", "tpsa"]).len(), 6 + 4);
         assert_eq!(Grid::Scaffolds.asked(&[]).len(), 5);
+    }
+
+    #[test]
+    fn columns_that_would_be_ignored_are_refused() {
+        let fault = |header: &str| check_columns(header, Path::new("a.csv")).err();
+        for header in ["logp,tpsa", "Name;LogP;scaffold_smiles", "smiles name of it", "", "\"sas\""]
+        {
+            assert!(fault(header).is_none(), "{header}");
+        }
+        let message = fault("lopg,tpsa").unwrap().to_string();
+        assert!(
+            message
+                .starts_with("a.csv: the column `lopg` is not a condition; rename it or remove it"),
+            "{message}"
+        );
     }
 
     #[test]
