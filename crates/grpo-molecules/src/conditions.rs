@@ -20,12 +20,18 @@ pub(crate) use self::reward::ConditionsConfig;
 pub(crate) use self::source::SOURCE;
 use crate::Vocabulary;
 
+/// Distance from the mean of the training molecules, in standard deviations, from which a requested
+/// value is unusual.
+const UNUSUAL: f64 = 5.0;
+
 /// Name of the CSV column with scaffolds.
 pub(crate) const SCAFFOLD_COLUMN: &str = "scaffold_smiles";
 
-/// Returns the descriptor with this name. `sas` is MolGPT's name of the SA score.
+/// Returns the descriptor with this name, in upper or lower case. `sas` is MolGPT's name of the SA
+/// score.
 pub(crate) fn descriptor(name: &str) -> Option<Descriptor> {
-    if name == "sas" { Some(Descriptor::Sa) } else { Descriptor::parse(name) }
+    let name = name.to_ascii_lowercase();
+    if name == "sas" { Some(Descriptor::Sa) } else { Descriptor::parse(&name) }
 }
 
 /// Returns whether a CSV column with this lower-case name contains a condition.
@@ -158,6 +164,21 @@ impl Conditions {
         keys
     }
 
+    /// Returns a sentence for each requested value that is far from those of the training molecules.
+    pub(crate) fn unusual(&self, asked: &Asked) -> Vec<String> {
+        let described = |(name, value): &(String, f64)| {
+            let of = self.properties.iter().find(|p| descriptor(&p.name) == descriptor(name))?;
+            let deviations = (value - of.mean).abs() / of.deviation;
+            (deviations > UNUSUAL).then(|| {
+                format!(
+                    "{name}={value} is {deviations:.1} standard deviations from the mean of the training molecules ({:.2} ± {:.2}); expect molecules with other values",
+                    of.mean, of.deviation
+                )
+            })
+        };
+        asked.properties.iter().filter_map(described).collect()
+    }
+
     /// Returns the names of the properties, separated by commas.
     pub(crate) fn names(&self) -> String {
         let names: Vec<&str> = self.properties.iter().map(|property| &*property.name).collect();
@@ -219,20 +240,22 @@ impl Asked {
         let shown = smiles.escape_debug();
         let scaffold = Molecule::parse(smiles).and_then(|molecule| molecule.scaffold());
         match scaffold {
-            Ok(scaffold) if scaffold.is_empty() => {
-                Err(format!("'{shown}' has no rings, so it has no scaffold"))
-            }
+            Ok(scaffold) if scaffold.is_empty() => Err(format!(
+                "'{shown}' has no rings, so it has no scaffold; use a molecule with a ring"
+            )),
             Ok(scaffold) => Ok(Self { scaffold: Some(scaffold), ..self }),
             Err(error) => Err(format!("'{shown}' is not a valid molecule: {error}")),
         }
     }
 
-    /// Returns the condition as text, e.g. `logp=3.00 tpsa=60.0 scaffold=c1ccccc1`.
+    /// Returns the condition as text, e.g. `logp=3 tpsa=60.5 scaffold=c1ccccc1`, with at most three
+    /// decimals.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for (name, value) in &self.properties {
-            let digits = if value.abs() >= 10.0 { 1 } else { 2 };
-            let _infallible = write!(text, "{name}={value:.digits$} ");
+            let rounded = format!("{value:.3}");
+            let shortest = rounded.trim_end_matches('0').trim_end_matches('.');
+            let _infallible = write!(text, "{name}={shortest} ");
         }
         match &self.scaffold {
             Some(scaffold) => text + "scaffold=" + scaffold,

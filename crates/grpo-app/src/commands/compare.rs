@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 
 use crate::commands::eval::{ColumnArguments, suite};
-use crate::eval::{Compared, Method, SuiteOptions};
+use crate::eval::{Compared, Generations, Method, SuiteOptions};
 use crate::output::{FileInPlace, refuse_existing, say, table};
 use crate::task::Tasks;
 
@@ -20,7 +20,7 @@ pub(crate) struct CompareArguments {
     /// Methods: FILE, or NAME=FILE,FILE with a file per seed. The first one is the baseline
     #[arg(required = true, num_args = 2.., value_name = "METHOD", help_heading = "Input")]
     methods: Vec<String>,
-    /// Metrics to compute [default: `molecules` if the first file is a .smi file, otherwise
+    /// Metrics to compute [default: `molecules` if the first file contains SMILES, otherwise
     /// `text`]
     #[arg(long, value_name = "NAME", help_heading = "Metrics")]
     suite: Option<String>,
@@ -76,8 +76,9 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
         formats.push((path, format_of(path)?));
         refuse_existing(path, arguments.force)?;
     }
-    let suite = suite(tasks, arguments.suite.as_deref(), &methods[0].files[0])?;
     let columns = arguments.columns.columns();
+    let first = Generations::read(&methods[0].files[0], &columns)?;
+    let suite = suite(tasks, arguments.suite.as_deref(), &first)?;
     let compared = Compared::new(&methods, &suite, &arguments.options, &columns, objectives)?;
     let inputs: Vec<&Path> =
         methods.iter().flat_map(|of| &of.files).map(PathBuf::as_path).collect();

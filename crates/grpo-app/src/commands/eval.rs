@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use grpo_data::FileOrigin;
 use grpo_eval::stats::Direction;
 use serde_json::{Map, Value, json};
 
+use crate::config::nearest;
 use crate::eval::{Columns, Generations, Measured, Suite, SuiteOptions};
 use crate::output::{FileInPlace, refuse_existing, say, say_aside, table};
+use crate::phase::Phase;
 use crate::task::Tasks;
 use crate::visible::data_output;
 
@@ -24,7 +25,8 @@ pub(crate) struct EvalArguments {
     /// Files of generated text: JSON lines, Parquet, CSV, or one text per line (.smi, .txt)
     #[arg(required = true, value_name = "FILE", help_heading = "Input")]
     files: Vec<PathBuf>,
-    /// Metrics to compute [default: `molecules` for .smi files, otherwise `text`]
+    /// Metrics to compute [default: `molecules` for .smi files and tables of SMILES,
+    /// otherwise `text`]
     #[arg(long, value_name = "NAME", help_heading = "Metrics")]
     suite: Option<String>,
     #[command(flatten)]
@@ -98,13 +100,12 @@ impl Gate {
     /// Returns the JSON entry and whether the gate is passed.
     fn check(&self, measured: &Measured, file: &Path) -> anyhow::Result<(Value, bool)> {
         let value = *measured.metrics.get(&self.metric).with_context(|| {
-            let known: Vec<&str> = measured.metrics.keys().map(String::as_str).collect();
-            format!(
-                "--gate: {} has no metric `{}`; known: {}",
-                file.display(),
-                self.metric,
-                known.join(", ")
-            )
+            let known: Vec<String> = measured.metrics.keys().cloned().collect();
+            let hint = match nearest(&known, &self.metric) {
+                Some(nearest) => format!("did you mean `{nearest}`?"),
+                None => format!("known: {}", known.join(", ")),
+            };
+            format!("--gate: {} has no metric `{}`; {hint}", file.display(), self.metric)
         })?;
         let passed = self.passes.oriented(value) > self.passes.oriented(self.bound);
         let Self { metric, passes, bound } = self;
@@ -114,15 +115,16 @@ impl Gate {
     }
 }
 
-/// Returns the suite with this name, or the one that fits the file.
+/// Returns the suite with this name, or the one that fits the generations.
 ///
 /// # Errors
 /// Returns an error if there is no such suite.
-pub(crate) fn suite(tasks: &Tasks, name: Option<&str>, file: &Path) -> anyhow::Result<Suite> {
-    let name = name.unwrap_or_else(|| {
-        let (_, ending) = FileOrigin::new(file);
-        if ending == "smi" { "molecules" } else { "text" }
-    });
+pub(crate) fn suite(
+    tasks: &Tasks,
+    name: Option<&str>,
+    generations: &Generations,
+) -> anyhow::Result<Suite> {
+    let name = name.unwrap_or(if generations.are_smiles { "molecules" } else { "text" });
     let suites = tasks.suites();
     suites.iter().find(|suite| suite.name == name).copied().with_context(|| {
         let known = suites.iter().map(|suite| format!("{} ({})", suite.name, suite.about));
@@ -143,8 +145,9 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
     let mut all = Vec::new();
     let mut passed = true;
     for file in &arguments.files {
-        let suite = suite(tasks, arguments.suite.as_deref(), file)?;
+        let _phase = Phase::begin(format!("evaluating {}", file.display()));
         let generations = Generations::read(file, &arguments.columns.columns())?;
+        let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
         let measured = (suite.measure)(&generations, &arguments.options)
             .with_context(|| file.display().to_string())?;
         let checked = gates.iter().map(|gate| gate.check(&measured, file));
@@ -172,17 +175,15 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
         true => data_output().write_all(text.as_bytes()).context("cannot write the metrics")?,
         false => show(&all),
     }
-    if !passed {
-        for gate in failed(&result) {
-            say_aside(format_args!("{gate}"));
-        }
-        anyhow::bail!("the evaluation did not pass its gates");
+    for gate in gate_lines(&result) {
+        say_aside(format_args!("{gate}"));
     }
+    anyhow::ensure!(passed, "the evaluation did not pass its gates");
     Ok(())
 }
 
-/// Returns a line for each gate that was not passed.
-fn failed(result: &Map<String, Value>) -> Vec<String> {
+/// Returns a line for each gate.
+fn gate_lines(result: &Map<String, Value>) -> Vec<String> {
     let files: Vec<&Value> = match result.get("files") {
         Some(Value::Array(files)) => files.iter().collect(),
         _ => Vec::new(),
@@ -191,10 +192,10 @@ fn failed(result: &Map<String, Value>) -> Vec<String> {
     let gates = own.chain(files.iter().filter_map(|file| file.get("gates")));
     let gates = gates.filter_map(Value::as_array).flatten();
     gates
-        .filter(|gate| gate["passed"] == false)
         .map(|gate| {
+            let verdict = if gate["passed"] == true { "" } else { "not " };
             format!(
-                "gate         {} is {}, not {}",
+                "gate         {} is {}, {verdict}{}",
                 gate["metric"].as_str().unwrap_or_default(),
                 gate["value"],
                 gate["bound"].as_str().unwrap_or_default()

@@ -169,19 +169,21 @@ impl Origin {
         // The path does not always include the unknown key.
         let section = at.strip_suffix(&name).unwrap_or(at).trim_end_matches('.');
         let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
-        let distance = |known: &String| strsim::damerau_levenshtein(known, &name);
-        let hint = match known.iter().min_by_key(|known| distance(known)) {
-            Some(nearest)
-                if 2 * distance(nearest) <= name.len()
-                    || strsim::jaro_winkler(nearest, &name) > 0.75 =>
-            {
-                format!("did you mean '{nearest}'?")
-            }
-            _ if known.is_empty() => "there are none".to_owned(),
-            _ => format!("there are: {}", known.join(", ")),
+        let hint = match nearest(&known, &name) {
+            Some(nearest) => format!("did you mean '{nearest}'?"),
+            None if known.is_empty() => "there are none".to_owned(),
+            None => format!("there are: {}", known.join(", ")),
         };
         format!("{}unknown key '{}'; {hint}", self.place(&key), Shortened(&key))
     }
+}
+
+/// Returns the known name that `name` was probably meant to be.
+pub(crate) fn nearest<'a>(known: &'a [String], name: &str) -> Option<&'a String> {
+    let distance = |known: &String| strsim::damerau_levenshtein(known, name);
+    known.iter().min_by_key(|known| distance(known)).filter(|nearest| {
+        2 * distance(nearest) <= name.len() || strsim::jaro_winkler(nearest, name) > 0.75
+    })
 }
 
 /// Maximum number of files in an `extends` chain.

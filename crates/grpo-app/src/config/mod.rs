@@ -4,7 +4,7 @@
 mod layers;
 mod records;
 
-pub(crate) use layers::of_text;
 pub use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};
+pub(crate) use layers::{nearest, of_text};
 pub(crate) use records::REVISION;
 pub use records::{now, resolved, run_info};

@@ -39,6 +39,8 @@ pub struct PromptGenerations {
 pub struct Generations {
     /// Prompts in the order of their first record.
     pub prompts: Vec<PromptGenerations>,
+    /// Whether the file says that the texts are SMILES, by its ending or the name of the column.
+    pub are_smiles: bool,
 }
 
 /// Which keys or columns of a file to read. By default, common names are tried.
@@ -70,7 +72,7 @@ impl Generations {
     /// completion.
     pub fn read(path: &Path, columns: &Columns) -> anyhow::Result<Self> {
         let (_, ending) = FileOrigin::new(path);
-        let mut all = Collected::default();
+        let mut all = Collected { are_smiles: ending == "smi", ..Collected::default() };
         match ending.as_str() {
             "csv" => read_csv(path, |line, row| all.add(path, line, &row, columns))?,
             "smi" | "txt" => read_lines(path, |text| {
@@ -84,7 +86,7 @@ impl Generations {
             "{}: some records have a prompt and others have none; add the missing ones",
             path.display()
         );
-        Ok(Self { prompts: all.prompts })
+        Ok(Self { prompts: all.prompts, are_smiles: all.are_smiles })
     }
 
     /// Returns the number of texts.
@@ -118,6 +120,7 @@ impl Generations {
 struct Collected {
     prompts: Vec<PromptGenerations>,
     positions: HashMap<Option<String>, usize>,
+    are_smiles: bool,
 }
 
 impl Collected {
@@ -155,6 +158,7 @@ impl Collected {
                 row.names()
             );
         };
+        self.are_smiles |= key.eq_ignore_ascii_case("smiles");
         let text = match completion {
             // An empty cell of a table is an empty text.
             Value::Null => String::new(),

@@ -133,6 +133,9 @@ fn references(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> 
     if with.is_empty() {
         return Ok(());
     }
+    if with.len() < all.prompts.len() {
+        measured.add("prompts_with_references", with.len() as f64);
+    }
     let rouge = |prompt: &PromptGenerations, text: &str| {
         let references: Vec<&str> = prompt.references.iter().map(String::as_str).collect();
         Rouge::best(&references, text, true)

@@ -44,12 +44,18 @@ fn a_model_is_asked_for_properties_and_a_scaffold() {
     assert_eq!(plain.stdout.lines().count(), 20);
     let asked = ["--condition", "tpsa=20.2,logp=0.5", "--scaffold", "CC1CCCC1", "-o", "a.smi"];
     let ended = place.succeed(&[&model[..], &asked].concat());
-    assert!(ended.stderr.contains("tpsa=20.2 logp=0.50 scaffold=C1CCCC1: 20 drawn, validity "));
+    assert!(ended.stderr.contains("tpsa=20.2 logp=0.5 scaffold=C1CCCC1: 20 drawn, validity "));
     assert!(ended.stderr.contains("|asked − measured| logp: mean "), "{}", ended.stderr);
     assert!(ended.stderr.contains("scaffold     mean similarity "), "{}", ended.stderr);
     assert!(ended.stderr.contains("with 0.8 or more: validity "), "{}", ended.stderr);
     let lines = place.read("a.smi");
-    assert!(lines.lines().all(|line| line.ends_with(" tpsa=20.2 logp=0.50 scaffold=C1CCCC1")));
+    // Invalid molecules are kept.
+    assert_eq!(lines.lines().count(), 20);
+    let name = " asked tpsa=20.2 logp=0.5 scaffold=C1CCCC1";
+    assert!(lines.lines().all(|line| line.ends_with(name)), "{lines}");
+    let unusual = place.succeed(&[&model[..], &["--condition", "LogP=300"]].concat());
+    let warning = "warning: logp=300 is ";
+    assert!(unusual.stderr.contains(warning), "{}", unusual.stderr);
 
     place.write("conditions.csv", "logp,tpsa,scaffold_smiles\n1.0,,\n,20.2,C1CC1\n");
     let file = ["--conditions", "conditions.csv", "--grid", "moses", "-o", "b.csv"];
@@ -60,10 +66,16 @@ fn a_model_is_asked_for_properties_and_a_scaffold() {
     let mut lines = csv.lines();
     assert_eq!(
         lines.next(),
-        Some("molecule,smiles,condition,scaffold_cond,qed,sas,logp,tpsa,validity,unique,novelty")
+        Some(
+            "molecule,smiles,condition,scaffold_cond,qed,sas,logp,tpsa,validity,unique,novelty,asked"
+        )
     );
     assert!(lines.clone().any(|line| line.contains(",20.2,C1CC1,")));
     assert!(lines.clone().any(|line| line.contains(",\"(40.0, 2.0)\",,")));
+    assert!(lines.clone().any(|line| line.ends_with(",tpsa=40 logp=2")));
+    // The columns of a table of molecules select the suite.
+    let ended = place.succeed(&["eval", "b.csv"]);
+    assert!(ended.stdout.contains("internal_diversity"), "{}", ended.stdout);
 }
 
 #[test]
@@ -165,13 +177,32 @@ fn conditions_that_do_not_fit_are_refused() {
                 "--condition: 'logp' is not of the form PROPERTY=NUMBER; write, for example, logp=3,tpsa=60"
             ],
         ),
-        (["--scaffold", "CCO"], str!["--scaffold: 'CCO' has no rings, so it has no scaffold"]),
+        (
+            ["--scaffold", "CCO"],
+            str![
+                "--scaffold: 'CCO' has no rings, so it has no scaffold; use a molecule with a ring"
+            ],
+        ),
         (
             ["--scaffold", "c1ccccc1"],
             str!["scaffold c1ccccc1 is not in the model's vocabulary: [..]"],
         ),
     ] {
         place.refuse(&[&sample[..], &arguments].concat(), expected);
+    }
+    for (contents, expected) in [
+        (
+            "lopg,tpsa\n3,60\n",
+            str!["--conditions: asked.csv: the column `lopg` is not a condition; [..]"],
+        ),
+        (
+            "lopg\n3\n",
+            str!["--conditions: `asked.csv` has no column with a condition (columns: [..]"],
+        ),
+        ("logp\n", str!["--conditions: `asked.csv` has no conditions; add a row with a value"]),
+    ] {
+        place.write("asked.csv", contents);
+        place.refuse(&[&sample[..], &["--conditions", "asked.csv"]].concat(), expected);
     }
     place.write("train.toml", train_toml() + CONDITIONS);
     place.refuse(

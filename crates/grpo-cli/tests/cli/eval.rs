@@ -63,7 +63,12 @@ fn gates_decide_the_exit_code() {
     let found = json(&place, "gate.json");
     assert_eq!(found["passed"], false);
     assert_eq!(found["gates"][0]["passed"], true);
-    place.succeed(&gate[..4]);
+    let ended = place.succeed(&gate[..4]);
+    assert!(ended.stderr.ends_with("gate         pass_at_1 is 0.75, > 0.7\n"), "{}", ended.stderr);
+    place.refuse(
+        &["eval", "g.jsonl", "--gate", "pas_at_1 > 0.7"],
+        str!["--gate: g.jsonl has no metric `pas_at_1`; did you mean `pass_at_1`?"],
+    );
     place.refuse(
         &["eval", "g.jsonl", "--gate", "fame > 1"],
         str!["--gate: g.jsonl has no metric `fame`; known: [..]"],
@@ -95,8 +100,8 @@ fn molecules_are_measured() {
     assert!((metric("uniqueness") - 2.0 / 3.0).abs() < 1e-12);
     assert_eq!(metric("novelty"), 1.0);
     assert!((0.0..=1.0).contains(&metric("test/snn")));
-    // Results of REINVENT have scores.
-    place.succeed(&["eval", "r.csv", "--suite", "molecules", "-o", "s.json"]);
+    // Results of REINVENT have scores, and a column that says that they are molecules.
+    place.succeed(&["eval", "r.csv", "-o", "s.json"]);
     assert_eq!(json(&place, "s.json")["metrics"]["score/mean"], 0.375);
 }
 

@@ -119,7 +119,7 @@ impl Asked {
             if asked.properties.iter().any(|(other, _)| descriptor(other) == descriptor(name)) {
                 return Err(format!("'{}' occurs twice; remove one", name.escape_debug()));
             }
-            asked = asked.with(name, value);
+            asked = asked.with(&name.to_ascii_lowercase(), value);
         }
         Ok(asked)
     }
@@ -163,7 +163,10 @@ impl Asked {
             all.push(asked);
         }
         match all.is_empty() {
-            true => Err(DataError::Invalid(format!("`{}` has no conditions", path.display()))),
+            true => Err(DataError::Invalid(format!(
+                "`{}` has no conditions; add a row with a value",
+                path.display()
+            ))),
             false => Ok(all),
         }
     }
@@ -206,7 +209,7 @@ mod tests {
         let all = Grid::Moses.asked(&["logp", "tpsa", "sas", "qed"]);
         assert_eq!(all.len(), 4 * 3 + 3 * 4 + 8);
         assert_eq!(all[0].text(), "qed=0.60");
-        assert_eq!(all[31].text(), "tpsa=80.0 logp=3.00 sas=3.50");
+        assert_eq!(all[31].text(), "tpsa=80 logp=3 sas=3.5");
         assert_eq!(Grid::Guacamol.asked(&["logp", "tpsa", "sas", "qed"]).len(), 12 + 27 + 8);
         assert_eq!(Grid::Moses.asked(&["logp", "tpsa"]).len(), 6 + 4);
         assert_eq!(Grid::Scaffolds.asked(&[]).len(), 5);
@@ -229,7 +232,8 @@ mod tests {
 
     #[test]
     fn conditions_are_read_from_text() {
-        assert_eq!(Asked::parse("logp=3, tpsa=60").unwrap().text(), "logp=3.00 tpsa=60.0");
+        assert_eq!(Asked::parse("logp=3, tpsa=60").unwrap().text(), "logp=3 tpsa=60");
+        assert_eq!(Asked::parse("QED=0.7256,logP=-10").unwrap().text(), "qed=0.726 logp=-10");
         for (text, reason) in [("logp", "'logp' is not of the form"), ("sa=1,sas=2", "twice")] {
             assert!(Asked::parse(text).unwrap_err().contains(reason), "{text}");
         }

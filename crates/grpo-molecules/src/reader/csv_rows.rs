@@ -63,6 +63,13 @@ impl CsvRows {
         let needs_none = options.rows_without_smiles
             && names.iter().any(|name| is_condition_column(&name.to_ascii_lowercase()));
         if smiles.is_none() && !needs_none {
+            if options.rows_without_smiles {
+                return Err(DataError::Invalid(format!(
+                    "`{}` has no column with a condition (columns: {}); name a column `scaffold_smiles` or after a property, e.g. `logp`",
+                    origin.path.display(),
+                    Names(names)
+                )));
+            }
             let named = options.column_setting.map(|setting| format!(" or set {setting}"));
             return Err(DataError::Invalid(format!(
                 "`{}` has no column {} (columns: {}); rename the column that contains the SMILES{}",

@@ -18,14 +18,15 @@ use crate::conditions::{Accuracy, Asked, Conditions, SAME_SCAFFOLD, prompt};
 /// Default number of samples per condition.
 const NUMBER: u32 = 100;
 
-/// Columns of the CSV file, named as in MolGPT.
+/// Columns of the CSV file, named as in MolGPT. Only `asked` is ours: it names the properties.
 const COLUMNS: &str =
-    "molecule,smiles,condition,scaffold_cond,qed,sas,logp,tpsa,validity,unique,novelty";
+    "molecule,smiles,condition,scaffold_cond,qed,sas,logp,tpsa,validity,unique,novelty,asked";
 
 /// The molecules sampled for a condition.
 pub(super) struct Sampled {
     asked: Asked,
-    samples: usize,
+    /// As sampled, including invalid ones.
+    texts: Vec<String>,
     /// Valid molecules, or only distinct and unknown ones.
     molecules: Vec<Row>,
     accuracy: Accuracy,
@@ -99,6 +100,10 @@ pub(super) fn sample(
     let prompts =
         (0..).zip(&asked).map(|(index, asked)| prompt(conditions, asked, vocabulary, index));
     let prompts: Vec<Prompt> = prompts.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+    let unusual: BTreeSet<String> = asked.iter().flat_map(|of| conditions.unusual(of)).collect();
+    for sentence in unusual {
+        say_aside(format_args!("warning: {sentence}"));
+    }
     let generation = Generation::from_options(arguments, loaded, &prompts, usize::MAX);
     let number = arguments.number.unwrap_or(NUMBER);
     let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
@@ -117,9 +122,8 @@ impl Sampled {
         known: Option<&BTreeSet<String>>,
         distinct: bool,
     ) -> Self {
-        let samples = texts.len();
         let rows: Vec<Option<Row>> =
-            texts.into_par_iter().map(|text| Row::of(text, &asked)).collect();
+            texts.par_iter().map(|text| Row::of(text.clone(), &asked)).collect();
         let mut molecules: Vec<Row> = rows.into_iter().flatten().collect();
         let valid = molecules.len() as f64;
         let mut accuracy = Accuracy::default();
@@ -135,10 +139,10 @@ impl Sampled {
         }
         Self {
             asked,
-            samples,
             molecules,
             accuracy,
-            validity: valid / samples as f64,
+            validity: valid / texts.len() as f64,
+            texts,
             unique: different.len() as f64 / valid,
             novelty: known.map(|_| new / different.len() as f64),
             same_scaffold,
@@ -156,7 +160,7 @@ pub(super) fn summarise(all: &[Sampled]) {
         say_aside(format_args!(
             "{}: {} drawn, validity {:.3}, unique {:.3}{}",
             sampled.asked.text(),
-            sampled.samples,
+            sampled.texts.len(),
             sampled.validity,
             sampled.unique,
             errors.chain(scaffold).collect::<String>()
@@ -164,9 +168,9 @@ pub(super) fn summarise(all: &[Sampled]) {
     }
     let mut accuracy = Accuracy::default();
     all.iter().for_each(|sampled| accuracy.extend(sampled.accuracy.clone()));
-    let samples: usize = all.iter().map(|sampled| sampled.samples).sum();
+    let samples: usize = all.iter().map(|sampled| sampled.texts.len()).sum();
     let weighted = |of: fn(&Sampled) -> f64| {
-        all.iter().map(|s| of(s) * s.samples as f64).sum::<f64>() / samples as f64
+        all.iter().map(|s| of(s) * s.texts.len() as f64).sum::<f64>() / samples as f64
     };
     say_aside(format_args!("conditions   {:>8}", all.len()));
     say_aside(format_args!("drawn        {samples:>8}"));
@@ -200,7 +204,8 @@ pub(super) fn summarise(all: &[Sampled]) {
     }
 }
 
-/// Writes one SMILES per line, with its condition as the name.
+/// Writes one SMILES per line, as sampled or only the distinct valid ones, with its condition as the
+/// name.
 pub(super) fn write_lines(
     output: &mut dyn Write,
     all: &[Sampled],
@@ -208,15 +213,17 @@ pub(super) fn write_lines(
 ) -> io::Result<()> {
     for sampled in all {
         let name = sampled.asked.text();
-        for row in &sampled.molecules {
-            let smiles = if distinct { &row.canonical } else { &row.molecule };
-            writeln!(output, "{smiles} {name}")?;
+        let canonical = sampled.molecules.iter().map(|row| &row.canonical);
+        let smiles: Vec<&String> =
+            if distinct { canonical.collect() } else { sampled.texts.iter().collect() };
+        for smiles in smiles {
+            writeln!(output, "{smiles} asked {name}")?;
         }
     }
     output.flush()
 }
 
-/// Writes a CSV file with MolGPT's columns and one row per valid molecule.
+/// Writes a CSV file with MolGPT's columns and one row per valid molecule, like MolGPT.
 pub(super) fn write_csv(output: &mut dyn Write, all: &[Sampled]) -> io::Result<()> {
     writeln!(output, "{COLUMNS}")?;
     for sampled in all {
@@ -234,10 +241,11 @@ pub(super) fn write_csv(output: &mut dyn Write, all: &[Sampled]) -> io::Result<(
                 properties.iter().map(|value| format!("{value:.4}")).collect();
             writeln!(
                 output,
-                "{molecule},{canonical},{condition},{scaffold},{},{:.3},{:.3},{novelty}",
+                "{molecule},{canonical},{condition},{scaffold},{},{:.3},{:.3},{novelty},{}",
                 properties.join(","),
                 sampled.validity,
-                sampled.unique
+                sampled.unique,
+                sampled.asked.text()
             )?;
         }
     }
