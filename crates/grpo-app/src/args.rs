@@ -11,8 +11,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::commands::adapter_layers::AdapterLayersArguments;
+use crate::commands::attention::AttentionArguments;
 use crate::commands::compare::CompareArguments;
 use crate::commands::eval::EvalArguments;
+use crate::commands::sweep::SweepArguments;
 use crate::pipeline::PipelineArguments;
 
 pub(crate) use self::import::ImportTrlArguments;
@@ -121,6 +124,20 @@ pub(crate) enum Command {
     /// tested over prompts, which all files must share. The Pareto front shows which methods are not
     /// beaten in both quality and diversity.
     Compare(CompareArguments),
+    /// Measure what a LoRA adapter changes in each layer
+    ///
+    /// For each adapted layer: norms of A, B and of the update, effective rank and the largest
+    /// singular values. Two adapters of the same model are compared.
+    #[command(name = "adapter-layers")]
+    AdapterLayers(AdapterLayersArguments),
+    /// Draw the attention maps of a text
+    Attention(AttentionArguments),
+    /// Train with several values and seeds, and compare the results
+    ///
+    /// Trains a configuration once for each combination of values and each seed, samples from each
+    /// model, and compares the combinations. Finished runs are kept, and an interrupted one is
+    /// resumed.
+    Sweep(SweepArguments),
     /// Score completions: log-probability and entropy of each token
     Logprob(LogprobArguments),
     /// Merge an adapter into the weights of its model

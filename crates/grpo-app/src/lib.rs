@@ -58,8 +58,11 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     let Asked { threads, quiet, command } = args::parse(&tasks, std::env::args_os());
     output::set_quiet(quiet);
     let execute = || {
-        // `grpo run` forwards signals to its stages instead.
-        interrupt::prepare(matches!(command, AskedCommand::Own(Command::Run(_), _)));
+        // `grpo run` and `grpo sweep` forward signals to its stages instead.
+        interrupt::prepare(matches!(
+            command,
+            AskedCommand::Own(Command::Run(_) | Command::Sweep(_), _)
+        ));
         execute(command, &tasks)
     };
     match grpo_process::compute(threads, execute).unwrap_or_else(|error| Err(error.into())) {
@@ -118,6 +121,11 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::Report(arguments) => commands::report::run(&arguments, tasks),
         Command::Sample(arguments) => commands::sample::run(&arguments, options, tasks),
         Command::Compare(arguments) => commands::compare::run(&arguments, tasks),
+        Command::AdapterLayers(arguments) => commands::adapter_layers::run(&arguments),
+        Command::Attention(arguments) => commands::attention::run(&arguments, tasks),
+        Command::Sweep(arguments) => {
+            commands::sweep::run(&arguments, tasks, &args::program(tasks).0)
+        }
         Command::Eval(arguments) => commands::eval::run(&arguments, tasks),
         Command::Logprob(arguments) => commands::logprob::run(&arguments, tasks),
         Command::Merge(arguments) => commands::merge::run(&arguments, tasks),

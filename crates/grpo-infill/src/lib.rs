@@ -3,6 +3,7 @@
 mod characters;
 mod commands;
 mod denoising;
+mod eval_suite;
 mod fill;
 mod infilling;
 mod judge;

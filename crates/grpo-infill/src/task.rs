@@ -15,8 +15,10 @@ use serde_json::{Map, Value};
 use toml::Table;
 
 use crate::commands::{fill, pretrain, train_judge};
+use crate::eval_suite::SUITE;
 use crate::reward::InfillConfig;
 use crate::sections::{PassageSection, check_infiller};
+use grpo_app::eval::Suite;
 use grpo_app::models::Loaded;
 use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_app::task::{Pretraining, Task, TaskCommand};
@@ -47,6 +49,10 @@ impl Task for Infill {
 
     fn commands(&self) -> Vec<TaskCommand> {
         vec![train_judge::command(), fill::command()]
+    }
+
+    fn suites(&self) -> Vec<Suite> {
+        vec![SUITE]
     }
 
     fn pretraining(&self) -> Option<Pretraining> {

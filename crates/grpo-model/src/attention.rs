@@ -74,18 +74,23 @@ impl Attention {
             }
             (Visibility::Packed(packing), _) => {
                 let packing = packing.clone();
-                if let ([joint], false) = (self.inputs.as_slice(), pass.dropout.is_on()) {
+                // Dropout applies to the attention weights, so they have to be materialised.
+                let materialise = pass.dropout.is_on() || pass.attention.is_some();
+                if let ([joint], false) = (self.inputs.as_slice(), materialise) {
                     let inputs = joint.forward(x, pass);
                     joint_attention(inputs, self.heads, scale, &packing)
                 } else {
                     let [query, keys, values] = self.query_key_value(x, pass);
-                    match pass.dropout.is_on() {
+                    match materialise {
                         false => attention(query, keys, values, self.heads, scale, &packing),
-                        // Dropout applies to the attention weights, so they have to be
-                        // materialised.
                         true => {
-                            let drop = |weights| pass.dropout.apply(weights);
-                            padded_attention(query, keys, values, self.heads, scale, &packing, drop)
+                            let on_weights = |weights: Tensor<4>| {
+                                pass.attention.iter_mut().for_each(|all| all.push(weights.clone()));
+                                pass.dropout.apply(weights)
+                            };
+                            padded_attention(
+                                query, keys, values, self.heads, scale, &packing, on_weights,
+                            )
                         }
                     }
                 }

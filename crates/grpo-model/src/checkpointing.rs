@@ -37,7 +37,7 @@ pub(crate) fn forward(
     let mut kept = Vec::new();
     for layer in 0..model.description().layers {
         kept.push(Kept { input: x.clone(), dropout: dropout.clone() });
-        let mut pass = Pass { context: context.clone(), adapter, dropout };
+        let mut pass = Pass::new(context.clone(), adapter, dropout);
         x = model.block(layer, x, &mut pass);
     }
     let output = Tensor::from_inner(x).require_grad();
@@ -63,7 +63,7 @@ fn backward(
     let mut parts = Vec::new();
     for (layer, Kept { input, mut dropout }) in kept.into_iter().enumerate().rev() {
         let input = Tensor::from_inner(input).require_grad();
-        let mut pass = Pass { context: context.clone(), adapter, dropout: &mut dropout };
+        let mut pass = Pass::new(context.clone(), adapter, &mut dropout);
         let output = model.block(layer, input.clone(), &mut pass);
         let gradients = (output * Tensor::from_inner(gradient)).sum().backward();
         gradient = input.grad(&gradients).expect("a block's output depends on its input");

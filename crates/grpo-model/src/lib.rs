@@ -64,7 +64,7 @@ pub use language_model::{Forward, Frozen, LanguageModel};
 pub use lora::{Adapter, LoraConfig};
 pub use molgpt_import::{ImportedMolGpt, MolGptImport};
 pub use names::Names;
-pub use peft::{AdapterConfig, AdapterFolder, write_adapter};
+pub use peft::{AdapterConfig, AdapterFolder, LoraMatrices, write_adapter};
 pub use perceptron::Perceptron;
 pub use policy::{Adapted, Policy};
 pub use precision::WeightPrecision;

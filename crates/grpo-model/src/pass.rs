@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use burn::tensor::Tensor;
 use grpo_kernels::Packing;
 
 use crate::Dropout;
@@ -15,6 +16,20 @@ pub(crate) struct Pass<'a> {
     /// Adapter applied to the linear layers.
     pub(crate) adapter: Option<&'a Adapter>,
     pub(crate) dropout: &'a mut Dropout,
+    /// Collects the attention weights of each block, `[1, heads, queries, keys]`, if they are asked
+    /// for.
+    pub(crate) attention: Option<Vec<Tensor<4>>>,
+}
+
+impl<'a> Pass<'a> {
+    /// Creates the state of a pass that does not collect attention weights.
+    pub(crate) fn new(
+        context: PassContext,
+        adapter: Option<&'a Adapter>,
+        dropout: &'a mut Dropout,
+    ) -> Self {
+        Self { context, adapter, dropout, attention: None }
+    }
 }
 
 /// Token visibility and rotary angles, which are the same in every block.

@@ -1,6 +1,7 @@
 //! Adapters in PEFT's directory format: `adapter_config.json` and `adapter_model.safetensors`.
 
 mod excluded;
+mod matrices;
 mod targets;
 
 use std::path::Path;
@@ -17,6 +18,8 @@ use crate::checkpoint::Checkpoint;
 use crate::lora::{Adapter, LoraConfig, LoraPair, last_names, scale};
 use crate::stored::{StoredAs, StoredTensors};
 use crate::{ModelError, Transformer, WeightsDigest};
+
+pub use matrices::LoraMatrices;
 
 const CONFIG_FILE: &str = "adapter_config.json";
 const WEIGHTS_FILE: &str = "adapter_model.safetensors";

@@ -157,12 +157,36 @@ impl Transformer {
         device: &Device,
     ) -> Tensor<2> {
         let (mut x, context) = self.begin(tokens, cache.as_mut(), dropout, device);
-        let mut pass = Pass { context, adapter, dropout };
+        let mut pass = Pass::new(context, adapter, dropout);
         for (layer, block) in self.blocks.iter().enumerate() {
             let cache = cache.as_mut().map(|(cache, _)| (&mut **cache, layer));
             x = block.forward(x, cache, &mut pass);
         }
         self.end(x, &pass.context)
+    }
+
+    /// Returns the attention weights of a sequence without conditions, for each layer and head,
+    /// `[ids · ids]`: a row for each query, with a weight for each key. Rows sum to 1.
+    ///
+    /// # Panics
+    /// Panics if there are no ids, or more than the context length.
+    pub fn attention_weights(&self, ids: &[u32], adapter: Option<&Adapter>) -> Vec<Vec<Vec<f32>>> {
+        let mut tokens = TokenBatch::new();
+        tokens.push(ids);
+        let mut dropout = Dropout::off();
+        let device = LanguageModel::device(self);
+        let (mut x, context) = self.begin(&tokens, None, &mut dropout, &device);
+        let mut pass = Pass::new(context, adapter, &mut dropout);
+        pass.attention = Some(Vec::new());
+        for block in &self.blocks {
+            x = block.forward(x, None, &mut pass);
+        }
+        let by_head = |weights: Tensor<4>| {
+            let values = weights.into_data().convert::<f32>();
+            let values = values.as_slice::<f32>().expect("the data was converted");
+            values.chunks(ids.len() * ids.len()).map(<[f32]>::to_vec).collect()
+        };
+        pass.attention.take().unwrap_or_default().into_iter().map(by_head).collect()
     }
 
     /// Returns the input to the first block, and the context for the rest of the pass.

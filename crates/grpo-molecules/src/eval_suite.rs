@@ -12,6 +12,9 @@ use serde_json::Value;
 pub(crate) const SUITE: Suite = Suite {
     name: "molecules",
     about: "validity, diversity, filters, distances to a test set",
+    keys: &[],
+    of_columns: &["smiles", "SMILES"],
+    of_endings: &["smi"],
     lower_is_better: &[
         "sa/mean",
         "guacamol/kl/",
@@ -24,10 +27,7 @@ pub(crate) const SUITE: Suite = Suite {
 };
 
 fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured> {
-    anyhow::ensure!(
-        options.k.is_empty() && options.pass == "quality",
-        "-k and --pass are only used by the suite `text`; remove them"
-    );
+    options.refuse_for_texts()?;
     let smiles: Vec<&str> = all.texts().collect();
     let parsed = Record::parse_all(&smiles, Role::Generated);
     let generated: Vec<Record> = parsed.into_iter().flatten().collect();

@@ -6,6 +6,7 @@
 //! creates the page. The page has no external resources, and its only script sorts and filters the
 //! table of completions.
 
+mod attention_map;
 mod best_table;
 mod chart;
 mod distributions;
@@ -24,6 +25,7 @@ mod transform_curve;
 mod transforms;
 mod validations;
 
+pub use attention_map::AttentionMaps;
 pub use distributions::{Scores, distributions};
 pub use drawing::Drawing;
 pub use error::ReportError;

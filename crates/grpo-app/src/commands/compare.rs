@@ -20,8 +20,7 @@ pub(crate) struct CompareArguments {
     /// Methods: FILE, or NAME=FILE,FILE with a file per seed. The first one is the baseline
     #[arg(required = true, num_args = 2.., value_name = "METHOD", help_heading = "Input")]
     methods: Vec<String>,
-    /// Metrics to compute [default: `molecules` if the first file contains SMILES, otherwise
-    /// `text`]
+    /// Metrics to compute [default: what fits the first file]
     #[arg(long, value_name = "NAME", help_heading = "Metrics")]
     suite: Option<String>,
     #[command(flatten)]
@@ -76,7 +75,7 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
         formats.push((path, format_of(path)?));
         refuse_existing(path, arguments.force)?;
     }
-    let columns = arguments.columns.columns();
+    let columns = arguments.columns.columns(tasks);
     let first = Generations::read(&methods[0].files[0], &columns)?;
     let suite = suite(tasks, arguments.suite.as_deref(), &first)?;
     let compared = Compared::new(&methods, &suite, &arguments.options, &columns, objectives)?;

@@ -9,7 +9,7 @@ use grpo_eval::stats::Direction;
 use serde_json::{Map, Value, json};
 
 use crate::config::nearest;
-use crate::eval::{Columns, Generations, Measured, Suite, SuiteOptions};
+use crate::eval::{Columns, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE};
 use crate::output::{FileInPlace, refuse_existing, say, say_aside, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
@@ -25,8 +25,8 @@ pub(crate) struct EvalArguments {
     /// Files of generated text: JSON lines, Parquet, CSV, or one text per line (.smi, .txt)
     #[arg(required = true, value_name = "FILE", help_heading = "Input")]
     files: Vec<PathBuf>,
-    /// Metrics to compute [default: `molecules` for .smi files and tables of SMILES,
-    /// otherwise `text`]
+    /// Metrics to compute [default: what fits the file: `molecules` for .smi files and
+    /// tables of SMILES, `infill` for the output of `grpo fill`, otherwise `text`]
     #[arg(long, value_name = "NAME", help_heading = "Metrics")]
     suite: Option<String>,
     #[command(flatten)]
@@ -66,13 +66,14 @@ pub(crate) struct ColumnArguments {
 }
 
 impl ColumnArguments {
-    pub(crate) fn columns(&self) -> Columns {
+    pub(crate) fn columns(&self, tasks: &Tasks) -> Columns {
         let Self { column, prompt_column, reference_column, score_column } = self.clone();
         Columns {
             completion: column,
             prompt: prompt_column,
             reference: reference_column,
             score: score_column,
+            kept: tasks.suites().iter().flat_map(|suite| suite.keys).copied().collect(),
         }
     }
 }
@@ -124,8 +125,14 @@ pub(crate) fn suite(
     name: Option<&str>,
     generations: &Generations,
 ) -> anyhow::Result<Suite> {
-    let name = name.unwrap_or(if generations.are_smiles { "molecules" } else { "text" });
     let suites = tasks.suites();
+    let is_default = |suite: &&Suite| {
+        let column = generations.column.as_deref();
+        suite.of_endings.contains(&generations.ending.as_str())
+            || column.is_some_and(|column| suite.of_columns.contains(&column))
+    };
+    let default = suites.iter().find(is_default).map_or(TEXT_SUITE.name, |suite| suite.name);
+    let name = name.unwrap_or(default);
     suites.iter().find(|suite| suite.name == name).copied().with_context(|| {
         let known = suites.iter().map(|suite| format!("{} ({})", suite.name, suite.about));
         format!(
@@ -141,12 +148,13 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
     }
     let gates =
         arguments.gate.iter().map(|gate| Gate::parse(gate)).collect::<Result<Vec<_>, _>>()?;
+    let columns = arguments.columns.columns(tasks);
     let mut entries = Vec::new();
     let mut all = Vec::new();
     let mut passed = true;
     for file in &arguments.files {
         let _phase = Phase::begin(format!("evaluating {}", file.display()));
-        let generations = Generations::read(file, &arguments.columns.columns())?;
+        let generations = Generations::read(file, &columns)?;
         let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
         let measured = (suite.measure)(&generations, &arguments.options)
             .with_context(|| file.display().to_string())?;

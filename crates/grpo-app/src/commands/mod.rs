@@ -1,5 +1,7 @@
 //! One file per command.
 
+pub(crate) mod adapter_layers;
+pub(crate) mod attention;
 pub(crate) mod audit;
 pub(crate) mod compare;
 pub(crate) mod completions;
@@ -15,6 +17,7 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod sample;
 pub(crate) mod selftest;
+pub(crate) mod sweep;
 pub(crate) mod train;
 pub(crate) mod train_tokenizer;
 pub(crate) mod trial;

@@ -153,7 +153,7 @@ fn in_order(
     let sorted = sorted.collect::<anyhow::Result<Vec<_>>>()?;
     match by_prompt.into_keys().next() {
         Some(prompt) => Err(only_in(&prompt, file, of)),
-        None => Ok(Generations { prompts: sorted, are_smiles: generations.are_smiles }),
+        None => Ok(Generations { prompts: sorted, ..Generations::default() }),
     }
 }
 

@@ -8,6 +8,8 @@ use anyhow::Context;
 use grpo_data::{FileOrigin, short_text};
 use serde_json::{Map, Value};
 
+#[cfg(doc)]
+use super::Suite;
 use super::records::{
     COMPLETIONS, PROMPTS, REFERENCES, Row, SCORES, as_text, number, read_csv, read_lines,
     read_objects, references, text_of,
@@ -20,6 +22,8 @@ pub struct Generation {
     pub text: String,
     /// A score from the file, such as a reward.
     pub score: Option<f64>,
+    /// Other values of the record (see [`Suite::keys`]).
+    pub fields: Map<String, Value>,
 }
 
 /// A prompt and the texts generated for it.
@@ -39,8 +43,10 @@ pub struct PromptGenerations {
 pub struct Generations {
     /// Prompts in the order of their first record.
     pub prompts: Vec<PromptGenerations>,
-    /// Whether the file says that the texts are SMILES, by its ending or the name of the column.
-    pub are_smiles: bool,
+    /// Ending of the file name, without that of a compression.
+    pub ending: String,
+    /// Key or column of the texts, if the file has any.
+    pub column: Option<String>,
 }
 
 /// Which keys or columns of a file to read. By default, common names are tried.
@@ -54,6 +60,8 @@ pub struct Columns {
     pub reference: Option<String>,
     /// The score.
     pub score: Option<String>,
+    /// Other keys to keep in [`Generation::fields`].
+    pub kept: Vec<&'static str>,
 }
 
 impl PromptGenerations {
@@ -72,11 +80,15 @@ impl Generations {
     /// completion.
     pub fn read(path: &Path, columns: &Columns) -> anyhow::Result<Self> {
         let (_, ending) = FileOrigin::new(path);
-        let mut all = Collected { are_smiles: ending == "smi", ..Collected::default() };
+        let mut all = Collected::default();
         match ending.as_str() {
             "csv" => read_csv(path, |line, row| all.add(path, line, &row, columns))?,
             "smi" | "txt" => read_lines(path, |text| {
-                all.push(None, vec![], Generation { text: text.to_owned(), score: None });
+                all.push(
+                    None,
+                    vec![],
+                    Generation { text: text.to_owned(), ..Generation::default() },
+                );
             })?,
             _ => read_objects(path, |line, row| all.add(path, line, &row, columns))?,
         }
@@ -86,7 +98,7 @@ impl Generations {
             "{}: some records have a prompt and others have none; add the missing ones",
             path.display()
         );
-        Ok(Self { prompts: all.prompts, are_smiles: all.are_smiles })
+        Ok(Self { prompts: all.prompts, ending, column: all.column })
     }
 
     /// Returns the number of texts.
@@ -120,7 +132,7 @@ impl Generations {
 struct Collected {
     prompts: Vec<PromptGenerations>,
     positions: HashMap<Option<String>, usize>,
-    are_smiles: bool,
+    column: Option<String>,
 }
 
 impl Collected {
@@ -158,7 +170,9 @@ impl Collected {
                 row.names()
             );
         };
-        self.are_smiles |= key.eq_ignore_ascii_case("smiles");
+        if self.column.is_none() {
+            self.column = Some(key.to_owned());
+        }
         let text = match completion {
             // An empty cell of a table is an empty text.
             Value::Null => String::new(),
@@ -189,7 +203,11 @@ impl Collected {
                 )
             })?),
         };
-        self.push(prompt, references, Generation { text, score });
+        let kept = columns
+            .kept
+            .iter()
+            .filter_map(|key| Some(((*key).to_owned(), fields.get(*key)?.clone())));
+        self.push(prompt, references, Generation { text, score, fields: kept.collect() });
         Ok(())
     }
 }
@@ -275,7 +293,7 @@ mod tests {
         assert_eq!(fault("e.jsonl", ""), "e.jsonl contains no texts");
         assert_eq!(
             fault("k.jsonl", "{\"say\": 1}\n"),
-            "k.jsonl:1: the record has no completion (expected completion, completions, text, reply, response, output, smiles, SMILES; found say); name its key with --column"
+            "k.jsonl:1: the record has no completion (expected filled, completion, completions, text, reply, response, output, smiles, SMILES; found say); name its key with --column"
         );
         assert_eq!(
             fault("t.jsonl", "{\"text\": 1}\n"),

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use grpo_eval::stats::Direction;
+use grpo_data::statistics::mean;
+use grpo_eval::MeasureError;
+use grpo_eval::stats::{Bootstrap, Direction};
 
 pub(crate) use self::comparison::{Compared, Method};
 pub use self::generations::{Columns, Generation, Generations, PromptGenerations};
@@ -26,6 +28,13 @@ pub struct Suite {
     pub name: &'static str,
     /// What the suite measures, as a noun phrase.
     pub about: &'static str,
+    /// Keys of a record that the suite reads in addition to text, prompt, references and score. They
+    /// end up in [`Generation::fields`].
+    pub keys: &'static [&'static str],
+    /// The suite is the default for files whose texts are in one of these columns …
+    pub of_columns: &'static [&'static str],
+    /// … and for files with one of these endings.
+    pub of_endings: &'static [&'static str],
     /// Metrics of which lower values are better; a name that ends in `/` stands for all that begin
     /// with it. For all others, higher values are better.
     pub lower_is_better: &'static [&'static str],
@@ -67,6 +76,20 @@ pub struct SuiteOptions {
     pub seed: u64,
 }
 
+impl SuiteOptions {
+    /// Refuses options that only the suite `text` uses.
+    ///
+    /// # Errors
+    /// Returns an error if `-k` or `--pass` was given.
+    pub fn refuse_for_texts(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.k.is_empty() && self.pass == "quality",
+            "-k and --pass are only used by the suite `text`; remove them"
+        );
+        Ok(())
+    }
+}
+
 /// The metrics of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
@@ -84,5 +107,26 @@ impl Measured {
         if let Some(value) = value.into().filter(|value| value.is_finite()) {
             self.metrics.insert(name.to_owned(), value);
         }
+    }
+
+    /// Adds a metric that is the mean of these values, one for each prompt.
+    pub fn add_mean(&mut self, name: &str, per_prompt: Vec<f64>) {
+        self.add(name, mean(&per_prompt));
+        self.per_prompt.insert(name.to_owned(), per_prompt);
+    }
+
+    /// Adds a bootstrap interval for each metric with values per prompt that has none.
+    ///
+    /// # Errors
+    /// Returns an error if a value is not finite.
+    pub fn add_intervals(&mut self, seed: u64) -> Result<(), MeasureError> {
+        let bootstrap = Bootstrap { seed, ..Bootstrap::default() };
+        for (name, values) in &self.per_prompt {
+            if values.len() > 1 && !self.intervals.contains_key(name) {
+                let estimate = bootstrap.mean(values)?;
+                self.intervals.insert(name.clone(), [estimate.low, estimate.high]);
+            }
+        }
+        Ok(())
     }
 }

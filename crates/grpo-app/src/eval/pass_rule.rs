@@ -117,7 +117,7 @@ mod tests {
             references: vec!["5".to_owned()],
             generations: vec![],
         };
-        let generation = Generation { text: text.to_owned(), score };
+        let generation = Generation { text: text.to_owned(), score, ..Generation::default() };
         PassRule::parse(rule)?.passes(&prompt, &generation)
     }
 

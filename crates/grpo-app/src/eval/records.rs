@@ -13,8 +13,17 @@ pub(super) const LONGEST_LINE: usize = 16 << 20;
 
 /// Keys and columns for completions, in order of preference. The names are those of this program,
 /// TRL and REINVENT 4.
-pub(super) const COMPLETIONS: [&str; 8] =
-    ["completion", "completions", "text", "reply", "response", "output", "smiles", "SMILES"];
+pub(super) const COMPLETIONS: [&str; 9] = [
+    "filled",
+    "completion",
+    "completions",
+    "text",
+    "reply",
+    "response",
+    "output",
+    "smiles",
+    "SMILES",
+];
 /// Keys and columns for prompts.
 ///
 /// The key of the pair comes first, because templates change the prompt; recorded completions have

@@ -10,19 +10,23 @@ use grpo_eval::stats::Bootstrap;
 use grpo_eval::{
     Candidates, DiversityEfficiency, Embedder, GroupDiversity, HashedNgrams, NgramDiversity,
     PromptPasses, Rouge, Selector, SemanticDiversity, TextLengths, Vocabulary, distinct, pass_at_k,
-    selected_quality, self_bleu, words,
+    selected_quality, self_bleu, token_entropy, words,
 };
+use serde_json::Value;
 
 use super::pass_rule::WIDTH;
 use super::records::read_references;
-use super::{Generations, Measured, PassRule, PromptGenerations, Suite, SuiteOptions};
+use super::{Generation, Generations, Measured, PassRule, PromptGenerations, Suite, SuiteOptions};
 use grpo_data::short_text;
 
 /// Metrics of any text.
 pub(crate) const TEXT_SUITE: Suite = Suite {
     name: "text",
     about: "Pass@k, diversity, vocabulary, lengths, overlap with references",
-    lower_is_better: &["self_bleu", "pooled/self_bleu"],
+    keys: &["logprobs", "completion_ids"],
+    of_columns: &[],
+    of_endings: &[],
+    lower_is_better: &["self_bleu", "pooled/self_bleu", "perplexity"],
     measure,
 };
 
@@ -51,15 +55,11 @@ fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured
     measured.add("distinct_texts", different.len() as f64 / texts.len() as f64);
     diversity(&mut measured, all)?;
     vocabulary(&mut measured, &texts);
+    tokens(&mut measured, all)?;
     scores(&mut measured, all);
     references(&mut measured, all)?;
     passes(&mut measured, all, options, &bootstrap)?;
-    for (name, values) in &measured.per_prompt {
-        if values.len() > 1 && !measured.intervals.contains_key(name) {
-            let estimate = bootstrap.mean(values)?;
-            measured.intervals.insert(name.clone(), [estimate.low, estimate.high]);
-        }
-    }
+    measured.add_intervals(options.seed)?;
     Ok(measured)
 }
 
@@ -110,6 +110,37 @@ fn vocabulary(measured: &mut Measured, texts: &[&str]) {
     }
 }
 
+/// Adds the perplexity under the model that computed the log-probabilities of the file, i.e. exp of
+/// the negative mean over all tokens, and the entropy of the histogram of tokens in nats.
+fn tokens(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> {
+    let numbers = |key: &str| -> anyhow::Result<Option<Vec<Vec<f64>>>> {
+        let of = |generation: &Generation| match generation.fields.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(values) => {
+                let values = values.as_array().into_iter().flatten().map(Value::as_f64);
+                let values: Option<Vec<f64>> = values.collect();
+                values.map(Some).with_context(|| format!("`{key}` is not a list of numbers"))
+            }
+        };
+        all.all().map(of).collect()
+    };
+    if let Some(logprobs) = numbers("logprobs")? {
+        let logprobs = logprobs.concat();
+        anyhow::ensure!(
+            logprobs.iter().all(|logprob| *logprob <= 0.0),
+            "`logprobs` contains a positive number; expected natural logarithms of probabilities"
+        );
+        if !logprobs.is_empty() {
+            measured.add("perplexity", (-mean(&logprobs)).exp());
+        }
+    }
+    if let Some(ids) = numbers("completion_ids")? {
+        let ids: Vec<u32> = ids.concat().into_iter().map(|id| id as u32).collect();
+        measured.add("output_entropy", token_entropy(ids));
+    }
+    Ok(())
+}
+
 /// Adds the scores of the file, if every completion has one.
 fn scores(measured: &mut Measured, all: &Generations) {
     let scores: Option<Vec<f64>> = all.all().map(|generation| generation.score).collect();
@@ -122,8 +153,7 @@ fn scores(measured: &mut Measured, all: &Generations) {
         mean(&scores)
     };
     let each: Vec<f64> = all.prompts.iter().map(of_prompt).collect();
-    measured.add("score/mean", mean(&each));
-    measured.per_prompt.insert("score/mean".to_owned(), each);
+    measured.add_mean("score/mean", each);
 }
 
 /// Adds the overlap with references: means over the prompts that have one.
@@ -156,9 +186,9 @@ fn references(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> 
         each.entry("exact_match").or_default().push(exact);
     }
     for (name, values) in each {
-        measured.add(name, mean(&values));
-        if with.len() == all.prompts.len() {
-            measured.per_prompt.insert(name.to_owned(), values);
+        match with.len() == all.prompts.len() {
+            true => measured.add_mean(name, values),
+            false => measured.add(name, mean(&values)),
         }
     }
     selected(measured, &with, &|prompt, text| rouge(prompt, text).map_or(0.0, |of| of.rouge_l.f))

@@ -34,7 +34,7 @@ docs/configuration.md describes pipeline files.")]
 pub(crate) struct PipelineArguments {
     /// Pipeline file (TOML)
     #[arg(value_name = "FILE")]
-    pipeline: PathBuf,
+    pub(crate) pipeline: PathBuf,
     /// Run every stage from scratch; existing run folders are renamed, nothing is deleted
     #[arg(long, help_heading = "Run")]
     force: bool,
@@ -43,15 +43,22 @@ pub(crate) struct PipelineArguments {
     set: Vec<String>,
     /// Plain progress lines instead of the live screen
     #[arg(long, help_heading = "Display")]
-    plain: bool,
+    pub(crate) plain: bool,
     /// Check all stages and their configurations and list what would run, then exit without writing
     /// anything
     #[arg(long, help_heading = "Configuration")]
-    check: bool,
+    pub(crate) check: bool,
     #[arg(from_global)]
     threads: Option<usize>,
     #[arg(from_global)]
     quiet: bool,
+}
+
+impl PipelineArguments {
+    /// Returns the arguments to run a file.
+    pub(crate) fn of_file(pipeline: PathBuf, threads: Option<usize>, quiet: bool) -> Self {
+        Self { pipeline, force: false, set: Vec::new(), plain: false, check: false, threads, quiet }
+    }
 }
 
 /// Runs a pipeline. `commands` are the available commands.

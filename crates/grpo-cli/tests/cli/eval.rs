@@ -159,7 +159,7 @@ fn what_cannot_be_measured_is_refused() {
     );
     place.refuse(
         &["eval", "g.jsonl", "--suite", "music"],
-        str!["--suite music: unknown suite; expected one of: text (Pass@k, diversity, vocabulary, lengths, overlap with references); molecules (validity, diversity, filters, distances to a test set)"],
+        str!["--suite music: unknown suite; expected one of: text (Pass@k, diversity, vocabulary, lengths, overlap with references); molecules (validity, diversity, filters, distances to a test set); infill (recovery of blanks, calibration, entropy, judges)"],
     );
     place.refuse(
         &["eval", "g.jsonl", "--prompt-column", "promt"],
@@ -168,4 +168,83 @@ fn what_cannot_be_measured_is_refused() {
     // A single sample has no diversity, and its metrics are missing instead of 0.
     place.succeed(&["eval", "no.jsonl", "-o", "one.json"]);
     assert_eq!(json(&place, "one.json")["metrics"].get("self_bleu"), None);
+}
+
+const FILLED: &str = r#"{"blanked": "a␣␣d", "text": "abcd", "filled": "abxd", "logprobs": [-0.1, -0.5], "judge_reward": 0.5, "second_judge_reward": 0.25, "iterations": 1}
+{"blanked": "␣bcd", "text": "abcd", "filled": "abcd", "logprobs": [-0.2], "judge_reward": 1.0, "second_judge_reward": 0.75, "iterations": 3}
+"#;
+
+#[test]
+fn filled_blanks_are_measured() {
+    let place = Place::new();
+    place.write("f.jsonl", FILLED);
+    place.succeed(&["eval", "f.jsonl", "-o", "m.json"]);
+    let found = json(&place, "m.json");
+    assert_eq!(found["suite"], "infill");
+    let probabilities = [-0.1_f64, -0.5, -0.2].map(f64::exp);
+    let [first, second, third] = probabilities;
+    for (name, expected) in [
+        ("blanks", 3.0),
+        ("recovery", 0.75),
+        ("recovery/run_1", 1.0),
+        ("recovery/run_2", 0.5),
+        ("recovery/ratio_0.2", 1.0),
+        ("recovery/ratio_0.5", 0.5),
+        ("exact_match", 0.5),
+        ("perplexity", (0.8_f64 / 3.0).exp()),
+        ("mean_probability", (first + second + third) / 3.0),
+        ("calibration_error", (1.0 - first + second + 1.0 - third) / 3.0),
+        ("calibration/observed_0.6", 0.0),
+        ("judge/mean", 0.75),
+        ("second_judge/mean", 0.5),
+        ("judges/spearman", 1.0),
+        ("character_entropy", 3.0_f64.ln()),
+        ("iterations", 2.0),
+    ] {
+        let value = found["metrics"][name].as_f64().unwrap_or(f64::NAN);
+        assert!((value - expected).abs() < 1e-12, "{name}: {value}, expected {expected}");
+    }
+    for (from, to, expected) in [
+        (
+            "abxd",
+            "abx",
+            str![[
+                r#"f.jsonl: the text "a␣␣d" was filled with a text that differs from it in other places than its blanks"#
+            ]],
+        ),
+        (
+            "a␣␣d",
+            "abbd",
+            str![[
+                r#"f.jsonl: the text "abbd" has no blank; the suite `infill` expects records of `grpo fill --json`, with `blanked` and `filled`"#
+            ]],
+        ),
+        (
+            "[-0.2]",
+            "[]",
+            str![[r#"f.jsonl: the text "␣bcd": `logprobs` has 0 values for 1 blanks"#]],
+        ),
+    ] {
+        place.write("f.jsonl", FILLED.replace(from, to));
+        place.refuse(&["eval", "f.jsonl"], expected);
+    }
+}
+
+#[test]
+fn log_probabilities_give_the_perplexity() {
+    let place = Place::new();
+    let lines = r#"{"prompt": "a", "completion": "b c", "logprobs": [-1.0, -2.0], "completion_ids": [1, 1]}
+{"prompt": "d", "completion": "e f", "logprobs": [-0.5], "completion_ids": [2, 2]}
+"#;
+    place.write("p.jsonl", lines);
+    place.succeed(&["eval", "p.jsonl", "-o", "m.json"]);
+    let found = json(&place, "m.json");
+    let metric = |name: &str| found["metrics"][name].as_f64().unwrap();
+    assert!((metric("perplexity") - (3.5_f64 / 3.0).exp()).abs() < 1e-12);
+    assert!((metric("output_entropy") - 2.0_f64.ln()).abs() < 1e-12);
+    place.write("q.jsonl", lines.replace("-1.0", "1.0"));
+    place.refuse(
+        &["eval", "q.jsonl"],
+        str!["q.jsonl: `logprobs` contains a positive number; expected natural logarithms of probabilities"],
+    );
 }

@@ -407,3 +407,15 @@ fn refuses_options_that_need_a_judge_iterations_or_held_out_texts() {
             .into(),
     );
 }
+
+#[test]
+fn filled_texts_are_evaluated() {
+    let place = Place::for_filling();
+    place.write("texts.txt", "abcdabcd\nddccbbaa\n");
+    let arguments = ["--file", "texts.txt", "--random", "0.5", "--judge", "judge", "--json"];
+    place.write("filled.jsonl", place.fill(&arguments).stdout);
+    let ended = place.succeed(&["eval", "filled.jsonl"]);
+    for metric in ["recovery", "calibration_error", "judge/mean", "character_entropy"] {
+        assert!(ended.stdout.contains(metric), "{}", ended.stdout);
+    }
+}

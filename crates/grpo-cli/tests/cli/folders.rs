@@ -145,6 +145,45 @@ fn refuses_adapters_that_cannot_be_merged() {
 }
 
 #[test]
+fn layers_of_an_adapter_are_measured() {
+    let place = Place::new();
+    with_adapter(&place, "llama");
+    let ended = place.succeed(&["adapter-layers", "a", "a", "-o", "layers.json"]);
+    assert!(ended.stdout.contains("effective rank"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("larger in 0 and smaller in 0"), "{}", ended.stdout);
+    let found: Value = serde_json::from_str(&place.read("layers.json")).unwrap();
+    let of = &found["adapters"][0];
+    assert_eq!(of["n_layers"].as_u64(), of["layers"].as_array().map(|all| all.len() as u64));
+    assert_eq!(of["layers"][0]["layer"], "model.layers.0.self_attn.q_proj");
+    assert_eq!(found["comparison"]["n_common_layers"], of["n_layers"]);
+    place.refuse(
+        &["adapter-layers", "m"],
+        str!["cannot read m/adapter_config.json: no such file or folder"],
+    );
+}
+
+#[test]
+fn attention_is_drawn() {
+    let place = Place::new();
+    with_adapter(&place, "llama");
+    place.copy_model();
+    let model = ["attention", "CCO", "--model", "model", "-o"];
+    place.succeed(&[&model[..], &["a.svg"]].concat());
+    assert!(place.read("a.svg").contains("mean of heads"));
+    place.succeed(&[&model[..], &["a.json"]].concat());
+    let found: Value = serde_json::from_str(&place.read("a.json")).unwrap();
+    assert_eq!(found["tokens"].as_array().map(Vec::len), Some(4));
+    let last = found["attention"][0][0][3].as_array().unwrap();
+    let sum: f64 = last.iter().map(|weight| weight.as_f64().unwrap()).sum();
+    assert!((sum - 1.0).abs() < 1e-6, "{last:?}");
+    place.refuse(
+        &[&model[..], &["a.png"]].concat(),
+        str!["-o a.png: unknown format; use a name that ends in .svg or .json"],
+    );
+    place.refuse(&["attention", "Xx", "--model", "model", "-o", "b.svg"], str!["the text: [..]"]);
+}
+
+#[test]
 fn refuses_to_merge_an_adapter_of_another_base_or_an_altered_one() {
     let place = Place::new();
     with_adapter(&place, "llama");

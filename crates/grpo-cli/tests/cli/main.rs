@@ -49,6 +49,7 @@ mod shipped;
 mod supervised;
 mod supervised_resume;
 mod support;
+mod sweep;
 mod tampering;
 mod tampering_kinds;
 mod texts;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::configs::{bert, config, gpt2, llama, qwen2, qwen3, rotations, with};
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, WEIGHTS};
 use crate::support::{assert_close, host, largest, shaken};
 
 pub(crate) const IDS: [u32; 11] = [3, 18, 0, 7, 7, 11, 2, 16, 5, 9, 1];
@@ -99,6 +99,27 @@ fn dropout_is_in_its_places() {
     let got = host(model.logits(model.hidden(&batch, &mut dropout())));
     let expected = Oracle::of(&config, &model).dropping(dropout()).logits(&IDS);
     assert_close(&got, &expected, 2e-5 * largest(&expected));
+}
+
+#[test]
+fn attention_weights_are_those_of_the_definition() {
+    for json in [gpt2(), qwen3()] {
+        let config = config(&json);
+        let model = shaken(&config, 3, &Device::flex());
+        let ids = &IDS[..7];
+        let maps = model.attention_weights(ids, None);
+        WEIGHTS.with_borrow_mut(Vec::clear);
+        Oracle::of(&config, &model).hidden(ids);
+        let expected = WEIGHTS.take();
+        let mut found = Vec::new();
+        for heads in &maps {
+            for query in 0..7 {
+                let rows = heads.iter().flat_map(|head| &head[query * 7..][..7]);
+                found.extend(rows.map(|weight| f64::from(*weight)));
+            }
+        }
+        assert_close(&found, &expected, 2e-6);
+    }
 }
 
 #[test]

@@ -19,6 +19,11 @@ pub(crate) struct Oracle {
     dropout: RefCell<Dropout>,
 }
 
+thread_local! {
+    /// The attention weights so far, by layer, query, head and key.
+    pub(crate) static WEIGHTS: RefCell<Vec<f64>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Hidden states, `[token][width]`.
 type States = Vec<Vec<f64>>;
 
@@ -424,6 +429,10 @@ fn attention_dropping(
             let total: f64 = shares.iter().sum();
             let mask = &mask[(head * q.len() + t) * q.len()..][..seen];
             let weights: Vec<f64> = shares.iter().zip(mask).map(|(s, m)| s / total * m).collect();
+            WEIGHTS.with_borrow_mut(|all| {
+                all.extend(&weights);
+                all.resize(all.len() + q.len() - seen, 0.0);
+            });
             let mixed = |i: usize| (0..seen).map(|s| weights[s] * v[s][shared + i]).sum();
             (0..width).map(mixed).collect()
         };

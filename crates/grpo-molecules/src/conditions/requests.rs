@@ -208,7 +208,7 @@ mod tests {
     fn grids_have_all_combinations_of_the_properties_of_a_model() {
         let all = Grid::Moses.asked(&["logp", "tpsa", "sas", "qed"]);
         assert_eq!(all.len(), 4 * 3 + 3 * 4 + 8);
-        assert_eq!(all[0].text(), "qed=0.60");
+        assert_eq!(all[0].text(), "qed=0.6");
         assert_eq!(all[31].text(), "tpsa=80 logp=3 sas=3.5");
         assert_eq!(Grid::Guacamol.asked(&["logp", "tpsa", "sas", "qed"]).len(), 12 + 27 + 8);
         assert_eq!(Grid::Moses.asked(&["logp", "tpsa"]).len(), 6 + 4);

@@ -35,6 +35,8 @@ struct Line {
     /// Sum of the log-probabilities of the filled characters at the time they were drawn, in nats.
     logprob: f64,
     mean_logprob: f64,
+    /// Log-probability of each filled character, in the order of the blanks.
+    logprobs: Vec<f32>,
     /// 1 − score of the judge.
     #[serde(skip_serializing_if = "Option::is_none")]
     judge_reward: Option<f64>,
@@ -61,6 +63,7 @@ pub(super) fn write_json(
             filled: characters.decode(&filled.ids),
             logprob: filled.logprob(),
             mean_logprob: filled.mean_logprob(),
+            logprobs: filled.logprobs.clone(),
             judge_reward: completion.judge,
             second_judge_reward: completion.second_judge,
             recovery: recovered(text, filled)
