@@ -6,11 +6,15 @@
 //! creates the page. The page has no external resources, and its only script sorts and filters the
 //! table of completions.
 
+mod axis;
 mod best_table;
 mod chart;
+mod comparison;
 mod distributions;
 mod drawing;
 mod error;
+mod html;
+mod labels;
 mod numbers;
 mod page;
 mod panels;
@@ -24,6 +28,10 @@ mod transform_curve;
 mod transforms;
 mod validations;
 
+pub use comparison::{
+    BaselineTest, ComparedMethod, ComparisonChart, ComparisonPage, FrontChart, MetricDirection,
+    MetricValue, PhaseBoundary, Significance, comparison_charts, render_comparison,
+};
 pub use distributions::{Scores, distributions};
 pub use drawing::Drawing;
 pub use error::ReportError;
