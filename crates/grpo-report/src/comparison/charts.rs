@@ -12,7 +12,7 @@ use crate::axis::Horizontal;
 use crate::chart::{Band, Chart, Curve, Dot, Mark};
 use crate::distributions::{BINS, shares};
 use crate::labels::shortened;
-use crate::series::{LARGEST, Points};
+use crate::series::{LARGEST, MOST_STEPS, Points};
 
 /// Returns all charts that have data.
 pub(super) fn figures(page: &ComparisonPage) -> Vec<Figure> {
@@ -212,7 +212,8 @@ struct Seeds {
 /// Summarises runs at the steps at which all have a value. Returns `None` without runs.
 fn over_seeds(runs: &[&Vec<(u64, f64)>]) -> Option<Seeds> {
     let by_step = |run: &&Vec<(u64, f64)>| -> BTreeMap<u64, f64> {
-        run.iter().copied().filter(|(_, value)| is_drawable(*value)).collect()
+        let points = run.iter().copied();
+        points.filter(|(step, value)| *step < MOST_STEPS && is_drawable(*value)).collect()
     };
     let runs: Vec<BTreeMap<u64, f64>> = runs.iter().map(by_step).collect();
     let mut of = Seeds { mean: Points::new(), low: Points::new(), high: Points::new() };

@@ -337,6 +337,34 @@ fn twelve_methods_differ_in_colour_or_dashes() {
 }
 
 #[test]
+fn numbers_of_any_size_are_drawn_or_left_out() {
+    for values in
+        [[1e300, -1e300], [1e99, -1e99], [1e-300, 2e-300], [1e15, 1e15 + 0.25], [-1e9, 0.5]]
+    {
+        let mut page = example(&["base", "grpo"]);
+        for (method, value) in page.methods.iter_mut().zip(values) {
+            method.metrics.values_mut().for_each(|of| of.mean = value);
+            let run = [(0, value), (1 << 49, value), (u64::MAX, value)];
+            method.dynamics = vec![BTreeMap::from([("self_bleu".to_owned(), run.to_vec())])];
+            method.properties = BTreeMap::from([("logp".to_owned(), values.to_vec())]);
+            let pass = MetricValue { mean: value, deviation: None, interval: Some(values) };
+            method.metrics.insert(format!("pass_at_{}", u32::MAX), pass);
+        }
+        page.phases[0].step = u64::MAX;
+        let text = render(&page);
+        assert!(!text.contains("NaN") && !text.contains("inf\""), "{values:?}: {text}");
+        for chart in comparison_charts(&page).unwrap() {
+            assert!(!chart.svg.contains("NaN"), "{values:?}: {}", chart.svg);
+        }
+    }
+    // Means that differ by rounding alone are equal.
+    let mut page = example(&["base", "grpo"]);
+    page.methods[0].metrics.get_mut("prompts").unwrap().mean = 0.1 + 0.2;
+    page.methods[1].metrics.get_mut("prompts").unwrap().mean = 0.3;
+    assert!(render(&page).contains("<b>0.3000</b><span>± 0.0125</span><span class=\"\">0</span>"));
+}
+
+#[test]
 fn what_cannot_be_compared_is_an_error() {
     let error = |page: &ComparisonPage| render_comparison(page).unwrap_err().to_string();
     assert_eq!(
