@@ -14,6 +14,7 @@ use clap_complete::Shell;
 use crate::commands::adapter_layers::AdapterLayersArguments;
 use crate::commands::attention::AttentionArguments;
 use crate::commands::compare::CompareArguments;
+use crate::commands::dynamics::DynamicsArguments;
 use crate::commands::eval::EvalArguments;
 use crate::commands::sweep::SweepArguments;
 use crate::pipeline::PipelineArguments;
@@ -130,6 +131,11 @@ pub(crate) enum Command {
     /// singular values. Two adapters of the same model are compared.
     #[command(name = "adapter-layers")]
     AdapterLayers(AdapterLayersArguments),
+    /// Show diversity over the steps of a run
+    ///
+    /// Computes metrics of the completions that a run recorded, step by step. Several runs are phases of
+    /// one training, such as a supervised phase and GRPO.
+    Dynamics(DynamicsArguments),
     /// Draw the attention maps of a text
     Attention(AttentionArguments),
     /// Train with several values and seeds, and compare the results

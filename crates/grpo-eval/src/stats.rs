@@ -14,6 +14,7 @@ mod effect;
 mod mann_whitney;
 mod ranks;
 mod t_test;
+mod unpaired;
 mod wasserstein;
 mod wilcoxon;
 
@@ -27,5 +28,6 @@ pub use effect::{EffectBand, cliffs_delta, cohens_d};
 pub use grpo_data::statistics::TestResult;
 pub use mann_whitney::mann_whitney_u;
 pub use t_test::paired_t_test;
+pub use unpaired::{UnpairedComparison, UnpairedSample, compare_unpaired};
 pub use wasserstein::wasserstein_distance;
 pub use wilcoxon::wilcoxon_signed_rank;

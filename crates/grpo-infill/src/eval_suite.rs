@@ -19,7 +19,18 @@ pub(crate) const SUITE: Suite = Suite {
     keys: &["text", "logprobs", "judge_reward", "second_judge_reward", "iterations"],
     of_columns: &["filled"],
     of_endings: &[],
+    of_model_files: &[],
+    higher_is_better: &[
+        "recovery",
+        "recovery/*",
+        "exact_match",
+        "judge/mean",
+        "second_judge/mean",
+        "distinct_texts",
+        "character_entropy",
+    ],
     lower_is_better: &["calibration_error", "perplexity"],
+    dynamics: &["judge/mean", "character_entropy", "distinct_texts"],
     measure,
 };
 

@@ -15,13 +15,37 @@ pub(crate) const SUITE: Suite = Suite {
     keys: &[],
     of_columns: &["smiles", "SMILES"],
     of_endings: &["smi"],
+    of_model_files: &["vocabulary.json"],
+    higher_is_better: &[
+        "valid",
+        "validity",
+        "uniqueness",
+        "unique_at_*",
+        "novelty",
+        "internal_diversity*",
+        "filters",
+        "qed/mean",
+        "score/mean",
+        "test/snn",
+        "test/fragments",
+        "test/scaffolds",
+        "guacamol/kl_score",
+    ],
     lower_is_better: &[
         "sa/mean",
-        "guacamol/kl/",
+        "guacamol/kl/*",
         "test/logp",
         "test/sa",
         "test/qed",
         "test/weight",
+    ],
+    dynamics: &[
+        "validity",
+        "uniqueness",
+        "internal_diversity",
+        "qed/mean",
+        "sa/mean",
+        "score/mean",
     ],
     measure,
 };
@@ -51,7 +75,10 @@ fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured
     add("", &json, &mut measured);
     properties(&mut measured, &generated);
     let scores: Option<Vec<f64>> = all.all().map(|generation| generation.score).collect();
-    measured.add("score/mean", scores.map(|scores| mean(&scores)));
+    if let Some(scores) = scores {
+        measured.add("score/mean", mean(&scores));
+        measured.per_text.insert("score/mean".to_owned(), scores);
+    }
     Ok(measured)
 }
 
@@ -82,6 +109,7 @@ fn properties(measured: &mut Measured, generated: &[Record]) {
         }
         if values.len() > 1 {
             measured.add(&format!("{name}/std"), sample_variance(&values).sqrt());
+            measured.per_text.insert(format!("{name}/mean"), values);
         }
     }
 }

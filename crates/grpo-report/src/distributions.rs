@@ -16,7 +16,8 @@ pub struct Scores<'a> {
 }
 
 const SIZE: (u32, u32) = (960, 360);
-const BINS: usize = 30;
+/// Number of bins of a histogram.
+pub(crate) const BINS: usize = 30;
 
 /// Renders an SVG document with a histogram and box plots.
 ///
@@ -149,7 +150,7 @@ fn range(samples: &[Scores<'_>]) -> (f64, f64) {
 }
 
 /// Returns the fraction of values in each bin. The last bin includes its upper bound.
-fn shares(values: &[f64], low: f64, high: f64) -> Vec<f64> {
+pub(crate) fn shares(values: &[f64], low: f64, high: f64) -> Vec<f64> {
     let mut shares = vec![0.0; BINS];
     for value in values {
         let bin = ((value - low) / (high - low) * BINS as f64) as usize;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use grpo_run::RunError;
 
-/// Error for a run that cannot be displayed. Messages state what is wrong, where, and how to fix
+/// Error for a run or a comparison that cannot be displayed. Messages state what is wrong, where, and how to fix
 /// it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,5 +39,11 @@ pub enum ReportError {
     Twice {
         /// Path of the run folder.
         path: PathBuf,
+    },
+    /// A comparison of methods cannot be drawn.
+    #[error("cannot draw the comparison: {reason}")]
+    Comparison {
+        /// Description of the problem on one line.
+        reason: String,
     },
 }

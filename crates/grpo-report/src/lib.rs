@@ -7,11 +7,15 @@
 //! table of completions.
 
 mod attention_map;
+mod axis;
 mod best_table;
 mod chart;
+mod comparison;
 mod distributions;
 mod drawing;
 mod error;
+mod html;
+mod labels;
 mod numbers;
 mod page;
 mod panels;
@@ -26,6 +30,10 @@ mod transforms;
 mod validations;
 
 pub use attention_map::AttentionMaps;
+pub use comparison::{
+    BaselineTest, ComparedMethod, ComparisonChart, ComparisonPage, FrontChart, MetricDirection,
+    MetricValue, PhaseBoundary, Significance, comparison_charts, render_comparison,
+};
 pub use distributions::{Scores, distributions};
 pub use drawing::Drawing;
 pub use error::ReportError;

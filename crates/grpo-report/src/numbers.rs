@@ -36,6 +36,13 @@ pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     if value.abs() < 1e6 { format!("{value:.decimals$}") } else { format!("{value:.3e}") }
 }
 
+/// Formats a number of a table with four decimal places, so that numbers can be compared at a
+/// glance. Whole numbers have none, and tiny and huge numbers use scientific notation.
+pub(crate) fn tabular(value: f64) -> String {
+    let is_fraction = (1e-3..1e6).contains(&value.abs()) && value.fract() != 0.0;
+    if is_fraction { format!("{value:.4}") } else { number(value) }
+}
+
 /// Like [`fixed`], but always with a sign.
 pub(crate) fn signed(value: f64, decimals: usize) -> String {
     if value.abs() < 1e6 { format!("{value:+.decimals$}") } else { format!("{value:+.3e}") }
@@ -89,6 +96,12 @@ mod tests {
             (signed(0.25, 3), signed(-1e300, 3)),
             ("+0.250".to_owned(), "-1.000e300".to_owned())
         );
+        for (value, text) in
+            [(0.25, "0.2500"), (-309.11, "-309.1100"), (120.0, "120"), (f64::NAN, "–")]
+        {
+            assert_eq!(tabular(value), text);
+        }
+        assert_eq!((tabular(1.5e-5), tabular(2e7)), ("1.500e-5".to_owned(), "2.000e7".to_owned()));
         assert_eq!((short(0.0), short(6541.4)), ("0".to_owned(), "6541".to_owned()));
         for (seconds, text) in [(5.64, "5.6 s"), (184.0, "3 min 04 s"), (3725.0, "1 h 02 min")] {
             assert_eq!(duration(seconds), text);

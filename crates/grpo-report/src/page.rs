@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use grpo_data::statistics::mean;
 use grpo_run::{Event, EventKind};
-use minijinja::Environment;
-use minijinja::value::Serde;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -17,7 +15,7 @@ use crate::samples::{CompletionTable, Gallery};
 use crate::series::points_of;
 use crate::story::Story;
 use crate::validations::NumberTable;
-use crate::{Outcome, RunData, Verdict, chart, command_of, transforms};
+use crate::{Outcome, RunData, Verdict, chart, command_of, html, transforms};
 
 /// Renders a self-contained HTML page about `runs`. Styles, charts and the script for sorting
 /// tables are embedded, and no external resources are loaded. The output is deterministic and
@@ -28,14 +26,10 @@ use crate::{Outcome, RunData, Verdict, chart, command_of, transforms};
 pub fn render(runs: &[RunData]) -> String {
     assert!(!runs.is_empty(), "a report requires at least one run");
     let panels = Panels::of(runs);
-    let mut environment = Environment::new();
-    // Templates with names ending in `.html` escape all text that is not marked as safe.
-    environment.add_template("report.html", TEMPLATE).expect("the template is valid");
-    let template = environment.get_template("report.html").expect("it was added");
     let single = if let [run] = runs { Some(run) } else { None };
     let page = Page {
         title: runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>().join(" · "),
-        style: STYLE,
+        style: html::STYLE,
         script: SCRIPT,
         script_hash: base64(&Sha256::digest(SCRIPT)),
         runs: runs.iter().enumerate().map(|(i, run)| about(i, run)).collect(),
@@ -63,24 +57,10 @@ pub fn render(runs: &[RunData]) -> String {
             run.events.iter().filter(|event| !plain(event)).map(row).collect()
         }),
     };
-    let page = template.render(Serde(page)).expect("the template's variables are all defined");
-    page.chars().map(printable).collect()
-}
-
-/// Replaces control characters with their Unicode symbols, e.g. `␛`. Returns all other characters
-/// unchanged.
-fn printable(c: char) -> char {
-    match c {
-        '\n' | '\t' => c,
-        '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or(char::REPLACEMENT_CHARACTER),
-        '\x7f' => '\u{2421}',
-        c if c.is_control() => char::REPLACEMENT_CHARACTER,
-        c => c,
-    }
+    html::render(TEMPLATE, page)
 }
 
 const TEMPLATE: &str = include_str!("report.html.j2");
-const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
 /// Template variables.

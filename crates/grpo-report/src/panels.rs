@@ -6,7 +6,7 @@ use grpo_run::EventKind;
 use serde::Serialize;
 
 use crate::RunData;
-use crate::chart::{Band, Chart, Curve, css_color};
+use crate::chart::{Band, Chart, Curve, Mark, css_color};
 use crate::series::{Points, points_of, smooth, span};
 
 /// A chart with title, caption and legend.
@@ -319,7 +319,7 @@ fn deviation(run: &RunData, name: &str, std: &str) -> Option<(Points, Points)> {
 
 /// Returns the steps at which a guard was triggered, the reference was updated, or the run was
 /// rolled back or resumed.
-fn marks(run: &RunData) -> Vec<f64> {
+fn marks(run: &RunData) -> Vec<Mark> {
     let seen = run.events.iter().filter(|event| {
         !matches!(
             event.what,
@@ -333,7 +333,8 @@ fn marks(run: &RunData) -> Vec<f64> {
     let mut steps: Vec<u64> = seen.map(|event| event.step).collect();
     steps.dedup();
     let first = run.metrics.first().map_or(0, |line| crate::series::step_of(line, 0));
-    steps.into_iter().filter(|step| *step >= first).map(|step| step as f64).collect()
+    let mark = |step: u64| Mark { step: step as f64, label: String::new() };
+    steps.into_iter().filter(|step| *step >= first).map(mark).collect()
 }
 
 fn is_constant(points: &[(f64, f64)]) -> bool {
@@ -366,7 +367,7 @@ fn distribution(runs: &[RunData]) -> Option<Panel> {
         bands: vec![band(0, 4, 0.16), band(1, 3, 0.3)],
         curves: vec![Curve { color: 0, points: quantile(2), line: quantile(2) }],
         marks: marks(run),
-        from_zero: false,
+        ..Chart::default()
     };
     Some(Panel {
         title: "Rewards of individual completions".to_owned(),

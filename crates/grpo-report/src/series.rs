@@ -25,7 +25,7 @@ pub(crate) fn step_of(line: &Map<String, Value>, i: usize) -> u64 {
 }
 
 /// Larger step numbers in a file are considered implausible.
-const MOST_STEPS: u64 = 1 << 50;
+pub(crate) const MOST_STEPS: u64 = 1 << 50;
 /// Larger values are not plotted.
 pub(crate) const LARGEST: f64 = 1e100;
 

@@ -148,7 +148,9 @@ fn group_of_own(name: &str) -> CommandGroup {
         "run" | "train" | "trial" | "pretrain" => CommandGroup::Train,
         "sample" | "logprob" | "merge" | "init" => CommandGroup::Use,
         "explain" | "replay" | "audit" | "report" => CommandGroup::Inspect,
-        "eval" | "compare" | "sweep" | "adapter-layers" | "attention" => CommandGroup::Evaluate,
+        "eval" | "compare" | "dynamics" | "sweep" | "adapter-layers" | "attention" => {
+            CommandGroup::Evaluate
+        }
         "train-tokenizer" | "import-trl" => CommandGroup::Prepare,
         _ => CommandGroup::Other,
     }

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use grpo_report::render_comparison;
 
 use crate::commands::eval::{ColumnArguments, suite};
-use crate::eval::{Compared, Generations, Method, SuiteOptions};
+use crate::eval::{Compared, DEFAULT_PASS, Generations, Method, SuiteOptions};
 use crate::output::{FileInPlace, refuse_existing, say, table};
+use crate::phase::Phase;
 use crate::task::Tasks;
 
 #[derive(Debug, Args)]
@@ -31,7 +33,8 @@ pub(crate) struct CompareArguments {
     /// metric that all files have]
     #[arg(long, value_name = "METRICS", value_delimiter = ',', help_heading = "Metrics")]
     objectives: Vec<String>,
-    /// Write the comparison to this file: Markdown (.md), LaTeX (.tex) or JSON (.json); repeatable
+    /// Write the comparison to this file: Markdown (.md), LaTeX (.tex), JSON (.json), or a page with
+    /// charts (.html); repeatable
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: Vec<PathBuf>,
     /// Replace existing output files
@@ -40,19 +43,40 @@ pub(crate) struct CompareArguments {
 }
 
 /// Format of an output file.
-fn format_of(path: &Path) -> anyhow::Result<fn(&Compared) -> anyhow::Result<String>> {
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    Ok(match ending {
-        "md" => |of| Ok(of.markdown()),
-        "tex" => |of| Ok(of.latex()),
-        "json" => {
-            |of| Ok(serde_json::to_string_pretty(of).context("the metrics are finite")? + "\n")
-        }
-        _ => anyhow::bail!(
-            "-o {}: unknown format; use a name that ends in .md, .tex or .json",
-            path.display()
-        ),
-    })
+#[derive(Clone, Copy)]
+enum Format {
+    Markdown,
+    Latex,
+    Json,
+    Html,
+}
+
+impl Format {
+    fn of(path: &Path) -> anyhow::Result<Self> {
+        Ok(match path.extension().and_then(|ending| ending.to_str()).unwrap_or_default() {
+            "md" => Self::Markdown,
+            "tex" => Self::Latex,
+            "json" => Self::Json,
+            "html" => Self::Html,
+            _ => anyhow::bail!(
+                "-o {}: unknown format; use a name that ends in .md, .tex, .json or .html",
+                path.display()
+            ),
+        })
+    }
+}
+
+impl CompareArguments {
+    /// Returns the command line without its outputs.
+    fn command(&self) -> String {
+        let SuiteOptions { k, pass, .. } = &self.options;
+        let ks: Vec<String> = k.iter().map(usize::to_string).collect();
+        let suite = self.suite.iter().map(|name| format!("--suite {name}"));
+        let pass = (pass != DEFAULT_PASS).then(|| format!("--pass {pass}"));
+        let ks = (!ks.is_empty()).then(|| format!("-k {}", ks.join(",")));
+        let words = ["grpo compare".to_owned()].into_iter().chain(self.methods.iter().cloned());
+        words.chain(suite).chain(pass).chain(ks).collect::<Vec<_>>().join(" ")
+    }
 }
 
 pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -72,18 +96,30 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
     };
     let mut formats = Vec::new();
     for path in &arguments.output {
-        formats.push((path, format_of(path)?));
+        formats.push((path, Format::of(path)?));
         refuse_existing(path, arguments.force)?;
     }
     let columns = arguments.columns.columns(tasks);
     let first = Generations::read(&methods[0].files[0], &columns)?;
     let suite = suite(tasks, arguments.suite.as_deref(), &first)?;
+    let phase = Phase::begin("evaluating the files");
     let compared = Compared::new(&methods, &suite, &arguments.options, &columns, objectives)?;
+    drop(phase);
     let inputs: Vec<&Path> =
         methods.iter().flat_map(|of| &of.files).map(PathBuf::as_path).collect();
     for (path, format) in formats {
         let mut file = FileInPlace::create_beside(path, &inputs, arguments.force)?;
-        let text = format(&compared)?;
+        let text = match format {
+            Format::Markdown => compared.markdown(),
+            Format::Latex => compared.latex(),
+            Format::Json => {
+                serde_json::to_string_pretty(&compared).context("the metrics are finite")? + "\n"
+            }
+            Format::Html => {
+                let page = compared.page(arguments.command(), &suite, &arguments.options)?;
+                render_comparison(&page)?
+            }
+        };
         file.write_all(text.as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))?;
         file.finish()?;

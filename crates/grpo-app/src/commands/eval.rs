@@ -129,6 +129,10 @@ pub(crate) fn suite(
     let is_default = |suite: &&Suite| {
         let column = generations.column.as_deref();
         suite.of_endings.contains(&generations.ending.as_str())
+            || suite
+                .of_model_files
+                .iter()
+                .any(|name| generations.model_files.iter().any(|f| f == name))
             || column.is_some_and(|column| suite.of_columns.contains(&column))
     };
     let default = suites.iter().find(is_default).map_or(TEXT_SUITE.name, |suite| suite.name);
@@ -219,7 +223,7 @@ fn entry(
     measured: &Measured,
     gates: &[(Value, bool)],
 ) -> Map<String, Value> {
-    let Measured { metrics, intervals, per_prompt } = measured;
+    let Measured { metrics, intervals, per_prompt, per_text: _ } = measured;
     let mut entry = Map::from_iter([
         ("file".to_owned(), file.to_string_lossy().into()),
         ("suite".to_owned(), suite.name.into()),

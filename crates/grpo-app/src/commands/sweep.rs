@@ -105,8 +105,14 @@ pub(crate) fn run(
     let written = toml::to_string(&sweep(arguments, tasks)?).context("a pipeline is TOML")?;
     let text = format!("# Written by `grpo sweep`. Run: grpo run {}\n\n{written}", path.display());
     let found = std::fs::read_to_string(&path).ok();
+    // A sweep that trained nothing, for example because of a wrong key, leaves nothing to keep.
+    let has_results = || -> anyhow::Result<bool> {
+        let own = [path.clone(), folder.join(SAMPLES)];
+        let entries = std::fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
+        Ok(entries.iter().any(|entry| !own.contains(&entry.path())))
+    };
     ensure!(
-        found.is_none() || found.as_ref() == Some(&text),
+        found.is_none() || found.as_ref() == Some(&text) || !has_results()?,
         "{} is from a sweep with other options; choose another folder with -o, or delete this one",
         path.display()
     );
@@ -162,7 +168,7 @@ fn sweep(arguments: &SweepArguments, tasks: &Tasks) -> anyhow::Result<Sweep> {
     }
     let stages: Vec<Stage> = runs.into_iter().chain(samples).collect();
     let mut options = vec!["--force".to_owned()];
-    for ending in ["md", "json"] {
+    for ending in ["html", "md", "json"] {
         let file = arguments.output.join(format!("comparison.{ending}"));
         options.push(format!("--output={}", file.display()));
     }

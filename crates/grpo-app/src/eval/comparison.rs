@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::short_text;
-use grpo_eval::stats::{Bootstrap, Comparison, PairedSample, PairedTest, compare_metrics};
+use grpo_eval::stats::{
+    Bootstrap, Conclusion, Direction, PairedSample, PairedTest, UnpairedSample, compare_metrics,
+    compare_unpaired,
+};
 use grpo_eval::{ParetoFront, SeedSummary};
 use serde::Serialize;
 
@@ -58,10 +61,43 @@ pub(crate) struct MethodResult {
     /// Bootstrap intervals over prompts, of the mean over the files.
     pub(crate) intervals: BTreeMap<String, [f64; 2]>,
     /// Tests against the first method, corrected for the number of metrics with Holm's method.
-    pub(crate) tests: Vec<Comparison>,
+    pub(crate) tests: Vec<Tested>,
+    /// The files.
+    pub(crate) files: Vec<PathBuf>,
     /// Values per prompt, averaged over the files.
     #[serde(skip)]
     per_prompt: BTreeMap<String, Vec<f64>>,
+    /// Values per text of all files.
+    #[serde(skip)]
+    pub(crate) per_text: BTreeMap<String, Vec<f64>>,
+}
+
+/// The test of a metric against the first method.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Tested {
+    pub(crate) metric: String,
+    pub(crate) test: TestKind,
+    /// Method − first method.
+    pub(crate) difference: f64,
+    /// Bootstrap interval of the difference.
+    pub(crate) interval: Option<[f64; 2]>,
+    /// Corrected for the number of metrics.
+    pub(crate) p_value: f64,
+    pub(crate) cohens_d: Option<f64>,
+    pub(crate) cliffs_delta: f64,
+    pub(crate) conclusion: Conclusion,
+    /// Whether the method is better, or `None` if neither high nor low values are.
+    pub(crate) is_better: Option<bool>,
+}
+
+/// Which test was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TestKind {
+    /// The Wilcoxon signed-rank test over prompts.
+    WilcoxonSignedRank,
+    /// The Mann-Whitney U test over texts.
+    MannWhitney,
 }
 
 /// The result of a comparison.
@@ -108,7 +144,7 @@ impl Compared {
                 let of_file = (suite.measure)(&generations, options);
                 measured.push(of_file.with_context(|| file.display().to_string())?);
             }
-            results.push(MethodResult::new(&method.name, &measured, &bootstrap)?);
+            results.push(MethodResult::new(method, &measured, &bootstrap)?);
         }
         let (first, others) = results.split_first_mut().context("there are no methods")?;
         for other in others {
@@ -158,7 +194,7 @@ fn in_order(
 }
 
 impl MethodResult {
-    fn new(name: &str, measured: &[Measured], bootstrap: &Bootstrap) -> anyhow::Result<Self> {
+    fn new(method: &Method, measured: &[Measured], bootstrap: &Bootstrap) -> anyhow::Result<Self> {
         let mut metrics = BTreeMap::new();
         for name in measured[0].metrics.keys() {
             let values: Option<Vec<f64>> =
@@ -183,12 +219,17 @@ impl MethodResult {
             }
             per_prompt.insert(name.clone(), values);
         }
-        let seeds = measured.len();
-        Ok(Self { name: name.to_owned(), seeds, metrics, intervals, tests: Vec::new(), per_prompt })
+        let mut per_text: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for (name, values) in measured.iter().flat_map(|of| &of.per_text) {
+            per_text.entry(name.clone()).or_default().extend(values);
+        }
+        let Method { name, files } = method.clone();
+        let (seeds, tests) = (measured.len(), Vec::new());
+        Ok(Self { name, seeds, metrics, intervals, tests, files, per_prompt, per_text })
     }
 
     /// Returns the test of a metric against the first method.
-    pub(crate) fn test(&self, metric: &str) -> Option<&Comparison> {
+    pub(crate) fn test(&self, metric: &str) -> Option<&Tested> {
         self.tests.iter().find(|test| test.metric == metric)
     }
 }
@@ -198,7 +239,30 @@ fn tests(
     first: &MethodResult,
     suite: &Suite,
     bootstrap: &Bootstrap,
-) -> anyhow::Result<Vec<Comparison>> {
+) -> anyhow::Result<Vec<Tested>> {
+    let is_better = |metric: &str, difference: f64| {
+        suite.direction(metric).map(|direction| direction.oriented(difference) > 0.0)
+    };
+    let unpaired = method.per_text.iter().filter_map(|(metric, new)| {
+        let baseline = first.per_text.get(metric)?;
+        Some(UnpairedSample { metric, new, baseline })
+    });
+    let unpaired: Vec<UnpairedSample<'_>> = unpaired.collect();
+    let mut all = Vec::new();
+    for of in compare_unpaired(&unpaired)? {
+        let difference = of.new_mean - of.baseline_mean;
+        all.push(Tested {
+            is_better: is_better(&of.metric, difference),
+            metric: of.metric,
+            test: TestKind::MannWhitney,
+            difference,
+            interval: None,
+            p_value: of.p_value,
+            cohens_d: of.cohens_d,
+            cliffs_delta: of.cliffs_delta,
+            conclusion: of.conclusion,
+        });
+    }
     // Means over the same files in another order differ by rounding errors, which are no differences.
     let snapped = |(name, new): (&String, &Vec<f64>)| {
         let baseline = first.per_prompt.get(name)?;
@@ -210,13 +274,25 @@ fn tests(
     let own: BTreeMap<String, Vec<f64>> = method.per_prompt.iter().filter_map(snapped).collect();
     let samples = own.iter().filter_map(|(name, new)| {
         let baseline = first.per_prompt.get(name).filter(|_| new.len() > 1)?;
-        Some(PairedSample { metric: name, direction: suite.direction(name), new, baseline })
+        // The test is two-sided, so the direction does not matter.
+        let direction = suite.direction(name).unwrap_or(Direction::HigherIsBetter);
+        Some(PairedSample { metric: name, direction, new, baseline })
     });
     let samples: Vec<PairedSample<'_>> = samples.collect();
-    match samples.is_empty() {
-        true => Ok(Vec::new()),
-        false => Ok(compare_metrics(&samples, PairedTest::WilcoxonSignedRank, false, bootstrap)?),
+    for of in compare_metrics(&samples, PairedTest::WilcoxonSignedRank, false, bootstrap)? {
+        all.push(Tested {
+            is_better: is_better(&of.metric, of.difference.value),
+            metric: of.metric,
+            test: TestKind::WilcoxonSignedRank,
+            difference: of.difference.value,
+            interval: Some([of.difference.low, of.difference.high]),
+            p_value: of.p_value,
+            cohens_d: of.cohens_d,
+            cliffs_delta: of.cliffs_delta,
+            conclusion: of.conclusion,
+        });
     }
+    Ok(all)
 }
 
 fn pareto(
@@ -235,6 +311,11 @@ fn pareto(
         .iter()
         .map(|method| objectives.iter().map(|name| value(method, name)).collect())
         .collect::<anyhow::Result<Vec<Vec<f64>>>>()?;
-    let directions = objectives.each_ref().map(|name| suite.direction(name));
+    let direction = |name: &String| {
+        suite.direction(name).with_context(|| {
+            format!("--objectives: neither high nor low values of `{name}` are better; choose another metric")
+        })
+    };
+    let directions = objectives.iter().map(direction).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(ParetoFront::new(&values, &directions)?)
 }

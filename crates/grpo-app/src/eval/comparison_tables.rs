@@ -2,7 +2,7 @@
 
 use grpo_eval::stats::Conclusion;
 
-use super::comparison::{Compared, MethodResult};
+use super::comparison::{Compared, MethodResult, TestKind};
 
 /// A cell: the mean, its spread and the mark of a test.
 struct Cell {
@@ -10,7 +10,7 @@ struct Cell {
     /// Sample standard deviation over seeds.
     deviation: Option<f64>,
     conclusion: Option<Conclusion>,
-    is_better: bool,
+    is_better: Option<bool>,
 }
 
 impl Cell {
@@ -21,20 +21,21 @@ impl Cell {
             mean: summary.mean,
             deviation: summary.sample_std,
             conclusion: test.map(|test| test.conclusion),
-            is_better: test.is_some_and(|test| {
-                test.direction.oriented(test.new_mean) > test.direction.oriented(test.baseline_mean)
-            }),
+            is_better: test.and_then(|test| test.is_better),
         })
     }
 
-    /// Returns ▲ or ▼ for a significant difference, small ones in parentheses.
-    fn mark(&self) -> &'static str {
-        match (self.conclusion, self.is_better) {
-            (Some(Conclusion::Significant), true) => " ▲",
-            (Some(Conclusion::Significant), false) => " ▼",
-            (Some(Conclusion::SignificantSmall), true) => " (▲)",
-            (Some(Conclusion::SignificantSmall), false) => " (▼)",
-            _ => "",
+    /// Returns a mark for a significant difference, small ones in parentheses.
+    fn mark(&self) -> String {
+        let mark = match self.is_better {
+            Some(true) => "▲",
+            Some(false) => "▼",
+            None => "◆",
+        };
+        match self.conclusion {
+            Some(Conclusion::Significant) => format!(" {mark}"),
+            Some(Conclusion::SignificantSmall) => format!(" ({mark})"),
+            _ => String::new(),
         }
     }
 
@@ -55,7 +56,11 @@ fn number(value: f64) -> String {
 }
 
 /// Explains the marks of a table.
-const MARKS: &str = "▲ better and ▼ worse than the first method: Wilcoxon signed-rank test over prompts, p < 0.05 after Holm's correction; in parentheses if |d| < 0.3.";
+const MARKS: &str = "▲ better, ▼ worse, ◆ different from the first method";
+/// Explains the marks of a LaTeX table.
+const LATEX_MARKS: &str = "$+$ better, $-$ worse, $\\ast$ different from the first method";
+/// Explains what makes a difference significant.
+const DECISION: &str = "p < 0.05 after Holm's correction; in parentheses if |d| < 0.3";
 /// Explains the spread.
 const SPREAD: &str = "± is the standard deviation over seeds.";
 
@@ -76,7 +81,7 @@ impl Compared {
         let row = |name: &&str| {
             let cells = self.methods.iter().map(|of| {
                 let cell = Cell::new(of, name);
-                cell.map_or_else(String::new, |cell| cell.text(" ± ") + cell.mark())
+                cell.map_or_else(String::new, |cell| cell.text(" ± ") + &cell.mark())
             });
             std::iter::once((*name).to_owned()).chain(cells).collect()
         };
@@ -97,12 +102,26 @@ impl Compared {
 
     /// Explains the marks and the spread, if the table has any.
     pub(crate) fn legend(&self) -> String {
-        let has_tests = self.methods.iter().any(|of| !of.tests.is_empty());
-        let has_seeds = self.methods.iter().any(|of| of.seeds > 1);
-        let parts = [(has_tests, MARKS), (has_seeds, SPREAD)];
-        let parts: Vec<&str> =
-            parts.into_iter().filter(|(has, _)| *has).map(|(_, text)| text).collect();
-        parts.join(" ")
+        self.legend_with(MARKS)
+    }
+
+    fn legend_with(&self, marks: &str) -> String {
+        let tests = self.decision().map(|decision| format!("{marks}: {decision}."));
+        let seeds = self.methods.iter().any(|of| of.seeds > 1).then(|| SPREAD.to_owned());
+        tests.into_iter().chain(seeds).collect::<Vec<String>>().join(" ")
+    }
+
+    /// Returns which test decides, and when, or `None` without tests.
+    pub(crate) fn decision(&self) -> Option<String> {
+        let tests: Vec<TestKind> =
+            self.methods.iter().flat_map(|of| &of.tests).map(|test| test.test).collect();
+        let names = [
+            (TestKind::WilcoxonSignedRank, "Wilcoxon signed-rank test over prompts"),
+            (TestKind::MannWhitney, "Mann–Whitney test over texts"),
+        ];
+        let used = names.into_iter().filter(|(kind, _)| tests.contains(kind));
+        let used: Vec<&str> = used.map(|(_, name)| name).collect();
+        (!used.is_empty()).then(|| format!("{}, {DECISION}", used.join(" or ")))
     }
 
     /// Returns a sentence about the Pareto front.
@@ -127,18 +146,21 @@ impl Compared {
             let cells = self.methods.iter().map(|of| {
                 let Some(cell) = Cell::new(of, name) else { return String::new() };
                 let value = format!("${}$", cell.text(" \\pm "));
-                match cell.conclusion {
-                    Some(Conclusion::Significant | Conclusion::SignificantSmall) => {
-                        let star = if cell.is_better { "+" } else { "-" };
-                        format!("{value}$^{{{star}}}$")
-                    }
-                    _ => value,
+                let mark =
+                    cell.mark().trim().replace('▲', "+").replace('▼', "-").replace('◆', "\\ast");
+                match mark.is_empty() {
+                    true => value,
+                    false => format!("{value}$^{{{mark}}}$"),
                 }
             });
             let cells: Vec<String> = cells.collect();
             text += &format!("{} & {} \\\\\n", escaped(name), cells.join(" & "));
         }
-        text + "\\bottomrule\n\\end{tabular}\n"
+        text += "\\bottomrule\n\\end{tabular}\n";
+        match self.legend_with(LATEX_MARKS) {
+            legend if legend.is_empty() => text,
+            legend => text + &format!("\n{}\n", legend.replace('±', "$\\pm$").replace('–', "--")),
+        }
     }
 }
 

@@ -2,11 +2,13 @@
 //! outputs.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{FileOrigin, short_text};
+use grpo_run::RunFolder;
 use serde_json::{Map, Value};
+use toml::Table;
 
 #[cfg(doc)]
 use super::Suite;
@@ -47,6 +49,8 @@ pub struct Generations {
     pub ending: String,
     /// Key or column of the texts, if the file has any.
     pub column: Option<String>,
+    /// Names of the files in the model folder, if the texts are from a run folder.
+    pub model_files: Vec<String>,
 }
 
 /// Which keys or columns of a file to read. By default, common names are tried.
@@ -73,12 +77,23 @@ impl PromptGenerations {
 
 impl Generations {
     /// Reads a file: JSON lines or Parquet with an object per text, CSV, or one text per line (`.smi`,
-    /// `.txt`). All but Parquet may be compressed with gzip.
+    /// `.txt`). All but Parquet may be compressed with gzip. Of a run folder, the completions of the
+    /// last recorded step are read.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, is damaged or empty, or if a record has no
     /// completion.
     pub fn read(path: &Path, columns: &Columns) -> anyhow::Result<Self> {
+        if path.is_dir() {
+            let run = RunFolder::open(path)?;
+            let last = run.completion_steps()?.pop().with_context(|| {
+                format!(
+                    "{} has no recorded completions; train with save.completions_every > 0",
+                    path.display()
+                )
+            })?;
+            return Self::of_step(&run, last, columns);
+        }
         let (_, ending) = FileOrigin::new(path);
         let mut all = Collected::default();
         match ending.as_str() {
@@ -98,7 +113,31 @@ impl Generations {
             "{}: some records have a prompt and others have none; add the missing ones",
             path.display()
         );
-        Ok(Self { prompts: all.prompts, ending, column: all.column })
+        Ok(Self { prompts: all.prompts, ending, column: all.column, ..Self::default() })
+    }
+
+    /// Reads the recorded completions of a step.
+    ///
+    /// # Errors
+    /// Returns an error if they cannot be read.
+    pub(crate) fn of_step(run: &RunFolder, step: u64, columns: &Columns) -> anyhow::Result<Self> {
+        let Self { model_files, .. } = Self::of_model_in(run.path());
+        Ok(Self { model_files, ..Self::read(&run.completions_path(step), columns)? })
+    }
+
+    /// Returns no texts, with the names of the files of a run's model.
+    pub(crate) fn of_model_in(run: &Path) -> Self {
+        let configured = || -> Option<PathBuf> {
+            let keys: Table = RunFolder::open(run).ok()?.read_config().ok()?.parse().ok()?;
+            ["model", "start"].iter().find_map(|key| keys.get(*key)?.as_str().map(PathBuf::from))
+        };
+        let own = Some(run.join("model")).filter(|folder| folder.is_dir());
+        let entries = own.or_else(configured).and_then(|folder| std::fs::read_dir(folder).ok());
+        let names = entries.into_iter().flatten().flatten();
+        let mut model_files: Vec<String> =
+            names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        model_files.sort_unstable();
+        Self { model_files, ..Self::default() }
     }
 
     /// Returns the number of texts.

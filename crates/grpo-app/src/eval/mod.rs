@@ -1,7 +1,9 @@
 //! Evaluation of files of generated text. The reward plays no role, unless the file contains it.
 
 mod comparison;
+mod comparison_page;
 mod comparison_tables;
+mod dynamics;
 mod generations;
 mod pass_rule;
 mod records;
@@ -16,6 +18,7 @@ use grpo_eval::MeasureError;
 use grpo_eval::stats::{Bootstrap, Direction};
 
 pub(crate) use self::comparison::{Compared, Method};
+pub(crate) use self::dynamics::Dynamics;
 pub use self::generations::{Columns, Generation, Generations, PromptGenerations};
 pub(crate) use self::pass_rule::PassRule;
 pub(crate) use self::records::references;
@@ -33,29 +36,47 @@ pub struct Suite {
     pub keys: &'static [&'static str],
     /// The suite is the default for files whose texts are in one of these columns …
     pub of_columns: &'static [&'static str],
-    /// … and for files with one of these endings.
+    /// … for files with one of these endings …
     pub of_endings: &'static [&'static str],
-    /// Metrics of which lower values are better; a name that ends in `/` stands for all that begin
-    /// with it. For all others, higher values are better.
+    /// … and for runs whose model folder contains one of these files.
+    pub of_model_files: &'static [&'static str],
+    /// Metrics of which higher values are better. A `*` at the end stands for any ending.
+    pub higher_is_better: &'static [&'static str],
+    /// Metrics of which lower values are better, in the same form.
     pub lower_is_better: &'static [&'static str],
+    /// Metrics that are followed over the steps of a run.
+    pub dynamics: &'static [&'static str],
     /// Computes the metrics.
     pub measure: fn(&Generations, &SuiteOptions) -> anyhow::Result<Measured>,
 }
 
 impl Suite {
-    /// Returns which values of a metric are better.
-    pub fn direction(&self, metric: &str) -> Direction {
-        let is_lower =
-            |name: &&str| *name == metric || name.ends_with('/') && metric.starts_with(*name);
-        match self.lower_is_better.iter().any(is_lower) {
-            true => Direction::LowerIsBetter,
-            false => Direction::HigherIsBetter,
+    /// Returns which values of a metric are better, or `None` if neither are.
+    pub fn direction(&self, metric: &str) -> Option<Direction> {
+        let is_in = |list: &[&str]| {
+            list.iter().any(|name| match name.strip_suffix('*') {
+                Some(start) => metric.starts_with(start),
+                None => *name == metric,
+            })
+        };
+        match (is_in(self.lower_is_better), is_in(self.higher_is_better)) {
+            (true, _) => Some(Direction::LowerIsBetter),
+            (_, true) => Some(Direction::HigherIsBetter),
+            _ => None,
         }
+    }
+
+    /// Returns which keys of a record to read.
+    pub(crate) fn kept(&self) -> Columns {
+        Columns { kept: self.keys.to_vec(), ..Columns::default() }
     }
 }
 
+/// Default of `--pass`.
+pub(crate) const DEFAULT_PASS: &str = "quality";
+
 /// Options of `grpo eval` that affect the metrics.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct SuiteOptions {
     /// Numbers of samples for Pass@k, comma-separated [default: 1, 5 and 10, as far as there are
     /// samples]
@@ -63,7 +84,7 @@ pub struct SuiteOptions {
     pub k: Vec<usize>,
     /// When a completion passes, comma-separated: `quality` (length and repetition), `exact` (equals a
     /// reference), `score:X` (at least X), `relevance:X` (similarity to the prompt), `pattern:REGEX`
-    #[arg(long, value_name = "RULES", default_value = "quality", help_heading = "Metrics")]
+    #[arg(long, value_name = "RULES", default_value = DEFAULT_PASS, help_heading = "Metrics")]
     pub pass: String,
     /// File with references: a reference per prompt, or the molecules to compare with
     #[arg(long, value_name = "FILE", help_heading = "Metrics")]
@@ -76,6 +97,18 @@ pub struct SuiteOptions {
     pub seed: u64,
 }
 
+impl Default for SuiteOptions {
+    fn default() -> Self {
+        Self {
+            k: Vec::new(),
+            pass: DEFAULT_PASS.to_owned(),
+            references: None,
+            training: None,
+            seed: 42,
+        }
+    }
+}
+
 impl SuiteOptions {
     /// Refuses options that only the suite `text` uses.
     ///
@@ -83,7 +116,7 @@ impl SuiteOptions {
     /// Returns an error if `-k` or `--pass` was given.
     pub fn refuse_for_texts(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
-            self.k.is_empty() && self.pass == "quality",
+            self.k.is_empty() && self.pass == DEFAULT_PASS,
             "-k and --pass are only used by the suite `text`; remove them"
         );
         Ok(())
@@ -99,6 +132,8 @@ pub struct Measured {
     pub intervals: BTreeMap<String, [f64; 2]>,
     /// Values per prompt, for comparisons in pairs. Each has a value for every prompt.
     pub per_prompt: BTreeMap<String, Vec<f64>>,
+    /// Values per text of metrics that are means over texts, for comparisons without pairs.
+    pub per_text: BTreeMap<String, Vec<f64>>,
 }
 
 impl Measured {

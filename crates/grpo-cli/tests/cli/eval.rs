@@ -128,7 +128,7 @@ fn methods_are_compared() {
     );
     place.refuse(
         &["compare", "g.jsonl", "less.jsonl", "-o", "t.html"],
-        str!["-o t.html: unknown format; use a name that ends in .md, .tex or .json"],
+        str!["-o t.html: unknown format; use a name that ends in .md, .tex, .json or .html"],
     );
     place.refuse(
         &["compare", "g.jsonl", "g.jsonl"],

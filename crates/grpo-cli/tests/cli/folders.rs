@@ -154,7 +154,7 @@ fn layers_of_an_adapter_are_measured() {
     let found: Value = serde_json::from_str(&place.read("layers.json")).unwrap();
     let of = &found["adapters"][0];
     assert_eq!(of["n_layers"].as_u64(), of["layers"].as_array().map(|all| all.len() as u64));
-    assert_eq!(of["layers"][0]["layer"], "model.layers.0.self_attn.q_proj");
+    assert_eq!(of["layers"][0]["layer"], "model.layers.0.mlp.down_proj");
     assert_eq!(found["comparison"]["n_common_layers"], of["n_layers"]);
     place.refuse(
         &["adapter-layers", "m"],

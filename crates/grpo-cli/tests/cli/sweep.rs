@@ -1,5 +1,6 @@
 //! `grpo sweep`.
 
+use serde_json::Value;
 use snapbox::str;
 
 use crate::support::Place;
@@ -46,12 +47,51 @@ fn values_and_seeds_are_trained_and_compared() {
         &["sweep", "train.toml", "-o", "sweep"],
         str!["sweep/sweep.toml is from a sweep with other options; choose another folder with -o, or delete this one"],
     );
-    place.refuse(
-        &["sweep", "train.toml", "--set", "loss.beta=1", "-o", "other"],
-        str!["[..]unknown key 'loss.beta'[..]"],
-    );
+    // A wrong key is found before the first run, and leaves nothing that has to be deleted.
+    for key in ["loss.beta", "loss.gamma"] {
+        let set = format!("--set={key}=1");
+        let ended = place.run(&["sweep", "train.toml", &set, "-o", "other"]);
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("unknown key '{key}'")), "{}", ended.stderr);
+    }
     place.refuse(
         &["sweep", "train.toml", "--seeds", "0", "-o", "other"],
         str!["--seeds 0: expected a number of seeds, e.g. 3, or seeds separated by commas, e.g. 42,123,456"],
     );
+}
+
+#[test]
+fn diversity_is_followed_over_steps_and_phases() {
+    let place = Place::for_training();
+    let run = |name: &str, seed: &str| {
+        let (run, seed) = (format!("--set=run={name}"), format!("--set=seed={seed}"));
+        place.succeed(&["train", "train.toml", &run, &seed, "--set=save.completions_every=1"]);
+    };
+    run("one", "1");
+    run("two", "2");
+    let outputs = ["-o", "dynamics.json", "-o", "dynamics.html"];
+    let ended = place.succeed(&[&["dynamics", "one", "two"], &outputs[..]].concat());
+    assert!(ended.stdout.contains("internal_diversity"), "{}", ended.stdout);
+    let found: Value = serde_json::from_str(&place.read("dynamics.json")).unwrap();
+    let steps: Vec<[u64; 2]> = found["snapshots"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|of| [of["phase"].as_u64().unwrap(), of["step"].as_u64().unwrap()])
+        .collect();
+    // The steps of the second run follow the three of the first one.
+    assert_eq!(steps, [[0, 1], [0, 2], [0, 3], [1, 4], [1, 5], [1, 6]]);
+    assert_eq!(found["config"]["suite"], "molecules");
+    assert!(found["snapshots"][0]["validity"].is_number(), "{found}");
+    assert!(place.read("dynamics.html").contains("<svg"));
+    place.succeed(&["dynamics", "one", "--every", "3", "-o", "some.json"]);
+    let found: Value = serde_json::from_str(&place.read("some.json")).unwrap();
+    assert_eq!(found["snapshots"].as_array().map(Vec::len), Some(1));
+
+    // Run folders are methods of a comparison, and have curves.
+    let outputs = ["-o", "c.html", "-o", "c.tex"];
+    let ended = place.succeed(&[&["compare", "first=one", "second=two"], &outputs[..]].concat());
+    assert!(ended.stdout.contains("qed/mean"), "{}", ended.stdout);
+    assert!(place.read("c.html").contains("grpo compare first=one second=two"));
+    place.refuse(&["dynamics", "model"], str!["[..]model is not a run folder[..]"]);
 }

@@ -1,0 +1,126 @@
+//! `grpo dynamics`: diversity over the steps of a run.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use grpo_report::{ComparedMethod, ComparisonPage, PhaseBoundary, render_comparison};
+use serde_json::json;
+
+use crate::commands::eval::suite;
+use crate::eval::{Dynamics, Generations, SuiteOptions};
+use crate::output::{FileInPlace, refuse_existing, say, table};
+use crate::phase::Phase;
+use crate::task::Tasks;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo dynamics runs/molecules
+  grpo dynamics runs/replies/baseline runs/replies/grpo -o diversity_dynamics.json -o dynamics.html
+
+Of a GRPO run, the recorded completions are measured; of a supervised run, the evaluations with samples are shown.")]
+pub(crate) struct DynamicsArguments {
+    /// Run folders; several are phases that follow one another
+    #[arg(required = true, value_name = "RUN", help_heading = "Input")]
+    runs: Vec<PathBuf>,
+    /// Metrics to compute, as for `grpo eval` [default: what fits the last run]
+    #[arg(long, value_name = "NAME", help_heading = "Metrics")]
+    suite: Option<String>,
+    /// Least number of steps between two snapshots of a GRPO run
+    #[arg(long, value_name = "STEPS", default_value_t = 1, help_heading = "Metrics")]
+    every: u64,
+    /// Write the snapshots to this file (.json), or a page with curves (.html); repeatable
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Vec<PathBuf>,
+    /// Replace existing output files
+    #[arg(long, help_heading = "Output")]
+    force: bool,
+}
+
+pub(crate) fn run(arguments: &DynamicsArguments, tasks: &Tasks) -> anyhow::Result<()> {
+    for path in &arguments.output {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        anyhow::ensure!(
+            matches!(ending, Some("json" | "html")),
+            "-o {}: unknown format; use a name that ends in .json or .html",
+            path.display()
+        );
+        refuse_existing(path, arguments.force)?;
+    }
+    let last = arguments.runs.last().context("clap requires a run")?;
+    let generations = Generations::of_model_in(last);
+    let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
+    let options = SuiteOptions::default();
+    let phase = Phase::begin("measuring the recorded completions");
+    let dynamics = Dynamics::of_runs(&arguments.runs, &suite, arguments.every, &options)?;
+    drop(phase);
+    for path in &arguments.output {
+        let text = match path.extension().is_some_and(|ending| ending == "html") {
+            true => page(arguments, suite.name, &dynamics)?,
+            false => {
+                let config = json!({
+                    "runs": arguments.runs,
+                    "suite": suite.name,
+                    "every": arguments.every,
+                    "phase_ends": dynamics.ends,
+                });
+                let all = json!({"snapshots": dynamics.snapshots, "config": config});
+                serde_json::to_string_pretty(&all).context("the metrics are finite")? + "\n"
+            }
+        };
+        let mut file = FileInPlace::create_beside(path, &[], arguments.force)?;
+        file.write_all(text.as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        file.finish()?;
+    }
+    show(&arguments.runs, &dynamics);
+    Ok(())
+}
+
+/// Renders a page with a curve per metric and a line at the end of each phase.
+fn page(arguments: &DynamicsArguments, suite: &str, dynamics: &Dynamics) -> anyhow::Result<String> {
+    let name = |path: &Path| path.display().to_string();
+    let names: Vec<String> = arguments.runs.iter().map(|run| name(run)).collect();
+    let method = ComparedMethod {
+        name: names.join(" → "),
+        files: vec![names.join(", ")],
+        dynamics: vec![dynamics.by_metric()],
+        ..ComparedMethod::default()
+    };
+    let boundary = |(end, next): (&u64, &String)| PhaseBoundary { step: *end, label: next.clone() };
+    let page = ComparisonPage {
+        command: format!("grpo dynamics {}", names.join(" ")),
+        suite: suite.to_owned(),
+        methods: vec![method],
+        phases: dynamics.ends.iter().zip(&names[1..]).map(boundary).collect(),
+        ..ComparisonPage::default()
+    };
+    Ok(render_comparison(&page)?)
+}
+
+/// Prints the first and the last snapshot of each phase, and some between them.
+fn show(runs: &[PathBuf], dynamics: &Dynamics) {
+    const ROWS: usize = 8;
+    let by_metric = dynamics.by_metric();
+    let names: Vec<&String> = by_metric.keys().collect();
+    let header = ["phase", "step"].into_iter().map(str::to_owned);
+    let header: Vec<String> = header.chain(names.iter().map(|name| (*name).clone())).collect();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for (phase, run) in runs.iter().enumerate() {
+        let of_phase: Vec<_> = dynamics.snapshots.iter().filter(|of| of.phase == phase).collect();
+        let stride = of_phase.len().div_ceil(ROWS).max(1);
+        for (index, snapshot) in of_phase.iter().enumerate() {
+            if index % stride > 0 && index + 1 < of_phase.len() {
+                continue;
+            }
+            let cell = |name: &&String| {
+                let value = snapshot.metrics.get(*name);
+                value.map_or(String::new(), |value| format!("{value:.4}"))
+            };
+            let first = [run.display().to_string(), snapshot.step.to_string()];
+            rows.push(first.into_iter().chain(names.iter().map(cell)).collect());
+        }
+    }
+    say(format_args!("{}", table(header, rows, 1..)));
+}

@@ -1,0 +1,35 @@
+//! Rendering of HTML pages.
+
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
+
+/// The style sheet of all pages.
+pub(crate) const STYLE: &str = include_str!("report.css");
+/// Macros that the templates of all pages import.
+const MACROS: &str = include_str!("macros.html.j2");
+
+/// Renders a template, which can import `macros.html`. All text that the template does not mark as
+/// safe is escaped, and control characters are replaced with symbols.
+pub(crate) fn render(template: &str, page: impl Serialize) -> String {
+    let mut environment = Environment::new();
+    // Templates with names ending in `.html` escape all text that is not marked as safe.
+    for (name, source) in [("macros.html", MACROS), ("page.html", template)] {
+        environment.add_template(name, source).expect("the template is valid");
+    }
+    let template = environment.get_template("page.html").expect("it was added");
+    let page = template.render(Serde(page)).expect("the template's variables are all defined");
+    printable(&page)
+}
+
+/// Replaces control characters with their Unicode symbols, e.g. `␛`, except line breaks and tabs.
+pub(crate) fn printable(text: &str) -> String {
+    let symbol = |c: char| match c {
+        '\n' | '\t' => c,
+        '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or(char::REPLACEMENT_CHARACTER),
+        '\x7f' => '\u{2421}',
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.chars().map(symbol).collect()
+}
