@@ -6,6 +6,7 @@
 //! - [`MoleculeReward`] scores molecules by QED, synthetic accessibility and logP.
 //!   [`MoleculeSummary`] evaluates a set of generated molecules.
 
+mod bench_pmo;
 mod best;
 mod components;
 mod conditions;
@@ -17,6 +18,7 @@ mod fingerprints;
 mod identity;
 mod import_molgpt;
 mod make_molecules;
+mod pmo_reward;
 mod randomized;
 mod reader;
 mod reward;

@@ -18,12 +18,13 @@ use crate::components::ComponentsConfig;
 use crate::conditions::{self, ConditionsConfig};
 use crate::fingerprints::Fingerprints;
 use crate::identity::identities;
+use crate::pmo_reward::PmoConfig;
 use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
 use crate::{MoleculeSummary, Vocabulary};
 
 /// The reward types that only score molecules.
-const REWARDS: [&str; 3] = ["molecule", "components", "conditions"];
+const REWARDS: [&str; 4] = ["molecule", "components", "conditions", "pmo"];
 
 /// The task of generating molecules as SMILES.
 pub struct Molecules;
@@ -38,6 +39,7 @@ impl Task for Molecules {
             RewardKind::from_settings::<MoleculeConfig>("molecule"),
             RewardKind::composed::<ComponentsConfig>("components"),
             RewardKind::from_settings::<ConditionsConfig>("conditions"),
+            RewardKind::from_settings::<PmoConfig>("pmo"),
         ]
     }
 
@@ -60,6 +62,7 @@ impl Task for Molecules {
             crate::best::command(),
             crate::make_molecules::command(),
             crate::import_molgpt::command(),
+            crate::bench_pmo::command(),
         ]
     }
 

@@ -111,7 +111,7 @@ fn reports_a_wrong_type_with_its_line() {
         "type = \"molecule\"",
         "type = \"molecules\"",
         str![
-            "train.toml:15: reward.type: unknown reward type `molecules`; expected one of answer, command, components, composite, conditions, heuristic, http, hybrid, infill, learned, molecule, pattern, python"
+            "train.toml:15: reward.type: unknown reward type `molecules`; expected one of answer, command, components, composite, conditions, heuristic, http, hybrid, infill, learned, molecule, pattern, pmo, python"
         ],
     );
 }

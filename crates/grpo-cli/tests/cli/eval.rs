@@ -127,8 +127,8 @@ fn methods_are_compared() {
         str![[r#"the prompt "What is old?" is in g.jsonl, but not in less.jsonl; compare generations of the same prompts"#]],
     );
     place.refuse(
-        &["compare", "g.jsonl", "less.jsonl", "-o", "t.html"],
-        str!["-o t.html: unknown format; use a name that ends in .md, .tex, .json or .html"],
+        &["compare", "g.jsonl", "less.jsonl", "-o", "t.pdf"],
+        str!["-o t.pdf: unknown format; use a name that ends in .md, .tex, .json or .html"],
     );
     place.refuse(
         &["compare", "g.jsonl", "g.jsonl"],
@@ -246,5 +246,25 @@ fn log_probabilities_give_the_perplexity() {
     place.refuse(
         &["eval", "q.jsonl"],
         str!["q.jsonl: `logprobs` contains a positive number; expected natural logarithms of probabilities"],
+    );
+}
+
+#[test]
+fn oracles_score_a_file() {
+    let place = Place::new();
+    place.write("a.smi", "CCO\nC1CC\nCC1=CC=C(C=C1)C1=CC(=NN1C1=CC=C(C=C1)S(N)(=O)=O)C(F)(F)F\n");
+    place.succeed(&["bench-pmo", "--score", "a.smi", "-o", "scores.csv"]);
+    let csv = place.read("scores.csv");
+    let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!((rows.len(), rows[0].len(), rows[0][0]), (4, 21, "smiles"));
+    let column = rows[0].iter().position(|name| *name == "celecoxib_rediscovery").unwrap();
+    assert_eq!((rows[2][column], rows[3][column]), ("0.0", "1.0"));
+    let ended = place.succeed(&["bench-pmo", "--score", "a.smi", "--tasks", "qed"]);
+    assert_eq!(ended.stdout.lines().next(), Some("smiles,qed"));
+    let qed = rows[0].iter().position(|name| *name == "qed").unwrap();
+    assert_eq!(ended.stdout.lines().nth(1), Some(&*format!("CCO,{}", rows[1][qed])));
+    place.refuse(
+        &["bench-pmo", "--score", "a.smi", "--tasks", "celecoxib"],
+        str!["--tasks: unknown oracle 'celecoxib'; did you mean 'celecoxib_rediscovery'?"],
     );
 }

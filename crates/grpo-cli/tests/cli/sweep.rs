@@ -93,5 +93,8 @@ fn diversity_is_followed_over_steps_and_phases() {
     let ended = place.succeed(&[&["compare", "first=one", "second=two"], &outputs[..]].concat());
     assert!(ended.stdout.contains("qed/mean"), "{}", ended.stdout);
     assert!(place.read("c.html").contains("grpo compare first=one second=two"));
-    place.refuse(&["dynamics", "model"], str!["[..]model is not a run folder[..]"]);
+    place.refuse(
+        &["dynamics", "model"],
+        str!["`model` is not a run folder (no `run.json`); check the path"],
+    );
 }

@@ -92,7 +92,8 @@ mod tests {
         let found = compare_unpaired(&samples).unwrap();
         assert_eq!(found[0].p_value, 2.0 * found[0].mann_whitney.p_value);
         assert_eq!(found[0].conclusion, Conclusion::Significant);
-        assert_eq!(found[0].cliffs_delta, cliffs_delta(&high, &low).unwrap());
+        let delta = cliffs_delta(&high, &low).unwrap();
+        assert!((found[0].cliffs_delta - delta).abs() < 1e-15, "{delta}");
         assert_eq!((found[0].new_mean, found[0].baseline_mean), (22.0, 9.5));
         assert_eq!(found[1].conclusion, Conclusion::NotSignificant);
         let empty = UnpairedSample { metric: "c", new: &[], baseline: &low };
