@@ -5,11 +5,12 @@
 //! ```
 //!
 //! Each line of `pairs.jsonl` is an object with `id`, `prompt`, `a` and `b`. The API key, if the
-//! server needs one, is in the environment variable `JUDGE_API_KEY`. A fifth argument is a JSON
-//! object with more keys of the request.
+//! server needs one, is in the environment variable `JUDGE_API_KEY`, and the path of a PEM file with
+//! certificates in `JUDGE_CA_FILE`. A fifth argument is a JSON object with more keys of the request.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its results")]
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use grpo_data::regular_file;
 use grpo_endpoint::{Answers, Cache, ChatAnswer, ChatSettings, Client, EndpointConfig};
@@ -18,7 +19,17 @@ use grpo_eval::stats::Bootstrap;
 
 const CRITERIA: &str = "The better response answers the prompt correctly, completely and politely.";
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match judge() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn judge() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [url, model, pairs, cache, extra @ ..] = arguments.as_slice() else {
         return Err("expected URL MODEL PAIRS.jsonl CACHE.jsonl [EXTRA]".into());
@@ -28,6 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut config = EndpointConfig::new(url);
     config.api_key_env = std::env::var_os("JUDGE_API_KEY").map(|_| "JUDGE_API_KEY".to_owned());
+    config.ca_file = std::env::var_os("JUDGE_CA_FILE").map(Into::into);
     let mut settings = ChatSettings::new(model);
     if let Some(extra) = extra.first() {
         settings.extra = serde_json::from_str(extra)?;

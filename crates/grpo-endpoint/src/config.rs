@@ -1,5 +1,6 @@
 //! Where a server is and how it is used.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -19,10 +20,14 @@ pub struct EndpointConfig {
     /// Name of the environment variable with the API key. Without it, no key is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
+    /// PEM file with the certificates to trust instead of Mozilla's roots, for a private authority or
+    /// a proxy that decrypts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
     /// Time limit of an attempt, from the connection to the last byte of the reply, in seconds.
     #[serde(default = "default_time_limit")]
     pub time_limit: f64,
-    /// How often a request is repeated after status 408, 429 or 5xx or a failed connection.
+    /// How often a request is repeated after status 408, 429, 5xx (except 501) or a failed connection.
     #[serde(default = "default_retries")]
     pub retries: u32,
     /// Pause before the first repetition in seconds. It doubles with each repetition. A
@@ -38,12 +43,13 @@ pub struct EndpointConfig {
 }
 
 impl EndpointConfig {
-    /// Returns the defaults for a base URL: no API key, 120 s per attempt, 4 repetitions after 1, 2, 4
-    /// and 8 s, pauses of up to 60 s, and 4 requests at the same time.
+    /// Returns the defaults for a base URL: no API key, Mozilla's roots, 120 s per attempt, 4 repetitions
+    /// after 1, 2, 4 and 8 s, pauses of up to 60 s, and 4 requests at the same time.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
             api_key_env: None,
+            ca_file: None,
             time_limit: default_time_limit(),
             retries: default_retries(),
             pause: default_pause(),

@@ -1,6 +1,7 @@
 //! Posting JSON to a server, with retries.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,11 +12,15 @@ use ureq::{Agent, Body};
 
 use crate::config::EndpointConfig;
 use crate::error::{Attempts, EndpointError, excerpt};
+use crate::tls;
 
 /// Maximum size of a reply in bytes.
 const LARGEST_REPLY: u64 = 16 << 20;
 /// How often a pause checks whether the batch has ended.
 const SLICE: Duration = Duration::from_millis(50);
+
+const FIX_OF_TLS: &str =
+    "check the server's certificate, or set endpoint.ca_file to that of its authority";
 
 /// A server and the API key for it.
 #[derive(Clone, Debug)]
@@ -67,6 +72,7 @@ impl Http {
         let base = config.base()?;
         let key = config.api_key_env.as_deref().map(api_key).transpose()?;
         let mut builder = Agent::config_builder()
+            .tls_config(tls::config(config.ca_file.as_deref())?)
             .timeout_global(Some(Duration::from_secs_f64(config.time_limit)))
             .http_status_as_error(false)
             .max_redirects(0)
@@ -141,7 +147,8 @@ impl Http {
             body: self.excerpt(&body),
             fix: self.fix_of_status(status),
         };
-        let may_repeat = matches!(status, 408 | 429 | 500..);
+        // Servers without the API answer 501.
+        let may_repeat = matches!(status, 408 | 429 | 500..) && status != 501;
         Err(Failure { error, may_repeat, wait: retry_after(&head.headers) })
     }
 
@@ -166,19 +173,20 @@ impl Http {
             ureq::Error::BodyExceedsLimit(_) => {
                 ("the reply is larger than 16 MiB".to_owned(), "lower max_tokens", false)
             }
-            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => (
+            ureq::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof => (
                 "the connection was closed before the end of the reply".to_owned(),
                 "check the server's log and any proxy in front of it",
                 true,
             ),
+            // Rustls's errors have the kind InvalidData.
+            ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
+                (error.to_string(), FIX_OF_TLS, false)
+            }
+            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => (error.to_string(), FIX_OF_TLS, false),
             ureq::Error::Io(error) => {
                 (error.to_string(), "start the server, or correct endpoint.url", true)
             }
-            error => (
-                error.to_string(),
-                "start the server, or correct endpoint.url",
-                !matches!(error, ureq::Error::Rustls(_) | ureq::Error::Tls(_)),
-            ),
+            error => (error.to_string(), "start the server, or correct endpoint.url", true),
         };
         let error = EndpointError::Connection { url: url.to_owned(), what, attempts, fix };
         Failure { error, may_repeat, wait: None }
@@ -190,7 +198,7 @@ impl Http {
             (401 | 403, None) => {
                 "set endpoint.api_key_env to the environment variable with the API key".to_owned()
             }
-            (404, _) => "check endpoint.url and the name of the model".to_owned(),
+            (404 | 501, _) => "check endpoint.url and the name of the model".to_owned(),
             (400 | 413 | 422, _) => {
                 "check the model, max_tokens and extra keys, and the length of the prompt"
                     .to_owned()

@@ -11,6 +11,7 @@ mod config;
 mod error;
 mod http;
 mod request;
+mod tls;
 mod usage;
 
 pub use cache::Cache;
