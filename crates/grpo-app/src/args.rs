@@ -16,6 +16,7 @@ use crate::commands::attention::AttentionArguments;
 use crate::commands::compare::CompareArguments;
 use crate::commands::dynamics::DynamicsArguments;
 use crate::commands::eval::EvalArguments;
+use crate::commands::judge::JudgeArguments;
 use crate::commands::sweep::SweepArguments;
 use crate::pipeline::PipelineArguments;
 
@@ -131,6 +132,11 @@ pub(crate) enum Command {
     /// singular values. Two adapters of the same model are compared.
     #[command(name = "adapter-layers")]
     AdapterLayers(AdapterLayersArguments),
+    /// Let a language model compare or rate answers
+    ///
+    /// Sends pairs of answers to the same prompts to an OpenAI-compatible endpoint, in both orders, and
+    /// counts wins. With one file, each answer gets a score from 1 to 10.
+    Judge(JudgeArguments),
     /// Show diversity over the steps of a run
     ///
     /// Computes metrics of the completions that a run recorded, step by step. Several runs are phases of

@@ -121,6 +121,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::Report(arguments) => commands::report::run(&arguments, tasks),
         Command::Sample(arguments) => commands::sample::run(&arguments, options, tasks),
         Command::Compare(arguments) => commands::compare::run(&arguments, tasks),
+        Command::Judge(arguments) => commands::judge::run(&arguments),
         Command::Dynamics(arguments) => commands::dynamics::run(&arguments, tasks),
         Command::AdapterLayers(arguments) => commands::adapter_layers::run(&arguments),
         Command::Attention(arguments) => commands::attention::run(&arguments, tasks),

@@ -12,6 +12,8 @@
 //! - [`Rouge`] compares texts with references. [`Vocabulary`] and [`TextLengths`] describe texts.
 //! - [`ParetoFront`], [`summarize_seeds`] and [`check_gates`] compare models;
 //!   [`expected_calibration_error`] is for judges.
+//! - [`judge`] has prompts for language models as judges, and the results of their verdicts and
+//!   scores.
 //! - [`stats`] has intervals, tests and effect sizes.
 
 mod calibration;
@@ -22,6 +24,7 @@ mod error;
 mod gates;
 mod group_diversity;
 mod hashed_ngrams;
+pub mod judge;
 mod low_rank;
 mod ngrams;
 mod pareto;

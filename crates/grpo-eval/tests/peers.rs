@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use grpo_eval::stats::{
     Alternative, Bootstrap, IntervalMethod, KappaWeights, TestResult, benjamini_hochberg,
     cliffs_delta, cohens_d, cohens_kappa, holm, mann_whitney_u, paired_t_test, pearson_test,
-    spearman_test, wasserstein_distance, wilcoxon_signed_rank,
+    sign_test, spearman_test, wasserstein_distance, wilcoxon_signed_rank,
 };
 use grpo_eval::{
     GroupDiversity, MeasureError, NgramDiversity, PromptPasses, Rouge, Vocabulary,
@@ -152,6 +152,7 @@ struct Statistics {
     vectors: Vec<Vec<f32>>,
     cosine_distance: f64,
     pass_at_k: Vec<(usize, usize, usize, f64)>,
+    sign_tests: Vec<(usize, usize, [f64; 3])>,
 }
 
 type Test = fn(&[f64], &[f64], Alternative) -> Result<TestResult, MeasureError>;
@@ -233,5 +234,12 @@ fn other_statistics_are_those_of_the_references() {
     for (samples, passed, k, expected) in case.pass_at_k {
         let found = PromptPasses { samples, passed }.pass_at_k(k, 0).unwrap();
         close(found, expected, (samples, passed, k));
+    }
+    for (wins, losses, expected) in case.sign_tests {
+        let alternatives = [Alternative::TwoSided, Alternative::Greater, Alternative::Less];
+        for (alternative, expected) in alternatives.into_iter().zip(expected) {
+            let found = sign_test(wins, losses, alternative).unwrap().p_value;
+            close(found / expected, 1.0, (wins, losses, alternative));
+        }
     }
 }

@@ -155,6 +155,14 @@ def test_results(x, y):
     return found
 
 
+def sign_tests():
+    """The binomial test of wins and losses with probability 1/2."""
+    counts = [(1, 0), (0, 4), (5, 5), (3, 4), (8, 2), (2, 8), (60, 40), (61, 40), (510, 420), (9_800, 10_200)]
+    alternatives = ("two-sided", "greater", "less")
+    return [[wins, losses, [float(stats.binomtest(wins, wins + losses, alternative=alternative).pvalue)
+                            for alternative in alternatives]] for wins, losses in counts]
+
+
 def make_statistics(rng):
     normal = lambda n, shift=0.0, digits=15: [round(float(value), digits) for value in rng.normal(shift, 1, n)]
     pairs = [(normal(n, shift), normal(n)) for n, shift in ((3, 1), (8, 0.5), (12, 2), (20, 0.3), (50, 0.1), (51, 0.4))]
@@ -186,7 +194,7 @@ def make_statistics(rng):
         "observed": [float(number) for number in observed], "predicted": [float(number) for number in predicted],
         "vectors": [[float(number) for number in vector] for vector in vectors],
         "cosine_distance": float(distances[np.triu_indices(len(vectors), 1)].mean()),
-        "pass_at_k": passes}
+        "pass_at_k": passes, "sign_tests": sign_tests()}
 
 
 def main():

@@ -148,7 +148,7 @@ fn group_of_own(name: &str) -> CommandGroup {
         "run" | "train" | "trial" | "pretrain" => CommandGroup::Train,
         "sample" | "logprob" | "merge" | "init" => CommandGroup::Use,
         "explain" | "replay" | "audit" | "report" => CommandGroup::Inspect,
-        "eval" | "compare" | "dynamics" | "sweep" | "adapter-layers" | "attention" => {
+        "eval" | "compare" | "judge" | "dynamics" | "sweep" | "adapter-layers" | "attention" => {
             CommandGroup::Evaluate
         }
         "train-tokenizer" | "import-trl" => CommandGroup::Prepare,

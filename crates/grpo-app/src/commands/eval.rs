@@ -66,14 +66,20 @@ pub(crate) struct ColumnArguments {
 }
 
 impl ColumnArguments {
+    /// Returns the columns with the keys that suites read.
     pub(crate) fn columns(&self, tasks: &Tasks) -> Columns {
+        let kept = tasks.suites().iter().flat_map(|suite| suite.keys).copied().collect();
+        Columns { kept, ..self.plain() }
+    }
+
+    pub(crate) fn plain(&self) -> Columns {
         let Self { column, prompt_column, reference_column, score_column } = self.clone();
         Columns {
             completion: column,
             prompt: prompt_column,
             reference: reference_column,
             score: score_column,
-            kept: tasks.suites().iter().flat_map(|suite| suite.keys).copied().collect(),
+            kept: Vec::new(),
         }
     }
 }

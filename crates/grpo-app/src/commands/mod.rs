@@ -10,6 +10,7 @@ pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod import_trl;
 pub(crate) mod init;
+pub(crate) mod judge;
 pub(crate) mod logprob;
 pub(crate) mod man;
 pub(crate) mod merge;

@@ -26,6 +26,7 @@ mod infill_refusals;
 mod infilling;
 mod init_project;
 mod judges;
+mod judging;
 mod kill_windows;
 mod logprob;
 mod models;

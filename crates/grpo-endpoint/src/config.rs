@@ -1,0 +1,198 @@
+//! Where a server is and how it is used.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::EndpointError;
+
+/// Longest accepted time limit and pause in seconds.
+const LONGEST: f64 = 86_400.0;
+
+/// An OpenAI-compatible server and how to send requests to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointConfig {
+    /// Base URL. `/v1` is added to a URL without a path, so `http://localhost:8000`,
+    /// `https://api.openai.com/v1` and `https://openrouter.ai/api/v1` are all base URLs.
+    pub url: String,
+    /// Name of the environment variable with the API key. Without it, no key is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_env: Option<String>,
+    /// PEM file with the certificates to trust instead of Mozilla's roots, for a private authority or
+    /// a proxy that decrypts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// Time limit of an attempt, from the connection to the last byte of the reply, in seconds.
+    #[serde(default = "default_time_limit")]
+    pub time_limit: f64,
+    /// How often a request is repeated after status 408, 429, 5xx (except 501) or a failed connection.
+    #[serde(default = "default_retries")]
+    pub retries: u32,
+    /// Pause before the first repetition in seconds. It doubles with each repetition. A
+    /// `Retry-After` of the server takes precedence.
+    #[serde(default = "default_pause")]
+    pub pause: f64,
+    /// Longest pause in seconds. If the server asks for a longer one, the request fails.
+    #[serde(default = "default_longest_pause")]
+    pub longest_pause: f64,
+    /// Maximum number of requests at the same time.
+    #[serde(default = "default_parallel")]
+    pub parallel: usize,
+}
+
+impl EndpointConfig {
+    /// Returns the defaults for a base URL: no API key, Mozilla's roots, 120 s per attempt, 4 repetitions
+    /// after 1, 2, 4 and 8 s, pauses of up to 60 s, and 4 requests at the same time.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            api_key_env: None,
+            ca_file: None,
+            time_limit: default_time_limit(),
+            retries: default_retries(),
+            pause: default_pause(),
+            longest_pause: default_longest_pause(),
+            parallel: default_parallel(),
+        }
+    }
+
+    /// Checks all values.
+    ///
+    /// # Errors
+    /// Returns an error if the URL is not a base URL or a number is out of range.
+    pub fn check(&self) -> Result<(), EndpointError> {
+        self.base()?;
+        let range = |key, value: f64, low: f64| {
+            if (low..=LONGEST).contains(&value) {
+                return Ok(());
+            }
+            let expected = format!("seconds between {low} and {LONGEST}");
+            Err(EndpointError::Setting { key, found: value.to_string(), expected })
+        };
+        range("time_limit", self.time_limit, 0.001)?;
+        range("pause", self.pause, 0.0)?;
+        range("longest_pause", self.longest_pause, 0.0)?;
+        let count = |key, value: usize, low: usize, high: usize| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            let expected = format!("{low} to {high}");
+            Err(EndpointError::Setting { key, found: value.to_string(), expected })
+        };
+        count("retries", self.retries as usize, 0, 100)?;
+        count("parallel", self.parallel, 1, 256)
+    }
+
+    /// Returns the URL to which paths such as `chat/completions` are appended, without a slash at the
+    /// end.
+    pub(crate) fn base(&self) -> Result<String, EndpointError> {
+        let refused = || {
+            EndpointError::Setting {
+            key: "url",
+            found: format!("\"{}\"", self.url),
+            expected: "a base URL such as http://localhost:8000 or https://api.openai.com/v1, without user, query and `/chat/completions`".to_owned(),
+        }
+        };
+        let url = self.url.trim_end_matches('/');
+        let rest = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme));
+        let rest = rest.ok_or_else(refused)?;
+        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let is_plain = rest.chars().all(|c| c.is_ascii_graphic() && !"@?#\\".contains(c));
+        if host.is_empty() || !is_plain || path.ends_with("/completions") {
+            return Err(refused());
+        }
+        Ok(if path.is_empty() { format!("{url}/v1") } else { url.to_owned() })
+    }
+
+    /// Returns whether the server runs on this machine, so that no proxy is used.
+    pub(crate) fn is_local(&self) -> bool {
+        let host = self.url.split("://").nth(1).unwrap_or_default();
+        ["localhost", "127.", "[::1]"].iter().any(|local| host.starts_with(local))
+    }
+
+    /// Returns the pause before a repetition, counted from 0, if the server asks for none.
+    pub(crate) fn pause_before(&self, repetition: u32) -> Duration {
+        let factor = 2_f64.powi(repetition.min(60) as i32);
+        Duration::from_secs_f64((self.pause * factor).min(self.longest_pause))
+    }
+}
+
+fn default_time_limit() -> f64 {
+    120.0
+}
+
+fn default_retries() -> u32 {
+    4
+}
+
+fn default_pause() -> f64 {
+    1.0
+}
+
+fn default_longest_pause() -> f64 {
+    60.0
+}
+
+fn default_parallel() -> usize {
+    4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_urls() {
+        let base = |url: &str| EndpointConfig::new(url).base().ok();
+        let v1 = Some("http://localhost:8000/v1".to_owned());
+        assert_eq!(base("http://localhost:8000"), v1);
+        assert_eq!(base("http://localhost:8000/"), v1);
+        assert_eq!(base("http://localhost:8000/v1/"), v1);
+        let other = "https://host.example/v1beta/openai";
+        assert_eq!(base(other).as_deref(), Some(other));
+        for url in [
+            "localhost:8000",
+            "ftp://a",
+            "http://",
+            "http:///v1",
+            "http://user:secret@a/v1",
+            "http://a/v1?b",
+            "http://a b",
+            "http://a/v1/chat/completions",
+        ] {
+            assert_eq!(base(url), None, "{url}");
+        }
+        let local = |url: &str| EndpointConfig::new(url).is_local();
+        assert!(
+            local("http://localhost:1") && local("http://127.0.0.1:1") && local("http://[::1]")
+        );
+        assert!(!local("https://api.openai.com/v1"));
+    }
+
+    #[test]
+    fn numbers_out_of_range() {
+        let check = |change: fn(&mut EndpointConfig)| {
+            let mut config = EndpointConfig::new("http://localhost");
+            assert_eq!(config.check(), Ok(()));
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        let expect = "endpoint.time_limit is NaN; expected seconds between 0.001 and 86400";
+        assert_eq!(check(|config| config.time_limit = f64::NAN), expect);
+        assert!(check(|config| config.pause = -1.0).contains("pause is -1"));
+        assert!(
+            check(|config| config.longest_pause = f64::INFINITY).contains("longest_pause is inf")
+        );
+        assert!(check(|config| config.retries = 101).contains("retries is 101; expected 0 to 100"));
+        assert!(check(|config| config.parallel = 0).contains("parallel is 0; expected 1 to 256"));
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let config = EndpointConfig { pause: 0.5, longest_pause: 3.0, ..EndpointConfig::new("") };
+        let pauses = [0, 1, 2, 3, u32::MAX].map(|repetition| config.pause_before(repetition));
+        assert_eq!(pauses.map(|pause| pause.as_secs_f64()), [0.5, 1.0, 2.0, 3.0, 3.0]);
+    }
+}
