@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use grpo_data::regular_file;
 use grpo_report::command_of;
 use grpo_run::atomic_write;
 use serde::Serialize;
@@ -104,7 +105,7 @@ pub(crate) fn run(
     let path = folder.join("sweep.toml");
     let written = toml::to_string(&sweep(arguments, tasks)?).context("a pipeline is TOML")?;
     let text = format!("# Written by `grpo sweep`. Run: grpo run {}\n\n{written}", path.display());
-    let found = std::fs::read_to_string(&path).ok();
+    let found = regular_file::read_to_string(&path).ok();
     // A sweep that trained nothing, for example because of a wrong key, leaves nothing to keep.
     let has_results = || -> anyhow::Result<bool> {
         let own = [path.clone(), folder.join(SAMPLES)];
