@@ -1,11 +1,9 @@
 //! The client against a server with recorded replies.
 
-mod common;
-
 use std::fs;
 use std::time::{Duration, Instant};
 
-use common::{Reply, Server, chat};
+use crate::server::{Reply, Server, chat};
 use grpo_endpoint::{
     Cache, ChatAnswer, ChatSettings, Client, EndpointConfig, EndpointError, Prices, Progress, Usage,
 };
@@ -110,6 +108,7 @@ fn faults_that_stay_have_a_message() {
         Reply::Closed,
         Reply::Http(401, "", "{\"error\": \"invalid key grpo-endpoint\"}".to_owned()),
         Reply::status(404),
+        Reply::status(501),
         Reply::Http(301, "Location: http://localhost:1/\r\n", String::new()),
         Reply::Http(400, "", "x".repeat(300)),
         body("<html>Welcome</html>"),
@@ -132,6 +131,7 @@ SERVER/v1/chat/completions: the connection was closed before the end of the repl
 SERVER/v1/chat/completions: the connection was closed before the end of the reply (2 attempts); check the server's log and any proxy in front of it
 SERVER/v1/chat/completions: status 401 (1 attempt): "{\"error\": \"invalid key [API key]\"}"; check the API key in CARGO_PKG_NAME
 SERVER/v1/chat/completions: status 404 (1 attempt): "status 404"; check endpoint.url and the name of the model
+SERVER/v1/chat/completions: status 501 (1 attempt): "status 501"; check endpoint.url and the name of the model
 SERVER/v1/chat/completions: status 301 (1 attempt): ""; set endpoint.url to the URL to which it redirects
 SERVER/v1/chat/completions: status 400 (1 attempt): "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"; check the model, max_tokens and extra keys, and the length of the prompt
 SERVER/v1/chat/completions: the reply is not JSON: "<html>Welcome</html>"; check that endpoint.url is the base URL of an OpenAI-compatible API
@@ -145,9 +145,9 @@ SERVER/v1/chat/completions: the reply is not JSON: ""; check that endpoint.url i
 
 #[test]
 fn a_slow_server_and_none_at_all() {
-    let slow = Reply::Slow(Duration::from_millis(400), chat("late"));
+    let slow = Reply::Slow(Duration::from_secs(2), chat("late"));
     let server = Server::script(vec![slow.clone(), Reply::text("good")]);
-    let limit = |server: &Server| EndpointConfig { time_limit: 0.15, ..config(server) };
+    let limit = |server: &Server| EndpointConfig { time_limit: 0.6, ..config(server) };
     let (answer, usage) = ask(limit(&server));
     assert_eq!((answer.as_deref(), counts(usage)), (Ok("good"), (2, 1, 0)));
     let server = Server::script(vec![slow]);
@@ -155,7 +155,7 @@ fn a_slow_server_and_none_at_all() {
     assert_data_eq!(
         found,
         str![
-            "SERVER/v1/chat/completions: no complete reply within 0.15 s (2 attempts); raise endpoint.time_limit or lower endpoint.parallel"
+            "SERVER/v1/chat/completions: no complete reply within 0.6 s (2 attempts); raise endpoint.time_limit or lower endpoint.parallel"
         ]
     );
 

@@ -1,0 +1,5 @@
+//! Tests against servers with recorded replies.
+
+mod client;
+mod judge;
+mod server;
