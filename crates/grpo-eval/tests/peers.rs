@@ -9,7 +9,7 @@ use grpo_eval::stats::{
     sign_test, spearman_test, wasserstein_distance, wilcoxon_signed_rank,
 };
 use grpo_eval::{
-    GroupDiversity, MeasureError, NgramDiversity, PromptPasses, Rouge, Vocabulary,
+    GroupDiversity, LowRankUpdate, MeasureError, NgramDiversity, PromptPasses, Rouge, Vocabulary,
     calibration_curve, mean_cosine_distance, porter_stem,
 };
 use serde::Deserialize;
@@ -240,6 +240,38 @@ fn other_statistics_are_those_of_the_references() {
         for (alternative, expected) in alternatives.into_iter().zip(expected) {
             let found = sign_test(wins, losses, alternative).unwrap().p_value;
             close(found / expected, 1.0, (wins, losses, alternative));
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct LowRank {
+    cases: Vec<LowRankCase>,
+}
+
+#[derive(Deserialize)]
+struct LowRankCase {
+    rank: usize,
+    scale: f64,
+    a: Vec<f64>,
+    b: Vec<f64>,
+    norms: [f64; 3],
+    effective_rank: f64,
+    singular_values: Vec<f64>,
+}
+
+#[test]
+fn sizes_of_updates_equal_those_of_numpy() {
+    for case in fixture::<LowRank>("low_rank.json").cases {
+        let LowRankCase { rank, scale, a, b, .. } = case;
+        let found = LowRankUpdate { a, b, rank, scale }.size().unwrap();
+        for (found, expected) in [found.norm_a, found.norm_b, found.norm].iter().zip(case.norms) {
+            close(*found, expected, rank);
+        }
+        close(found.effective_rank, case.effective_rank, rank);
+        for (found, expected) in found.singular_values.iter().zip(&case.singular_values) {
+            // Relative to the largest one.
+            close(found / case.singular_values[0], expected / case.singular_values[0], rank);
         }
     }
 }

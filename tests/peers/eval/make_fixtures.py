@@ -197,6 +197,25 @@ def make_statistics(rng):
         "pass_at_k": passes, "sign_tests": sign_tests()}
 
 
+def make_low_rank(rng):
+    """Sizes of updates scale * B @ A, by NumPy's singular value decomposition."""
+    cases = []
+    for rank, out, inp, dependent in ((1, 5, 7, False), (4, 9, 6, False), (8, 12, 40, True), (16, 48, 32, False)):
+        a = rng.normal(size=(rank, inp)).round(6)
+        b = (rng.normal(size=(out, rank)) * 10.0 ** -rng.integers(0, 4, rank)).round(6)
+        if dependent:
+            a[-1] = 2 * a[0]
+        scale = round(float(rng.uniform(0.1, 3)), 3)
+        values = np.linalg.svd(scale * b @ a, compute_uv=False)[:rank]
+        values = np.append(values, np.zeros(rank - len(values)))
+        shares = values[values > values[0] * 1e-14] / values.sum()
+        cases.append({"rank": rank, "scale": scale, "a": a.ravel().tolist(), "b": b.ravel().tolist(),
+                      "norms": [float(np.linalg.norm(matrix)) for matrix in (a, b, scale * b @ a)],
+                      "effective_rank": float(np.exp(-(shares * np.log(shares)).sum())),
+                      "singular_values": values.tolist()})
+    return cases
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=Path, help="JSON lines with `completions` and `reference`")
@@ -209,7 +228,8 @@ def main():
         rows = [json.loads(line) for line in arguments.texts.read_text("utf-8").splitlines() if line.strip()]
     rng = np.random.default_rng(arguments.seed)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    files = {"texts": make_texts(rows), "stems": make_stems(rows, arguments.words, rng), "statistics": make_statistics(rng)}
+    files = {"texts": make_texts(rows), "stems": make_stems(rows, arguments.words, rng), "statistics": make_statistics(rng),
+             "low_rank": {"cases": make_low_rank(rng)}}
     for name, content in files.items():
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         (arguments.out / f"{name}.json").write_text(text.replace("},{", "},\n{") + "\n", "utf-8")
