@@ -114,7 +114,8 @@ fn a_page_has_methods_metrics_charts_and_tests() {
         "<code>prompts</code></th>",
         "<dt>▼</dt><dd>worse: Wilcoxon signed-rank test, p &lt; 0.05 after Holm&#x27;s correction</dd>",
         "<dt>≈</dt><dd>tested, not significant</dd>",
-        "<td>0.00625</td><td>0.5</td>",
+        "<td class=\"words\">sft</td><td>+0.0500</td><td>[0.0300, 0.0700]</td><td>0.00625</td><td>0.5</td>",
+        "<td class=\"words bad\">▼ significantly worse than the baseline</td>",
     ] {
         assert!(page.contains(words), "{words:?} is not in {page}");
     }
