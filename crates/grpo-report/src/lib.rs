@@ -5,6 +5,9 @@
 //! [`judge`] compares its metrics with the `[success]` section of its configuration, and [`render`]
 //! creates the page. The page has no external resources, and its only script sorts and filters the
 //! table of completions.
+//!
+//! [`render_comparison`] creates the page of a [`ComparisonPage`], and [`comparison_charts`] its
+//! charts as SVG documents.
 
 mod attention_map;
 mod axis;

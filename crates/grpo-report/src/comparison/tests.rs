@@ -114,7 +114,8 @@ fn a_page_has_methods_metrics_charts_and_tests() {
         "<code>prompts</code></th>",
         "<dt>▼</dt><dd>worse: Wilcoxon signed-rank test, p &lt; 0.05 after Holm&#x27;s correction</dd>",
         "<dt>≈</dt><dd>tested, not significant</dd>",
-        "<td>0.00625</td><td>0.5</td>",
+        "<td class=\"words\">sft</td><td>+0.0500</td><td>[0.0300, 0.0700]</td><td>0.00625</td><td>0.5</td>",
+        "<td class=\"words bad\">▼ significantly worse than the baseline</td>",
     ] {
         assert!(page.contains(words), "{words:?} is not in {page}");
     }
@@ -305,11 +306,14 @@ fn an_outlier_does_not_squeeze_a_histogram() {
     assert!(figure.caption.contains(" values are outside of the axis."), "{}", figure.caption);
     let highest = figure.chart.curves[0].line.iter().map(|point| point.0).fold(0.0, f64::max);
     assert!(highest < 2.0, "{highest}");
-    // The shares of the bins are those of all values.
-    for curve in &figure.chart.curves {
+    // The shares of the bins are those of all values, also of the ones that are not drawn.
+    for (curve, method) in figure.chart.curves.iter().zip(&page.methods) {
+        let (low, high) = (curve.line[0].0, curve.line.last().unwrap().0);
+        let values = &method.properties["qed"];
+        let inside = values.iter().filter(|value| (low..=high).contains(*value)).count();
         let bins = curve.line[1..curve.line.len() - 1].chunks(2).map(|pair| pair[0].1);
-        let sum: f64 = bins.sum();
-        assert!((0.98..=1.0 + 1e-9).contains(&sum), "{sum}");
+        let (sum, expected) = (bins.sum::<f64>(), inside as f64 / values.len() as f64);
+        assert!((sum - expected).abs() < 1e-12, "{sum} instead of {expected}");
     }
     // Equal values have a bin as well.
     for method in &mut page.methods {
@@ -351,6 +355,11 @@ fn numbers_of_any_size_are_drawn_or_left_out() {
             method.metrics.insert(format!("pass_at_{}", u32::MAX), pass);
         }
         page.phases[0].step = u64::MAX;
+        let figures = charts::figures(&page);
+        let of_training = figures.iter().find(|figure| figure.file == "training_self_bleu");
+        for curve in of_training.iter().flat_map(|figure| &figure.chart.curves) {
+            assert_eq!(curve.line.len(), 2, "the last step is implausible");
+        }
         let text = render(&page);
         assert!(!text.contains("NaN") && !text.contains("inf\""), "{values:?}: {text}");
         for chart in comparison_charts(&page).unwrap() {
