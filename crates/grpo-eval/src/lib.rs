@@ -16,6 +16,7 @@
 //!   scores.
 //! - [`stats`] has intervals, tests and effect sizes.
 
+mod bert_score;
 mod calibration;
 mod diversity;
 mod efficiency;
@@ -40,6 +41,7 @@ mod usq;
 mod vocabulary;
 mod words;
 
+pub use bert_score::{BertScore, TokenVectors};
 pub use calibration::{CalibrationBin, calibration_curve, expected_calibration_error};
 pub use diversity::{Diversity, DiversityMeasure, NoEmbedder};
 pub use efficiency::{DiversityEfficiency, EfficiencyBand, collapse_point, independence_ratio};

@@ -23,10 +23,15 @@ impl SentenceEncoder {
         Ok(Self(if on_tape { model.valid() } else { model }))
     }
 
+    /// Returns the hidden state of each token. The shape is `[tokens, width]`.
+    pub fn hidden(&self, tokens: &TokenBatch) -> Tensor<2> {
+        let device = crate::LanguageModel::device(&self.0);
+        self.0.run(tokens, None, None, &mut Dropout::off(), &device)
+    }
+
     /// Returns the mean hidden state of each sequence. The shape is `[sequences, width]`.
     pub fn mean_pooled(&self, tokens: &TokenBatch) -> Tensor<2> {
-        let device = crate::LanguageModel::device(&self.0);
-        let hidden = self.0.run(tokens, None, None, &mut Dropout::off(), &device);
+        let hidden = self.hidden(tokens);
         let means = (0..tokens.sequences()).map(|index| {
             let rows = tokens.rows(index);
             hidden.clone().slice([rows]).mean_dim(0)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use grpo_data::{Codecs, Shortened, TextTokenizer, regular_file};
-use grpo_eval::{EmbedError, Embedder};
+use grpo_eval::{EmbedError, Embedder, TokenVectors};
 use grpo_model::{Family, ModelFolder, SentenceEncoder, TokenBatch, weights_digest};
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -127,6 +127,28 @@ impl SentenceTransformers {
         let [front, back] = &self.marks;
         own.truncate(self.longest - front.len() - back.len());
         Ok(Some([front, &own, back].into_iter().flatten().copied().collect()))
+    }
+
+    /// Returns the last hidden states of the tokens of a text, each with length 1, for BERTScore.
+    ///
+    /// # Errors
+    /// Returns an error if the text cannot be encoded.
+    pub fn token_vectors(&self, text: &str) -> Result<TokenVectors, EmbedError> {
+        let Some(ids) = self.ids(text)? else { return Ok(TokenVectors::default()) };
+        let hidden = self.encoder.hidden(&TokenBatch::from_iter([ids.as_slice()])).into_data();
+        let hidden =
+            hidden.try_to_vec::<f32>().map_err(|error| embed_error(text, error.to_string()))?;
+        let unit = |vector: &[f32]| {
+            let length = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+            vector.iter().map(|x| (f64::from(*x) / length) as f32).collect()
+        };
+        let vectors: Vec<Vec<f32>> = hidden.chunks(self.width).map(unit).collect();
+        let [front, back] = &self.marks;
+        let own = front.len()..vectors.len() - back.len();
+        match vectors.iter().flatten().all(|number| number.is_finite()) {
+            true => Ok(TokenVectors { vectors, own }),
+            false => Err(embed_error(text, "its vectors are not finite".to_owned())),
+        }
     }
 
     fn vector(&self, text: &str) -> Result<Vec<f32>, EmbedError> {

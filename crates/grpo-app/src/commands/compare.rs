@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use grpo_report::render_comparison;
+use grpo_report::{comparison_charts, render_comparison};
 
 use crate::commands::eval::{ColumnArguments, suite};
 use crate::eval::{Compared, DEFAULT_PASS, Generations, Method, SuiteOptions};
@@ -37,6 +37,9 @@ pub(crate) struct CompareArguments {
     /// charts (.html); repeatable
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: Vec<PathBuf>,
+    /// Write each chart of the page as an SVG file into this folder
+    #[arg(long, value_name = "FOLDER", help_heading = "Output")]
+    svg: Option<PathBuf>,
     /// Replace existing output files
     #[arg(long, help_heading = "Output")]
     force: bool,
@@ -123,6 +126,18 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
         file.write_all(text.as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))?;
         file.finish()?;
+    }
+    if let Some(folder) = &arguments.svg {
+        let page = compared.page(arguments.command(), &suite, &arguments.options)?;
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        for chart in comparison_charts(&page)? {
+            let path = folder.join(chart.file_name);
+            let mut file = FileInPlace::create_beside(&path, &inputs, arguments.force)?;
+            file.write_all(chart.svg.as_bytes())
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            file.finish()?;
+        }
     }
     let (header, rows) = compared.rows();
     say(format_args!("{}", table(header, rows, 1..)));

@@ -92,6 +92,10 @@ pub struct SuiteOptions {
     /// File with the training molecules, to measure novelty
     #[arg(long, value_name = "FILE", help_heading = "Metrics")]
     pub training: Option<PathBuf>,
+    /// Encoder for BERTScore against the references: folder of a BERT model in the format of
+    /// sentence-transformers
+    #[arg(long, value_name = "FOLDER", help_heading = "Metrics")]
+    pub bertscore: Option<PathBuf>,
     /// Seed of the bootstrap intervals
     #[arg(long, default_value_t = 42, help_heading = "Metrics")]
     pub seed: u64,
@@ -104,6 +108,7 @@ impl Default for SuiteOptions {
             pass: DEFAULT_PASS.to_owned(),
             references: None,
             training: None,
+            bertscore: None,
             seed: 42,
         }
     }
@@ -113,11 +118,11 @@ impl SuiteOptions {
     /// Refuses options that only the suite `text` uses.
     ///
     /// # Errors
-    /// Returns an error if `-k` or `--pass` was given.
+    /// Returns an error if `-k`, `--pass` or `--bertscore` was given.
     pub fn refuse_for_texts(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
-            self.k.is_empty() && self.pass == DEFAULT_PASS,
-            "-k and --pass are only used by the suite `text`; remove them"
+            self.k.is_empty() && self.pass == DEFAULT_PASS && self.bertscore.is_none(),
+            "-k, --pass and --bertscore are only used by the suite `text`; remove them"
         );
         Ok(())
     }

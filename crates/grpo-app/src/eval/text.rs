@@ -8,11 +8,15 @@ use anyhow::Context;
 use grpo_data::statistics::{mean, sample_variance};
 use grpo_eval::stats::Bootstrap;
 use grpo_eval::{
-    Candidates, DiversityEfficiency, Embedder, GroupDiversity, HashedNgrams, NgramDiversity,
-    PromptPasses, Rouge, Selector, SemanticDiversity, TextLengths, Vocabulary, distinct, pass_at_k,
-    selected_quality, self_bleu, token_entropy, words,
+    BertScore, Candidates, DiversityEfficiency, Embedder, GroupDiversity, HashedNgrams,
+    NgramDiversity, PromptPasses, Rouge, Selector, SemanticDiversity, TextLengths, Vocabulary,
+    distinct, pass_at_k, selected_quality, self_bleu, token_entropy, words,
 };
+use grpo_rewards::SentenceTransformers;
+use rayon::prelude::*;
 use serde_json::Value;
+
+use crate::device::device;
 
 use super::pass_rule::WIDTH;
 use super::records::read_references;
@@ -34,6 +38,7 @@ pub(crate) const TEXT_SUITE: Suite = Suite {
         "collapse_point",
         "rouge_*",
         "exact_match",
+        "bertscore/*",
         "usq/*",
         "score/mean",
         "distinct_*",
@@ -85,6 +90,9 @@ fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured
     tokens(&mut measured, all)?;
     scores(&mut measured, all);
     references(&mut measured, all)?;
+    if let Some(folder) = &options.bertscore {
+        bert_score(&mut measured, all, folder)?;
+    }
     passes(&mut measured, all, options, &bootstrap)?;
     measured.add_intervals(options.seed)?;
     Ok(measured)
@@ -219,6 +227,46 @@ fn references(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> 
         }
     }
     selected(measured, &with, &|prompt, text| rouge(prompt, text).map_or(0.0, |of| of.rouge_l.f))
+}
+
+/// Adds BERTScore against the best reference by F1: means over the prompts, which must all have a
+/// reference.
+fn bert_score(measured: &mut Measured, all: &Generations, folder: &Path) -> anyhow::Result<()> {
+    let encoder = SentenceTransformers::load(folder, &device()).context("--bertscore")?;
+    let of_prompt = |prompt: &PromptGenerations| -> anyhow::Result<BertScore> {
+        anyhow::ensure!(
+            !prompt.references.is_empty(),
+            "--bertscore requires a reference for each prompt; add a `reference` to each record, or --references FILE"
+        );
+        let vectors = |text: &str| encoder.token_vectors(text);
+        let references = prompt.references.iter().map(|text| vectors(text));
+        let references = references.collect::<Result<Vec<_>, _>>()?;
+        let scores = prompt.texts().map(|text| {
+            let text = vectors(text)?;
+            let scores = references.iter().map(|reference| BertScore::new(&text, reference));
+            let best = scores.max_by(|a, b| a.f1.total_cmp(&b.f1));
+            Ok(best.unwrap_or_default())
+        });
+        let scores = scores.collect::<anyhow::Result<Vec<_>>>()?;
+        let mean_of =
+            |value: fn(&BertScore) -> f64| mean(&scores.iter().map(value).collect::<Vec<_>>());
+        Ok(BertScore {
+            precision: mean_of(|of| of.precision),
+            recall: mean_of(|of| of.recall),
+            f1: mean_of(|of| of.f1),
+        })
+    };
+    let scores = all.prompts.par_iter().map(of_prompt).collect::<anyhow::Result<Vec<_>>>()?;
+    type Value = fn(&BertScore) -> f64;
+    let values: [(&str, Value); 3] = [
+        ("bertscore/precision", |of| of.precision),
+        ("bertscore/recall", |of| of.recall),
+        ("bertscore/f1", |of| of.f1),
+    ];
+    for (name, value) in values {
+        measured.add_mean(name, scores.iter().map(value).collect());
+    }
+    Ok(())
 }
 
 /// Adds USQ: ROUGE-L of the completion that each selector picks.

@@ -89,10 +89,11 @@ fn diversity_is_followed_over_steps_and_phases() {
     assert_eq!(found["snapshots"].as_array().map(Vec::len), Some(1));
 
     // Run folders are methods of a comparison, and have curves.
-    let outputs = ["-o", "c.html", "-o", "c.tex"];
+    let outputs = ["-o", "c.html", "-o", "c.tex", "--svg", "charts"];
     let ended = place.succeed(&[&["compare", "first=one", "second=two"], &outputs[..]].concat());
     assert!(ended.stdout.contains("qed/mean"), "{}", ended.stdout);
     assert!(place.read("c.html").contains("grpo compare first=one second=two"));
+    assert!(place.read("charts/distribution_qed.svg").starts_with("<svg"));
     place.refuse(
         &["dynamics", "model"],
         str!["`model` is not a run folder (no `run.json`); check the path"],
