@@ -10,7 +10,7 @@ use grpo_eval::stats::Bootstrap;
 use grpo_eval::{
     BertScore, Candidates, DiversityEfficiency, Embedder, GroupDiversity, HashedNgrams,
     NgramDiversity, PromptPasses, Rouge, Selector, SemanticDiversity, TextLengths, Vocabulary,
-    distinct, pass_at_k, selected_quality, self_bleu, token_entropy, words,
+    distinct, mean_cosine_distance, pass_at_k, selected_quality, self_bleu, token_entropy, words,
 };
 use grpo_rewards::SentenceTransformers;
 use rayon::prelude::*;
@@ -125,6 +125,13 @@ fn diversity(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> {
         let semantic = SemanticDiversity::new(&vectors)?;
         measured.add("semantic_diversity", semantic.per_prompt);
         measured.add("pooled/semantic_diversity", semantic.pooled);
+        if vectors.iter().all(|group| group.len() > 1) {
+            let distance = |group: &Vec<Vec<f32>>| {
+                mean_cosine_distance(&group.iter().map(Vec::as_slice).collect::<Vec<_>>())
+            };
+            let each = vectors.iter().map(distance).collect::<Result<Vec<f64>, _>>()?;
+            measured.per_prompt.insert("semantic_diversity".to_owned(), each);
+        }
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use burn::tensor::{DType, Tensor, TensorData};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::strip::{Held, Rows, STRIP, Strip, VECTORS, Widen, primitive};
+use super::strip::{Held, Rows, STRIP, Strip, Widen, primitive};
 use crate::four_bits::unpacked_shape;
 
 /// Largest number of strips per task. Adjacent strips share memory pages.
@@ -26,7 +26,8 @@ const FEW_ROWS: usize = 3 * ROWS;
 /// The same limit for narrow weights and a single block of rows. The strips of a panel are read in
 /// turn, so with a small depth the memory accesses are contiguous.
 const NARROW_DEPTH: usize = 16;
-/// Number of rows in a block. With four vectors each, sums occupy 24 of 32 registers.
+/// Number of rows in a block. With AVX-512, each has four vectors, and sums occupy 24 of 32
+/// registers. With AVX2, each has two, and sums occupy 12 of 16.
 const ROWS: usize = 6;
 /// Number of columns in a block if the weight is transposed.
 const DOTS: usize = 4;
@@ -153,7 +154,14 @@ impl WithSimd for Product<'_, '_> {
                     for strip in (0..y[0].len()).step_by(STRIP) {
                         let weights = rows.at(depth, first + strip);
                         let x = Terms { x, inner, terms: terms.clone() };
-                        add_strip(simd, x, weights, in_registers, buffer, strip, y);
+                        match S::F32_LANES {
+                            8 => {
+                                add_strip::<S, 2>(simd, x, weights, in_registers, buffer, strip, y)
+                            }
+                            _ => {
+                                add_strip::<S, 4>(simd, x, weights, in_registers, buffer, strip, y)
+                            }
+                        }
                     }
                 }
             }
@@ -166,7 +174,7 @@ impl WithSimd for Product<'_, '_> {
 /// Narrow weights are converted `in_registers`. If several blocks of rows need them, they are
 /// converted once into `buffer` instead. Incomplete strips always use the buffer.
 #[inline(always)]
-fn add_strip<S: Simd>(
+fn add_strip<S: Simd, const V: usize>(
     simd: S,
     x: Terms<'_>,
     weights: Rows<'_>,
@@ -178,28 +186,28 @@ fn add_strip<S: Simd>(
     let columns = (y[0].len() - strip).min(STRIP);
     let is_whole = columns == STRIP;
     match weights {
-        Rows::F32(weights) if is_whole => return block_rows(simd, x, &weights, strip, y),
+        Rows::F32(weights) if is_whole => return block_rows::<S, V>(simd, x, &weights, strip, y),
         Rows::Bf16(weights) if is_whole && in_registers => {
-            return block_rows(simd, x, &weights, strip, y);
+            return block_rows::<S, V>(simd, x, &weights, strip, y);
         }
         Rows::Quantized(weights) if is_whole && in_registers => {
-            return block_rows(simd, x, &weights, strip, y);
+            return block_rows::<S, V>(simd, x, &weights, strip, y);
         }
         Rows::Packed(weights) if is_whole && in_registers => {
-            return block_rows(simd, x, &weights, strip, y);
+            return block_rows::<S, V>(simd, x, &weights, strip, y);
         }
-        Rows::F32(weights) => pack::<S>(&weights, columns, buffer),
-        Rows::Bf16(weights) => pack::<S>(&weights, columns, buffer),
-        Rows::Quantized(weights) => pack::<S>(&weights, columns, buffer),
-        Rows::Packed(weights) => pack::<S>(&weights, columns, buffer),
+        Rows::F32(weights) => pack::<S, V>(&weights, columns, buffer),
+        Rows::Bf16(weights) => pack::<S, V>(&weights, columns, buffer),
+        Rows::Quantized(weights) => pack::<S, V>(&weights, columns, buffer),
+        Rows::Packed(weights) => pack::<S, V>(&weights, columns, buffer),
     }
-    block_rows(simd, x, &Strip { values: &*buffer, stride: STRIP }, strip, y);
+    block_rows::<S, V>(simd, x, &Strip { values: &*buffer, stride: STRIP }, strip, y);
 }
 
 /// Copies a strip with `columns` columns into rows of [`STRIP`] numbers.
 #[inline(always)]
-fn pack<S: Simd>(from: &impl Widen, columns: usize, to: &mut [f32]) {
-    let width = VECTORS * S::F32_LANES;
+fn pack<S: Simd, const V: usize>(from: &impl Widen, columns: usize, to: &mut [f32]) {
+    let width = V * S::F32_LANES;
     for (row, to) in to.chunks_mut(STRIP).enumerate() {
         if columns < STRIP {
             from.widen(row, 0, &mut to[..columns]);
@@ -207,7 +215,7 @@ fn pack<S: Simd>(from: &impl Widen, columns: usize, to: &mut [f32]) {
         }
         for (part, to) in to.chunks_mut(width).enumerate() {
             let (vectors, _) = S::as_mut_simd_f32s(to);
-            vectors.copy_from_slice(&from.vectors::<S>(row, part * width));
+            vectors.copy_from_slice(&from.vectors::<S, V>(row, part * width));
         }
     }
 }
@@ -222,31 +230,31 @@ struct Terms<'a> {
 
 /// Adds the terms of one strip to all rows of `y`.
 #[inline(always)]
-fn block_rows<S: Simd>(
+fn block_rows<S: Simd, const V: usize>(
     simd: S,
     x: Terms<'_>,
     weights: &impl Widen,
     strip: usize,
     y: &mut [&mut [f32]],
 ) {
-    let width = VECTORS * S::F32_LANES;
+    let width = V * S::F32_LANES;
     for first in (0..STRIP.min(y[0].len() - strip)).step_by(width) {
         for (block, y) in y.chunks_mut(ROWS).enumerate() {
             let x = Terms { x: &x.x[block * ROWS * x.inner..], ..x.clone() };
             match y.len() {
-                1 => add_block::<S, 1>(simd, x, weights, first, strip, y),
-                2 => add_block::<S, 2>(simd, x, weights, first, strip, y),
-                3 => add_block::<S, 3>(simd, x, weights, first, strip, y),
-                4 => add_block::<S, 4>(simd, x, weights, first, strip, y),
-                5 => add_block::<S, 5>(simd, x, weights, first, strip, y),
-                _ => add_block::<S, 6>(simd, x, weights, first, strip, y),
+                1 => add_block::<S, 1, V>(simd, x, weights, first, strip, y),
+                2 => add_block::<S, 2, V>(simd, x, weights, first, strip, y),
+                3 => add_block::<S, 3, V>(simd, x, weights, first, strip, y),
+                4 => add_block::<S, 4, V>(simd, x, weights, first, strip, y),
+                5 => add_block::<S, 5, V>(simd, x, weights, first, strip, y),
+                _ => add_block::<S, 6, V>(simd, x, weights, first, strip, y),
             }
         }
     }
 }
 
 #[inline(always)]
-fn add_block<S: Simd, const R: usize>(
+fn add_block<S: Simd, const R: usize, const V: usize>(
     simd: S,
     x: Terms<'_>,
     weights: &impl Widen,
@@ -254,7 +262,7 @@ fn add_block<S: Simd, const R: usize>(
     strip: usize,
     y: &mut [&mut [f32]],
 ) {
-    let width = VECTORS * S::F32_LANES;
+    let width = V * S::F32_LANES;
     let rows: [&[f32]; R] =
         std::array::from_fn(|r| &x.x[r * x.inner + x.terms.start..][..x.terms.len()]);
     let count = (y[0].len() - strip - first).min(width);
@@ -263,27 +271,27 @@ fn add_block<S: Simd, const R: usize>(
     for (block, y) in block.chunks_mut(STRIP).zip(y.iter()).take(R) {
         block[..count].copy_from_slice(&y[strip + first..][..count]);
     }
-    let mut sums = [[simd.splat_f32s(0.0); VECTORS]; R];
+    let mut sums = [[simd.splat_f32s(0.0); V]; R];
     for r in 0..R {
         let (vectors, _) = S::as_simd_f32s(&block[r * STRIP..][..width]);
-        sums[r].copy_from_slice(&vectors[..VECTORS]);
+        sums[r].copy_from_slice(&vectors[..V]);
     }
     #[expect(
         clippy::needless_range_loop,
         reason = "each call computes one column of all rows of x with one row of the weight"
     )]
     for i in 0..x.terms.len() {
-        let vectors = weights.vectors::<S>(i, first);
+        let vectors = weights.vectors::<S, V>(i, first);
         for r in 0..R {
             let a = simd.splat_f32s(rows[r][i]);
-            for v in 0..VECTORS {
+            for v in 0..V {
                 sums[r][v] = simd.mul_add_f32s(a, vectors[v], sums[r][v]);
             }
         }
     }
     for r in 0..R {
         let (vectors, _) = S::as_mut_simd_f32s(&mut block[r * STRIP..][..width]);
-        vectors[..VECTORS].copy_from_slice(&sums[r]);
+        vectors[..V].copy_from_slice(&sums[r]);
     }
     for (block, y) in block.chunks(STRIP).zip(y.iter_mut()).take(R) {
         y[strip + first..][..count].copy_from_slice(&block[..count]);

@@ -13,8 +13,6 @@ use crate::four_bits::{self, BYTES, SHARED, high, is_packed, low};
 
 /// Number of columns in a strip: four vectors of 16 lanes.
 pub(super) const STRIP: usize = 64;
-/// Number of vectors per row of a block.
-pub(super) const VECTORS: usize = 4;
 /// A region of a weight matrix stored row by row.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'a> {
@@ -77,12 +75,12 @@ pub(super) trait Widen {
     /// divide [`SHARED`] or be a multiple of it.
     fn widen(&self, row: usize, first: usize, to: &mut [f32]);
 
-    /// Same as `widen`, but returns the numbers in registers.
+    /// Same as `widen`, but returns `V` vectors in registers.
     #[inline(always)]
-    fn vectors<S: Simd>(&self, row: usize, first: usize) -> [S::f32s; VECTORS] {
+    fn vectors<S: Simd, const V: usize>(&self, row: usize, first: usize) -> [S::f32s; V] {
         // The array doesn't escape, so the compiler keeps it in registers.
         let mut wide = [0.0; STRIP];
-        let wide = &mut wide[..VECTORS * S::F32_LANES];
+        let wide = &mut wide[..V * S::F32_LANES];
         self.widen(row, first, wide);
         let (vectors, _) = S::as_simd_f32s(wide);
         std::array::from_fn(|v| vectors[v])
