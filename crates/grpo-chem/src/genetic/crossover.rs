@@ -10,13 +10,13 @@ const RING_CUTS: usize = 10;
 
 /// A parent in two pieces. One bond is cut, or two bonds of a ring.
 pub(super) struct Cut {
-    bonds: Vec<[usize; 2]>,
-    pieces: [Piece; 2],
+    pub(super) bonds: Vec<[usize; 2]>,
+    pub(super) pieces: [Piece; 2],
 }
 
-struct Piece {
+pub(super) struct Piece {
     /// The atoms in ascending order.
-    atoms: Vec<usize>,
+    pub(super) atoms: Vec<usize>,
     /// The atom at each cut bond. They may be the same.
     ends: Vec<usize>,
 }
@@ -25,7 +25,7 @@ struct Piece {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Joint {
     /// The piece of each parent.
-    pieces: [usize; 2],
+    pub(super) pieces: [usize; 2],
     /// For each new bond, its ends in the list of each piece and its order.
     bonds: Vec<(usize, usize, u8)>,
 }

@@ -5,8 +5,8 @@
 
 use chematic::core::ez_markers::{EzFact, EzFactEnd, read_ez_facts, write_ez_facts};
 use chematic::core::{
-    Atom, AtomIdx, BondOrder, Element, Molecule as Model, MoleculeBuilder, STEREO_H_SENTINEL,
-    apply_kekule, implicit_hcount, kekulize,
+    Atom, AtomIdx, BondOrder, Chirality, Element, Molecule as Model, MoleculeBuilder,
+    STEREO_H_SENTINEL, apply_kekule, implicit_hcount, kekulize,
 };
 use chematic::perception::rdkit_sssr_order::rdkit_symmetrized_sssr;
 use chematic::smiles::{parse_template, write};
@@ -29,7 +29,7 @@ struct Node {
     /// Neighbors and bond orders.
     bonds: Vec<(usize, u8)>,
     /// The sum of bond orders and hydrogen atoms.
-    valence: u8,
+    valence: u32,
     /// Whether the valence may decrease to a smaller one of the element. Otherwise, it is constant,
     /// e.g. for charged atoms, radicals and metals.
     is_variable: bool,
@@ -39,6 +39,9 @@ struct Node {
 
 /// A hydrogen atom in `chiral_order`.
 const HYDROGEN: usize = usize::MAX;
+
+/// A hydrogen atom in `chiral_order` that replaces a removed neighbor.
+const VACANCY: usize = usize::MAX - 1;
 
 /// The two ends of a double bond, a neighbor of each end, and its side.
 #[derive(Clone)]
@@ -70,17 +73,16 @@ impl KekuleGraph {
                     Some((neighbor.0 as usize, order_of(kekule.bond(bond).order)?))
                 })
                 .collect::<Option<_>>()?;
-            let valence =
-                bonds.iter().map(|bond| bond.1).sum::<u8>() + implicit_hcount(model, index);
             let mut node = Node {
                 label: Atom { aromatic: false, atom_map: None, cip_code: None, ..atom.clone() },
                 bonds,
-                valence,
+                valence: 0,
                 is_variable: true,
                 chiral_order: chiral_order(model, index),
             };
-            node.is_variable =
-                atom.charge == 0 && node.hydrogens() == Some(valence - node.order_sum());
+            let hydrogens = u32::from(implicit_hcount(model, index));
+            node.valence = node.order_sum() + hydrogens;
+            node.is_variable = atom.charge == 0 && node.hydrogens() == Some(hydrogens);
             graph.atoms.push(Some(node));
         }
         for fact in read_ez_facts(model).unwrap_or_default().0 {
@@ -136,7 +138,7 @@ impl KekuleGraph {
     }
 
     /// Returns the number of hydrogen atoms that are bonded to an atom.
-    pub(super) fn hydrogens(&self, atom: usize) -> u8 {
+    pub(super) fn hydrogens(&self, atom: usize) -> u32 {
         self.atoms[atom].as_ref().and_then(Node::hydrogens).unwrap_or(0)
     }
 
@@ -210,13 +212,21 @@ impl KekuleGraph {
         }
     }
 
-    /// Adds, changes or removes (order 0) a bond.
+    /// Adds, changes or removes (order 0) a bond. A chiral center keeps its configuration: the new
+    /// neighbor takes the place of the one that was removed before, or of hydrogen.
     pub(super) fn set_order(&mut self, a: usize, b: usize, order: u8) {
         for (atom, other) in [(a, b), (b, a)] {
             let Some(node) = &mut self.atoms[atom] else { continue };
+            let bonds = node.bonds.len();
             node.bonds.retain(|bond| bond.0 != other);
+            let was_bonded = node.bonds.len() < bonds;
             if order > 0 {
                 node.bonds.push((other, order));
+            }
+            match (was_bonded, order > 0) {
+                (true, false) => node.replace_neighbor(&[other], VACANCY),
+                (false, true) => node.replace_neighbor(&[VACANCY, HYDROGEN], other),
+                _ => {}
             }
         }
     }
@@ -239,7 +249,7 @@ impl KekuleGraph {
             let mut node = node.clone();
             if let Some(node) = &mut node {
                 node.bonds.iter_mut().for_each(|bond| bond.0 += offset);
-                let order = node.chiral_order.iter_mut().filter(|atom| **atom != HYDROGEN);
+                let order = node.chiral_order.iter_mut().filter(|atom| **atom < VACANCY);
                 order.for_each(|atom| *atom += offset);
             }
             self.atoms.push(node);
@@ -256,18 +266,24 @@ impl KekuleGraph {
         self.atoms.iter().flatten().all(|node| node.hydrogens().is_some())
     }
 
-    /// Returns a SMILES string with the stereochemistry of atoms whose neighbors are unchanged, and
-    /// of double bonds that still exist. `None` if an atom has too many bonds or if the toolkit
+    /// Returns a SMILES string with the stereochemistry of atoms that still have the same number of
+    /// neighbors, and of double bonds that still exist. `None` if an atom has too many bonds or if the toolkit
     /// cannot write the molecule.
     pub(super) fn to_smiles(&self) -> Option<String> {
         let mut indices = vec![AtomIdx(0); self.atoms.len()];
         let mut builder = MoleculeBuilder::new();
         for atom in self.atoms() {
             let node = self.atoms[atom].as_ref()?;
-            let mut label = Atom { hydrogen_count: Some(node.hydrogens()?), ..node.label.clone() };
+            let mut label = node.label.clone();
             if !node.is_chirality_valid() {
-                label.chirality = Default::default();
+                label.chirality = Chirality::None;
             }
+            // Without brackets, the SMILES is shorter than the limit of the parser.
+            let hydrogens = u8::try_from(node.hydrogens()?).ok()?;
+            let is_organic = node.is_variable
+                && label.element.is_organic_subset()
+                && label.chirality == Chirality::None;
+            label.hydrogen_count = (!is_organic).then_some(hydrogens);
             indices[atom] = builder.add_atom(label);
         }
         for [a, b] in self.bonds() {
@@ -319,15 +335,15 @@ impl KekuleGraph {
 }
 
 impl Node {
-    fn order_sum(&self) -> u8 {
-        self.bonds.iter().map(|bond| bond.1).sum()
+    fn order_sum(&self) -> u32 {
+        self.bonds.iter().map(|bond| u32::from(bond.1)).sum()
     }
 
     /// Returns the number of hydrogen atoms, or `None` if there are too many bonds.
     ///
     /// Atoms with more than the smallest valence of their element need a double bond and have no
     /// hydrogen. This excludes e.g. `CS(C)(C)C` and `C[SH]=O`, which RDKit accepts.
-    fn hydrogens(&self) -> Option<u8> {
+    fn hydrogens(&self) -> Option<u32> {
         let sum = self.order_sum();
         if !self.is_variable {
             return self.valence.checked_sub(sum);
@@ -340,10 +356,19 @@ impl Node {
         (valence <= self.valence && !is_invalid).then(|| valence - sum)
     }
 
+    /// Replaces the first of `old` that is in the chiral order.
+    fn replace_neighbor(&mut self, old: &[usize], new: usize) {
+        let position = old.iter().find_map(|old| self.chiral_order.iter().position(|n| n == old));
+        if let Some(position) = position {
+            self.chiral_order[position] = new;
+        }
+    }
+
     /// Returns `true` if the atom has the neighbors that its chirality refers to.
     fn is_chirality_valid(&self) -> bool {
-        let hydrogens = usize::from(self.hydrogens().unwrap_or(0));
-        let mut expected = self.chiral_order.clone();
+        let hydrogens = self.hydrogens().unwrap_or(0) as usize;
+        let hydrogen = |n: &usize| if *n == VACANCY { HYDROGEN } else { *n };
+        let mut expected: Vec<usize> = self.chiral_order.iter().map(hydrogen).collect();
         let mut found: Vec<usize> = self.bonds.iter().map(|bond| bond.0).collect();
         found.extend(std::iter::repeat_n(HYDROGEN, hydrogens));
         expected.sort_unstable();
@@ -354,7 +379,7 @@ impl Node {
 
 /// Returns the valences of a neutral atom, the smallest first, as in RDKit. Empty for elements whose
 /// number of hydrogen atoms is not changed.
-fn valences(element: Element) -> &'static [u8] {
+fn valences(element: Element) -> &'static [u32] {
     match element.atomic_number() {
         5 | 7 => &[3],
         6 | 14 => &[4],

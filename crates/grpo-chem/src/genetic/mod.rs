@@ -14,8 +14,9 @@
 //!   not edited.
 //! - Sulfur and phosphorus with more than their smallest valence need a double bond and have no
 //!   hydrogen. No ring contains a triple bond.
-//! - A ring with more than six atoms is allowed if a parent has one of this size.
-//! - Stereochemistry is kept where the neighbors of an atom are unchanged.
+//! - The conditions for rings apply to what is new: a ring may be as large as the largest one of a
+//!   parent, and have as many strained bonds as a parent has.
+//! - A new neighbor of a stereocenter takes the place of the one that was removed, or of hydrogen.
 //! - Only the largest component of a parent is used.
 //!
 //! Children depend only on the parents and the random numbers, not on the spelling of the SMILES or

@@ -114,7 +114,7 @@ impl Mutation {
             }
             Self::AppendAtom(_, order) => graph
                 .atoms()
-                .filter(|atom| graph.hydrogens(*atom) >= order)
+                .filter(|atom| graph.hydrogens(*atom) >= u32::from(order))
                 .map(|atom| vec![atom])
                 .collect(),
             Self::DeleteAtom(bridge) => deleted_atoms(parent, bridge),

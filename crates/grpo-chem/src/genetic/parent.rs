@@ -1,6 +1,6 @@
 //! Parents, and the conditions for their children.
 
-use chematic::core::{AtomIdx, BondOrder};
+use chematic::core::{AtomIdx, BondEntry, BondIdx, BondOrder};
 
 use super::graph::KekuleGraph;
 use crate::guard::guarded;
@@ -14,23 +14,26 @@ pub(super) struct Parent {
     pub(super) graph: KekuleGraph,
     canonical: String,
     ring_atoms: Vec<bool>,
-    /// The bonds that are part of rings, in the order of [`KekuleGraph::bonds`].
+    /// The bonds that are part of rings, in ascending order.
     pub(super) ring_bonds: Vec<[usize; 2]>,
     largest_ring: usize,
+    ring_faults: usize,
 }
 
 impl Parent {
     pub(super) fn new(molecule: &Molecule) -> Option<Self> {
         let graph = KekuleGraph::new(molecule)?;
-        let ring_bonds: Vec<[usize; 2]> = graph
+        let mut ring_bonds: Vec<[usize; 2]> = graph
             .bonds()
             .filter(|bond| graph.component(bond[0], &[*bond]).contains(&bond[1]))
             .collect();
+        ring_bonds.sort_unstable();
         let mut ring_atoms = vec![false; graph.atoms().max()? + 1];
         ring_bonds.iter().flatten().for_each(|atom| ring_atoms[*atom] = true);
         let largest_ring = graph.rings()?.iter().map(Vec::len).max().unwrap_or(0);
         let canonical = molecule.canonical_smiles().to_owned();
-        Some(Self { graph, canonical, ring_atoms, ring_bonds, largest_ring })
+        let ring_faults = ring_faults(molecule)?;
+        Some(Self { graph, canonical, ring_atoms, ring_bonds, largest_ring, ring_faults })
     }
 
     pub(super) fn is_in_ring(&self, atom: usize) -> bool {
@@ -38,7 +41,7 @@ impl Parent {
     }
 
     pub(super) fn is_ring_bond(&self, a: usize, b: usize) -> bool {
-        self.ring_bonds.contains(&[a.min(b), a.max(b)])
+        self.ring_bonds.binary_search(&[a.min(b), a.max(b)]).is_ok()
     }
 
     /// Returns `true` for bonds that may be edited. Bonds between two charged atoms are kept.
@@ -67,32 +70,32 @@ pub(super) fn accepted(
     }
     let molecule = Molecule::parse(&child.to_smiles()?).ok()?;
     let is_new = parents.iter().all(|parent| parent.canonical != molecule.canonical_smiles());
-    (is_new && has_valid_rings(&molecule)).then(|| molecule.into_canonical())
+    let allowed_faults = parents.iter().map(|parent| parent.ring_faults).max()?;
+    let is_valid = is_new && ring_faults(&molecule)? <= allowed_faults;
+    is_valid.then(|| molecule.into_canonical())
 }
 
-/// Returns `false` for cumulated double bonds between ring atoms, triple bonds in rings, and double
-/// bonds between atoms of rings with three or four atoms.
-fn has_valid_rings(molecule: &Molecule) -> bool {
+/// Counts ring atoms with two double bonds to other ring atoms, triple bonds in rings, and double
+/// bonds between atoms of rings with three or four atoms. `None` if the toolkit panics.
+fn ring_faults(molecule: &Molecule) -> Option<usize> {
     let model = molecule.model();
-    let Ok(rings) = guarded(|| smallest_rings(model)) else { return false };
+    let rings = guarded(|| smallest_rings(model)).ok()?;
     let is_in = |atom: AtomIdx, max: usize| {
         rings.iter().any(|ring| ring.len() <= max && ring.contains(&(atom.0 as usize)))
     };
-    let double_bonds = |atom: AtomIdx| {
-        let bonds = model.neighbors(atom);
-        bonds
-            .filter(|(other, bond)| {
-                model.bond(*bond).order == BondOrder::Double && is_in(*other, usize::MAX)
-            })
-            .count()
+    let is_allene = |atom: AtomIdx| {
+        let is_double = |(other, bond): &(AtomIdx, BondIdx)| {
+            model.bond(*bond).order == BondOrder::Double && is_in(*other, usize::MAX)
+        };
+        is_in(atom, usize::MAX) && model.neighbors(atom).filter(is_double).count() > 1
     };
-    let is_allene = |atom: AtomIdx| is_in(atom, usize::MAX) && double_bonds(atom) > 1;
-    !model.atoms().any(|(atom, _)| is_allene(atom))
-        && model.bonds().all(|(_, bond)| match bond.order {
-            BondOrder::Double => !(is_in(bond.atom1, 4) && is_in(bond.atom2, 4)),
-            BondOrder::Triple => !rings.iter().any(|ring| {
-                [bond.atom1, bond.atom2].iter().all(|atom| ring.contains(&(atom.0 as usize)))
-            }),
-            _ => true,
-        })
+    let is_strained = |bond: &BondEntry| match bond.order {
+        BondOrder::Double => is_in(bond.atom1, 4) && is_in(bond.atom2, 4),
+        BondOrder::Triple => rings.iter().any(|ring| {
+            [bond.atom1, bond.atom2].iter().all(|atom| ring.contains(&(atom.0 as usize)))
+        }),
+        _ => false,
+    };
+    let allenes = model.atoms().filter(|(atom, _)| is_allene(*atom)).count();
+    Some(allenes + model.bonds().filter(|(_, bond)| is_strained(bond)).count())
 }

@@ -130,6 +130,9 @@ fn mutations_of_rings_branches_and_unsaturated_bonds() {
         ("CCCCC", Mutation::CloseRing(6), ""),
         ("CCc1ccccc1C", Mutation::CloseRing(5), "c1ccc2c(c1)CCC2"),
         ("CCc1ccccc1CC", Mutation::CloseRing(6), "c1ccc2c(c1)CCCC2"),
+        // Except those of the parent.
+        ("C1CCCCCC1", Mutation::AppendAtom(O, 2), "O=C1CCCCCC1"),
+        ("C1=CC1", Mutation::AppendAtom(F, 1), "FC1=CC1 FC1C=C1"),
         // Ring sizes and cumulated double bonds.
         ("C1CCCCC1", Mutation::InsertAtom(C, 1), ""),
         ("C1CCCCC1", Mutation::InsertAtom(C, 3), ""),
@@ -159,6 +162,50 @@ fn mutations_of_atoms_with_charges_and_several_valences() {
     ] {
         check(smiles, mutation, expected);
     }
+}
+
+/// Each child was written by hand with the old neighbor replaced by the new one, and made canonical
+/// with RDKit 2026.09.
+#[test]
+fn edits_keep_the_configuration_of_stereocenters() {
+    for (smiles, mutation, expected) in [
+        ("C[C@H](N)O", Mutation::ChangeElement(N, S), "C[C@@H](O)S"),
+        ("C[C@H](N)O", Mutation::InsertAtom(S, 1), "CS[C@H](N)O C[C@@H](O)SN C[C@H](N)SO"),
+        ("C[C@H](N)O", Mutation::DeleteAtom(Bridge::Chain(1)), "NCO CCN CCO"),
+        (
+            "C[C@](N)(O)F",
+            Mutation::DeleteAtom(Bridge::Chain(1)),
+            "N[C@@H](O)F C[C@H](O)F C[C@@H](N)F C[C@H](N)O",
+        ),
+        ("F/C=C/Cl", Mutation::AppendAtom(C, 1), r"C/C(F)=C\Cl C/C(Cl)=C\F"),
+        ("F/C=C/Cl", Mutation::ChangeOrder(OrderChange::ToSingle), "FCCCl"),
+    ] {
+        check(smiles, mutation, expected);
+    }
+}
+
+#[test]
+fn the_atoms_of_a_child_are_those_of_two_pieces() {
+    let parents: Vec<Parent> = MOLECULES
+        .lines()
+        .filter_map(|line| Parent::new(&Molecule::parse(line.split(' ').next()?).ok()?))
+        .collect();
+    let (mut rings, mut chains) = (0, 0);
+    for (i, a) in parents.iter().enumerate() {
+        let pair = [a, &parents[(i * 7 + 3) % parents.len()]];
+        let mut random = stream(i as u64);
+        let Some(cuts) = super::crossover::draw(pair, &mut random) else { continue };
+        for joint in super::crossover::joints(&cuts) {
+            let pieces = [0, 1].map(|side| cuts[side].pieces[joint.pieces[side]].atoms.len());
+            let Some(child) = super::crossover::join(pair, &cuts, &joint) else { continue };
+            let atoms: Vec<usize> = child.atoms().collect();
+            assert_eq!(atoms.len(), pieces[0] + pieces[1]);
+            assert_eq!(child.component(atoms[0], &[]), atoms, "the child is not connected");
+            let count = if cuts[0].bonds.len() == 2 { &mut rings } else { &mut chains };
+            *count += 1;
+        }
+    }
+    assert!(rings > 500 && chains > 100, "{rings} {chains}");
 }
 
 #[test]
