@@ -48,7 +48,8 @@ impl Population {
     /// The weight of a member is 1 / (`coefficient` · n + rank), where n is the number of members and
     /// the best one has rank 0 (Tripp, Daxberger, Hernández-Lobato, "Sample-efficient optimization in
     /// the latent space of deep generative models via weighted retraining", NeurIPS 2020). Genetic
-    /// GFN uses the coefficient 0.01. The smaller it is, the more the best members are preferred.
+    /// GFN uses the coefficient 0.01. The smaller it is, the more the best members are preferred. With
+    /// 0, only the best one is drawn.
     pub fn sample(&self, coefficient: f64, mut random: impl FnMut() -> u32) -> Option<&str> {
         let offset = coefficient * self.members.len() as f64;
         let weight = |rank: usize| 1.0 / (offset + rank as f64);
@@ -58,7 +59,7 @@ impl Population {
             rest -= weight(*rank);
             rest < 0.0
         });
-        // The best member is drawn if its weight is infinite, i.e. the coefficient is 0.
+        // No member is chosen if the weight of the best one is infinite.
         self.members.get(chosen.unwrap_or(0)).map(|(canonical, _)| canonical.as_str())
     }
 }
@@ -103,5 +104,6 @@ mod tests {
         {
             assert_eq!(sample(share), expected, "{share}");
         }
+        assert_eq!(population.sample(0.0, || u32::MAX), Some("CC"));
     }
 }
