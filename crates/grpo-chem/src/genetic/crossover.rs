@@ -1,5 +1,5 @@
-//! Crossover: two molecules are cut into two pieces each, and a piece of one is joined to a piece of
-//! the other.
+//! Crossover: two molecules are cut into two pieces each, and a piece of one is joined to a piece
+//! of the other.
 
 use super::graph::KekuleGraph;
 use super::parent::Parent;
@@ -52,8 +52,8 @@ fn chain_cut(parent: &Parent, random: &mut Random) -> Option<Cut> {
     cut(parent, vec![*bonds.get(index(random, bonds.len()))?])
 }
 
-/// Cuts two random bonds of a ring. With equal probability, they have one bond between them, or they
-/// share an atom with at least three neighbors.
+/// Cuts two random bonds of a ring. With equal probability, they have one bond between them, or
+/// they share an atom with at least three neighbors.
 fn ring_cut(parent: &Parent, random: &mut Random) -> Option<Cut> {
     (0..RING_CUTS).find_map(|_| {
         let length = 4 - index(random, 2);
@@ -117,8 +117,8 @@ pub(super) fn joints(cuts: &[Cut; 2]) -> Vec<Joint> {
     joints
 }
 
-/// Joins two pieces. `None` if two atoms would be joined twice. Atoms of the child may have too many
-/// bonds.
+/// Joins two pieces. `None` if two atoms would be joined twice. Atoms of the child may have too
+/// many bonds.
 pub(super) fn join(parents: [&Parent; 2], cuts: &[Cut; 2], joint: &Joint) -> Option<KekuleGraph> {
     let part = |side: usize| {
         let mut graph = parents[side].graph.clone();

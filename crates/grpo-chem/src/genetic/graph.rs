@@ -242,7 +242,8 @@ impl KekuleGraph {
         node.chiral_order.clear();
     }
 
-    /// Adds the atoms and bonds of another graph. Returns the number that is added to their indices.
+    /// Adds the atoms and bonds of another graph. Returns the number that is added to their
+    /// indices.
     pub(super) fn append(&mut self, other: &Self) -> usize {
         let offset = self.atoms.len();
         for node in &other.atoms {
@@ -267,8 +268,8 @@ impl KekuleGraph {
     }
 
     /// Returns a SMILES string with the stereochemistry of atoms that still have the same number of
-    /// neighbors, and of double bonds that still exist. `None` if an atom has too many bonds or if the toolkit
-    /// cannot write the molecule.
+    /// neighbors, and of double bonds that still exist. `None` if an atom has too many bonds or if
+    /// the toolkit cannot write the molecule.
     pub(super) fn to_smiles(&self) -> Option<String> {
         let mut indices = vec![AtomIdx(0); self.atoms.len()];
         let mut builder = MoleculeBuilder::new();
@@ -377,8 +378,8 @@ impl Node {
     }
 }
 
-/// Returns the valences of a neutral atom, the smallest first, as in RDKit. Empty for elements whose
-/// number of hydrogen atoms is not changed.
+/// Returns the valences of a neutral atom, the smallest first, as in RDKit. Empty for elements
+/// whose number of hydrogen atoms is not changed.
 fn valences(element: Element) -> &'static [u32] {
     match element.atomic_number() {
         5 | 7 => &[3],

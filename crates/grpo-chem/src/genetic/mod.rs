@@ -1,11 +1,11 @@
 //! Genetic operators: new molecules from one or two others, and a population of the best ones.
 //!
 //! [`mutate`] and [`crossover`] have the operators and probabilities of the graph-based genetic
-//! algorithm in Jensen, "A graph-based genetic algorithm and generative model/Monte Carlo tree search
-//! for the exploration of chemical space", Chemical Science 10 (2019) 3567–3572. It is a baseline of
-//! GuacaMol and PMO. Tripp and Hernández-Lobato, "Genetic algorithms are strong baselines for molecule
-//! generation" (2023), and Genetic GFN (2024) generate offspring with it. [`Population`] selects
-//! parents by rank.
+//! algorithm in Jensen, "A graph-based genetic algorithm and generative model/Monte Carlo tree
+//! search for the exploration of chemical space", Chemical Science 10 (2019) 3567–3572. It is a
+//! baseline of GuacaMol and PMO. Tripp and Hernández-Lobato, "Genetic algorithms are strong
+//! baselines for molecule generation" (2023), and Genetic GFN (2024) generate offspring with it.
+//! [`Population`] selects parents by rank.
 //!
 //! Differences from that algorithm:
 //! - Molecules are edited in their Kekulé structure, and hydrogen fills the valences, so that edits
@@ -91,9 +91,9 @@ pub fn mutate(parent: &Molecule, size: &Size, mut random: impl FnMut() -> u32) -
 ///
 /// With equal probability, a single bond outside of rings is cut in both parents and two of the
 /// pieces are joined, or two bonds of a ring are cut in both parents and two of the pieces are
-/// joined to a new ring. `random` returns uniform numbers. The number of calls varies. Returns `None`
-/// if no valid child that differs from both parents was found, e.g. because of `size`, and for
-/// molecules with wildcards or dative bonds.
+/// joined to a new ring. `random` returns uniform numbers. The number of calls varies. Returns
+/// `None` if no valid child that differs from both parents was found, e.g. because of `size`, and
+/// for molecules with wildcards or dative bonds.
 pub fn crossover(
     a: &Molecule,
     b: &Molecule,

@@ -145,8 +145,8 @@ impl Mutation {
         }
     }
 
-    /// Edits a copy of the parent at a site. `None` if a new bond already exists. Atoms of the child
-    /// may have too many bonds.
+    /// Edits a copy of the parent at a site. `None` if a new bond already exists. Atoms of the
+    /// child may have too many bonds.
     pub(super) fn apply(self, parent: &Parent, site: &[usize]) -> Option<KekuleGraph> {
         let mut child = parent.graph.clone();
         match (self, site) {
@@ -214,8 +214,8 @@ impl Bridge {
     }
 }
 
-/// Returns neutral atoms with the right number of neighbors, each followed by its neighbors in every
-/// order.
+/// Returns neutral atoms with the right number of neighbors, each followed by its neighbors in
+/// every order.
 fn deleted_atoms(parent: &Parent, bridge: Bridge) -> Vec<Vec<usize>> {
     let graph = &parent.graph;
     let mut sites = Vec::new();
@@ -243,8 +243,8 @@ fn extend_orders(site: Vec<usize>, rest: &[usize], sites: &mut Vec<Vec<usize>>) 
 /// Returns paths of `size` atoms whose ends have hydrogen and can be joined.
 ///
 /// The ends, and the atom next to the first end, must not be in rings. In rings of four and six
-/// atoms, this is also required for the atom next to the last end. Other atoms may be part of a ring,
-/// to which the new one is fused.
+/// atoms, this is also required for the atom next to the last end. Other atoms may be part of a
+/// ring, to which the new one is fused.
 fn open_paths(parent: &Parent, size: usize) -> Vec<Vec<usize>> {
     let graph = &parent.graph;
     let is_end = |atom: usize| graph.hydrogens(atom) > 0 && !parent.is_in_ring(atom);

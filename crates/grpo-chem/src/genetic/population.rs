@@ -22,7 +22,8 @@ impl Population {
     }
 
     /// Inserts a molecule, and removes the worst one if there are more than the capacity. Returns
-    /// `false` if the molecule is already a member, if its score is too low, or if its score is NaN.
+    /// `false` if the molecule is already a member, if its score is too low, or if its score is
+    /// NaN.
     pub fn insert(&mut self, canonical: &str, score: f64) -> bool {
         let rank = self.members.partition_point(|member| member.1 >= score);
         if rank >= self.capacity || score.is_nan() || self.known.contains(canonical) {
@@ -45,11 +46,11 @@ impl Population {
 
     /// Draws the canonical SMILES of a parent. `None` if the population is empty.
     ///
-    /// The weight of a member is 1 / (`coefficient` · n + rank), where n is the number of members and
-    /// the best one has rank 0 (Tripp, Daxberger, Hernández-Lobato, "Sample-efficient optimization in
-    /// the latent space of deep generative models via weighted retraining", NeurIPS 2020). Genetic
-    /// GFN uses the coefficient 0.01. The smaller it is, the more the best members are preferred. With
-    /// 0, only the best one is drawn.
+    /// The weight of a member is 1 / (`coefficient` · n + rank), where n is the number of members
+    /// and the best one has rank 0 (Tripp, Daxberger, Hernández-Lobato, "Sample-efficient
+    /// optimization in the latent space of deep generative models via weighted retraining", NeurIPS
+    /// 2020). Genetic GFN uses the coefficient 0.01. The smaller it is, the more the best members
+    /// are preferred. With 0, only the best one is drawn.
     pub fn sample(&self, coefficient: f64, mut random: impl FnMut() -> u32) -> Option<&str> {
         let offset = coefficient * self.members.len() as f64;
         let weight = |rank: usize| 1.0 / (offset + rank as f64);
