@@ -155,6 +155,8 @@ fn mutations_of_atoms_with_charges_and_several_valences() {
         ("C[N+](=O)[O-]", delete_end, "O=[NH+][O-] C[NH2+][O-]"),
         ("CS(C)=O", delete_end, "CSC"),
         ("CS(C)=O", Mutation::InsertAtom(C, 1), "CCS(C)=O"),
+        // Valences don't increase.
+        ("CSC", Mutation::InsertAtom(C, 3), "C#CSC"),
         ("CC(C)=O", Mutation::ChangeElement(C, S), "CC(=O)S CS(C)=O"),
         ("CC(C)(C)C", Mutation::ChangeElement(C, S), "CC(C)(C)S"),
         ("[Na+].CC(=O)[O-]", delete_end, "O=C[O-] CC[O-]"),
