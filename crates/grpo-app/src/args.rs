@@ -139,8 +139,8 @@ pub(crate) enum Command {
     Judge(JudgeArguments),
     /// Show diversity over the steps of a run
     ///
-    /// Computes metrics of the completions that a run recorded, step by step. Several runs are phases of
-    /// one training, such as a supervised phase and GRPO.
+    /// Computes metrics of the completions that a run recorded, step by step. Several runs are
+    /// consecutive phases of one training process, such as a supervised phase and GRPO.
     Dynamics(DynamicsArguments),
     /// Draw the attention maps of a text
     Attention(AttentionArguments),

@@ -21,6 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use self::incomplete::remove_incomplete;
 pub use self::paths::{is_device, is_same_place, refuse_existing, refuse_input, refuse_same};
+pub(crate) use self::sentence::command_line;
 pub use self::sentence::sentence;
 use crate::recorded_folders::refuse_recorded;
 use crate::visible::visible;
@@ -107,6 +108,14 @@ pub fn say_aside(line: fmt::Arguments<'_>) {
 /// Prints that a configuration is valid.
 pub fn say_checked(configuration: &Path) {
     say(format_args!("{}: configuration is valid", configuration.display()));
+}
+
+/// Formats whole numbers as they are, others with four decimals.
+pub(crate) fn short_decimals(value: f64) -> String {
+    match value.fract() == 0.0 && value.abs() < 1e15 {
+        true => format!("{value}"),
+        false => format!("{value:.4}"),
+    }
 }
 
 /// Formats a number with four decimals. NaN becomes a dash.
@@ -248,6 +257,22 @@ impl FileInPlace {
         refuse_input(other, path, inputs)?;
         refuse_existing(path, force)?;
         Self::create(path)
+    }
+
+    /// Writes a whole text. See [`Self::create_beside`].
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be created or written.
+    pub fn write_text(
+        path: &Path,
+        inputs: &[&Path],
+        force: bool,
+        text: &str,
+    ) -> anyhow::Result<()> {
+        let mut file = Self::create_beside(path, inputs, force)?;
+        file.write_all(text.as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        file.finish()
     }
 
     /// Creates a file that replaces any existing one once it has been fully written.

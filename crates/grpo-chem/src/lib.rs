@@ -18,6 +18,7 @@ mod draw;
 mod error;
 mod fingerprint;
 mod framework;
+pub mod genetic;
 pub mod grammar;
 mod guard;
 mod molblock;

@@ -278,7 +278,7 @@ pub(crate) fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
 }
 
 /// Returns the symmetrized smallest set of smallest rings, as defined by RDKit.
-fn smallest_rings(model: &Graph) -> Vec<Vec<usize>> {
+pub(crate) fn smallest_rings(model: &Graph) -> Vec<Vec<usize>> {
     let bonds: Vec<(usize, usize, bool)> = model
         .bonds()
         .map(|(_, bond)| {

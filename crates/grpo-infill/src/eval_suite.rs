@@ -29,7 +29,7 @@ pub(crate) const SUITE: Suite = Suite {
         "distinct_texts",
         "character_entropy",
     ],
-    lower_is_better: &["calibration_error", "perplexity"],
+    lower_is_better: &["calibration_error"],
     dynamics: &["judge/mean", "character_entropy", "distinct_texts"],
     measure,
 };
@@ -68,7 +68,7 @@ struct FilledText {
 }
 
 fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured> {
-    options.refuse_for_texts()?;
+    options.refuse_text_options()?;
     anyhow::ensure!(
         options.references.is_none() && options.training.is_none(),
         "--references and --training are not used by the suite `infill`; remove them"
@@ -113,7 +113,7 @@ fn filled_text(prompt: &PromptGenerations, of: &Generation) -> anyhow::Result<Fi
     let is_kept = |(blanked, filled): (&char, &char)| *blanked == BLANK || blanked == filled;
     anyhow::ensure!(
         blanked.len() == filled.len() && blanked.iter().zip(&filled).all(is_kept),
-        "{} was filled with a text that differs from it in other places than its blanks",
+        "{} has a filled text that differs from it outside the blanks",
         place()
     );
     let original: Option<Vec<char>> = match of.fields.get("text") {

@@ -51,7 +51,7 @@ pub(crate) const SUITE: Suite = Suite {
 };
 
 fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured> {
-    options.refuse_for_texts()?;
+    options.refuse_text_options()?;
     let smiles: Vec<&str> = all.texts().collect();
     let parsed = Record::parse_all(&smiles, Role::Generated);
     let generated: Vec<Record> = parsed.into_iter().flatten().collect();

@@ -1,6 +1,5 @@
 //! `grpo adapter-layers`: what a LoRA adapter changes in each layer.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -95,11 +94,8 @@ pub(crate) fn run(arguments: &AdapterLayersArguments) -> anyhow::Result<()> {
     };
     let report = Report { adapters, comparison };
     if let Some(path) = &arguments.output {
-        let mut file = FileInPlace::create_beside(path, &[], arguments.force)?;
         let text = serde_json::to_string_pretty(&report).context("the numbers are finite")? + "\n";
-        file.write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        file.finish()?;
+        FileInPlace::write_text(path, &[], arguments.force, &text)?;
     }
     for analysis in &report.adapters {
         say(format_args!("{}", analysis.model_path));

@@ -1,6 +1,5 @@
 //! `grpo attention`: attention maps of a text.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -88,9 +87,7 @@ pub(crate) fn run(arguments: &AttentionArguments, tasks: &Tasks) -> anyhow::Resu
             serde_json::to_string(&all).context("attention weights are finite")? + "\n"
         }
     };
-    let mut file = FileInPlace::create_beside(path, &[], arguments.force)?;
-    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-    file.finish()?;
+    FileInPlace::write_text(path, &[], arguments.force, &text)?;
     say_aside(format_args!(
         "{}: {} layers, {} tokens",
         path.display(),

@@ -1,6 +1,5 @@
 //! `grpo compare`: compares methods by the metrics of `grpo eval`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -8,8 +7,8 @@ use clap::Args;
 use grpo_report::{comparison_charts, render_comparison};
 
 use crate::commands::eval::{ColumnArguments, suite};
-use crate::eval::{Compared, DEFAULT_PASS, Generations, Method, SuiteOptions};
-use crate::output::{FileInPlace, refuse_existing, say, table};
+use crate::eval::{Compared, Generations, Method, SuiteOptions};
+use crate::output::{FileInPlace, command_line, refuse_existing, say, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 
@@ -72,13 +71,15 @@ impl Format {
 impl CompareArguments {
     /// Returns the command line without its outputs.
     fn command(&self) -> String {
-        let SuiteOptions { k, pass, .. } = &self.options;
-        let ks: Vec<String> = k.iter().map(usize::to_string).collect();
-        let suite = self.suite.iter().map(|name| format!("--suite {name}"));
-        let pass = (pass != DEFAULT_PASS).then(|| format!("--pass {pass}"));
-        let ks = (!ks.is_empty()).then(|| format!("-k {}", ks.join(",")));
-        let words = ["grpo compare".to_owned()].into_iter().chain(self.methods.iter().cloned());
-        words.chain(suite).chain(pass).chain(ks).collect::<Vec<_>>().join(" ")
+        let mut words = vec!["grpo".to_owned(), "compare".to_owned()];
+        words.extend(self.methods.iter().cloned());
+        words.extend(self.suite.iter().map(|name| format!("--suite={name}")));
+        words.extend(self.options.words());
+        words.extend(self.columns.words());
+        if !self.objectives.is_empty() {
+            words.push(format!("--objectives={}", self.objectives.join(",")));
+        }
+        command_line(words)
     }
 }
 
@@ -102,6 +103,14 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
         formats.push((path, Format::of(path)?));
         refuse_existing(path, arguments.force)?;
     }
+    if let Some(folder) = &arguments.svg {
+        let is_used = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+        anyhow::ensure!(
+            arguments.force || !is_used,
+            "--svg {}: the folder is not empty; choose another one, or replace files in it with --force",
+            folder.display()
+        );
+    }
     let columns = arguments.columns.columns(tasks);
     let first = Generations::read(&methods[0].files[0], &columns)?;
     let suite = suite(tasks, arguments.suite.as_deref(), &first)?;
@@ -110,33 +119,26 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
     drop(phase);
     let inputs: Vec<&Path> =
         methods.iter().flat_map(|of| &of.files).map(PathBuf::as_path).collect();
+    let needs_page =
+        arguments.svg.is_some() || formats.iter().any(|(_, format)| matches!(format, Format::Html));
+    let page = needs_page.then(|| compared.page(arguments.command(), &suite)).transpose()?;
     for (path, format) in formats {
-        let mut file = FileInPlace::create_beside(path, &inputs, arguments.force)?;
         let text = match format {
             Format::Markdown => compared.markdown(),
             Format::Latex => compared.latex(),
             Format::Json => {
                 serde_json::to_string_pretty(&compared).context("the metrics are finite")? + "\n"
             }
-            Format::Html => {
-                let page = compared.page(arguments.command(), &suite, &arguments.options)?;
-                render_comparison(&page)?
-            }
+            Format::Html => page.as_ref().map_or(Ok(String::new()), render_comparison)?,
         };
-        file.write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        file.finish()?;
+        FileInPlace::write_text(path, &inputs, arguments.force, &text)?;
     }
-    if let Some(folder) = &arguments.svg {
-        let page = compared.page(arguments.command(), &suite, &arguments.options)?;
+    if let (Some(folder), Some(page)) = (&arguments.svg, &page) {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
-        for chart in comparison_charts(&page)? {
+        for chart in comparison_charts(page)? {
             let path = folder.join(chart.file_name);
-            let mut file = FileInPlace::create_beside(&path, &inputs, arguments.force)?;
-            file.write_all(chart.svg.as_bytes())
-                .with_context(|| format!("cannot write {}", path.display()))?;
-            file.finish()?;
+            FileInPlace::write_text(&path, &inputs, arguments.force, &chart.svg)?;
         }
     }
     let (header, rows) = compared.rows();

@@ -1,7 +1,6 @@
 //! `grpo dynamics`: diversity over the steps of a run.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
@@ -9,8 +8,8 @@ use grpo_report::{ComparedMethod, ComparisonPage, PhaseBoundary, render_comparis
 use serde_json::json;
 
 use crate::commands::eval::suite;
-use crate::eval::{Dynamics, Generations, SuiteOptions};
-use crate::output::{FileInPlace, refuse_existing, say, table};
+use crate::eval::{Dynamics, Generations};
+use crate::output::{FileInPlace, command_line, refuse_existing, say, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 
@@ -19,15 +18,15 @@ use crate::task::Tasks;
   grpo dynamics runs/molecules
   grpo dynamics runs/replies/baseline runs/replies/grpo -o diversity_dynamics.json -o dynamics.html
 
-Of a GRPO run, the recorded completions are measured; of a supervised run, the evaluations with samples are shown.")]
+Measures the recorded completions of GRPO runs and shows the evaluations of supervised runs.")]
 pub(crate) struct DynamicsArguments {
-    /// Run folders; several are phases that follow one another
+    /// Run folders; several are consecutive phases of one training process
     #[arg(required = true, value_name = "RUN", help_heading = "Input")]
     runs: Vec<PathBuf>,
     /// Metrics to compute, as for `grpo eval` [default: what fits the last run]
     #[arg(long, value_name = "NAME", help_heading = "Metrics")]
     suite: Option<String>,
-    /// Least number of steps between two snapshots of a GRPO run
+    /// Minimum number of steps between two snapshots of a GRPO run
     #[arg(long, value_name = "STEPS", default_value_t = 1, help_heading = "Metrics")]
     every: u64,
     /// Write the snapshots to this file (.json), or a page with curves (.html); repeatable
@@ -51,16 +50,15 @@ pub(crate) fn run(arguments: &DynamicsArguments, tasks: &Tasks) -> anyhow::Resul
     let last = arguments.runs.last().context("clap requires a run")?;
     let generations = Generations::of_model_in(last);
     let suite = suite(tasks, arguments.suite.as_deref(), &generations)?;
-    let options = SuiteOptions::default();
     let phase = Phase::begin("measuring the recorded completions");
-    let dynamics = Dynamics::of_runs(&arguments.runs, &suite, arguments.every, &options)?;
+    let dynamics = Dynamics::of_runs(&arguments.runs, &suite, arguments.every)?;
     drop(phase);
     for path in &arguments.output {
         let text = match path.extension().is_some_and(|ending| ending == "html") {
             true => page(arguments, suite.name, &dynamics)?,
             false => {
                 let config = json!({
-                    "runs": arguments.runs,
+                    "runs": names(&arguments.runs),
                     "suite": suite.name,
                     "every": arguments.every,
                     "phase_ends": dynamics.ends,
@@ -69,19 +67,19 @@ pub(crate) fn run(arguments: &DynamicsArguments, tasks: &Tasks) -> anyhow::Resul
                 serde_json::to_string_pretty(&all).context("the metrics are finite")? + "\n"
             }
         };
-        let mut file = FileInPlace::create_beside(path, &[], arguments.force)?;
-        file.write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        file.finish()?;
+        FileInPlace::write_text(path, &[], arguments.force, &text)?;
     }
     show(&arguments.runs, &dynamics);
     Ok(())
 }
 
+fn names(runs: &[PathBuf]) -> Vec<String> {
+    runs.iter().map(|run| run.display().to_string()).collect()
+}
+
 /// Renders a page with a curve per metric and a line at the end of each phase.
 fn page(arguments: &DynamicsArguments, suite: &str, dynamics: &Dynamics) -> anyhow::Result<String> {
-    let name = |path: &Path| path.display().to_string();
-    let names: Vec<String> = arguments.runs.iter().map(|run| name(run)).collect();
+    let names = names(&arguments.runs);
     let method = ComparedMethod {
         name: names.join(" → "),
         files: vec![names.join(", ")],
@@ -90,7 +88,7 @@ fn page(arguments: &DynamicsArguments, suite: &str, dynamics: &Dynamics) -> anyh
     };
     let boundary = |(end, next): (&u64, &String)| PhaseBoundary { step: *end, label: next.clone() };
     let page = ComparisonPage {
-        command: format!("grpo dynamics {}", names.join(" ")),
+        command: format!("grpo dynamics {}", command_line(&names)),
         suite: suite.to_owned(),
         methods: vec![method],
         phases: dynamics.ends.iter().zip(&names[1..]).map(boundary).collect(),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::nearest;
 use crate::eval::{Columns, Generations, Measured, Suite, SuiteOptions, TEXT_SUITE};
-use crate::output::{FileInPlace, refuse_existing, say, say_aside, table};
+use crate::output::{FileInPlace, refuse_existing, say, say_aside, short_decimals, table};
 use crate::phase::Phase;
 use crate::task::Tasks;
 use crate::visible::data_output;
@@ -66,6 +66,20 @@ pub(crate) struct ColumnArguments {
 }
 
 impl ColumnArguments {
+    /// Returns the options as words of a command line.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let options = [
+            ("--column", &self.column),
+            ("--prompt-column", &self.prompt_column),
+            ("--reference-column", &self.reference_column),
+            ("--score-column", &self.score_column),
+        ];
+        let word = |(option, value): (&str, &Option<String>)| {
+            Some(format!("{option}={}", value.as_ref()?))
+        };
+        options.into_iter().filter_map(word).collect()
+    }
+
     /// Returns the columns with the keys that suites read.
     pub(crate) fn columns(&self, tasks: &Tasks) -> Columns {
         let kept = tasks.suites().iter().flat_map(|suite| suite.keys).copied().collect();
@@ -184,10 +198,7 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
     let text = serde_json::to_string_pretty(&result).context("the metrics are finite")? + "\n";
     if let Some(path) = &arguments.output {
         let inputs: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
-        let mut file = FileInPlace::create_beside(path, &inputs, arguments.force)?;
-        file.write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        file.finish()?;
+        FileInPlace::write_text(path, &inputs, arguments.force, &text)?;
     }
     match arguments.json {
         true => data_output().write_all(text.as_bytes()).context("cannot write the metrics")?,
@@ -211,9 +222,9 @@ fn gate_lines(result: &Map<String, Value>) -> Vec<String> {
     let gates = gates.filter_map(Value::as_array).flatten();
     gates
         .map(|gate| {
-            let verdict = if gate["passed"] == true { "" } else { "not " };
+            let verdict = if gate["passed"] == true { "passed" } else { "failed" };
             format!(
-                "gate         {} is {}, {verdict}{}",
+                "gate {verdict}  {} = {} (bound {})",
                 gate["metric"].as_str().unwrap_or_default(),
                 gate["value"],
                 gate["bound"].as_str().unwrap_or_default()
@@ -258,21 +269,18 @@ fn show(all: &[(&PathBuf, Measured)]) {
     let rows = names.iter().map(|name| {
         let cell = |of: &Measured| match (of.metrics.get(*name), of.intervals.get(*name)) {
             (Some(value), Some([low, high])) => {
-                format!("{} [{}, {}]", shown(*value), shown(*low), shown(*high))
+                format!(
+                    "{} [{}, {}]",
+                    short_decimals(*value),
+                    short_decimals(*low),
+                    short_decimals(*high)
+                )
             }
-            (Some(value), None) => shown(*value),
+            (Some(value), None) => short_decimals(*value),
             (None, _) => String::new(),
         };
         std::iter::once((*name).clone()).chain(all.iter().map(|(_, of)| cell(of))).collect()
     });
     let rows: Vec<Vec<String>> = rows.collect();
     say(format_args!("{}", table(header, rows, 1..)));
-}
-
-/// Formats a metric: whole numbers as they are, others with four decimals.
-fn shown(value: f64) -> String {
-    match value.fract() == 0.0 && value.abs() < 1e15 {
-        true => format!("{value}"),
-        false => format!("{value:.4}"),
-    }
 }

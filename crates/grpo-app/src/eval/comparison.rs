@@ -60,7 +60,7 @@ pub(crate) struct MethodResult {
     pub(crate) metrics: BTreeMap<String, SeedSummary>,
     /// Bootstrap intervals over prompts, of the mean over the files.
     pub(crate) intervals: BTreeMap<String, [f64; 2]>,
-    /// Tests against the first method, corrected for the number of metrics with Holm's method.
+    /// Tests against the first method, corrected for the number of metrics of each kind of test.
     pub(crate) tests: Vec<Tested>,
     /// The files.
     pub(crate) files: Vec<PathBuf>,
@@ -252,7 +252,8 @@ fn tests(
     for of in compare_unpaired(&unpaired)? {
         let difference = of.new_mean - of.baseline_mean;
         all.push(Tested {
-            is_better: is_better(&of.metric, difference),
+            // The test compares ranks, whose direction can differ from that of the means.
+            is_better: is_better(&of.metric, of.cliffs_delta),
             metric: of.metric,
             test: TestKind::MannWhitney,
             difference,

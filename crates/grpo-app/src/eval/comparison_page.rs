@@ -10,7 +10,7 @@ use grpo_report::{
 };
 
 use super::comparison::{Compared, MethodResult, Tested};
-use super::{Dynamics, Suite, SuiteOptions};
+use super::{Dynamics, Suite};
 
 /// What the intervals of the page are.
 const INTERVAL: &str = "95 % bootstrap interval over prompts";
@@ -21,13 +21,8 @@ impl Compared {
     ///
     /// # Errors
     /// Returns an error if a run cannot be read.
-    pub(crate) fn page(
-        &self,
-        command: String,
-        suite: &Suite,
-        options: &SuiteOptions,
-    ) -> anyhow::Result<ComparisonPage> {
-        let method = |of: &MethodResult| of.page(suite, options);
+    pub(crate) fn page(&self, command: String, suite: &Suite) -> anyhow::Result<ComparisonPage> {
+        let method = |of: &MethodResult| of.page(suite);
         let methods = self.methods.iter().map(method).collect::<anyhow::Result<Vec<_>>>()?;
         let direction = |name: &str| {
             let direction = match suite.direction(name)? {
@@ -55,7 +50,7 @@ impl Compared {
 }
 
 impl MethodResult {
-    fn page(&self, suite: &Suite, options: &SuiteOptions) -> anyhow::Result<ComparedMethod> {
+    fn page(&self, suite: &Suite) -> anyhow::Result<ComparedMethod> {
         let metric = |(name, of): (&String, &grpo_eval::SeedSummary)| {
             let interval = self.intervals.get(name).copied();
             (name.clone(), MetricValue { mean: of.mean, deviation: of.sample_std, interval })
@@ -80,7 +75,7 @@ impl MethodResult {
         };
         let mut dynamics: Vec<BTreeMap<String, Vec<(u64, f64)>>> = Vec::new();
         for run in self.files.iter().filter(|file| file.is_dir()) {
-            let of_run = Dynamics::of_runs(std::slice::from_ref(run), suite, 1, options)?;
+            let of_run = Dynamics::of_runs(std::slice::from_ref(run), suite, 1)?;
             dynamics.push(of_run.by_metric());
         }
         let name = |path: &std::path::PathBuf| -> String { Path::display(path).to_string() };

@@ -2,6 +2,8 @@
 
 use grpo_eval::stats::Conclusion;
 
+use crate::output::short_decimals;
+
 use super::comparison::{Compared, MethodResult, TestKind};
 
 /// A cell: the mean, its spread and the mark of a test.
@@ -30,7 +32,7 @@ impl Cell {
         let mark = match self.is_better {
             Some(true) => "▲",
             Some(false) => "▼",
-            None => "◆",
+            None => "≠",
         };
         match self.conclusion {
             Some(Conclusion::Significant) => format!(" {mark}"),
@@ -40,25 +42,18 @@ impl Cell {
     }
 
     fn text(&self, plus_minus: &str) -> String {
-        let mean = number(self.mean);
+        let mean = short_decimals(self.mean);
         match self.deviation {
-            Some(deviation) => format!("{mean}{plus_minus}{}", number(deviation)),
+            Some(deviation) => format!("{mean}{plus_minus}{}", short_decimals(deviation)),
             None => mean,
         }
     }
 }
 
-fn number(value: f64) -> String {
-    match value.fract() == 0.0 && value.abs() < 1e15 {
-        true => format!("{value}"),
-        false => format!("{value:.4}"),
-    }
-}
-
 /// Explains the marks of a table.
-const MARKS: &str = "▲ better, ▼ worse, ◆ different from the first method";
+const MARKS: &str = "▲ better, ▼ worse, ≠ different from the first method";
 /// Explains the marks of a LaTeX table.
-const LATEX_MARKS: &str = "$+$ better, $-$ worse, $\\ast$ different from the first method";
+const LATEX_MARKS: &str = "$+$ better, $-$ worse, $\\neq$ different from the first method";
 /// Explains what makes a difference significant.
 const DECISION: &str = "p < 0.05 after Holm's correction; in parentheses if |d| < 0.3";
 /// Explains the spread.
@@ -117,7 +112,7 @@ impl Compared {
             self.methods.iter().flat_map(|of| &of.tests).map(|test| test.test).collect();
         let names = [
             (TestKind::WilcoxonSignedRank, "Wilcoxon signed-rank test over prompts"),
-            (TestKind::MannWhitney, "Mann–Whitney test over texts"),
+            (TestKind::MannWhitney, "Mann–Whitney test over the texts of all seeds"),
         ];
         let used = names.into_iter().filter(|(kind, _)| tests.contains(kind));
         let used: Vec<&str> = used.map(|(_, name)| name).collect();
@@ -147,7 +142,7 @@ impl Compared {
                 let Some(cell) = Cell::new(of, name) else { return String::new() };
                 let value = format!("${}$", cell.text(" \\pm "));
                 let mark =
-                    cell.mark().trim().replace('▲', "+").replace('▼', "-").replace('◆', "\\ast");
+                    cell.mark().trim().replace('▲', "+").replace('▼', "-").replace('≠', "\\neq");
                 match mark.is_empty() {
                     true => value,
                     false => format!("{value}$^{{{mark}}}$"),

@@ -43,16 +43,11 @@ impl Dynamics {
     ///
     /// # Errors
     /// Returns an error if a run cannot be read or has nothing to measure.
-    pub(crate) fn of_runs(
-        runs: &[PathBuf],
-        suite: &Suite,
-        every: u64,
-        options: &SuiteOptions,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn of_runs(runs: &[PathBuf], suite: &Suite, every: u64) -> anyhow::Result<Self> {
         let mut all = Self::default();
         for (phase, path) in runs.iter().enumerate() {
             let before = all.ends.last().copied().unwrap_or(0);
-            let (mut steps, last) = of_run(path, suite, every, options)?;
+            let (mut steps, last) = of_run(path, suite, every)?;
             for (step, metrics) in &mut steps {
                 let metrics = std::mem::take(metrics);
                 all.snapshots.push(Snapshot { phase, step: before + *step, metrics });
@@ -77,12 +72,7 @@ impl Dynamics {
 type Steps = Vec<(u64, BTreeMap<String, f64>)>;
 
 /// Returns the metrics by step, and the last step of the run.
-fn of_run(
-    path: &Path,
-    suite: &Suite,
-    every: u64,
-    options: &SuiteOptions,
-) -> anyhow::Result<(Steps, u64)> {
+fn of_run(path: &Path, suite: &Suite, every: u64) -> anyhow::Result<(Steps, u64)> {
     let run = RunFolder::open(path)?;
     let recorded = run.completion_steps()?;
     let lines = run.read_metrics()?;
@@ -91,7 +81,7 @@ fn of_run(
     };
     let last = lines.iter().filter_map(step_of).max().unwrap_or(0);
     let mut steps = Vec::new();
-    for line in &lines {
+    for line in lines.iter().filter(|_| recorded.is_empty()) {
         let value =
             |(key, name): &(&str, &str)| Some(((*name).to_owned(), line.get(*key)?.as_f64()?));
         let metrics: BTreeMap<String, f64> = SUPERVISED.iter().filter_map(value).collect();
@@ -99,20 +89,18 @@ fn of_run(
             steps.push((step, metrics));
         }
     }
-    if steps.is_empty() {
-        let mut next = 0;
-        for step in recorded {
-            if step < next {
-                continue;
-            }
-            next = step + every.max(1);
-            let generations = Generations::of_step(&run, step, &suite.kept())?;
-            let measured = (suite.measure)(&generations, options)
-                .with_context(|| format!("step {step} of {}", path.display()))?;
-            let is_kept = |name: &String| suite.dynamics.contains(&name.as_str());
-            let metrics = measured.metrics.into_iter().filter(|(name, _)| is_kept(name));
-            steps.push((step, metrics.collect()));
+    let mut next = 0;
+    for step in recorded {
+        if step < next {
+            continue;
         }
+        next = step.saturating_add(every.max(1));
+        let generations = Generations::of_step(&run, step, &suite.kept())?;
+        let measured = (suite.measure)(&generations, &SuiteOptions::default())
+            .with_context(|| format!("step {step} of {}", path.display()))?;
+        let is_kept = |name: &String| suite.dynamics.contains(&name.as_str());
+        let metrics = measured.metrics.into_iter().filter(|(name, _)| is_kept(name));
+        steps.push((step, metrics.collect()));
     }
     anyhow::ensure!(
         !steps.is_empty(),

@@ -34,11 +34,11 @@ pub struct Suite {
     /// Keys of a record that the suite reads in addition to text, prompt, references and score. They
     /// end up in [`Generation::fields`].
     pub keys: &'static [&'static str],
-    /// The suite is the default for files whose texts are in one of these columns …
+    /// Names of columns of texts for which the suite is the default.
     pub of_columns: &'static [&'static str],
-    /// … for files with one of these endings …
+    /// Endings of file names for which the suite is the default.
     pub of_endings: &'static [&'static str],
-    /// … and for runs whose model folder contains one of these files.
+    /// Files in the model folder of a run for which the suite is the default.
     pub of_model_files: &'static [&'static str],
     /// Metrics of which higher values are better. A `*` at the end stands for any ending.
     pub higher_is_better: &'static [&'static str],
@@ -115,11 +115,32 @@ impl Default for SuiteOptions {
 }
 
 impl SuiteOptions {
+    /// Returns the options that differ from their defaults as words of a command line.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let Self { k, pass, references, training, bertscore, seed } = self;
+        let mut words = Vec::new();
+        if !k.is_empty() {
+            let ks: Vec<String> = k.iter().map(usize::to_string).collect();
+            words.push(format!("-k={}", ks.join(",")));
+        }
+        if pass != DEFAULT_PASS {
+            words.push(format!("--pass={pass}"));
+        }
+        let files = [("references", references), ("training", training), ("bertscore", bertscore)];
+        for (option, file) in files {
+            words.extend(file.iter().map(|file| format!("--{option}={}", file.display())));
+        }
+        if *seed != Self::default().seed {
+            words.push(format!("--seed={seed}"));
+        }
+        words
+    }
+
     /// Refuses options that only the suite `text` uses.
     ///
     /// # Errors
     /// Returns an error if `-k`, `--pass` or `--bertscore` was given.
-    pub fn refuse_for_texts(&self) -> anyhow::Result<()> {
+    pub fn refuse_text_options(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.k.is_empty() && self.pass == DEFAULT_PASS && self.bertscore.is_none(),
             "-k, --pass and --bertscore are only used by the suite `text`; remove them"

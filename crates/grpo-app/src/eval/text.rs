@@ -49,7 +49,7 @@ pub(crate) const TEXT_SUITE: Suite = Suite {
         "unique_words",
         "output_entropy",
     ],
-    lower_is_better: &["self_bleu", "pooled/self_bleu", "perplexity"],
+    lower_is_better: &["self_bleu", "pooled/self_bleu"],
     dynamics: &[
         "self_bleu",
         "distinct_1",
@@ -159,8 +159,9 @@ fn tokens(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> {
         let of = |generation: &Generation| match generation.fields.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(values) => {
-                let values = values.as_array().into_iter().flatten().map(Value::as_f64);
-                let values: Option<Vec<f64>> = values.collect();
+                let values = values.as_array();
+                let values: Option<Vec<f64>> =
+                    values.and_then(|values| values.iter().map(Value::as_f64).collect());
                 values.map(Some).with_context(|| format!("`{key}` is not a list of numbers"))
             }
         };
@@ -177,7 +178,9 @@ fn tokens(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> {
         }
     }
     if let Some(ids) = numbers("completion_ids")? {
-        let ids: Vec<u32> = ids.concat().into_iter().map(|id| id as u32).collect();
+        let whole = |id: f64| (id >= 0.0 && id.fract() == 0.0).then_some(id as u32);
+        let ids: Option<Vec<u32>> = ids.concat().into_iter().map(whole).collect();
+        let ids = ids.context("`completion_ids` contains a number that is not a token id")?;
         measured.add("output_entropy", token_entropy(ids));
     }
     Ok(())
@@ -236,7 +239,7 @@ fn references(measured: &mut Measured, all: &Generations) -> anyhow::Result<()> 
     selected(measured, &with, &|prompt, text| rouge(prompt, text).map_or(0.0, |of| of.rouge_l.f))
 }
 
-/// Adds BERTScore against the best reference by F1: means over the prompts, which must all have a
+/// Adds BERTScore against the best reference: means over the prompts, which must all have a
 /// reference.
 fn bert_score(measured: &mut Measured, all: &Generations, folder: &Path) -> anyhow::Result<()> {
     let encoder = SentenceTransformers::load(folder, &device()).context("--bertscore")?;
@@ -248,11 +251,19 @@ fn bert_score(measured: &mut Measured, all: &Generations, folder: &Path) -> anyh
         let vectors = |text: &str| encoder.token_vectors(text);
         let references = prompt.references.iter().map(|text| vectors(text));
         let references = references.collect::<Result<Vec<_>, _>>()?;
+        // Like in the authors' program, precision, recall and F1 can be from different references.
         let scores = prompt.texts().map(|text| {
             let text = vectors(text)?;
-            let scores = references.iter().map(|reference| BertScore::new(&text, reference));
-            let best = scores.max_by(|a, b| a.f1.total_cmp(&b.f1));
-            Ok(best.unwrap_or_default())
+            let scores: Vec<BertScore> =
+                references.iter().map(|reference| BertScore::new(&text, reference)).collect();
+            let best = |value: fn(&BertScore) -> f64| {
+                scores.iter().map(value).fold(f64::NEG_INFINITY, f64::max)
+            };
+            Ok(BertScore {
+                precision: best(|of| of.precision),
+                recall: best(|of| of.recall),
+                f1: best(|of| of.f1),
+            })
         });
         let scores = scores.collect::<anyhow::Result<Vec<_>>>()?;
         let mean_of =

@@ -16,6 +16,19 @@ pub fn sentence(error: &anyhow::Error) -> String {
     without_os_codes(&sentence)
 }
 
+/// Returns a command line that a POSIX shell reads as these words.
+pub(crate) fn command_line<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
+    let quoted = |word: S| {
+        let word = word.as_ref();
+        let is_plain = |c: char| c.is_alphanumeric() || "-_./,:=+@%^".contains(c);
+        match !word.is_empty() && word.chars().all(is_plain) {
+            true => word.to_owned(),
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        }
+    };
+    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
 /// Operating system messages and their replacements.
 const OS_FAULTS: [(&str, &str); 7] = [
     ("No such file or directory", "no such file or folder"),

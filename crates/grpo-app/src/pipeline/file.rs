@@ -9,6 +9,7 @@ use serde::Deserialize;
 use toml::Table;
 
 use crate::config::{self, Origin};
+use crate::output::command_line;
 
 /// Contents of a pipeline file.
 #[derive(Deserialize)]
@@ -289,7 +290,7 @@ fn parse(
         bail!(
             "{}`grpo {}`: {sentence}; see `grpo {name} --help`",
             place("command"),
-            words.join(" ")
+            command_line(words)
         );
     }
     Ok(command.get_arguments().map(|argument| argument.get_id().to_string()).collect())

@@ -92,9 +92,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             false => error,
         }
     })?;
-    // Summaries only print, so `--quiet` skips them.
-    let summary = if arguments.quiet { &[] } else { &pipeline.summary[..] };
-    for command in summary {
+    for command in &pipeline.summary {
         program.run(command).context("all stages finished, but the summary failed")?;
     }
     let header = ["stage", "", "time", "folder", "first and last value of each metric"];

@@ -9,6 +9,8 @@ use grpo_data::regular_file;
 use grpo_run::{EventKind, RunFolder};
 use serde_json::Value;
 
+use crate::output::command_line;
+
 use super::difference::first_difference;
 use super::file::{Pipeline, Stage};
 
@@ -31,7 +33,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reuse => f.write_str("finished, reused"),
-            Self::Resume(words) | Self::Run(words) => write!(f, "grpo {}", words.join(" ")),
+            Self::Resume(words) | Self::Run(words) => write!(f, "grpo {}", command_line(words)),
         }
     }
 }

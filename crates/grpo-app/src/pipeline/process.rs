@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use anyhow::Context;
 
 use crate::interrupt::{EXIT_CODE, Interrupted};
-use crate::output::say_aside;
+use crate::output::{command_line, say_aside};
 
 /// The executable of this program.
 pub(super) struct Program {
@@ -46,7 +46,7 @@ impl Program {
     /// # Errors
     /// Returns [`StageFailed`] if the exit code is not 0, and [`Interrupted`] after a signal.
     pub(super) fn run(&self, words: &[String]) -> anyhow::Result<()> {
-        say_aside(format_args!("\n$ grpo {}", words.join(" ")));
+        say_aside(format_args!("\n$ grpo {}", command_line(words)));
         self.wait(&mut self.command(words), words)
     }
 
@@ -83,7 +83,7 @@ impl Program {
         if self.interrupted.load(Ordering::Relaxed) || status.code() == Some(EXIT_CODE.into()) {
             return Err(Interrupted.into());
         }
-        Err(StageFailed { command: words.join(" "), status }.into())
+        Err(StageFailed { command: command_line(words), status }.into())
     }
 }
 

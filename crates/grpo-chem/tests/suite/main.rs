@@ -4,6 +4,7 @@
 mod components;
 mod distribution;
 mod drawings;
+mod genetic;
 mod patterns;
 mod pmo;
 mod randomized;

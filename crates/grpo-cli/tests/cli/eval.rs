@@ -55,7 +55,7 @@ fn gates_decide_the_exit_code() {
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(
         ended.stderr.ends_with(
-            "gate         score/mean is 0.375, not < 0.3\nerror: the evaluation did not pass its gates\n"
+            "gate failed  score/mean = 0.375 (bound < 0.3)\nerror: the evaluation did not pass its gates\n"
         ),
         "{}",
         ended.stderr
@@ -64,7 +64,11 @@ fn gates_decide_the_exit_code() {
     assert_eq!(found["passed"], false);
     assert_eq!(found["gates"][0]["passed"], true);
     let ended = place.succeed(&gate[..4]);
-    assert!(ended.stderr.ends_with("gate         pass_at_1 is 0.75, > 0.7\n"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.ends_with("gate passed  pass_at_1 = 0.75 (bound > 0.7)\n"),
+        "{}",
+        ended.stderr
+    );
     place.refuse(
         &["eval", "g.jsonl", "--gate", "pas_at_1 > 0.7"],
         str!["--gate: g.jsonl has no metric `pas_at_1`; did you mean `pass_at_1`?"],
@@ -209,7 +213,7 @@ fn filled_blanks_are_measured() {
             "abxd",
             "abx",
             str![[
-                r#"f.jsonl: the text "a␣␣d" was filled with a text that differs from it in other places than its blanks"#
+                r#"f.jsonl: the text "a␣␣d" has a filled text that differs from it outside the blanks"#
             ]],
         ),
         (
