@@ -79,6 +79,21 @@ fn measure(all: &Generations, options: &SuiteOptions) -> anyhow::Result<Measured
         texts.push(prompt.generations.iter().map(read).collect::<anyhow::Result<_>>()?);
     }
     let flat = || texts.iter().flatten();
+    type Has = fn(&FilledText) -> bool;
+    let optional: [(&str, Has); 4] = [
+        ("judge_reward", |text| text.judge.is_some()),
+        ("second_judge_reward", |text| text.second_judge.is_some()),
+        ("logprobs", |text| text.blanks.iter().all(|blank| blank.logprob.is_some())),
+        ("text", |text| text.blanks.iter().all(|blank| blank.original.is_some())),
+    ];
+    for (key, has) in optional {
+        let count = flat().filter(|text| has(text)).count();
+        anyhow::ensure!(
+            [0, flat().count()].contains(&count),
+            "only {count} of {} records have `{key}`; add it to the others, or remove it",
+            flat().count()
+        );
+    }
     let mut measured = Measured::default();
     measured.add("texts", all.prompts.len() as f64);
     measured.add("completions", flat().count() as f64);
@@ -143,13 +158,20 @@ fn filled_text(prompt: &PromptGenerations, of: &Generation) -> anyhow::Result<Fi
         original: original.as_ref().map(|original| original[*at]),
         logprob: logprobs.as_ref().map(|all| all[index]),
     };
-    let number = |key: &str| of.fields.get(key).and_then(Value::as_f64);
+    let number = |key: &str| match of.fields.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            let text = value.as_str().and_then(|text| text.trim().parse().ok());
+            let number = value.as_f64().or(text).filter(|number: &f64| number.is_finite());
+            number.map(Some).with_context(|| format!("{}: `{key}` is not a number", place()))
+        }
+    };
     Ok(FilledText {
         ratio: places.len() as f64 / blanked.len() as f64,
         blanks: places.iter().enumerate().map(blank).collect(),
-        judge: number("judge_reward"),
-        second_judge: number("second_judge_reward"),
-        iterations: number("iterations"),
+        judge: number("judge_reward")?,
+        second_judge: number("second_judge_reward")?,
+        iterations: number("iterations")?,
     })
 }
 
@@ -266,5 +288,6 @@ fn character_entropy(blanks: &[&Blank]) -> f64 {
         *counts.entry(blank.filled).or_default() += 1;
     }
     let total = blanks.len() as f64;
-    -counts.values().map(|count| *count as f64 / total).map(|share| share * share.ln()).sum::<f64>()
+    let shares = counts.values().map(|count| *count as f64 / total);
+    shares.map(|share| share * -share.ln()).sum()
 }

@@ -21,6 +21,9 @@ use grpo_app::visible::{data_output, visible};
 /// memory.
 const BLOCK: usize = 4096;
 
+/// Number of oracles up to which they are computed one by one.
+const FEW: usize = 4;
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo bench-pmo --score molecules.smi -o scores.csv
@@ -128,8 +131,9 @@ fn score_all(
 /// Returns the scores of a molecule, all 0 if it is invalid.
 fn scores(smiles: &str, oracles: &[Oracle]) -> Vec<f64> {
     let Ok(molecule) = Molecule::parse(smiles) else { return vec![0.0; oracles.len()] };
-    match oracles {
-        [one] => vec![one.score(&molecule)],
+    match oracles.len() {
+        // Few oracles cost less than all of them, which share their fingerprints.
+        ..=FEW => oracles.iter().map(|oracle| oracle.score(&molecule)).collect(),
         _ => {
             let all = Oracle::score_all(&molecule);
             let score =

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::html::printable;
+
 /// Attention weights of a sequence, for all layers and heads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionMaps {
@@ -89,6 +91,9 @@ fn cells(svg: &mut String, map: &[f32], n: usize) {
     let mut paths = vec![String::new(); SHADES + 1];
     for (place, weight) in map.iter().enumerate() {
         let shade = (weight.clamp(0.0, 1.0) * SHADES as f32).round() as usize;
+        if shade == 0 {
+            continue;
+        }
         let (x, y) = ((place % n) as f64 * step, (place / n) as f64 * step);
         let _infallible = write!(paths[shade], "M{x:.2} {y:.2}h{step:.2}v{step:.2}h-{step:.2}z");
     }
@@ -96,25 +101,17 @@ fn cells(svg: &mut String, map: &[f32], n: usize) {
         svg,
         "<rect width=\"{SIDE}\" height=\"{SIDE}\" fill=\"none\" stroke=\"#ccc\" stroke-width=\"0.5\"/>"
     );
-    for (shade, path) in paths.iter().enumerate().skip(1).filter(|(_, path)| !path.is_empty()) {
+    for (shade, path) in paths.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
         let opacity = shade as f64 / SHADES as f64;
         let _infallible =
             write!(svg, "<path fill=\"#1f4e9c\" fill-opacity=\"{opacity:.3}\" d=\"{path}\"/>");
     }
 }
 
+/// Escapes a token for XML. Blanks, which would vanish, are shown.
 fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for letter in text.chars() {
-        match letter {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            letter if letter.is_control() => out.push('␣'),
-            letter => out.push(letter),
-        }
-    }
-    out
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    printable(&text.replace(' ', "␣").replace(['\n', '\t'], "␣"))
 }
 
 #[cfg(test)]

@@ -16,8 +16,12 @@ use crate::config;
 use crate::pipeline::{self, PipelineArguments};
 use crate::task::Tasks;
 
-/// Most runs of a sweep.
-const MOST_RUNS: usize = 1000;
+/// Maximum number of runs of a sweep.
+const MAX_RUNS: usize = 1000;
+/// Maximum number of seeds that are counted. A larger number was probably meant as a seed.
+const MAX_COUNT: u64 = 20;
+/// Maximum length of a combination's name in characters.
+const MAX_NAME: usize = 100;
 /// Folder of the samples.
 const SAMPLES: &str = "samples";
 /// Seed of the first run if the configuration has none.
@@ -35,6 +39,7 @@ pub(crate) struct SweepArguments {
     #[arg(value_name = "FILE")]
     configuration: PathBuf,
     /// Number of seeds, counted from the configuration's seed, or the seeds, separated by commas
+    /// (`42,` for a single one)
     #[arg(long, value_name = "SEEDS", default_value = "1", help_heading = "Runs")]
     seeds: String,
     /// Values of a key, separated by commas, e.g. --set loss.kl_coef=0.01,0.1; repeatable: all
@@ -82,6 +87,7 @@ struct Stage {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     inputs: Vec<String>,
     outputs: Vec<String>,
+    independent: bool,
 }
 
 #[derive(Serialize)]
@@ -103,17 +109,24 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     let folder = &arguments.output;
     let path = folder.join("sweep.toml");
+    // Files of a method are separated by commas.
+    ensure!(
+        !folder.to_string_lossy().contains(','),
+        "-o {}: the folder's name contains a comma; choose another one",
+        folder.display()
+    );
     let written = toml::to_string(&sweep(arguments, tasks)?).context("a pipeline is TOML")?;
     let text = format!("# Written by `grpo sweep`. Run: grpo run {}\n\n{written}", path.display());
     let found = regular_file::read_to_string(&path).ok();
-    // A sweep that trained nothing, for example because of a wrong key, leaves nothing to keep.
+    // Seeds and values can be added. A sweep that trained nothing, for example because of a wrong
+    // key, leaves nothing to keep.
     let has_results = || -> anyhow::Result<bool> {
         let own = [path.clone(), folder.join(SAMPLES)];
         let entries = std::fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
         Ok(entries.iter().any(|entry| !own.contains(&entry.path())))
     };
     ensure!(
-        found.is_none() || found.as_ref() == Some(&text) || !has_results()?,
+        found.is_none() || is_part(found.as_deref(), &text) || !has_results()?,
         "{} is from a sweep with other options; choose another folder with -o, or delete this one",
         path.display()
     );
@@ -140,17 +153,21 @@ pub(crate) fn run(
     pipeline::run(&pipeline, commands)
 }
 
+/// Returns whether all stages of a pipeline file are in another one.
+fn is_part(found: Option<&str>, of: &str) -> bool {
+    let stages = |text: &str| -> Option<Vec<toml::Value>> {
+        let table: Table = text.parse().ok()?;
+        table.get("stages")?.as_array().cloned()
+    };
+    let (found, all) = (found.and_then(stages), stages(of));
+    found.zip(all).is_some_and(|(found, all)| found.iter().all(|stage| all.contains(stage)))
+}
+
 /// Returns the stages of a sweep: all runs, then all samples, then the comparison.
 fn sweep(arguments: &SweepArguments, tasks: &Tasks) -> anyhow::Result<Sweep> {
     let keys = config::load::<Table>(&arguments.configuration, &[])?.value;
-    let variants = variants(&arguments.set)?;
     let seeds = seeds(&arguments.seeds, &keys)?;
-    ensure!(
-        variants.len() * seeds.len() <= MOST_RUNS,
-        "the sweep has {} × {} runs, more than {MOST_RUNS}; use fewer values or seeds",
-        variants.len(),
-        seeds.len()
-    );
+    let variants = variants(&arguments.set, MAX_RUNS / seeds.len())?;
     let (mut runs, mut samples, mut methods) = (Vec::new(), Vec::new(), Vec::new());
     for variant in &variants {
         let mut files = Vec::new();
@@ -176,8 +193,10 @@ fn sweep(arguments: &SweepArguments, tasks: &Tasks) -> anyhow::Result<Sweep> {
     let summary = match methods.len() {
         1 => {
             let files = stages.iter().filter(|stage| stage.command == "sample");
-            let files = files.map(|stage| stage.outputs[0].clone()).collect();
-            Summary { command: "eval".to_owned(), arguments: files }
+            let files = files.map(|stage| stage.outputs[0].clone());
+            let output = arguments.output.join("metrics.json").display().to_string();
+            let options = [format!("--output={output}"), "--force".to_owned()];
+            Summary { command: "eval".to_owned(), arguments: files.chain(options).collect() }
         }
         _ => Summary { command: "compare".to_owned(), arguments: [methods, options].concat() },
     };
@@ -198,8 +217,8 @@ impl Run<'_> {
     }
 
     fn set(&self) -> Vec<String> {
-        // A literal string of TOML has no escapes.
-        let own = [format!("seed={}", self.seed), format!("run='{}'", self.folder().display())];
+        let run = toml::Value::String(self.folder().display().to_string());
+        let own = [format!("seed={}", self.seed), format!("run={run}")];
         self.variant.set.iter().cloned().chain(own).collect()
     }
 
@@ -217,6 +236,7 @@ impl Run<'_> {
             config: Some(self.arguments.configuration.display().to_string()),
             arguments: self.set().iter().map(|pair| format!("--set={pair}")).collect(),
             outputs: vec![self.result(keys).join("manifest.json").display().to_string()],
+            independent: true,
             ..Stage::default()
         }
     }
@@ -240,7 +260,13 @@ impl Run<'_> {
                 let codec = self.tasks.codecs().read(Path::new(folder))?;
                 self.tasks.sampling().any(|task| task.sampler(&codec).is_some())
             }
-            _ => !self.arguments.sample.iter().any(|word| word.starts_with("--prompt")),
+            // A model that is trained from scratch generates molecules, unless it gets prompts.
+            _ => {
+                let is_prompt = |word: &String| {
+                    ["--prompt", "--tweets"].iter().any(|option| word.starts_with(option))
+                };
+                start.is_none() && !self.arguments.sample.iter().any(is_prompt)
+            }
         };
         let ending = if is_line_of_text { "smi" } else { "jsonl" };
         let name = format!("{}-seed-{}.{ending}", self.variant.name, self.seed);
@@ -252,6 +278,7 @@ impl Run<'_> {
             arguments: [&model[..], &self.arguments.sample[..], &own].concat(),
             inputs: vec![result.join("manifest.json").display().to_string()],
             outputs: vec![output],
+            independent: true,
             ..Stage::default()
         })
     }
@@ -264,10 +291,17 @@ fn seeds(text: &str, keys: &Table) -> anyhow::Result<Vec<u64>> {
             "--seeds {text}: expected a number of seeds, e.g. 3, or seeds separated by commas, e.g. 42,123,456"
         )
     };
-    let numbers: Result<Vec<u64>, _> = text.split(',').map(|word| word.trim().parse()).collect();
+    let is_list = text.contains(',');
+    let words = text.strip_suffix(',').unwrap_or(text);
+    let numbers: Result<Vec<u64>, _> = words.split(',').map(|word| word.trim().parse()).collect();
     let numbers = numbers.with_context(wrong)?;
-    if let [count] = numbers[..] {
-        ensure!((1..=MOST_RUNS as u64).contains(&count), wrong());
+    if let ([count], false) = (&numbers[..], is_list) {
+        let count = *count;
+        ensure!(count > 0, wrong());
+        ensure!(
+            count <= MAX_COUNT,
+            "--seeds {count} would train {count} runs of each combination; write `--seeds {count},` for the seed {count}"
+        );
         let first = keys.get("seed").and_then(toml::Value::as_integer);
         let first = first.and_then(|seed| u64::try_from(seed).ok()).unwrap_or(SEED);
         return Ok((0..count).map(|index| first.wrapping_add(index)).collect());
@@ -277,9 +311,11 @@ fn seeds(text: &str, keys: &Table) -> anyhow::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Returns all combinations of the values of `--set`.
-fn variants(set: &[String]) -> anyhow::Result<Vec<Variant>> {
+/// Returns all combinations of the values of `--set`, at most `most`.
+fn variants(set: &[String], most: usize) -> anyhow::Result<Vec<Variant>> {
     let mut variants = vec![Variant::default()];
+    let key_of = |text: &String| text.split('=').next().unwrap_or_default().trim().to_owned();
+    let last_of = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
     for text in set {
         let (key, values) = text.split_once('=').with_context(|| {
             format!("--set {text}: expected KEY=VALUES, e.g. loss.kl_coef=0.01,0.1")
@@ -291,17 +327,28 @@ fn variants(set: &[String]) -> anyhow::Result<Vec<Variant>> {
             "--set {key}: the sweep sets it itself; use {}",
             if key.trim() == "run" { "-o" } else { "--seeds" }
         );
-        let with = |variant: &Variant, value: &str| {
-            let last = key.rsplit('.').next().unwrap_or(key).trim();
+        ensure!(
+            variants.len() * values.len() <= most,
+            "the sweep has more than {MAX_RUNS} runs; use fewer values or seeds"
+        );
+        // The last part of the key names a folder, if no other key ends like it.
+        let last = last_of(key.trim());
+        let is_same = |other: &&String| last_of(&key_of(other)) == last;
+        let name_of_key =
+            if set.iter().filter(is_same).count() > 1 { key.trim() } else { last.as_str() };
+        let with = |variant: &Variant, quoted: &str| {
             let plain =
                 |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-            let value_name: String = value.trim_matches(['"', '\'']).chars().map(plain).collect();
+            let value = quoted.trim_matches(['"', '\'']);
+            let own: String = format!("{name_of_key}-{value}").chars().map(plain).collect();
             let name = match values.len() {
                 1 => variant.name.clone(),
-                _ if variant.name.is_empty() => format!("{last}-{value_name}"),
-                _ => format!("{}+{last}-{value_name}", variant.name),
+                _ if variant.name.is_empty() => own,
+                _ => format!("{}+{own}", variant.name),
             };
-            let pair = format!("{key}={value}");
+            let name: String = name.chars().take(MAX_NAME).collect();
+            let name = name.trim_end_matches('.').to_owned();
+            let pair = format!("{key}={quoted}");
             Variant { name, set: variant.set.iter().cloned().chain([pair]).collect() }
         };
         variants = variants
@@ -314,8 +361,10 @@ fn variants(set: &[String]) -> anyhow::Result<Vec<Variant>> {
             variants[index].name = "baseline".to_owned();
         }
         ensure!(
-            variants[..index].iter().all(|other| other.name != variants[index].name),
-            "two combinations are named {}; use values that differ in more than punctuation",
+            variants[..index]
+                .iter()
+                .all(|other| !other.name.eq_ignore_ascii_case(&variants[index].name)),
+            "two combinations are named {}; change a value: names of folders keep only letters, digits, `.`, `_` and `-`",
             variants[index].name
         );
     }
@@ -349,7 +398,7 @@ mod tests {
 
     fn named(set: &[&str]) -> Vec<String> {
         let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
-        let all = variants(&set).unwrap().into_iter();
+        let all = variants(&set, 100).unwrap().into_iter();
         all.map(|of| format!("{}: {}", of.name, of.set.join(" "))).collect()
     }
 
@@ -366,10 +415,12 @@ mod tests {
                 "b-2+d-e_f: a.b=2 c=x d=\"e,f\"",
             ]
         );
-        let fault = |set: &str| variants(&[set.to_owned()]).unwrap_err().to_string();
+        let fault = |set: &str| variants(&[set.to_owned()], 3).unwrap_err().to_string();
         assert_eq!(fault("a=1,"), "--set a=1, has an empty value");
         assert_eq!(fault("seed=1,2"), "--set seed: the sweep sets it itself; use --seeds");
-        assert!(fault("a=1,1").starts_with("two combinations are named a-1"));
+        assert!(fault("a=x,X").starts_with("two combinations are named a-"));
+        assert!(fault("a=1,2,3,4").starts_with("the sweep has more than 1000 runs"));
+        assert_eq!(named(&["a.x=1,2", "b.x=3"]), ["a.x-1: a.x=1 b.x=3", "a.x-2: a.x=2 b.x=3"]);
     }
 
     #[test]
@@ -378,7 +429,8 @@ mod tests {
         assert_eq!(seeds("3", &keys).unwrap(), [7, 8, 9]);
         assert_eq!(seeds("2", &Table::new()).unwrap(), [42, 43]);
         assert_eq!(seeds("42, 5", &keys).unwrap(), [42, 5]);
-        for wrong in ["0", "x", "1,1", "", "-1"] {
+        assert_eq!(seeds("42,", &keys).unwrap(), [42]);
+        for wrong in ["0", "x", "1,1", "", "-1", "42", ","] {
             assert!(seeds(wrong, &keys).is_err(), "{wrong}");
         }
     }

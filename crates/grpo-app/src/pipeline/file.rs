@@ -52,6 +52,10 @@ pub(super) struct StageSection {
     /// Metrics listed in the final table.
     #[serde(default)]
     pub(super) metrics: Vec<String>,
+    /// Whether later stages need the results of this stage only if they list them as inputs. They
+    /// then run even if this stage fails.
+    #[serde(default)]
+    pub(super) independent: bool,
 }
 
 #[derive(Deserialize)]

@@ -18,7 +18,7 @@ use anyhow::Context;
 use clap::Args;
 
 use crate::interrupt::Interrupted;
-use crate::output::{say, say_aside, table};
+use crate::output::{say, say_aside, say_error, table};
 use file::{Pipeline, Stage};
 use plan::{Plan, Request};
 use process::{Program, StageFailed};
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
         }
         return Ok(());
     }
-    let rows = run_stages(&program, &pipeline, &plans).map_err(|error| {
+    let finished = run_stages(&program, &pipeline, &plans).map_err(|error| {
         match error.is::<Interrupted>() {
             true => {
                 let file = arguments.pipeline.display();
@@ -92,12 +92,31 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             false => error,
         }
     })?;
+    let Finished { rows, failed } = finished;
+    let header = ["stage", "", "time", "folder", "first and last value of each metric"];
+    if !failed.is_empty() {
+        say(format_args!("{}", table(header, rows, 0..0)));
+        anyhow::bail!(
+            "{} of {} stages failed or lack their inputs: {}; the others are finished, and the same command repeats these",
+            failed.len(),
+            pipeline.stages.len(),
+            failed.join(", ")
+        );
+    }
     for command in &pipeline.summary {
         program.run(command).context("all stages finished, but the summary failed")?;
     }
-    let header = ["stage", "", "time", "folder", "first and last value of each metric"];
     say(format_args!("{}", table(header, rows, 0..0)));
     Ok(())
+}
+
+/// Stages that have been run.
+#[derive(Default)]
+struct Finished {
+    /// Rows of the final table.
+    rows: Vec<[String; 5]>,
+    /// Names of independent stages that failed, and of stages that lack their results.
+    failed: Vec<String>,
 }
 
 /// Returns the exit code of the stage that failed, or a generic failure code.
@@ -106,12 +125,8 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     code.map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-fn run_stages(
-    program: &Program,
-    pipeline: &Pipeline,
-    plans: &[Plan],
-) -> anyhow::Result<Vec<[String; 5]>> {
-    let mut rows = Vec::new();
+fn run_stages(program: &Program, pipeline: &Pipeline, plans: &[Plan]) -> anyhow::Result<Finished> {
+    let mut finished = Finished::default();
     for (stage, plan) in pipeline.stages.iter().zip(plans) {
         let start = Instant::now();
         let outcome = match plan {
@@ -123,13 +138,27 @@ fn run_stages(
                 ));
                 Outcome::Reused
             }
+            Plan::Resume(_) | Plan::Run(_)
+                if !finished.failed.is_empty()
+                    && !stage.inputs.iter().all(|path| path.exists()) =>
+            {
+                finished.failed.push(stage.name.clone());
+                continue;
+            }
             Plan::Resume(words) | Plan::Run(words) => {
                 let failed = || {
                     let file = pipeline.path.display();
                     format!("stage `{}` failed; resume with `grpo run {file}`", stage.name)
                 };
-                program.run(words).with_context(failed)?;
-                stage.check_result().with_context(failed)?;
+                let ended = program.run(words).and_then(|()| stage.check_result());
+                match ended.with_context(failed) {
+                    Err(error) if stage.independent && !error.is::<Interrupted>() => {
+                        say_error(&error);
+                        finished.failed.push(stage.name.clone());
+                        continue;
+                    }
+                    ended => ended?,
+                }
                 let time = start.elapsed();
                 match plan {
                     Plan::Resume(_) => Outcome::Resumed(time),
@@ -137,9 +166,9 @@ fn run_stages(
                 }
             }
         };
-        rows.push(summary::row(stage, outcome)?);
+        finished.rows.push(summary::row(stage, outcome)?);
     }
-    Ok(rows)
+    Ok(finished)
 }
 
 /// Runs the command with `--check` to validate the configuration of a stage. This happens before

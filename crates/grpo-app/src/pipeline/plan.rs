@@ -53,6 +53,8 @@ enum Progress {
 /// results.
 pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Result<Vec<Plan>> {
     let mut again = request.force;
+    // Results of independent stages that will change.
+    let mut changed: Vec<&Path> = Vec::new();
     let mut plans = Vec::new();
     for stage in &pipeline.stages {
         let set: &[String] = if stage.is_last { request.set } else { &[] };
@@ -63,7 +65,9 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
             stage.command
         );
         let progress = stage.progress()?;
-        if !again && progress == Progress::Finished {
+        let is_changed = |input: &PathBuf| changed.iter().any(|place| input.starts_with(place));
+        let again_here = again || stage.inputs.iter().any(is_changed);
+        if !again_here && progress == Progress::Finished {
             ensure!(
                 set.is_empty(),
                 "stage `{}` is finished ({}), so --set {} has no effect; add --force to run every stage from scratch, or run this stage alone: `grpo {} {} --run FOLDER --set {}`",
@@ -80,7 +84,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
             plans.push(Plan::Reuse);
             continue;
         }
-        let resumes = !again && progress == Progress::Interrupted && set.is_empty();
+        let resumes = !again_here && progress == Progress::Interrupted && set.is_empty();
         let mut words = vec![stage.command.clone()];
         if resumes {
             words.push(format!("--resume={}", stage.place().display()));
@@ -96,7 +100,10 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
             words.push("--plain".to_owned());
         }
         plans.push(if resumes { Plan::Resume(words) } else { Plan::Run(words) });
-        again = true;
+        match stage.independent {
+            true => changed.push(stage.place()),
+            false => again = true,
+        }
     }
     Ok(plans)
 }

@@ -27,7 +27,7 @@ fn values_and_seeds_are_trained_and_compared() {
     assert_eq!(lines.len(), 8, "{}", checked.stdout);
     assert_eq!(
         lines[1],
-        "kl_coef-0.05/seed-2 grpo train train.toml --set=loss.kl_coef=0.05 --set=train.steps=2 --set=seed=2 --set=run='sweep/kl_coef-0.05/seed-2'"
+        "kl_coef-0.05/seed-2 grpo train train.toml --set=loss.kl_coef=0.05 --set=train.steps=2 --set=seed=2 '--set=run=\"sweep/kl_coef-0.05/seed-2\"'"
     );
     let ended = place.succeed(&SWEEP);
     assert!(ended.stdout.contains("kl_coef-0.05"), "{}", ended.stdout);
@@ -43,6 +43,11 @@ fn values_and_seeds_are_trained_and_compared() {
     assert_eq!(again.stdout.matches(" reused ").count(), 7, "{}", again.stdout);
     assert_eq!(place.read("sweep/comparison.md"), compared);
 
+    // A seed can be added; with --quiet, the comparison is written, too.
+    let added = [&["sweep", "train.toml", "--seeds=3", "--quiet"], &SWEEP[3..]].concat();
+    let ended = place.succeed(&added);
+    assert_eq!(ended.stdout, "");
+    assert_ne!(place.read("sweep/comparison.md"), compared);
     place.refuse(
         &["sweep", "train.toml", "-o", "sweep"],
         str!["sweep/sweep.toml is from a sweep with other options; choose another folder with -o, or delete this one"],
@@ -58,6 +63,17 @@ fn values_and_seeds_are_trained_and_compared() {
         &["sweep", "train.toml", "--seeds", "0", "-o", "other"],
         str!["--seeds 0: expected a number of seeds, e.g. 3, or seeds separated by commas, e.g. 42,123,456"],
     );
+}
+
+#[test]
+fn a_failing_combination_does_not_stop_the_others() {
+    let place = Place::for_training();
+    let rates = "--set=optimizer.learning_rate=1e20,1e-2";
+    let ended = place.run(&["sweep", "train.toml", rates, "-o", "s", "--", "-n5"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let message = "2 of 4 stages failed or lack their inputs: learning_rate-1e20/seed-1, learning_rate-1e20/sample-1; the others are finished, and the same command repeats these";
+    assert!(ended.stderr.contains(message), "{}", ended.stderr);
+    assert!(place.path("s/samples/learning_rate-1e-2-seed-1.smi").exists());
 }
 
 #[test]
