@@ -30,6 +30,7 @@ pub(crate) const SUITE: Suite = Suite {
         "character_entropy",
     ],
     lower_is_better: &["calibration_error"],
+    has_prompts: true,
     dynamics: &["judge/mean", "character_entropy", "distinct_texts"],
     measure,
 };
@@ -122,7 +123,7 @@ fn filled_text(prompt: &PromptGenerations, of: &Generation) -> anyhow::Result<Fi
     let place = || format!("the text \"{}\"", grpo_data::short_text(&prompt.prompt));
     anyhow::ensure!(
         blanked.contains(&BLANK),
-        "{} has no blank; the suite `infill` expects records of `grpo fill --json`, with `blanked` and `filled`",
+        "{} has no blank `{BLANK}`; the suite `infill` expects records of `grpo fill --json`, with `blanked` and `filled`",
         place()
     );
     let is_kept = |(blanked, filled): (&char, &char)| *blanked == BLANK || blanked == filled;

@@ -39,6 +39,7 @@ pub(crate) const SUITE: Suite = Suite {
         "test/qed",
         "test/weight",
     ],
+    has_prompts: false,
     dynamics: &[
         "validity",
         "uniqueness",

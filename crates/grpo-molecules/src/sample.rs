@@ -102,6 +102,19 @@ impl MoleculeOptions {
     }
 }
 
+/// Refuses endings of other formats, whose contents would not fit.
+fn check_ending(path: &Path, has_conditions: bool) -> anyhow::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let is_other = [".json", ".jsonl", ".parquet"].iter().any(|ending| name.ends_with(ending));
+    anyhow::ensure!(
+        !is_other && (has_conditions || !is_csv(path)),
+        "-o {}: molecules are written one per line; use a name that ends in .smi{}",
+        path.display(),
+        if has_conditions { " or .csv" } else { "" }
+    );
+    Ok(())
+}
+
 fn is_csv(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     name.trim_end_matches(".gz").ends_with(".csv")
@@ -147,6 +160,9 @@ impl MoleculeSampling {
         let MoleculeOptions { distinct, not_in, .. } = options;
         let codec = &loaded.spec.codec;
         let known = not_in.as_deref().map(excluded_molecules).transpose()?;
+        if let Some(path) = arguments.output.as_deref() {
+            check_ending(path, conditions.is_some())?;
+        }
         // Check the output file before the expensive computation.
         let inputs: Vec<&Path> = not_in.as_deref().into_iter().collect();
         let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);

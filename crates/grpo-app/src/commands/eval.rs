@@ -1,5 +1,6 @@
 //! `grpo eval`: computes metrics of files of generated text.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -114,7 +115,7 @@ impl Gate {
             Some(Self { metric: metric.trim().to_owned(), passes, bound })
         });
         found.with_context(|| {
-            format!("--gate '{text}' is not a bound; write a metric, < or > and a number, e.g. 'rouge_l > 0.3'")
+            format!("--gate '{text}' is not a bound; write a metric, < or > (not <= or >=) and a number, e.g. 'rouge_l > 0.3'")
         })
     }
 
@@ -260,12 +261,14 @@ fn show(all: &[(&PathBuf, Measured)]) {
     let mut names: Vec<&String> = all.iter().flat_map(|(_, of)| of.metrics.keys()).collect();
     names.sort();
     names.dedup();
-    let header: Vec<String> =
-        std::iter::once("metric".to_owned())
-            .chain(all.iter().map(|(file, _)| {
-                file.file_name().unwrap_or_default().to_string_lossy().into_owned()
-            }))
-            .collect();
+    let header: Vec<String> = std::iter::once("metric".to_owned())
+        .chain(all.iter().map(|(file, _)| {
+            let name = |file: &PathBuf| file.file_name().map(OsStr::to_os_string);
+            let is_unique = all.iter().filter(|(other, _)| name(other) == name(file)).count() < 2;
+            let short = name(file).filter(|_| is_unique);
+            short.unwrap_or_else(|| file.as_os_str().to_owned()).to_string_lossy().into_owned()
+        }))
+        .collect();
     let rows = names.iter().map(|name| {
         let cell = |of: &Measured| match (of.metrics.get(*name), of.intervals.get(*name)) {
             (Some(value), Some([low, high])) => {

@@ -4,10 +4,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_data::{ChatOptions, Codec, CompletionSource, PromptReader, PromptRecord, PromptSource};
+use grpo_data::{ChatOptions, Codec, CompletionSource, PromptReader, PromptRecord};
 use grpo_model::{CompletionScores, Frozen, Policy, all_logprobs, score_completions};
 use grpo_run::{CompletionLogprobs, LogprobTable};
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use crate::args::LogprobArguments;
 use crate::device;
@@ -16,13 +17,19 @@ use crate::output::{FileInPlace, is_same_place, refuse_existing, refuse_same};
 use crate::task::Tasks;
 use crate::visible::data_output;
 
+/// Keys of the input that are copied to the output.
+const KEPT: [&str; 5] = ["prompt_key", "reference", "references", "reward", "sample"];
+
 /// An output line.
 #[derive(Serialize)]
 struct Line {
     /// Same as in the input.
-    prompt: PromptSource,
+    prompt: Value,
     /// Same as in the input.
-    completion: CompletionSource,
+    completion: Value,
+    /// Keys of the input that an evaluation needs.
+    #[serde(flatten)]
+    kept: Map<String, Value>,
     /// Scored token ids, if the completion was given as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     completion_ids: Option<Vec<u32>>,
@@ -170,12 +177,17 @@ fn row(
 }
 
 fn line(row: Row, scores: CompletionScores) -> Line {
-    let PromptRecord { prompt, completion, .. } = row.record;
+    let PromptRecord { prompt, completion, mut fields, .. } = row.record;
     let completion = completion.unwrap_or(CompletionSource::Ids(Vec::new()));
-    let was_text = matches!(completion, CompletionSource::Text(_));
+    // A record with text and ids was scored by its ids, and keeps its text.
+    let prompt = fields.remove("prompt").unwrap_or_else(|| json!(prompt));
+    let completion = fields.remove("completion").unwrap_or_else(|| json!(completion));
+    let was_text = !completion.is_array() || completion[0].is_object();
+    fields.retain(|key, _| KEPT.contains(&key.as_str()));
     Line {
         prompt,
         completion,
+        kept: fields,
         completion_ids: was_text.then_some(row.completion),
         sum: scores.logprobs.iter().sum(),
         logprobs: scores.logprobs,

@@ -13,6 +13,7 @@ use serde::Serialize;
 use toml::Table;
 
 use crate::config;
+use crate::output::say;
 use crate::pipeline::{self, PipelineArguments};
 use crate::task::Tasks;
 
@@ -118,7 +119,7 @@ pub(crate) fn run(
     let written = toml::to_string(&sweep(arguments, tasks)?).context("a pipeline is TOML")?;
     let text = format!("# Written by `grpo sweep`. Run: grpo run {}\n\n{written}", path.display());
     let found = regular_file::read_to_string(&path).ok();
-    // Seeds and values can be added. A sweep that trained nothing, for example because of a wrong
+    // Seeds and values can be added, and samples drawn in another way. A sweep that trained nothing, for example because of a wrong
     // key, leaves nothing to keep.
     let has_results = || -> anyhow::Result<bool> {
         let own = [path.clone(), folder.join(SAMPLES)];
@@ -149,18 +150,49 @@ pub(crate) fn run(
     let samples = folder.join(SAMPLES);
     std::fs::create_dir_all(&samples)
         .with_context(|| format!("cannot create {}", samples.display()))?;
+    remove_changed(found.as_deref().unwrap_or_default(), &text)?;
     atomic_write(&pipeline.pipeline, text.as_bytes())?;
-    pipeline::run(&pipeline, commands)
+    pipeline::run(&pipeline, commands)?;
+    if !arguments.train_only {
+        let shown = ["comparison.html", "metrics.json"].map(|name| folder.join(name));
+        if let Some(path) = shown.iter().find(|path| path.exists()) {
+            say(format_args!("results      {}", path.display()));
+        }
+    }
+    Ok(())
 }
 
-/// Returns whether all stages of a pipeline file are in another one.
+/// Returns the stages of a pipeline file.
+fn stages(text: &str) -> Vec<toml::Value> {
+    let table: Table = text.parse().unwrap_or_default();
+    table.get("stages").and_then(toml::Value::as_array).cloned().unwrap_or_default()
+}
+
+fn is_training(stage: &toml::Value) -> bool {
+    stage.get("config").is_some()
+}
+
+/// Returns whether all training stages of a pipeline file are in another one.
 fn is_part(found: Option<&str>, of: &str) -> bool {
-    let stages = |text: &str| -> Option<Vec<toml::Value>> {
-        let table: Table = text.parse().ok()?;
-        table.get("stages")?.as_array().cloned()
-    };
-    let (found, all) = (found.and_then(stages), stages(of));
-    found.zip(all).is_some_and(|(found, all)| found.iter().all(|stage| all.contains(stage)))
+    let all = stages(of);
+    let mut found =
+        found.map(stages).unwrap_or_default().into_iter().filter(is_training).peekable();
+    found.peek().is_some() && found.all(|stage| all.contains(&stage))
+}
+
+/// Removes the samples of stages that have changed, so that they are drawn again.
+fn remove_changed(found: &str, of: &str) -> anyhow::Result<()> {
+    let all = stages(of);
+    for stage in stages(found).iter().filter(|stage| !is_training(stage) && !all.contains(stage)) {
+        for path in stage.get("outputs").and_then(toml::Value::as_array).into_iter().flatten() {
+            let Some(path) = path.as_str().map(Path::new).filter(|path| path.is_file()) else {
+                continue;
+            };
+            std::fs::remove_file(path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the stages of a sweep: all runs, then all samples, then the comparison.

@@ -140,7 +140,10 @@ impl Compared {
             let mut measured = Vec::new();
             for file in &method.files {
                 let generations = Generations::read(file, columns)?;
-                let generations = in_order(generations, file, &mut prompts)?;
+                let generations = match suite.has_prompts {
+                    true => in_order(generations, file, &mut prompts)?,
+                    false => generations,
+                };
                 let of_file = (suite.measure)(&generations, options);
                 measured.push(of_file.with_context(|| file.display().to_string())?);
             }
@@ -250,7 +253,10 @@ fn tests(
     let unpaired: Vec<UnpairedSample<'_>> = unpaired.collect();
     let mut all = Vec::new();
     for of in compare_unpaired(&unpaired)? {
-        let difference = of.new_mean - of.baseline_mean;
+        // Of the means over seeds, as they are shown, instead of the mean over all texts.
+        let mean = |method: &MethodResult| method.metrics.get(&of.metric).map(|of| of.mean);
+        let difference = mean(method).zip(mean(first)).map(|(new, old)| new - old);
+        let difference = difference.unwrap_or(of.new_mean - of.baseline_mean);
         all.push(Tested {
             // The test compares ranks, whose direction can differ from that of the means.
             is_better: is_better(&of.metric, of.cliffs_delta),

@@ -145,7 +145,7 @@ impl Compared {
                     cell.mark().trim().replace('▲', "+").replace('▼', "-").replace('≠', "\\neq");
                 match mark.is_empty() {
                     true => value,
-                    false => format!("{value}$^{{{mark}}}$"),
+                    false => format!("{}^{{{mark}}}$", value.trim_end_matches('$')),
                 }
             });
             let cells: Vec<String> = cells.collect();
@@ -154,9 +154,16 @@ impl Compared {
         text += "\\bottomrule\n\\end{tabular}\n";
         match self.legend_with(LATEX_MARKS) {
             legend if legend.is_empty() => text,
-            legend => text + &format!("\n{}\n", legend.replace('±', "$\\pm$").replace('–', "--")),
+            legend => text + &format!("\n{}\n", latex_text(&legend)),
         }
     }
+}
+
+/// Sets the formulas of a legend in math mode.
+fn latex_text(legend: &str) -> String {
+    let formulas = [("p < 0.05", "$p < 0.05$"), ("|d| < 0.3", "$|d| < 0.3$"), ("±", "$\\pm$")];
+    let text = formulas.iter().fold(legend.to_owned(), |text, (from, to)| text.replace(from, to));
+    text.replace('–', "--")
 }
 
 /// Escapes LaTeX's special characters.
@@ -166,6 +173,9 @@ fn escaped(text: &str) -> String {
         match c {
             '\\' => escaped += "\\textbackslash{}",
             '~' => escaped += "\\textasciitilde{}",
+            '<' => escaped += "\\textless{}",
+            '>' => escaped += "\\textgreater{}",
+            '|' => escaped += "\\textbar{}",
             '^' => escaped += "\\textasciicircum{}",
             '&' | '%' | '$' | '#' | '_' | '{' | '}' => escaped.extend(['\\', c]),
             _ => escaped.push(c),

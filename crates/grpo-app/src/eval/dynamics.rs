@@ -104,7 +104,7 @@ fn of_run(path: &Path, suite: &Suite, every: u64) -> anyhow::Result<(Steps, u64)
     }
     anyhow::ensure!(
         !steps.is_empty(),
-        "{} has neither recorded completions (`save.completions_every`) nor evaluations with samples (`[pretrain.eval]`)",
+        "{} has neither recorded completions nor evaluations with samples; train with a smaller save.completions_every, or with [pretrain.eval]",
         path.display()
     );
     Ok((steps, last))

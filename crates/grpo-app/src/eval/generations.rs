@@ -88,7 +88,7 @@ impl Generations {
             let run = RunFolder::open(path)?;
             let last = run.completion_steps()?.pop().with_context(|| {
                 format!(
-                    "{} has no recorded completions; train with save.completions_every > 0",
+                    "{} has no recorded completions; train with a smaller save.completions_every",
                     path.display()
                 )
             })?;

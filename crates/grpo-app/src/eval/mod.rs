@@ -44,6 +44,8 @@ pub struct Suite {
     pub higher_is_better: &'static [&'static str],
     /// Metrics of which lower values are better, in the same form.
     pub lower_is_better: &'static [&'static str],
+    /// Whether texts belong to prompts, which compared files must share.
+    pub has_prompts: bool,
     /// Metrics that are followed over the steps of a run.
     pub dynamics: &'static [&'static str],
     /// Computes the metrics.

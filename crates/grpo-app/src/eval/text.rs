@@ -50,6 +50,7 @@ pub(crate) const TEXT_SUITE: Suite = Suite {
         "output_entropy",
     ],
     lower_is_better: &["self_bleu", "pooled/self_bleu"],
+    has_prompts: true,
     dynamics: &[
         "self_bleu",
         "distinct_1",

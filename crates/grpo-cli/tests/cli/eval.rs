@@ -79,7 +79,7 @@ fn gates_decide_the_exit_code() {
     );
     place.refuse(
         &["eval", "g.jsonl", "--gate", "fame"],
-        str!["--gate 'fame' is not a bound; write a metric, < or > and a number, e.g. 'rouge_l > 0.3'"],
+        str!["--gate 'fame' is not a bound; write a metric, < or > (not <= or >=) and a number, e.g. 'rouge_l > 0.3'"],
     );
 }
 
@@ -138,6 +138,17 @@ fn methods_are_compared() {
         &["compare", "g.jsonl", "g.jsonl"],
         str!["two methods are named g; write NAME=FILE to name them"],
     );
+}
+
+#[test]
+fn molecules_are_compared_without_prompts() {
+    let place = Place::new();
+    place.write("a.smi", "CCO\nCCN\nc1ccccc1\n");
+    place.write("b.csv", "prompt,smiles\n0,CCC\n1,c1ccccc1CC\n1,CCCCO\n");
+    let ended = place.succeed(&["compare", "a.smi", "b.csv", "-o", "c.json"]);
+    assert!(ended.stdout.contains("qed/mean"), "{}", ended.stdout);
+    let found = json(&place, "c.json");
+    assert_eq!(found["methods"][1]["tests"][0]["test"], "mann_whitney");
 }
 
 #[test]
@@ -220,7 +231,7 @@ fn filled_blanks_are_measured() {
             "a␣␣d",
             "abbd",
             str![[
-                r#"f.jsonl: the text "abbd" has no blank; the suite `infill` expects records of `grpo fill --json`, with `blanked` and `filled`"#
+                r#"f.jsonl: the text "abbd" has no blank `␣`; the suite `infill` expects records of `grpo fill --json`, with `blanked` and `filled`"#
             ]],
         ),
         (
@@ -270,5 +281,35 @@ fn oracles_score_a_file() {
     place.refuse(
         &["bench-pmo", "--score", "a.smi", "--tasks", "celecoxib"],
         str!["--tasks: unknown oracle 'celecoxib'; did you mean 'celecoxib_rediscovery'?"],
+    );
+}
+
+#[test]
+fn an_encoder_scores_texts_against_references() {
+    let place = Place::new();
+    let lines = r#"{"prompt": "a", "completion": "the dog is sad", "reference": "the dog is sad"}
+{"prompt": "b", "completion": "two and two are four", "references": ["the lazy dog", "four"]}
+"#;
+    place.write("g.jsonl", lines);
+    let folder =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../grpo-selftest/fixtures/models/sentence-new");
+    place.succeed(&["eval", "g.jsonl", "--bertscore", folder, "-o", "m.json"]);
+    let found = json(&place, "m.json");
+    let values = |name: &str| -> Vec<f64> {
+        let values = found["per_prompt"][format!("bertscore/{name}")].as_array().unwrap();
+        values.iter().map(|value| value.as_f64().unwrap()).collect()
+    };
+    for name in ["precision", "recall", "f1"] {
+        let [same, other] = values(name)[..] else { panic!("{found}") };
+        assert!((same - 1.0).abs() < 1e-6 && (-1.0..0.999).contains(&other), "{name}: {found}");
+    }
+    place.write("n.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    place.refuse(
+        &["eval", "n.jsonl", "--bertscore", folder],
+        str!["n.jsonl: --bertscore requires a reference for each prompt; add a `reference` to each record, or --references FILE"],
+    );
+    place.refuse(
+        &["eval", "g.jsonl", "--bertscore", "absent"],
+        str!["g.jsonl: --bertscore: cannot use absent as a sentence encoder: [..]"],
     );
 }

@@ -234,7 +234,7 @@ fn configurations() -> BTreeSet<String> {
     let entries = fs::read_dir(root().join("configs/replies")).unwrap();
     let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
     let names = entries.map(|entry| stem(entry.unwrap().path()));
-    names.filter(|name| name != "pipeline").collect()
+    names.filter(|name| !["pipeline", "comparison"].contains(&name.as_str())).collect()
 }
 
 /// Returns a configuration preceded by those that it extends.
@@ -353,4 +353,14 @@ fn the_bundled_configurations_of_replies_name_what_the_steps_before_write() {
     assert_eq!(paths("grpo")["model"], paths("supervised")["start"]);
     let runs: BTreeSet<PathBuf> = names.iter().map(|name| run(name)).collect();
     assert_eq!(runs.len(), names.len());
+}
+
+#[test]
+fn the_bundled_comparison_is_valid() {
+    let arguments = ["run", "configs/replies/comparison.toml", "--check"];
+    let mut command = Place::new().command(&arguments);
+    let ended = Ended::of(command.current_dir(root()).output().unwrap());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // The split, three methods with three seeds, and their samples.
+    assert_eq!(ended.stdout.lines().count(), 1 + 9 + 9, "{}", ended.stdout);
 }

@@ -35,6 +35,10 @@ impl LoraMatrices {
     /// a matrix has no counterpart of the same rank.
     pub fn read(folder: &Path) -> Result<Vec<Self>, ModelError> {
         let path = folder.join(CONFIG_FILE);
+        if !path.exists() {
+            let problem = " is not an adapter folder (no adapter_config.json); an adapter of a run is in its folder `adapter`";
+            return Err(ModelError::file(folder, problem));
+        }
         let text = regular_file::read_to_string(&path)
             .map_err(|source| ModelError::Read { path: path.clone(), source })?;
         let broken = |message: String| ModelError::in_file(&path, message);

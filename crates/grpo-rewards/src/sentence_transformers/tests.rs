@@ -124,3 +124,30 @@ fn a_long_text_keeps_its_beginning_and_the_marks() {
     assert_eq!((short[0], short[3]), (long[0], long[15]));
     assert_eq!(short[1..3], long[13..15]);
 }
+
+#[test]
+fn tokens_have_unit_vectors_whose_mean_is_that_of_the_text() {
+    let encoder = load(&fixture()).unwrap();
+    let ids = encoder.ids("the dog is sad").unwrap().unwrap();
+    let found = encoder.token_vectors("the dog is sad").unwrap();
+    let [front, back] = &encoder.marks;
+    assert_eq!(found.vectors.len(), ids.len());
+    assert_eq!(found.own, front.len()..ids.len() - back.len());
+    let hidden = encoder.encoder.hidden(&TokenBatch::from_iter([ids.as_slice()])).into_data();
+    let hidden = hidden.try_to_vec::<f32>().unwrap();
+    let mut mean = vec![0.0_f64; encoder.width()];
+    for (unit, hidden) in found.vectors.iter().zip(hidden.chunks(encoder.width())) {
+        let length = hidden.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+        for (place, (unit, hidden)) in unit.iter().zip(hidden).enumerate() {
+            assert!((f64::from(*unit) * length - f64::from(*hidden)).abs() < 1e-6);
+            mean[place] += f64::from(*hidden);
+        }
+    }
+    // The embedding of the text, which is verified against sentence-transformers, is their mean.
+    let length = mean.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let vector = encoder.embed(&["the dog is sad"]).unwrap().remove(0);
+    for (mean, vector) in mean.iter().zip(vector) {
+        assert!((mean / length - f64::from(vector)).abs() < 1e-6);
+    }
+    assert_eq!(encoder.token_vectors(" ").unwrap(), TokenVectors::default());
+}
