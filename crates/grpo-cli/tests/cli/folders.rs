@@ -158,7 +158,7 @@ fn layers_of_an_adapter_are_measured() {
     assert_eq!(found["comparison"]["n_common_layers"], of["n_layers"]);
     place.refuse(
         &["adapter-layers", "m"],
-        str!["`m` is not an adapter folder (no adapter_config.json); an adapter of a run is in its folder `adapter`"],
+        str!["m is not an adapter folder (no adapter_config.json); an adapter of a run is in its folder `adapter`"],
     );
 }
 
