@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use grpo_data::regular_file;
@@ -16,14 +16,21 @@ use crate::error::EndpointError;
 ///
 /// Each line is written as a whole as soon as its reply arrives, so a killed process loses none. An
 /// incomplete last line is removed when the file is opened. The file is locked, so no other process
-/// can use it at the same time.
+/// can use it at the same time. After a failed write, nothing more is written.
 #[derive(Debug)]
 pub struct Cache {
     path: PathBuf,
     file: File,
+    /// Size of the file in bytes.
+    size: u64,
+    /// The error of a failed write.
+    failure: Option<EndpointError>,
     /// Replies as JSON.
     replies: HashMap<Key, Box<str>>,
 }
+
+/// Largest file in bytes.
+const LARGEST: u64 = 1 << 30;
 
 /// SHA-256 of the URL and the body of a request.
 pub(crate) type Key = [u8; 32];
@@ -42,9 +49,16 @@ impl Cache {
     /// Opens a file, or creates it if it does not exist.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read and written, if another process uses it, or if a
-    /// complete line is not a reply.
+    /// Returns an error if the file cannot be read and written, if another process uses it, if a
+    /// complete line is not a reply, or if the incomplete last line is not the start of one.
     pub fn open(path: &Path) -> Result<Self, EndpointError> {
+        Self::open_with(path, File::try_lock)
+    }
+
+    fn open_with(
+        path: &Path,
+        lock: impl FnOnce(&File) -> Result<(), TryLockError>,
+    ) -> Result<Self, EndpointError> {
         let failed = |fix| {
             move |error: std::io::Error| EndpointError::Cache {
                 path: path.to_owned(),
@@ -53,36 +67,50 @@ impl Cache {
             }
         };
         const FIX: &str = "choose a file in an existing folder that you may write to";
-        if !path.exists() {
-            OpenOptions::new().append(true).create(true).open(path).map_err(failed(FIX))?;
+        if path.exists() {
+            // Refuses folders, devices and named pipes before the file is opened for writing.
+            regular_file::open(path).map_err(failed(FIX))?;
         }
-        // Refuses folders, devices and named pipes before the file is opened for writing.
-        let bytes = regular_file::read_data(path).map_err(failed(FIX))?;
-        let file = OpenOptions::new().append(true).open(path).map_err(failed(FIX))?;
-        match file.try_lock() {
+        let options = OpenOptions::new().read(true).append(true).create(true).open(path);
+        let file = options.map_err(failed(FIX))?;
+        match lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let error = std::io::Error::other("another process uses this cache");
-                return Err(failed("wait for its end, or use another file")(error));
+                return Err(failed("wait until it finishes, or use another file")(error));
             }
             // File systems without locks.
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(failed(FIX)(error)),
         }
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let mut replies = HashMap::new();
-        for (number, line) in (1..).zip(bytes[..whole].split_inclusive(|byte| *byte == b'\n')) {
-            let (key, reply) = parse(line).ok_or_else(|| EndpointError::Cache {
-                path: format!("{}:{number}", path.display()).into(),
-                what: "not a line of this cache".to_owned(),
-                fix: "delete the line, or use another file",
-            })?;
-            replies.entry(key).or_insert(reply);
+        // Read only now, so that no other process can have written to the file since.
+        let mut bytes = Vec::new();
+        (&file).take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed(FIX))?;
+        if bytes.len() as u64 > LARGEST {
+            let error = std::io::Error::other("the cache is larger than 1 GiB");
+            return Err(failed("use another file")(error));
         }
-        if whole < bytes.len() {
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let (lines, torn) = bytes.split_at(whole);
+        let refused = |number| EndpointError::Cache {
+            path: format!("{}:{number}", path.display()).into(),
+            what: "not a line of a reply cache".to_owned(),
+            fix: "delete the line, or use another file",
+        };
+        let mut replies = HashMap::new();
+        let mut number = 1;
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            let (key, reply) = parse(line).ok_or_else(|| refused(number))?;
+            replies.entry(key).or_insert(reply);
+            number += 1;
+        }
+        if !is_start(torn) {
+            return Err(refused(number));
+        }
+        if !torn.is_empty() {
             file.set_len(whole as u64).map_err(failed(FIX))?;
         }
-        Ok(Self { path: path.to_owned(), file, replies })
+        Ok(Self { path: path.to_owned(), file, size: whole as u64, failure: None, replies })
     }
 
     /// Returns the number of replies.
@@ -101,7 +129,7 @@ impl Cache {
         Some(serde_json::from_str(reply).expect("written by serde_json"))
     }
 
-    /// Adds the reply to a request.
+    /// Adds the reply to a request. After an error, returns the same error again.
     pub(crate) fn append(
         &mut self,
         key: Key,
@@ -109,14 +137,22 @@ impl Cache {
         request: Map<String, Value>,
         reply: Value,
     ) -> Result<(), EndpointError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
         let line = Line { key: hex(&key), url: url.to_owned(), request, reply };
         let mut bytes = serde_json::to_vec(&line).expect("JSON values serialize");
         bytes.push(b'\n');
-        self.file.write_all(&bytes).map_err(|error| EndpointError::Cache {
-            path: self.path.clone(),
-            what: error.to_string(),
-            fix: "free space on the disk, or use another file",
-        })?;
+        if let Err(error) = self.file.write_all(&bytes) {
+            // If this fails too, the incomplete line is removed when the file is opened again.
+            let _ = self.file.set_len(self.size);
+            let what = error.to_string();
+            let fix = "free space on the disk, or use another file";
+            let failure = EndpointError::Cache { path: self.path.clone(), what, fix };
+            self.failure = Some(failure.clone());
+            return Err(failure);
+        }
+        self.size += bytes.len() as u64;
         self.replies.insert(key, line.reply.to_string().into());
         Ok(())
     }
@@ -138,6 +174,17 @@ fn parse(line: &[u8]) -> Option<(Key, Box<str>)> {
     let line: Line = serde_json::from_slice(line).ok()?;
     let key = key(&line.url, &line.request);
     (line.key == hex(&key)).then(|| (key, line.reply.to_string().into()))
+}
+
+/// Returns whether bytes are the start of a line: `{"key":"`, 64 hexadecimal digits, `","url":"` and
+/// anything, cut off anywhere.
+fn is_start(bytes: &[u8]) -> bool {
+    let start = format!("{{\"key\":\"{}\",\"url\":\"", "0".repeat(64));
+    let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+    bytes.iter().zip(start.bytes()).all(|(found, expected)| match expected {
+        b'0' => is_digit(found),
+        _ => *found == expected,
+    })
 }
 
 fn hex(key: &Key) -> String {
@@ -202,10 +249,10 @@ mod tests {
             assert!(error.contains(expect), "{error}");
         };
         let cache = Cache::open(&path).unwrap();
-        check(&path, "another process uses this cache; wait for its end");
+        check(&path, "another process uses this cache; wait until it finishes, or");
         drop(cache);
         fs::write(&path, "{}\n").unwrap();
-        check(&path, "cache.jsonl:1: not a line of this cache; delete the line");
+        check(&path, "cache.jsonl:1: not a line of a reply cache; delete the line");
         // A request that was changed has another key.
         let line = Line {
             key: hex(&key("u", &body("x"))),
@@ -214,8 +261,88 @@ mod tests {
             reply: json!(1),
         };
         fs::write(&path, serde_json::to_string(&line).unwrap() + "\n").unwrap();
-        check(&path, "not a line of this cache");
+        check(&path, "not a line of a reply cache");
         check(folder.path(), "it is a folder, not a regular file");
         check(&folder.path().join("absent/cache.jsonl"), "choose a file in an existing folder");
+    }
+
+    #[test]
+    fn files_without_a_line_break_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes.txt");
+        let key = hex(&key("u", &body("x")));
+        for text in [
+            "x",
+            "{\"key\": \"spaced\"}",
+            "{\"key\":\"value\"}",
+            &format!("{{\"key\":\"{key}\"}}"),
+            &format!("{{\"key\":\"{key}\",\"path\":\"\"}}"),
+            "[1]",
+        ] {
+            fs::write(&path, text).unwrap();
+            let error = Cache::open(&path).unwrap_err().to_string();
+            assert!(error.contains("notes.txt:1: not a line of a reply cache"), "{error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        for text in ["", "{", "{\"key\":\"0a", &format!("{{\"key\":\"{key}\",\"url\":\"http")] {
+            fs::write(&path, text).unwrap();
+            assert!(Cache::open(&path).unwrap().is_empty());
+            assert_eq!(fs::read_to_string(&path).unwrap(), "");
+        }
+    }
+
+    /// Another process may write until the lock is acquired.
+    #[test]
+    fn the_file_is_read_after_it_is_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache.jsonl");
+        let lock = |file: &File| {
+            let (key, request) = (hex(&key("u", &body("x"))), body("x"));
+            let line = Line { key, url: "u".to_owned(), request, reply: json!(1) };
+            fs::write(&path, serde_json::to_string(&line).unwrap() + "\n").unwrap();
+            file.try_lock()
+        };
+        let cache = Cache::open_with(&path, lock).unwrap();
+        assert_eq!(cache.get(&key("u", &body("x"))), Some(json!(1)));
+        assert_eq!(cache.size, fs::metadata(&path).unwrap().len());
+    }
+
+    #[test]
+    fn nothing_is_written_after_a_failed_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache.jsonl");
+        let mut cache = Cache::open(&path).unwrap();
+        let [x, y] = ["x", "y"].map(|text| key("u", &body(text)));
+        let writable = std::mem::replace(&mut cache.file, File::open(&path).unwrap());
+        let error = cache.append(x, "u", body("x"), json!(1)).unwrap_err();
+        assert!(error.to_string().contains("cache.jsonl: "), "{error}");
+        cache.file = writable;
+        assert_eq!(cache.append(y, "u", body("y"), json!(1)), Err(error));
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), cache.len()), ("", 0));
+    }
+
+    /// Runs itself in a shell that limits the size of files, as a full disk would.
+    #[test]
+    fn an_incomplete_line_is_removed_after_a_failed_write() {
+        const VARIABLE: &str = "GRPO_ENDPOINT_CACHE_ON_A_FULL_DISK";
+        const SCRIPT: &str = "trap '' XFSZ; ulimit -f 8; exec \"$0\" --exact cache::tests::an_incomplete_line_is_removed_after_a_failed_write";
+        if let Some(path) = std::env::var_os(VARIABLE) {
+            let path = Path::new(&path);
+            let mut cache = Cache::open(path).unwrap();
+            let [x, y] = ["x", "y"].map(|text| key("u", &body(text)));
+            cache.append(x, "u", body("x"), json!(1)).unwrap();
+            let before = fs::read(path).unwrap();
+            let error = cache.append(y, "u", body("y"), json!("y".repeat(50_000))).unwrap_err();
+            assert!(error.to_string().contains("free space on the disk"), "{error}");
+            assert_eq!(fs::read(path).unwrap(), before);
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache.jsonl");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", SCRIPT]).arg(std::env::current_exe().unwrap()).env(VARIABLE, &path);
+        let ended = shell.output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+        assert_eq!(Cache::open(&path).unwrap().len(), 1);
     }
 }

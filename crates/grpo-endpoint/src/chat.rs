@@ -157,8 +157,8 @@ impl Request for ChatRequest<'_> {
         if text.trim().is_empty() {
             let what = "has an empty `choices[0].message.content`";
             let fix = match is_truncated {
-                true => "raise max_tokens: the model spent all of them before its answer",
-                false => "check the model and its chat template, or raise max_tokens",
+                true => "raise `max_tokens`: the model spent all of them before its answer",
+                false => "check the model and its chat template, or raise `max_tokens`",
             };
             return Err(ReplyFault::of_request(what, fix));
         }
@@ -201,16 +201,13 @@ mod tests {
         };
         check(
             |settings| settings.model.clear(),
-            "endpoint.model is empty; expected the name of a model on the server",
+            "`model` is empty; expected the name of a model on the server",
         );
-        check(
-            |settings| settings.temperature = f64::NAN,
-            "endpoint.temperature is NaN; expected 0 to 2",
-        );
-        check(|settings| settings.max_tokens = 0, "endpoint.max_tokens is 0; expected at least 1");
+        check(|settings| settings.temperature = f64::NAN, "`temperature` is NaN; expected 0 to 2");
+        check(|settings| settings.max_tokens = 0, "`max_tokens` is 0; expected at least 1");
         check(
             |settings| drop(settings.extra.insert("stream".to_owned(), json!(true))),
-            "endpoint.extra is an object with the key `stream`; expected keys other than `model`, `messages`, `stream` and `n`",
+            "`extra` is an object with the key `stream`; expected keys other than `model`, `messages`, `stream` and `n`",
         );
     }
 
@@ -237,6 +234,6 @@ mod tests {
             assert!(fault.is_of_request, "{fault:?}");
         }
         let empty = choice(json!({"message": {"content": ""}, "finish_reason": "length"}));
-        assert!(empty.unwrap_err().fix.starts_with("raise max_tokens"));
+        assert!(empty.unwrap_err().fix.starts_with("raise `max_tokens`"));
     }
 }

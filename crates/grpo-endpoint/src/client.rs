@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use crate::cache::{self, Cache};
 use crate::config::EndpointConfig;
 use crate::error::EndpointError;
-use crate::http::{Exchange, Http};
-use crate::request::Request;
+use crate::http::{Exchange, Http, Scope};
+use crate::request::{FIX_OF_API, Request};
 use crate::usage::Usage;
 
 /// A client of one server.
@@ -64,9 +64,11 @@ impl Client {
     /// `progress` is called on this thread for each request.
     ///
     /// # Errors
-    /// Returns the first error that other requests would have too, such as a server that does not
-    /// answer or a wrong API key. No more requests are sent then; replies until then are in the
-    /// cache. If no request has an answer, the error of the first one is returned.
+    /// Returns the first error that other requests would have too, such as a refused connection or a
+    /// wrong API key. No more requests are sent then; replies until then are in the cache. Status 408
+    /// and 5xx, timeouts and closed connections are such errors only if no request has had a reply
+    /// yet, from the server or the cache. If no request has an answer, the error of the first one is
+    /// returned.
     pub fn send_all<R: Request>(
         &mut self,
         requests: &[R],
@@ -118,12 +120,15 @@ impl Client {
         indices: &[usize],
     ) -> Result<(), EndpointError> {
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        // Cached replies count, so that a second run ends like the first one.
+        let has_reply = AtomicBool::new(batch.done > 0);
         let (sender, receiver) = mpsc::channel();
         let bytes: Vec<Vec<u8>> = indices
             .iter()
             .map(|index| serde_json::to_vec(&batch.bodies[*index]).expect("JSON serializes"))
             .collect();
-        let (http, next, stop_flag, bytes) = (&self.http, &next, &stop, &bytes);
+        let (http, next, stop_flag, has_reply, bytes) =
+            (&self.http, &next, &stop, &has_reply, &bytes);
         let mut fatal = None;
         thread::scope(|scope| {
             for _ in 0..http.parallel().min(indices.len()) {
@@ -132,9 +137,15 @@ impl Client {
                     while !stop_flag.load(Ordering::Relaxed) {
                         let position = next.fetch_add(1, Ordering::Relaxed);
                         let Some(body) = bytes.get(position) else { return };
-                        let exchange = http.post(R::PATH, body, stop_flag);
-                        if exchange.outcome.as_ref().is_err_and(|error| !error.is_of_request()) {
-                            stop_flag.store(true, Ordering::Relaxed);
+                        let mut exchange = http.post(R::PATH, body, stop_flag);
+                        match &mut exchange.outcome {
+                            Ok(_) => has_reply.store(true, Ordering::Relaxed),
+                            Err(failure) => {
+                                failure.decide(has_reply.load(Ordering::Relaxed));
+                                if failure.scope == Scope::Endpoint {
+                                    stop_flag.store(true, Ordering::Relaxed);
+                                }
+                            }
                         }
                         if sender.send((position, exchange)).is_err() {
                             return;
@@ -144,10 +155,8 @@ impl Client {
             }
             drop(sender);
             for (position, exchange) in receiver {
-                let received = self.cache.as_mut();
-                let received =
-                    receive(batch, indices[position], exchange, received, &mut self.usage);
-                if let Err(error) = received {
+                let (cache, usage) = (self.cache.as_mut(), &mut self.usage);
+                if let Err(error) = receive(batch, indices[position], exchange, cache, usage) {
                     // Errors after the first one may be its consequences.
                     fatal.get_or_insert(error);
                     stop.store(true, Ordering::Relaxed);
@@ -170,17 +179,17 @@ fn receive<R: Request, P: FnMut(Progress)>(
     usage.retries += u64::from(exchange.attempts.saturating_sub(1));
     let bytes = match exchange.outcome {
         Ok(bytes) => bytes,
-        Err(error) if error.is_of_request() => {
-            batch.finish(index, Err(error), *usage);
+        Err(failure) if failure.scope == Scope::Request => {
+            batch.finish(index, Err(failure.error), *usage);
             return Ok(());
         }
-        Err(error) => return Err(error),
+        Err(failure) => return Err(failure.error),
     };
     let reply: Value = serde_json::from_slice(&bytes).map_err(|_| EndpointError::Reply {
         url: batch.url.clone(),
         what: "is not JSON".to_owned(),
         body: batch.http.excerpt(&bytes),
-        fix: "check that endpoint.url is the base URL of an OpenAI-compatible API",
+        fix: FIX_OF_API,
     })?;
     usage.add_tokens(&reply);
     let fault = match batch.requests[index].answer(&reply) {

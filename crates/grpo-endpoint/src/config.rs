@@ -1,5 +1,6 @@
 //! Where a server is and how it is used.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,11 +28,11 @@ pub struct EndpointConfig {
     /// Time limit of an attempt, from the connection to the last byte of the reply, in seconds.
     #[serde(default = "default_time_limit")]
     pub time_limit: f64,
-    /// How often a request is repeated after status 408, 429, 5xx (except 501) or a failed connection.
+    /// How often a request is retried after status 408, 429, 5xx (except 501) or a failed connection.
     #[serde(default = "default_retries")]
     pub retries: u32,
-    /// Pause before the first repetition in seconds. It doubles with each repetition. A
-    /// `Retry-After` of the server takes precedence.
+    /// Pause before the first retry in seconds. It doubles with each retry. A `Retry-After` of the
+    /// server takes precedence.
     #[serde(default = "default_pause")]
     pub pause: f64,
     /// Longest pause in seconds. If the server asks for a longer one, the request fails.
@@ -43,7 +44,7 @@ pub struct EndpointConfig {
 }
 
 impl EndpointConfig {
-    /// Returns the defaults for a base URL: no API key, Mozilla's roots, 120 s per attempt, 4 repetitions
+    /// Returns the defaults for a base URL: no API key, Mozilla's roots, 120 s per attempt, 4 retries
     /// after 1, 2, 4 and 8 s, pauses of up to 60 s, and 4 requests at the same time.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -61,9 +62,17 @@ impl EndpointConfig {
     /// Checks all values.
     ///
     /// # Errors
-    /// Returns an error if the URL is not a base URL or a number is out of range.
+    /// Returns an error if the URL is not a base URL, a number is out of range, or the API key would
+    /// be sent to another machine without encryption.
     pub fn check(&self) -> Result<(), EndpointError> {
-        self.base()?;
+        let base = self.base()?;
+        if self.api_key_env.is_some() && base.starts_with("http://") && !self.is_local() {
+            return Err(EndpointError::Setting {
+                key: "url",
+                found: format!("\"{}\"", self.url),
+                expected: "https:// or a tunnel to localhost, because the API key would be sent unencrypted".to_owned(),
+            });
+        }
         let range = |key, value: f64, low: f64| {
             if (low..=LONGEST).contains(&value) {
                 return Ok(());
@@ -108,13 +117,20 @@ impl EndpointConfig {
 
     /// Returns whether the server runs on this machine, so that no proxy is used.
     pub(crate) fn is_local(&self) -> bool {
-        let host = self.url.split("://").nth(1).unwrap_or_default();
-        ["localhost", "127.", "[::1]"].iter().any(|local| host.starts_with(local))
+        let rest = self.url.split("://").nth(1).unwrap_or_default();
+        let authority = rest.split('/').next().unwrap_or_default();
+        // Without the port. An IPv6 address is in brackets.
+        let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((address, _)) => address,
+            None => authority.split(':').next().unwrap_or_default(),
+        };
+        let is_loopback = |address: IpAddr| address.is_loopback();
+        host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
     }
 
-    /// Returns the pause before a repetition, counted from 0, if the server asks for none.
-    pub(crate) fn pause_before(&self, repetition: u32) -> Duration {
-        let factor = 2_f64.powi(repetition.min(60) as i32);
+    /// Returns the pause before a retry, counted from 0, if the server asks for none.
+    pub(crate) fn pause_before(&self, retry: u32) -> Duration {
+        let factor = 2_f64.powi(retry.min(60) as i32);
         Duration::from_secs_f64((self.pause * factor).min(self.longest_pause))
     }
 }
@@ -164,11 +180,43 @@ mod tests {
         ] {
             assert_eq!(base(url), None, "{url}");
         }
+    }
+
+    #[test]
+    fn servers_on_this_machine() {
         let local = |url: &str| EndpointConfig::new(url).is_local();
-        assert!(
-            local("http://localhost:1") && local("http://127.0.0.1:1") && local("http://[::1]")
-        );
-        assert!(!local("https://api.openai.com/v1"));
+        for host in ["localhost", "LOCALHOST", "127.0.0.1", "127.1.2.3", "[::1]"] {
+            for rest in ["", ":8000", "/v1", ":8000/v1"] {
+                assert!(local(&format!("http://{host}{rest}")), "{host}{rest}");
+            }
+        }
+        for host in [
+            "api.openai.com",
+            "localhost.example.com",
+            "127.example.com",
+            "127.0.0.1.example.com",
+            "[::2]",
+            "10.0.0.1",
+            "example.com/localhost",
+        ] {
+            assert!(!local(&format!("https://{host}")), "{host}");
+        }
+    }
+
+    #[test]
+    fn api_keys_are_encrypted_or_stay_on_this_machine() {
+        let check = |url: &str| {
+            let api_key_env = Some("KEY".to_owned());
+            EndpointConfig { api_key_env, ..EndpointConfig::new(url) }.check()
+        };
+        assert_eq!(check("https://api.openai.com/v1"), Ok(()));
+        assert_eq!(check("http://127.0.0.1:8000"), Ok(()));
+        assert_eq!(EndpointConfig::new("http://10.0.0.1:8000").check(), Ok(()));
+        for url in ["http://10.0.0.1:8000", "http://localhost.example.com"] {
+            let error = check(url).unwrap_err().to_string();
+            let expect = format!("`url` is \"{url}\"; expected https:// or a tunnel to");
+            assert!(error.starts_with(&expect), "{error}");
+        }
     }
 
     #[test]
@@ -179,20 +227,22 @@ mod tests {
             change(&mut config);
             config.check().unwrap_err().to_string()
         };
-        let expect = "endpoint.time_limit is NaN; expected seconds between 0.001 and 86400";
+        let expect = "`time_limit` is NaN; expected seconds between 0.001 and 86400";
         assert_eq!(check(|config| config.time_limit = f64::NAN), expect);
-        assert!(check(|config| config.pause = -1.0).contains("pause is -1"));
+        assert!(check(|config| config.pause = -1.0).contains("`pause` is -1"));
         assert!(
-            check(|config| config.longest_pause = f64::INFINITY).contains("longest_pause is inf")
+            check(|config| config.longest_pause = f64::INFINITY).contains("`longest_pause` is inf")
         );
-        assert!(check(|config| config.retries = 101).contains("retries is 101; expected 0 to 100"));
-        assert!(check(|config| config.parallel = 0).contains("parallel is 0; expected 1 to 256"));
+        assert!(
+            check(|config| config.retries = 101).contains("`retries` is 101; expected 0 to 100")
+        );
+        assert!(check(|config| config.parallel = 0).contains("`parallel` is 0; expected 1 to 256"));
     }
 
     #[test]
     fn pauses_double_up_to_the_longest() {
         let config = EndpointConfig { pause: 0.5, longest_pause: 3.0, ..EndpointConfig::new("") };
-        let pauses = [0, 1, 2, 3, u32::MAX].map(|repetition| config.pause_before(repetition));
+        let pauses = [0, 1, 2, 3, u32::MAX].map(|retry| config.pause_before(retry));
         assert_eq!(pauses.map(|pause| pause.as_secs_f64()), [0.5, 1.0, 2.0, 3.0, 3.0]);
     }
 }

@@ -10,7 +10,7 @@ const SHOWN: usize = 200;
 #[non_exhaustive]
 pub enum EndpointError {
     /// A setting is out of range.
-    #[error("endpoint.{key} is {found}; expected {expected}")]
+    #[error("`{key}` is {found}; expected {expected}")]
     Setting {
         /// Name of the setting.
         key: &'static str,
@@ -21,7 +21,7 @@ pub enum EndpointError {
     },
     /// The environment variable with the API key cannot be used.
     #[error(
-        "the environment variable {variable} {what}; export it with the API key, or remove endpoint.api_key_env"
+        "the environment variable {variable} {what}; export it with the API key, or remove `api_key_env`"
     )]
     ApiKey {
         /// Name of the variable.

@@ -20,7 +20,7 @@ const LARGEST_REPLY: u64 = 16 << 20;
 const SLICE: Duration = Duration::from_millis(50);
 
 const FIX_OF_TLS: &str =
-    "check the server's certificate, or set endpoint.ca_file to that of its authority";
+    "check the server's certificate, or set `ca_file` to that of its authority";
 
 /// A server and the API key for it.
 #[derive(Clone, Debug)]
@@ -46,23 +46,29 @@ impl fmt::Debug for ApiKey {
 pub(crate) struct Exchange {
     /// Number of HTTP requests.
     pub(crate) attempts: u32,
-    /// The body of a reply with status 200, or an error.
-    pub(crate) outcome: Result<Vec<u8>, EndpointError>,
-}
-
-impl EndpointError {
-    /// Returns whether other requests to the same server may succeed.
-    pub(crate) fn is_of_request(&self) -> bool {
-        matches!(self, Self::Status { status: 400 | 413 | 422, .. })
-    }
+    /// The body of a reply with status 200, or a failure.
+    pub(crate) outcome: Result<Vec<u8>, Failure>,
 }
 
 /// A failed attempt.
-struct Failure {
-    error: EndpointError,
-    may_repeat: bool,
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: EndpointError,
+    pub(crate) scope: Scope,
+    may_retry: bool,
     /// Pause that the server asks for.
     wait: Option<Duration>,
+}
+
+/// Which requests have a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// This one.
+    Request,
+    /// This one if any other has a reply, and otherwise all of them.
+    Unclear,
+    /// All requests to the server.
+    Endpoint,
 }
 
 impl Http {
@@ -95,8 +101,8 @@ impl Http {
         self.config.parallel
     }
 
-    /// Posts a JSON body until there is a reply, an error that a repetition cannot fix, or no
-    /// repetition left. Stops early if `stop` is set.
+    /// Posts a JSON body until there is a reply, an error that a retry cannot fix, or no retry left.
+    /// Stops early if `stop` is set.
     pub(crate) fn post(&self, path: &str, body: &[u8], stop: &AtomicBool) -> Exchange {
         let url = self.url(path);
         for attempt in 1.. {
@@ -106,22 +112,13 @@ impl Http {
             };
             let wait = failure.wait.unwrap_or_else(|| self.config.pause_before(attempt - 1));
             let is_too_long = wait.as_secs_f64() > self.config.longest_pause;
-            if !failure.may_repeat || attempt > self.config.retries || is_too_long {
-                let error = match failure.error {
-                    EndpointError::Status { url, status, attempts, body, .. } if is_too_long => {
-                        let fix = format!(
-                            "the server asks for a pause of {} s: run again after it, or raise endpoint.longest_pause",
-                            wait.as_secs()
-                        );
-                        EndpointError::Status { url, status, attempts, body, fix }
-                    }
-                    error => error,
-                };
-                return Exchange { attempts: attempt, outcome: Err(error) };
+            if !failure.may_retry || attempt > self.config.retries || is_too_long {
+                let failure = if is_too_long { failure.with_long_pause(wait) } else { failure };
+                return Exchange { attempts: attempt, outcome: Err(failure) };
             }
             pause(wait, stop);
             if stop.load(Ordering::Relaxed) {
-                return Exchange { attempts: attempt, outcome: Err(failure.error) };
+                return Exchange { attempts: attempt, outcome: Err(failure) };
             }
         }
         unreachable!("the number of attempts is limited")
@@ -147,9 +144,15 @@ impl Http {
             body: self.excerpt(&body),
             fix: self.fix_of_status(status),
         };
-        // Servers without the API answer 501.
-        let may_repeat = matches!(status, 408 | 429 | 500..) && status != 501;
-        Err(Failure { error, may_repeat, wait: retry_after(&head.headers) })
+        let scope = match status {
+            400 | 413 | 422 => Scope::Request,
+            // Servers without the API answer 501.
+            501 => Scope::Endpoint,
+            408 | 500.. => Scope::Unclear,
+            _ => Scope::Endpoint,
+        };
+        let may_retry = status == 429 || scope == Scope::Unclear;
+        Err(Failure { error, scope, may_retry, wait: retry_after(&head.headers) })
     }
 
     /// Returns the start of a body, without the API key.
@@ -164,53 +167,83 @@ impl Http {
     }
 
     fn connection_failure(&self, url: &str, error: ureq::Error, attempts: Attempts) -> Failure {
-        let (what, fix, may_repeat) = match &error {
+        const FIX_OF_SERVER: &str = "start the server, or correct its URL";
+        let (what, fix, scope, may_retry) = match &error {
             ureq::Error::Timeout(_) => (
                 format!("no complete reply within {} s", self.config.time_limit),
-                "raise endpoint.time_limit or lower endpoint.parallel",
+                "raise `time_limit` or lower `parallel`",
+                Scope::Unclear,
                 true,
             ),
             ureq::Error::BodyExceedsLimit(_) => {
-                ("the reply is larger than 16 MiB".to_owned(), "lower max_tokens", false)
+                let what = "the reply is larger than 16 MiB".to_owned();
+                (what, "lower `max_tokens`", Scope::Unclear, false)
             }
-            ureq::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof => (
+            ureq::Error::Io(error) if is_closed(error.kind()) => (
                 "the connection was closed before the end of the reply".to_owned(),
                 "check the server's log and any proxy in front of it",
+                Scope::Unclear,
                 true,
             ),
             // Rustls's errors have the kind InvalidData.
             ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
-                (error.to_string(), FIX_OF_TLS, false)
+                (error.to_string(), FIX_OF_TLS, Scope::Endpoint, false)
             }
-            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => (error.to_string(), FIX_OF_TLS, false),
-            ureq::Error::Io(error) => {
-                (error.to_string(), "start the server, or correct endpoint.url", true)
+            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => {
+                (error.to_string(), FIX_OF_TLS, Scope::Endpoint, false)
             }
-            error => (error.to_string(), "start the server, or correct endpoint.url", true),
+            ureq::Error::Io(error) => (error.to_string(), FIX_OF_SERVER, Scope::Endpoint, true),
+            error => (error.to_string(), FIX_OF_SERVER, Scope::Endpoint, true),
         };
         let error = EndpointError::Connection { url: url.to_owned(), what, attempts, fix };
-        Failure { error, may_repeat, wait: None }
+        Failure { error, scope, may_retry, wait: None }
     }
 
     fn fix_of_status(&self, status: u16) -> String {
-        match (status, &self.config.api_key_env) {
-            (401 | 403, Some(variable)) => format!("check the API key in {variable}"),
-            (401 | 403, None) => {
-                "set endpoint.api_key_env to the environment variable with the API key".to_owned()
-            }
-            (404 | 501, _) => "check endpoint.url and the name of the model".to_owned(),
+        let fix = match (status, &self.config.api_key_env) {
+            (401 | 403, Some(variable)) => return format!("check the API key in {variable}"),
+            (401 | 403, None) => "set `api_key_env` to the environment variable with the API key",
+            (404 | 501, _) => "check the URL and the name of the model",
             (400 | 413 | 422, _) => {
-                "check the model, max_tokens and extra keys, and the length of the prompt"
-                    .to_owned()
+                "check the model, `max_tokens` and `extra`, and the length of the prompt"
             }
-            (429, _) => {
-                "lower endpoint.parallel, raise endpoint.retries, or check the quota".to_owned()
-            }
-            (300..400, _) => "set endpoint.url to the URL to which it redirects".to_owned(),
-            (500.., _) => "check the server's log, or raise endpoint.retries".to_owned(),
-            _ => "check endpoint.url".to_owned(),
+            (429, _) => "lower `parallel`, raise `retries`, or check the quota",
+            (300..400, _) => "use the URL to which it redirects",
+            (500.., _) => "check the server's log, or raise `retries`",
+            _ => "check the URL",
+        };
+        fix.to_owned()
+    }
+}
+
+impl Failure {
+    /// Replaces [`Scope::Unclear`].
+    pub(crate) fn decide(&mut self, have_others_replies: bool) {
+        if self.scope == Scope::Unclear {
+            self.scope = if have_others_replies { Scope::Request } else { Scope::Endpoint };
         }
     }
+
+    /// Returns the failure of a server that asks for a pause that is too long.
+    fn with_long_pause(self, wait: Duration) -> Self {
+        let error = match self.error {
+            EndpointError::Status { url, status, attempts, body, .. } => {
+                let fix = format!(
+                    "the server asks for a pause of {} s: run again after it, or raise `longest_pause`",
+                    wait.as_secs()
+                );
+                EndpointError::Status { url, status, attempts, body, fix }
+            }
+            error => error,
+        };
+        Self { error, scope: Scope::Endpoint, ..self }
+    }
+}
+
+/// Returns whether an error means that the server closed the connection.
+fn is_closed(kind: ErrorKind) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 struct Head {
@@ -297,7 +330,7 @@ mod tests {
         let check = |variable: &str| api_key(variable).unwrap_err().to_string();
         assert_eq!(
             check("GRPO_NO_SUCH_VARIABLE"),
-            "the environment variable GRPO_NO_SUCH_VARIABLE is not set; export it with the API key, or remove endpoint.api_key_env"
+            "the environment variable GRPO_NO_SUCH_VARIABLE is not set; export it with the API key, or remove `api_key_env`"
         );
         assert!(check("").contains("is not set"));
         assert!(check("A=B").contains("is not set"));

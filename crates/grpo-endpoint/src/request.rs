@@ -21,6 +21,9 @@ pub trait Request {
     fn answer(&self, reply: &Value) -> Result<Self::Answer, ReplyFault>;
 }
 
+/// How to fix replies that are not those of the API.
+pub(crate) const FIX_OF_API: &str = "check that the URL is that of an OpenAI-compatible API";
+
 /// Why a reply contains no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyFault {
@@ -35,8 +38,7 @@ pub struct ReplyFault {
 impl ReplyFault {
     /// A reply that is not what the API specifies. No other request is sent.
     pub fn of_endpoint(what: impl Into<String>) -> Self {
-        let fix = "check that endpoint.url is the base URL of an OpenAI-compatible API";
-        Self { what: what.into(), fix, is_of_request: false }
+        Self { what: what.into(), fix: FIX_OF_API, is_of_request: false }
     }
 
     /// A reply without an answer to this request.

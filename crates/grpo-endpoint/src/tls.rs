@@ -46,7 +46,7 @@ mod tests {
         let check = |text: &str, expect: &str| {
             std::fs::write(&path, text).unwrap();
             let error = config(Some(&path)).unwrap_err().to_string();
-            assert!(error.starts_with("endpoint.ca_file is "), "{error}");
+            assert!(error.starts_with("`ca_file` is "), "{error}");
             assert!(error.contains(expect), "{error}");
         };
         check("", "(no certificate); expected a PEM file with certificates");

@@ -6,9 +6,9 @@ use serde_json::Value;
 /// Counters of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// HTTP requests that were sent, including repetitions.
+    /// HTTP requests that were sent, including retries.
     pub requests: u64,
-    /// Repetitions among them.
+    /// Retries among them.
     pub retries: u64,
     /// Answers from the cache, or from an equal request of the same batch.
     pub cache_hits: u64,

@@ -1,28 +1,28 @@
 //! `grpo judge`: a language model behind an OpenAI-compatible endpoint compares or rates answers.
 
-use std::collections::HashMap;
+mod inputs;
+
+use std::collections::{BTreeSet, HashSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use grpo_data::{regular_file, short_text};
 use grpo_endpoint::{
-    Cache, ChatAnswer, ChatSettings, Client, EndpointConfig, EndpointError, Prices,
+    Cache, ChatAnswer, ChatSettings, Client, EndpointConfig, EndpointError, Prices, Usage,
 };
 use grpo_eval::judge::{
-    JudgeAgreement, JudgedPair, Pair, PairwiseSummary, ScoreSummary, ScoredText, score_question,
+    JudgeAgreement, JudgeAnswer, JudgedPair, Pair, PairwiseSummary, ScoreSummary, ScoredText,
+    score_question,
 };
 use grpo_eval::stats::{Bootstrap, Estimate};
 use serde_json::{Map, Value, json};
 
 use crate::commands::eval::ColumnArguments;
-use crate::eval::{Columns, Generations};
-use crate::output::{FileInPlace, Progress, refuse_existing, refuse_same, say, say_aside};
-
-/// What makes an answer good, unless `--criteria` says something else.
-const CRITERIA: &str =
-    "The better answer fits the prompt, is interesting to read, and sounds like a person wrote it.";
+use crate::eval::Generations;
+use crate::output::{
+    FileInPlace, Progress, refuse_existing, refuse_input, refuse_same, say, say_aside,
+};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -64,6 +64,18 @@ pub(crate) struct JudgeArguments {
     /// Time limit of a request in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, help_heading = "Judge")]
     time_limit: f64,
+    /// How often a request is retried after a timeout, a failed connection, or status 408, 429 or 5xx
+    #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Judge")]
+    retries: u32,
+    /// Longest pause before a retry in seconds; a server that asks for a longer one ends the command
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, help_heading = "Judge")]
+    longest_pause: f64,
+    /// PEM file with the certificates to trust instead of Mozilla's roots
+    #[arg(long, value_name = "FILE", help_heading = "Judge")]
+    ca_file: Option<PathBuf>,
+    /// More keys of each request as a JSON object, e.g. '{"seed": 7}'; null removes a key
+    #[arg(long, value_name = "JSON", help_heading = "Judge")]
+    extra: Option<String>,
     /// Maximum length of a judgement in tokens
     #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Judge")]
     max_tokens: u32,
@@ -86,78 +98,41 @@ pub(crate) struct JudgeArguments {
 
 pub(crate) fn run(arguments: &JudgeArguments) -> anyhow::Result<()> {
     check(arguments)?;
-    let criteria = match &arguments.criteria {
-        None => CRITERIA.to_owned(),
-        Some(path) => regular_file::read_to_string(path)
-            .with_context(|| format!("cannot read {}", path.display()))?,
-    };
-    let columns = arguments.columns.plain();
-    let answers = Generations::read(&arguments.file, &columns)?;
+    let criteria = inputs::criteria(arguments.criteria.as_deref())?;
     let bootstrap = Bootstrap { seed: arguments.seed, ..Bootstrap::default() };
-    let mut judge = Judge::new(arguments)?;
-    let results = match &arguments.other {
-        Some(other) => {
-            let pairs = pairs(arguments, &answers, other, &columns)?;
-            let judged = judge.compare(&pairs, &criteria)?;
-            let summary = PairwiseSummary::new(&judged, &bootstrap)?;
-            show_pairs(&summary);
-            let mut results = Map::from_iter([("summary".to_owned(), json!(summary))]);
-            if let Some(path) = &arguments.agreement_with {
-                let agreement = JudgeAgreement::new(&judged, &earlier(path)?)
-                    .with_context(|| format!("--agreement-with {}", path.display()))?;
-                say(format_args!(
-                    "other judge  agreement {}, kappa {} over {} pairs",
-                    number(agreement.agreement),
-                    number(agreement.kappa),
-                    agreement.pairs
-                ));
-                results.insert("agreement".to_owned(), json!(agreement));
-            }
-            results.insert("pairs".to_owned(), json!(judged));
-            results
-        }
-        None => {
-            let scored = judge.rate(&answers, arguments.per_prompt, &criteria)?;
-            let summary = ScoreSummary::new(&scored, &bootstrap)?;
-            show_scores(&summary);
-            Map::from_iter([
-                ("summary".to_owned(), json!(summary)),
-                ("texts".to_owned(), json!(scored)),
-            ])
-        }
+    let (judge, results) = match &arguments.other {
+        Some(other) => compare(arguments, other, &criteria, &bootstrap)?,
+        None => rate(arguments, &criteria, &bootstrap)?,
     };
     let usage = judge.client.usage();
     let cost = arguments.prices.first().zip(arguments.prices.get(1));
     let cost = cost.map(|(prompt, completion)| {
         usage.cost(&Prices { prompt: *prompt, completion: *completion })
     });
-    say(format_args!(
-        "requests     {} ({} repeated, {} answers from the cache), {} + {} tokens{}",
-        usage.requests,
-        usage.retries,
-        usage.cache_hits,
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        cost.map_or(String::new(), |cost| format!(", cost {cost:.4}"))
-    ));
-    if let Some(path) = &arguments.output {
-        let mut all = Map::from_iter([
-            ("model".to_owned(), json!(arguments.model)),
-            ("endpoint".to_owned(), json!(arguments.endpoint)),
-            ("criteria".to_owned(), json!(criteria)),
-            ("usage".to_owned(), json!(usage)),
-            ("cost".to_owned(), json!(cost)),
-        ]);
-        all.extend(results);
-        let inputs = [Some(&arguments.file), arguments.other.as_ref()].into_iter().flatten();
-        let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
-        let mut file = FileInPlace::create_beside(path, &inputs, arguments.force)?;
-        let text = serde_json::to_string_pretty(&all).context("the numbers are finite")? + "\n";
-        file.write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        file.finish()?;
-    }
-    Ok(())
+    show_usage(&usage, cost);
+    let Some(path) = &arguments.output else { return Ok(()) };
+    let mut all = Map::from_iter([
+        ("file".to_owned(), json!(arguments.file.display().to_string())),
+        (
+            "other".to_owned(),
+            json!(arguments.other.as_ref().map(|path| path.display().to_string())),
+        ),
+        ("per_prompt".to_owned(), json!(arguments.per_prompt)),
+        ("model".to_owned(), json!(arguments.model)),
+        ("reported_models".to_owned(), json!(judge.reported_models)),
+        ("endpoint".to_owned(), json!(arguments.endpoint)),
+        ("max_tokens".to_owned(), json!(arguments.max_tokens)),
+        ("extra".to_owned(), json!(judge.settings.extra)),
+        ("criteria".to_owned(), json!(criteria)),
+        ("seed".to_owned(), json!(arguments.seed)),
+        ("usage".to_owned(), json!(usage)),
+        ("cost".to_owned(), json!(cost)),
+    ]);
+    all.extend(results);
+    let mut file = FileInPlace::create_beside(path, &input_files(arguments), arguments.force)?;
+    let text = serde_json::to_string_pretty(&all).context("the numbers are finite")? + "\n";
+    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    file.finish()
 }
 
 fn check(arguments: &JudgeArguments) -> anyhow::Result<()> {
@@ -169,57 +144,78 @@ fn check(arguments: &JudgeArguments) -> anyhow::Result<()> {
     );
     let outputs = [("--output", arguments.output.as_ref()), ("--cache", arguments.cache.as_ref())];
     refuse_same(&outputs)?;
-    arguments.output.as_ref().map_or(Ok(()), |path| refuse_existing(path, arguments.force))
-}
-
-/// Returns the pairs: the first answers to each prompt in both files.
-fn pairs(
-    arguments: &JudgeArguments,
-    answers: &Generations,
-    other: &Path,
-    columns: &Columns,
-) -> anyhow::Result<Vec<Pair>> {
-    let others = Generations::read(other, columns)?;
-    let by_prompt: HashMap<&str, _> =
-        others.prompts.iter().map(|prompt| (prompt.prompt.as_str(), prompt)).collect();
-    let mut pairs = Vec::new();
-    for (index, prompt) in answers.prompts.iter().enumerate() {
-        let same = by_prompt.get(prompt.prompt.as_str()).with_context(|| {
-            format!(
-                "the prompt \"{}\" is in {}, but not in {}; judge answers to the same prompts",
-                short_text(&prompt.prompt),
-                arguments.file.display(),
-                other.display()
-            )
-        })?;
-        let both = prompt.texts().zip(same.texts()).take(arguments.per_prompt);
-        for (sample, (a, b)) in both.enumerate() {
-            pairs.push(Pair {
-                id: format!("{index}-{sample}"),
-                prompt: prompt.prompt.clone(),
-                a: a.to_owned(),
-                b: b.to_owned(),
-            });
-        }
+    let inputs = input_files(arguments);
+    if let Some(cache) = &arguments.cache {
+        refuse_input("another file for --cache", cache, &inputs)?;
     }
-    Ok(pairs)
+    if let Some(output) = &arguments.output {
+        refuse_input("another file for -o", output, &inputs)?;
+        refuse_existing(output, arguments.force)?;
+    }
+    Ok(())
 }
 
-/// Reads the judgements of another judge.
-fn earlier(path: &Path) -> anyhow::Result<Vec<JudgedPair>> {
-    let text = regular_file::read_to_string(path)
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    let parsed: Option<Value> = serde_json::from_str(&text).ok();
-    let pairs = parsed.and_then(|mut all| serde_json::from_value(all["pairs"].take()).ok());
-    pairs.with_context(|| {
-        format!("{} has no judged pairs; use a file that `grpo judge -o` wrote", path.display())
-    })
+fn input_files(arguments: &JudgeArguments) -> Vec<&Path> {
+    let JudgeArguments { file, other, criteria, ca_file, agreement_with, .. } = arguments;
+    let optional = [other, criteria, ca_file, agreement_with].into_iter().flatten();
+    std::iter::once(file).chain(optional).map(PathBuf::as_path).collect()
+}
+
+/// Compares two files.
+fn compare(
+    arguments: &JudgeArguments,
+    other: &Path,
+    criteria: &str,
+    bootstrap: &Bootstrap,
+) -> anyhow::Result<(Judge, Map<String, Value>)> {
+    let files = [arguments.file.as_path(), other];
+    let found = inputs::pairs(files, &arguments.columns.plain(), arguments.per_prompt)?;
+    let other_judge = arguments.agreement_with.as_deref();
+    let other_judge =
+        other_judge.map(|path| inputs::other_judge(path, &found.pairs)).transpose()?;
+    let mut judge = Judge::new(arguments)?;
+    let judged = judge.compare(&found.pairs, criteria)?;
+    let summary = PairwiseSummary::new(&judged, bootstrap)?;
+    show_pairs(&summary, is_one_per_prompt(&judged));
+    show_per_prompt(&found.per_prompt, arguments.per_prompt);
+    let mut results = Map::from_iter([("summary".to_owned(), json!(summary))]);
+    if let Some(other_judge) = other_judge {
+        let agreement = JudgeAgreement::new(&judged, &other_judge)?;
+        say(format_args!(
+            "other judge  agreement {}, kappa {} over {} pairs",
+            number(agreement.agreement),
+            number(agreement.kappa),
+            agreement.pairs
+        ));
+        results.insert("agreement".to_owned(), json!(agreement));
+    }
+    results.insert("pairs".to_owned(), json!(judged));
+    Ok((judge, results))
+}
+
+/// Rates the answers of a file.
+fn rate(
+    arguments: &JudgeArguments,
+    criteria: &str,
+    bootstrap: &Bootstrap,
+) -> anyhow::Result<(Judge, Map<String, Value>)> {
+    let answers = inputs::answers(&arguments.file, &arguments.columns.plain())?;
+    let mut judge = Judge::new(arguments)?;
+    let scored = judge.rate(&answers, arguments.per_prompt, criteria)?;
+    let summary = ScoreSummary::new(&scored, bootstrap)?;
+    show_scores(&summary);
+    let counts = answers.prompts.iter().map(|of| of.generations.len().min(arguments.per_prompt));
+    show_per_prompt(&counts.collect::<Vec<_>>(), arguments.per_prompt);
+    let results = [("summary".to_owned(), json!(summary)), ("texts".to_owned(), json!(scored))];
+    Ok((judge, Map::from_iter(results)))
 }
 
 /// A model behind an endpoint.
 struct Judge {
     client: Client,
     settings: ChatSettings,
+    /// Names of the model according to the server.
+    reported_models: BTreeSet<String>,
 }
 
 type Reply = Result<ChatAnswer, EndpointError>;
@@ -230,14 +226,22 @@ impl Judge {
         config.api_key_env = arguments.api_key_env.clone();
         config.parallel = arguments.parallel;
         config.time_limit = arguments.time_limit;
+        config.retries = arguments.retries;
+        config.longest_pause = arguments.longest_pause;
+        config.ca_file = arguments.ca_file.clone();
+        let mut settings = ChatSettings::new(&arguments.model);
+        settings.max_tokens = arguments.max_tokens;
+        if let Some(extra) = &arguments.extra {
+            settings.extra = serde_json::from_str(extra).with_context(|| {
+                format!("--extra {extra}: expected a JSON object, e.g. '{{\"seed\": 7}}'")
+            })?;
+        }
+        settings.check()?;
         let mut client = Client::new(config)?;
         if let Some(path) = &arguments.cache {
             client = client.with_cache(Cache::open(path)?);
         }
-        let mut settings = ChatSettings::new(&arguments.model);
-        settings.max_tokens = arguments.max_tokens;
-        settings.check()?;
-        Ok(Self { client, settings })
+        Ok(Self { client, settings, reported_models: BTreeSet::new() })
     }
 
     /// Compares the answers of each pair in both orders.
@@ -245,9 +249,7 @@ impl Judge {
         let questions = pairs.iter().flat_map(|pair| pair.questions(criteria)).collect();
         let replies = self.ask(questions)?;
         let judged = |(pair, replies): (&Pair, &[Reply])| {
-            let text = |reply: &Reply| reply.as_ref().ok().map(|answer| answer.text.clone());
-            let texts = [text(&replies[0]), text(&replies[1])];
-            JudgedPair::new(pair, texts.each_ref().map(Option::as_deref))
+            JudgedPair::new(pair, [answer(&replies[0]), answer(&replies[1])])
         };
         Ok(pairs.iter().zip(replies.chunks(2)).map(judged).collect())
     }
@@ -268,8 +270,8 @@ impl Judge {
         let question =
             |(_, prompt, text): &(String, &str, &str)| score_question(criteria, prompt, text);
         let replies = self.ask(texts.iter().map(question).collect())?;
-        let scored = |((id, prompt, _), reply): ((String, &str, &str), Reply)| {
-            ScoredText::new(id, prompt, reply.as_ref().ok().map(|answer| answer.text.as_str()))
+        let scored = |((id, prompt, text), reply): ((String, &str, &str), Reply)| {
+            ScoredText::new(id, prompt, text, answer(&reply))
         };
         Ok(texts.into_iter().zip(replies).map(scored).collect())
     }
@@ -283,6 +285,8 @@ impl Judge {
         };
         let replies = self.client.send_all(&requests, step)?;
         progress.finish();
+        let models = replies.iter().flatten().filter_map(|answer| answer.model.clone());
+        self.reported_models.extend(models);
         if let Some(error) = replies.iter().find_map(|reply| reply.as_ref().err()) {
             say_aside(format_args!(
                 "warning: questions without an answer, the first because of: {error}"
@@ -290,6 +294,18 @@ impl Judge {
         }
         Ok(replies)
     }
+}
+
+fn answer(reply: &Reply) -> Option<JudgeAnswer<'_>> {
+    let ChatAnswer { text, is_truncated, .. } = reply.as_ref().ok()?;
+    Some(JudgeAnswer { text, is_truncated: *is_truncated })
+}
+
+/// Returns whether no prompt has two judged pairs, which the sign test assumes.
+fn is_one_per_prompt(judged: &[JudgedPair]) -> bool {
+    let mut prompts = HashSet::new();
+    let mut judged = judged.iter().filter(|judged| judged.outcome().is_some());
+    judged.all(|judged| prompts.insert(judged.pair.prompt.as_str()))
 }
 
 fn number(value: Option<f64>) -> String {
@@ -300,16 +316,16 @@ fn interval(estimate: Option<&Estimate>) -> String {
     estimate.map_or(String::new(), |of| format!(" [{:.3}, {:.3}]", of.low, of.high))
 }
 
-fn show_pairs(of: &PairwiseSummary) {
+fn show_pairs(of: &PairwiseSummary, is_one_per_prompt: bool) {
     say(format_args!(
-        "pairs        {}: {} won, {} tied, {} lost; {} answers unparsable, {} missing",
-        of.pairs, of.wins, of.ties, of.losses, of.unparsable, of.unanswered
+        "pairs        {}: {} won, {} tied, {} lost; {} answers unparsable, {} truncated, {} missing",
+        of.pairs, of.wins, of.ties, of.losses, of.unparsable, of.truncated, of.unanswered
     ));
     say(format_args!(
         "win rate     {}{}, sign test p = {}",
         number(of.win_rate),
         interval(of.interval.as_ref()),
-        number(of.p_value)
+        number(of.p_value.filter(|_| is_one_per_prompt))
     ));
     say(format_args!(
         "order        agreement {}, kappa {}; the first response won both times in {}, the second in {}",
@@ -322,12 +338,38 @@ fn show_pairs(of: &PairwiseSummary) {
 
 fn show_scores(of: &ScoreSummary) {
     say(format_args!(
-        "score        {}{} over {} of {} texts; {} answers unparsable, {} missing",
+        "score        {}{} over {} of {} texts; {} answers unparsable, {} truncated, {} missing",
         number(of.mean),
         interval(of.interval.as_ref()),
         of.scored,
         of.texts,
         of.unparsable,
+        of.truncated,
         of.unanswered
+    ));
+}
+
+/// Prints how many answers per prompt were judged, if some prompts have fewer than asked for.
+fn show_per_prompt(counts: &[usize], per_prompt: usize) {
+    let fewer = counts.iter().filter(|count| **count < per_prompt).count();
+    let (Some(least), Some(most)) = (counts.iter().min(), counts.iter().max()) else { return };
+    if fewer > 0 {
+        say(format_args!(
+            "answers      {least} to {most} per prompt; fewer than --per-prompt {per_prompt} for {fewer} of {} prompts",
+            counts.len()
+        ));
+    }
+}
+
+fn show_usage(usage: &Usage, cost: Option<f64>) {
+    let at_least = if usage.uncounted_answers > 0 { "at least " } else { "" };
+    say(format_args!(
+        "requests     {} ({} retried, {} answers from the cache), {at_least}{} + {} tokens{}",
+        usage.requests,
+        usage.retries,
+        usage.cache_hits,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        cost.map_or(String::new(), |cost| format!(", cost {at_least}{cost:.4}"))
     ));
 }

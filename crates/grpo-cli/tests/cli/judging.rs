@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::{Value, json};
+use snapbox::data::Inline;
 use snapbox::str;
 
 use crate::support::Place;
@@ -49,7 +50,8 @@ fn server(answer: fn(&str) -> String) -> (String, Arc<AtomicUsize>) {
 fn said(text: &str) -> String {
     let message = json!({"role": "assistant", "content": text});
     let usage = json!({"prompt_tokens": 10, "completion_tokens": 2});
-    json!({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}).to_string()
+    let choice = json!({"message": message, "finish_reason": "stop"});
+    json!({"model": "m-2026", "choices": [choice], "usage": usage}).to_string()
 }
 
 /// Prefers the response with "good" in it, and the first one if neither has.
@@ -80,24 +82,130 @@ fn pairs_are_judged_in_both_orders() {
     let judge = [&["judge", "a.jsonl", "b.jsonl"], &endpoint[..]].concat();
     let ended = place.succeed(&[&judge[..], &["--prices", "100,1000", "-o", "j.json"]].concat());
     // One win, one loss, and a tie, because the judge prefers the first of equal responses.
-    let expected = "pairs        3: 1 won, 1 tied, 1 lost; 0 answers unparsable, 0 missing\n";
+    let expected =
+        "pairs        3: 1 won, 1 tied, 1 lost; 0 answers unparsable, 0 truncated, 0 missing\n";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
     // Five requests: both questions about the third pair are the same.
     assert_eq!(requests.load(Ordering::Relaxed), 5);
-    assert!(ended.stdout.contains("50 + 10 tokens, cost 0.0150"), "{}", ended.stdout);
+    let expected =
+        "requests     5 (0 retried, 1 answers from the cache), 50 + 10 tokens, cost 0.0150\n";
+    assert!(ended.stdout.ends_with(expected), "{}", ended.stdout);
+    assert!(ended.stdout.contains("sign test p = 1.000\n"), "{}", ended.stdout);
     let found: Value = serde_json::from_str(&place.read("j.json")).unwrap();
     assert_eq!(found["summary"]["win_rate"], 0.5);
     assert_eq!(found["pairs"].as_array().map(Vec::len), Some(3));
+    let settings =
+        ["file", "other", "per_prompt", "model", "reported_models", "max_tokens", "seed"];
+    let expected = json!(["a.jsonl", "b.jsonl", 1, "m", ["m-2026"], 512, 42]);
+    assert_eq!(json!(settings.map(|key| &found[key])), expected);
+    let explanations = json!(["Because.\nVERDICT: A", "Because.\nVERDICT: B"]);
+    assert_eq!(found["pairs"][0]["explanations"], explanations);
+    assert_eq!([&found["pairs"][0]["a"], &found["pairs"][0]["b"]], ["a good reply", "a bad reply"]);
     // A second run needs no requests, and agrees with itself.
     let again = [&judge[..], &["--agreement-with", "j.json"]].concat();
     let ended = place.succeed(&again);
     assert_eq!(requests.load(Ordering::Relaxed), 5);
     assert!(ended.stdout.contains("agreement 1.000, kappa 1.000 over 3 pairs"), "{}", ended.stdout);
+}
+
+/// Several answers per prompt, of which one prompt has fewer in one file.
+#[test]
+fn several_answers_per_prompt_are_judged() {
+    let place = place();
+    let text = place.read("a.jsonl");
+    place.write("a.jsonl", text.clone() + &text);
+    let b = place.read("b.jsonl");
+    place.write("b.jsonl", b.clone() + b.lines().next().unwrap() + "\n");
+    let (url, _) = server(fair);
+    let judge = ["judge", "a.jsonl", "b.jsonl", "--endpoint", &url, "--model", "m"];
+    let ended = place.succeed(&[&judge[..], &["--per-prompt", "2"]].concat());
+    // The sign test assumes one pair per prompt.
+    assert!(ended.stdout.contains("sign test p = –\n"), "{}", ended.stdout);
+    let expected = "answers      1 to 2 per prompt; fewer than --per-prompt 2 for 2 of 3 prompts\n";
+    assert!(ended.stdout.contains(expected), "{}", ended.stdout);
+}
+
+#[test]
+fn inputs_are_refused_before_the_first_request() {
+    let place = place();
+    let (url, requests) = server(fair);
+    let refuse = |arguments: &[&str], expected: Inline| {
+        let endpoint = ["--endpoint", &url, "--model", "m"];
+        place.refuse(&[&["judge"], arguments, &endpoint].concat(), expected);
+    };
     place.write("c.jsonl", "{\"prompt\": \"other\", \"completion\": \"x\"}\n");
-    place.refuse(
-        &[&["judge", "a.jsonl", "c.jsonl"], &endpoint[..]].concat(),
-        str![[r#"the prompt "tweet 0" is in a.jsonl, but not in c.jsonl; judge answers to the same prompts"#]],
+    refuse(
+        &["a.jsonl", "c.jsonl"],
+        str![[
+            r#"the prompt "other" is in c.jsonl, but not in a.jsonl; judge answers to the same prompts"#
+        ]],
     );
+    let first = place.read("a.jsonl").lines().next().unwrap().to_owned() + "\n";
+    place.write("first.jsonl", first);
+    refuse(
+        &["a.jsonl", "first.jsonl"],
+        str![[
+            r#"the prompt "tweet 1" is in a.jsonl, but not in first.jsonl; judge answers to the same prompts"#
+        ]],
+    );
+    refuse(
+        &["first.jsonl", "a.jsonl"],
+        str![[
+            r#"the prompt "tweet 1" is in a.jsonl, but not in first.jsonl; judge answers to the same prompts"#
+        ]],
+    );
+    place.write("texts.txt", "one\ntwo\n");
+    refuse(
+        &["texts.txt"],
+        str![
+            "texts.txt: grpo judge needs a prompt for each answer; add the prompts, or name their key with --prompt-column"
+        ],
+    );
+    place.write("criteria.txt", " \n");
+    refuse(
+        &["a.jsonl", "--criteria", "criteria.txt"],
+        str!["--criteria criteria.txt is empty; write what makes an answer good"],
+    );
+    refuse(
+        &["a.jsonl", "b.jsonl", "--cache", "./b.jsonl"],
+        str!["./b.jsonl is the input; use another file for --cache"],
+    );
+    place.write("array.json", "[1]");
+    refuse(
+        &["a.jsonl", "b.jsonl", "--agreement-with", "array.json"],
+        str!["array.json has no judged pairs; use a file that `grpo judge -o` wrote"],
+    );
+    place.run(&["judge", "a.jsonl", "b.jsonl", "--endpoint", &url, "--model", "m", "-o", "j.json"]);
+    let sent = requests.load(Ordering::Relaxed);
+    let changed = place.read("b.jsonl").replace("a good reply", "a better reply");
+    place.write("d.jsonl", changed);
+    refuse(
+        &["a.jsonl", "d.jsonl", "--agreement-with", "j.json"],
+        str![[
+            r#"--agreement-with j.json: the text `b` of pair 1 of the other judge is "a good reply"; expected the same pairs in the same order for both judges"#
+        ]],
+    );
+    refuse(
+        &["a.jsonl", "--extra", "{\"stream\": true}"],
+        str![
+            "`extra` is an object with the key `stream`; expected keys other than `model`, `messages`, `stream` and `n`"
+        ],
+    );
+    refuse(&["a.jsonl", "--retries", "101"], str!["`retries` is 101; expected 0 to 100"]);
+    refuse(
+        &["a.jsonl", "--longest-pause=-1"],
+        str!["`longest_pause` is -1; expected seconds between 0 and 86400"],
+    );
+    refuse(
+        &["a.jsonl", "--ca-file", "criteria.txt"],
+        str!["`ca_file` is criteria.txt (no certificate); expected a PEM file with certificates"],
+    );
+    assert_eq!(requests.load(Ordering::Relaxed), sent);
+    let ended =
+        place.run(&["judge", "a.jsonl", "--endpoint", &url, "--model", "m", "--extra", "7"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let expected = "error: --extra 7: expected a JSON object, e.g. '{\"seed\": 7}'";
+    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
 }
 
 #[test]
@@ -107,8 +215,23 @@ fn answers_are_rated_and_nonsense_is_counted() {
         said(if question.contains("a good reply") { "SCORE: 9" } else { "Who knows?" })
     });
     let ended = place.succeed(&["judge", "a.jsonl", "--endpoint", &url, "--model", "m"]);
-    let expected = "score        9.000 over 1 of 3 texts; 2 answers unparsable, 0 missing\n";
+    let expected =
+        "score        9.000 over 1 of 3 texts; 2 answers unparsable, 0 truncated, 0 missing\n";
     assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
+
+    // A server that counts no tokens, and answers of which one ends at the token limit.
+    let (url, _) = server(|question| {
+        let text = if question.contains("a good reply") { "SCORE: 9" } else { "I think" };
+        let reason = if question.contains("same") { "length" } else { "stop" };
+        let message = json!({"content": text});
+        json!({"choices": [{"message": message, "finish_reason": reason}]}).to_string()
+    });
+    let judge = ["judge", "a.jsonl", "--endpoint", &url, "--model", "m", "--prices", "1,2"];
+    let ended = place.succeed(&judge);
+    let expected = "1 of 3 texts; 1 answers unparsable, 1 truncated, 0 missing\n";
+    assert!(ended.stdout.contains(expected), "{}", ended.stdout);
+    let expected = "at least 0 + 0 tokens, cost at least 0.0000\n";
+    assert!(ended.stdout.ends_with(expected), "{}", ended.stdout);
 
     let (url, _) = server(|_| "<html>nothing to see</html>".to_owned());
     let ended = place.run(&["judge", "a.jsonl", "--endpoint", &url, "--model", "m"]);

@@ -68,7 +68,7 @@ fn an_answer_and_its_costs() {
 }
 
 #[test]
-fn faults_that_pass_are_repeated() {
+fn faults_that_pass_are_retried() {
     let limited = Reply::Http(429, "Retry-After: 0\r\n", "slow down".to_owned());
     for fault in [limited, Reply::status(500), Reply::status(503), Reply::Truncated, Reply::Closed]
     {
@@ -93,7 +93,7 @@ fn a_server_decides_the_pause() {
     assert_data_eq!(
         message(&server, config(&server)),
         str![[
-            r#"SERVER/v1/chat/completions: status 429 (1 attempt): "quota"; the server asks for a pause of 86000 s: run again after it, or raise endpoint.longest_pause"#
+            r#"SERVER/v1/chat/completions: status 429 (1 attempt): "quota"; the server asks for a pause of 86000 s: run again after it, or raise `longest_pause`"#
         ]]
     );
     assert_eq!(server.received().len(), 1);
@@ -126,20 +126,20 @@ fn faults_that_stay_have_a_message() {
     })
     .collect();
     assert_data_eq!(found.join("\n").into_data().raw(), str![[r#"
-SERVER/v1/chat/completions: status 500 (2 attempts): "status 500"; check the server's log, or raise endpoint.retries
+SERVER/v1/chat/completions: status 500 (2 attempts): "status 500"; check the server's log, or raise `retries`
 SERVER/v1/chat/completions: the connection was closed before the end of the reply (2 attempts); check the server's log and any proxy in front of it
 SERVER/v1/chat/completions: the connection was closed before the end of the reply (2 attempts); check the server's log and any proxy in front of it
 SERVER/v1/chat/completions: status 401 (1 attempt): "{\"error\": \"invalid key [API key]\"}"; check the API key in CARGO_PKG_NAME
-SERVER/v1/chat/completions: status 404 (1 attempt): "status 404"; check endpoint.url and the name of the model
-SERVER/v1/chat/completions: status 501 (1 attempt): "status 501"; check endpoint.url and the name of the model
-SERVER/v1/chat/completions: status 301 (1 attempt): ""; set endpoint.url to the URL to which it redirects
-SERVER/v1/chat/completions: status 400 (1 attempt): "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"; check the model, max_tokens and extra keys, and the length of the prompt
-SERVER/v1/chat/completions: the reply is not JSON: "<html>Welcome</html>"; check that endpoint.url is the base URL of an OpenAI-compatible API
-SERVER/v1/chat/completions: the reply has no `choices`: "{\"error\": \"overloaded\"}"; check that endpoint.url is the base URL of an OpenAI-compatible API
-SERVER/v1/chat/completions: the reply has no `choices`: "{\"choices\": []}"; check that endpoint.url is the base URL of an OpenAI-compatible API
-SERVER/v1/chat/completions: the reply has an empty `choices[0].message.content`: "{\"choices\": [{\"message\": {\"content\": \"\"}}]}"; check the model and its chat template, or raise max_tokens
-SERVER/v1/chat/completions: the reply is not JSON: "[1, 2"; check that endpoint.url is the base URL of an OpenAI-compatible API
-SERVER/v1/chat/completions: the reply is not JSON: ""; check that endpoint.url is the base URL of an OpenAI-compatible API
+SERVER/v1/chat/completions: status 404 (1 attempt): "status 404"; check the URL and the name of the model
+SERVER/v1/chat/completions: status 501 (1 attempt): "status 501"; check the URL and the name of the model
+SERVER/v1/chat/completions: status 301 (1 attempt): ""; use the URL to which it redirects
+SERVER/v1/chat/completions: status 400 (1 attempt): "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"; check the model, `max_tokens` and `extra`, and the length of the prompt
+SERVER/v1/chat/completions: the reply is not JSON: "<html>Welcome</html>"; check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the reply has no `choices`: "{\"error\": \"overloaded\"}"; check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the reply has no `choices`: "{\"choices\": []}"; check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the reply has an empty `choices[0].message.content`: "{\"choices\": [{\"message\": {\"content\": \"\"}}]}"; check the model and its chat template, or raise `max_tokens`
+SERVER/v1/chat/completions: the reply is not JSON: "[1, 2"; check that the URL is that of an OpenAI-compatible API
+SERVER/v1/chat/completions: the reply is not JSON: ""; check that the URL is that of an OpenAI-compatible API
 "#]].raw());
 }
 
@@ -155,7 +155,7 @@ fn a_slow_server_and_none_at_all() {
     assert_data_eq!(
         found,
         str![
-            "SERVER/v1/chat/completions: no complete reply within 0.6 s (2 attempts); raise endpoint.time_limit or lower endpoint.parallel"
+            "SERVER/v1/chat/completions: no complete reply within 0.6 s (2 attempts); raise `time_limit` or lower `parallel`"
         ]
     );
 
@@ -165,7 +165,7 @@ fn a_slow_server_and_none_at_all() {
     assert_data_eq!(
         found.replace(&port.to_string(), "ADDRESS"),
         str![
-            "http://ADDRESS/v1/chat/completions: Connection refused (os error [..]) (5 attempts); start the server, or correct endpoint.url"
+            "http://ADDRESS/v1/chat/completions: Connection refused (os error [..]) (5 attempts); start the server, or correct its URL"
         ]
     );
 }
@@ -280,6 +280,58 @@ fn refused_requests_do_not_end_a_batch() {
         assert!(error.contains(expect), "{error}");
     }
     assert_eq!(counts(usage), (3, 0, 0));
+}
+
+/// Status 500, a timeout or a closed connection for a single prompt.
+#[test]
+fn a_prompt_that_always_fails_does_not_end_a_batch() {
+    let slow = Reply::Slow(Duration::from_millis(900), chat("late"));
+    for fault in [Reply::status(500), slow, Reply::Closed] {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Some(Cache::open(&folder.path().join("cache.jsonl")).unwrap());
+        let of_bad = fault.clone();
+        let server = Server::start(move |_, request| match request.text() {
+            "bad" => of_bad.clone(),
+            text => Reply::text(text),
+        });
+        let config = EndpointConfig { parallel: 1, retries: 1, time_limit: 0.3, ..config(&server) };
+        // The second run has only this prompt to send.
+        for expect in [(4, 1, 0), (2, 1, 2)] {
+            let (answers, usage) = send(config.clone(), open(), &["a", "bad", "b"]);
+            let answers = answers.unwrap();
+            assert!(answers[1].as_ref().unwrap_err().to_string().contains("(2 attempts)"));
+            assert_eq!(answers[2].as_ref().unwrap().text, "b");
+            assert_eq!(counts(usage), expect, "{fault:?}");
+        }
+        // Without any reply, the server may be at fault.
+        let (answers, usage) = send(config, None, &["bad", "a", "b"]);
+        assert!(answers.unwrap_err().to_string().contains("(2 attempts)"));
+        assert_eq!(counts(usage), (2, 1, 0));
+    }
+}
+
+/// Other requests would fail too.
+#[test]
+fn limits_and_wrong_settings_end_a_batch() {
+    let limit = |after| Reply::Http(503, after, String::new());
+    for fault in [
+        Reply::status(401),
+        Reply::status(403),
+        Reply::status(404),
+        Reply::status(429),
+        Reply::status(501),
+        limit("Retry-After: 86000\r\n"),
+    ] {
+        let of_bad = fault.clone();
+        let server = Server::start(move |_, request| match request.text() {
+            "bad" => of_bad.clone(),
+            text => Reply::text(text),
+        });
+        let config = EndpointConfig { parallel: 1, retries: 0, ..config(&server) };
+        let (answers, usage) = send(config, None, &["a", "bad", "b"]);
+        assert!(answers.unwrap_err().to_string().contains("(1 attempt)"), "{fault:?}");
+        assert_eq!(counts(usage), (2, 0, 0));
+    }
 }
 
 #[test]

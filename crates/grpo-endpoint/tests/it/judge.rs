@@ -1,20 +1,25 @@
 //! Pairs, judged by a server with recorded replies.
 
-use crate::server::{Reply, Server};
-use grpo_endpoint::{ChatSettings, Client, EndpointConfig};
+use crate::server::{Reply, Server, chat};
+use grpo_endpoint::{ChatAnswer, ChatSettings, Client, EndpointConfig};
 use grpo_eval::judge::{
-    JudgedPair, Pair, PairwiseSummary, ScoreSummary, ScoredText, score_question,
+    JudgeAnswer, JudgedPair, Pair, PairwiseSummary, ScoreSummary, ScoredText, score_question,
 };
 use grpo_eval::stats::Bootstrap;
 
-/// Sends questions and returns the texts of the answers.
-fn ask(server: &Server, questions: impl Iterator<Item = String>) -> Vec<Option<String>> {
+/// Sends questions and returns the answers.
+fn ask(server: &Server, questions: impl Iterator<Item = String>) -> Vec<Option<ChatAnswer>> {
     let mut client =
         Client::new(EndpointConfig { pause: 0.0, ..EndpointConfig::new(&server.url) }).unwrap();
     let settings = ChatSettings::new("judge");
     let requests: Vec<_> = questions.map(|question| settings.ask(question)).collect();
     let answers = client.send_all(&requests, |_| {}).unwrap();
-    answers.into_iter().map(|answer| answer.ok().map(|answer| answer.text)).collect()
+    answers.into_iter().map(Result::ok).collect()
+}
+
+fn text(answer: &Option<ChatAnswer>) -> Option<JudgeAnswer<'_>> {
+    let answer = answer.as_ref()?;
+    Some(JudgeAnswer { text: &answer.text, is_truncated: answer.is_truncated })
 }
 
 fn judge(server: &Server, pairs: &[Pair]) -> PairwiseSummary {
@@ -22,9 +27,7 @@ fn judge(server: &Server, pairs: &[Pair]) -> PairwiseSummary {
     let judged: Vec<JudgedPair> = pairs
         .iter()
         .zip(answers.chunks_exact(2))
-        .map(|(pair, answers)| {
-            JudgedPair::new(pair, [answers[0].as_deref(), answers[1].as_deref()])
-        })
+        .map(|(pair, answers)| JudgedPair::new(pair, [text(&answers[0]), text(&answers[1])]))
         .collect();
     PairwiseSummary::new(&judged, &Bootstrap { draws: 200, ..Bootstrap::default() }).unwrap()
 }
@@ -67,17 +70,22 @@ fn a_judge_that_prefers_the_first_position() {
     assert_eq!((found.p_value, found.orders.agreement), (None, Some(0.0)));
 }
 
-/// Two answers cannot be read, and two questions have none.
+/// Two answers cannot be parsed, two end at the token limit, and two questions have none.
 #[test]
 fn a_judge_that_rambles_is_counted() {
-    let server = Server::start(|_, request| match request.text().contains("prompt 1") {
-        true if request.text().contains("good") => Reply::text("It depends."),
-        true => Reply::status(400),
-        false => Reply::text("VERDICT: TIE"),
+    let server = Server::start(|_, request| {
+        let (is_1, is_2) =
+            (request.text().contains("prompt 1"), request.text().contains("prompt 2"));
+        match is_1 {
+            true if request.text().contains("good") => Reply::text("It depends."),
+            true => Reply::status(400),
+            false if is_2 => Reply::Http(200, "", chat("It").replace("stop", "length")),
+            false => Reply::text("VERDICT: TIE"),
+        }
     });
     let found = judge(&server, &pairs());
-    assert_eq!((found.pairs, found.judged), (5, 3));
-    assert_eq!((found.unparsable, found.unanswered), (2, 2));
+    assert_eq!((found.pairs, found.judged), (5, 2));
+    assert_eq!((found.unparsable, found.truncated, found.unanswered), (2, 2, 2));
 }
 
 #[test]
@@ -94,7 +102,7 @@ fn texts_are_scored() {
     let scored: Vec<ScoredText> = pairs
         .iter()
         .zip(&answers)
-        .map(|(pair, answer)| ScoredText::new(&pair.id, &pair.prompt, answer.as_deref()))
+        .map(|(pair, answer)| ScoredText::new(&pair.id, &pair.prompt, &pair.a, text(answer)))
         .collect();
     let found =
         ScoreSummary::new(&scored, &Bootstrap { draws: 50, ..Bootstrap::default() }).unwrap();

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use grpo_data::short_text;
 use serde::{Deserialize, Serialize};
 
+use super::parsed_answer::{JudgeAnswer, Missing, ParsedAnswer, Verdict, parse_verdict};
 use super::prompts::Pair;
-use super::reading::{Reading, Verdict, parse_verdict};
 use crate::error::{MeasureError, check_lengths};
 use crate::stats::{Alternative, Bootstrap, Estimate, KappaWeights, cohens_kappa, sign_test};
 
@@ -35,21 +36,23 @@ impl PairOutcome {
 /// A pair and what the judge said about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JudgedPair {
-    /// Name of the pair.
-    pub id: String,
-    /// The prompt.
-    pub prompt: String,
+    /// The pair.
+    #[serde(flatten)]
+    pub pair: Pair,
     /// The verdict with `a` first.
-    pub forward: Reading<Verdict>,
+    pub forward: ParsedAnswer<Verdict>,
     /// The verdict with `b` first.
-    pub backward: Reading<Verdict>,
+    pub backward: ParsedAnswer<Verdict>,
+    /// What the judge wrote, with `a` first and with `b` first.
+    pub explanations: [Option<String>; 2],
 }
 
 impl JudgedPair {
-    /// Reads the answers to the two questions of a pair, in their order.
-    pub fn new(pair: &Pair, answers: [Option<&str>; 2]) -> Self {
-        let [forward, backward] = answers.map(|answer| Reading::new(answer, parse_verdict));
-        Self { id: pair.id.clone(), prompt: pair.prompt.clone(), forward, backward }
+    /// Parses the answers to the two questions of a pair, in their order.
+    pub fn new(pair: &Pair, answers: [Option<JudgeAnswer<'_>>; 2]) -> Self {
+        let [forward, backward] = answers.map(|answer| ParsedAnswer::new(answer, parse_verdict));
+        let explanations = answers.map(|answer| answer.map(|answer| answer.text.to_owned()));
+        Self { pair: pair.clone(), forward, backward, explanations }
     }
 
     /// Returns the result for `a`, or `None` if a verdict is missing. It is a win or a loss if both
@@ -75,8 +78,8 @@ impl JudgedPair {
     }
 
     /// Returns whether both orders have this verdict, so that the judge chose a position.
-    fn is_twice(&self, verdict: Verdict) -> bool {
-        self.forward == Reading::Given(verdict) && self.backward == Reading::Given(verdict)
+    fn prefers_position(&self, verdict: Verdict) -> bool {
+        [self.forward, self.backward] == [ParsedAnswer::Given(verdict); 2]
     }
 }
 
@@ -87,8 +90,10 @@ pub struct PairwiseSummary {
     pub pairs: usize,
     /// Number of pairs with both verdicts. Only they count below.
     pub judged: usize,
-    /// Number of answers without a verdict in the form that was asked for, of two per pair.
+    /// Number of complete answers without a verdict in the form that was asked for, of two per pair.
     pub unparsable: usize,
+    /// Number of answers that end at the token limit before a verdict, of two per pair.
+    pub truncated: usize,
     /// Number of questions without an answer, of two per pair.
     pub unanswered: usize,
     /// Pairs that `a` wins in both orders.
@@ -124,19 +129,21 @@ impl PairwiseSummary {
         let [wins, ties, losses] =
             [PairOutcome::Win, PairOutcome::Tie, PairOutcome::Loss].map(count);
         let share = |count: f64| (judged > 0).then(|| count / judged as f64);
-        let position =
-            |verdict| share(pairs.iter().filter(|pair| pair.is_twice(verdict)).count() as f64);
-        let points =
-            pairs.iter().filter_map(|pair| Some((pair.prompt.as_str(), pair.outcome()?.points())));
-        let readings = pairs.iter().flat_map(|pair| [&pair.forward, &pair.backward]);
-        let (unparsable, unanswered) = Reading::missing(readings);
+        let position = |verdict| {
+            share(pairs.iter().filter(|pair| pair.prefers_position(verdict)).count() as f64)
+        };
+        let points = pairs
+            .iter()
+            .filter_map(|judged| Some((judged.pair.prompt.as_str(), judged.outcome()?.points())));
+        let missing = Missing::new(pairs.iter().flat_map(|pair| [&pair.forward, &pair.backward]));
         let is_decided = wins + losses > 0;
         let test = || sign_test(wins, losses, Alternative::TwoSided).map(|test| test.p_value);
         Ok(Self {
             pairs: pairs.len(),
             judged,
-            unparsable,
-            unanswered,
+            unparsable: missing.unparsable,
+            truncated: missing.truncated,
+            unanswered: missing.unanswered,
             wins,
             ties,
             losses,
@@ -183,16 +190,7 @@ impl JudgeAgreement {
     /// # Errors
     /// Returns an error if the lists differ in their length or in a pair.
     pub fn new(one: &[JudgedPair], other: &[JudgedPair]) -> Result<Self, MeasureError> {
-        check_lengths("pairs of two judges", one.len(), other.len())?;
-        for (index, (one, other)) in one.iter().zip(other).enumerate() {
-            if (&one.id, &one.prompt) != (&other.id, &other.prompt) {
-                return Err(MeasureError::OutOfRange {
-                    what: format!("pair {index} of the second judge"),
-                    found: format!("`{}`", other.id),
-                    expected: "the same pairs in the same order as those of the first judge",
-                });
-            }
-        }
+        check_same(one.iter().map(|one| &one.pair), other)?;
         Self::of(
             one.iter()
                 .zip(other)
@@ -213,6 +211,38 @@ impl JudgeAgreement {
     }
 }
 
+/// Checks whether a judge was asked about these pairs: the same names, prompts and texts in the same
+/// order.
+///
+/// # Errors
+/// Returns an error if the lists differ in their length or in a pair.
+pub fn check_same_pairs(pairs: &[Pair], judged: &[JudgedPair]) -> Result<(), MeasureError> {
+    check_same(pairs.iter(), judged)
+}
+
+fn check_same<'a>(
+    pairs: impl ExactSizeIterator<Item = &'a Pair>,
+    judged: &[JudgedPair],
+) -> Result<(), MeasureError> {
+    check_lengths("pairs of two judges", pairs.len(), judged.len())?;
+    for (index, (pair, JudgedPair { pair: other, .. })) in pairs.zip(judged).enumerate() {
+        let fields = [
+            ("id", &pair.id, &other.id),
+            ("prompt", &pair.prompt, &other.prompt),
+            ("text `a`", &pair.a, &other.a),
+            ("text `b`", &pair.b, &other.b),
+        ];
+        if let Some((name, _, found)) = fields.into_iter().find(|(_, one, other)| one != other) {
+            return Err(MeasureError::OutOfRange {
+                what: format!("the {name} of pair {index} of the other judge"),
+                found: format!("\"{}\"", short_text(found)),
+                expected: "the same pairs in the same order for both judges",
+            });
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,20 +254,25 @@ mod tests {
         seed: 3,
     };
 
-    /// Verdicts as letters: A, B, T(ie), ? (unparsable), - (unanswered), with `a` first and second.
+    /// Verdicts as letters: A, B, T(ie), ? (unparsable), … (truncated), - (unanswered), with `a` first
+    /// and second.
     fn judged(pairs: &[(&str, &str)]) -> Vec<JudgedPair> {
-        let answer = |letter: u8| match letter {
-            b'A' => Some("VERDICT: A"),
-            b'B' => Some("VERDICT: B"),
-            b'T' => Some("VERDICT: TIE"),
-            b'?' => Some("Both are fine."),
-            _ => None,
+        let answer = |letter: char| {
+            let (text, is_truncated) = match letter {
+                'A' => ("VERDICT: A", false),
+                'B' => ("VERDICT: B", false),
+                'T' => ("VERDICT: TIE", false),
+                '?' => ("Both are fine.", false),
+                '…' => ("Both are", true),
+                _ => return None,
+            };
+            Some(JudgeAnswer { text, is_truncated })
         };
         let one = |(index, (prompt, letters)): (usize, &(&str, &str))| {
             let [a, b] = [index.to_string(), String::new()];
             let pair = Pair { id: a.clone(), prompt: (*prompt).to_owned(), a, b };
-            let letters = letters.as_bytes();
-            JudgedPair::new(&pair, [answer(letters[0]), answer(letters[1])])
+            let answers: Vec<_> = letters.chars().map(answer).collect();
+            JudgedPair::new(&pair, answers.try_into().unwrap())
         };
         pairs.iter().enumerate().map(one).collect()
     }
@@ -280,11 +315,13 @@ mod tests {
             ("s", "AT"),
             ("s", "TT"),
             ("s", "?A"),
+            ("s", "……"),
+            ("s", "…A"),
             ("t", "--"),
         ]);
         let found = PairwiseSummary::new(&pairs, &FEW).unwrap();
-        assert_eq!((found.pairs, found.judged), (10, 8));
-        assert_eq!((found.unparsable, found.unanswered), (1, 2));
+        assert_eq!((found.pairs, found.judged), (12, 8));
+        assert_eq!((found.unparsable, found.truncated, found.unanswered), (1, 3, 2));
         assert_eq!((found.wins, found.ties, found.losses), (3, 4, 1));
         assert_eq!(found.win_rate, Some(0.625));
         assert_eq!(found.first_position, Some(0.25));
@@ -348,6 +385,40 @@ mod tests {
         let mut moved = other.clone();
         moved.swap(0, 1);
         let error = JudgeAgreement::new(&one, &moved).unwrap_err().to_string();
-        assert!(error.starts_with("pair 0 of the second judge is `1`; expected"), "{error}");
+        let expect = "the id of pair 0 of the other judge is \"1\"; expected the same pairs";
+        assert!(error.starts_with(expect), "{error}");
+    }
+
+    #[test]
+    fn two_judges_of_different_pairs() {
+        let judged = judged(&[("p", "AB"), ("p", "TT")]);
+        let pairs: Vec<Pair> = judged.iter().map(|judged| judged.pair.clone()).collect();
+        assert_eq!(check_same_pairs(&pairs, &judged), Ok(()));
+        assert!(check_same_pairs(&pairs[..1], &judged).is_err());
+        let check = |change: fn(&mut Pair) -> &mut String, name: &str| {
+            let mut other = judged.clone();
+            *change(&mut other[1].pair) = "other".to_owned();
+            let error = check_same_pairs(&pairs, &other).unwrap_err();
+            let expect = format!("the {name} of pair 1 of the other judge is \"other\"; expected");
+            assert!(error.to_string().starts_with(&expect), "{error}");
+            assert_eq!(JudgeAgreement::new(&judged, &other), Err(error));
+        };
+        check(|pair| &mut pair.id, "id");
+        check(|pair| &mut pair.prompt, "prompt");
+        check(|pair| &mut pair.a, "text `a`");
+        check(|pair| &mut pair.b, "text `b`");
+    }
+
+    #[test]
+    fn judged_pairs_are_json() {
+        let judged = judged(&[("p", "A…")]);
+        let json = serde_json::to_value(&judged[0]).unwrap();
+        let expect = serde_json::json!({
+            "id": "0", "prompt": "p", "a": "0", "b": "",
+            "forward": {"given": "first"}, "backward": "truncated",
+            "explanations": ["VERDICT: A", "Both are"],
+        });
+        assert_eq!(json, expect);
+        assert_eq!(serde_json::from_value::<JudgedPair>(json).unwrap(), judged[0]);
     }
 }

@@ -4,7 +4,7 @@ use grpo_data::statistics::mean;
 use serde::{Deserialize, Serialize};
 
 use super::pairwise::by_prompt;
-use super::reading::{Reading, parse_score};
+use super::parsed_answer::{JudgeAnswer, Missing, ParsedAnswer, parse_score};
 use crate::error::MeasureError;
 use crate::stats::{Bootstrap, Estimate};
 
@@ -15,14 +15,29 @@ pub struct ScoredText {
     pub id: String,
     /// The prompt.
     pub prompt: String,
+    /// The text.
+    pub text: String,
     /// The score from 1 to 10.
-    pub score: Reading<u8>,
+    pub score: ParsedAnswer<u8>,
+    /// What the judge wrote.
+    pub explanation: Option<String>,
 }
 
 impl ScoredText {
-    /// Reads the answer to the question about a text.
-    pub fn new(id: impl Into<String>, prompt: impl Into<String>, answer: Option<&str>) -> Self {
-        Self { id: id.into(), prompt: prompt.into(), score: Reading::new(answer, parse_score) }
+    /// Parses the answer to the question about a text.
+    pub fn new(
+        id: impl Into<String>,
+        prompt: impl Into<String>,
+        text: impl Into<String>,
+        answer: Option<JudgeAnswer<'_>>,
+    ) -> Self {
+        Self {
+            id: id.into(),
+            prompt: prompt.into(),
+            text: text.into(),
+            score: ParsedAnswer::new(answer, parse_score),
+            explanation: answer.map(|answer| answer.text.to_owned()),
+        }
     }
 }
 
@@ -33,8 +48,10 @@ pub struct ScoreSummary {
     pub texts: usize,
     /// Number of texts with a score. Only they count below.
     pub scored: usize,
-    /// Number of answers without a score in the form that was asked for.
+    /// Number of complete answers without a score in the form that was asked for.
     pub unparsable: usize,
+    /// Number of answers that end at the token limit before a score.
+    pub truncated: usize,
     /// Number of questions without an answer.
     pub unanswered: usize,
     /// Mean score. `None` if no text has one.
@@ -67,13 +84,14 @@ impl ScoreSummary {
             })? += 1;
         }
         let scores: Vec<f64> = given().map(|(_, score)| f64::from(score)).collect();
-        let (unparsable, unanswered) = Reading::missing(texts.iter().map(|text| &text.score));
+        let missing = Missing::new(texts.iter().map(|text| &text.score));
         let values = given().map(|(prompt, score)| (prompt, f64::from(score)));
         Ok(Self {
             texts: texts.len(),
             scored: scores.len(),
-            unparsable,
-            unanswered,
+            unparsable: missing.unparsable,
+            truncated: missing.truncated,
+            unanswered: missing.unanswered,
             mean: (!scores.is_empty()).then(|| mean(&scores)),
             interval: by_prompt(values, bootstrap)?,
             counts,
@@ -94,11 +112,16 @@ mod tests {
             ("p", Some("SCORE: 8")),
             ("q", Some("10")),
             ("r", None),
+            ("r", Some("It is …")),
         ];
-        let texts = answers.map(|(prompt, answer)| ScoredText::new("1", prompt, answer));
+        let texts = answers.map(|(prompt, text)| {
+            let of = |text: &'static str| JudgeAnswer { text, is_truncated: text.ends_with('…') };
+            ScoredText::new("1", prompt, "rated", text.map(of))
+        });
         let found = ScoreSummary::new(&texts, &bootstrap).unwrap();
-        assert_eq!((found.texts, found.scored), (5, 3));
-        assert_eq!((found.unparsable, found.unanswered), (1, 1));
+        assert_eq!((found.texts, found.scored), (6, 3));
+        assert_eq!((found.unparsable, found.truncated, found.unanswered), (1, 1, 1));
+        assert_eq!(texts[5].explanation.as_deref(), Some("It is …"));
         assert_eq!(found.mean, Some(7.0));
         assert_eq!(found.counts, [0, 0, 1, 0, 0, 0, 0, 1, 0, 1]);
         let expect = bootstrap.clustered_mean(&[vec![3.0, 8.0], vec![10.0]]).unwrap();
@@ -106,7 +129,7 @@ mod tests {
         let found = ScoreSummary::new(&texts[3..], &bootstrap).unwrap();
         assert_eq!((found.scored, found.mean, found.interval), (0, None, None));
         for score in [0, 11] {
-            let text = ScoredText { score: Reading::Given(score), ..texts[0].clone() };
+            let text = ScoredText { score: ParsedAnswer::Given(score), ..texts[0].clone() };
             assert!(ScoreSummary::new(&[text], &bootstrap).is_err());
         }
         let found = ScoreSummary::new(&[], &bootstrap).unwrap();
