@@ -64,7 +64,7 @@ pub(crate) struct JudgeArguments {
     /// Time limit of a request in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, help_heading = "Judge")]
     time_limit: f64,
-    /// How often a request is retried after a timeout, a failed connection, or status 408, 429 or 5xx
+    /// Maximum number of retries after a timeout, a failed connection, or status 408, 429 or 5xx
     #[arg(long, value_name = "N", default_value_t = 4, help_heading = "Judge")]
     retries: u32,
     /// Longest pause before a retry in seconds; a server that asks for a longer one ends the command

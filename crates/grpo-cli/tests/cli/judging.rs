@@ -185,6 +185,18 @@ fn inputs_are_refused_before_the_first_request() {
             r#"--agreement-with j.json: the text `b` of pair 1 of the other judge is "a good reply"; expected the same pairs in the same order for both judges"#
         ]],
     );
+    assert_eq!(requests.load(Ordering::Relaxed), sent);
+}
+
+#[test]
+fn settings_are_refused_before_the_first_request() {
+    let place = place();
+    place.write("notes.txt", "notes\n");
+    let (url, requests) = server(fair);
+    let refuse = |arguments: &[&str], expected: Inline| {
+        let endpoint = ["--endpoint", &url, "--model", "m"];
+        place.refuse(&[&["judge"], arguments, &endpoint].concat(), expected);
+    };
     refuse(
         &["a.jsonl", "--extra", "{\"stream\": true}"],
         str![
@@ -197,15 +209,15 @@ fn inputs_are_refused_before_the_first_request() {
         str!["`longest_pause` is -1; expected seconds between 0 and 86400"],
     );
     refuse(
-        &["a.jsonl", "--ca-file", "criteria.txt"],
-        str!["`ca_file` is criteria.txt (no certificate); expected a PEM file with certificates"],
+        &["a.jsonl", "--ca-file", "notes.txt"],
+        str!["`ca_file` is notes.txt (no certificate); expected a PEM file with certificates"],
     );
-    assert_eq!(requests.load(Ordering::Relaxed), sent);
     let ended =
         place.run(&["judge", "a.jsonl", "--endpoint", &url, "--model", "m", "--extra", "7"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let expected = "error: --extra 7: expected a JSON object, e.g. '{\"seed\": 7}'";
     assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+    assert_eq!(requests.load(Ordering::Relaxed), 0);
 }
 
 #[test]
