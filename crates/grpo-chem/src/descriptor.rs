@@ -168,7 +168,7 @@ impl Molecule {
         }
     }
 
-    /// Returns the molecular formula in Hill order with the charge, identical to that of RDKit's
+    /// Returns the molecular formula in Hill order, followed by the charge, like RDKit's
     /// `CalcMolFormula`.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ impl Client {
         self
     }
 
-    /// Returns the counters since the client was created.
+    /// Returns the usage counters, which start at zero when the client is created.
     pub fn usage(&self) -> Usage {
         self.usage
     }

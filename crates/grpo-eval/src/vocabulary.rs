@@ -21,7 +21,7 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Counts the words of all texts.
+    /// Counts the words across all texts.
     pub fn new(texts: &[&str]) -> Self {
         let all: Vec<String> = texts.iter().flat_map(|text| words(text)).collect();
         if all.is_empty() {

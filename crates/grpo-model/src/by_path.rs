@@ -143,7 +143,7 @@ impl ModuleMapper for Replace<'_> {
     }
 }
 
-/// Reads all tensors of a safetensors file.
+/// Reads all tensors from a safetensors file.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is truncated, or contains non-finite numbers.

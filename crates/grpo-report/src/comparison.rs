@@ -20,8 +20,8 @@ pub use self::data::{
 };
 pub use self::figure::ComparisonChart;
 
-/// Renders a self-contained HTML page without scripts and external resources. Charts without data
-/// are left out.
+/// Renders a self-contained HTML page that needs no scripts or other resources. Charts without data
+/// are omitted.
 ///
 /// # Errors
 /// Returns an error if there are no methods, if two have the same name, or if the Pareto front

@@ -42,8 +42,8 @@ impl RunFolder {
 }
 
 impl RunFolder {
-    /// Undoes [`Self::set_aside`] for roll-backs after the first `roll_backs`, which a killed run did
-    /// not complete: completions are moved back and the copies are removed.
+    /// Reverts [`Self::set_aside`] for all roll-backs but the first `roll_backs`, because the run was
+    /// killed before it completed them. Moves the completions back and removes the copies.
     ///
     /// # Errors
     /// Returns an error if a file cannot be moved or removed.

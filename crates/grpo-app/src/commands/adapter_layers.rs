@@ -20,8 +20,7 @@ const TOP: usize = 5;
   grpo adapter-layers runs/replies/grpo/adapter
   grpo adapter-layers runs/replies/baseline/adapter runs/replies/grpo/adapter -o layers.json
 
-The update of a layer is scale · B · A. Its effective rank is exp of the entropy of the singular values divided by
-their sum: 1 if one direction dominates, the adapter's rank if all directions are equally strong.")]
+The update of a layer is scale · B · A. Its effective rank is exp of the entropy of the singular values divided by their sum: 1 if one direction dominates, the adapter's rank if all directions are equally strong.")]
 pub(crate) struct AdapterLayersArguments {
     /// Adapter folders (PEFT format); two are compared layer by layer
     #[arg(required = true, num_args = 1..=2, value_name = "FOLDER", help_heading = "Input")]
@@ -117,7 +116,7 @@ pub(crate) fn run(arguments: &AdapterLayersArguments) -> anyhow::Result<()> {
     if let Some(comparison) = &report.comparison {
         let [first, second] = &comparison.norms;
         say(format_args!(
-            "{} common layers: mean norm {:.4} → {:.4}, larger in {} and smaller in {}; largest {:.4} in {}",
+            "{} common layers: mean norm {:.4} → {:.4}, larger in {} and smaller in {} layers of the second; its largest is {:.4} in {}",
             comparison.n_common_layers,
             first.mean,
             second.mean,

@@ -22,8 +22,7 @@ const LONGEST: usize = 256;
   grpo attention 'CC(=O)Nc1ccc(O)cc1' -o attention.svg
   grpo attention 'What a day!' --model data/replies/model --adapter runs/replies/grpo/adapter -o maps.json
 
-Each layer has a row of maps, the mean over its heads first. A row of a map is a token, and its cells show how much
-it attends to each earlier token.")]
+Each layer has a row of maps, the mean over its heads first. A row of a map is a token, and its cells show how much it attends to each earlier token.")]
 pub(crate) struct AttentionArguments {
     /// Text: a SMILES for molecule models
     #[arg(value_name = "TEXT", help_heading = "Input")]

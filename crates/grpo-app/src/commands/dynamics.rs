@@ -27,7 +27,13 @@ pub(crate) struct DynamicsArguments {
     #[arg(long, value_name = "NAME", help_heading = "Metrics")]
     suite: Option<String>,
     /// Minimum number of steps between two snapshots of a GRPO run
-    #[arg(long, value_name = "STEPS", default_value_t = 1, help_heading = "Metrics")]
+    #[arg(
+        long,
+        value_name = "STEPS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..),
+        help_heading = "Metrics"
+    )]
     every: u64,
     /// Write the snapshots to this file (.json), or a page with curves (.html); repeatable
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]

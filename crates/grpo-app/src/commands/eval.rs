@@ -214,18 +214,23 @@ pub(crate) fn run(arguments: &EvalArguments, tasks: &Tasks) -> anyhow::Result<()
 
 /// Returns a line for each gate.
 fn gate_lines(result: &Map<String, Value>) -> Vec<String> {
-    let files: Vec<&Value> = match result.get("files") {
-        Some(Value::Array(files)) => files.iter().collect(),
-        _ => Vec::new(),
+    let gates_of = |entry: &Value, file: &str| -> Vec<(String, Value)> {
+        let gates = entry["gates"].as_array().into_iter().flatten();
+        gates.map(|gate| (file.to_owned(), gate.clone())).collect()
     };
-    let own = result.get("gates").into_iter();
-    let gates = own.chain(files.iter().filter_map(|file| file.get("gates")));
-    let gates = gates.filter_map(Value::as_array).flatten();
+    let gates: Vec<(String, Value)> = match result.get("files").and_then(Value::as_array) {
+        None => gates_of(&Value::Object(result.clone()), ""),
+        Some(files) => {
+            let name = |entry: &Value| format!("{}: ", entry["file"].as_str().unwrap_or_default());
+            files.iter().flat_map(|entry| gates_of(entry, &name(entry))).collect()
+        }
+    };
     gates
-        .map(|gate| {
+        .iter()
+        .map(|(file, gate)| {
             let verdict = if gate["passed"] == true { "passed" } else { "failed" };
             format!(
-                "gate {verdict}  {} = {} (bound {})",
+                "gate {verdict}  {file}{} = {} (bound {})",
                 gate["metric"].as_str().unwrap_or_default(),
                 gate["value"],
                 gate["bound"].as_str().unwrap_or_default()

@@ -29,8 +29,7 @@ use crate::output::{
   grpo judge grpo.jsonl base.jsonl --endpoint http://localhost:8000 --model judge -o judged.json
   grpo judge grpo.jsonl --endpoint https://api.openai.com/v1 --api-key-env OPENAI_API_KEY --model gpt-4.1-mini --cache judge-cache.jsonl
 
-Each pair is judged twice, with swapped order; a pair counts as won if both judgements agree. With one file, each
-answer gets a score from 1 to 10. docs/metrics.md describes all numbers.")]
+Each pair is judged twice, with swapped order; a pair counts as won if both judgements agree. With one file, each answer gets a score from 1 to 10. docs/metrics.md describes all numbers.")]
 pub(crate) struct JudgeArguments {
     /// File of answers to judge, as for `grpo eval`
     #[arg(value_name = "FILE", help_heading = "Input")]

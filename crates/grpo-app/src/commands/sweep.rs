@@ -28,8 +28,7 @@ const SAMPLES: &str = "samples";
   grpo sweep configs/molecules/grpo.toml --seeds 3 --set loss.kl_coef=0.01,0.05 -o runs/kl
   grpo sweep configs/replies/grpo.toml --seeds 42,123,456 -o runs/seeds -- --tweets test.jsonl -n 10
 
-Options after `--` are those of `grpo sample`. The results of an interrupted sweep are kept: the same command
-continues it.")]
+Options after `--` are those of `grpo sample`. The results of an interrupted sweep are kept: the same command continues it.")]
 pub(crate) struct SweepArguments {
     /// Configuration of `grpo train` or `grpo pretrain` (TOML)
     #[arg(value_name = "FILE")]

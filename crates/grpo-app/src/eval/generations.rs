@@ -105,7 +105,16 @@ impl Generations {
                     Generation { text: text.to_owned(), ..Generation::default() },
                 );
             })?,
-            _ => read_objects(path, |line, row| all.add(path, line, &row, columns))?,
+            "jsonl" | "json" | "parquet" => {
+                read_objects(path, |line, row| all.add(path, line, &row, columns))?;
+            }
+            _ => {
+                path.metadata().with_context(|| format!("cannot read {}", path.display()))?;
+                anyhow::bail!(
+                    "{}: unknown format; expected a name that ends in .jsonl, .json, .csv, .smi, .txt (all of them also with .gz) or .parquet",
+                    path.display()
+                );
+            }
         }
         anyhow::ensure!(!all.prompts.is_empty(), "{} contains no texts", path.display());
         anyhow::ensure!(

@@ -193,14 +193,14 @@ fn what_no_model_can_be_trained_of() {
     check(
         "hidden=[0, 4]",
         str![
-            "--set hidden=[0, 4]: vector width 48 or hidden layer widths 0 and 4 are out of range; expected 1 to 65536"
+            "--set hidden=[0, 4]: the vector width 48 and the hidden layer widths 0 and 4 must be between 1 and 65536"
         ],
     );
     // Models that the reward could not load are not trained.
     check(
         "embedder.width=70000",
         str![
-            "--set embedder.width=70000: vector width 70000 or hidden layer widths 16 and 8 are out of range; expected 1 to 65536"
+            "--set embedder.width=70000: the vector width 70000 and the hidden layer widths 16 and 8 must be between 1 and 65536"
         ],
     );
     check(

@@ -60,6 +60,9 @@ fn gates_decide_the_exit_code() {
         "{}",
         ended.stderr
     );
+    let ended = place.succeed(&["eval", "g.jsonl", "g.jsonl", "--gate", "pass_at_1 > 0.7"]);
+    let line = "gate passed  g.jsonl: pass_at_1 = 0.75 (bound > 0.7)\n";
+    assert!(ended.stderr.ends_with(line), "{}", ended.stderr);
     let found = json(&place, "gate.json");
     assert_eq!(found["passed"], false);
     assert_eq!(found["gates"][0]["passed"], true);
@@ -167,6 +170,12 @@ fn what_cannot_be_measured_is_refused() {
         &["eval", "g.jsonl", "--references", "no.jsonl"],
         str!["g.jsonl: --references: no.jsonl:1: the record has no reference (expected reference, references, answer, target; found prompt, completion)"],
     );
+    place.write("g.tsv", "a\tb\n");
+    place.refuse(
+        &["eval", "g.tsv"],
+        str!["g.tsv: unknown format; expected a name that ends in .jsonl, .json, .csv, .smi, .txt (all of them also with .gz) or .parquet"],
+    );
+    place.refuse(&["eval", "absent"], str!["cannot read absent: no such file or folder"]);
     place.write("other.jsonl", "{\"prompt\": \"a\", \"reference\": \"b\"}\n");
     place.refuse(
         &["eval", "g.jsonl", "--references", "other.jsonl"],

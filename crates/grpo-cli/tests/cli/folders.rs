@@ -150,7 +150,7 @@ fn layers_of_an_adapter_are_measured() {
     with_adapter(&place, "llama");
     let ended = place.succeed(&["adapter-layers", "a", "a", "-o", "layers.json"]);
     assert!(ended.stdout.contains("effective rank"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("larger in 0 and smaller in 0"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("larger in 0 and smaller in 0 layers"), "{}", ended.stdout);
     let found: Value = serde_json::from_str(&place.read("layers.json")).unwrap();
     let of = &found["adapters"][0];
     assert_eq!(of["n_layers"].as_u64(), of["layers"].as_array().map(|all| all.len() as u64));

@@ -45,6 +45,45 @@ struct Line<'a> {
     logprobs: &'a [f32],
     sum: f64,
     finish: Finish,
+    settings: &'a Settings<'a>,
+}
+
+/// How the completions were sampled. With the prompt, this determines the completions.
+#[derive(Serialize)]
+struct Settings<'a> {
+    model: &'a Path,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adapter: Option<&'a Path>,
+    seed: u64,
+    temperature: f32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_p: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repetition_penalty: Option<f32>,
+    max_new_tokens: usize,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    stop: &'a [String],
+}
+
+impl<'a> Settings<'a> {
+    fn of(arguments: &'a SampleArguments) -> Self {
+        Self {
+            model: &arguments.model,
+            adapter: arguments.adapter.as_deref(),
+            seed: arguments.seed,
+            temperature: arguments.temperature,
+            top_k: arguments.top_k,
+            top_p: arguments.top_p,
+            min_p: arguments.min_p,
+            repetition_penalty: arguments.repetition_penalty,
+            max_new_tokens: arguments.max_new_tokens.unwrap_or(MOST_NEW_TOKENS),
+            stop: &arguments.stop,
+        }
+    }
 }
 
 pub(super) fn run(
@@ -63,13 +102,14 @@ pub(super) fn run(
     let output = arguments.output.as_deref().map(create).transpose()?;
     let number = arguments.number.unwrap_or(1);
     let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
+    let settings = Settings::of(arguments);
     match output {
         Some(mut file) => {
-            write_lines(&mut file, codec, &sources, &groups)
+            write_lines(&mut file, codec, &sources, &groups, &settings)
                 .with_context(|| format!("cannot write {}", file.path().display()))?;
             file.finish()
         }
-        None => write_lines(&mut data_output(), codec, &sources, &groups)
+        None => write_lines(&mut data_output(), codec, &sources, &groups, &settings)
             .context("cannot write to standard output"),
     }
 }
@@ -150,6 +190,7 @@ fn write_lines(
     codec: &Codec,
     sources: &[Source],
     groups: &[Group],
+    settings: &Settings<'_>,
 ) -> io::Result<()> {
     for (source, group) in sources.iter().zip(groups) {
         for completion in group.completions() {
@@ -165,6 +206,7 @@ fn write_lines(
                 logprobs: completion.sampling_logprobs(),
                 sum: completion.sampling_logprobs().iter().map(|&l| f64::from(l)).sum(),
                 finish: completion.finish(),
+                settings,
             };
             serde_json::to_writer(&mut *output, &line)?;
             output.write_all(b"\n")?;

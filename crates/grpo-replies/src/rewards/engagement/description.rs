@@ -178,7 +178,7 @@ impl EngagementDescription {
         let [first, second] = hidden;
         if ![width, first, second].iter().all(|size| (1..=Self::MOST_NUMBERS).contains(size)) {
             return Err(format!(
-                "vector width {width} or hidden layer widths {first} and {second} are out of range; expected 1 to {}",
+                "the vector width {width} and the hidden layer widths {first} and {second} must be between 1 and {}",
                 Self::MOST_NUMBERS
             ));
         }

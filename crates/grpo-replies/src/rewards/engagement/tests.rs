@@ -244,7 +244,7 @@ fn damaged_folders_are_refused_with_a_sentence() {
     );
     check(
         &edit("hidden", json!([0, 4])),
-        "reward.model: FOLDER/engagement.json: vector width 32 or hidden layer widths 0 and 4 are out of range; expected 1 to 65536",
+        "reward.model: FOLDER/engagement.json: the vector width 32 and the hidden layer widths 0 and 4 must be between 1 and 65536",
     );
     check(
         &edit("hidden", json!([8, 5])),
