@@ -3,7 +3,6 @@
 mod inputs;
 
 use std::collections::{BTreeSet, HashSet};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -128,10 +127,8 @@ pub(crate) fn run(arguments: &JudgeArguments) -> anyhow::Result<()> {
         ("cost".to_owned(), json!(cost)),
     ]);
     all.extend(results);
-    let mut file = FileInPlace::create_beside(path, &input_files(arguments), arguments.force)?;
     let text = serde_json::to_string_pretty(&all).context("the numbers are finite")? + "\n";
-    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-    file.finish()
+    FileInPlace::write_text(path, &input_files(arguments), arguments.force, &text)
 }
 
 fn check(arguments: &JudgeArguments) -> anyhow::Result<()> {

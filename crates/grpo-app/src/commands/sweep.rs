@@ -104,8 +104,8 @@ pub(crate) fn run(
     let written = toml::to_string(&sweep(arguments, tasks)?).context("a pipeline is TOML")?;
     let text = format!("# Written by `grpo sweep`. Run: grpo run {}\n\n{written}", path.display());
     let found = regular_file::read_to_string(&path).ok();
-    // Seeds and values can be added, and samples drawn in another way. A sweep that trained nothing, for example because of a wrong
-    // key, leaves nothing to keep.
+    // Seeds and values can be added, and samples drawn in another way. A sweep that trained nothing,
+    // for example because of a wrong key, leaves nothing to keep.
     let has_results = || -> anyhow::Result<bool> {
         let own = [path.clone(), folder.join(SAMPLES)];
         let entries = std::fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;

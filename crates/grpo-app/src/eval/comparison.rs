@@ -270,7 +270,8 @@ fn tests(
             conclusion: of.conclusion,
         });
     }
-    // Means over the same files in another order differ by rounding errors, which are no differences.
+    // Means over the same files in a different order can differ by rounding, which must not count as
+    // a difference.
     let snapped = |(name, new): (&String, &Vec<f64>)| {
         let baseline = first.per_prompt.get(name)?;
         let is_same = |(new, old): (&f64, &f64)| (new - old).abs() <= 1e-12 * old.abs().max(1.0);

@@ -1,7 +1,6 @@
 //! Comparisons as an HTML page with charts.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use grpo_eval::stats::{Conclusion, Direction};
 use grpo_report::{
@@ -78,10 +77,9 @@ impl MethodResult {
             let of_run = Dynamics::of_runs(std::slice::from_ref(run), suite, 1)?;
             dynamics.push(of_run.by_metric());
         }
-        let name = |path: &std::path::PathBuf| -> String { Path::display(path).to_string() };
         Ok(ComparedMethod {
             name: self.name.clone(),
-            files: self.files.iter().map(name).collect(),
+            files: self.files.iter().map(|file| file.display().to_string()).collect(),
             metrics: self.metrics.iter().map(metric).collect(),
             tests: self.tests.iter().map(test).collect(),
             properties: self.per_text.iter().map(property).collect(),

@@ -47,11 +47,9 @@ impl Dynamics {
         let mut all = Self::default();
         for (phase, path) in runs.iter().enumerate() {
             let before = all.ends.last().copied().unwrap_or(0);
-            let (mut steps, last) = of_run(path, suite, every)?;
-            for (step, metrics) in &mut steps {
-                let metrics = std::mem::take(metrics);
-                all.snapshots.push(Snapshot { phase, step: before + *step, metrics });
-            }
+            let (steps, last) = of_run(path, suite, every)?;
+            let snapshot = |(step, metrics)| Snapshot { phase, step: before + step, metrics };
+            all.snapshots.extend(steps.into_iter().map(snapshot));
             all.ends.push(before + last);
         }
         Ok(all)
@@ -94,7 +92,7 @@ fn of_run(path: &Path, suite: &Suite, every: u64) -> anyhow::Result<(Steps, u64)
         if step < next {
             continue;
         }
-        next = step.saturating_add(every.max(1));
+        next = step.saturating_add(every);
         let generations = Generations::of_step(&run, step, &suite.kept())?;
         let measured = (suite.measure)(&generations, &SuiteOptions::default())
             .with_context(|| format!("step {step} of {}", path.display()))?;

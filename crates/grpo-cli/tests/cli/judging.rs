@@ -108,7 +108,7 @@ fn pairs_are_judged_in_both_orders() {
     assert!(ended.stdout.contains("agreement 1.000, kappa 1.000 over 3 pairs"), "{}", ended.stdout);
 }
 
-/// Several answers per prompt, of which one prompt has fewer in one file.
+/// Several answers per prompt. For one prompt, one of the files has fewer than were asked for.
 #[test]
 fn several_answers_per_prompt_are_judged() {
     let place = place();
