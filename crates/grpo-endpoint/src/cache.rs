@@ -118,7 +118,7 @@ impl Cache {
         self.replies.len()
     }
 
-    /// Returns whether there are no replies.
+    /// Returns `true` if the cache has no replies.
     pub fn is_empty(&self) -> bool {
         self.replies.is_empty()
     }

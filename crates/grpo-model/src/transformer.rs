@@ -169,7 +169,7 @@ impl Transformer {
     /// `[ids · ids]`: a row for each query, with a weight for each key. Rows sum to 1.
     ///
     /// # Panics
-    /// Panics if there are no ids, or more than the context length.
+    /// Panics if `ids` is empty or longer than the context.
     pub fn attention_weights(&self, ids: &[u32], adapter: Option<&Adapter>) -> Vec<Vec<Vec<f32>>> {
         let mut tokens = TokenBatch::new();
         tokens.push(ids);

@@ -115,7 +115,8 @@ pub(crate) fn run(arguments: &CompareArguments, tasks: &Tasks) -> anyhow::Result
     let first = Generations::read(&methods[0].files[0], &columns)?;
     let suite = suite(tasks, arguments.suite.as_deref(), &first)?;
     let phase = Phase::begin("evaluating the files");
-    let compared = Compared::new(&methods, &suite, &arguments.options, &columns, objectives)?;
+    let compared =
+        Compared::new(&methods, first, &suite, &arguments.options, &columns, objectives)?;
     drop(phase);
     let inputs: Vec<&Path> =
         methods.iter().flat_map(|of| &of.files).map(PathBuf::as_path).collect();

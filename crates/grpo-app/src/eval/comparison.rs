@@ -122,12 +122,14 @@ const OBJECTIVES: [[&str; 2]; 4] = [
 ];
 
 impl Compared {
-    /// Measures all files and compares each method with the first one.
+    /// Measures all files and compares each method with the first one. `first` is the content of its
+    /// first file.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or measured, or if the prompts of two files differ.
     pub(crate) fn new(
         methods: &[Method],
+        first: Generations,
         suite: &Suite,
         options: &SuiteOptions,
         columns: &Columns,
@@ -135,11 +137,13 @@ impl Compared {
     ) -> anyhow::Result<Self> {
         let mut prompts: Option<(PathBuf, Vec<String>)> = None;
         let mut results = Vec::new();
+        let mut first = Some(first);
         let bootstrap = Bootstrap { seed: options.seed, ..Bootstrap::default() };
         for method in methods {
             let mut measured = Vec::new();
             for file in &method.files {
-                let generations = Generations::read(file, columns)?;
+                let read = || Generations::read(file, columns);
+                let generations = first.take().map_or_else(read, Ok)?;
                 let generations = match suite.has_prompts {
                     true => in_order(generations, file, &mut prompts)?,
                     false => generations,
@@ -149,7 +153,7 @@ impl Compared {
             }
             results.push(MethodResult::new(method, &measured, &bootstrap)?);
         }
-        let (first, others) = results.split_first_mut().context("there are no methods")?;
+        let (first, others) = results.split_first_mut().context("the list of methods is empty")?;
         for other in others {
             other.tests = tests(other, first, suite, &bootstrap)?;
         }

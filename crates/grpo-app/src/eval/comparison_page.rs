@@ -66,6 +66,7 @@ impl MethodResult {
                 p_value: of.p_value,
                 effect: of.cohens_d,
                 significance,
+                is_better: of.is_better,
             };
             (of.metric.clone(), test)
         };

@@ -21,7 +21,7 @@ pub enum ParsedAnswer<T> {
     Unparsable,
     /// The same, but the answer ends at the token limit.
     Truncated,
-    /// There is no answer, for example because the server refused the request.
+    /// No answer, e.g. because the server refused the request.
     Unanswered,
 }
 

@@ -17,7 +17,7 @@ pub struct ComparisonPage {
     pub prompts: Option<usize>,
     /// The methods, at least one, with distinct names. The first one is the baseline.
     pub methods: Vec<ComparedMethod>,
-    /// Which values are better, by metric. The page calls no value of other metrics better or worse.
+    /// Which values are better, by metric.
     pub directions: BTreeMap<String, MetricDirection>,
     /// What the intervals are, e.g. `95 % bootstrap interval over prompts`.
     pub interval: String,
@@ -72,6 +72,9 @@ pub struct BaselineTest {
     pub effect: Option<f64>,
     /// The verdict.
     pub significance: Significance,
+    /// Whether the method is better, by what the test compared. `None` if neither high nor low values
+    /// are better. The means can differ in the other direction if the test compares ranks.
+    pub is_better: Option<bool>,
 }
 
 /// Verdict about a difference.
@@ -118,7 +121,7 @@ impl ComparisonPage {
     pub(super) fn check(&self) -> Result<(), ReportError> {
         let error = |reason: String| Err(ReportError::Comparison { reason });
         if self.methods.is_empty() {
-            return error("there are no methods; add at least one".to_owned());
+            return error("the list of methods is empty; add at least one".to_owned());
         }
         let mut names = BTreeSet::new();
         if let Some(method) = self.methods.iter().find(|method| !names.insert(&method.name)) {
@@ -137,16 +140,6 @@ impl ComparisonPage {
     /// Returns which values of a metric are better, if it is known.
     pub(super) fn direction(&self, metric: &str) -> Option<MetricDirection> {
         self.directions.get(metric).copied()
-    }
-}
-
-impl MetricDirection {
-    /// Returns whether a positive or negative difference is an improvement.
-    pub(super) fn improves(self, difference: f64) -> bool {
-        match self {
-            Self::HigherIsBetter => difference > 0.0,
-            Self::LowerIsBetter => difference < 0.0,
-        }
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct MethodRow {
 /// Returns a row per method.
 pub(super) fn rows(page: &ComparisonPage) -> Vec<MethodRow> {
     let row = |(index, method): (usize, &ComparedMethod)| {
-        let marks = marks_of(page, method);
+        let marks = marks_of(method);
         let count = |of: &[Mark]| of.iter().filter_map(|mark| marks.get(mark)).sum::<usize>();
         let counts = [
             count(&[Mark::Better, Mark::BetterSmall]),

@@ -42,9 +42,8 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    fn new(test: &BaselineTest, direction: Option<MetricDirection>) -> Self {
-        let is_better = direction.map(|direction| direction.improves(test.difference));
-        match (test.significance, is_better) {
+    fn new(test: &BaselineTest) -> Self {
+        match (test.significance, test.is_better) {
             (Significance::NotSignificant, _) => Self::NotSignificant,
             (Significance::Significant, Some(true)) => Self::Better,
             (Significance::Significant, Some(false)) => Self::Worse,
@@ -142,7 +141,7 @@ fn cell(page: &ComparisonPage, index: usize, metric: &str) -> Cell {
         mean: tabular(value.mean),
         spread,
         difference: difference.map_or_else(String::new, change),
-        mark: test.map_or(Mark::NotTested, |test| Mark::new(test, page.direction(metric))),
+        mark: test.map_or(Mark::NotTested, Mark::new),
     }
 }
 
@@ -205,11 +204,11 @@ pub(super) fn legend(page: &ComparisonPage) -> Vec<(&'static str, String)> {
 }
 
 /// Counts the marks of a method.
-pub(super) fn marks_of(page: &ComparisonPage, method: &ComparedMethod) -> BTreeMap<Mark, usize> {
+pub(super) fn marks_of(method: &ComparedMethod) -> BTreeMap<Mark, usize> {
     let mut counts = BTreeMap::new();
     for name in method.metrics.keys() {
         let test = method.tests.get(name);
-        let mark = test.map_or(Mark::NotTested, |test| Mark::new(test, page.direction(name)));
+        let mark = test.map_or(Mark::NotTested, Mark::new);
         *counts.entry(mark).or_insert(0) += 1;
     }
     counts
@@ -218,7 +217,7 @@ pub(super) fn marks_of(page: &ComparisonPage, method: &ComparedMethod) -> BTreeM
 /// Returns all marks of the table.
 fn marks(page: &ComparisonPage) -> BTreeMap<Mark, usize> {
     let methods = page.methods.iter().skip(1);
-    methods.flat_map(|method| marks_of(page, method)).collect()
+    methods.flat_map(marks_of).collect()
 }
 
 /// A row of the table of tests.
@@ -246,7 +245,7 @@ pub(super) fn tests(page: &ComparisonPage) -> Vec<TestRow> {
             interval: test.interval.map_or_else(String::new, interval),
             p_value: p_value(test.p_value),
             effect: test.effect.map_or_else(|| "–".to_owned(), number),
-            mark: Mark::new(test, page.direction(name)),
+            mark: Mark::new(test),
         })
     };
     let names = in_natural_order(names);

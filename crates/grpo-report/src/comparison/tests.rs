@@ -16,18 +16,19 @@ fn method(name: &str, index: usize) -> ComparedMethod {
         .map(|(k, pass)| (format!("pass_at_{k}"), value(pass + level, true)));
     let others = [("distinct_2", 0.8 - level), ("self_bleu", 0.2 + level), ("prompts", 120.0)];
     let others = others.map(|(metric, mean)| (metric.to_owned(), value(mean, false)));
-    let test = |difference: f64, significance| BaselineTest {
+    let test = |difference: f64, is_better, significance| BaselineTest {
         difference,
         interval: Some([difference - 0.02, difference + 0.02]),
         p_value: 0.00625,
         effect: Some(0.5),
         significance,
+        is_better: Some(is_better),
     };
     let tests = [
-        ("pass_at_1", test(level, Significance::Significant)),
-        ("pass_at_5", test(level, Significance::NotSignificant)),
-        ("pass_at_10", test(level, Significance::SignificantSmall)),
-        ("self_bleu", test(level, Significance::Significant)),
+        ("pass_at_1", test(level, true, Significance::Significant)),
+        ("pass_at_5", test(level, true, Significance::NotSignificant)),
+        ("pass_at_10", test(level, true, Significance::SignificantSmall)),
+        ("self_bleu", test(level, false, Significance::Significant)),
     ];
     let tests = tests.map(|(metric, test)| (metric.to_owned(), test));
     let curve = |seed: usize, from: f64, slope: f64| -> Vec<(u64, f64)> {
@@ -135,6 +136,7 @@ fn the_legend_explains_what_is_there_and_nothing_else() {
     };
     assert_eq!(symbols(&page), ["±", "+ −", "▲", "▼", "(▲)", "≈", "no mark", "↑", "↓"]);
     page.directions.clear();
+    page.methods[1].tests.values_mut().for_each(|test| test.is_better = None);
     assert_eq!(symbols(&page), ["±", "+ −", "≠", "(≠)", "≈", "no mark"]);
     page.methods[1].tests.clear();
     page.methods[1].metrics.remove("prompts");
@@ -378,7 +380,7 @@ fn what_cannot_be_compared_is_an_error() {
     let error = |page: &ComparisonPage| render_comparison(page).unwrap_err().to_string();
     assert_eq!(
         error(&ComparisonPage::default()),
-        "cannot draw the comparison: there are no methods; add at least one"
+        "cannot draw the comparison: the list of methods is empty; add at least one"
     );
     let mut page = example(&["base", "base"]);
     assert_eq!(
