@@ -141,12 +141,13 @@ fn advantages(rewards: &[Vec<Option<f64>>], config: &AdvantageConfig) -> Vec<Vec
         let (undefined, baseline) = match config.baseline {
             Baseline::Group | Baseline::LeaveOneOut => (all_equal(&own), mean(&own)),
             Baseline::Batch => (batch_is_equal, batch_mean),
+            Baseline::None => (false, 0.0),
         };
         // The leave-one-out difference is n/(n − 1) times the difference to the group mean, so the
         // signs are the same and the advantages still sum to 0.
         let others = match config.baseline {
             Baseline::LeaveOneOut => own.len() as f64 / (own.len() as f64 - 1.0),
-            Baseline::Group | Baseline::Batch => 1.0,
+            Baseline::Group | Baseline::Batch | Baseline::None => 1.0,
         };
         let divisor = match config.scale {
             RewardScale::Group => deviation(&own, config.deviation) + config.epsilon,

@@ -61,6 +61,8 @@ pub enum Baseline {
     Batch,
     /// Mean of the *other* completions in the group (RLOO; Kool et al. 2019).
     LeaveOneOut,
+    /// Nothing: the advantage is the reward (REINFORCE; Williams 1992). Requires [`RewardScale::None`].
+    None,
 }
 
 /// Value that the centred rewards are divided by.
@@ -91,8 +93,9 @@ impl AdvantageConfig {
     /// Validates the settings and returns them.
     ///
     /// # Errors
-    /// Returns an error if `epsilon` is negative or not finite, if `clip` is not positive, or if a
-    /// batch baseline is combined with group scaling or [`Aggregation::NormalizeThenSum`].
+    /// Returns an error if `epsilon` is negative or not finite, if `clip` is not positive, if a batch
+    /// baseline is combined with group scaling or [`Aggregation::NormalizeThenSum`], or if rewards
+    /// without a baseline are scaled.
     pub fn checked(self) -> Result<Self, ConfigError> {
         at_least_zero("epsilon", self.epsilon)?;
         if let Some(clip) = self.clip.filter(|clip| clip.is_nan() || *clip <= 0.0) {
@@ -111,6 +114,14 @@ impl AdvantageConfig {
                     "a batch baseline cannot be scaled by the group's deviation, which is 0 for equal rewards; use scale = \"batch\" or \"none\"",
                 ));
             }
+        }
+        let is_scaled =
+            self.scale != RewardScale::None || self.aggregation == Aggregation::NormalizeThenSum;
+        if self.baseline == Baseline::None && is_scaled {
+            return Err(ConfigError::new(
+                "baseline",
+                "baseline = \"none\" leaves the rewards as they are; use it with scale = \"none\" and aggregation = \"sum_then_normalize\"",
+            ));
         }
         Ok(self)
     }

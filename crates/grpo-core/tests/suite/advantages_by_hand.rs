@@ -89,6 +89,7 @@ fn by_hand() {
         check(Baseline::LeaveOneOut, RewardScale::None, kind, others);
         check(Baseline::Batch, RewardScale::Batch, kind, of(batch(kind), all));
         check(Baseline::Batch, RewardScale::None, kind, all);
+        check(Baseline::None, RewardScale::None, kind, [[1.0, 3.0], [0.0, 8.0]]);
     }
     let clip = Some(2.0);
     let config = AdvantageConfig { clip, scale: RewardScale::None, ..Default::default() };

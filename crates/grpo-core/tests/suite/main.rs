@@ -13,6 +13,7 @@ mod extremes;
 mod gradients;
 mod invariance;
 mod kl;
+mod log_variance;
 mod masks;
 mod missing;
 mod outcomes;

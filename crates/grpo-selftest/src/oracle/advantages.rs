@@ -82,12 +82,14 @@ fn normalized(
             let reward = group[i]?;
             // Equal rewards give exactly 0, regardless of rounding in the mean and the standard
             // deviation.
-            if compared.iter().all(|other| *other == compared[0]) {
+            let is_constant = compared.iter().all(|other| *other == compared[0]);
+            if is_constant && baseline != Baseline::None {
                 return None;
             }
             let centre = match baseline {
                 Baseline::Group => mean(&own),
                 Baseline::Batch => mean(&batch),
+                Baseline::None => 0.0,
                 Baseline::LeaveOneOut => {
                     let others: Vec<f64> = (0..group.len())
                         .filter(|&other| other != i)

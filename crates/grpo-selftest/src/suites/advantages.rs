@@ -46,7 +46,7 @@ enum Kind {
 fn configs() -> Vec<AdvantageConfig> {
     let mut all = Vec::new();
     for aggregation in [Aggregation::SumThenNormalize, Aggregation::NormalizeThenSum] {
-        for baseline in [Baseline::Group, Baseline::Batch, Baseline::LeaveOneOut] {
+        for baseline in [Baseline::Group, Baseline::Batch, Baseline::LeaveOneOut, Baseline::None] {
             for scale in [RewardScale::Group, RewardScale::Batch, RewardScale::None] {
                 for deviation in [Deviation::Sample, Deviation::Population] {
                     for clip in [None, Some(0.7)] {

@@ -178,6 +178,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
     Ok(GrpoConfig {
         diversity_bonus: None,
         diversity_filter: None,
+        replay: None,
         combined: None,
         train: TrainConfig {
             steps: 1,
@@ -190,6 +191,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             reward_time_limit: 60.0,
             max_roll_backs: 3,
             max_failed_rewards: 0.0,
+            max_reward_calls: None,
         },
         sampling: SamplingConfig {
             temperature: settings.temperature as f32,
