@@ -23,7 +23,7 @@ use grpo_model::{
     read_tensors,
 };
 use grpo_run::{Checkpoint, RunFolder, VerifiedFolder};
-use grpo_train::{SavedState, TrainerState, Training};
+use grpo_train::{ArchivedCall, SavedState, StateNumbers, TrainerState, Training};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -76,6 +76,18 @@ pub(crate) fn read_state<N: DeserializeOwned>(
         format!("`{}` is not a trainer state written by this program", state.display())
     })?;
     Ok((numbers, read_tensors(&folder.join(MOMENTS))?))
+}
+
+/// Returns the distinct completions that the reward of a run has scored, in the order in which it
+/// scored them.
+///
+/// # Errors
+/// Returns an error if the run has no checkpoint, or if a file cannot be read.
+pub fn archive_of(run: &RunFolder) -> anyhow::Result<Vec<ArchivedCall>> {
+    let newest = run.checkpoints()?.into_iter().max_by_key(|checkpoint| checkpoint.step);
+    let newest = newest.with_context(|| format!("{} has no checkpoint", run.path().display()))?;
+    let (numbers, _): (StateNumbers, _) = read_state(&newest.verify()?)?;
+    Ok(numbers.archive)
 }
 
 /// Returns the error message for a checkpoint that does not match the run.

@@ -215,6 +215,8 @@ fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
             .combined
             .as_ref()
             .map_or(0, |combined| (combined.every as usize).saturating_sub(1)),
+        replay_updates: file.replay.as_ref().map_or(0, |replay| replay.updates as usize),
+        max_reward_calls: file.train.max_reward_calls.map(u64::from),
         completions_every: u64::from(file.save.completions_every),
         reference: reference(file.reference),
     })

@@ -43,7 +43,9 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 
 use crate::args::{Asked, AskedCommand, Command};
+pub use crate::checkpoint::archive_of;
 pub use crate::commands::report::transform_curves;
+pub use crate::commands::sweep::{TrainedRun, TrainingRuns};
 pub use crate::recorded_folders::refuse_inside;
 pub use crate::task::{Task, Tasks};
 pub use crate::train_file::load_reward;
@@ -59,10 +61,12 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     output::set_quiet(quiet);
     let execute = || {
         // `grpo run` and `grpo sweep` forward signals to its stages instead.
-        interrupt::prepare(matches!(
-            command,
-            AskedCommand::Own(Command::Run(_) | Command::Sweep(_), _)
-        ));
+        interrupt::prepare(match &command {
+            AskedCommand::Own(command, _) => {
+                matches!(command, Command::Run(_) | Command::Sweep(_))
+            }
+            AskedCommand::OfTask(command, options) => command.runs_stages(options),
+        });
         execute(command, &tasks)
     };
     match grpo_process::compute(threads, execute).unwrap_or_else(|error| Err(error.into())) {

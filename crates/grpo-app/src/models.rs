@@ -117,8 +117,9 @@ fn unfinished_run(folder: &Path) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
     let run = RunFolder::open(folder.parent()?).ok()?;
     let events = run.read_events().ok()?;
-    let is_end =
-        |event: &Event| matches!(event.what, EventKind::Finished {} | EventKind::Stopped { .. });
+    let is_end = |event: &Event| {
+        matches!(event.what, EventKind::Finished { .. } | EventKind::Stopped { .. })
+    };
     (!events.iter().any(is_end)).then(|| {
         format!(
             "{} belongs to an unfinished run and is not its final result; resume the run to finish it",

@@ -153,7 +153,10 @@ impl Session {
             Ending::RollBack { message, .. } => {
                 anyhow::bail!("{message}; the recorded run did not roll back here")
             }
-            Ending::Finished | Ending::NoGain { .. } | Ending::Stopped { .. } => {}
+            Ending::Finished
+            | Ending::NoGain { .. }
+            | Ending::CallsUsed { .. }
+            | Ending::Stopped { .. } => {}
         }
         self.earlier = RecordedSteps::default();
         Ok(())

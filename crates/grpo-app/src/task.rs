@@ -11,6 +11,7 @@ use grpo_rewards::{IdentifiedReward, Identify, Outcome, Reward, RewardKind, Rewa
 use grpo_run::BestTable;
 use grpo_train::{
     Bucketing, DiversityFilter, DiversityFilterConfig, GuardAction, GuardConfig, NewSimilarTexts,
+    Variation,
 };
 use toml::Table;
 
@@ -86,6 +87,11 @@ pub trait Task: Sync {
     /// Returns how to tell which completions of a model with this codec are valid and which are
     /// equivalent. Used by external rewards.
     fn identify(&self, _codec: &Codec) -> Option<Identify> {
+        None
+    }
+
+    /// Returns how completions of a model with this codec are written and varied, for replay.
+    fn variation(&self, _codec: &Codec) -> Option<Arc<dyn Variation>> {
         None
     }
 
@@ -268,6 +274,7 @@ pub struct TaskCommand {
     /// Group in the help text.
     pub(crate) group: CommandGroup,
     run: Box<Run>,
+    runs_stages: fn(&ArgMatches) -> bool,
 }
 
 type Run = dyn Fn(&Tasks, &ArgMatches) -> anyhow::Result<()> + Send + Sync;
@@ -290,13 +297,25 @@ impl TaskCommand {
             1 => command.long_about(None),
             _ => command.long_about(about.join("\n\n")),
         };
-        Self { command, group, run: Box::new(run) }
+        Self { command, group, run: Box::new(run), runs_stages: |_| false }
     }
 
     /// Adds examples below the options in the help text.
     #[must_use]
     pub fn with_examples(self, examples: &'static str) -> Self {
         Self { command: self.command.after_help(examples), ..self }
+    }
+
+    /// Declares when the command trains in processes of their own ([`crate::TrainingRuns`]), which
+    /// receive the signals that end the program.
+    #[must_use]
+    pub fn running_stages(self, runs_stages: fn(&ArgMatches) -> bool) -> Self {
+        Self { runs_stages, ..self }
+    }
+
+    /// Returns whether the command trains in processes of their own.
+    pub(crate) fn runs_stages(&self, matches: &ArgMatches) -> bool {
+        (self.runs_stages)(matches)
     }
 
     /// Runs the command.
@@ -347,6 +366,16 @@ impl Tasks {
     /// Returns the similarity measure for a model's completions, if a task defines one.
     pub(crate) fn similarity(&self, codec: &Codec) -> Option<NewSimilarTexts> {
         self.iter().find_map(|task| task.similarity(codec))
+    }
+
+    /// Returns how a model's completions are identified, if a task defines it.
+    pub(crate) fn identify(&self, codec: &Codec) -> Option<Identify> {
+        self.iter().find_map(|task| task.identify(codec))
+    }
+
+    /// Returns how a model's completions are varied, if a task defines it.
+    pub(crate) fn variation(&self, codec: &Codec) -> Option<Arc<dyn Variation>> {
+        self.iter().find_map(|task| task.variation(codec))
     }
 
     /// Creates an empty diversity filter.
@@ -407,7 +436,7 @@ impl Tasks {
 
     /// Wraps a model's reward so that it can use what tasks know about the completions.
     pub(crate) fn identified(&self, reward: Arc<dyn Reward>, codec: &Codec) -> Arc<dyn Reward> {
-        match self.iter().find_map(|task| task.identify(codec)) {
+        match self.identify(codec) {
             Some(identify) => IdentifiedReward::wrap(reward, identify),
             None => reward,
         }

@@ -59,6 +59,7 @@ impl TrainFile {
             sampling: self.sampling(),
             diversity_bonus: self.diversity_bonus.clone(),
             diversity_filter: self.diversity_filter.clone(),
+            replay: self.replay.clone(),
             combined: self.combined.clone(),
             advantage: self.advantage,
             loss: self.loss,
@@ -114,6 +115,12 @@ impl TrainFile {
             self.reference.every_epochs.is_none() || has_epochs,
             "{}reference.every_epochs requires a file of prompts or conditions, because an epoch is one pass over that file; add one, or use reference.every_steps",
             origin.place("reference.every_epochs")
+        );
+        anyhow::ensure!(
+            self.replay.is_none() && self.train.max_reward_calls.is_none()
+                || self.data.is_none() && self.source.is_none(),
+            "{}[replay] and train.max_reward_calls compare all completions of a run with each other, so they cannot be used with prompts or conditions; remove them",
+            origin.place("replay")
         );
         self.preflight.check(origin)?;
         let reward = self.reward.spec().check();

@@ -7,8 +7,8 @@ use grpo_model::{LoraConfig, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_train::{
     AdvantageSettings, CombinedConfig, DiversityBonusConfig, DiversityFilterConfig, EvalConfig,
-    GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, SamplerCheck, SamplingConfig,
-    ScheduleConfig, TrainConfig,
+    GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, ReplayConfig, SamplerCheck,
+    SamplingConfig, ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,8 @@ pub struct TrainSettings {
     pub(crate) diversity_bonus: Option<DiversityBonusConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) diversity_filter: Option<DiversityFilterConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replay: Option<ReplayConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) combined: Option<CombinedConfig>,
     #[serde(default)]

@@ -42,6 +42,8 @@ pub enum Purpose {
     ConditionDropout = 13,
     /// Conditions for GRPO prompts.
     Conditions = 14,
+    /// Replayed completions and proposals derived from them.
+    Replay = 15,
 }
 
 /// The Philox4x32-10 generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC

@@ -1,41 +1,43 @@
-//! `grpo bench-pmo`: the oracles of the PMO benchmark.
+//! `grpo bench-pmo`: the PMO benchmark of sample efficiency.
 
-use std::fmt;
-use std::io::Write;
+mod results;
+mod score;
+
 use std::path::PathBuf;
 
-use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
-use grpo_chem::Molecule;
+use grpo_app::TrainingRuns;
+use grpo_app::output::{FileInPlace, say};
+use grpo_app::task::{CommandGroup, TaskCommand, Tasks};
 use grpo_chem::pmo::Oracle;
-use grpo_data::DataError;
-use rayon::prelude::*;
 
-use grpo_app::output::FileInPlace;
-use grpo_app::phase::Phase;
-use grpo_app::task::{CommandGroup, TaskCommand};
-use grpo_app::visible::{data_output, visible};
+use results::Results;
 
-/// Number of molecules processed in parallel. This keeps all threads busy without using much
-/// memory.
-const BLOCK: usize = 4096;
-
-/// Number of oracles up to which they are computed one by one.
-const FEW: usize = 4;
+/// Number of oracle calls in the benchmark.
+const BUDGET: u32 = 10_000;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  grpo bench-pmo configs/molecules/pmo.toml --seeds 5 -o runs/pmo
+  grpo bench-pmo configs/molecules/pmo.toml --tasks qed,median1 --budget 1000 -o runs/few
   grpo bench-pmo --score molecules.smi -o scores.csv
-  grpo bench-pmo --score molecules.smi --tasks celecoxib_rediscovery,qed
 
-The oracles drd2, gsk3b and jnk3 are trained classifiers and not included.")]
+The oracles drd2, gsk3b and jnk3 are trained classifiers and not included. An interrupted benchmark is continued by the same command.")]
 struct BenchPmoArguments {
-    /// File with molecules to score (.smi, .smi.gz, .csv or .csv.gz)
-    #[arg(long, value_name = "FILE", required = true, help_heading = "Input")]
-    score: PathBuf,
+    /// Configuration of `grpo train` to run with each oracle
+    #[arg(required_unless_present = "score", value_name = "FILE", help_heading = "Input")]
+    configuration: Option<PathBuf>,
+    /// Only score the molecules of a file (.smi, .smi.gz, .csv or .csv.gz)
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["configuration", "seeds", "budget", "set", "check"],
+        help_heading = "Input"
+    )]
+    score: Option<PathBuf>,
     /// CSV column that contains the SMILES [default: smiles, canonical_smiles or molecule]
-    #[arg(long, value_name = "NAME", help_heading = "Input")]
+    #[arg(long, value_name = "NAME", requires = "score", help_heading = "Input")]
     smiles_column: Option<String>,
     /// Oracles, separated by commas, or `all`
     #[arg(
@@ -43,24 +45,49 @@ struct BenchPmoArguments {
         value_name = "NAMES",
         value_delimiter = ',',
         default_value = "all",
-        help_heading = "Oracles"
+        help_heading = "Runs"
     )]
     tasks: Vec<String>,
-    /// Output file (CSV), compressed if the name ends in .gz [default: standard output]
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    /// Number of seeds, counted from the configuration's seed, or the seeds, separated by commas
+    #[arg(long, value_name = "SEEDS", default_value = "5", help_heading = "Runs")]
+    seeds: String,
+    /// Number of distinct molecules that the oracle may score
+    #[arg(long, value_name = "N", default_value_t = BUDGET, value_parser = clap::value_parser!(u32).range(2..=1_000_000), help_heading = "Runs")]
+    budget: u32,
+    /// Override a key of the configuration, e.g. --set replay.proposals=0; repeatable
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Runs")]
+    set: Vec<String>,
+    /// Check the configuration and list what would run, then exit
+    #[arg(long, help_heading = "Runs")]
+    check: bool,
+    /// Folder for runs and results; with --score, the output file (CSV), compressed if the name ends
+    /// in .gz [default with --score: standard output]
+    #[arg(
+        short,
+        long,
+        value_name = "PATH",
+        required_unless_present = "score",
+        help_heading = "Output"
+    )]
     output: Option<PathBuf>,
-    /// Replace an existing output file
-    #[arg(long, requires = "output", help_heading = "Output")]
+    /// Replace an existing output file of --score
+    #[arg(long, requires = "score", help_heading = "Output")]
     force: bool,
+    #[arg(from_global)]
+    threads: Option<usize>,
+    #[arg(from_global)]
+    quiet: bool,
 }
 
 /// Returns the subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Score molecules with the oracles of the PMO benchmark",
-        "PMO (Gao et al. 2022, \"Sample efficiency matters\") ranks molecule generators by how good their molecules are after few oracle calls. Writes a column per oracle, equal to PyTDC 0.4.1. The scores of invalid molecules are 0.",
+        "Run the PMO benchmark, or score molecules with its oracles",
+        "PMO (Gao et al. 2022, \"Sample efficiency matters\") ranks molecule generators by how good their molecules are after few oracle calls. For each oracle and seed, a model is trained until the oracle has scored 10,000 distinct molecules. The result is the area under the curve of the mean of the ten best scores. The oracles are equal to PyTDC 0.4.1.",
+        "Writes results.csv, curves.csv and results.md, a table beside published results. With --score, writes a column per oracle instead; the scores of invalid molecules are 0.",
     ];
-    TaskCommand::new("bench-pmo", &about, CommandGroup::Evaluate, |_, arguments| run(arguments))
+    TaskCommand::new("bench-pmo", &about, CommandGroup::Evaluate, run)
+        .running_stages(|matches| !matches.contains_id("score"))
 }
 
 /// Returns the oracles with these names.
@@ -71,74 +98,53 @@ fn oracles(names: &[String]) -> anyhow::Result<Vec<Oracle>> {
     let mut oracles = Vec::new();
     for name in names {
         let oracle = Oracle::from_name(name.trim()).context("--tasks")?;
-        anyhow::ensure!(!oracles.contains(&oracle), "--tasks: {name} occurs twice; remove one");
+        ensure!(!oracles.contains(&oracle), "--tasks: {name} occurs twice; remove one");
         oracles.push(oracle);
     }
     Ok(oracles)
 }
 
-fn run(arguments: &BenchPmoArguments) -> anyhow::Result<()> {
+fn run(tasks: &Tasks, arguments: &BenchPmoArguments) -> anyhow::Result<()> {
     let oracles = oracles(&arguments.tasks)?;
-    let options = ReadOptions {
-        smiles_column: arguments.smiles_column.clone(),
-        column_setting: Some("--smiles-column"),
-        keep_empty: true,
-        ..ReadOptions::default()
+    if let Some(path) = &arguments.score {
+        let column = arguments.smiles_column.as_deref();
+        return score::run(path, column, &oracles, arguments.output.as_deref(), arguments.force);
+    }
+    let (Some(configuration), Some(folder)) = (&arguments.configuration, &arguments.output) else {
+        unreachable!("clap requires both");
     };
-    let path = &arguments.score;
-    let mut reader = MoleculeReader::open(path, &options)?.peekable();
-    anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", path.display());
-    let _phase = Phase::begin(format!("scoring {}", path.display()));
-    match &arguments.output {
-        Some(output) => {
-            let mut file = FileInPlace::create_beside(output, &[path], arguments.force)?;
-            score_all(reader, &oracles, &mut file, &output.display())?;
-            file.finish()
-        }
-        None => score_all(reader, &oracles, data_output(), &"standard output"),
+    let set = |oracle: &Oracle| {
+        let own = [
+            format!("reward={{ type = \"pmo\", task = \"{}\" }}", oracle.name()),
+            format!("train.max_reward_calls={}", arguments.budget),
+            // They would call the oracle without being counted.
+            "eval.samples=0".to_owned(),
+            "preflight.samples=0".to_owned(),
+        ];
+        (oracle.name().to_owned(), arguments.set.iter().cloned().chain(own).collect())
+    };
+    let runs = TrainingRuns {
+        configuration: configuration.clone(),
+        seeds: arguments.seeds.clone(),
+        variants: oracles.iter().map(set).collect(),
+        output: folder.clone(),
+        check: arguments.check,
+        threads: arguments.threads,
+        quiet: arguments.quiet,
+    };
+    let runs = runs.train(tasks)?;
+    if arguments.check {
+        return Ok(());
     }
-}
-
-fn score_all(
-    mut reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
-    oracles: &[Oracle],
-    output: impl Write,
-    place: &dyn fmt::Display,
-) -> anyhow::Result<()> {
-    let failed = || format!("cannot write scores to {place}");
-    let mut table = csv::Writer::from_writer(output);
-    let header = std::iter::once("smiles").chain(oracles.iter().map(|oracle| oracle.name()));
-    table.write_record(header).with_context(failed)?;
-    loop {
-        let block: Vec<MoleculeRecord> =
-            reader.by_ref().take(BLOCK).collect::<Result<_, DataError>>()?;
-        if block.is_empty() {
-            break;
-        }
-        let rows: Vec<Vec<f64>> =
-            block.par_iter().map(|record| scores(&record.smiles, oracles)).collect();
-        for (record, scores) in block.iter().zip(rows) {
-            let smiles = visible(&record.smiles).into_owned();
-            // The shortest text that is read back as the same number.
-            let row =
-                std::iter::once(smiles).chain(scores.iter().map(|score| format!("{score:?}")));
-            table.write_record(row).with_context(failed)?;
-        }
+    let results = Results::of(&runs, arguments.budget as usize)?;
+    for (name, text) in [
+        ("results.csv", results.csv()?),
+        ("curves.csv", results.curves()?),
+        ("results.md", results.markdown()?),
+    ] {
+        FileInPlace::write_text(&folder.join(name), &[], true, &text)?;
     }
-    table.flush().with_context(failed)
-}
-
-/// Returns the scores of a molecule, all 0 if it is invalid.
-fn scores(smiles: &str, oracles: &[Oracle]) -> Vec<f64> {
-    let Ok(molecule) = Molecule::parse(smiles) else { return vec![0.0; oracles.len()] };
-    match oracles.len() {
-        // Few oracles cost less than all of them, which share their fingerprints.
-        ..=FEW => oracles.iter().map(|oracle| oracle.score(&molecule)).collect(),
-        _ => {
-            let all = Oracle::score_all(&molecule);
-            let score =
-                |oracle: &Oracle| Oracle::ALL.iter().position(|of| of == oracle).map(|i| all[i]);
-            oracles.iter().filter_map(score).collect()
-        }
-    }
+    say(format_args!("{}", results.markdown()?.trim_end()));
+    say(format_args!("results      {}", folder.join("results.md").display()));
+    Ok(())
 }

@@ -27,6 +27,7 @@ mod score;
 mod smiles_tokens;
 mod summary;
 mod task;
+mod variation;
 mod vocabulary;
 
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};

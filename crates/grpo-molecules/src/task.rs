@@ -1,5 +1,7 @@
 //! The task of generating molecules as SMILES.
 
+use std::sync::Arc;
+
 use grpo_app::data::DataFormat;
 use grpo_app::eval::Suite;
 use grpo_app::source::SourceKind;
@@ -10,7 +12,7 @@ use grpo_data::{Codec, CodecKind};
 use grpo_report::Drawing;
 use grpo_rewards::{Identify, Outcome, RewardKind};
 use grpo_run::BestTable;
-use grpo_train::{Bucketing, NewSimilarTexts};
+use grpo_train::{Bucketing, NewSimilarTexts, Variation};
 use rayon::prelude::*;
 
 use crate::best::structure_file;
@@ -21,6 +23,7 @@ use crate::identity::identities;
 use crate::pmo_reward::PmoConfig;
 use crate::reward::MoleculeConfig;
 use crate::sample::MoleculeSampling;
+use crate::variation::MoleculeVariation;
 use crate::{MoleculeSummary, Vocabulary};
 
 /// The reward types that only score molecules.
@@ -82,6 +85,11 @@ impl Task for Molecules {
     fn identify(&self, codec: &Codec) -> Option<Identify> {
         codec.own::<Vocabulary>()?;
         Some(identities)
+    }
+
+    fn variation(&self, codec: &Codec) -> Option<Arc<dyn Variation>> {
+        let vocabulary = codec.own::<Vocabulary>()?.clone();
+        Some(Arc::new(MoleculeVariation { vocabulary }))
     }
 
     fn best_files(&self, codec: &Codec) -> Option<BestFiles> {

@@ -324,7 +324,10 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
             ("best", best(*best_step, *reward, checkpoint.as_deref()))
         }
         EventKind::Stopped { reason } => ("stopped", reason.clone()),
-        EventKind::Finished {} => ("finished", "All steps completed.".to_owned()),
+        EventKind::Finished { calls: None } => ("finished", "All steps completed.".to_owned()),
+        EventKind::Finished { calls: Some(calls) } => {
+            ("finished", format!("The reward scored {calls} distinct completions."))
+        }
     };
     (event.step, event.at.clone(), kind, text)
 }

@@ -327,7 +327,7 @@ fn marks(run: &RunData) -> Vec<Mark> {
                 | EventKind::Saved {}
                 | EventKind::Checkpoint { .. }
                 | EventKind::Best { .. }
-                | EventKind::Finished {}
+                | EventKind::Finished { .. }
         )
     });
     let mut steps: Vec<u64> = seen.map(|event| event.step).collect();

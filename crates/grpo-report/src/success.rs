@@ -351,10 +351,10 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
     let ended = latest.iter().rev().find(|event| {
         matches!(
             event.what,
-            EventKind::Finished {} | EventKind::Stopped { .. } | EventKind::Interrupted {}
+            EventKind::Finished { .. } | EventKind::Stopped { .. } | EventKind::Interrupted {}
         )
     });
-    let has_finished = ended.is_some_and(|event| event.what == EventKind::Finished {});
+    let has_finished = ended.is_some_and(|event| matches!(event.what, EventKind::Finished { .. }));
     let reason = ended.and_then(|event| match &event.what {
         EventKind::Stopped { reason } => Some(reason),
         _ => None,

@@ -58,6 +58,18 @@ impl RewardRunner {
         step: Option<u32>,
         decode: &dyn Fn(&[u32]) -> String,
     ) -> Option<ExternalCalls> {
+        self.score_groups_except(groups, step, decode, |inputs| vec![None; inputs.len()])
+    }
+
+    /// Like [`Self::score_groups`], but only scores completions for which `known` returns `None`. The
+    /// others get the outcome that it returns.
+    pub fn score_groups_except(
+        &self,
+        groups: &mut [Group],
+        step: Option<u32>,
+        decode: &dyn Fn(&[u32]) -> String,
+        known: impl FnOnce(&[RewardInput]) -> Vec<Option<Outcome>>,
+    ) -> Option<ExternalCalls> {
         let mut inputs = Vec::new();
         for Group { prompt, samples } in &mut *groups {
             for sample in samples {
@@ -68,7 +80,19 @@ impl RewardRunner {
         }
         // Other users of the reward may have left calls behind.
         let _of_others = self.reward.take_calls();
-        let outcomes = self.score(inputs);
+        let known = known(&inputs);
+        let is_new = known.iter().map(Option::is_none);
+        let new: Vec<RewardInput> = inputs
+            .into_iter()
+            .zip(is_new)
+            .filter_map(|(input, is_new)| is_new.then_some(input))
+            .collect();
+        let mut scored = match new.is_empty() {
+            true => Vec::new(),
+            false => self.score(new),
+        }
+        .into_iter();
+        let outcomes = known.into_iter().map(|known| known.or_else(|| scored.next()));
         let mut calls = self.reward.take_calls();
         let mut info: HashMap<(u32, u32), String> = HashMap::new();
         for (key, text) in calls.iter_mut().flat_map(|calls| calls.info.drain(..)) {
@@ -80,7 +104,7 @@ impl RewardRunner {
         for (sample, outcome) in samples.zip(outcomes) {
             let key = sample.completion.key();
             sample.info = info.remove(&(key.prompt, key.sample));
-            sample.outcome = Some(outcome);
+            sample.outcome = outcome;
         }
         calls
     }

@@ -78,18 +78,32 @@ fn steps(evidence: &Evidence) -> Finding {
             format!("ledger.jsonl ends with step {last}, but metrics.jsonl with step {of_metrics}");
         violations.push(Violation { step: None, what });
     }
-    let finished =
-        evidence.latest_events().iter().find(|event| event.what == EventKind::Finished {});
+    let finished = evidence.latest_events().iter().find_map(|event| match event.what {
+        EventKind::Finished { calls } => Some((event.step, calls)),
+        _ => None,
+    });
     let steps = evidence.plan.steps;
     if last == steps && finished.is_none() && !checked.contains(';') {
         checked += "; events.jsonl does not record that the run finished";
     }
-    if let Some(event) = finished.filter(|event| (event.step, last) != (steps, steps)) {
-        let what = format!(
-            "events.jsonl records that the run finished after step {}, but ledger.jsonl ends with step {last}; train.steps is {steps}",
-            event.step
-        );
-        violations.push(Violation { step: None, what });
+    let max_calls = evidence.plan.max_reward_calls;
+    match finished {
+        // The reward may have used its last call in any step.
+        Some((step, Some(calls))) if (step, Some(calls)) == (last, max_calls) => {}
+        Some((step, Some(calls))) => violations.push(Violation {
+            step: None,
+            what: format!(
+                "events.jsonl records that the run finished after step {step} and {calls} calls of the reward, but ledger.jsonl ends with step {last}, and train.max_reward_calls is {}",
+                max_calls.map_or_else(|| "not set".to_owned(), |calls| calls.to_string())
+            ),
+        }),
+        Some((step, None)) if (step, last) != (steps, steps) => violations.push(Violation {
+            step: None,
+            what: format!(
+                "events.jsonl records that the run finished after step {step}, but ledger.jsonl ends with step {last}; train.steps is {steps}"
+            ),
+        }),
+        _ => {}
     }
     Finding::new("steps", checked, violations)
 }

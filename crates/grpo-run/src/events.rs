@@ -109,6 +109,10 @@ pub enum EventKind {
         /// Reason for the early end.
         reason: String,
     },
-    /// The run completed all steps.
-    Finished {},
+    /// The run completed all steps, or used all calls of the reward.
+    Finished {
+        /// Number of distinct completions that the reward has scored, if this ended the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        calls: Option<u64>,
+    },
 }

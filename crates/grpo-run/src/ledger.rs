@@ -86,6 +86,22 @@ pub struct LedgerUpdate {
     pub learning_rate: f64,
     /// Completions that contributed gradients, in micro-batch order.
     pub completions: Vec<LedgerCompletion>,
+    /// Hash of the token ids of replayed completions, if the step used them instead of sampled ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<String>,
+}
+
+impl LedgerUpdate {
+    /// Hashes the token ids of replayed completions.
+    pub fn replayed<I: Iterator<Item = u32>>(completions: impl Iterator<Item = I>) -> String {
+        let mut bytes = Vec::new();
+        for ids in completions {
+            let ids: Vec<u32> = ids.collect();
+            bytes.extend((ids.len() as u64).to_le_bytes());
+            ids.iter().for_each(|id| bytes.extend(id.to_le_bytes()));
+        }
+        sha256(&bytes)
+    }
 }
 
 /// An update of the reference policy.

@@ -15,7 +15,7 @@ use crate::guard_config::Guarded;
 use crate::{
     AboveTolerance, AdvantageSettings, CombinedConfig, Decay, DiversityBonusConfig,
     DiversityFilterConfig, EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig,
-    ReferenceSettings, SamplerCheck, Schedule, default_guards,
+    ReferenceSettings, ReplayConfig, SamplerCheck, Schedule, default_guards,
 };
 
 /// Configuration sections used by the trainer.
@@ -30,6 +30,8 @@ pub struct GrpoConfig {
     pub diversity_bonus: Option<DiversityBonusConfig>,
     /// Penalty for completions in buckets that already contain many completions.
     pub diversity_filter: Option<DiversityFilterConfig>,
+    /// Updates with the best completions so far.
+    pub replay: Option<ReplayConfig>,
     /// Auxiliary losses.
     pub combined: Option<CombinedConfig>,
     /// How advantages are computed from rewards.
@@ -89,6 +91,10 @@ pub struct TrainConfig {
     /// is exceeded.
     #[serde(default = "default_max_failed")]
     pub max_failed_rewards: f64,
+    /// Ends the run when the reward has scored this many distinct completions. Equivalent completions
+    /// are scored once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_reward_calls: Option<u32>,
 }
 
 fn default_updates() -> u32 {
@@ -273,6 +279,7 @@ impl GrpoConfig {
         if let Some(filter) = &self.diversity_filter {
             filter.check(self.advantage.aggregation, self.diversity_bonus.is_some())?;
         }
+        self.check_replay(loss.mismatch.is_some())?;
         self.reference.check()?;
         let evaluates = self.eval.every > 0;
         for (place, guard) in self.guards.iter().flatten().enumerate() {
@@ -284,6 +291,29 @@ impl GrpoConfig {
         self.eval.check()?;
         self.refuse_uncorrected()?;
         self.optimizer.check("optimizer")
+    }
+
+    /// Checks the `[replay]` section and the limit of reward calls.
+    fn check_replay(&self, corrects_mismatch: bool) -> Result<(), ConfigFault> {
+        if let Some(calls) = self.train.max_reward_calls {
+            in_range("train.max_reward_calls", calls.into(), 2.0..=1e9)?;
+        }
+        let Some(replay) = &self.replay else { return Ok(()) };
+        replay.check()?;
+        let SamplingConfig { top_k, top_p, min_p, weights, .. } = &self.sampling;
+        let is_truncated = top_k.is_some() || top_p.is_some() || min_p.is_some();
+        if is_truncated || corrects_mismatch || *weights != WeightPrecision::F32 {
+            return Err(ConfigFault::new(
+                "replay",
+                "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise",
+                "remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch",
+            ));
+        }
+        if self.combined.is_some() {
+            let message = "[replay] and [combined] cannot be used together; remove one of them";
+            return Err(ConfigFault::from_sentence("replay", message));
+        }
+        Ok(())
     }
 
     /// Rejects rounded sampling weights with `above = "stop"`. A tolerance strict enough to detect

@@ -3,6 +3,9 @@
 //! Start reading at [`Grpo::step`], which shows the whole algorithm on one page. This crate never
 //! prints, reads arguments or writes files. Progress is reported to an observer.
 
+mod archive;
+mod archive_report;
+mod archived_step;
 mod batches;
 mod best_samples;
 mod collate;
@@ -12,6 +15,7 @@ mod config;
 mod diversity_bonus;
 mod diversity_filter;
 mod diversity_measure;
+mod ending;
 mod error;
 mod eval_config;
 mod evaluation;
@@ -27,6 +31,7 @@ mod optimizer;
 mod pretrain;
 mod probe;
 mod reference;
+mod replay;
 mod reward_functions;
 mod reward_shares;
 mod sampler_check;
@@ -42,6 +47,8 @@ mod train;
 mod transfer;
 mod usual_ranges;
 
+pub use archive::{Archive, ArchivedCall};
+pub use archive_report::ArchiveReport;
 pub use batches::EpochBatches;
 pub use best_samples::BestSamples;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};
@@ -50,6 +57,7 @@ pub use diversity_bonus::{BonusMeasure, DiversityBonus, DiversityBonusConfig};
 pub use diversity_filter::{
     BucketFn, BucketPenalty, Bucketing, DiversityFilter, DiversityFilterConfig, FilterReport,
 };
+pub use ending::Ending;
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
@@ -67,6 +75,7 @@ pub use pretrain::{
 };
 pub use probe::{LearnTimes, Observed, Phases};
 pub use reference::{ReferenceFrom, ReferenceSettings};
+pub use replay::{ReplayConfig, Variation};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::{Decay, Schedule};
 pub use similar_texts::{NewSimilarTexts, SimilarTexts};
@@ -78,6 +87,6 @@ pub use supervised::{
     SupervisedProgress, SupervisedState, SupervisedStep, SupervisedTrainer, Validation, by_tokens,
 };
 pub use train::{
-    Ending, Parts, StepDone, TrainObserver, Training, TrainingProgress, unconditional_prompts,
+    Parts, StepDone, TrainObserver, Training, TrainingProgress, unconditional_prompts,
 };
 pub use transfer::TransferConfig;

@@ -12,7 +12,9 @@ use crate::diversity_bonus::BONUS;
 use crate::diversity_filter::{FILTER, FilterReport};
 use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
-use crate::{Evaluated, GroupDiversity, LearnResult, Phases, RewardNames, StepReport};
+use crate::{
+    ArchiveReport, Evaluated, GroupDiversity, LearnResult, Phases, RewardNames, StepReport,
+};
 
 /// Metric names and values in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,6 +94,9 @@ impl Metrics {
             for (name, value) in FilterReport::METRICS.iter().zip(filter.values()) {
                 metrics.push(format!("{FILTER}/{name}"), value);
             }
+        }
+        for (name, value) in report.archived.iter().flat_map(ArchiveReport::metrics) {
+            metrics.push(name, value);
         }
         metrics.push_tokens(learned);
         metrics.push("loss", learned.loss());

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::learner::LearnerState;
 use crate::train::{Training, TrainingProgress};
-use crate::{BestSamples, GuardsState, TrainError};
+use crate::{ArchivedCall, BestSamples, GuardsState, TrainError};
 
 /// All state that the next step depends on, except for the configuration, input files and policy
 /// weights.
@@ -37,6 +37,9 @@ pub struct StateNumbers {
     /// Number of completions in each bucket of the diversity filter.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     buckets: BTreeMap<String, u32>,
+    /// The distinct completions of the run, if they are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub archive: Vec<ArchivedCall>,
     /// The best completions so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub best_samples: Vec<BestSample>,
@@ -73,11 +76,13 @@ impl<M: LanguageModel> Training<M> {
         let learning_rate_factor = self.learning_rate_factor();
         let buckets = self.grpo.filter.as_ref().map(|filter| filter.counts().clone());
         let buckets = buckets.unwrap_or_default();
+        let archive = self.grpo.archive.as_ref().map(|archive| archive.calls().to_vec());
         let best_samples = self.best.as_ref().map(|best| best.samples().to_vec());
         let numbers = StateNumbers {
             progress,
             learning_rate_factor,
             buckets,
+            archive: archive.unwrap_or_default(),
             best_samples: best_samples.unwrap_or_default(),
             guards,
             learner,
@@ -107,6 +112,9 @@ impl<M: LanguageModel> Training<M> {
         self.grpo.learning_rate_factor = numbers.learning_rate_factor;
         if let Some(filter) = &mut self.grpo.filter {
             filter.restore(numbers.buckets);
+        }
+        if let Some(archive) = &mut self.grpo.archive {
+            archive.restore(numbers.archive);
         }
         if let Some(best) = &mut self.best {
             best.restore(numbers.best_samples);

@@ -10,12 +10,16 @@ use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
 use grpo_rollout::{Decode, Rollout, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
+use crate::archive_report::Replayed;
 use crate::diversity_bonus::BONUS;
 use crate::diversity_filter::FILTER;
 use crate::error::refuse_failures;
 use crate::learner::{LearnResult, Learner};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
-use crate::{DiversityBonus, DiversityFilter, FilterReport, GrpoConfig, TrainError};
+use crate::replay::Replay;
+use crate::{
+    Archive, ArchiveReport, DiversityBonus, DiversityFilter, FilterReport, GrpoConfig, TrainError,
+};
 
 /// Everything needed to perform training steps.
 pub struct Grpo<M> {
@@ -26,6 +30,10 @@ pub struct Grpo<M> {
     pub(crate) bonus: Option<DiversityBonus>,
     /// Filter that lowers rewards in full buckets.
     pub(crate) filter: Option<DiversityFilter>,
+    /// Distinct completions so far, if they are kept.
+    pub(crate) archive: Option<Archive>,
+    /// Updates with archived completions.
+    pub(crate) replay: Option<Replay>,
     pub(crate) decode: Decode,
     /// Number of prompts in one epoch.
     pub(crate) epoch: Option<usize>,
@@ -52,6 +60,8 @@ pub struct StepReport {
     pub names: RewardNames,
     /// Result of the policy updates.
     pub learned: LearnResult,
+    /// Effect of the archive and of replay, if there is an archive.
+    pub archived: Option<ArchiveReport>,
     /// Learning rate used for the policy updates.
     pub learning_rate: f64,
     /// Weight α that was used to update the reference, or `None` if it was not updated.
@@ -69,6 +79,9 @@ pub struct RewardNames {
     pub parts: Vec<PartName>,
 }
 
+/// The effect of the diversity filter, the calls of external programs and the scored proposals.
+type Scoring = (Option<FilterReport>, Option<ExternalCalls>, Option<Group>);
+
 impl<M: LanguageModel> Grpo<M> {
     /// Samples groups of completions for `prompts`, scores them, and updates the policy. No samples
     /// are kept for later steps.
@@ -84,14 +97,17 @@ impl<M: LanguageModel> Grpo<M> {
         let (mut groups, rollout) = self.rollout(prompts, step)?;
         probe.phase_done();
         // r_i
-        let (filter, calls) = self.score(&mut groups, step)?;
+        let (filter, calls, proposals) = self.score(&mut groups, prompts, step)?;
         probe.phase_done();
         // Â_i, then μ updates of π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
         let learned = awake(|| self.learner.learn(&mut groups, learning_rate))?;
+        // more updates of π_θ with the best o so far
+        let replayed = awake(|| self.replay(prompts, step, learning_rate))?;
         // π_ref
         let reference_updated = self.update_reference(step)?;
-        let ledger = self.ledger(step, rollout, &learned, reference_updated);
+        let archived = self.archive_report(proposals, &replayed);
+        let ledger = self.ledger(step, rollout, (&learned, &replayed), reference_updated);
         let observed = probe.finish(calls, ledger);
         let names = self.reward_names();
         Ok(StepReport {
@@ -100,6 +116,7 @@ impl<M: LanguageModel> Grpo<M> {
             filter,
             names,
             learned,
+            archived,
             learning_rate,
             reference_updated,
             observed,
@@ -203,23 +220,48 @@ impl<M: LanguageModel> Grpo<M> {
         Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
     }
 
-    /// Computes the reward and the bonus for each sample. Returns the effect of the diversity filter
-    /// and the calls of external programs, if any.
+    /// Computes the reward and the bonus for each sample, and scores proposals. Returns the effect of
+    /// the diversity filter, the calls of external programs and the proposals, if any.
     fn score(
         &mut self,
         groups: &mut [Group],
+        prompts: &[Prompt],
         step: u32,
-    ) -> Result<(Option<FilterReport>, Option<ExternalCalls>), TrainError> {
-        let calls = self.rewards.score_groups(groups, Some(step + 1), &*self.decode);
+    ) -> Result<Scoring, TrainError> {
+        let known = self.archive.as_ref().map_or(0, |archive| archive.calls().len());
+        let scored = self.score_all(groups, prompts, step);
+        // An interrupted step is repeated, so it must not be counted.
+        if let (Err(_), Some(archive)) = (&scored, &mut self.archive) {
+            archive.forget_after(known);
+        }
+        let (calls, proposals) = scored?;
+        Ok((self.filter.as_mut().map(|filter| filter.apply(groups)), calls, proposals))
+    }
+
+    fn score_all(
+        &mut self,
+        groups: &mut [Group],
+        prompts: &[Prompt],
+        step: u32,
+    ) -> Result<(Option<ExternalCalls>, Option<Group>), TrainError> {
+        let calls = self.scored(groups, step);
         let samples = groups.iter().flat_map(|group| &group.samples);
         let most = self.config.train.max_failed_rewards;
         refuse_failures(samples, most, || format!("step {}", u64::from(step) + 1))?;
         if let Some(bonus) = &self.bonus {
             bonus.add(groups)?;
         }
-        // An interrupted step is repeated, so it must not be counted.
+        let (more, proposals) = self.propose(prompts, step)?;
         self.refuse_interrupt()?;
-        Ok((self.filter.as_mut().map(|filter| filter.apply(groups)), calls))
+        Ok((ExternalCalls::merged(calls.into_iter().chain(more)), proposals))
+    }
+
+    /// Calls the reward, unless the archive knows the score.
+    pub(crate) fn scored(&mut self, groups: &mut [Group], step: u32) -> Option<ExternalCalls> {
+        match &mut self.archive {
+            Some(archive) => archive.score(&self.rewards, groups, Some(step + 1), &self.decode),
+            None => self.rewards.score_groups(groups, Some(step + 1), &*self.decode),
+        }
     }
 
     fn update_reference(&mut self, step: u32) -> Result<Option<f64>, TrainError> {
@@ -232,7 +274,7 @@ impl<M: LanguageModel> Grpo<M> {
         &self,
         step: u32,
         rollout: LedgerRollout,
-        learned: &LearnResult,
+        (learned, replayed): (&LearnResult, &Replayed),
         reference_updated: Option<f64>,
     ) -> LedgerStep {
         let on_completions = learned.updates.iter().map(|update| &update.ledger);
@@ -240,7 +282,7 @@ impl<M: LanguageModel> Grpo<M> {
         LedgerStep {
             step: u64::from(step) + 1,
             rollout,
-            updates: on_completions.chain(supervised).cloned().collect(),
+            updates: on_completions.chain(supervised).chain(replayed.ledger()).cloned().collect(),
             reference: learned.reference.into(),
             reference_changed: reference_updated.map(|mix| ReferenceChange {
                 mix,

@@ -1,12 +1,13 @@
 //! Training loop.
 
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rewards::{Reward, RewardRunner};
+use grpo_rewards::{Identify, Reward, RewardRunner};
 use grpo_rollout::Actions;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +16,8 @@ use crate::eval_config::Evaluations;
 use crate::evaluation::{Evaluated, Evaluation};
 use crate::guards::refuse_other_rewards;
 use crate::{
-    Action, Combined, Decode, DiversityBonus, DiversityFilter, Grpo, GrpoConfig, GuardTrigger,
-    Guards, Learner, Metrics, StepReport, TrainError,
+    Combined, Decode, DiversityBonus, DiversityFilter, Ending, Grpo, GrpoConfig, GuardTrigger,
+    Guards, Learner, Metrics, StepReport, TrainError, Variation,
 };
 
 /// Receives progress updates during training.
@@ -59,38 +60,6 @@ pub struct StepDone<'a> {
     pub triggers: &'a [GuardTrigger],
     /// How the run ended, if this was the last step.
     pub ending: Option<&'a Ending>,
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Ending {
-    /// All steps were completed.
-    Finished,
-    /// The evaluation reward stopped improving.
-    NoGain {
-        /// Last step.
-        step: u32,
-        /// Number of steps and mean reward at the best evaluation.
-        best: (u32, f64),
-    },
-    /// The run was interrupted between two steps.
-    Interrupted,
-    /// A guard stopped the run.
-    Stopped {
-        /// Message from the guard.
-        message: String,
-    },
-    /// A guard requested a roll-back to a policy older than the one that sampled step `since`.
-    RollBack {
-        /// First bad step, counted from 1.
-        since: u32,
-        /// Factor to apply to learning rates.
-        learning_rate_factor: f64,
-        /// Factor to apply to the KL coefficient.
-        kl_coef_factor: f64,
-        /// Message from the guard.
-        message: String,
-    },
 }
 
 /// A training run.
@@ -137,6 +106,11 @@ pub struct Parts<M> {
     pub bonus: Option<DiversityBonus>,
     /// Diversity filter, if [`GrpoConfig::diversity_filter`] is set.
     pub filter: Option<DiversityFilter>,
+    /// Tells equivalent completions, if the task can. Required by [`GrpoConfig::replay`] and
+    /// [`TrainConfig::max_reward_calls`].
+    pub identify: Option<Identify>,
+    /// Writes and varies completions, if the task can. Required by [`GrpoConfig::replay`].
+    pub variation: Option<Arc<dyn Variation>>,
     /// Auxiliary losses, if [`GrpoConfig::combined`] is set.
     pub combined: Option<Combined>,
     /// Maximum prompt length in tokens.
@@ -162,11 +136,15 @@ impl<M: LanguageModel> Grpo<M> {
             reward,
             bonus,
             filter,
+            identify,
+            variation,
             combined,
             longest_prompt,
             epoch,
             decode,
         } = parts;
+        let archive = config.archive(identify)?;
+        let replay = config.replaying(variation, seed)?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
@@ -183,6 +161,8 @@ impl<M: LanguageModel> Grpo<M> {
             rewards,
             bonus,
             filter,
+            archive,
+            replay,
             decode,
             epoch,
             config,
@@ -288,7 +268,7 @@ impl<M: LanguageModel> Training<M> {
             if let Some(message) = self.progress.stopped.clone() {
                 return Ok(Ending::Stopped { message });
             }
-            if let Some(ending) = self.no_gain() {
+            if let Some(ending) = self.no_gain().or_else(|| self.calls_used()) {
                 return Ok(ending);
             }
             if self.progress.steps >= last {
@@ -319,6 +299,8 @@ impl<M: LanguageModel> Training<M> {
         self.progress.num_tokens += report.actions() as u64;
         if let Some(best) = &mut self.best {
             best.observe(&report.groups, self.progress.steps);
+            let proposals = report.archived.as_ref().and_then(|of| of.proposals.as_ref());
+            best.observe(proposals.map_or(&[], slice::from_ref), self.progress.steps);
         }
         let mut metrics = Metrics::of(&report, self.progress.num_tokens);
 
@@ -333,7 +315,8 @@ impl<M: LanguageModel> Training<M> {
             metrics.extend(evaluated.metrics());
         }
         let triggers = self.guards.observe(self.progress.steps.into(), &metrics)?;
-        let ending = of_triggers(self.progress.steps, &triggers).or_else(|| self.no_gain());
+        let ending = Ending::of_triggers(self.progress.steps, &triggers).or_else(|| self.no_gain());
+        let ending = ending.or_else(|| self.calls_used());
         if let Some(Ending::Stopped { message }) = &ending {
             self.progress.stopped = Some(message.clone());
         }
@@ -404,11 +387,17 @@ impl<M: LanguageModel> Training<M> {
         let step = self.progress.steps + 1;
         let triggers = self.guards.failed(step.into(), &error);
         observer.failed(&triggers)?;
-        match of_triggers(step, &triggers) {
+        match Ending::of_triggers(step, &triggers) {
             Some(ending @ Ending::RollBack { .. }) => Ok(ending),
             // Return the original error, because it explains the failure better.
             _ => Err(error),
         }
+    }
+
+    /// Returns the ending if the reward may not score any more completions.
+    fn calls_used(&self) -> Option<Ending> {
+        let archive = self.grpo.archive.as_ref().filter(|archive| archive.is_exhausted())?;
+        Some(Ending::CallsUsed { calls: archive.calls().len() })
     }
 
     /// Returns the ending if early stopping applies.
@@ -418,24 +407,6 @@ impl<M: LanguageModel> Training<M> {
                 Some(Ending::NoGain { step: self.progress.steps, best })
             }
             _ => None,
-        }
-    }
-}
-
-/// Returns the ending requested by guards that were triggered in `step`, counted from 1.
-fn of_triggers(step: u32, triggers: &[GuardTrigger]) -> Option<Ending> {
-    let action = Action::of(triggers)?;
-    let decisive: Vec<&GuardTrigger> =
-        triggers.iter().filter(|trigger| trigger.action.name() == action.name()).collect();
-    let messages: Vec<&str> = decisive.iter().map(|trigger| trigger.message.as_str()).collect();
-    let message = messages.join("; ");
-    match action {
-        Action::Warn => None,
-        Action::Stop => Some(Ending::Stopped { message }),
-        Action::RollBack { learning_rate_factor, kl_coef_factor } => {
-            let since = decisive.iter().map(|trigger| trigger.since).min();
-            let since = since.and_then(|since| u32::try_from(since).ok()).unwrap_or(step);
-            Some(Ending::RollBack { since, learning_rate_factor, kl_coef_factor, message })
         }
     }
 }

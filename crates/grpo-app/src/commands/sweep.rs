@@ -14,6 +14,7 @@ use grpo_run::atomic_write;
 use serde::Serialize;
 use toml::Table;
 
+use crate::args;
 use crate::config;
 use crate::output::say;
 use crate::pipeline::{self, PipelineArguments};
@@ -60,6 +61,74 @@ pub(crate) struct SweepArguments {
     threads: Option<usize>,
     #[arg(from_global)]
     quiet: bool,
+    /// Used instead of `set`.
+    #[arg(skip)]
+    variants: Option<Vec<Variant>>,
+}
+
+/// Training runs of a configuration with several values and seeds.
+#[derive(Debug)]
+pub struct TrainingRuns {
+    /// Configuration of `grpo train`.
+    pub configuration: PathBuf,
+    /// Number of seeds, counted from the configuration's seed, or seeds separated by commas.
+    pub seeds: String,
+    /// Names, which are also those of folders, with `KEY=VALUE` pairs that override the configuration.
+    pub variants: Vec<(String, Vec<String>)>,
+    /// Folder of the runs.
+    pub output: PathBuf,
+    /// Whether to only check the configurations and list the runs.
+    pub check: bool,
+    /// Number of threads per run.
+    pub threads: Option<usize>,
+    /// Whether to hide progress.
+    pub quiet: bool,
+}
+
+/// A finished training run.
+#[derive(Clone, Debug)]
+pub struct TrainedRun {
+    /// Name of the variant.
+    pub variant: String,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Run folder.
+    pub folder: PathBuf,
+}
+
+impl TrainingRuns {
+    /// Trains all runs, one after another, except those that are finished. Returns them ordered by
+    /// variant and seed.
+    ///
+    /// # Errors
+    /// Returns an error if a configuration is invalid, if the folder contains something else, or if a
+    /// run fails.
+    pub fn train(self, tasks: &Tasks) -> anyhow::Result<Vec<TrainedRun>> {
+        let variants = self.variants.into_iter().map(|(name, set)| Variant { name, set }).collect();
+        let arguments = SweepArguments {
+            configuration: self.configuration,
+            seeds: self.seeds,
+            set: Vec::new(),
+            output: self.output,
+            train_only: true,
+            check: self.check,
+            plain: false,
+            sample: Vec::new(),
+            threads: self.threads,
+            quiet: self.quiet,
+            variants: Some(variants),
+        };
+        run(&arguments, tasks, &args::program(tasks).0)?;
+        let keys = config::load::<Table>(&arguments.configuration, &[])?.value;
+        let mut runs = Vec::new();
+        for variant in arguments.variants.iter().flatten() {
+            for seed in seeds(&arguments.seeds, &keys)? {
+                let run = Run { arguments: &arguments, tasks, variant, seed };
+                runs.push(TrainedRun { variant: variant.name.clone(), seed, folder: run.folder() });
+            }
+        }
+        Ok(runs)
+    }
 }
 
 /// A stage of the pipeline file.
@@ -184,7 +253,10 @@ fn remove_changed(found: &str, of: &str) -> anyhow::Result<()> {
 fn sweep(arguments: &SweepArguments, tasks: &Tasks) -> anyhow::Result<Sweep> {
     let keys = config::load::<Table>(&arguments.configuration, &[])?.value;
     let seeds = seeds(&arguments.seeds, &keys)?;
-    let variants = variants(&arguments.set, MAX_RUNS / seeds.len())?;
+    let variants = match &arguments.variants {
+        Some(variants) => variants.clone(),
+        None => variants(&arguments.set, MAX_RUNS / seeds.len())?,
+    };
     let (mut runs, mut samples, mut methods) = (Vec::new(), Vec::new(), Vec::new());
     for variant in &variants {
         let mut files = Vec::new();

@@ -132,13 +132,20 @@ fn finish(
         observer.event(steps, best.clone())?;
     }
     let ended = match ending {
-        Ending::Finished => EventKind::Finished {},
+        Ending::Finished => EventKind::Finished { calls: None },
         Ending::NoGain { step, best: (best, reward) } => {
             let reason = format!(
                 "no evaluation up to step {step} improved on step {best}, which had a mean reward of {reward:.4}"
             );
             say(format_args!("stopped      {reason}"));
             EventKind::Stopped { reason }
+        }
+        Ending::CallsUsed { calls } => {
+            let reason = format!(
+                "the reward has scored {calls} distinct completions (train.max_reward_calls)"
+            );
+            say(format_args!("finished     {reason}"));
+            EventKind::Finished { calls: Some(*calls as u64) }
         }
         Ending::Stopped { message } => EventKind::Stopped { reason: message.clone() },
         Ending::RollBack { .. } => unreachable!("`train` handles roll-backs itself"),

@@ -130,7 +130,7 @@ fn trained(
 
 fn has_finished(folder: &RunFolder) -> anyhow::Result<bool> {
     let events = folder.read_events()?;
-    Ok(events.iter().any(|event| matches!(event.what, EventKind::Finished {})))
+    Ok(events.iter().any(|event| matches!(event.what, EventKind::Finished { .. })))
 }
 
 fn has_guard_ended(folder: &RunFolder) -> anyhow::Result<bool> {

@@ -197,7 +197,7 @@ impl Stage {
 /// Returns whether a run has completed all steps.
 fn is_finished(run: &RunFolder) -> anyhow::Result<bool> {
     if let Some(last) = run.read_events()?.last() {
-        return Ok(matches!(last.what, EventKind::Finished {}));
+        return Ok(matches!(last.what, EventKind::Finished { .. }));
     }
     // Masked-language models, judges and engagement models have no events in runs created by older
     // versions.

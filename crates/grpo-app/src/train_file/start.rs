@@ -152,6 +152,8 @@ impl TrainFile {
             reward,
             bonus,
             filter,
+            identify: tasks.identify(&codec),
+            variation: tasks.variation(&codec),
             combined: self.combined(examples)?,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),

@@ -79,6 +79,8 @@ fn grpo(model: Model, shape: Shape) -> anyhow::Result<Grpo<Policy>> {
         actions: Arc::new(NextTokens { end_ids: Vec::new() }),
         bonus: None,
         filter: None,
+        identify: None,
+        variation: None,
         combined: None,
         longest_prompt: shape.prompt_tokens,
         epoch: None,

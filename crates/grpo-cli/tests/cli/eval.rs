@@ -274,26 +274,6 @@ fn log_probabilities_give_the_perplexity() {
 }
 
 #[test]
-fn oracles_score_a_file() {
-    let place = Place::new();
-    place.write("a.smi", "CCO\nC1CC\nCC1=CC=C(C=C1)C1=CC(=NN1C1=CC=C(C=C1)S(N)(=O)=O)C(F)(F)F\n");
-    place.succeed(&["bench-pmo", "--score", "a.smi", "-o", "scores.csv"]);
-    let csv = place.read("scores.csv");
-    let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!((rows.len(), rows[0].len(), rows[0][0]), (4, 21, "smiles"));
-    let column = rows[0].iter().position(|name| *name == "celecoxib_rediscovery").unwrap();
-    assert_eq!((rows[2][column], rows[3][column]), ("0.0", "1.0"));
-    let ended = place.succeed(&["bench-pmo", "--score", "a.smi", "--tasks", "qed"]);
-    assert_eq!(ended.stdout.lines().next(), Some("smiles,qed"));
-    let qed = rows[0].iter().position(|name| *name == "qed").unwrap();
-    assert_eq!(ended.stdout.lines().nth(1), Some(&*format!("CCO,{}", rows[1][qed])));
-    place.refuse(
-        &["bench-pmo", "--score", "a.smi", "--tasks", "celecoxib"],
-        str!["--tasks: unknown oracle 'celecoxib'; did you mean 'celecoxib_rediscovery'?"],
-    );
-}
-
-#[test]
 fn an_encoder_scores_texts_against_references() {
     let place = Place::new();
     let lines = r#"{"prompt": "a", "completion": "the dog is sad", "reference": "the dog is sad"}

@@ -334,7 +334,9 @@ fn resumes_from_every_state() {
         "schedule.floor=0.2",
     ];
     let filter = "diversity_filter={ bucket = \"smiles\", bucket_size = 1, min_reward = 0.0 }";
+    let replay = "replay={ updates = 2, samples = 4, proposals = 2, mutation_rate = 0.5 }";
     cut_and_resume(&molecules, &[filter]);
+    cut_and_resume(&molecules, &[replay]);
     cut_and_resume(&molecules, &follows);
     cut_and_resume(&molecules, &controllers);
     cut_and_resume(&texts, &[&follows[..], &["reference.from=base"]].concat());

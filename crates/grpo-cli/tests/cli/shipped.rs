@@ -102,7 +102,7 @@ fn each_configuration_is_valid() {
             "engagement" => "train-engagement",
             _ if name.ends_with("judge") => "train-judge",
             _ if name.contains("grpo")
-                || ["combined", "components", "conditional"].contains(&name) =>
+                || ["combined", "components", "conditional", "pmo"].contains(&name) =>
             {
                 "train"
             }

@@ -1,6 +1,6 @@
 //! `grpo pretrain` and `grpo train` from end to end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use grpo_run::RunFolder;
 use serde_json::{Map, Value};
@@ -234,6 +234,54 @@ fn a_disk_that_becomes_full() {
     let files = place.files();
     let weights = files.iter().filter(|(path, _)| path.to_string_lossy().contains("safetensors"));
     assert_eq!(weights.count(), 0, "{files:?}");
+}
+
+/// Follows the distinct molecules through the recorded completions of a run.
+#[test]
+fn the_reward_scores_a_molecule_once_and_a_run_ends_after_its_calls() {
+    let place = Place::for_training();
+    let settings = [
+        "train.max_reward_calls=30",
+        "train.prompts_per_step=8",
+        "train.steps=100",
+        "save.completions_every=1",
+        "eval.samples=0",
+        "replay={ updates = 1, samples = 4, capacity = 8 }",
+    ];
+    let set = settings.iter().flat_map(|pair| ["--set", *pair]);
+    let ended = place.succeed(&["train", "train.toml"].into_iter().chain(set).collect::<Vec<_>>());
+    let line =
+        "finished     the reward has scored 30 distinct completions (train.max_reward_calls)";
+    assert!(ended.stdout.contains(line), "{}", ended.stdout);
+    let run = RunFolder::open(&place.path("run")).unwrap();
+    let mut scores: BTreeMap<String, f64> = BTreeMap::new();
+    let lines = metrics(&place, "run");
+    for (step, line) in (1..).zip(&lines) {
+        for record in run.completions_of(step).unwrap() {
+            let Ok(molecule) = grpo_chem::Molecule::parse(&record.text) else {
+                assert_eq!(record.reward, Some(0.0), "{record:?}");
+                continue;
+            };
+            let canonical = molecule.into_canonical();
+            let known = scores.get(&canonical).copied();
+            match known {
+                Some(score) => assert_eq!(record.reward, Some(score), "{record:?}"),
+                None if scores.len() < 30 => {
+                    scores.insert(canonical, record.reward.unwrap());
+                }
+                None => assert_eq!(record.reward, None, "{record:?}"),
+            }
+        }
+        assert_eq!(line["archive/calls"].as_u64(), Some(scores.len() as u64));
+        let mut best: Vec<f64> = scores.values().copied().collect();
+        best.sort_by(|a, b| b.total_cmp(a));
+        best.truncate(10);
+        let mean = best.iter().sum::<f64>() / best.len() as f64;
+        assert!((line["archive/top_10"].as_f64().unwrap() - mean).abs() < 1e-12);
+    }
+    assert_eq!(scores.len(), 30);
+    assert!(lines.len() < 100);
+    place.succeed(&["audit", "run"]);
 }
 
 /// Recomputes the effect of a diversity filter on the recorded completions with plain loops.

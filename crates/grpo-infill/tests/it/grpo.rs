@@ -65,6 +65,8 @@ fn begin(
         reward,
         bonus: None,
         filter: None,
+        identify: None,
+        variation: None,
         combined: None,
         longest_prompt: 16,
         epoch: None,

@@ -25,7 +25,7 @@ pub(super) fn missing_hashes(events: &[EventLine], plan: &RecordPlan) -> Vec<Vio
             EventKind::Saved {} | EventKind::RolledBack { .. } => {
                 vec![("folder", folder.is_some()), ("manifest", manifest.is_some())]
             }
-            EventKind::Finished {} => vec![("ledger", has_ledger)],
+            EventKind::Finished { .. } => vec![("ledger", has_ledger)],
             _ => vec![],
         };
         let (key, _) = keys.into_iter().find(|(_, is_there)| !is_there)?;
@@ -71,7 +71,7 @@ pub(super) fn missing_events(
         violations.push(Violation { step: Some(step), what });
     }
     let has_ended = |event: &EventLine| {
-        matches!(event.what, EventKind::Finished {} | EventKind::Stopped { .. })
+        matches!(event.what, EventKind::Finished { .. } | EventKind::Stopped { .. })
     };
     if run.comparison_path().exists() && !events.iter().any(has_ended) {
         let what = "comparison.json was written at the end of the run, but events.jsonl does not record the end: lines at its end were removed";
@@ -87,7 +87,7 @@ pub(super) fn bytes_after_end(
     events: &[EventLine],
 ) -> Result<Option<Violation>, RunError> {
     let has_ended = events.last().is_some_and(|event| {
-        matches!(event.what, EventKind::Finished {} | EventKind::Interrupted {})
+        matches!(event.what, EventKind::Finished { .. } | EventKind::Interrupted {})
     });
     if !has_ended || !path.exists() {
         return Ok(None);

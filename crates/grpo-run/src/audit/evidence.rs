@@ -40,6 +40,10 @@ pub struct Plan {
     pub updates_per_rollout: usize,
     /// Number of additional optimizer steps that only use examples.
     pub supervised_updates: usize,
+    /// Number of additional optimizer steps that only use replayed completions.
+    pub replay_updates: usize,
+    /// Number of distinct completions that the reward may score, if limited.
+    pub max_reward_calls: Option<u64>,
     /// Number of steps between recorded completions; 0 for none.
     pub completions_every: u64,
     /// Settings of the reference policy.
@@ -160,7 +164,7 @@ impl Evidence {
     pub(super) fn was_written_whole(&self, step: u64) -> bool {
         self.latest_events().iter().filter(|event| event.step >= step).any(|event| {
             match &event.what {
-                EventKind::Finished {}
+                EventKind::Finished { .. }
                 | EventKind::Interrupted {}
                 | EventKind::Guard { .. }
                 | EventKind::Reference { .. } => true,

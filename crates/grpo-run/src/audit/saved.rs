@@ -115,7 +115,7 @@ fn foreign_roll_backs(run: &RunFolder, events: &[EventLine]) -> Result<Vec<Strin
                 | EventKind::Resumed {}
                 | EventKind::RolledBack { .. }
                 | EventKind::Stopped { .. }
-                | EventKind::Finished {}
+                | EventKind::Finished { .. }
         )
     };
     let is_going_back = events.iter().rev().take_while(ends).any(
@@ -194,7 +194,7 @@ fn saved_at_end(
         matches!(event.what, EventKind::Resumed {} | EventKind::RolledBack { .. })
     };
     let latest = &events[events.iter().rposition(resumed).unwrap_or(0)..];
-    let has_finished = latest.iter().any(|event| event.what == EventKind::Finished {});
+    let has_finished = latest.iter().any(|event| matches!(event.what, EventKind::Finished { .. }));
     let is_saved = |event: &&EventLine| event.what == EventKind::Saved {};
     let saved = latest.iter().rev().find(is_saved);
     let was_saved = || {

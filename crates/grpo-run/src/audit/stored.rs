@@ -183,7 +183,7 @@ pub(super) fn trained(evidence: &Evidence) -> Finding {
         ));
     }
     let has_ended = |event: &crate::Event| {
-        matches!(event.what, EventKind::Finished {} | EventKind::Stopped { .. })
+        matches!(event.what, EventKind::Finished { .. } | EventKind::Stopped { .. })
     };
     if last.step < evidence.plan.steps && !evidence.events.iter().any(has_ended) {
         return Finding::not_recorded(

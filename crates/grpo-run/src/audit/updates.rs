@@ -57,22 +57,32 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
             |what: String| violations.push(Violation { step: Some(line.step), what });
         let (made, on_rollout) = (line.updates.len(), plan.updates_per_rollout);
         let planned = on_rollout + plan.supervised_updates;
-        if made != planned {
-            let of_combined = match plan.supervised_updates {
-                0 => String::new(),
-                more => format!(", and combined.every adds {more}"),
-            };
+        // Nothing is replayed before the reward has scored two completions.
+        if made != planned + plan.replay_updates && made != planned {
+            let adds = [
+                ("combined.every", plan.supervised_updates),
+                ("replay.updates", plan.replay_updates),
+            ];
+            let adds = adds.iter().filter(|(_, more)| *more > 0);
+            let adds: String = adds.map(|(key, more)| format!(", and {key} adds {more}")).collect();
             violated(format!(
-                "has {}, but train.updates_per_rollout is {on_rollout}{of_combined}",
+                "has {}, but train.updates_per_rollout is {on_rollout}{adds}",
                 count(made, "update")
             ));
         }
         for (number, update) in (1..).zip(&line.updates) {
             updates += 1;
             uses += update.completions.len();
-            if number > on_rollout && plan.supervised_updates > 0 {
+            let is_replay = plan.replay_updates > 0 && number > planned;
+            if update.replayed.is_some() != is_replay {
+                let kind = if is_replay { "must use" } else { "must not use" };
+                violated(format!("update {number} {kind} replayed completions"));
+            }
+            if is_replay || (plan.supervised_updates > 0 && number > on_rollout) {
                 if !update.completions.is_empty() {
-                    violated(format!("update {number} used completions, but is for examples only"));
+                    violated(format!(
+                        "update {number} used completions of the rollout, but is for others only"
+                    ));
                 }
                 continue;
             }

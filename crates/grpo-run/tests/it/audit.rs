@@ -7,7 +7,7 @@ use grpo_run::{
 };
 use std::collections::BTreeMap;
 
-const FIXED: ReferencePlan = ReferencePlan { from_base: false, update: None };
+pub(crate) const FIXED: ReferencePlan = ReferencePlan { from_base: false, update: None };
 
 fn every(every: Period, mix: f64) -> ReferencePlan {
     ReferencePlan { update: Some(ReferenceUpdate { every, mix }), ..FIXED }
@@ -19,7 +19,12 @@ fn weights(version: u64) -> String {
 }
 
 /// A run with two updates per step. The reference changes after each of the steps in `changes`.
-fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> Evidence {
+pub(crate) fn evidence(
+    steps: u64,
+    reference: ReferencePlan,
+    changes: &[u64],
+    mix: f64,
+) -> Evidence {
     let mut held_by = weights(0);
     let line = |step: u64| {
         let version = 2 * (step - 1);
@@ -31,6 +36,7 @@ fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> 
             weights: weights(version),
             learning_rate: 1e-3,
             completions: completions.iter().rev().copied().collect(),
+            replayed: None,
         };
         let before = held_by.clone();
         let change = changes.contains(&step).then(|| {
@@ -62,6 +68,8 @@ fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> 
             group_size: 3,
             updates_per_rollout: 2,
             supervised_updates: 0,
+            replay_updates: 0,
+            max_reward_calls: None,
             completions_every: 0,
             reference,
         },
@@ -76,7 +84,7 @@ fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> 
 }
 
 /// Returns all violations as `property: sentence`.
-fn violations(evidence: &Evidence) -> Vec<String> {
+pub(crate) fn violations(evidence: &Evidence) -> Vec<String> {
     let findings = audit(evidence);
     let of = |finding: &grpo_run::Finding| {
         let words = |violation| format!("{}: {violation}", finding.property);
@@ -86,7 +94,7 @@ fn violations(evidence: &Evidence) -> Vec<String> {
 }
 
 #[track_caller]
-fn check(evidence: &Evidence, expected: &[&str]) {
+pub(crate) fn check(evidence: &Evidence, expected: &[&str]) {
     assert_eq!(violations(evidence), expected);
 }
 
@@ -258,14 +266,19 @@ fn a_step_may_lack_its_metrics_where_the_run_was_ended_from_outside() {
         message: "step 3: kl was 2, above 1".into(),
     };
     let reference = EventKind::Reference { mix: 1.0, weights: weights(6) };
-    let whole =
-        [EventKind::Finished {}, EventKind::Interrupted {}, stopped("enough"), guard, reference];
+    let whole = [
+        EventKind::Finished { calls: None },
+        EventKind::Interrupted {},
+        stopped("enough"),
+        guard,
+        reference,
+    ];
     for what in whole {
         run.events = vec![event(3, what.clone())];
         check(&run, &[lacks]);
         // The event belongs to an earlier step or precedes a resumption.
         run.events = vec![event(2, what.clone())];
-        if what != (EventKind::Finished {}) {
+        if what != (EventKind::Finished { calls: None }) {
             check(&run, &[]);
         }
         run.events = vec![event(3, what), event(2, EventKind::Resumed {})];
@@ -313,7 +326,7 @@ fn a_run_may_be_killed_during_a_roll_back() {
 #[test]
 fn a_run_that_finished_has_all_of_its_steps() {
     let mut run = evidence(3, FIXED, &[], 1.0);
-    run.events = vec![event(3, EventKind::Finished {})];
+    run.events = vec![event(3, EventKind::Finished { calls: None })];
     check(&run, &[]);
     run.plan.steps = 5;
     let lacks = "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 3; train.steps is 5";
@@ -349,7 +362,7 @@ fn what_the_run_left() {
     // This does not apply to a run that ended normally.
     run.events = vec![event(3, EventKind::Stopped { reason: "enough".into() })];
     check(&run, &other);
-    run.events = vec![event(3, EventKind::Finished {})];
+    run.events = vec![event(3, EventKind::Finished { calls: None })];
     let steps = "steps: events.jsonl records that the run finished after step 3, but ledger.jsonl ends with step 3; train.steps is 5";
     check(&run, &[steps, other[0]]);
 }
@@ -392,6 +405,6 @@ fn reports_missing_completion_records() {
     // A killed run may lack the completions of its last step only.
     run.plan.completions_every = 1;
     check(&run, &[&missing(1, 1), &missing(3, 1)]);
-    run.events = vec![event(5, EventKind::Finished {})];
+    run.events = vec![event(5, EventKind::Finished { calls: None })];
     check(&run, &[&missing(1, 1), &missing(3, 1), &missing(5, 1)]);
 }

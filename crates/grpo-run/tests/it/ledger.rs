@@ -25,6 +25,7 @@ fn line(step: u64) -> LedgerStep {
             weights: "b".into(),
             learning_rate: 1e-4,
             completions,
+            replayed: None,
         }],
         reference: "c".into(),
         reference_changed: Some(ReferenceChange { mix: 0.6, weights: "d".into() }),

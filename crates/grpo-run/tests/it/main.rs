@@ -2,6 +2,7 @@
 
 mod atomic;
 mod audit;
+mod audit_replay;
 mod checkpoints;
 mod completions;
 mod folder;

@@ -44,18 +44,15 @@ impl<M: LanguageModel> Learner<M> {
     ) -> Result<Pass, TrainError> {
         let started = Instant::now();
         let completions = completions(groups);
-        // Denominators must be computed over the whole batch.
-        let totals = BatchTotals {
-            sequences: completions.len(),
-            tokens: completions.iter().map(|completion| completion.actions()).sum(),
-            max_completion_length: self.config.sampling.max_new_tokens,
-            high_entropy: self.high_entropy(batches)?,
+        let totals = self.totals(&completions, batches)?;
+        let check = |batch: &MicroBatchState, loss: &LossConfig| {
+            batch.is_above(&completions, &self.config.sampler_check, loss)
         };
-        let mut pass = self.pass(&completions, batches, loss, &totals)?;
+        let mut pass = self.pass(batches, loss, &totals, &check)?;
         if pass.is_above && loss.mismatch.is_none() {
             // The policy hasn't changed yet, so the recorded π_old is still valid.
             loss.mismatch = Some(TRUNCATED);
-            pass = self.pass(&completions, batches, loss, &totals)?;
+            pass = self.pass(batches, loss, &totals, &check)?;
         }
         let recorded = batches.iter_mut().zip(pass.recorded.drain(..));
         recorded.for_each(|(batch, terms)| batch.record(terms));
@@ -63,12 +60,43 @@ impl<M: LanguageModel> Learner<M> {
         Ok(pass)
     }
 
-    fn pass(
+    /// Returns the denominators of the loss, which must be computed over the whole batch.
+    fn totals(
         &self,
         completions: &[&Completion],
+        batches: &[MicroBatchState],
+    ) -> Result<BatchTotals, TrainError> {
+        Ok(BatchTotals {
+            sequences: completions.len(),
+            tokens: completions.iter().map(|completion| completion.actions()).sum(),
+            max_completion_length: self.config.sampling.max_new_tokens,
+            high_entropy: self.high_entropy(batches)?,
+        })
+    }
+
+    /// Updates the policy with replayed completions, which are not compared with the sampler.
+    pub(crate) fn replay(
+        &mut self,
+        groups: &mut [Group],
+        learning_rate: f64,
+    ) -> Result<Update, TrainError> {
+        let mut batches = self.micro_batches(groups);
+        self.set_advantages(groups, &mut batches)?;
+        let completions = completions(groups);
+        let totals = self.totals(&completions, &batches)?;
+        let pass = self.pass(&mut batches, &self.loss(), &totals, &|_, _| Ok(false))?;
+        let replayed = LedgerUpdate::replayed(completions.iter().map(|of| of.action_ids()));
+        let mut update = self.update(pass, Vec::new(), learning_rate)?;
+        update.ledger.replayed = Some(replayed);
+        Ok(update)
+    }
+
+    fn pass(
+        &self,
         batches: &mut [MicroBatchState],
         config: &LossConfig,
         totals: &BatchTotals,
+        is_above: &dyn Fn(&MicroBatchState, &LossConfig) -> Result<bool, TrainError>,
     ) -> Result<Pass, TrainError> {
         let entropy_coef = self.progress.entropy_bonus.map(|bonus| bonus.coef());
         let update = UpdateLoss { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
@@ -88,7 +116,7 @@ impl<M: LanguageModel> Learner<M> {
             let forward = batch.forward(policy, checkpointing); // log π_θ
             let LossOutput { loss, terms } =
                 batch.loss(policy, &forward.hidden, &self.reference, update);
-            pass.is_above |= batch.is_above(completions, &self.config.sampler_check, config)?;
+            pass.is_above |= is_above(batch, config)?;
             pass.grpo_loss += finite(terms.loss)?;
             pass.policy_loss += terms.policy_loss;
             pass.kl_penalty += terms.kl_penalty;
@@ -179,7 +207,8 @@ impl<M: LanguageModel> Learner<M> {
         self.progress.policy_version += 1;
         let weights = weights_digest(self.policy()).into();
         let version = self.version();
-        Ok((grad_norm, LedgerUpdate { version, weights, learning_rate, completions }))
+        let replayed = None;
+        Ok((grad_norm, LedgerUpdate { version, weights, learning_rate, completions, replayed }))
     }
 
     /// Returns the weight of the GRPO loss.

@@ -54,6 +54,8 @@ fn begin(config: GrpoConfig) -> Grpo<Transformer> {
         reward: pattern("w3"),
         bonus: config.diversity_bonus.as_ref().map(|bonus| bonus.build(&device, None).unwrap()),
         filter: None,
+        identify: None,
+        variation: None,
         combined: config.combined.as_ref().map(build),
         longest_prompt: 1,
         epoch: None,

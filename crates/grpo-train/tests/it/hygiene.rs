@@ -101,6 +101,8 @@ fn grpo_of(actions: Arc<dyn Actions<Bigram>>, decode: Decode, config: GrpoConfig
         reward: molecules(0.7),
         bonus: None,
         filter: None,
+        identify: None,
+        variation: None,
         combined: None,
         longest_prompt: 5,
         epoch: None,

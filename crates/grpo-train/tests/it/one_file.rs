@@ -55,6 +55,8 @@ fn the_first_steps_are_those_of_the_trainer_bit_for_bit() {
         reward: Arc::new(Qed),
         bonus: None,
         filter: None,
+        identify: None,
+        variation: None,
         combined: None,
         longest_prompt: 1,
         epoch: None,

@@ -74,6 +74,8 @@ fn a_base_that_follows_an_adapter() {
         reward: molecules(0.7),
         bonus: None,
         filter: None,
+        identify: None,
+        variation: None,
         combined: None,
         longest_prompt: 1,
         epoch: None,

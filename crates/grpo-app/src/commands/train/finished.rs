@@ -48,7 +48,7 @@ pub(super) fn is_finished(run: &Path, tasks: &Tasks) -> anyhow::Result<bool> {
 fn has_all(run: &Path, kind: &str, steps: u64) -> anyhow::Result<bool> {
     let folder = RunFolder::open(run)?;
     let events = folder.read_events()?;
-    if !matches!(events.last().map(|event| &event.what), Some(EventKind::Finished {})) {
+    if !matches!(events.last().map(|event| &event.what), Some(EventKind::Finished { .. })) {
         return Ok(false);
     }
     verify(&run.join(kind))?;

@@ -1,0 +1,60 @@
+//! How a run ended.
+
+use crate::{Action, GuardTrigger};
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ending {
+    /// All steps were completed.
+    Finished,
+    /// The evaluation reward stopped improving.
+    NoGain {
+        /// Last step.
+        step: u32,
+        /// Number of steps and mean reward at the best evaluation.
+        best: (u32, f64),
+    },
+    /// The reward has scored `train.max_reward_calls` completions.
+    CallsUsed {
+        /// Number of distinct completions.
+        calls: usize,
+    },
+    /// The run was interrupted between two steps.
+    Interrupted,
+    /// A guard stopped the run.
+    Stopped {
+        /// Message from the guard.
+        message: String,
+    },
+    /// A guard requested a roll-back to a policy older than the one that sampled step `since`.
+    RollBack {
+        /// First bad step, counted from 1.
+        since: u32,
+        /// Factor to apply to learning rates.
+        learning_rate_factor: f64,
+        /// Factor to apply to the KL coefficient.
+        kl_coef_factor: f64,
+        /// Message from the guard.
+        message: String,
+    },
+}
+
+impl Ending {
+    /// Returns the ending requested by guards that were triggered in `step`, counted from 1.
+    pub(crate) fn of_triggers(step: u32, triggers: &[GuardTrigger]) -> Option<Self> {
+        let action = Action::of(triggers)?;
+        let decisive: Vec<&GuardTrigger> =
+            triggers.iter().filter(|trigger| trigger.action.name() == action.name()).collect();
+        let messages: Vec<&str> = decisive.iter().map(|trigger| trigger.message.as_str()).collect();
+        let message = messages.join("; ");
+        match action {
+            Action::Warn => None,
+            Action::Stop => Some(Self::Stopped { message }),
+            Action::RollBack { learning_rate_factor, kl_coef_factor } => {
+                let since = decisive.iter().map(|trigger| trigger.since).min();
+                let since = since.and_then(|since| u32::try_from(since).ok()).unwrap_or(step);
+                Some(Self::RollBack { since, learning_rate_factor, kl_coef_factor, message })
+            }
+        }
+    }
+}

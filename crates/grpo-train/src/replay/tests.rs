@@ -1,0 +1,198 @@
+use std::collections::BTreeSet;
+
+use burn::tensor::Device;
+use grpo_model::{Frozen, LanguageModel, ModelConfig, MolGptConfig, Transformer, weights_digest};
+use grpo_rewards::Identity;
+
+use super::*;
+use crate::{GrpoConfig, Learner};
+
+/// Completions are the letters `a` to `d`; their order does not matter.
+fn identities(texts: &[&str]) -> Vec<Identity> {
+    texts.iter().map(|text| Identity::Canonical(sorted(text))).collect()
+}
+
+fn sorted(text: &str) -> String {
+    let mut letters: Vec<char> = text.chars().collect();
+    letters.sort_unstable();
+    letters.into_iter().collect()
+}
+
+/// Writes the letters in a random rotation, with the ids 1 to 4 and the end token 0.
+struct Letters;
+
+impl Variation for Letters {
+    fn written(&self, canonical: &str, random: Option<u32>) -> Option<Vec<u32>> {
+        let mut ids: Vec<u32> =
+            canonical.bytes().map(|letter| u32::from(letter - b'a') + 1).collect();
+        let count = ids.len() as u32;
+        ids.rotate_left((random.unwrap_or(0) % count) as usize);
+        ids.push(0);
+        Some(ids)
+    }
+
+    fn mutated(&self, parent: &str, random: &mut dyn FnMut() -> u32) -> Option<String> {
+        Some(sorted(&format!("{parent}{}", char::from(b'a' + (random() % 4) as u8))))
+    }
+
+    fn combined(&self, [a, b]: [&str; 2], _: &mut dyn FnMut() -> u32) -> Option<String> {
+        Some(sorted(&format!("{a}{b}")))
+    }
+}
+
+/// Returns an archive with these completions and rewards.
+fn archive(calls: &[(&str, f64)]) -> Archive {
+    let mut archive = Archive::new(identities, None);
+    let call = |(text, reward): &(&str, f64)| ArchivedCall {
+        text: (*text).to_owned(),
+        terms: vec![(1.0, *reward)],
+        parts: vec![("valid".into(), 1.0)],
+    };
+    archive.restore(calls.iter().map(call).collect());
+    archive
+}
+
+fn settings(text: &str) -> ReplayConfig {
+    toml::from_str(text).unwrap()
+}
+
+fn replay(config: ReplayConfig) -> Replay {
+    Replay::new(config, Arc::new(Letters), 6, SampledUnder::default(), 5)
+}
+
+const CALLS: [(&str, f64); 5] = [("a", 0.2), ("bb", 0.9), ("abc", 0.5), ("d", 0.9), ("cc", 0.1)];
+
+#[test]
+fn the_best_come_first_and_earlier_ones_before_equal_ones() {
+    let archive = archive(&CALLS);
+    let best: Vec<&str> = archive.best().map(|call| call.text.as_str()).collect();
+    assert_eq!(best, ["bb", "d", "abc", "a", "cc"]);
+    assert_eq!(
+        archive.calls().iter().map(ArchivedCall::reward).collect::<Vec<_>>(),
+        CALLS.map(|it| it.1)
+    );
+}
+
+/// As after an interrupted step.
+#[test]
+fn forgotten_calls_leave_no_trace() {
+    let mut archive = archive(&CALLS);
+    archive.forget_after(3);
+    let expected = self::archive(&CALLS[..3]);
+    assert_eq!(archive.calls(), expected.calls());
+    assert!(archive.best().eq(expected.best()));
+    assert!(archive.contains("abc") && !archive.contains("d"));
+}
+
+/// Frequencies of 60,000 draws against the weights, computed with a plain loop.
+#[test]
+fn completions_are_drawn_by_rank() {
+    let archive = archive(&CALLS);
+    let config = settings("rank_coefficient = 0.25\ncapacity = 4");
+    let ranked = Ranked::new(&archive, &config);
+    let mut random = Random::new(1, 0, 0);
+    let mut counts = [0_u32; 4];
+    for _draw in 0..60_000 {
+        counts[ranked.draw_rank(&mut random).unwrap()] += 1;
+    }
+    let weights = [1.0, 1.0 / 2.0, 1.0 / 3.0, 1.0 / 4.0];
+    let total: f64 = weights.iter().sum();
+    for (count, weight) in counts.iter().zip(weights) {
+        let share: f64 = weight / total;
+        let deviation = (share * (1.0 - share) / 60_000.0).sqrt();
+        let seen = f64::from(*count) / 60_000.0;
+        assert!((seen - share).abs() < 4.0 * deviation, "{counts:?}");
+    }
+    assert_eq!(Ranked::new(&Archive::new(identities, None), &config).draw(&mut random), None);
+}
+
+#[test]
+fn replayed_completions_are_distinct_forms_of_the_best_with_their_scores() {
+    let archive = archive(&CALLS);
+    let replay = replay(settings("samples = 3\ncapacity = 3\nrandomize = 0.5"));
+    let prompt = Prompt::of_ids(0, vec![0]);
+    let mut forms = BTreeSet::new();
+    for step in 0..20 {
+        let group = replay.group(&archive, &prompt, step, 0);
+        let texts: BTreeSet<&str> = group.samples.iter().map(|sample| &*sample.text).collect();
+        assert_eq!(texts, BTreeSet::from(["abc", "bb", "d"]));
+        for sample in &group.samples {
+            let expected = CALLS.iter().find(|(text, _)| *text == sample.text).unwrap().1;
+            assert_eq!(sample.reward(), Some(expected));
+            let ids: Vec<u32> = sample.completion.action_ids().collect();
+            let letters = ids[..ids.len() - 1].iter().map(|id| char::from(b'`' + *id as u8));
+            let written: String = letters.collect();
+            assert_eq!((sorted(&written), ids.last()), (sample.text.clone(), Some(&0)));
+            forms.insert(written);
+        }
+        assert_eq!(replay.group(&archive, &prompt, step, 0), group);
+    }
+    // All rotations of the only completion that has several.
+    assert_eq!(forms, ["abc", "bca", "cab", "bb", "d"].map(str::to_owned).into());
+    // The token limit includes the end token.
+    let long = [("aaaaaa", 1.0), ("bbbbb", 0.5)];
+    let group = replay.group(&self::archive(&long), &prompt, 0, 0);
+    assert_eq!(group.samples.iter().map(|sample| &*sample.text).collect::<Vec<_>>(), ["bbbbb"]);
+}
+
+#[test]
+fn proposals_are_new() {
+    let archive = archive(&CALLS);
+    let prompt = Prompt::of_ids(0, vec![0]);
+    let group =
+        replay(settings("proposals = 6\nmutation_rate = 0.5")).proposals(&archive, &prompt, 3);
+    let ids = |sample: &Sample| -> String {
+        let ids: Vec<u32> = sample.completion.action_ids().collect();
+        sorted(
+            &ids[..ids.len() - 1].iter().map(|id| char::from(b'`' + *id as u8)).collect::<String>(),
+        )
+    };
+    let texts: BTreeSet<String> = group.samples.iter().map(ids).collect();
+    assert_eq!((texts.len(), group.samples.len()), (6, 6));
+    assert!(texts.iter().all(|text| !archive.contains(text)), "{texts:?}");
+    let none = Archive::new(identities, None);
+    assert!(replay(settings("proposals = 6")).proposals(&none, &prompt, 3).samples.is_empty());
+}
+
+fn learner(loss: &str) -> Learner<Transformer> {
+    let config = ModelConfig::molgpt(&MolGptConfig::new(5, 16, 1, 2, 8)).unwrap();
+    let policy = Transformer::random(&config, 3, &Device::flex().autodiff()).unwrap();
+    let config: GrpoConfig = toml::from_str(&format!(
+        "train = {{ steps = 1, prompts_per_step = 1, group_size = 4 }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}\nsampler_check = {{ tolerance = 1e9 }}",
+    ))
+    .unwrap();
+    // The reference differs from the policy.
+    let reference = config_reference(&policy);
+    Learner::new(policy, reference, &config).unwrap()
+}
+
+fn config_reference(policy: &Transformer) -> Frozen<Transformer> {
+    let config = ModelConfig::molgpt(&MolGptConfig::new(5, 16, 1, 2, 8)).unwrap();
+    let other = Transformer::random(&config, 4, &LanguageModel::device(policy)).unwrap();
+    Frozen::snapshot(&other)
+}
+
+/// An update with replayed completions is that of sampled ones without a check of the sampler.
+#[test]
+fn replay_minimises_the_loss_of_the_run() {
+    let archive = archive(&CALLS);
+    let replay = replay(settings("samples = 4"));
+    let prompt = Prompt::of_ids(0, vec![0]);
+    for loss in [
+        "preset = \"grpo\", kl_coef = 0.1",
+        "preset = \"dr_grpo\", kl_coef = 0.1, kl_placement = \"reward\", kl_estimator = \"k1\"",
+    ] {
+        let (mut one, mut other) = (learner(loss), learner(loss));
+        let before = weights_digest(one.policy());
+        for step in 0..3 {
+            let group = replay.group(&archive, &prompt, step, 0);
+            let replayed = one.replay(&mut [group.clone()], 1e-2).unwrap();
+            let learned = other.learn(&mut [group], 1e-2).unwrap();
+            assert_eq!(replayed.loss, learned.loss());
+            assert_eq!(weights_digest(one.policy()), weights_digest(other.policy()), "{loss}");
+            assert!(replayed.ledger.completions.is_empty());
+            assert_eq!(replayed.ledger.replayed.map(|hash| hash.len()), Some(64));
+        }
+        assert_ne!(before, weights_digest(one.policy()));
+    }
+}
