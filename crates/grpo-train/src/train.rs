@@ -107,7 +107,7 @@ pub struct Parts<M> {
     /// Diversity filter, if [`GrpoConfig::diversity_filter`] is set.
     pub filter: Option<DiversityFilter>,
     /// Tells equivalent completions, if the task can. Required by [`GrpoConfig::replay`] and
-    /// [`TrainConfig::max_reward_calls`].
+    /// [`crate::TrainConfig::max_reward_calls`].
     pub identify: Option<Identify>,
     /// Writes and varies completions, if the task can. Required by [`GrpoConfig::replay`].
     pub variation: Option<Arc<dyn Variation>>,
