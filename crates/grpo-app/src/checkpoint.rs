@@ -68,14 +68,18 @@ pub(crate) fn write_state(
 pub(crate) fn read_state<N: DeserializeOwned>(
     checkpoint: &VerifiedFolder,
 ) -> anyhow::Result<(N, BTreeMap<String, TensorData>)> {
-    let folder = checkpoint.path().join(FOLDER);
-    let state = folder.join(STATE);
+    let moments = read_tensors(&checkpoint.path().join(FOLDER).join(MOMENTS))?;
+    Ok((read_numbers(checkpoint)?, moments))
+}
+
+/// Reads the trainer state without tensors.
+fn read_numbers<N: DeserializeOwned>(checkpoint: &VerifiedFolder) -> anyhow::Result<N> {
+    let state = checkpoint.path().join(FOLDER).join(STATE);
     let text = regular_file::read_data(&state)
         .with_context(|| format!("cannot read `{}`", state.display()))?;
-    let numbers = serde_json::from_slice(&text).with_context(|| {
+    serde_json::from_slice(&text).with_context(|| {
         format!("`{}` is not a trainer state written by this program", state.display())
-    })?;
-    Ok((numbers, read_tensors(&folder.join(MOMENTS))?))
+    })
 }
 
 /// Returns the distinct completions that the reward of a run has scored, in the order in which it
@@ -86,7 +90,7 @@ pub(crate) fn read_state<N: DeserializeOwned>(
 pub fn archive_of(run: &RunFolder) -> anyhow::Result<Vec<ArchivedCall>> {
     let newest = run.checkpoints()?.into_iter().max_by_key(|checkpoint| checkpoint.step);
     let newest = newest.with_context(|| format!("{} has no checkpoint", run.path().display()))?;
-    let (numbers, _): (StateNumbers, _) = read_state(&newest.verify()?)?;
+    let numbers: StateNumbers = read_numbers(&newest.verify()?)?;
     Ok(numbers.archive)
 }
 

@@ -137,14 +137,11 @@ fn run(tasks: &Tasks, arguments: &BenchPmoArguments) -> anyhow::Result<()> {
         return Ok(());
     }
     let results = Results::of(&runs, arguments.budget as usize)?;
-    for (name, text) in [
-        ("results.csv", results.csv()?),
-        ("curves.csv", results.curves()?),
-        ("results.md", results.markdown()?),
-    ] {
-        FileInPlace::write_text(&folder.join(name), &[], true, &text)?;
+    let (rows, curves, table) = (results.csv(), results.curves(), results.markdown()?);
+    for (name, text) in [("results.csv", &rows), ("curves.csv", &curves), ("results.md", &table)] {
+        FileInPlace::write_text(&folder.join(name), &[], true, text)?;
     }
-    say(format_args!("{}", results.markdown()?.trim_end()));
+    say(format_args!("{}", table.trim_end()));
     say(format_args!("results      {}", folder.join("results.md").display()));
     Ok(())
 }

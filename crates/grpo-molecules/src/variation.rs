@@ -13,23 +13,11 @@ pub(crate) struct MoleculeVariation {
 }
 
 impl MoleculeVariation {
-    /// Returns the canonical form if the model can generate it.
-    fn canonical(&self, smiles: &str) -> Option<String> {
-        let canonical = Molecule::parse(smiles).ok()?.into_canonical();
-        self.vocabulary.encode(&canonical).ok()?;
-        Some(canonical)
-    }
-
-    /// Returns the ids of a SMILES and of the end token.
+    /// Returns the ids of a SMILES after the start token, which is the prompt, to the end token.
     fn ids(&self, smiles: &str) -> Option<Vec<u32>> {
-        let mut ids = self.vocabulary.encode(smiles).ok()?;
-        // An atom that begins each molecule is part of the prompt.
-        if self.vocabulary.start() != self.vocabulary.boundary() {
-            let is_start = ids.first() == Some(&self.vocabulary.start());
-            ids = is_start.then(|| ids.split_off(1))?;
-        }
-        ids.push(self.vocabulary.boundary());
-        Some(ids)
+        let sequence = self.vocabulary.sequence(&self.vocabulary.encode(smiles).ok()?);
+        let (start, ids) = sequence.split_first()?;
+        (*start == self.vocabulary.start()).then(|| ids.to_vec())
     }
 }
 
@@ -45,11 +33,57 @@ impl Variation for MoleculeVariation {
 
     fn mutated(&self, parent: &str, random: &mut dyn FnMut() -> u32) -> Option<String> {
         let parent = Molecule::parse(parent).ok()?;
-        self.canonical(&mutate(&parent, &Size::JENSEN, random)?)
+        mutate(&parent, &Size::JENSEN, random)
     }
 
     fn combined(&self, parents: [&str; 2], random: &mut dyn FnMut() -> u32) -> Option<String> {
         let [a, b] = parents.map(|parent| Molecule::parse(parent).ok());
-        self.canonical(&crossover(&a?, &b?, &Size::JENSEN, random)?)
+        crossover(&a?, &b?, &Size::JENSEN, random)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use grpo_data::TextCodec;
+
+    use super::*;
+
+    fn variation(start: Option<&str>) -> MoleculeVariation {
+        let vocabulary = Vocabulary::from_smiles(["CCO", "c1ccccc1N"]).unwrap();
+        let vocabulary = match start {
+            Some(start) => vocabulary.starting_with(start).unwrap(),
+            None => vocabulary,
+        };
+        MoleculeVariation { vocabulary }
+    }
+
+    fn text(variation: &MoleculeVariation, ids: Option<Vec<u32>>) -> Option<String> {
+        let ids = ids?;
+        let (end, ids) = ids.split_last().unwrap();
+        assert_eq!(*end, variation.vocabulary.boundary());
+        Some(variation.vocabulary.decode(ids))
+    }
+
+    #[test]
+    fn a_molecule_is_written_after_its_start_token() {
+        let plain = variation(None);
+        assert_eq!(text(&plain, plain.written("CCO", None)).as_deref(), Some("CCO"));
+        // `F` is not in the vocabulary.
+        assert_eq!(plain.written("CCF", None), None);
+        let started = variation(Some("C"));
+        assert_eq!(text(&started, started.written("CCO", None)).as_deref(), Some("CO"));
+        assert_eq!(started.written("Nc1ccccc1", None), None);
+    }
+
+    #[test]
+    fn a_random_form_is_the_same_molecule() {
+        let variation = variation(None);
+        let forms: std::collections::BTreeSet<String> = (0..20)
+            .filter_map(|random| text(&variation, variation.written("Nc1ccccc1", Some(random))))
+            .collect();
+        assert!(forms.len() > 2, "{forms:?}");
+        for form in &forms {
+            assert_eq!(Molecule::parse(form).unwrap().canonical_smiles(), "Nc1ccccc1");
+        }
     }
 }

@@ -1,11 +1,10 @@
-//! Genetic operators: new molecules from one or two others, and a population of the best ones.
+//! Genetic operators: new molecules from one or two others.
 //!
 //! [`mutate`] and [`crossover`] have the operators and probabilities of the graph-based genetic
 //! algorithm in Jensen, "A graph-based genetic algorithm and generative model/Monte Carlo tree
 //! search for the exploration of chemical space", Chemical Science 10 (2019) 3567–3572. It is a
 //! baseline of GuacaMol and PMO. Tripp and Hernández-Lobato, "Genetic algorithms are strong
 //! baselines for molecule generation" (2023), and Genetic GFN (2024) generate offspring with it.
-//! [`Population`] selects parents by rank.
 //!
 //! Differences from that algorithm:
 //! - Molecules are edited in their Kekulé structure, and hydrogen fills the valences, so that edits
@@ -26,14 +25,12 @@ mod crossover;
 mod graph;
 mod mutation;
 mod parent;
-mod population;
 mod random;
 #[cfg(test)]
 mod tests;
 
 use crate::molecule::Molecule;
 use parent::Parent;
-pub use population::Population;
 use random::shuffled;
 
 /// Number of random operators that are tried before a pair of parents is given up.

@@ -22,11 +22,6 @@ pub(super) fn weighted<const N: usize>(random: &mut Random, weights: [u32; N]) -
         .unwrap_or_default()
 }
 
-/// Returns a number between 0 and 1, excluding 1.
-pub(super) fn uniform(random: &mut Random) -> f64 {
-    f64::from(random()) / 2_f64.powi(32)
-}
-
 /// Returns a number with mean 0, variance 1 and an approximately normal distribution: the sum of
 /// twelve uniform numbers, minus 6.
 pub(super) fn normal(random: &mut Random) -> f64 {
@@ -70,7 +65,6 @@ mod tests {
         }
         assert_eq!(index(&mut fixed(&[u32::MAX]), 7), 6);
         assert_eq!(index(&mut fixed(&[u32::MAX]), 0), 0);
-        assert_eq!(uniform(&mut fixed(&[1 << 31])), 0.5);
         assert_eq!(normal(&mut fixed(&[1 << 31; 12])), 0.0);
         assert_eq!(normal(&mut fixed(&[])), -6.0);
     }

@@ -35,18 +35,18 @@ impl Results {
     }
 
     /// Returns a row per oracle and seed.
-    pub(super) fn csv(&self) -> anyhow::Result<String> {
+    pub(super) fn csv(&self) -> String {
         let mut text = String::from("oracle,seed,auc,top_10,calls,seconds\n");
         for row in &self.rows {
             let SeedResult { oracle, seed, budget, seconds } = row;
             let (auc, top_10, calls) = (budget.auc(), budget.mean_of_best(), budget.calls());
             text += &format!("{oracle},{seed},{auc:?},{top_10:?},{calls},{seconds:.1}\n");
         }
-        Ok(text)
+        text
     }
 
     /// Returns the mean of the ten best scores after every 100 calls.
-    pub(super) fn curves(&self) -> anyhow::Result<String> {
+    pub(super) fn curves(&self) -> String {
         let mut text = String::from("oracle,seed,calls,top_10\n");
         for row in &self.rows {
             for (index, top_10) in row.budget.curve().iter().enumerate() {
@@ -54,7 +54,7 @@ impl Results {
                 text += &format!("{},{},{calls},{top_10:?}\n", row.oracle, row.seed);
             }
         }
-        Ok(text)
+        text
     }
 
     /// Returns a table beside published results.
