@@ -1,5 +1,6 @@
 //! Group-relative advantages.
 
+use crate::ConfigError;
 use crate::advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
 use crate::moments::{all_equal, deviation, is_constant, mean};
 
@@ -14,6 +15,9 @@ pub struct Advantages {
     /// Mean and standard deviation of the values that are normalised last: the weighted rewards, or
     /// `Σ_k w_k z_k` with [`Aggregation::NormalizeThenSum`].
     pub objective: MeanAndStd,
+    /// What the advantages are computed from, for each completion: the weighted sum of its rewards, or
+    /// with [`Aggregation::NormalizeThenSum`] the sum of its normalised rewards.
+    pub objectives: Vec<Vec<Option<f64>>>,
     /// Whether all scored completions in a group have the same objective, i.e. whether the group
     /// provides no learning signal. Groups are always tested individually, whereas TRL tests the
     /// whole batch if rewards are scaled by the batch. False if fewer than two completions are
@@ -84,7 +88,7 @@ pub fn weighted_group_advantages(
     Ok(match config.aggregation {
         Aggregation::SumThenNormalize => {
             let groups = advantages(&totals, &config);
-            summary(groups, &totals, &totals)
+            summary(groups, &totals, totals.clone())
         }
         Aggregation::NormalizeThenSum => {
             let objective = normalized_sum(rewards, weights, &config);
@@ -100,9 +104,48 @@ pub fn weighted_group_advantages(
                     advantages.fill(0.0);
                 }
             }
-            summary(groups, &totals, &objective)
+            summary(groups, &totals, objective)
         }
     })
+}
+
+/// Computes the advantages of completions outside `group`, e.g. replayed ones, relative to its
+/// objectives (see [`Advantages::objectives`]).
+///
+/// `rewards[i][k]` and `weights[k]` are as in [`weighted_group_advantages`]. The mean and the deviation
+/// are those of `group`, also with [`Baseline::LeaveOneOut`]. If they are undefined, or if the deviation
+/// to divide by is 0, all advantages are 0.
+///
+/// # Errors
+/// Returns an error under the same conditions as [`weighted_group_advantages`], or if the configuration
+/// has [`Aggregation::NormalizeThenSum`], which is only defined within a group.
+pub fn advantages_against(
+    group: &[Option<f64>],
+    rewards: &[Vec<Option<f64>>],
+    weights: &[f64],
+    config: &AdvantageConfig,
+) -> Result<Vec<f64>, AdvantageError> {
+    let config = config.checked()?;
+    if config.aggregation == Aggregation::NormalizeThenSum {
+        let message = "rewards that are normalised within each group cannot be compared with those of another one";
+        return Err(ConfigError::new("aggregation", message).into());
+    }
+    check_rewards(&[rewards.to_vec()], weights)?;
+    let group = group_scored(group);
+    let baseline = if config.baseline == Baseline::None { 0.0 } else { mean(&group) };
+    let divisor = match config.scale {
+        RewardScale::None => 1.0,
+        RewardScale::Group | RewardScale::Batch => {
+            deviation(&group, config.deviation) + config.epsilon
+        }
+    };
+    let undefined = baseline.is_nan() || (config.scale != RewardScale::None && all_equal(&group));
+    let bound = config.clip.unwrap_or(f64::INFINITY);
+    let advantage = |scores: &Vec<Option<f64>>| match weighted_sum(scores, weights) {
+        Some(reward) if !undefined => ((reward - baseline) / divisor).clamp(-bound, bound),
+        _ => 0.0,
+    };
+    Ok(rewards.iter().map(advantage).collect())
 }
 
 /// Returns `Σ_k w_k z_k`, where `z_k` is the reward from function `k` after centring and scaling
@@ -169,10 +212,10 @@ fn advantages(rewards: &[Vec<Option<f64>>], config: &AdvantageConfig) -> Vec<Vec
 fn summary(
     groups: Vec<Vec<f64>>,
     totals: &[Vec<Option<f64>>],
-    objective: &[Vec<Option<f64>>],
+    objectives: Vec<Vec<Option<f64>>>,
 ) -> Advantages {
     let zero_std: Vec<bool> =
-        objective.iter().map(|group| is_constant(&group_scored(group))).collect();
+        objectives.iter().map(|group| is_constant(&group_scored(group))).collect();
     // Weight each group by its number of completions, as a mean over rows would.
     let rows: usize = totals.iter().map(Vec::len).sum();
     let flagged = totals.iter().zip(&zero_std).filter(|(_, flag)| **flag);
@@ -180,7 +223,8 @@ fn summary(
     Advantages {
         groups,
         reward: MeanAndStd::of(&scored(totals)),
-        objective: MeanAndStd::of(&scored(objective)),
+        objective: MeanAndStd::of(&scored(&objectives)),
+        objectives,
         zero_std,
         zero_std_share: if rows == 0 { 0.0 } else { flagged as f64 / rows as f64 },
     }

@@ -24,7 +24,8 @@ mod token_loss;
 pub use accumulate::accumulate;
 pub use adaptive_kl::{AdaptiveKl, KlController};
 pub use advantage::{
-    AdvantageError, Advantages, MeanAndStd, group_advantages, weighted_group_advantages,
+    AdvantageError, Advantages, MeanAndStd, advantages_against, group_advantages,
+    weighted_group_advantages,
 };
 pub use advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
 pub use config::LossConfig;

@@ -10,6 +10,7 @@ use grpo_rewards::{ExternalCalls, Identify};
 
 use crate::archive_report::{ArchiveReport, Replayed};
 use crate::error::refuse_failures;
+use crate::learner::LearnResult;
 use crate::replay::Replay;
 use crate::{
     Archive, ArchivedCall, Grpo, GrpoConfig, SamplingConfig, TrainError, Update, Variation,
@@ -38,17 +39,21 @@ impl<M: LanguageModel> Grpo<M> {
     }
 
     /// Updates the policy with completions from the archive. Nothing is replayed if it has fewer than
-    /// two.
+    /// two, or if no completion of the step was scored.
     pub(crate) fn replay(
         &mut self,
         prompts: &[Prompt],
         step: u32,
+        sampled: &LearnResult,
         learning_rate: f64,
     ) -> Result<Replayed, TrainError> {
         let mut replayed = Replayed::default();
         let (Some(archive), Some(replay)) = (&self.archive, &self.replay) else {
             return Ok(replayed);
         };
+        if sampled.objectives.iter().all(Option::is_none) {
+            return Ok(replayed);
+        }
         for update in 0..replay.updates() {
             let mut groups = [replay.group(archive, &prompts[0], step, update)];
             if groups[0].samples.len() < 2 {
@@ -56,7 +61,7 @@ impl<M: LanguageModel> Grpo<M> {
             }
             let rewards: Vec<f64> = groups[0].samples.iter().filter_map(Sample::reward).collect();
             replayed.rewards.push(mean(&rewards));
-            replayed.updates.push(self.learner.replay(&mut groups, learning_rate)?);
+            replayed.updates.push(self.learner.replay(&mut groups, sampled, learning_rate)?);
         }
         Ok(replayed)
     }

@@ -219,15 +219,6 @@ impl MicroBatch {
         score_logits(self.frozen_logits(model), &self.targets)
     }
 
-    /// Computes the exact KL between two frozen models, `[n]`.
-    pub(crate) fn frozen_kl<M: LanguageModel>(
-        &self,
-        policy: &Frozen<M>,
-        reference: &Frozen<M>,
-    ) -> Tensor<1> {
-        exact_kl(self.frozen_logits(policy), self.frozen_logits(reference), &self.targets)
-    }
-
     fn frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Tensor<2> {
         model.logits(self.of_actions(model.hidden(&self.inputs)))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use grpo_core::{AdvantageConfig, KlController, Surrogate};
+use grpo_core::{AdvantageConfig, Aggregation, KlController, Surrogate};
 use grpo_data::ConfigFault;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{LanguageModel, WeightPrecision};
@@ -307,6 +307,13 @@ impl GrpoConfig {
                 "replay",
                 "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise",
                 "remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch",
+            ));
+        }
+        if self.advantage.aggregation == Aggregation::NormalizeThenSum {
+            return Err(ConfigFault::new(
+                "advantage.aggregation",
+                "advantage.aggregation = \"normalize_then_sum\" normalises rewards within each group, so replayed completions cannot be compared with sampled ones",
+                "remove it, or [replay]",
             ));
         }
         if self.combined.is_some() {

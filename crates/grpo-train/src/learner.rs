@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::TensorData;
-use grpo_core::{AdaptiveKl, EntropyController, LossConfig, weighted_group_advantages};
+use grpo_core::{
+    AdaptiveKl, EntropyController, KlConfig, LossConfig, advantages_against,
+    weighted_group_advantages,
+};
 use grpo_data::{Completion, Group, Sample};
 use grpo_model::{Frozen, LanguageModel, StoredTensors, WeightsDigest};
 use serde::{Deserialize, Serialize};
@@ -221,43 +224,75 @@ impl<M: LanguageModel> Learner<M> {
 
     /// Packs completions into micro-batches and computes `log π_ref` for each action. How
     /// completions are split only affects memory usage.
-    pub(crate) fn micro_batches(&self, groups: &[Group]) -> Vec<MicroBatchState> {
+    pub(crate) fn micro_batches(&self, groups: &[Group]) -> Vec<MicroBatchState<M>> {
         let tokens = self.config.train.micro_batch_tokens;
         let micro = micro_batches(&completions(groups), tokens, self.policy().vocabulary_size());
         micro.into_iter().map(|micro| MicroBatchState::new(micro, &self.reference)).collect()
     }
 
-    /// Computes advantages from rewards and bonuses. If the KL penalty is part of the reward,
-    /// `β · Σ_t KL` is subtracted first. Returns the fraction of completions in groups without
-    /// reward variance, and the mean KL.
-    pub(crate) fn set_advantages(
+    /// Collects rewards and bonuses. If the KL penalty is part of the reward, `kl.coef · Σ_t KL` is
+    /// subtracted. Returns them with the mean of `Σ_t KL`.
+    fn penalized_rewards(
         &self,
-        groups: &mut [Group],
-        batches: &mut [MicroBatchState],
-    ) -> Result<(f64, Option<f64>), TrainError> {
+        groups: &[Group],
+        batches: &mut [MicroBatchState<M>],
+        kl: KlConfig,
+    ) -> (RewardFunctions, Option<f64>) {
         let mut rewards = RewardFunctions::new(groups, self.config.advantage.aggregation);
-        let kl = self.loss().kl;
         let reward_kl = kl.in_reward().then(|| {
-            let sums = |batch: &MicroBatchState| {
-                batch.sequence_kl(self.policy(), &self.reference, kl.estimator)
+            let checkpointing = self.config.train.activation_checkpointing;
+            let sums = |batch: &mut MicroBatchState<M>| {
+                batch.sequence_kl(self.policy(), &self.reference, kl.estimator, checkpointing)
             };
-            let sums: Vec<f64> = batches.iter().flat_map(sums).collect();
+            let sums: Vec<f64> = match batches {
+                [batch] => sums(batch),
+                // The graphs of all of them may not fit into memory together.
+                several => {
+                    let discarding = |batch: &mut MicroBatchState<M>| {
+                        let sums = sums(batch);
+                        batch.discard_scores();
+                        sums
+                    };
+                    several.iter_mut().flat_map(discarding).collect()
+                }
+            };
             rewards.subtract(kl.coef, &sums);
             sums.iter().sum::<f64>() / sums.len() as f64
         });
+        (rewards, reward_kl)
+    }
+
+    /// Computes advantages within each group.
+    pub(crate) fn compare_groups(
+        &self,
+        groups: &mut [Group],
+        batches: &mut [MicroBatchState<M>],
+    ) -> Result<Compared, TrainError> {
+        let (rewards, reward_kl) = self.penalized_rewards(groups, batches, self.loss().kl);
         let config = self.config.advantages()?;
         let advantages = weighted_group_advantages(&rewards.rewards, &rewards.weights, &config)?;
-        for (group, advantages) in groups.iter_mut().zip(advantages.groups) {
-            let samples = group.samples.iter_mut().zip(advantages);
-            samples.for_each(|(sample, advantage)| sample.advantage = advantage);
-        }
-        let samples: Vec<&Sample> = groups.iter().flat_map(|group| &group.samples).collect();
-        batches.iter_mut().for_each(|batch| batch.set_advantages(&samples));
-        Ok((advantages.zero_std_share, reward_kl))
+        set_advantages(groups, batches, &advantages.groups.concat());
+        let zero_std_share = advantages.zero_std_share;
+        Ok(Compared { zero_std_share, reward_kl, objectives: advantages.objectives.concat() })
+    }
+
+    /// Computes advantages relative to the objectives of sampled completions.
+    pub(crate) fn compare_with(
+        &self,
+        sampled: &[Option<f64>],
+        groups: &mut [Group],
+        batches: &mut [MicroBatchState<M>],
+        kl: KlConfig,
+    ) -> Result<(), TrainError> {
+        let RewardFunctions { rewards, weights } = self.penalized_rewards(groups, batches, kl).0;
+        let config = self.config.advantages()?;
+        let advantages = advantages_against(sampled, &rewards.concat(), &weights, &config)?;
+        set_advantages(groups, batches, &advantages);
+        Ok(())
     }
 
     /// Attaches token traces to samples if recording is enabled.
-    pub(crate) fn set_traces(&self, groups: &mut [Group], batches: &[MicroBatchState]) {
+    pub(crate) fn set_traces(&self, groups: &mut [Group], batches: &[MicroBatchState<M>]) {
         let traces = batches.iter().flat_map(|batch| batch.traces(self.grpo_weight()));
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
         samples.zip(traces).for_each(|(sample, trace)| sample.trace = Some(trace));
@@ -272,6 +307,28 @@ impl<M: LanguageModel> Learner<M> {
             self.progress.kl_coef = adaptive.coef();
         }
     }
+}
+
+/// Result of comparing the completions of each group.
+pub(crate) struct Compared {
+    /// Fraction of completions in groups without reward variance.
+    pub(crate) zero_std_share: f64,
+    /// Mean KL if it is part of the reward.
+    pub(crate) reward_kl: Option<f64>,
+    /// See [`LearnResult::objectives`].
+    pub(crate) objectives: Vec<Option<f64>>,
+}
+
+/// Sets one advantage per completion.
+fn set_advantages<M: LanguageModel>(
+    groups: &mut [Group],
+    batches: &mut [MicroBatchState<M>],
+    advantages: &[f64],
+) {
+    let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
+    samples.zip(advantages).for_each(|(sample, advantage)| sample.advantage = *advantage);
+    let samples: Vec<&Sample> = groups.iter().flat_map(|group| &group.samples).collect();
+    batches.iter_mut().for_each(|batch| batch.set_advantages(&samples));
 }
 
 fn completions(groups: &[Group]) -> Vec<&Completion> {

@@ -7,6 +7,7 @@ use grpo_core::{
     BatchTotals, KlEstimator, LossConfig, LossInputs, LossOutput, LossTerms, grpo_loss, sequence_kl,
 };
 use grpo_data::{Completion, Sample, TokenTrace};
+use grpo_logprob::Scores;
 use grpo_model::{Forward, Frozen, LanguageModel};
 
 use crate::collate::MicroBatch;
@@ -14,8 +15,10 @@ use crate::token_trace::token_traces;
 use crate::{SamplerCheck, TrainError};
 
 /// State of a micro-batch. Log-probabilities have the shape `[n]`, one per action.
-pub(crate) struct MicroBatchState {
+pub(crate) struct MicroBatchState<M> {
     micro: MicroBatch,
+    /// `log π_θ` if it was computed before the first update.
+    scored: Option<PolicyScores<M>>,
     /// `log π_ref`.
     reference: Vec<f64>,
     /// `log π_old`, i.e. `log π_θ` in the first update.
@@ -28,6 +31,14 @@ pub(crate) struct MicroBatchState {
     updates: Vec<LossTerms>,
 }
 
+/// `log π_θ` with its graph.
+struct PolicyScores<M> {
+    forward: Forward<M>,
+    scores: Scores,
+    /// `[n]`, if the KL estimator requires it.
+    exact_kl: Option<Tensor<1>>,
+}
+
 /// Loss settings for one update, shared by all micro-batches.
 #[derive(Clone, Copy)]
 pub(crate) struct UpdateLoss<'a> {
@@ -35,22 +46,25 @@ pub(crate) struct UpdateLoss<'a> {
     /// Totals over the whole batch.
     pub(crate) totals: &'a BatchTotals,
     pub(crate) entropy_coef: f64,
+    pub(crate) checkpointing: bool,
 }
 
-impl MicroBatchState {
-    pub(crate) fn new<M: LanguageModel>(micro: MicroBatch, reference: &Frozen<M>) -> Self {
-        let reference = host(micro.score_frozen(reference).logprobs);
-        Self { micro, reference, old: None, advantages: vec![], is_scored: vec![], updates: vec![] }
+impl<M: LanguageModel> MicroBatchState<M> {
+    pub(crate) fn new(micro: MicroBatch, reference: &Frozen<M>) -> Self {
+        Self {
+            reference: host(micro.score_frozen(reference).logprobs),
+            micro,
+            scored: None,
+            old: None,
+            advantages: Vec::new(),
+            is_scored: Vec::new(),
+            updates: Vec::new(),
+        }
     }
 
     /// Returns the range of completion indices within the step.
     pub(crate) fn places(&self) -> Range<usize> {
         self.micro.places.clone()
-    }
-
-    /// Runs the policy on this micro-batch. See [`MicroBatch::forward`].
-    pub(crate) fn forward<M: LanguageModel>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
-        self.micro.forward(policy, checkpointing)
     }
 
     /// Copies the advantages and scored flags from the samples in this step.
@@ -86,17 +100,41 @@ impl MicroBatchState {
         check.is_above(&completions[self.places()], trainer, loss)
     }
 
-    /// Returns `Σ_t KL` for each completion. The sampling policy is scored by the trainer, so the
-    /// KL is exactly 0 if it is equal to the reference.
-    pub(crate) fn sequence_kl<M: LanguageModel>(
-        &self,
+    /// Computes `log π_θ`, or returns what [`Self::sequence_kl`] has kept.
+    fn policy_scores(
+        &mut self,
         policy: &M,
         reference: &Frozen<M>,
         estimator: KlEstimator,
+        checkpointing: bool,
+    ) -> PolicyScores<M> {
+        self.scored.take().unwrap_or_else(|| {
+            let forward = self.micro.forward(policy, checkpointing);
+            let (scores, exact_kl) = match estimator.is_exact() {
+                true => {
+                    let against = self.micro.score_against(policy, &forward.hidden, reference);
+                    (against.0, Some(against.1))
+                }
+                false => (self.micro.score_policy(policy, &forward.hidden), None),
+            };
+            PolicyScores { forward, scores, exact_kl }
+        })
+    }
+
+    /// Returns `Σ_t KL` for each completion. The sampling policy is scored by the trainer, so the
+    /// KL is exactly 0 if it is equal to the reference. The first update uses the same graph, which
+    /// remains in memory until then, unless it is discarded.
+    pub(crate) fn sequence_kl(
+        &mut self,
+        policy: &M,
+        reference: &Frozen<M>,
+        estimator: KlEstimator,
+        checkpointing: bool,
     ) -> Vec<f64> {
-        let policy = Frozen::snapshot(policy);
-        let exact = estimator.is_exact().then(|| host(self.micro.frozen_kl(&policy, reference)));
-        let logprobs = host(self.micro.score_frozen(&policy).logprobs);
+        let scored = self.policy_scores(policy, reference, estimator, checkpointing);
+        let exact = scored.exact_kl.as_ref().map(|kl| host(kl.clone()));
+        let logprobs = host(scored.scores.logprobs.clone());
+        self.scored = Some(scored);
         let mut end = 0;
         let sequences = self.micro.sequences.chunk_by(|a, b| a == b);
         sequences
@@ -110,34 +148,30 @@ impl MicroBatchState {
             .collect()
     }
 
+    /// Frees the graph that [`Self::sequence_kl`] has kept.
+    pub(crate) fn discard_scores(&mut self) {
+        self.scored = None;
+    }
+
     /// Computes the entropy of the policy for each action. It uses the same operations as
     /// [`Self::loss`], because the high-entropy mask compares both results.
-    pub(crate) fn entropies<M: LanguageModel>(
-        &self,
-        policy: &Frozen<M>,
-        estimator: KlEstimator,
-    ) -> Vec<f64> {
+    pub(crate) fn entropies(&self, policy: &Frozen<M>, estimator: KlEstimator) -> Vec<f64> {
         host(match estimator.is_exact() {
             true => self.micro.score_frozen_logits(policy).entropies,
             false => self.micro.score_frozen(policy).entropies,
         })
     }
 
-    /// Computes the loss from hidden states returned by [`MicroBatch::forward`].
-    pub(crate) fn loss<M: LanguageModel>(
+    /// Computes the loss and returns it with the forward pass.
+    pub(crate) fn loss(
         &mut self,
         policy: &M,
-        hidden: &Tensor<2>,
         reference: &Frozen<M>,
         loss: UpdateLoss<'_>,
-    ) -> LossOutput {
-        let (scores, exact_kl) = match loss.config.kl.estimator.is_exact() {
-            true => {
-                let (scores, kl) = self.micro.score_against(policy, hidden, reference);
-                (scores, Some(kl))
-            }
-            false => (self.micro.score_policy(policy, hidden), None), // log π_θ
-        };
+    ) -> (Forward<M>, LossOutput) {
+        let estimator = loss.config.kl.estimator;
+        let PolicyScores { forward, scores, exact_kl } =
+            self.policy_scores(policy, reference, estimator, loss.checkpointing); // log π_θ
         let inputs = LossInputs {
             logprobs: scores.logprobs,
             rows: &self.micro.sequences,
@@ -151,7 +185,7 @@ impl MicroBatchState {
         };
         let output = grpo_loss(&inputs, loss.config, loss.totals);
         self.old.get_or_insert_with(|| output.terms.tokens().map(|token| token.logprob).collect());
-        output
+        (forward, output)
     }
 }
 

@@ -35,11 +35,12 @@ pub struct Phases<T> {
 
 /// Time spent in each part of the update phase. On asynchronous devices, work is attributed to the
 /// part that waits for its result. The optimizer time therefore includes much of the backward pass.
+/// Updates with replayed completions are not included.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LearnTimes {
     /// Computing `log π_ref`.
     pub reference: Duration,
-    /// Computing `log π_θ` and the loss.
+    /// Computing `log π_θ`, advantages and the loss.
     pub forward: Duration,
     /// Computing gradients.
     pub backward: Duration,

@@ -19,52 +19,39 @@ use crate::{Archive, ArchivedCall};
 /// task derives from two of the best ones, e.g. by genetic operators (Kim et al. 2024, "Genetic-guided
 /// GFlowNets").
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct ReplayConfig {
     /// Number of optimizer steps per training step that use replayed completions.
-    #[serde(default = "default_updates")]
     pub updates: u32,
     /// Number of replayed completions per optimizer step.
-    #[serde(default = "default_samples")]
     pub samples: usize,
     /// Number of best completions that are drawn from.
-    #[serde(default = "default_capacity")]
     pub capacity: usize,
     /// The weight of a completion is 1 / (`rank_coefficient` · n + rank), where n is the number of
     /// completions that are drawn from and the best one has rank 0 (Tripp et al. 2020, "Weighted
     /// retraining"). The smaller it is, the more the best completions are preferred.
-    #[serde(default = "default_rank_coefficient")]
     pub rank_coefficient: f64,
     /// Probability that a replayed completion is written in a random form instead of the canonical one,
     /// e.g. as another SMILES of the same molecule.
-    #[serde(default)]
     pub randomize: f64,
     /// Number of proposals per training step. The reward scores them like sampled completions.
-    #[serde(default)]
     pub proposals: usize,
     /// Probability that a proposal is derived from a single completion.
-    #[serde(default = "default_mutation_rate")]
     pub mutation_rate: f64,
 }
 
-fn default_updates() -> u32 {
-    4
-}
-
-fn default_samples() -> usize {
-    64
-}
-
-fn default_capacity() -> usize {
-    1024
-}
-
-fn default_rank_coefficient() -> f64 {
-    0.01
-}
-
-fn default_mutation_rate() -> f64 {
-    0.05
+impl Default for ReplayConfig {
+    fn default() -> Self {
+        Self {
+            updates: 4,
+            samples: 64,
+            capacity: 1024,
+            rank_coefficient: 0.01,
+            randomize: 0.0,
+            proposals: 0,
+            mutation_rate: 0.5,
+        }
+    }
 }
 
 impl ReplayConfig {
@@ -210,7 +197,7 @@ impl Replay {
             action_mask,
             // It was not sampled. No correction for the sampler is applied to it.
             sampling_logprobs: vec![0.0; actions.len()],
-            finish: Finish::Stop,
+            finish: Finish::EndToken,
             key,
             policy_version: 0,
             sampled_under: self.under.clone(),
@@ -221,9 +208,8 @@ impl Replay {
 /// The best completions of an archive, from which completions are drawn by rank.
 struct Ranked<'a> {
     calls: Vec<&'a ArchivedCall>,
-    /// Weights, 0 for completions that were taken.
+    /// Weights of `calls`.
     weights: Vec<f64>,
-    left: usize,
 }
 
 impl<'a> Ranked<'a> {
@@ -231,35 +217,30 @@ impl<'a> Ranked<'a> {
         let calls: Vec<&ArchivedCall> = archive.best().take(config.capacity).collect();
         let offset = config.rank_coefficient * calls.len() as f64;
         let weights = (0..calls.len()).map(|rank| 1.0 / (offset + rank as f64)).collect();
-        let left = calls.len();
-        Self { calls, weights, left }
+        Self { calls, weights }
     }
 
-    /// Draws a rank. Returns `None` if no completions are left.
-    fn draw_rank(&self, random: &mut Random) -> Option<usize> {
-        if self.left == 0 {
-            return None;
-        }
+    /// Draws the index of a completion. Returns `None` if none is left.
+    fn draw_index(&self, random: &mut Random) -> Option<usize> {
         let mut rest = random.uniform() * self.weights.iter().sum::<f64>();
         let chosen = self.weights.iter().position(|weight| {
             rest -= weight;
             rest < 0.0
         });
         // Rounding can leave a rest.
-        chosen.or_else(|| self.weights.iter().rposition(|weight| *weight > 0.0))
+        chosen.or(self.weights.len().checked_sub(1))
     }
 
     /// Draws a completion.
     fn draw(&self, random: &mut Random) -> Option<&'a str> {
-        Some(&self.calls[self.draw_rank(random)?].text)
+        Some(&self.calls[self.draw_index(random)?].text)
     }
 
     /// Draws a completion that is not drawn again.
     fn take(&mut self, random: &mut Random) -> Option<&'a ArchivedCall> {
-        let rank = self.draw_rank(random)?;
-        self.weights[rank] = 0.0;
-        self.left -= 1;
-        Some(self.calls[rank])
+        let index = self.draw_index(random)?;
+        self.weights.remove(index);
+        Some(self.calls.remove(index))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::archive_report::Replayed;
 use crate::diversity_bonus::BONUS;
 use crate::diversity_filter::FILTER;
 use crate::error::refuse_failures;
-use crate::learner::{LearnResult, Learner};
+use crate::learner::{Compared, LearnResult, Learner};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
 use crate::replay::Replay;
 use crate::{
@@ -103,7 +103,7 @@ impl<M: LanguageModel> Grpo<M> {
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
         let learned = awake(|| self.learner.learn(&mut groups, learning_rate))?;
         // more updates of π_θ with the best o so far
-        let replayed = awake(|| self.replay(prompts, step, learning_rate))?;
+        let replayed = awake(|| self.replay(prompts, step, &learned, learning_rate))?;
         // π_ref
         let reference_updated = self.update_reference(step)?;
         let archived = self.archive_report(proposals, &replayed);
@@ -141,7 +141,9 @@ impl<M: LanguageModel> Learner<M> {
         // log π_ref for each action, in micro-batches that fit into memory
         let mut batches = timed(&mut times.reference, || self.micro_batches(groups));
         // Â_i = (r_i − mean) / std within each group
-        let (zero_std_share, reward_kl) = self.set_advantages(groups, &mut batches)?;
+        let compare = || self.compare_groups(groups, &mut batches);
+        let Compared { zero_std_share, reward_kl, objectives } =
+            timed(&mut times.forward, compare)?;
         let mut loss = self.loss();
         let (mut updates, mut combined, mut is_above) = (Vec::new(), None, false);
         for _update in 0..self.config().train.updates_per_rollout {
@@ -159,6 +161,7 @@ impl<M: LanguageModel> Learner<M> {
         let result = LearnResult {
             zero_std_share,
             reward_kl,
+            objectives,
             kl_coef: self.kl_coef(),
             reference_age: self.reference_age(),
             reference: self.reference_digest(),

@@ -337,6 +337,13 @@ fn resumes_from_every_state() {
     let replay = "replay={ updates = 2, samples = 4, proposals = 2, mutation_rate = 0.5 }";
     cut_and_resume(&molecules, &[filter]);
     cut_and_resume(&molecules, &[replay]);
+    let penalized = [
+        "loss.preset=dr_grpo",
+        "loss.kl_placement=reward",
+        "loss.kl_estimator=k1",
+        "loss.kl_coef=0.01",
+    ];
+    cut_and_resume(&molecules, &[&[filter, replay][..], &penalized[..]].concat());
     cut_and_resume(&molecules, &follows);
     cut_and_resume(&molecules, &controllers);
     cut_and_resume(&texts, &[&follows[..], &["reference.from=base"]].concat());

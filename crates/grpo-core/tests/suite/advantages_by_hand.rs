@@ -2,7 +2,7 @@
 
 use grpo_core::{
     AdvantageConfig, AdvantageError, Advantages, Aggregation, Baseline, Deviation, MeanAndStd,
-    RewardScale, group_advantages, weighted_group_advantages,
+    RewardScale, advantages_against, group_advantages, weighted_group_advantages,
 };
 
 use crate::advantages::{Rewards, settings};
@@ -253,4 +253,60 @@ fn weights_are_as_many_as_functions_and_finite() {
     // Without reward functions, no completion is scored.
     let got = weighted_group_advantages(&[vec![vec![]; 2]], &[], &AdvantageConfig::default());
     assert_eq!(got.unwrap().groups, [[0.0; 2]]);
+}
+
+/// The objectives are weighted sums; a group that is compared with itself has the advantages of a group.
+#[test]
+fn compared_with_a_group() {
+    let group = [Some(0.1), Some(0.7), None, Some(0.4), Some(0.4)];
+    let rewards: Vec<Vec<Option<f64>>> = group.iter().map(|reward| vec![*reward]).collect();
+    for config in settings() {
+        let got = advantages_against(&group, &rewards, &[1.0], &config);
+        if config.aggregation == Aggregation::NormalizeThenSum {
+            assert!(matches!(got, Err(AdvantageError::Config(_))), "{config:?}");
+            continue;
+        }
+        let own = group_advantages(&[group.to_vec()], &config).unwrap();
+        assert_eq!(own.objectives, [group]);
+        let others = if config.baseline == Baseline::LeaveOneOut { 3.0 / 4.0 } else { 1.0 };
+        // With a clip, the factor cannot be undone.
+        if config.clip.is_none() || others == 1.0 {
+            let own: Vec<f64> = own.groups[0].iter().map(|advantage| others * advantage).collect();
+            all_close(&vec![got.unwrap()], &vec![own], 1e-15, &format!("{config:?}"));
+        }
+    }
+    // The mean is 2, the standard deviation 1. The weighted sums of the rewards are 5 and 0.
+    let config = |baseline, scale, clip| AdvantageConfig {
+        baseline,
+        scale,
+        clip,
+        deviation: Deviation::Population,
+        epsilon: 0.5,
+        ..AdvantageConfig::default()
+    };
+    let (group, weights) = ([Some(1.0), None, Some(3.0)], [1.0, -2.0]);
+    let rewards = [vec![Some(7.0), Some(1.0)], vec![None, None], vec![Some(0.0), None]];
+    let against = |group: &[Option<f64>], config: &AdvantageConfig| {
+        advantages_against(group, &rewards, &weights, config).unwrap()
+    };
+    for (baseline, scale, clip, expected) in [
+        (Baseline::Group, RewardScale::None, None, [3.0, 0.0, -2.0]),
+        (Baseline::LeaveOneOut, RewardScale::None, None, [3.0, 0.0, -2.0]),
+        (Baseline::None, RewardScale::None, None, [5.0, 0.0, 0.0]),
+        (Baseline::Group, RewardScale::Group, None, [2.0, 0.0, -4.0 / 3.0]),
+        (Baseline::Batch, RewardScale::Batch, Some(1.5), [1.5, 0.0, -4.0 / 3.0]),
+    ] {
+        let got = against(&group, &config(baseline, scale, clip));
+        all_close(&vec![got], &vec![expected.to_vec()], 1e-15, &format!("{baseline:?} {scale:?}"));
+    }
+    // Nothing to divide by, or nothing to compare with.
+    let scaled = config(Baseline::Group, RewardScale::Group, None);
+    let unscaled = config(Baseline::Group, RewardScale::None, None);
+    assert_eq!(against(&[Some(1.0), Some(1.0)], &scaled), [0.0; 3]);
+    assert_eq!(against(&[None], &scaled), [0.0; 3]);
+    assert_eq!(against(&[None], &unscaled), [0.0; 3]);
+    let bad = advantages_against(&group, &[vec![Some(f64::NAN)]], &[1.0], &scaled);
+    assert!(matches!(bad, Err(AdvantageError::NotFinite { group: 0, sample: 0, .. })));
+    let bad = advantages_against(&group, &[vec![Some(1.0)]], &[], &scaled);
+    assert!(matches!(bad, Err(AdvantageError::Weights(_))));
 }

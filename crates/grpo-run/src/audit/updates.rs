@@ -57,7 +57,8 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
             |what: String| violations.push(Violation { step: Some(line.step), what });
         let (made, on_rollout) = (line.updates.len(), plan.updates_per_rollout);
         let planned = on_rollout + plan.supervised_updates;
-        // Nothing is replayed before the reward has scored two completions.
+        // Nothing is replayed before the reward has scored two completions, or if it has scored none of the
+        // step.
         if made != planned + plan.replay_updates && made != planned {
             let adds = [
                 ("combined.every", plan.supervised_updates),

@@ -14,6 +14,9 @@ pub struct LearnResult {
     pub zero_std_share: f64,
     /// Mean KL penalty per completion, or `None` if the penalty is not part of the reward.
     pub reward_kl: Option<f64>,
+    /// For each completion, what its advantage was computed from: the reward plus the bonus, minus the KL
+    /// penalty if it is part of the reward. See [`grpo_core::Advantages::objectives`].
+    pub objectives: Vec<Option<f64>>,
     /// KL coefficient.
     pub kl_coef: f64,
     /// Number of steps since the last reference update.

@@ -7,7 +7,7 @@ use grpo_data::{Completion, Group};
 use grpo_model::{Frozen, LanguageModel, weights_digest};
 use grpo_run::{LedgerCompletion, LedgerUpdate};
 
-use super::{Learner, SupervisedUpdate, Update, completions};
+use super::{LearnResult, Learner, SupervisedUpdate, Update, completions};
 use crate::error::finite;
 use crate::micro_batch_state::{MicroBatchState, UpdateLoss};
 use crate::probe::{LearnTimes, timed};
@@ -32,20 +32,23 @@ pub(crate) struct Pass {
     recorded: Vec<LossTerms>,
 }
 
+/// Checks whether the sampler mismatch of a micro-batch exceeds the tolerance.
+type IsAbove<'a, M> = &'a dyn Fn(&MicroBatchState<M>, &LossConfig) -> Result<bool, TrainError>;
+
 impl<M: LanguageModel> Learner<M> {
     /// Computes the loss and gradients of all micro-batches. If a sampler mismatch is found in the
     /// first update, `loss` is replaced by a corrected loss for the rest of the step.
     pub(crate) fn gradients(
         &self,
         groups: &[Group],
-        batches: &mut [MicroBatchState],
+        batches: &mut [MicroBatchState<M>],
         loss: &mut LossConfig,
         times: &mut LearnTimes,
     ) -> Result<Pass, TrainError> {
         let started = Instant::now();
         let completions = completions(groups);
         let totals = self.totals(&completions, batches)?;
-        let check = |batch: &MicroBatchState, loss: &LossConfig| {
+        let check = |batch: &MicroBatchState<M>, loss: &LossConfig| {
             batch.is_above(&completions, &self.config.sampler_check, loss)
         };
         let mut pass = self.pass(batches, loss, &totals, &check)?;
@@ -64,7 +67,7 @@ impl<M: LanguageModel> Learner<M> {
     fn totals(
         &self,
         completions: &[&Completion],
-        batches: &[MicroBatchState],
+        batches: &[MicroBatchState<M>],
     ) -> Result<BatchTotals, TrainError> {
         Ok(BatchTotals {
             sequences: completions.len(),
@@ -74,17 +77,22 @@ impl<M: LanguageModel> Learner<M> {
         })
     }
 
-    /// Updates the policy with replayed completions, which are not compared with the sampler.
+    /// Updates the policy with replayed completions. Their advantages are relative to the completions that
+    /// were sampled in the step. No sampler mismatch is computed for them.
     pub(crate) fn replay(
         &mut self,
         groups: &mut [Group],
+        sampled: &LearnResult,
         learning_rate: f64,
     ) -> Result<Update, TrainError> {
         let mut batches = self.micro_batches(groups);
-        self.set_advantages(groups, &mut batches)?;
+        // A controller may have changed the coefficient since the others were compared.
+        let mut loss = self.loss();
+        loss.kl.coef = sampled.kl_coef;
+        self.compare_with(&sampled.objectives, groups, &mut batches, loss.kl)?;
         let completions = completions(groups);
         let totals = self.totals(&completions, &batches)?;
-        let pass = self.pass(&mut batches, &self.loss(), &totals, &|_, _| Ok(false))?;
+        let pass = self.pass(&mut batches, &loss, &totals, &|_, _| Ok(false))?;
         let replayed = LedgerUpdate::replayed(completions.iter().map(|of| of.action_ids()));
         let mut update = self.update(pass, Vec::new(), learning_rate)?;
         update.ledger.replayed = Some(replayed);
@@ -93,14 +101,16 @@ impl<M: LanguageModel> Learner<M> {
 
     fn pass(
         &self,
-        batches: &mut [MicroBatchState],
+        batches: &mut [MicroBatchState<M>],
         config: &LossConfig,
         totals: &BatchTotals,
-        is_above: &dyn Fn(&MicroBatchState, &LossConfig) -> Result<bool, TrainError>,
+        is_above: IsAbove<'_, M>,
     ) -> Result<Pass, TrainError> {
         let entropy_coef = self.progress.entropy_bonus.map(|bonus| bonus.coef());
-        let update = UpdateLoss { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
-        let (policy, checkpointing) = (self.policy(), self.config.train.activation_checkpointing);
+        let checkpointing = self.config.train.activation_checkpointing;
+        let update =
+            UpdateLoss { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0), checkpointing };
+        let policy = self.policy();
         let mut pass = Pass {
             loss: 0.0,
             grpo_loss: 0.0,
@@ -113,9 +123,8 @@ impl<M: LanguageModel> Learner<M> {
             recorded: Vec::new(),
         };
         for batch in batches {
-            let forward = batch.forward(policy, checkpointing); // log π_θ
-            let LossOutput { loss, terms } =
-                batch.loss(policy, &forward.hidden, &self.reference, update);
+            let (forward, output) = batch.loss(policy, &self.reference, update);
+            let LossOutput { loss, terms } = output;
             pass.is_above |= is_above(batch, config)?;
             pass.grpo_loss += finite(terms.loss)?;
             pass.policy_loss += terms.policy_loss;
@@ -224,10 +233,14 @@ impl<M: LanguageModel> Learner<M> {
 
     /// Returns the high-entropy mask, whose threshold is computed over all micro-batches. This
     /// requires an additional forward pass.
-    fn high_entropy(&self, batches: &[MicroBatchState]) -> Result<Option<HighEntropy>, TrainError> {
+    fn high_entropy(
+        &self,
+        batches: &[MicroBatchState<M>],
+    ) -> Result<Option<HighEntropy>, TrainError> {
         let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
         let policy = Frozen::snapshot(self.policy());
-        let of_batch = |batch: &MicroBatchState| batch.entropies(&policy, self.loss.kl.estimator);
+        let of_batch =
+            |batch: &MicroBatchState<M>| batch.entropies(&policy, self.loss.kl.estimator);
         let entropies: Vec<f64> = batches.iter().flat_map(of_batch).collect();
         if let Some(&value) = entropies.iter().find(|entropy| !entropy.is_finite()) {
             return Err(TrainError::Diverged { what: "entropy", value });

@@ -1,11 +1,16 @@
 use std::collections::BTreeSet;
 
 use burn::tensor::Device;
-use grpo_model::{Frozen, LanguageModel, ModelConfig, MolGptConfig, Transformer, weights_digest};
+use grpo_model::{
+    Frozen, LanguageModel, ModelConfig, MolGptConfig, Transformer, score_completions,
+    weights_digest,
+};
 use grpo_rewards::Identity;
 
 use super::*;
-use crate::{GrpoConfig, Learner};
+use crate::micro_batch_state::MicroBatchState;
+use crate::probe::LearnTimes;
+use crate::{GrpoConfig, LearnResult, Learner};
 
 /// Completions are the letters `a` to `d`; their order does not matter.
 fn identities(texts: &[&str]) -> Vec<Identity> {
@@ -93,7 +98,7 @@ fn completions_are_drawn_by_rank() {
     let mut random = Random::new(1, 0, 0);
     let mut counts = [0_u32; 4];
     for _draw in 0..60_000 {
-        counts[ranked.draw_rank(&mut random).unwrap()] += 1;
+        counts[ranked.draw_index(&mut random).unwrap()] += 1;
     }
     let weights = [1.0, 1.0 / 2.0, 1.0 / 3.0, 1.0 / 4.0];
     let total: f64 = weights.iter().sum();
@@ -155,10 +160,14 @@ fn proposals_are_new() {
 }
 
 fn learner(loss: &str) -> Learner<Transformer> {
+    learner_of(loss, false)
+}
+
+fn learner_of(loss: &str, checkpointing: bool) -> Learner<Transformer> {
     let config = ModelConfig::molgpt(&MolGptConfig::new(5, 16, 1, 2, 8)).unwrap();
     let policy = Transformer::random(&config, 3, &Device::flex().autodiff()).unwrap();
     let config: GrpoConfig = toml::from_str(&format!(
-        "train = {{ steps = 1, prompts_per_step = 1, group_size = 4 }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}\nsampler_check = {{ tolerance = 1e9 }}",
+        "train = {{ steps = 1, prompts_per_step = 1, group_size = 4, activation_checkpointing = {checkpointing} }}\nsampling = {{ max_new_tokens = 6 }}\noptimizer = {{ learning_rate = 1e-2, weight_decay = 0.0 }}\nloss = {{ {loss} }}\nsampler_check = {{ tolerance = 1e9 }}",
     ))
     .unwrap();
     // The reference differs from the policy.
@@ -172,7 +181,7 @@ fn config_reference(policy: &Transformer) -> Frozen<Transformer> {
     Frozen::snapshot(&other)
 }
 
-/// An update with replayed completions is that of sampled ones without a check of the sampler.
+/// An update with replayed completions equals one with sampled ones if they are compared with themselves.
 #[test]
 fn replay_minimises_the_loss_of_the_run() {
     let archive = archive(&CALLS);
@@ -186,13 +195,82 @@ fn replay_minimises_the_loss_of_the_run() {
         let before = weights_digest(one.policy());
         for step in 0..3 {
             let group = replay.group(&archive, &prompt, step, 0);
-            let replayed = one.replay(&mut [group.clone()], 1e-2).unwrap();
-            let learned = other.learn(&mut [group], 1e-2).unwrap();
+            let learned = other.learn(&mut [group.clone()], 1e-2).unwrap();
+            let replayed = one.replay(&mut [group], &learned, 1e-2).unwrap();
             assert_eq!(replayed.loss, learned.loss());
             assert_eq!(weights_digest(one.policy()), weights_digest(other.policy()), "{loss}");
             assert!(replayed.ledger.completions.is_empty());
             assert_eq!(replayed.ledger.replayed.map(|hash| hash.len()), Some(64));
         }
         assert_ne!(before, weights_digest(one.policy()));
+    }
+}
+
+/// Replayed completions become more probable if they are better than the sampled ones, and less probable
+/// if they are worse, even if all have the same reward.
+#[test]
+fn replayed_completions_are_compared_with_sampled_ones() {
+    let replay = replay(settings("samples = 2"));
+    let prompt = Prompt::of_ids(0, vec![0]);
+    let group = replay.group(&archive(&[("ab", 0.5), ("cd", 0.5)]), &prompt, 0, 0);
+    let learned = learner("preset = \"dr_grpo\"").learn(&mut [group.clone()], 1e-2).unwrap();
+    for (sampled, sign) in [([Some(0.1), Some(0.3)], 1.0), ([None, Some(0.7)], -1.0)] {
+        let mut learner = learner("preset = \"dr_grpo\"");
+        let log_probability = |learner: &Learner<Transformer>| -> f64 {
+            let actions: Vec<Vec<u32>> =
+                group.completions().map(|of| of.action_ids().collect()).collect();
+            let rows: Vec<(&[u32], &[u32])> =
+                actions.iter().map(|ids| (&[0][..], ids.as_slice())).collect();
+            let scores = score_completions(&Frozen::snapshot(learner.policy()), &rows, 1.0);
+            scores.iter().flat_map(|scores| &scores.logprobs).sum()
+        };
+        let before = log_probability(&learner);
+        let sampled = LearnResult { objectives: sampled.to_vec(), ..learned.clone() };
+        learner.replay(&mut [group.clone()], &sampled, 1e-2).unwrap();
+        assert!(sign * (log_probability(&learner) - before) > 0.01, "{:?}", sampled.objectives);
+    }
+}
+
+const PENALIZED: &str =
+    "preset = \"dr_grpo\", kl_coef = 0.1, kl_placement = \"reward\", kl_estimator = \"k1\"";
+
+/// The penalty of replayed completions has the coefficient that the sampled ones had.
+#[test]
+fn a_changed_coefficient_does_not_affect_the_replay_of_the_step() {
+    let replay = replay(settings("samples = 4"));
+    let group = replay.group(&archive(&CALLS), &Prompt::of_ids(0, vec![0]), 0, 0);
+    let learned = learner(PENALIZED).learn(&mut [group.clone()], 1e-2).unwrap();
+    let digest = |kl_coef: f64| {
+        let mut learner = learner(PENALIZED);
+        learner.set_kl_coef(kl_coef);
+        learner.replay(&mut [group.clone()], &learned, 1e-2).unwrap();
+        weights_digest(learner.policy())
+    };
+    assert_eq!(digest(0.1), digest(5.0));
+}
+
+/// The loss uses the graph that the penalty was computed with. Computed again, it is the same.
+#[test]
+fn a_kept_graph_does_not_change_the_update() {
+    let replay = replay(settings("samples = 4"));
+    let group = replay.group(&archive(&CALLS), &Prompt::of_ids(0, vec![0]), 0, 0);
+    let exact = PENALIZED.replace("k1", "exact");
+    for (loss, checkpointing) in [(PENALIZED, false), (PENALIZED, true), (&*exact, false)] {
+        let digest = |discards: bool| {
+            let mut learner = learner_of(loss, checkpointing);
+            let (mut groups, mut times) = ([group.clone()], LearnTimes::default());
+            let mut batches = learner.micro_batches(&groups);
+            learner.compare_groups(&mut groups, &mut batches).unwrap();
+            if discards {
+                batches.iter_mut().for_each(MicroBatchState::discard_scores);
+            }
+            for _update in 0..2 {
+                let mut loss = learner.loss();
+                let pass = learner.gradients(&groups, &mut batches, &mut loss, &mut times).unwrap();
+                learner.update(pass, Vec::new(), 1e-2).unwrap();
+            }
+            weights_digest(learner.policy())
+        };
+        assert_eq!(digest(false), digest(true), "{loss} {checkpointing}");
     }
 }

@@ -1,8 +1,12 @@
 //! Tests the error message for each key that is out of range.
 
-use grpo_core::{Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel};
+use grpo_core::{
+    Aggregation, Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel,
+};
 use grpo_model::WeightPrecision;
-use grpo_train::{AboveTolerance, Decay, GrpoConfig, PretrainConfig, ScoreFunctionConfig};
+use grpo_train::{
+    AboveTolerance, Decay, GrpoConfig, PretrainConfig, ReplayConfig, ScoreFunctionConfig,
+};
 
 use crate::support::{config, optimizer};
 
@@ -403,4 +407,41 @@ fn guards_on_metrics_of_other_settings() {
         config.guards = guarded(watch);
         config.check().unwrap();
     }
+}
+
+#[test]
+fn replay_refuses_settings_it_cannot_be_used_with() {
+    let replayed = |change: fn(&mut GrpoConfig)| {
+        move |c: &mut GrpoConfig| {
+            c.replay = Some(ReplayConfig::default());
+            change(c);
+        }
+    };
+    check(
+        replayed(|c| c.replay.as_mut().unwrap().samples = 1),
+        "replay.samples = 1 is out of range; expected 2 to 10000",
+    );
+    let unmodified = "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise; remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch";
+    check(replayed(|c| c.sampling.top_k = Some(3)), unmodified);
+    check(replayed(|c| c.sampling.top_p = Some(0.9)), unmodified);
+    check(replayed(|c| c.sampling.min_p = Some(0.1)), unmodified);
+    check(replayed(|c| c.sampling.weights = WeightPrecision::Bf16), unmodified);
+    check(
+        replayed(|c| {
+            c.loss.mismatch = Some(MismatchCorrection {
+                level: RatioLevel::Token,
+                mode: MismatchMode::Truncate,
+                min: 0.0,
+                max: 2.0,
+            });
+        }),
+        unmodified,
+    );
+    check(
+        replayed(|c| c.advantage.aggregation = Aggregation::NormalizeThenSum),
+        "advantage.aggregation = \"normalize_then_sum\" normalises rewards within each group, so replayed completions cannot be compared with sampled ones; remove it, or [replay]",
+    );
+    let mut accepted = config();
+    accepted.replay = Some(ReplayConfig::default());
+    accepted.check().unwrap();
 }
