@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     fn variation(start: Option<&str>) -> MoleculeVariation {
-        let vocabulary = Vocabulary::from_smiles(["CCO", "c1ccccc1N"]).unwrap();
+        let vocabulary = Vocabulary::from_smiles(["CCO", "c1ccc(N)cc1"]).unwrap();
         let vocabulary = match start {
             Some(start) => vocabulary.starting_with(start).unwrap(),
             None => vocabulary,
