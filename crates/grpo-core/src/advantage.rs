@@ -2,7 +2,7 @@
 
 use crate::ConfigError;
 use crate::advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
-use crate::moments::{all_equal, deviation, is_constant, mean};
+use crate::moments::{all_equal, deviation, is_constant, mean, quantile};
 
 /// Advantages of one step, along with reward statistics.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,8 +112,8 @@ pub fn weighted_group_advantages(
 /// Computes the advantages of completions outside `group`, e.g. replayed ones, relative to its
 /// objectives (see [`Advantages::objectives`]).
 ///
-/// `rewards[i][k]` and `weights[k]` are as in [`weighted_group_advantages`]. The mean and the deviation
-/// are those of `group`, also with [`Baseline::LeaveOneOut`]. If they are undefined, or if the deviation
+/// `rewards[i][k]` and `weights[k]` are as in [`weighted_group_advantages`]. The baseline and the deviation
+/// are those of `group`. With [`Baseline::LeaveOneOut`], the baseline is its mean. If they are undefined, or if the deviation
 /// to divide by is 0, all advantages are 0.
 ///
 /// # Errors
@@ -132,7 +132,11 @@ pub fn advantages_against(
     }
     check_rewards(&[rewards.to_vec()], weights)?;
     let group = group_scored(group);
-    let baseline = if config.baseline == Baseline::None { 0.0 } else { mean(&group) };
+    let baseline = match config.baseline {
+        Baseline::Group | Baseline::Batch | Baseline::LeaveOneOut => mean(&group),
+        Baseline::Quantile => quantile(&group, config.quantile),
+        Baseline::None => 0.0,
+    };
     let divisor = match config.scale {
         RewardScale::None => 1.0,
         RewardScale::Group | RewardScale::Batch => {
@@ -184,13 +188,14 @@ fn advantages(rewards: &[Vec<Option<f64>>], config: &AdvantageConfig) -> Vec<Vec
         let (undefined, baseline) = match config.baseline {
             Baseline::Group | Baseline::LeaveOneOut => (all_equal(&own), mean(&own)),
             Baseline::Batch => (batch_is_equal, batch_mean),
+            Baseline::Quantile => (all_equal(&own), quantile(&own, config.quantile)),
             Baseline::None => (false, 0.0),
         };
         // The leave-one-out difference is n/(n − 1) times the difference to the group mean, so the
         // signs are the same and the advantages still sum to 0.
         let others = match config.baseline {
             Baseline::LeaveOneOut => own.len() as f64 / (own.len() as f64 - 1.0),
-            Baseline::Group | Baseline::Batch | Baseline::None => 1.0,
+            Baseline::Group | Baseline::Batch | Baseline::Quantile | Baseline::None => 1.0,
         };
         let divisor = match config.scale {
             RewardScale::Group => deviation(&own, config.deviation) + config.epsilon,

@@ -12,6 +12,8 @@ pub struct AdvantageConfig {
     pub aggregation: Aggregation,
     /// Value subtracted from each reward.
     pub baseline: Baseline,
+    /// Level K of [`Baseline::Quantile`], above 0 and at most 1. It has no effect otherwise.
+    pub quantile: f64,
     /// Value that the centred rewards are divided by.
     pub scale: RewardScale,
     /// Estimator of the standard deviation.
@@ -29,6 +31,7 @@ impl Default for AdvantageConfig {
         Self {
             aggregation: Aggregation::SumThenNormalize,
             baseline: Baseline::Group,
+            quantile: 0.4,
             scale: RewardScale::Group,
             deviation: Deviation::Sample,
             epsilon: 1e-4,
@@ -61,6 +64,10 @@ pub enum Baseline {
     Batch,
     /// Mean of the *other* completions in the group (RLOO; Kool et al. 2019).
     LeaveOneOut,
+    /// Quantile of the group: its smallest reward that at least the fraction K of its rewards does not
+    /// exceed (Wu et al. 2025, "Quantile advantage estimation", arXiv:2509.22611). Their default of K is
+    /// 0.4.
+    Quantile,
     /// Nothing: the advantage is the reward (REINFORCE; Williams 1992). Requires [`RewardScale::None`].
     None,
 }
@@ -93,30 +100,35 @@ impl AdvantageConfig {
     /// Validates the settings and returns them.
     ///
     /// # Errors
-    /// Returns an error if `epsilon` is negative or not finite, if `clip` is not positive, if a batch
-    /// baseline is combined with group scaling or [`Aggregation::NormalizeThenSum`], or if rewards
-    /// without a baseline are scaled.
+    /// Returns an error if `epsilon` is negative or not finite, if `clip` is not positive, if `quantile` is
+    /// out of range, if a batch baseline is combined with group scaling, if a batch or quantile baseline is
+    /// combined with [`Aggregation::NormalizeThenSum`], or if rewards without a baseline are scaled.
     pub fn checked(self) -> Result<Self, ConfigError> {
         at_least_zero("epsilon", self.epsilon)?;
         if let Some(clip) = self.clip.filter(|clip| clip.is_nan() || *clip <= 0.0) {
             return Err(ConfigError::out_of_range("clip", clip, "above 0"));
         }
-        if self.baseline == Baseline::Batch {
-            if self.aggregation == Aggregation::NormalizeThenSum {
-                return Err(ConfigError::new(
-                    "baseline",
-                    "aggregation = \"normalize_then_sum\" centres each reward function within its group, so it has no batch baseline; use baseline = \"group\" or \"leave_one_out\"",
-                ));
-            }
-            if self.scale == RewardScale::Group {
-                return Err(ConfigError::new(
-                    "baseline",
-                    "a batch baseline cannot be scaled by the group's deviation, which is 0 for equal rewards; use scale = \"batch\" or \"none\"",
-                ));
-            }
+        if !(self.quantile > 0.0 && self.quantile <= 1.0) {
+            return Err(ConfigError::out_of_range(
+                "quantile",
+                self.quantile,
+                "above 0 and at most 1",
+            ));
         }
-        let is_scaled =
-            self.scale != RewardScale::None || self.aggregation == Aggregation::NormalizeThenSum;
+        let is_normalized_first = self.aggregation == Aggregation::NormalizeThenSum;
+        if is_normalized_first && matches!(self.baseline, Baseline::Batch | Baseline::Quantile) {
+            return Err(ConfigError::new(
+                "baseline",
+                "aggregation = \"normalize_then_sum\" centres each reward function around its mean within the group; use baseline = \"group\" or \"leave_one_out\"",
+            ));
+        }
+        if self.baseline == Baseline::Batch && self.scale == RewardScale::Group {
+            return Err(ConfigError::new(
+                "baseline",
+                "a batch baseline cannot be scaled by the group's deviation, which is 0 for equal rewards; use scale = \"batch\" or \"none\"",
+            ));
+        }
+        let is_scaled = self.scale != RewardScale::None || is_normalized_first;
         if self.baseline == Baseline::None && is_scaled {
             return Err(ConfigError::new(
                 "baseline",

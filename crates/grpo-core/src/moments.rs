@@ -1,10 +1,21 @@
-//! Mean and standard deviation. Both are exact if all values are equal.
+//! Mean, quantile and standard deviation. They are exact if all values are equal.
 
 use crate::Deviation;
 
 /// Returns the mean, or NaN if `values` is empty.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Returns the smallest value `x` such that at least the fraction `level` of all values is at most `x`, or
+/// NaN if `values` is empty. `level` is above 0 and at most 1.
+pub(crate) fn quantile(values: &[f64], level: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    // Counting is exact, whereas `level · n` may be rounded to either side of an integer.
+    let count = sorted.len() as f64;
+    let reached = |rank: &usize| (rank + 1) as f64 / count >= level;
+    (0..sorted.len()).find(reached).map_or(f64::NAN, |rank| sorted[rank])
 }
 
 /// Returns the standard deviation. It is exactly 0 for equal values, and NaN for fewer than two

@@ -16,6 +16,8 @@ pub struct AdvantageSettings {
     pub aggregation: Aggregation,
     /// See [`AdvantageConfig::baseline`].
     pub baseline: Baseline,
+    /// See [`AdvantageConfig::quantile`].
+    pub quantile: Option<f64>,
     /// Divisor for centred rewards. Defaults to the value from the loss preset.
     pub scale: Option<RewardScale>,
     /// See [`AdvantageConfig::deviation`].
@@ -30,7 +32,7 @@ impl Default for AdvantageSettings {
     fn default() -> Self {
         let AdvantageConfig { aggregation, baseline, deviation, epsilon, clip, .. } =
             AdvantageConfig::default();
-        Self { aggregation, baseline, scale: None, deviation, epsilon, clip }
+        Self { aggregation, baseline, quantile: None, scale: None, deviation, epsilon, clip }
     }
 }
 
@@ -38,10 +40,10 @@ impl AdvantageSettings {
     /// Resolves the advantage settings.
     ///
     /// # Errors
-    /// Returns an error if `scale` is set but has no effect, or if [`AdvantageConfig::checked`]
+    /// Returns an error if `scale` or `quantile` is set but has no effect, or if [`AdvantageConfig::checked`]
     /// fails.
     pub fn resolve(&self, preset: Preset) -> Result<AdvantageConfig, ConfigFault> {
-        let Self { aggregation, baseline, scale, deviation, epsilon, clip } = *self;
+        let Self { aggregation, baseline, quantile, scale, deviation, epsilon, clip } = *self;
         if scale.is_some() && aggregation == Aggregation::NormalizeThenSum {
             return Err(ConfigFault::new(
                 "advantage.scale",
@@ -63,7 +65,16 @@ impl AdvantageSettings {
                 "remove it",
             ));
         }
-        let config = AdvantageConfig { aggregation, baseline, scale, deviation, epsilon, clip };
+        if quantile.is_some() && baseline != Baseline::Quantile {
+            return Err(ConfigFault::new(
+                "advantage.quantile",
+                "advantage: quantile has no effect without baseline = \"quantile\"",
+                "remove it, or set baseline = \"quantile\"",
+            ));
+        }
+        let quantile = quantile.unwrap_or(default.quantile);
+        let config =
+            AdvantageConfig { aggregation, baseline, quantile, scale, deviation, epsilon, clip };
         config.checked().map_err(|fault| section_fault("advantage", fault.setting(), &fault))
     }
 
@@ -74,7 +85,12 @@ impl AdvantageSettings {
             Aggregation::SumThenNormalize => self.scale.or(Some(preset.reward_scale())),
             Aggregation::NormalizeThenSum => None,
         };
-        Self { scale, ..self }
+        let of_quantile = AdvantageConfig::default().quantile;
+        let quantile = match self.baseline {
+            Baseline::Quantile => self.quantile.or(Some(of_quantile)),
+            _ => None,
+        };
+        Self { quantile, scale, ..self }
     }
 }
 

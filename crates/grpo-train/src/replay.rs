@@ -25,6 +25,9 @@ pub struct ReplayConfig {
     pub updates: u32,
     /// Number of replayed completions per optimizer step.
     pub samples: usize,
+    /// Number of training steps in which the number of replayed completions increases linearly to
+    /// [`Self::samples`].
+    pub warmup_steps: u32,
     /// Number of best completions that are drawn from.
     pub capacity: usize,
     /// The weight of a completion is 1 / (`rank_coefficient` · n + rank), where n is the number of
@@ -45,6 +48,7 @@ impl Default for ReplayConfig {
         Self {
             updates: 4,
             samples: 64,
+            warmup_steps: 0,
             capacity: 1024,
             rank_coefficient: 0.01,
             randomize: 0.0,
@@ -63,6 +67,14 @@ impl ReplayConfig {
         in_range("replay.randomize", self.randomize, 0.0..=1.0)?;
         in_range("replay.proposals", self.proposals as f64, 0.0..=1e6)?;
         in_range("replay.mutation_rate", self.mutation_rate, 0.0..=1.0)
+    }
+
+    /// Returns the number of replayed completions per optimizer step, at least 2. Steps are counted from 0.
+    fn samples_at(&self, step: u32) -> usize {
+        let step = u64::from(step) + 1;
+        let warmup = u64::from(self.warmup_steps).max(step);
+        let share = step as f64 / warmup as f64;
+        ((share * self.samples as f64).round() as usize).max(2)
     }
 }
 
@@ -164,7 +176,7 @@ impl Replay {
         let mut random = Random::new(self.seed, step, update + 1);
         let mut ranked = Ranked::new(archive, &self.config);
         let mut samples = Vec::new();
-        while samples.len() < self.config.samples {
+        while samples.len() < self.config.samples_at(step) {
             let Some(call) = ranked.take(&mut random) else { break };
             let is_random = random.uniform() < self.config.randomize;
             let form = is_random.then(|| random.bits());

@@ -34,6 +34,14 @@ fn keys_without_effect_are_refused() {
         "advantage: epsilon has no effect with scale = \"none\"; remove it",
     );
     check(
+        &["advantage.quantile=0.5"],
+        "advantage: quantile has no effect without baseline = \"quantile\"; remove it, or set baseline = \"quantile\"",
+    );
+    check(
+        &["advantage.baseline=quantile", "advantage.quantile=1.5"],
+        "advantage: quantile = 1.5 is out of range; it must be above 0 and at most 1",
+    );
+    check(
         &["loss.preset=dr_grpo", "advantage.deviation=population"],
         "advantage: deviation has no effect with scale = \"none\"; remove it",
     );

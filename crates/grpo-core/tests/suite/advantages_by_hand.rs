@@ -90,11 +90,50 @@ fn by_hand() {
         check(Baseline::Batch, RewardScale::Batch, kind, of(batch(kind), all));
         check(Baseline::Batch, RewardScale::None, kind, all);
         check(Baseline::None, RewardScale::None, kind, [[1.0, 3.0], [0.0, 8.0]]);
+        // The level is 0.4, which the smaller of two rewards reaches.
+        let smaller = [[0.0, 2.0], [0.0, 8.0]];
+        check(Baseline::Quantile, RewardScale::Group, kind, of(groups(kind), smaller));
+        check(Baseline::Quantile, RewardScale::Batch, kind, of(batch(kind), smaller));
+        check(Baseline::Quantile, RewardScale::None, kind, smaller);
     }
     let clip = Some(2.0);
     let config = AdvantageConfig { clip, scale: RewardScale::None, ..Default::default() };
     let got = group_advantages(&rewards, &config).unwrap();
     assert_eq!(got.groups, [vec![-1.0, 1.0], vec![-2.0, 0.0, 2.0]]);
+}
+
+/// The baseline is the smallest reward with at least the fraction K of all rewards at or below it.
+#[test]
+fn quantiles_by_hand() {
+    let advantages = |rewards: &[f64], quantile| {
+        let (baseline, scale) = (Baseline::Quantile, RewardScale::None);
+        let config = AdvantageConfig { baseline, quantile, scale, ..Default::default() };
+        let rewards: Vec<Option<f64>> = rewards.iter().map(|&reward| Some(reward)).collect();
+        let own =
+            group_advantages(std::slice::from_ref(&rewards), &config).unwrap().groups.remove(0);
+        let outside = vec![vec![Some(10.0)]];
+        (own, advantages_against(&rewards, &outside, &[1.0], &config).unwrap()[0])
+    };
+    let ten: Vec<f64> = (1..=10).map(|rank| 11.0 - f64::from(rank)).collect();
+    // 0.3 · 10 is rounded to 3, and 0.7 · 10 to 7. In f64, 0.1 · 3 is more than 0.3.
+    for (level, expected) in [
+        (1e-9, 1.0),
+        (0.1, 1.0),
+        (0.101, 2.0),
+        (0.3, 3.0),
+        (0.1 * 3.0, 4.0),
+        (0.7, 7.0),
+        (0.95, 10.0),
+        (1.0, 10.0),
+    ] {
+        let (own, outside) = advantages(&ten, level);
+        assert_eq!((own[0], own[9], outside), (10.0 - expected, 1.0 - expected, 10.0 - expected));
+    }
+    // Wu et al. 2025: with rewards of 0 and 1, the baseline is 1 if more than the fraction 1 − K is correct.
+    assert_eq!(advantages(&[0.0, 0.0, 0.0, 1.0, 1.0], 0.4).0, [0.0, 0.0, 0.0, 1.0, 1.0]);
+    assert_eq!(advantages(&[0.0, 1.0, 1.0, 1.0, 1.0], 0.4).0, [-1.0, 0.0, 0.0, 0.0, 0.0]);
+    let (own, outside) = advantages(&[], 0.4);
+    assert_eq!((own, outside), (vec![], 0.0));
 }
 
 /// Reward functions abstain independently of each other.

@@ -212,9 +212,14 @@ fn advantages_have_ranges() {
     for scale in [RewardScale::Group, RewardScale::Batch, RewardScale::None] {
         check(
             AdvantageConfig { baseline, aggregation, scale, ..default },
-            "aggregation = \"normalize_then_sum\" centres each reward function within its group, \
-             so it has no batch baseline; use baseline = \"group\" or \"leave_one_out\"",
+            "aggregation = \"normalize_then_sum\" centres each reward function around its mean within the \
+             group; use baseline = \"group\" or \"leave_one_out\"",
         );
+    }
+    for quantile in [0.0, -0.5, 1.000001, f64::NAN] {
+        let message =
+            format!("quantile = {quantile} is out of range; it must be above 0 and at most 1");
+        check(AdvantageConfig { quantile, ..default }, &message);
     }
     let good = AdvantageConfig { epsilon: 0.0, clip: Some(1e-9), ..default };
     assert_eq!(good.checked(), Ok(good));

@@ -89,6 +89,7 @@ fn normalized(
             let centre = match baseline {
                 Baseline::Group => mean(&own),
                 Baseline::Batch => mean(&batch),
+                Baseline::Quantile => quantile(&own, config.quantile),
                 Baseline::None => 0.0,
                 Baseline::LeaveOneOut => {
                     let others: Vec<f64> = (0..group.len())
@@ -108,6 +109,13 @@ fn normalized(
         all.push((0..group.len()).map(|i| one(i).unwrap_or(0.0)).collect());
     }
     all
+}
+
+/// Returns the smallest value that at least the fraction `level` of all values does not exceed.
+fn quantile(values: &[f64], level: f64) -> f64 {
+    let share =
+        |of: f64| values.iter().filter(|value| **value <= of).count() as f64 / values.len() as f64;
+    values.iter().copied().filter(|value| share(*value) >= level).fold(f64::INFINITY, f64::min)
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -43,16 +43,20 @@ enum Kind {
     Far,
 }
 
+const BASELINES: [Baseline; 5] =
+    [Baseline::Group, Baseline::Batch, Baseline::LeaveOneOut, Baseline::Quantile, Baseline::None];
+
 fn configs() -> Vec<AdvantageConfig> {
     let mut all = Vec::new();
     for aggregation in [Aggregation::SumThenNormalize, Aggregation::NormalizeThenSum] {
-        for baseline in [Baseline::Group, Baseline::Batch, Baseline::LeaveOneOut, Baseline::None] {
+        for baseline in BASELINES {
             for scale in [RewardScale::Group, RewardScale::Batch, RewardScale::None] {
                 for deviation in [Deviation::Sample, Deviation::Population] {
                     for clip in [None, Some(0.7)] {
                         let config = AdvantageConfig {
                             aggregation,
                             baseline,
+                            quantile: 0.6,
                             scale,
                             deviation,
                             epsilon: 1e-4,
