@@ -103,8 +103,8 @@ pub(crate) struct Wanted {
     pub(crate) unrecorded: Unrecorded,
 }
 
-/// Loss terms that depend on more than the log-probability of the sampled token. Their gradients
-/// are not recorded.
+/// What else changes the policy. Its gradients are not recorded, e.g. because they depend on more than
+/// the log-probability of the sampled token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unrecorded {
     /// KL penalty over the entire vocabulary.
@@ -114,6 +114,8 @@ pub(crate) struct Unrecorded {
     pub(crate) examples: bool,
     /// Diversity term of a combined loss.
     pub(crate) diversity: bool,
+    /// Updates with earlier completions.
+    pub(crate) replay: bool,
 }
 
 impl Unrecorded {
@@ -127,6 +129,7 @@ impl Unrecorded {
             (self.entropy_bonus, "entropy bonus (loss.entropy_bonus)"),
             (self.examples, "cross-entropy of examples (combined.supervised_weight)"),
             (self.diversity, "diversity of completions (combined.diversity_weight)"),
+            (self.replay, "replay of earlier completions (replay.updates)"),
         ];
         pulls.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| {
             format!("The {name} also changes the policy; these numbers do not include it.")

@@ -18,9 +18,10 @@ pub struct Advantages {
     /// What the advantages are computed from, for each completion: the weighted sum of its rewards, or
     /// with [`Aggregation::NormalizeThenSum`] the sum of its normalised rewards.
     pub objectives: Vec<Vec<Option<f64>>>,
-    /// Whether all scored completions in a group have the same objective, i.e. whether the group
-    /// provides no learning signal. Groups are always tested individually, whereas TRL tests the
-    /// whole batch if rewards are scaled by the batch. False if fewer than two completions are
+    /// Whether all scored completions in a group have the same objective. Unless the baseline is
+    /// [`Baseline::Batch`] or [`Baseline::None`], such a group provides no learning signal. Groups are
+    /// always tested individually, whereas TRL tests the whole batch if rewards are scaled by the
+    /// batch. False if fewer than two completions are
     /// scored, because their standard deviation is undefined.
     pub zero_std: Vec<bool>,
     /// Fraction of completions that belong to a [`Self::zero_std`] group (metric
@@ -50,10 +51,11 @@ impl MeanAndStd {
 /// `rewards[g][i]` is the reward for completion `i` in group `g`. Completions without a reward
 /// (`None`) are excluded from the baseline and the standard deviation, and their advantage is 0. A
 /// group with a single scored completion also gets 0, unless a batch baseline is used with batch
-/// scaling or no scaling.
+/// scaling or no scaling, or no baseline.
 ///
-/// If all rewards in a group are equal, their advantages are exactly 0. This is tested with max =
-/// min, because rounding can make the standard deviation of equal numbers nonzero.
+/// If all rewards in a group are equal to each other, their advantages relative to the group are exactly
+/// 0. This is tested with max = min, because rounding can make the standard deviation of equal numbers
+/// nonzero.
 ///
 /// # Errors
 /// Returns an error if a setting is out of range or if a reward is not finite. The latter error
@@ -113,8 +115,8 @@ pub fn weighted_group_advantages(
 /// objectives (see [`Advantages::objectives`]).
 ///
 /// `rewards[i][k]` and `weights[k]` are as in [`weighted_group_advantages`]. The baseline and the deviation
-/// are those of `group`. With [`Baseline::LeaveOneOut`], the baseline is its mean. If they are undefined, or if the deviation
-/// to divide by is 0, all advantages are 0.
+/// are those of `group`. With [`Baseline::LeaveOneOut`], the baseline is its mean. If they are
+/// undefined, or if the deviation to divide by is 0, all advantages are 0.
 ///
 /// # Errors
 /// Returns an error under the same conditions as [`weighted_group_advantages`], or if the configuration

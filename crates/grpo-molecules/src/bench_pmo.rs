@@ -14,20 +14,21 @@ use grpo_chem::pmo::Oracle;
 
 use results::Results;
 
-/// Number of oracle calls in the benchmark.
-const BUDGET: u32 = 10_000;
-
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  grpo bench-pmo configs/molecules/pmo.toml --seeds 5 -o runs/pmo
-  grpo bench-pmo configs/molecules/pmo.toml --tasks qed,median1 --budget 1000 -o runs/few
+  grpo bench-pmo --tasks all --seeds 5 --budget 10000
+  grpo bench-pmo own.toml --tasks qed,median1 --budget 1000 -o runs/few
   grpo bench-pmo --score molecules.smi -o scores.csv
 
-The oracles drd2, gsk3b and jnk3 are trained classifiers and not included. An interrupted benchmark is continued by the same command.")]
+The oracles drd2, gsk3b and jnk3 are trained classifiers and not included. The same command resumes an interrupted benchmark.")]
 struct BenchPmoArguments {
     /// Configuration of `grpo train` to run with each oracle
-    #[arg(required_unless_present = "score", value_name = "FILE", help_heading = "Input")]
-    configuration: Option<PathBuf>,
+    #[arg(
+        default_value = "configs/molecules/pmo.toml",
+        value_name = "FILE",
+        help_heading = "Input"
+    )]
+    configuration: PathBuf,
     /// Only score the molecules of a file (.smi, .smi.gz, .csv or .csv.gz)
     #[arg(
         long,
@@ -52,7 +53,7 @@ struct BenchPmoArguments {
     #[arg(long, value_name = "SEEDS", default_value = "5", help_heading = "Runs")]
     seeds: String,
     /// Number of distinct molecules that the oracle may score
-    #[arg(long, value_name = "N", default_value_t = BUDGET, value_parser = clap::value_parser!(u32).range(2..=1_000_000), help_heading = "Runs")]
+    #[arg(long, value_name = "N", default_value_t = results::CALLS as u32, value_parser = clap::value_parser!(u32).range(2..=1_000_000), help_heading = "Runs")]
     budget: u32,
     /// Override a key of the configuration, e.g. --set replay.proposals=0; repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Runs")]
@@ -60,15 +61,9 @@ struct BenchPmoArguments {
     /// Check the configuration and list what would run, then exit
     #[arg(long, help_heading = "Runs")]
     check: bool,
-    /// Folder for runs and results; with --score, the output file (CSV), compressed if the name ends
-    /// in .gz [default with --score: standard output]
-    #[arg(
-        short,
-        long,
-        value_name = "PATH",
-        required_unless_present = "score",
-        help_heading = "Output"
-    )]
+    /// Folder for runs and results [default: runs/pmo-benchmark]; with --score, the output file (CSV),
+    /// compressed if the name ends in .gz [default: standard output]
+    #[arg(short, long, value_name = "PATH", help_heading = "Output")]
     output: Option<PathBuf>,
     /// Replace an existing output file of --score
     #[arg(long, requires = "score", help_heading = "Output")]
@@ -84,11 +79,15 @@ pub(crate) fn command() -> TaskCommand {
     let about = [
         "Run the PMO benchmark, or score molecules with its oracles",
         "PMO (Gao et al. 2022, \"Sample efficiency matters\") ranks molecule generators by how good their molecules are after few oracle calls. For each oracle and seed, a model is trained until the oracle has scored 10,000 distinct molecules. The result is the area under the curve of the mean of the ten best scores. The oracles are equal to PyTDC 0.4.1.",
-        "Writes results.csv, curves.csv and results.md, a table beside published results. With --score, writes a column per oracle instead; the scores of invalid molecules are 0.",
+        "Writes results.csv, curves.csv and results.md, a table with published results for comparison. With --score, writes a column per oracle instead; the scores of invalid molecules are 0.",
     ];
     TaskCommand::new("bench-pmo", &about, CommandGroup::Evaluate, run)
         .running_stages(|matches| !matches.contains_id("score"))
 }
+
+/// Keys of the configuration that the benchmark sets.
+const OWN_KEYS: [&str; 6] =
+    ["reward", "train.max_reward_calls", "eval", "preflight", "seed", "run"];
 
 /// Returns the oracles with these names.
 fn oracles(names: &[String]) -> anyhow::Result<Vec<Oracle>> {
@@ -110,27 +109,34 @@ fn run(tasks: &Tasks, arguments: &BenchPmoArguments) -> anyhow::Result<()> {
         let column = arguments.smiles_column.as_deref();
         return score::run(path, column, &oracles, arguments.output.as_deref(), arguments.force);
     }
-    let (Some(configuration), Some(folder)) = (&arguments.configuration, &arguments.output) else {
-        unreachable!("clap requires both");
-    };
+    let folder = arguments.output.clone().unwrap_or_else(|| "runs/pmo-benchmark".into());
+    for pair in &arguments.set {
+        let key = pair.split('=').next().unwrap_or_default().trim();
+        let is_own = |own: &str| key == own || key.starts_with(&format!("{own}."));
+        ensure!(
+            !OWN_KEYS.into_iter().any(is_own),
+            "--set {pair}: the benchmark sets {key} itself; remove this option"
+        );
+    }
     let set = |oracle: &Oracle| {
         let own = [
             format!("reward={{ type = \"pmo\", task = \"{}\" }}", oracle.name()),
             format!("train.max_reward_calls={}", arguments.budget),
             // They would call the oracle without being counted.
-            "eval.samples=0".to_owned(),
-            "preflight.samples=0".to_owned(),
+            "eval={ samples = 0 }".to_owned(),
+            "preflight={ samples = 0 }".to_owned(),
         ];
         (oracle.name().to_owned(), arguments.set.iter().cloned().chain(own).collect())
     };
     let runs = TrainingRuns {
-        configuration: configuration.clone(),
+        configuration: arguments.configuration.clone(),
         seeds: arguments.seeds.clone(),
         variants: oracles.iter().map(set).collect(),
         output: folder.clone(),
         check: arguments.check,
         threads: arguments.threads,
         quiet: arguments.quiet,
+        command: "grpo bench-pmo",
     };
     let runs = runs.train(tasks)?;
     if arguments.check {

@@ -70,6 +70,11 @@ impl Archive {
         self.calls.len() >= self.max_calls
     }
 
+    /// Returns the number of completions that may still be scored.
+    pub(crate) fn calls_left(&self) -> usize {
+        self.max_calls.saturating_sub(self.calls.len())
+    }
+
     /// Returns the scored completions from the highest to the lowest reward. Earlier calls precede
     /// later ones with the same reward.
     pub fn best(&self) -> impl ExactSizeIterator<Item = &ArchivedCall> {

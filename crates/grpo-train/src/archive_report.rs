@@ -29,8 +29,19 @@ pub struct ArchiveReport {
     pub top_10: Option<f64>,
     /// Scored proposals.
     pub proposals: Option<Group>,
-    /// Means over the updates with replayed completions, if any: reward, loss and gradient norm.
-    pub replay: Option<[f64; 3]>,
+    /// Means over the updates with replayed completions, if any.
+    pub replay: Option<ReplayMeans>,
+}
+
+/// Means over the updates of a step with replayed completions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReplayMeans {
+    /// Reward of the replayed completions.
+    pub reward: f64,
+    /// Loss.
+    pub loss: f64,
+    /// Norm of the gradient before clipping.
+    pub grad_norm: f64,
 }
 
 impl ArchiveReport {
@@ -45,8 +56,13 @@ impl ArchiveReport {
                 metrics.push(("proposals/reward", mean(&rewards)));
             }
         }
-        let names = ["replay/reward", "replay/loss", "replay/grad_norm"];
-        metrics.extend(self.replay.into_iter().flat_map(|values| names.into_iter().zip(values)));
+        if let Some(ReplayMeans { reward, loss, grad_norm }) = self.replay {
+            metrics.extend([
+                ("replay/reward", reward),
+                ("replay/loss", loss),
+                ("replay/grad_norm", grad_norm),
+            ]);
+        }
         metrics
     }
 }

@@ -8,7 +8,7 @@ use grpo_data::{ConfigFault, Group, Prompt, Sample, SampledUnder};
 use grpo_model::LanguageModel;
 use grpo_rewards::{ExternalCalls, Identify};
 
-use crate::archive_report::{ArchiveReport, Replayed};
+use crate::archive_report::{ArchiveReport, ReplayMeans, Replayed};
 use crate::error::refuse_failures;
 use crate::learner::LearnResult;
 use crate::replay::Replay;
@@ -31,6 +31,9 @@ impl<M: LanguageModel> Grpo<M> {
             return Ok((None, None));
         }
         let mut group = replay.proposals(archive, &prompts[0], step);
+        if group.samples.is_empty() {
+            return Ok((None, Some(group)));
+        }
         let calls = self.scored(slice::from_mut(&mut group), step);
         let most = self.config.train.max_failed_rewards;
         let place = || format!("step {}, proposals", u64::from(step) + 1);
@@ -78,7 +81,11 @@ impl<M: LanguageModel> Grpo<M> {
             let of = |value: fn(&Update) -> f64| {
                 mean(&replayed.updates.iter().map(value).collect::<Vec<f64>>())
             };
-            [mean(&replayed.rewards), of(|update| update.loss), of(|update| update.grad_norm)]
+            ReplayMeans {
+                reward: mean(&replayed.rewards),
+                loss: of(|update| update.loss),
+                grad_norm: of(|update| update.grad_norm),
+            }
         };
         Some(ArchiveReport {
             calls: archive.calls().len(),
@@ -102,7 +109,7 @@ impl GrpoConfig {
         };
         let unknown = || {
             let message = format!(
-                "{key} requires completions for which it is known whether they are equivalent, such as molecules"
+                "{key} requires completions that can be compared by a canonical form, such as molecules"
             );
             ConfigFault::new(key, message, "remove it")
         };
@@ -117,7 +124,7 @@ impl GrpoConfig {
     ) -> Result<Option<Replay>, ConfigFault> {
         let Some(settings) = &self.replay else { return Ok(None) };
         let unknown = || {
-            let message = "[replay] requires completions of which the task can make variants, such as molecules";
+            let message = "[replay] requires completions that the task can vary, such as molecules";
             ConfigFault::new("replay", message, "remove it")
         };
         let variation = variation.ok_or_else(unknown)?;

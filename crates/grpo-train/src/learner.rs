@@ -11,7 +11,7 @@ use grpo_core::{
     AdaptiveKl, EntropyController, KlConfig, LossConfig, advantages_against,
     weighted_group_advantages,
 };
-use grpo_data::{Completion, Group, Sample};
+use grpo_data::{Bonus, Completion, Group, Sample};
 use grpo_model::{Frozen, LanguageModel, StoredTensors, WeightsDigest};
 use serde::{Deserialize, Serialize};
 
@@ -272,8 +272,13 @@ impl<M: LanguageModel> Learner<M> {
         let config = self.config.advantages()?;
         let advantages = weighted_group_advantages(&rewards.rewards, &rewards.weights, &config)?;
         set_advantages(groups, batches, &advantages.groups.concat());
-        let zero_std_share = advantages.zero_std_share;
-        Ok(Compared { zero_std_share, reward_kl, objectives: advantages.objectives.concat() })
+        // Replayed completions have no bonus and are not filtered.
+        let samples = groups.iter().flat_map(|group| &group.samples);
+        let bonuses = samples.map(|sample| sample.bonus.map_or(0.0, Bonus::total));
+        let with_bonus = advantages.objectives.concat();
+        let objectives = with_bonus.into_iter().zip(bonuses);
+        let objectives = objectives.map(|(objective, bonus)| Some(objective? - bonus)).collect();
+        Ok(Compared { zero_std_share: advantages.zero_std_share, reward_kl, objectives })
     }
 
     /// Computes advantages relative to the objectives of sampled completions.

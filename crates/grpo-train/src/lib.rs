@@ -48,7 +48,7 @@ mod transfer;
 mod usual_ranges;
 
 pub use archive::{Archive, ArchivedCall};
-pub use archive_report::ArchiveReport;
+pub use archive_report::{ArchiveReport, ReplayMeans};
 pub use batches::EpochBatches;
 pub use best_samples::BestSamples;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};

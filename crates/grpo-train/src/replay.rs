@@ -1,7 +1,8 @@
 //! Updates with the best completions of a run, and new completions derived from them.
 
-use std::fmt;
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::{fmt, iter};
 
 use grpo_data::{
     Completion, CompletionParts, ConfigFault, CounterRng, Finish, Group, Outcome, Prompt, Purpose,
@@ -30,9 +31,11 @@ pub struct ReplayConfig {
     pub warmup_steps: u32,
     /// Number of best completions that are drawn from.
     pub capacity: usize,
-    /// The weight of a completion is 1 / (`rank_coefficient` · n + rank), where n is the number of
-    /// completions that are drawn from and the best one has rank 0 (Tripp et al. 2020, "Weighted
-    /// retraining"). The smaller it is, the more the best completions are preferred.
+    /// Completions with equal rewards have the same rank; the best ones have rank 0. The weight of a rank
+    /// is 1 / (`rank_coefficient` · n + rank), where n is the number of ranks (Tripp et al. 2020, "Weighted
+    /// retraining"). It is divided equally among the completions of the rank, because hundreds of variants
+    /// of a molecule often have the same score. The smaller the coefficient is, the more the best
+    /// completions are preferred.
     pub rank_coefficient: f64,
     /// Probability that a replayed completion is written in a random form instead of the canonical one,
     /// e.g. as another SMILES of the same molecule.
@@ -133,14 +136,16 @@ impl Replay {
     }
 
     /// Returns completions that are not in the archive and are derived from its best ones, as a group
-    /// without outcomes. There can be fewer than [`ReplayConfig::proposals`].
+    /// without outcomes. There can be fewer than [`ReplayConfig::proposals`], and there are not more than
+    /// the reward may still score.
     pub(crate) fn proposals(&self, archive: &Archive, prompt: &Prompt, step: u32) -> Group {
         let mut random = Random::new(self.seed, step, 0);
         let parents = Ranked::new(archive, &self.config);
-        let mut proposed: Vec<String> = Vec::new();
+        let mut proposed: HashSet<String> = HashSet::new();
         let mut samples = Vec::new();
-        for _attempt in 0..ATTEMPTS * self.config.proposals {
-            if samples.len() >= self.config.proposals {
+        let most = self.config.proposals.min(archive.calls_left());
+        for _attempt in 0..ATTEMPTS * most {
+            if samples.len() >= most {
                 break;
             }
             let Some(canonical) = self.proposal(&parents, &mut random) else { continue };
@@ -149,7 +154,7 @@ impl Replay {
             }
             let place = samples.len();
             let Some(sample) = self.sample(&canonical, None, prompt, step, place) else { continue };
-            proposed.push(canonical);
+            proposed.insert(canonical);
             samples.push(sample);
         }
         Group { prompt: prompt.clone(), samples }
@@ -189,7 +194,8 @@ impl Replay {
         Group { prompt: prompt.clone(), samples }
     }
 
-    /// Returns a completion, or `None` if it is too long.
+    /// Returns a completion, or `None` if it is too long. If only its random form is too long, the
+    /// canonical form is used, so that all updates of a step have the same number of completions.
     fn sample(
         &self,
         canonical: &str,
@@ -199,7 +205,8 @@ impl Replay {
         place: usize,
     ) -> Option<Sample> {
         let fits = |ids: &Vec<u32>| ids.len() <= self.max_new_tokens;
-        let actions = self.variation.written(canonical, form).filter(fits)?;
+        let written = |form| self.variation.written(canonical, form).filter(fits);
+        let actions = written(form).or_else(|| written(None))?;
         let ids = [prompt.ids.as_slice(), &actions].concat();
         let action_mask = (0..ids.len()).map(|position| position >= prompt.ids.len()).collect();
         let key = SampleKey { seed: self.seed, step, prompt: prompt.index, sample: place as u32 };
@@ -227,8 +234,14 @@ struct Ranked<'a> {
 impl<'a> Ranked<'a> {
     fn new(archive: &'a Archive, config: &ReplayConfig) -> Self {
         let calls: Vec<&ArchivedCall> = archive.best().take(config.capacity).collect();
-        let offset = config.rank_coefficient * calls.len() as f64;
-        let weights = (0..calls.len()).map(|rank| 1.0 / (offset + rank as f64)).collect();
+        let ranks = calls.chunk_by(|a, b| a.reward() == b.reward());
+        let sizes: Vec<usize> = ranks.map(<[_]>::len).collect();
+        let offset = config.rank_coefficient * sizes.len() as f64;
+        let of_rank = |(rank, &size): (usize, &usize)| {
+            let weight = 1.0 / ((offset + rank as f64) * size as f64);
+            iter::repeat_n(weight, size)
+        };
+        let weights = sizes.iter().enumerate().flat_map(of_rank).collect();
         Self { calls, weights }
     }
 

@@ -51,6 +51,7 @@ fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
         diversity: combined.is_some_and(|combined| combined.diversity_weight > 0.0),
         exact_kl: loss.kl.in_loss() && loss.kl.estimator.is_exact(),
         entropy_bonus: loss.entropy_bonus.is_some(),
+        replay: file.replay.as_ref().is_some_and(|replay| replay.updates > 0),
     })
 }
 
@@ -100,7 +101,7 @@ fn legend(explanation: &Explanation) {
     line("push", "how strongly the rewards make the completion more (above 0) or less likely");
     line(
         "KL pull",
-        "the contribution of the KL penalty, which keeps the policy near its reference",
+        "the contribution of the KL penalty, which keeps the policy near its reference; 0 if the penalty is part of the advantage",
     );
     let completions = || explanation.groups.iter().flat_map(|group| &group.completions);
     if completions().any(|completion| completion.tokens.is_some()) {

@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let policy = Frozen::snapshot_in(&policy, file.sampling.weights);
     let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
     let scored = reward.of(prompt, &completion);
-    compare(&record, prompt, &completion, scored.as_ref(), &writer.spec.codec)
+    compare(&record, prompt, &completion, &scored, &writer.spec.codec)
 }
 
 /// Checks that step, prompt and sample are in range.
@@ -232,37 +232,48 @@ fn sample<'a>(
 struct Scoring {
     runner: RewardRunner,
     decode: Decode,
+    /// Whether the run scored equivalent completions only once, within a budget.
+    has_archive: bool,
+}
+
+/// The outcome of a completion that was scored again.
+struct ScoredAgain {
+    /// `None` if the reward is not deterministic.
+    outcome: Option<Outcome>,
+    has_archive: bool,
 }
 
 impl Scoring {
     fn new(parts: &Parts<Policy>, config: &GrpoConfig) -> Self {
         let limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let runner = RewardRunner::new(Arc::clone(&parts.reward), limit);
-        Self { runner, decode: Arc::clone(&parts.decode) }
+        let has_archive = config.replay.is_some() || config.train.max_reward_calls.is_some();
+        Self { runner, decode: Arc::clone(&parts.decode), has_archive }
     }
 
-    /// Scores a completion. Returns `None` if the reward is not deterministic.
-    fn of(&self, prompt: &Prompt, completion: &Completion) -> Option<Outcome> {
-        if !self.runner.is_deterministic() {
-            return None;
-        }
-        let step = Some(completion.key().step + 1);
-        let input = RewardInput::new(prompt, completion, step, &*self.decode);
-        Some(self.runner.score(vec![input]).swap_remove(0))
+    /// Scores a completion.
+    fn of(&self, prompt: &Prompt, completion: &Completion) -> ScoredAgain {
+        let again = || {
+            let step = Some(completion.key().step + 1);
+            let input = RewardInput::new(prompt, completion, step, &*self.decode);
+            self.runner.score(vec![input]).swap_remove(0)
+        };
+        let outcome = self.runner.is_deterministic().then(again);
+        ScoredAgain { outcome, has_archive: self.has_archive }
     }
 }
 
 /// Compares the recorded and recomputed rewards and describes the difference, if any. Rewards that
 /// cannot be computed here are not compared.
-fn compare_reward(record: &CompletionRecord, scored: Option<&Outcome>) -> Option<String> {
+fn compare_reward(record: &CompletionRecord, scored: &ScoredAgain) -> Option<String> {
     let recorded = record.reward.map_or("none".to_owned(), |reward| reward.to_string());
-    let Some(scored) = scored else {
+    let Some(outcome) = &scored.outcome else {
         say(format_args!(
             "reward       recorded {recorded}; not checked: the reward is not deterministic (reward.deterministic = false)"
         ));
         return None;
     };
-    if let Some(reason) = scored.failure() {
+    if let Some(reason) = outcome.failure() {
         say(format_args!("reward       recorded {recorded}; not checked: {reason}"));
         return None;
     }
@@ -270,14 +281,26 @@ fn compare_reward(record: &CompletionRecord, scored: Option<&Outcome>) -> Option
         say(format_args!("reward       none recorded because the reward failed; not checked"));
         return None;
     }
-    let now = scored.total();
+    if scored.has_archive && record.outcome == RecordedOutcome::Abstained {
+        say(format_args!(
+            "reward       none recorded because train.max_reward_calls was reached; not checked"
+        ));
+        return None;
+    }
+    let now = outcome.total();
     let words = now.map_or("none".to_owned(), |reward| reward.to_string());
     if now.map(f64::to_bits) != record.reward.map(f64::to_bits) {
+        if scored.has_archive {
+            say(format_args!(
+                "reward       recorded {recorded}, recomputed {words}; not compared: the run may have used the score of an equivalent completion"
+            ));
+            return None;
+        }
         say(format_args!("reward       recorded {recorded}, recomputed {words}"));
         return Some(format!("its reward is now {words}, but {recorded} was recorded"));
     }
     say(format_args!("reward       {recorded}, recomputed: equal"));
-    let Outcome::Scored(scored) = scored else { return None };
+    let Outcome::Scored(scored) = outcome else { return None };
     let now = |name: &str| scored.parts.iter().find(|part| &*part.0 == name).map(|part| part.1);
     let other = record.parts.iter().find(|(name, recorded)| now(name) != Some(**recorded));
     other.map(|(name, recorded)| {
@@ -291,7 +314,7 @@ fn compare(
     record: &CompletionRecord,
     prompt: &Prompt,
     completion: &Completion,
-    scored: Option<&Outcome>,
+    scored: &ScoredAgain,
     codec: &Codec,
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();

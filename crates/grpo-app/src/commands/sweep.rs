@@ -64,6 +64,9 @@ pub(crate) struct SweepArguments {
     /// Used instead of `set`.
     #[arg(skip)]
     variants: Option<Vec<Variant>>,
+    /// Command that the user ran.
+    #[arg(skip = "grpo sweep")]
+    command: &'static str,
 }
 
 /// Training runs of a configuration with several values and seeds.
@@ -83,6 +86,8 @@ pub struct TrainingRuns {
     pub threads: Option<usize>,
     /// Whether to hide progress.
     pub quiet: bool,
+    /// Command that the user ran, which messages name, e.g. `grpo bench-pmo`.
+    pub command: &'static str,
 }
 
 /// A finished training run.
@@ -117,6 +122,7 @@ impl TrainingRuns {
             threads: self.threads,
             quiet: self.quiet,
             variants: Some(variants),
+            command: self.command,
         };
         run(&arguments, tasks, &args::program(tasks).0)?;
         let keys = config::load::<Table>(&arguments.configuration, &[])?.value;
@@ -171,7 +177,7 @@ pub(crate) fn run(
         folder.display()
     );
     let written = toml::to_string(&sweep(arguments, tasks)?).context("a pipeline is TOML")?;
-    let text = format!("# Written by `grpo sweep`. Run: grpo run {}\n\n{written}", path.display());
+    let text = format!("# Written by `{}`, which also resumes it.\n\n{written}", arguments.command);
     let found = regular_file::read_to_string(&path).ok();
     // Seeds and values can be added, and samples drawn in another way. A sweep that trained nothing,
     // for example because of a wrong key, leaves nothing to keep.
@@ -182,17 +188,19 @@ pub(crate) fn run(
     };
     ensure!(
         found.is_none() || is_part(found.as_deref(), &text) || !has_results()?,
-        "{} is from a sweep with other options; choose another folder with -o, or delete this one",
+        "{} is of runs with other options; choose another folder with -o, or delete this one",
         path.display()
     );
     let is_used = |mut entries: std::fs::ReadDir| entries.next().is_some();
     ensure!(
         found.is_some() || !folder.exists() || !std::fs::read_dir(folder).is_ok_and(is_used),
-        "{} exists and is not from a sweep; choose another folder with -o",
-        folder.display()
+        "{} exists, but `{}` did not write it; choose another folder with -o",
+        folder.display(),
+        arguments.command
     );
     let mut pipeline = PipelineArguments::of_file(path, arguments.threads, arguments.quiet);
     pipeline.plain = arguments.plain;
+    pipeline.command = Some(arguments.command);
     if arguments.check {
         // A check writes nothing into the folder.
         let temporary = tempfile::tempdir().context("cannot create a temporary folder")?;

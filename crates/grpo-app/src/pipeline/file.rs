@@ -68,7 +68,6 @@ struct SummarySection {
 
 /// A validated pipeline.
 pub(super) struct Pipeline {
-    pub(super) path: PathBuf,
     pub(super) stages: Vec<Stage>,
     /// Arguments of the summary commands.
     pub(super) summary: Vec<Vec<String>>,
@@ -140,7 +139,7 @@ impl Pipeline {
             parse(commands, &words, &format!("summary[{index}]"), &origin)?;
             summary.push(words);
         }
-        Ok(Self { path: path.to_owned(), stages, summary })
+        Ok(Self { stages, summary })
     }
 }
 

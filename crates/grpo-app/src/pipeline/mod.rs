@@ -52,12 +52,24 @@ pub(crate) struct PipelineArguments {
     threads: Option<usize>,
     #[arg(from_global)]
     quiet: bool,
+    /// Command that wrote the pipeline file and resumes it, e.g. `grpo sweep`, if any.
+    #[arg(skip)]
+    pub(crate) command: Option<&'static str>,
 }
 
 impl PipelineArguments {
     /// Returns the arguments to run a file.
     pub(crate) fn of_file(pipeline: PathBuf, threads: Option<usize>, quiet: bool) -> Self {
-        Self { pipeline, force: false, set: Vec::new(), plain: false, check: false, threads, quiet }
+        let (force, set, plain, check, command) = (false, Vec::new(), false, false, None);
+        Self { pipeline, force, set, plain, check, threads, quiet, command }
+    }
+
+    /// Describes how to resume.
+    fn resume(&self) -> String {
+        match self.command {
+            Some(command) => format!("resume with the same `{command}` command"),
+            None => format!("resume with `grpo run {}`", self.pipeline.display()),
+        }
     }
 }
 
@@ -68,9 +80,12 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
     let request = Request { force: *force, set, plain: *plain };
     let plans = plan::plans(&pipeline, &request)?;
     for (stage, plan) in pipeline.stages.iter().zip(&plans) {
-        if let Some(difference) = stage.edited_since(plan)? {
-            say_aside(format_args!("{:<12} {difference}", stage.name));
-        }
+        let Some(difference) = stage.edited_since(plan)? else { continue };
+        anyhow::ensure!(
+            arguments.command.is_none(),
+            "{difference}; its results would not be comparable with those of new runs: undo the edit, or choose another folder with -o"
+        );
+        say_aside(format_args!("{:<12} warning: {difference}", stage.name));
     }
     let program = Program::new(arguments.threads, arguments.quiet)?;
     for (stage, plan) in pipeline.stages.iter().zip(&plans) {
@@ -82,16 +97,18 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
         }
         return Ok(());
     }
-    let finished = run_stages(&program, &pipeline, &plans).map_err(|error| {
-        match error.is::<Interrupted>() {
-            true => {
-                let file = arguments.pipeline.display();
-                say_aside(format_args!("interrupted  resume with `grpo run {file}`"));
-                error
+    let resume = arguments.resume();
+    // Only `grpo run` has the option.
+    let force = match arguments.command {
+        Some(_) => "",
+        None => " (--force runs every stage again)",
+    };
+    let finished =
+        run_stages(&program, &pipeline, &plans, &resume, force).inspect_err(|error| {
+            if error.is::<Interrupted>() {
+                say_aside(format_args!("interrupted  {resume}"));
             }
-            false => error,
-        }
-    })?;
+        })?;
     let Finished { rows, failed } = finished;
     let header = ["stage", "", "time", "folder", "first and last value of each metric"];
     if !failed.is_empty() {
@@ -125,17 +142,20 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     code.map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-fn run_stages(program: &Program, pipeline: &Pipeline, plans: &[Plan]) -> anyhow::Result<Finished> {
+fn run_stages(
+    program: &Program,
+    pipeline: &Pipeline,
+    plans: &[Plan],
+    resume: &str,
+    force: &str,
+) -> anyhow::Result<Finished> {
     let mut finished = Finished::default();
     for (stage, plan) in pipeline.stages.iter().zip(plans) {
         let start = Instant::now();
         let outcome = match plan {
             Plan::Reuse => {
                 let place = stage.place().display();
-                say_aside(format_args!(
-                    "{:<12} {place} is finished and reused (--force runs every stage again)",
-                    stage.name
-                ));
+                say_aside(format_args!("{:<12} {place} is finished and reused{force}", stage.name));
                 Outcome::Reused
             }
             Plan::Resume(_) | Plan::Run(_)
@@ -146,10 +166,7 @@ fn run_stages(program: &Program, pipeline: &Pipeline, plans: &[Plan]) -> anyhow:
                 continue;
             }
             Plan::Resume(words) | Plan::Run(words) => {
-                let failed = || {
-                    let file = pipeline.path.display();
-                    format!("stage `{}` failed; resume with `grpo run {file}`", stage.name)
-                };
+                let failed = || format!("stage `{}` failed; {resume}", stage.name);
                 let ended = program.run(words).and_then(|()| stage.check_result());
                 match ended.with_context(failed) {
                     Err(error) if stage.independent && !error.is::<Interrupted>() => {

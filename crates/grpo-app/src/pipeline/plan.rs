@@ -120,7 +120,7 @@ impl Stage {
         let difference = first_difference(&config.keys, &recorded, "");
         Ok(difference.map(|difference| {
             format!(
-                "warning: {} has been edited since {} started: {difference}",
+                "{} has been edited since {} started: {difference}",
                 config.path.display(),
                 config.run.display()
             )

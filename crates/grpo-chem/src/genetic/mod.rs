@@ -7,10 +7,10 @@
 //! baselines for molecule generation" (2023), and Genetic GFN (2024) generate offspring with it.
 //!
 //! Differences from that algorithm:
-//! - Molecules are edited in their Kekulé structure, and hydrogen fills the valences, so that edits
-//!   of charged atoms and of `[nH]` are valid, too.
-//! - Charges are kept: bonds between two charged atoms, e.g. in nitro groups, and charged atoms are
-//!   not edited.
+//! - Molecules are edited in their Kekulé structure, and hydrogen fills the valences, so that atoms
+//!   can also be appended to charged atoms and to `[nH]`.
+//! - Charges are kept: charged atoms are not deleted or replaced, and bonds between two charged atoms,
+//!   e.g. in nitro groups, are not edited.
 //! - Sulfur and phosphorus with more than their smallest valence need a double bond and have no
 //!   hydrogen. No ring contains a triple bond.
 //! - The conditions for rings apply to what is new: a ring may be as large as the largest one of a

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use grpo_run::RunFolder;
+use grpo_run::{CompletionRecord, RecordedOutcome, RunFolder};
 use snapbox::str;
 
 use crate::support::Place;
@@ -71,6 +71,7 @@ fn runs_are_ranked_by_the_area_under_their_curve() {
     assert!((auc - top / 2.0).abs() < 1e-9, "{auc} {top}");
     assert!((fields[3].parse::<f64>().unwrap() - top).abs() < 1e-9);
     place.succeed(&["audit", "bench/qed/seed-7"]);
+    samples_of_the_last_step_are_reproduced(&place, &run);
 
     // Finished runs are kept, and a missing one is trained with the same result.
     fs::remove_dir_all(place.path("bench/median1")).unwrap();
@@ -84,10 +85,59 @@ fn runs_are_ranked_by_the_area_under_their_curve() {
     assert_eq!(model, after);
     place.refuse(
         &few("50", &[]),
-        str!["bench/sweep.toml is from a sweep with other options; choose another folder with -o, or delete this one"],
+        str!["bench/sweep.toml is of runs with other options; choose another folder with -o, or delete this one"],
     );
     place.refuse(
         &["bench-pmo", "train.toml", "--tasks", "qed,qed", "-o", "other"],
         str!["--tasks: qed occurs twice; remove one"],
+    );
+    place.refuse(
+        &["bench-pmo", "train.toml", "--set", "reward.task=qed", "-o", "other"],
+        str!["--set reward.task=qed: the benchmark sets reward.task itself; remove this option"],
+    );
+    let edited = place.read("train.toml").replace("max_new_tokens = 20", "max_new_tokens = 21");
+    place.write("train.toml", edited);
+    place.refuse(
+        &few("40", &[]),
+        str!["train.toml has been edited since bench/[..]/seed-7 started: sampling.max_new_tokens = [..]; its results would not be comparable with those of new runs: undo the edit, or choose another folder with -o"],
+    );
+}
+
+/// The budget ends within the last step, and some molecules occur twice.
+#[track_caller]
+fn samples_of_the_last_step_are_reproduced(place: &Place, run: &RunFolder) {
+    let last = run.read_metrics().unwrap().len();
+    let records = run.completions_of(last as u64).unwrap();
+    let is_refused = |record: &&CompletionRecord| record.outcome == RecordedOutcome::Abstained;
+    let (refused, scored): (Vec<_>, Vec<_>) = records.iter().partition(is_refused);
+    for (record, expected) in [
+        (
+            refused[0],
+            "reward       none recorded because train.max_reward_calls was reached; not checked",
+        ),
+        (scored[0], ", recomputed: equal"),
+    ] {
+        let [step, prompt, sample] =
+            [last as u64, record.prompt.into(), record.sample.into()].map(|at: u64| at.to_string());
+        let ended = place.succeed(&[
+            "replay",
+            "bench/qed/seed-7",
+            "--step",
+            &step,
+            "--prompt",
+            &prompt,
+            "--sample",
+            &sample,
+        ]);
+        assert!(ended.stdout.contains(expected), "{}", ended.stdout);
+    }
+}
+
+#[test]
+fn the_bundled_configuration_is_the_default() {
+    let place = Place::new();
+    place.refuse(
+        &["bench-pmo", "--tasks", "all", "--seeds", "5", "--budget", "10000"],
+        str!["configuration file configs/molecules/pmo.toml does not exist; check the path"],
     );
 }

@@ -54,7 +54,7 @@ fn values_and_seeds_are_trained_and_compared() {
     assert_eq!(place.read("sweep/samples/kl_coef-0.1-seed-2.smi").lines().count(), 30);
     place.refuse(
         &["sweep", "train.toml", "-o", "sweep"],
-        str!["sweep/sweep.toml is from a sweep with other options; choose another folder with -o, or delete this one"],
+        str!["sweep/sweep.toml is of runs with other options; choose another folder with -o, or delete this one"],
     );
     // A wrong key is found before the first run, and leaves nothing that has to be deleted.
     for key in ["loss.beta", "loss.gamma"] {

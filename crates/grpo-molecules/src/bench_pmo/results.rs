@@ -1,11 +1,16 @@
 //! Results of the PMO benchmark.
 
-use anyhow::Context;
+use std::collections::BTreeMap;
+
+use anyhow::{Context, ensure};
 use grpo_app::{TrainedRun, archive_of};
 use grpo_chem::pmo::Budget;
 use grpo_data::statistics::{mean, sample_variance};
-use grpo_run::RunFolder;
+use grpo_run::{EventKind, RunFolder};
 use serde::Deserialize;
+
+/// Number of oracle calls in the benchmark.
+pub(super) const CALLS: usize = 10_000;
 
 /// Published results: the mean area under the curve per oracle, from Gao et al. 2022 (REINVENT PMO,
 /// Graph GA, GP BO), Kim et al. 2024 (Genetic GFN, reruns), Lee et al. 2024 (f-RAG) and Lee et al. 2025
@@ -14,6 +19,8 @@ const PUBLISHED: &str = include_str!("published.csv");
 
 /// Results of all oracles and seeds.
 pub(super) struct Results {
+    /// Number of oracle calls per run.
+    budget: usize,
     rows: Vec<SeedResult>,
 }
 
@@ -31,7 +38,7 @@ impl Results {
     /// Reads the results of runs that were trained with at most `budget` oracle calls.
     pub(super) fn of(runs: &[TrainedRun], budget: usize) -> anyhow::Result<Self> {
         let rows = runs.iter().map(|run| SeedResult::of(run, budget));
-        Ok(Self { rows: rows.collect::<anyhow::Result<_>>()? })
+        Ok(Self { budget, rows: rows.collect::<anyhow::Result<_>>()? })
     }
 
     /// Returns a row per oracle and seed.
@@ -57,15 +64,17 @@ impl Results {
         text
     }
 
-    /// Returns a table beside published results.
+    /// Returns a table with published results for comparison. Deviations are those between seeds.
     pub(super) fn markdown(&self) -> anyhow::Result<String> {
         let published = published()?;
         let names = published.names.iter();
         let header: String = names.clone().map(|name| format!(" {name} |")).collect();
         let rule: String = names.map(|_| "---|").collect();
-        let mut text = format!("| oracle | grpo |{header} calls/s |\n|---|---|{rule}---|\n");
+        let mut text = format!(
+            "| oracle | grpo |{header} best ten | minutes | calls/s |\n|---|---|{rule}---|---|---|\n"
+        );
         let mut sums = vec![0.0; published.names.len() + 1];
-        let mut deviations = 0.0;
+        let mut of_seeds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         let by_oracle = self.rows.chunk_by(|a, b| a.oracle == b.oracle);
         let (mut oracles, mut are_published) = (0, true);
         for rows in by_oracle {
@@ -74,7 +83,9 @@ impl Results {
             let calls: usize = rows.iter().map(|row| row.budget.calls()).sum();
             let seconds: f64 = rows.iter().map(|row| row.seconds).sum();
             sums[0] += mean(&aucs);
-            deviations += spread(&aucs).unwrap_or(0.0).powi(2);
+            for (row, auc) in rows.iter().zip(&aucs) {
+                of_seeds.entry(row.seed).or_default().push(*auc);
+            }
             text +=
                 &format!("| {} | {} |", rows[0].oracle, with_spread(mean(&aucs), spread(&aucs)));
             let others = published.rows.iter().find(|row| row.0 == rows[0].oracle);
@@ -84,15 +95,46 @@ impl Results {
                 *sum += value.unwrap_or(0.0);
                 text += &value.map_or_else(|| " – |".to_owned(), |value| format!(" {value:.3} |"));
             }
-            text += &format!(" {:.0} |\n", calls as f64 / seconds.max(1e-9));
+            let best = rows.iter().map(|row| row.budget.mean_of_best());
+            let (best, minutes) = (best.collect::<Vec<f64>>(), seconds / 60.0 / rows.len() as f64);
+            let speed = calls as f64 / seconds.max(1e-9);
+            text += &format!(" {:.3} | {minutes:.1} | {speed:.0} |\n", mean(&best));
         }
         if oracles > 1 && are_published {
-            let own = (self.rows.len() > oracles).then(|| deviations.sqrt());
+            // All seeds have the same oracles.
+            let own: Vec<f64> = of_seeds.values().map(|aucs| aucs.iter().sum()).collect();
             let others: String = sums[1..].iter().map(|sum| format!(" {sum:.3} |")).collect();
-            text +=
-                &format!("| **sum of {oracles}** | {} |{others} |\n", with_spread(sums[0], own));
+            text += &format!(
+                "| **sum of {oracles}** | {} |{others} | | |\n",
+                with_spread(sums[0], spread(&own))
+            );
         }
-        Ok(text)
+        Ok(format!("{}\n\n{text}{}", self.caption(), self.early_ends()))
+    }
+
+    fn caption(&self) -> String {
+        let calls = self.budget;
+        let published = match calls == CALLS {
+            true => String::new(),
+            false => format!(" Published results are those of {CALLS} calls."),
+        };
+        format!(
+            "Area under the curve of the mean of the ten best scores, {calls} oracle calls; ± is the standard deviation between seeds.{published}"
+        )
+    }
+
+    /// Lists runs that did not use the budget.
+    fn early_ends(&self) -> String {
+        let is_early = |row: &&SeedResult| row.budget.calls() < self.budget;
+        let line = |row: &SeedResult| {
+            let SeedResult { oracle, seed, budget, .. } = row;
+            let calls = budget.calls();
+            format!(
+                "- {oracle}, seed {seed}: the run ended after {calls} calls (increase train.steps); the rest of its curve is its last value\n"
+            )
+        };
+        let lines: String = self.rows.iter().filter(is_early).map(line).collect();
+        if lines.is_empty() { lines } else { format!("\n{lines}") }
     }
 }
 
@@ -111,6 +153,12 @@ fn with_spread(value: f64, spread: Option<f64>) -> String {
 impl SeedResult {
     fn of(run: &TrainedRun, limit: usize) -> anyhow::Result<Self> {
         let folder = RunFolder::open(&run.folder)?;
+        let events = folder.read_events()?;
+        ensure!(
+            !events.iter().any(|event| matches!(event.what, EventKind::RolledBack { .. })),
+            "{}: the run rolled back, so the oracle was called more often than the budget allows; remove guards with action = \"roll_back\" from the configuration",
+            run.folder.display()
+        );
         let mut budget = Budget::new(limit);
         for call in archive_of(&folder)? {
             budget.record(&call.text, call.reward())?;
@@ -181,11 +229,18 @@ mod tests {
             result("median1", 1, 0.4),
             result("median1", 2, 0.4),
         ];
-        let table = Results { rows }.markdown().unwrap();
-        let lines: Vec<&str> = table.lines().collect();
+        let table = Results { budget: 200, rows }.markdown().unwrap();
+        let lines: Vec<&str> = table.lines().skip(2).collect();
+        assert!(
+            table.contains("200 oracle calls") && table.contains("those of 10000 calls"),
+            "{table}"
+        );
+        assert_eq!(lines.len(), 5);
         assert!(lines[2].starts_with("| qed | 0.450 ± 0.212 | 0.942 |"), "{table}");
         assert!(lines[2].ends_with("| 20 |"), "{table}");
         assert!(lines[3].starts_with("| median1 | 0.300 ± 0.000 | 0.398 |"), "{table}");
         assert!(lines[4].starts_with("| **sum of 2** | 0.750 ± 0.212 | 1.340 |"), "{table}");
+        let table = Results { budget: 201, rows: vec![result("qed", 1, 0.8)] }.markdown().unwrap();
+        assert!(table.contains("\n\n- qed, seed 1: the run ended after 200 calls"), "{table}");
     }
 }

@@ -94,7 +94,7 @@ impl<M: LanguageModel> Learner<M> {
         let totals = self.totals(&completions, &batches)?;
         let pass = self.pass(&mut batches, &loss, &totals, &|_, _| Ok(false))?;
         let replayed = LedgerUpdate::replayed(completions.iter().map(|of| of.action_ids()));
-        let mut update = self.update(pass, Vec::new(), learning_rate)?;
+        let mut update = self.apply(pass, Vec::new(), learning_rate)?;
         update.ledger.replayed = Some(replayed);
         Ok(update)
     }
@@ -137,8 +137,21 @@ impl<M: LanguageModel> Learner<M> {
         Ok(pass)
     }
 
-    /// Performs an optimizer step that uses the completions.
+    /// Performs an optimizer step that uses the completions of a step.
     pub(crate) fn update(
+        &mut self,
+        pass: Pass,
+        completions: Vec<LedgerCompletion>,
+        learning_rate: f64,
+    ) -> Result<Update, TrainError> {
+        let update = self.apply(pass, completions, learning_rate)?;
+        if let Some(bonus) = &mut self.progress.entropy_bonus {
+            bonus.observe(update.tokens.kept_entropy().unwrap_or(0.0));
+        }
+        Ok(update)
+    }
+
+    fn apply(
         &mut self,
         pass: Pass,
         completions: Vec<LedgerCompletion>,
@@ -146,10 +159,6 @@ impl<M: LanguageModel> Learner<M> {
     ) -> Result<Update, TrainError> {
         let Pass { loss, policy_loss, kl_penalty, gradients, entropy_coef, tokens, .. } = pass;
         let (grad_norm, ledger) = self.move_by(gradients, completions, learning_rate)?;
-        let entropy = tokens.kept_entropy().unwrap_or(0.0);
-        if let Some(bonus) = &mut self.progress.entropy_bonus {
-            bonus.observe(entropy);
-        }
         Ok(Update { loss, policy_loss, kl_penalty, grad_norm, entropy_coef, tokens, ledger })
     }
 

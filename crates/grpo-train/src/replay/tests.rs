@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use burn::tensor::Device;
+use grpo_data::Bonus;
 use grpo_model::{
     Frozen, LanguageModel, ModelConfig, MolGptConfig, Transformer, score_completions,
     weights_digest,
@@ -47,7 +48,11 @@ impl Variation for Letters {
 
 /// Returns an archive with these completions and rewards.
 fn archive(calls: &[(&str, f64)]) -> Archive {
-    let mut archive = Archive::new(identities, None);
+    limited_archive(calls, None)
+}
+
+fn limited_archive(calls: &[(&str, f64)], max_calls: Option<u32>) -> Archive {
+    let mut archive = Archive::new(identities, max_calls);
     let call = |(text, reward): &(&str, f64)| ArchivedCall {
         text: (*text).to_owned(),
         terms: vec![(1.0, *reward)],
@@ -100,7 +105,9 @@ fn completions_are_drawn_by_rank() {
     for _draw in 0..60_000 {
         counts[ranked.draw_index(&mut random).unwrap()] += 1;
     }
-    let weights = [1.0, 1.0 / 2.0, 1.0 / 3.0, 1.0 / 4.0];
+    // Two of the four share the best reward: 3 ranks, whose weights have the offset 0.75.
+    let (best, others) = (1.0 / 0.75, [1.0 / 1.75, 1.0 / 2.75]);
+    let weights = [best / 2.0, best / 2.0, others[0], others[1]];
     let total: f64 = weights.iter().sum();
     for (count, weight) in counts.iter().zip(weights) {
         let share: f64 = weight / total;
@@ -109,6 +116,16 @@ fn completions_are_drawn_by_rank() {
         assert!((seen - share).abs() < 4.0 * deviation, "{counts:?}");
     }
     assert_eq!(Ranked::new(&Archive::new(identities, None), &config).draw(&mut random), None);
+}
+
+#[test]
+fn proposals_stay_within_the_calls_that_are_left() {
+    let replay = replay(settings("proposals = 3"));
+    let count = |max_calls| {
+        let archive = limited_archive(&CALLS, max_calls);
+        replay.proposals(&archive, &Prompt::of_ids(0, vec![0]), 0).samples.len()
+    };
+    assert_eq!([None, Some(7), Some(5)].map(count), [3, 2, 0]);
 }
 
 #[test]
@@ -243,6 +260,25 @@ fn replayed_completions_are_compared_with_sampled_ones() {
         learner.replay(&mut [group.clone()], &sampled, 1e-2).unwrap();
         assert!(sign * (log_probability(&learner) - before) > 0.01, "{:?}", sampled.objectives);
     }
+}
+
+/// A diversity filter lowers the rewards of sampled completions, but not what replayed ones are compared with.
+#[test]
+fn replayed_completions_are_compared_with_rewards_before_the_filter() {
+    let replay = replay(settings("samples = 4"));
+    let group = replay.group(&archive(&CALLS), &Prompt::of_ids(0, vec![0]), 0, 0);
+    let mut filtered = group.clone();
+    filtered.samples[1].bonus = Some(Bonus { weight: 1.0, value: -0.25 });
+    let objectives = |group: Group| {
+        let learned = learner(PENALIZED).learn(&mut [group], 1e-2).unwrap();
+        learned.objectives.into_iter().map(Option::unwrap).collect::<Vec<f64>>()
+    };
+    let (plain, filtered) = (objectives(group), objectives(filtered));
+    assert_eq!(plain.len(), 4);
+    assert!(
+        plain.iter().zip(&filtered).all(|(a, b)| (a - b).abs() < 1e-15),
+        "{plain:?} {filtered:?}"
+    );
 }
 
 const PENALIZED: &str =
