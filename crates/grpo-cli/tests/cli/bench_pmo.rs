@@ -99,7 +99,7 @@ fn runs_are_ranked_by_the_area_under_their_curve() {
     place.write("train.toml", edited);
     place.refuse(
         &few("40", &[]),
-        str!["train.toml has been edited since bench/[..]/seed-7 started: sampling.max_new_tokens = [..]; its results would not be comparable with those of new runs: undo the edit, or choose another folder with -o"],
+        str!["train.toml has been edited since bench/[..]/seed-7 started: sampling.max_new_tokens is now 21, but was 20; its results would not be comparable with those of new runs: undo the edit, or choose another folder with -o"],
     );
 }
 
@@ -138,6 +138,6 @@ fn the_bundled_configuration_is_the_default() {
     let place = Place::new();
     place.refuse(
         &["bench-pmo", "--tasks", "all", "--seeds", "5", "--budget", "10000"],
-        str!["configuration file configs/molecules/pmo.toml does not exist; check the path"],
+        str!["configuration file configs/molecules/pmo.toml does not exist; `grpo init-project DIR` writes the examples into a new folder"],
     );
 }
