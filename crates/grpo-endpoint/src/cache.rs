@@ -83,9 +83,11 @@ impl Cache {
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(failed(FIX)(error)),
         }
+        let mut cache =
+            Self { path: path.to_owned(), file, size: 0, failure: None, replies: HashMap::new() };
         // Read only now, so that no other process can have written to the file since.
         let mut bytes = Vec::new();
-        (&file).take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed(FIX))?;
+        (&cache.file).take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed(FIX))?;
         if bytes.len() as u64 > LARGEST {
             let error = std::io::Error::other("the cache is larger than 1 GiB");
             return Err(failed("use another file")(error));
@@ -97,20 +99,20 @@ impl Cache {
             what: "not a line of a reply cache".to_owned(),
             fix: "delete the line, or use another file",
         };
-        let mut replies = HashMap::new();
         let mut number = 1;
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             let (key, reply) = parse(line).ok_or_else(|| refused(number))?;
-            replies.entry(key).or_insert(reply);
+            cache.replies.entry(key).or_insert(reply);
             number += 1;
         }
         if !is_start(torn) {
             return Err(refused(number));
         }
         if !torn.is_empty() {
-            file.set_len(whole as u64).map_err(failed(FIX))?;
+            cache.file.set_len(whole as u64).map_err(failed(FIX))?;
         }
-        Ok(Self { path: path.to_owned(), file, size: whole as u64, failure: None, replies })
+        cache.size = whole as u64;
+        Ok(cache)
     }
 
     /// Returns the number of replies.
@@ -155,6 +157,14 @@ impl Cache {
         self.size += bytes.len() as u64;
         self.replies.insert(key, line.reply.to_string().into());
         Ok(())
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        // Closing the file would not unlock it while a child process that is being started has a copy.
+        // The operating system unlocks files that cannot be unlocked here.
+        let _ = self.file.unlock();
     }
 }
 

@@ -18,10 +18,17 @@ pub struct RunFolder {
     path: PathBuf,
 }
 
-/// A lock on a folder. Released by the operating system when the process exits.
+/// A lock on a folder. Released when dropped, and by the operating system when the process exits.
 #[derive(Debug)]
 pub struct RunLock {
-    _file: fs::File,
+    file: fs::File,
+}
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        // Closing the file would not unlock it while a child process that is being started has a copy.
+        let _ = self.file.unlock();
+    }
 }
 
 /// Prevents other processes from writing to the folder `path` until the returned lock is dropped.
@@ -33,7 +40,7 @@ pub fn lock_folder(path: &Path) -> Result<RunLock, RunError> {
     let lock = path.join(".lock");
     let file = fs::File::create(&lock).map_err(RunError::write(&lock))?;
     match file.try_lock() {
-        Ok(()) => Ok(RunLock { _file: file }),
+        Ok(()) => Ok(RunLock { file }),
         Err(fs::TryLockError::WouldBlock) => Err(RunError::FolderLocked { path: path.to_owned() }),
         Err(fs::TryLockError::Error(error)) => Err(RunError::write(&lock)(error)),
     }
