@@ -99,11 +99,15 @@ fn keys(
         keys.push(("eval.every", every(10)));
         keys.push(("eval.samples", Value::from(i64::from(long.eval.samples.min(EVALUATED)))));
     }
-    // Scales the warm-up with the length of the run.
-    let warmup = u64::from(long.schedule.warmup_steps) * u64::from(steps);
-    let warmup = warmup / u64::from(long.train.steps);
-    if warmup > 0 || long.schedule.warmup_steps > 0 {
-        keys.push(("schedule.warmup_steps", Value::from(i64::try_from(warmup)?)));
+    // Scales the schedules with the length of the run.
+    let scaled = |long_steps: u32| {
+        i64::try_from(u64::from(long_steps) * u64::from(steps) / u64::from(long.train.steps))
+    };
+    if long.schedule.warmup_steps > 0 {
+        keys.push(("schedule.warmup_steps", scaled(long.schedule.warmup_steps)?.into()));
+    }
+    if let Some(coef_steps) = long.schedule.coef_steps {
+        keys.push(("schedule.coef_steps", scaled(coef_steps)?.max(1).into()));
     }
     let loss = long.loss.resolve()?;
     // This range is for token-level ratios. Sequence-level ratios are a thousand times closer to 1.

@@ -13,9 +13,9 @@ use crate::conditional_metrics::refuse_missing;
 use crate::error::{TrainError, distribution_fault, in_range};
 use crate::guard_config::Guarded;
 use crate::{
-    AboveTolerance, AdvantageSettings, CombinedConfig, Decay, DiversityBonusConfig,
-    DiversityFilterConfig, EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig,
-    ReferenceSettings, ReplayConfig, SamplerCheck, Schedule, default_guards,
+    AboveTolerance, AdvantageSettings, CombinedConfig, DiversityBonusConfig, DiversityFilterConfig,
+    EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings,
+    ReplayConfig, SamplerCheck, ScheduleConfig, default_guards,
 };
 
 /// Configuration sections used by the trainer.
@@ -52,7 +52,7 @@ pub struct GrpoConfig {
     pub sampler_check: SamplerCheck,
     /// AdamW settings.
     pub optimizer: OptimizerConfig,
-    /// Learning-rate schedule.
+    /// Schedules of the learning rate and of coefficients.
     #[serde(default)]
     pub schedule: ScheduleConfig,
     /// Evaluation and early stopping.
@@ -191,25 +191,6 @@ impl SamplingConfig {
     }
 }
 
-/// The `[schedule]` section. Durations are in steps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ScheduleConfig {
-    /// Number of linear warm-up steps.
-    pub warmup_steps: u32,
-    /// Lowest learning rate after the warm-up, as a fraction of the maximum. If it is 1, the learning
-    /// rate stays constant.
-    pub floor: f64,
-    /// How the learning rate decreases after the warm-up.
-    pub decay: Decay,
-}
-
-impl Default for ScheduleConfig {
-    fn default() -> Self {
-        Self { warmup_steps: 0, floor: 1.0, decay: Decay::default() }
-    }
-}
-
 impl GrpoConfig {
     /// Validates all settings.
     ///
@@ -234,16 +215,8 @@ impl GrpoConfig {
         in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
         self.advantages()?;
-        let warmup = self.schedule.warmup_steps;
-        if warmup > train.steps {
-            let (key, expected) =
-                ("schedule.warmup_steps", format!("0 to {} (train.steps)", train.steps));
-            return Err(ConfigFault::out_of_range(key, warmup.into(), &expected));
-        }
-        in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
-        self.schedule.decay.check("schedule.decay")?;
-        self.schedule.decay.refuse_plateau("schedule.decay")?;
         let loss = self.loss.resolve()?;
+        self.schedule.check(train.steps, &loss, self.kl_controller.is_some())?;
         let updates = train.updates_per_rollout;
         if matches!(loss.surrogate, Surrogate::Reinforce {}) && updates > 1 {
             return Err(ConfigFault::new(
@@ -392,13 +365,6 @@ impl GrpoConfig {
     /// Returns the learning rate for `step`, counted from 0. It is positive even in the first
     /// warm-up step.
     pub fn learning_rate(&self, step: u32) -> f64 {
-        let schedule = Schedule {
-            warmup: f64::from(self.schedule.warmup_steps),
-            total: f64::from(self.train.steps),
-            floor: self.schedule.floor,
-            decay: self.schedule.decay,
-        };
-        let after = if step < self.schedule.warmup_steps { step + 1 } else { step };
-        self.optimizer.learning_rate * schedule.of_step(f64::from(step), f64::from(after), 0)
+        self.optimizer.learning_rate * self.schedule.learning_rate_factor(step, self.train.steps)
     }
 }

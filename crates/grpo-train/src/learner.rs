@@ -21,6 +21,7 @@ use crate::collate::micro_batches;
 use crate::micro_batch_state::MicroBatchState;
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
+use crate::schedule_config::CoefFactors;
 use crate::{Combined, GrpoConfig, Optimizer, TrainError};
 
 /// Policy, reference and optimizer during training.
@@ -40,6 +41,8 @@ pub struct Learner<M> {
     /// Seed for shuffling the examples.
     seed: u64,
     progress: LearnerProgress,
+    /// Factors of the schedule for the next step.
+    coef_factors: CoefFactors,
     /// Whether to attach token traces to samples.
     is_recording: bool,
 }
@@ -84,6 +87,7 @@ impl<M: LanguageModel> Learner<M> {
                 kl_coef: loss.kl.coef,
                 reference_age: 0,
             },
+            coef_factors: CoefFactors::ONE,
             config: config.clone(),
             is_recording: false,
             policy: Some(policy),
@@ -189,7 +193,7 @@ impl<M: LanguageModel> Learner<M> {
         Ok(())
     }
 
-    /// Returns the KL coefficient for the next step.
+    /// Returns the KL coefficient for the next step, without the schedule.
     pub fn kl_coef(&self) -> f64 {
         self.progress.kl_coef
     }
@@ -206,6 +210,13 @@ impl<M: LanguageModel> Learner<M> {
         };
     }
 
+    /// Sets the coefficients of the KL penalty and the entropy bonus to their scheduled values in `step`,
+    /// counted from 0. Until this is called, they have their initial values.
+    pub fn schedule_coefs(&mut self, step: u32) {
+        let GrpoConfig { schedule, train, .. } = &self.config;
+        self.coef_factors = schedule.coef_factors(step, train.steps, &self.loss);
+    }
+
     pub(crate) fn config(&self) -> &GrpoConfig {
         &self.config
     }
@@ -213,7 +224,7 @@ impl<M: LanguageModel> Learner<M> {
     /// Returns the loss settings for the next step.
     pub(crate) fn loss(&self) -> LossConfig {
         let mut loss = self.loss;
-        loss.kl.coef = self.progress.kl_coef;
+        loss.kl.coef = self.progress.kl_coef * self.coef_factors.kl;
         loss
     }
 
@@ -239,7 +250,8 @@ impl<M: LanguageModel> Learner<M> {
         kl: KlConfig,
     ) -> (RewardFunctions, Option<f64>) {
         let mut rewards = RewardFunctions::new(groups, self.config.advantage.aggregation);
-        let reward_kl = kl.in_reward().then(|| {
+        // The metric also exists when the schedule has reached a coefficient of 0.
+        let reward_kl = self.loss.kl.in_reward().then(|| {
             let checkpointing = self.config.train.activation_checkpointing;
             let sums = |batch: &mut MicroBatchState<M>| {
                 batch.sequence_kl(self.policy(), &self.reference, kl.estimator, checkpointing)

@@ -36,6 +36,7 @@ mod reward_functions;
 mod reward_shares;
 mod sampler_check;
 mod schedule;
+mod schedule_config;
 mod similar_texts;
 mod state;
 mod step;
@@ -52,7 +53,7 @@ pub use archive_report::{ArchiveReport, ReplayMeans};
 pub use batches::EpochBatches;
 pub use best_samples::BestSamples;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};
-pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
+pub use config::{GrpoConfig, SamplingConfig, TrainConfig};
 pub use diversity_bonus::{BonusMeasure, DiversityBonus, DiversityBonusConfig};
 pub use diversity_filter::{
     BucketFn, BucketPenalty, Bucketing, DiversityFilter, DiversityFilterConfig, FilterReport,
@@ -78,6 +79,7 @@ pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use replay::{ReplayConfig, Variation};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::{Decay, Schedule};
+pub use schedule_config::ScheduleConfig;
 pub use similar_texts::{NewSimilarTexts, SimilarTexts};
 pub use state::{SavedState, StateNumbers, TrainerState};
 pub use step::{Grpo, RewardNames, StepReport};

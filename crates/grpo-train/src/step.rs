@@ -101,6 +101,7 @@ impl<M: LanguageModel> Grpo<M> {
         probe.phase_done();
         // Â_i, then μ updates of π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
+        self.learner.schedule_coefs(step);
         let learned = awake(|| self.learner.learn(&mut groups, learning_rate))?;
         // more updates of π_θ with the best o so far
         let replayed = awake(|| self.replay(prompts, step, &learned, learning_rate))?;
@@ -162,7 +163,7 @@ impl<M: LanguageModel> Learner<M> {
             zero_std_share,
             reward_kl,
             objectives,
-            kl_coef: self.kl_coef(),
+            kl_coef: loss.kl.coef,
             reference_age: self.reference_age(),
             reference: self.reference_digest(),
             corrected: self.corrects().then_some(is_above),

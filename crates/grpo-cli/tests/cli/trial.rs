@@ -108,7 +108,7 @@ fn a_trial_sets_its_own_keys_under_those_of_the_user() {
     place.write(
         "train.toml",
         format!(
-            "{file}\n[schedule]\nwarmup_steps = 50\n\n[[guards]]\nwatch = \"kl\"\nabove = 0.02\naction = \"roll_back\"\n"
+            "{file}\n[schedule]\nwarmup_steps = 50\nkl_coef_end = 0.01\ncoef_steps = 100\n\n[[guards]]\nwatch = \"kl\"\nabove = 0.02\naction = \"roll_back\"\n"
         ),
     );
     let sets = ["train.group_size=5", "save.every=4", "success.max_kl=0.2"];
@@ -126,6 +126,7 @@ fn a_trial_sets_its_own_keys_under_those_of_the_user() {
         ("loss", "kl_coef", json!(0.02)),
         ("loss", "surrogate", json!({"type": "clipped", "epsilon_low": 0.1, "epsilon_high": 0.1})),
         ("schedule", "warmup_steps", json!(2)),
+        ("schedule", "coef_steps", json!(4)),
         ("save", "every", json!(4)),
         ("save", "keep_last", json!(6)),
         ("eval", "every", json!(1)),

@@ -106,7 +106,8 @@ impl<M: LanguageModel> Learner<M> {
         totals: &BatchTotals,
         is_above: IsAbove<'_, M>,
     ) -> Result<Pass, TrainError> {
-        let entropy_coef = self.progress.entropy_bonus.map(|bonus| bonus.coef());
+        let scheduled = self.coef_factors.entropy;
+        let entropy_coef = self.progress.entropy_bonus.map(|bonus| bonus.coef() * scheduled);
         let checkpointing = self.config.train.activation_checkpointing;
         let update =
             UpdateLoss { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0), checkpointing };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use grpo_core::{KlController, KlEstimator, KlPlacement};
+use grpo_core::{EntropyBonus, KlController, KlEstimator, KlPlacement};
 use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy};
 use grpo_train::{Grpo, GrpoConfig, Metrics, NextTokens, Parts, ReferenceSettings};
 
@@ -116,6 +116,106 @@ fn the_coefficient_follows_the_kl() {
         grpo.learner_mut().set_kl_coef(1.0);
         assert_eq!(grpo.learner().kl_coef(), 0.06);
     }
+}
+
+/// A KL coefficient that decreases to 0 trains exactly as if it were set before each step. This holds
+/// for a penalty in the loss and for one in the reward.
+#[test]
+fn the_kl_coefficient_is_scheduled() {
+    for placement in [KlPlacement::Loss, KlPlacement::Reward] {
+        let mut constant = config();
+        constant.loss.kl_placement = Some(placement);
+        let mut scheduled = constant.clone();
+        scheduled.schedule.kl_coef_end = Some(0.0);
+        scheduled.schedule.coef_steps = Some(4);
+        let (mut by_hand, mut scheduled) = (grpo(constant, chains()), grpo(scheduled, chains()));
+        for (step, share) in (0..).zip([1.0, 0.75, 0.5, 0.25, 0.0, 0.0]) {
+            let coef = 0.05 * share;
+            by_hand.learner_mut().set_kl_coef(coef);
+            let [own, others] = [&mut scheduled, &mut by_hand]
+                .map(|grpo| (take_step(grpo, step), parameters(grpo.policy())));
+            assert_eq!(own.0.learned.kl_coef, coef, "step {step}");
+            assert_eq!(own.0.learned.loss(), others.0.learned.loss(), "step {step}");
+            assert!(own.1 == others.1, "step {step}");
+            let penalty = Metrics::of(&own.0, 0).get("reward_kl");
+            assert_eq!(penalty.is_some(), placement == KlPlacement::Reward, "step {step}");
+        }
+        // A roll-back changes the coefficient that the schedule starts from.
+        assert_eq!(scheduled.learner().kl_coef(), 0.05);
+    }
+}
+
+/// Over the steps of the run, the coefficient of the entropy bonus increases to its final value, and
+/// the loss contains it.
+#[test]
+fn the_entropy_coefficient_is_scheduled() {
+    let mut config = config();
+    config.loss.kl_coef = Some(0.0);
+    config.loss.entropy_bonus = Some(EntropyBonus::Static { coef: 0.01 });
+    config.schedule.entropy_coef_end = Some(0.06);
+    let mut grpo = grpo(config, chains());
+    for step in 0..10 {
+        let report = take_step(&mut grpo, step);
+        let update = &report.learned.updates[0];
+        let coef = 0.01 + 0.005 * f64::from(step);
+        assert!((update.entropy_coef.unwrap() - coef).abs() < 1e-15, "step {step}");
+        let bonus = coef * update.tokens.kept_entropy().unwrap();
+        let expected = update.policy_loss - bonus;
+        assert!((update.loss - expected).abs() < 1e-6, "step {step}: {} {expected}", update.loss);
+    }
+}
+
+/// Each schedule needs a coefficient that it can change.
+#[test]
+fn schedules_without_a_coefficient_are_refused() {
+    let fault = |change: fn(&mut GrpoConfig)| {
+        let mut config = config();
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    };
+    assert_eq!(
+        fault(|config| {
+            config.loss.kl_coef = Some(0.0);
+            config.schedule.kl_coef_end = Some(0.1);
+        }),
+        "schedule.kl_coef_end: there is no KL penalty; remove it, or set loss.kl_coef"
+    );
+    assert_eq!(
+        fault(|config| {
+            let controller = KlController { target: 0.02, horizon: 100.0, min: 0.04, max: 0.06 };
+            config.kl_controller = Some(controller);
+            config.schedule.kl_coef_end = Some(0.0);
+        }),
+        "schedule.kl_coef_end: [kl_controller] already changes the KL coefficient; remove one of them"
+    );
+    assert_eq!(
+        fault(|config| config.schedule.kl_coef_end = Some(-0.1)),
+        "schedule.kl_coef_end = -0.1 is out of range; expected 0 or more"
+    );
+    assert_eq!(
+        fault(|config| config.schedule.entropy_coef_end = Some(0.0)),
+        "schedule.entropy_coef_end: there is no entropy bonus; remove it, or set loss.entropy_bonus with a positive coef"
+    );
+    assert_eq!(
+        fault(|config| {
+            let (target, delta, min, max) = (1.0, 0.001, 0.0, 0.1);
+            let bonus = EntropyBonus::Adaptive { initial: 0.01, target, delta, min, max };
+            config.loss.entropy_bonus = Some(bonus);
+            config.schedule.entropy_coef_end = Some(0.0);
+        }),
+        "schedule.entropy_coef_end: an adaptive entropy bonus already changes its coefficient; remove it, or use a static bonus"
+    );
+    assert_eq!(
+        fault(|config| config.schedule.coef_steps = Some(3)),
+        "schedule.coef_steps: no coefficient changes; remove it, or set schedule.kl_coef_end or schedule.entropy_coef_end"
+    );
+    assert_eq!(
+        fault(|config| {
+            config.schedule.kl_coef_end = Some(0.0);
+            config.schedule.coef_steps = Some(0);
+        }),
+        "schedule.coef_steps = 0 is out of range; expected 1 to 1000000000"
+    );
 }
 
 /// A new coefficient takes effect in the next step.
