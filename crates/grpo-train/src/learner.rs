@@ -87,7 +87,7 @@ impl<M: LanguageModel> Learner<M> {
                 kl_coef: loss.kl.coef,
                 reference_age: 0,
             },
-            coef_factors: CoefFactors::ONE,
+            coef_factors: config.schedule.coef_factors(0, config.train.steps, &loss),
             config: config.clone(),
             is_recording: false,
             policy: Some(policy),

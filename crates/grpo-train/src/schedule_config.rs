@@ -1,6 +1,6 @@
 //! The `[schedule]` section: what changes over the steps of a run.
 
-use grpo_core::{EntropyBonus, LossConfig};
+use grpo_core::{EntropyBonus, EntropyController, LossConfig};
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
@@ -49,11 +49,6 @@ pub(crate) struct CoefFactors {
     pub(crate) kl: f64,
     /// Factor of the entropy bonus coefficient.
     pub(crate) entropy: f64,
-}
-
-impl CoefFactors {
-    /// Factors that change nothing.
-    pub(crate) const ONE: Self = Self { kl: 1.0, entropy: 1.0 };
 }
 
 impl ScheduleConfig {
@@ -140,10 +135,8 @@ impl ScheduleConfig {
         let factor = |start: f64, end: Option<f64>| {
             end.map_or(1.0, |end| (1.0 - progress) + progress * (end / start))
         };
-        let entropy_coef = match loss.entropy_bonus {
-            Some(EntropyBonus::Static { coef }) => coef,
-            _ => 0.0,
-        };
+        let initial = |bonus| EntropyController::new(bonus).coef();
+        let entropy_coef = loss.entropy_bonus.map_or(0.0, initial);
         CoefFactors {
             kl: factor(loss.kl.coef, self.kl_coef_end),
             entropy: factor(entropy_coef, self.entropy_coef_end),

@@ -373,7 +373,7 @@ impl<M: LanguageModel> Training<M> {
         self.grpo.learning_rate_factor
     }
 
-    /// Returns the KL coefficient for the next step.
+    /// Returns the KL coefficient for the next step, without the schedule.
     pub fn kl_coef(&self) -> f64 {
         self.grpo.learner.kl_coef()
     }
