@@ -1,5 +1,6 @@
 //! Keeps the thread pool awake between short operations.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,32 @@ pub fn awake<R>(f: impl FnOnce() -> R) -> R {
     }
     let _running = Running(&RUNNING);
     awake_where(ARRIVAL, || (), f)
+}
+
+/// Runs `f`, which has its own thread while the other threads in the pool have similar work. Large
+/// operations then aren't divided into tasks for several threads. The result of `f` is unaffected.
+pub fn alone<R>(f: impl FnOnce() -> R) -> R {
+    let _was = Alone(ALONE.replace(true));
+    f()
+}
+
+thread_local! {
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the current thread is in a call of [`alone`].
+#[cfg(feature = "flex")]
+pub(crate) fn is_alone() -> bool {
+    ALONE.get()
+}
+
+/// Restores the previous state on drop, including after a panic.
+struct Alone(bool);
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        ALONE.set(self.0);
+    }
 }
 
 /// Releases the slot on drop, including after a panic.

@@ -10,9 +10,11 @@ use burn::tensor::{DType, Tensor, bf16};
 use pulp::Simd;
 
 use crate::four_bits::{self, BYTES, SHARED, high, is_packed, low};
+use crate::prefetch::prefetch;
 
 /// Number of columns in a strip: four vectors of 16 lanes.
 pub(super) const STRIP: usize = 64;
+
 /// A region of a weight matrix stored row by row.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'a> {
@@ -43,37 +45,18 @@ pub(super) struct Packed<'a> {
     scales: Strip<'a, f32>,
 }
 
-impl<'a> Rows<'a> {
+/// Rows of a weight that can be converted to `f32`.
+pub(super) trait Widen: Copy {
     /// Returns the region that starts at `row` and `column`. The column must be a multiple of
     /// [`STRIP`].
-    pub(super) fn at(self, row: usize, column: usize) -> Self {
-        match self {
-            Self::F32(strip) => Self::F32(strip.at(row, column)),
-            Self::Bf16(strip) => Self::Bf16(strip.at(row, column)),
-            Self::Quantized(Quantized { values, scales }) => Self::Quantized(Quantized {
-                values: values.at(row, column),
-                scales: scales.at(row, column / SHARED),
-            }),
-            Self::Packed(Packed { bytes, scales }) => Self::Packed(Packed {
-                bytes: bytes.at(row, column / 2),
-                scales: scales.at(row, column / SHARED),
-            }),
-        }
-    }
-}
+    fn at(self, row: usize, column: usize) -> Self;
 
-impl<'a, T> Strip<'a, T> {
-    fn at(self, row: usize, column: usize) -> Self {
-        let Self { values, stride } = self;
-        Self { values: &values[row * stride + column..], stride }
-    }
-}
-
-/// Rows of a weight strip that can be converted to `f32`.
-pub(super) trait Widen {
     /// Converts numbers of `row` starting at `first` until `to` is full. The length of `to` must
     /// divide [`SHARED`] or be a multiple of it.
     fn widen(&self, row: usize, first: usize, to: &mut [f32]);
+
+    /// Starts loading the number in `row` and `column` into the cache, if it exists.
+    fn prefetch(&self, row: usize, column: usize);
 
     /// Same as `widen`, but returns `V` vectors in registers.
     #[inline(always)]
@@ -87,14 +70,44 @@ pub(super) trait Widen {
     }
 }
 
+impl<T> Strip<'_, T> {
+    #[inline(always)]
+    fn from(self, row: usize, column: usize) -> Self {
+        let Self { values, stride } = self;
+        Self { values: &values[row * stride + column..], stride }
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, row: usize, column: usize) {
+        if let Some(value) = self.values.get(row * self.stride + column) {
+            prefetch(value);
+        }
+    }
+}
+
 impl Widen for Strip<'_, f32> {
+    #[inline(always)]
+    fn at(self, row: usize, column: usize) -> Self {
+        self.from(row, column)
+    }
+
     #[inline(always)]
     fn widen(&self, row: usize, first: usize, to: &mut [f32]) {
         to.copy_from_slice(&self.values[row * self.stride + first..][..to.len()]);
     }
+
+    #[inline(always)]
+    fn prefetch(&self, row: usize, column: usize) {
+        Strip::prefetch(self, row, column);
+    }
 }
 
 impl Widen for Strip<'_, bf16> {
+    #[inline(always)]
+    fn at(self, row: usize, column: usize) -> Self {
+        self.from(row, column)
+    }
+
     #[inline(always)]
     fn widen(&self, row: usize, first: usize, to: &mut [f32]) {
         let from = &self.values[row * self.stride + first..][..to.len()];
@@ -102,9 +115,20 @@ impl Widen for Strip<'_, bf16> {
             *to = f32::from_bits(u32::from(from.to_bits()) << 16);
         }
     }
+
+    #[inline(always)]
+    fn prefetch(&self, row: usize, column: usize) {
+        Strip::prefetch(self, row, column);
+    }
 }
 
 impl Widen for Quantized<'_> {
+    #[inline(always)]
+    fn at(self, row: usize, column: usize) -> Self {
+        let Self { values, scales } = self;
+        Self { values: values.from(row, column), scales: scales.from(row, column / SHARED) }
+    }
+
     #[inline(always)]
     fn widen(&self, row: usize, first: usize, to: &mut [f32]) {
         let Self { values, scales } = self;
@@ -118,9 +142,20 @@ impl Widen for Quantized<'_> {
             }
         }
     }
+
+    #[inline(always)]
+    fn prefetch(&self, row: usize, column: usize) {
+        self.values.prefetch(row, column);
+    }
 }
 
 impl Widen for Packed<'_> {
+    #[inline(always)]
+    fn at(self, row: usize, column: usize) -> Self {
+        let Self { bytes, scales } = self;
+        Self { bytes: bytes.from(row, column / 2), scales: scales.from(row, column / SHARED) }
+    }
+
     #[inline(always)]
     fn widen(&self, row: usize, first: usize, to: &mut [f32]) {
         let Self { bytes, scales } = self;
@@ -136,6 +171,11 @@ impl Widen for Packed<'_> {
                 false => to.iter_mut().zip(from).for_each(|(to, &byte)| *to = high(byte) * scale),
             }
         }
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, row: usize, column: usize) {
+        self.bytes.prefetch(row, column / 2);
     }
 }
 

@@ -130,8 +130,13 @@ impl WithSimd for Attend<'_> {
 #[inline(always)]
 fn products<S: Simd>(simd: S, query: &[f32], keys: &[f32], scores: &mut [f32]) {
     let (scores, _) = S::as_mut_simd_f32s(scores);
-    for (i, scores) in scores.iter_mut().enumerate() {
-        *scores = weighted_sum(simd, query, keys, PAGE, i * S::F32_LANES);
+    let (pairs, rest) = scores.as_chunks_mut::<2>();
+    for (i, pair) in pairs.iter_mut().enumerate() {
+        *pair = weighted_sums(simd, query, keys, PAGE, 2 * i * S::F32_LANES);
+    }
+    let first = 2 * pairs.len() * S::F32_LANES;
+    if let [last] = rest {
+        [*last] = weighted_sums(simd, query, keys, PAGE, first);
     }
 }
 
@@ -150,8 +155,15 @@ fn exponentials(scores: &mut [f32], scale: f32) -> f32 {
 fn mix<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32]) {
     let width = out.len();
     let (whole, rest) = S::as_mut_simd_f32s(out);
-    for (i, out) in whole.iter_mut().enumerate() {
-        *out = simd.add_f32s(*out, weighted_sum(simd, weights, values, width, i * S::F32_LANES));
+    let (pairs, last) = whole.as_chunks_mut::<2>();
+    for (i, [a, b]) in pairs.iter_mut().enumerate() {
+        let sums: [_; 2] = weighted_sums(simd, weights, values, width, 2 * i * S::F32_LANES);
+        [*a, *b] = [simd.add_f32s(*a, sums[0]), simd.add_f32s(*b, sums[1])];
+    }
+    if let [last] = last {
+        let first = 2 * pairs.len() * S::F32_LANES;
+        let [sum] = weighted_sums(simd, weights, values, width, first);
+        *last = simd.add_f32s(*last, sum);
     }
     let first = width - rest.len();
     for (i, out) in rest.iter_mut().enumerate() {
@@ -160,32 +172,32 @@ fn mix<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Computes `Σ_i w_i R_i` over rows of `columns` numbers, restricted to the vector of columns that
-/// starts at `first`. Uses four partial sums.
+/// Computes `Σ_i w_i R_i` over rows of `columns` numbers, restricted to the `N` vectors of columns that
+/// start at `first`. Uses four partial sums.
 #[inline(always)]
-fn weighted_sum<S: Simd>(
+fn weighted_sums<S: Simd, const N: usize>(
     simd: S,
     weights: &[f32],
     rows: &[f32],
     columns: usize,
     first: usize,
-) -> S::f32s {
-    let row = |i: usize| S::as_simd_f32s(&rows[i * columns + first..][..S::F32_LANES]).0[0];
-    let mut sums = [simd.splat_f32s(0.0); 4];
-    let (fours, rest) = weights.as_chunks::<4>();
-    for (i, four) in fours.iter().enumerate() {
-        for u in 0..4 {
-            sums[u] = simd.mul_add_f32s(simd.splat_f32s(four[u]), row(4 * i + u), sums[u]);
-        }
-    }
-    for u in 0..3 {
-        if u < rest.len() {
-            let i = 4 * fours.len() + u;
-            sums[u] = simd.mul_add_f32s(simd.splat_f32s(rest[u]), row(i), sums[u]);
+) -> [S::f32s; N] {
+    let mut sums = [[simd.splat_f32s(0.0); N]; 4];
+    let fours = weights.chunks(4).zip(rows.chunks(4 * columns));
+    for (weights, rows) in fours {
+        for (u, (weight, row)) in weights.iter().zip(rows.chunks_exact(columns)).enumerate() {
+            let (row, _) = S::as_simd_f32s(&row[first..first + N * S::F32_LANES]);
+            for n in 0..N {
+                sums[u][n] = simd.mul_add_f32s(simd.splat_f32s(*weight), row[n], sums[u][n]);
+            }
         }
     }
     let [a, b, c, d] = sums;
-    simd.add_f32s(simd.add_f32s(a, b), simd.add_f32s(c, d))
+    let mut out = a;
+    for n in 0..N {
+        out[n] = simd.add_f32s(simd.add_f32s(a[n], b[n]), simd.add_f32s(c[n], d[n]));
+    }
+    out
 }
 
 fn contiguous(tensor: Tensor<2>) -> FlexTensor {

@@ -2,7 +2,9 @@
 
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
-use grpo_kernels::{batch_invariant_linear, is_packed, pack_four_bits, plain, unpack_four_bits};
+use grpo_kernels::{
+    alone, batch_invariant_linear, is_packed, pack_four_bits, plain, unpack_four_bits,
+};
 use proptest::prelude::*;
 
 use crate::support::{assert_close, host, tensor, values};
@@ -62,6 +64,7 @@ fn sizes_around_blocks_and_panels() {
     }
     for inner in [1, 15, 16, 17, 64, 500] {
         check([4, inner, 70]);
+        check([14, inner, 70]);
     }
     check([1, 16, 1]);
 }
@@ -181,11 +184,27 @@ fn views_of_other_matrices() {
     assert_close(&host(got), &oracle(&x, &copy, None, 20), 1e-6);
 }
 
+/// More columns than a task has.
+#[test]
+fn wide_weights() {
+    let (rows, inner, columns) = (20, 130, 2100);
+    let device = Device::flex();
+    let (x, weight) = (values(rows * inner, 1), values(inner * columns, 2));
+    let weight = tensor(&weight, [inner, columns], &device);
+    let product = |x: &[f64]| {
+        let x = tensor(x, [x.len() / inner, inner], &device);
+        bits(batch_invariant_linear(x, weight.clone(), None))
+    };
+    let one_by_one: Vec<u32> = x.chunks(inner).flat_map(product).collect();
+    assert_eq!(product(&x), one_by_one);
+    assert_eq!(alone(|| product(&x)), one_by_one);
+}
+
 proptest! {
     /// Each row is bit for bit the same in any batch and with any number of threads.
     #[test]
     fn no_row_depends_on_the_others(
-        rows in 1..40_usize, inner in 1..70_usize,
+        rows in 1..40_usize, inner in 1..150_usize,
         columns in prop_oneof![1..200_usize, (1..7_usize).prop_map(|blocks| 32 * blocks)],
         threads in 1..4_usize,
     ) {
@@ -201,8 +220,10 @@ proptest! {
                 bits(batch_invariant_linear(x, layout.clone(), Some(bias.clone())))
             };
             let together = pool.install(|| product(&x));
-            let alone: Vec<u32> = x.chunks(inner).flat_map(product).collect();
-            prop_assert_eq!(together, alone);
+            let in_one_task = pool.install(|| alone(|| product(&x)));
+            let one_by_one: Vec<u32> = x.chunks(inner).flat_map(product).collect();
+            prop_assert_eq!(&together, &one_by_one);
+            prop_assert_eq!(in_one_task, one_by_one);
         }
     }
 }

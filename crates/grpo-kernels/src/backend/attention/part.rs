@@ -5,7 +5,7 @@ use std::ops::Range;
 use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
 
-use super::tiles::{GROUP, Lanes, exponentiate, hide, largest, mix, scores, spread};
+use super::tiles::{GROUP, LONG, Lanes, SHORT, exponentiate, hide, largest, mix, scores, spread};
 use crate::Heads;
 use crate::simd::{self, LANES};
 
@@ -77,15 +77,17 @@ pub(super) fn forward(
     output: &mut [f32],
     normalizers: &mut [f32],
 ) {
-    if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
-        forward_with::<true>(inputs, part, output, normalizers);
+    if target_cfg_f!(target_feature = "avx512f") {
+        forward_with::<true, LONG>(inputs, part, output, normalizers);
+    } else if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
+        forward_with::<true, SHORT>(inputs, part, output, normalizers);
     } else {
-        forward_with::<false>(inputs, part, output, normalizers);
+        forward_with::<false, SHORT>(inputs, part, output, normalizers);
     }
 }
 
 #[inline(always)]
-fn forward_with<const FMA: bool>(
+fn forward_with<const FMA: bool, const N: usize>(
     inputs: &Inputs<'_>,
     part: &Part,
     output: &mut [f32],
@@ -103,13 +105,13 @@ fn forward_with<const FMA: bool>(
         for block in Block::all(part, inputs.causal) {
             block.transposed(&inputs.query, head * width, width, inputs.scale, &mut query);
             let weights = &mut tiles.weights[..block.seen.next_multiple_of(GROUP)];
-            scores::<FMA>(&query, tiles.keys.as_flattened(), weights);
+            scores::<FMA, N>(&query, tiles.keys.as_flattened(), weights);
             let weights = &mut weights[..block.seen];
             hide(&mut weights[block.seen_by_all..], f32::NEG_INFINITY);
             let largest = largest(weights);
             let sums = exponentiate(weights, &largest);
             hide(&mut weights[block.seen_by_all..], 0.0);
-            mix::<FMA>(weights, &tiles.values, &mut mixed);
+            mix::<FMA, N>(weights, &tiles.values, &mut mixed);
             for (query, row) in block.queries.clone().enumerate() {
                 let row = row - part.queries.start;
                 let inverse = 1.0 / sums[query];
@@ -154,15 +156,17 @@ pub(super) fn backward(
     kv_head: usize,
     upstream: &Upstream<'_>,
 ) -> Gradients {
-    if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
-        backward_with::<true>(inputs, part, kv_head, upstream)
+    if target_cfg_f!(target_feature = "avx512f") {
+        backward_with::<true, LONG>(inputs, part, kv_head, upstream)
+    } else if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
+        backward_with::<true, SHORT>(inputs, part, kv_head, upstream)
     } else {
-        backward_with::<false>(inputs, part, kv_head, upstream)
+        backward_with::<false, SHORT>(inputs, part, kv_head, upstream)
     }
 }
 
 #[inline(always)]
-fn backward_with<const FMA: bool>(
+fn backward_with<const FMA: bool, const N: usize>(
     inputs: &Inputs<'_>,
     part: &Part,
     kv_head: usize,
@@ -194,23 +198,23 @@ fn backward_with<const FMA: bool>(
             // Recompute the attention weights.
             let keys = block.seen.next_multiple_of(GROUP);
             let weights = &mut tiles.weights[..keys];
-            scores::<FMA>(&query, tiles.keys.as_flattened(), weights);
+            scores::<FMA, N>(&query, tiles.keys.as_flattened(), weights);
             exponentiate(&mut weights[..block.seen], &largest);
             hide(&mut weights[block.seen_by_all..block.seen], 0.0);
             weights[block.seen..].fill([0.0; LANES]);
             // The gradient of a weight is dy · v. The gradient of a score is
             // weight · (dy · v − dy · y).
             let of_scores = &mut score_gradients[..keys];
-            scores::<FMA>(&gradient, tiles.values.as_flattened(), of_scores);
+            scores::<FMA, N>(&gradient, tiles.values.as_flattened(), of_scores);
             for (weights, of_scores) in weights.iter_mut().zip(of_scores.iter_mut()) {
                 for lane in 0..LANES {
                     weights[lane] *= inverse[lane];
                     of_scores[lane] = weights[lane] * (of_scores[lane] - dots[lane]);
                 }
             }
-            spread::<FMA>(weights, &gradient_rows, &mut gradients.values);
-            spread::<FMA>(of_scores, &query_rows, &mut gradients.keys);
-            mix::<FMA>(of_scores, &tiles.keys, &mut mixed);
+            spread::<FMA, N>(weights, &gradient_rows, &mut gradients.values);
+            spread::<FMA, N>(of_scores, &query_rows, &mut gradients.keys);
+            mix::<FMA, N>(of_scores, &tiles.keys, &mut mixed);
             for (query, row) in block.queries.clone().enumerate() {
                 let column = (head - kv_head * group) * width;
                 let row = (row - part.queries.start) * group * width + column;

@@ -11,9 +11,16 @@ use crate::simd::{self, LANES};
 /// One number for each query in a block.
 pub(super) type Lanes = [f32; LANES];
 
-/// Number of rows that share each load of the other operand. This many accumulators fit into
-/// registers.
+/// Keys are padded to a multiple of this.
 pub(super) const GROUP: usize = 8;
+
+/// Number of rows that share each load of the other operand, if an accumulator of [`LANES`] numbers
+/// fits into one register, as with AVX-512.
+pub(super) const LONG: usize = GROUP;
+
+/// The same number if an accumulator takes several registers. Eight accumulators would fill all
+/// registers of AVX2.
+pub(super) const SHORT: usize = GROUP / 2;
 
 /// Number of keys summed separately before the result is added to the running total.
 const TILE: usize = 64;
@@ -26,71 +33,80 @@ fn add_product<const FMA: bool>(sums: &mut Lanes, a: f32, b: &Lanes) {
     }
 }
 
-/// Computes `scores[key][query] = Σ_i rows[key][i] · block[i][query]`. `rows` has shape
-/// `[keys][width]`.
+/// Computes `scores[key][query] = Σ_i rows[key][i] · block[i][query]`, `N` keys at a time. `rows` has
+/// shape `[keys][width]`.
 #[inline(always)]
-pub(super) fn scores<const FMA: bool>(block: &[Lanes], rows: &[f32], scores: &mut [Lanes]) {
+pub(super) fn scores<const FMA: bool, const N: usize>(
+    block: &[Lanes],
+    rows: &[f32],
+    scores: &mut [Lanes],
+) {
     let width = block.len();
-    let (scores, _) = scores.as_chunks_mut::<GROUP>();
-    for (rows, scores) in rows.chunks_exact(GROUP * width).zip(scores) {
-        let row = |row: usize| &rows[row * width..][..width];
-        let [a, b, c, d] = [row(0), row(1), row(2), row(3)];
-        let [e, f, g, h] = [row(4), row(5), row(6), row(7)];
-        let mut sums = [[0.0; LANES]; GROUP];
+    let (scores, _) = scores.as_chunks_mut::<N>();
+    for (rows, scores) in rows.chunks_exact(N * width).zip(scores) {
+        let rows: [&[f32]; N] = std::array::from_fn(|row| &rows[row * width..][..width]);
+        let mut sums = [[0.0; LANES]; N];
         for i in 0..width {
-            let of_keys = [a[i], b[i], c[i], d[i], e[i], f[i], g[i], h[i]];
-            for key in 0..GROUP {
-                add_product::<FMA>(&mut sums[key], of_keys[key], &block[i]);
+            for key in 0..N {
+                add_product::<FMA>(&mut sums[key], rows[key][i], &block[i]);
             }
         }
         *scores = sums;
     }
 }
 
-/// Computes `mixed[query][i] = Σ_key weights[key][query] · rows[key][i]`. `rows` has shape
-/// `[keys][width]` and `mixed` has shape `[LANES][width]`, both stored as vectors.
+/// Computes `mixed[query][i] = Σ_key weights[key][query] · rows[key][i]`, `N` queries at a time.
+/// `rows` has shape `[keys][width]` and `mixed` has shape `[LANES][width]`, both stored as vectors.
 #[inline(always)]
-pub(super) fn mix<const FMA: bool>(weights: &[Lanes], rows: &[Lanes], mixed: &mut [Lanes]) {
+pub(super) fn mix<const FMA: bool, const N: usize>(
+    weights: &[Lanes],
+    rows: &[Lanes],
+    mixed: &mut [Lanes],
+) {
     let vectors = mixed.len() / LANES;
-    for half in 0..LANES / GROUP {
+    for pass in 0..LANES / N {
         for column in 0..vectors {
-            let mut totals = [[0.0; LANES]; GROUP];
+            let mut totals = [[0.0; LANES]; N];
             for (weights, rows) in weights.chunks(TILE).zip(rows.chunks(TILE * vectors)) {
-                let mut sums = [[0.0; LANES]; GROUP];
+                let mut sums = [[0.0; LANES]; N];
                 for (weights, row) in weights.iter().zip(rows.chunks_exact(vectors)) {
-                    let (halves, _) = weights.as_chunks::<GROUP>();
-                    let (weights, row) = (&halves[half], &row[column]);
-                    for query in 0..GROUP {
+                    let (passes, _) = weights.as_chunks::<N>();
+                    let (weights, row) = (&passes[pass], &row[column]);
+                    for query in 0..N {
                         add_product::<FMA>(&mut sums[query], weights[query], row);
                     }
                 }
-                for query in 0..GROUP {
+                for query in 0..N {
                     add(&mut totals[query], &sums[query]);
                 }
             }
-            for query in 0..GROUP {
-                mixed[(half * GROUP + query) * vectors + column] = totals[query];
+            for query in 0..N {
+                mixed[(pass * N + query) * vectors + column] = totals[query];
             }
         }
     }
 }
 
-/// Computes `sums[key][i] += Σ_query weights[key][query] · block[query][i]`. `block` has shape
-/// `[LANES][width]` and `sums` has shape `[keys][width]`, both stored as vectors.
+/// Computes `sums[key][i] += Σ_query weights[key][query] · block[query][i]`, `N` keys at a time.
+/// `block` has shape `[LANES][width]` and `sums` has shape `[keys][width]`, both stored as vectors.
 #[inline(always)]
-pub(super) fn spread<const FMA: bool>(weights: &[Lanes], block: &[Lanes], sums: &mut [Lanes]) {
+pub(super) fn spread<const FMA: bool, const N: usize>(
+    weights: &[Lanes],
+    block: &[Lanes],
+    sums: &mut [Lanes],
+) {
     let vectors = block.len() / LANES;
-    let (weights, _) = weights.as_chunks::<GROUP>();
-    for (weights, sums) in weights.iter().zip(sums.chunks_exact_mut(GROUP * vectors)) {
+    let (weights, _) = weights.as_chunks::<N>();
+    for (weights, sums) in weights.iter().zip(sums.chunks_exact_mut(N * vectors)) {
         for column in 0..vectors {
-            let mut of_block = [[0.0; LANES]; GROUP];
+            let mut of_block = [[0.0; LANES]; N];
             for query in 0..LANES {
                 let row = &block[query * vectors + column];
-                for key in 0..GROUP {
+                for key in 0..N {
                     add_product::<FMA>(&mut of_block[key], weights[key][query], row);
                 }
             }
-            for key in 0..GROUP {
+            for key in 0..N {
                 add(&mut sums[key * vectors + column], &of_block[key]);
             }
         }
