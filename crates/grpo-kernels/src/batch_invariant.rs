@@ -7,7 +7,11 @@ use burn::tensor::Tensor;
 use crate::four_bits::unpacked_shape;
 
 #[cfg(feature = "flex")]
+mod columns;
+#[cfg(feature = "flex")]
 mod cpu;
+#[cfg(feature = "flex")]
+mod rows;
 #[cfg(feature = "flex")]
 mod strip;
 

@@ -1,4 +1,5 @@
-//! Weight layouts and their conversion to `f32` in registers.
+//! The factors of the product: rows of `x`, and weight layouts with their conversion to `f32` in
+//! registers.
 //!
 //! Narrow formats are converted exactly, so the results are bit-identical to those for the same
 //! numbers in `f32`. The loops are written plainly and rely on auto-vectorisation.
@@ -14,6 +15,18 @@ use crate::prefetch::prefetch;
 
 /// Number of columns in a strip: four vectors of 16 lanes.
 pub(super) const STRIP: usize = 64;
+/// Number of rows in a block. With AVX-512, each has four vectors, and sums occupy 24 of 32
+/// registers. With AVX2, each has two, and sums occupy 12 of 16.
+pub(super) const ROWS: usize = 6;
+
+/// Rows of `x`. The slice may be longer.
+#[derive(Clone, Copy)]
+pub(super) struct Input<'a> {
+    /// Shape `[rows, inner]`. If the weight is stored row by row, blocks of rows are interleaved
+    /// (see [`interleave`](super::rows::interleave)).
+    pub(super) values: &'a [f32],
+    pub(super) inner: usize,
+}
 
 /// A region of a weight matrix stored row by row.
 #[derive(Clone, Copy)]

@@ -1,0 +1,108 @@
+//! The product with a transposed weight, such as a tied head.
+
+use std::ops::Range;
+
+use pulp::Simd;
+
+use super::strip::{Input, ROWS, Strip};
+
+/// Number of columns that are processed for all rows if the weight is transposed.
+const TOGETHER: usize = 16;
+
+/// Computes `y`, the product of some rows of `x` and the columns of `weight` that start at `first`.
+/// Column `j` is row `j` of the strip.
+#[inline(always)]
+pub(super) fn multiply<S: Simd>(
+    simd: S,
+    x: Input<'_>,
+    weight: Strip<'_, f32>,
+    first: usize,
+    y: &mut [&mut [f32]],
+) {
+    let (Input { values: x, inner }, Strip { values, stride }) = (x, weight);
+    // Process a few columns for all rows, so that weights are read only once.
+    let columns = y[0].len();
+    for start in (0..columns).step_by(TOGETHER) {
+        let part = start..columns.min(start + TOGETHER);
+        let values = &values[(first + start) * stride..];
+        for (x, y) in x.chunks(ROWS * inner.max(1)).zip(y.chunks_mut(ROWS)) {
+            let part = part.clone();
+            match S::F32_LANES {
+                8 => dot_rows::<S, 2>(simd, x, inner, values, stride, y, part),
+                _ => dot_rows::<S, 4>(simd, x, inner, values, stride, y, part),
+            }
+        }
+    }
+}
+
+/// Computes a block of rows for all columns of the panel. The inner axis is contiguous in both
+/// operands, so lanes run along it and are summed at the end. A block has `C` columns, whose sums fit
+/// into registers.
+#[inline(always)]
+fn dot_rows<S: Simd, const C: usize>(
+    simd: S,
+    x: &[f32],
+    inner: usize,
+    weights: &[f32],
+    stride: usize,
+    y: &mut [&mut [f32]],
+    part: Range<usize>,
+) {
+    let whole = part.len() - part.len() % C;
+    for column in (0..whole).step_by(C) {
+        let (weights, first) = (&weights[column * stride..], part.start + column);
+        match y.len() {
+            1 => dots::<S, 1, C>(simd, x, inner, weights, stride, y, first),
+            2 => dots::<S, 2, C>(simd, x, inner, weights, stride, y, first),
+            3 => dots::<S, 3, C>(simd, x, inner, weights, stride, y, first),
+            4 => dots::<S, 4, C>(simd, x, inner, weights, stride, y, first),
+            5 => dots::<S, 5, C>(simd, x, inner, weights, stride, y, first),
+            _ => dots::<S, 6, C>(simd, x, inner, weights, stride, y, first),
+        }
+    }
+    // Remaining columns, using the same order of terms.
+    for column in whole..part.len() {
+        let (weights, first) = (&weights[column * stride..], part.start + column);
+        for r in 0..y.len() {
+            dots::<S, 1, 1>(simd, &x[r * inner..], inner, weights, stride, &mut y[r..], first);
+        }
+    }
+}
+
+#[inline(always)]
+fn dots<S: Simd, const R: usize, const C: usize>(
+    simd: S,
+    x: &[f32],
+    inner: usize,
+    weights: &[f32],
+    stride: usize,
+    y: &mut [&mut [f32]],
+    first: usize,
+) {
+    let x: [_; R] = std::array::from_fn(|r| S::as_simd_f32s(&x[r * inner..(r + 1) * inner]));
+    let w: [_; C] = std::array::from_fn(|c| S::as_simd_f32s(&weights[c * stride..][..inner]));
+    let mut sums = [[simd.splat_f32s(0.0); C]; R];
+    for i in 0..x[0].0.len() {
+        let vectors: [S::f32s; C] = std::array::from_fn(|c| w[c].0[i]);
+        for r in 0..R {
+            let a = x[r].0[i];
+            for c in 0..C {
+                sums[r][c] = simd.mul_add_f32s(a, vectors[c], sums[r][c]);
+            }
+        }
+    }
+    if !x[0].1.is_empty() {
+        for r in 0..R {
+            let a = simd.partial_load_f32s(x[r].1);
+            for c in 0..C {
+                let b = simd.partial_load_f32s(w[c].1);
+                sums[r][c] = simd.mul_add_f32s(a, b, sums[r][c]);
+            }
+        }
+    }
+    for r in 0..R {
+        for c in 0..C {
+            y[r][first + c] = simd.reduce_sum_f32s(sums[r][c]);
+        }
+    }
+}
