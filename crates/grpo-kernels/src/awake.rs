@@ -22,29 +22,30 @@ pub fn awake<R>(f: impl FnOnce() -> R) -> R {
     awake_where(ARRIVAL, || (), f)
 }
 
-/// Runs `f`, which has its own thread while the other threads in the pool have similar work. Large
-/// operations then aren't divided into tasks for several threads. The result of `f` is unaffected.
-pub fn alone<R>(f: impl FnOnce() -> R) -> R {
-    let _was = Alone(ALONE.replace(true));
+/// Runs `f` while `others` similar calls run on other threads of the pool. Large operations are then
+/// divided into fewer tasks, for this call's share of the threads. The result of `f` is unaffected.
+pub fn beside<R>(others: usize, f: impl FnOnce() -> R) -> R {
+    let _previous = Previous(CALLS.replace(1 + others));
     f()
 }
 
 thread_local! {
-    static ALONE: Cell<bool> = const { Cell::new(false) };
+    /// Number of similar calls, including the one on this thread.
+    static CALLS: Cell<usize> = const { Cell::new(1) };
 }
 
-/// Returns whether the current thread is in a call of [`alone`].
+/// Returns the current thread's share of the threads in the pool. At least 1.
 #[cfg(feature = "flex")]
-pub(crate) fn is_alone() -> bool {
-    ALONE.get()
+pub(crate) fn available_threads() -> usize {
+    rayon::current_num_threads().div_ceil(CALLS.get())
 }
 
-/// Restores the previous state on drop, including after a panic.
-struct Alone(bool);
+/// Restores the previous number on drop, including after a panic.
+struct Previous(usize);
 
-impl Drop for Alone {
+impl Drop for Previous {
     fn drop(&mut self) {
-        ALONE.set(self.0);
+        CALLS.set(self.0);
     }
 }
 

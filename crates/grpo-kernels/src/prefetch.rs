@@ -1,14 +1,14 @@
 //! Loading of data into the cache before it is needed.
 
-/// Starts loading the cache line of `value` into the L2 cache. Does nothing on processors other than
-/// x86-64.
+/// Starts loading the cache line of `value` into the L2 cache. Does nothing on processors other
+/// than x86-64.
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
-        #[expect(unsafe_code, reason = "stable Rust has no safe prefetch; see docs/LOG.md")]
+        #[expect(unsafe_code, reason = "there is no safe prefetch; see docs/decisions/0014")]
         // SAFETY: a prefetch is a hint. It doesn't access memory as far as the program can tell, it
         // cannot fault, and the instruction is part of every x86-64 processor.
         unsafe {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use burn::tensor::Tensor;
 use grpo_data::{Completion, Prompt};
-use grpo_kernels::{alone, awake, gather_rows, indices};
+use grpo_kernels::{awake, beside, gather_rows, indices};
 use grpo_logprob::{draw, draw_rows};
 use grpo_model::{CacheSlot, Frozen, KvCache, LanguageModel, TokenBatch};
 use rayon::prelude::*;
@@ -93,7 +93,9 @@ impl<'a, M: LanguageModel> Task<'a, M> {
         let mut sampled = match *capacities {
             [capacity] => awake(|| Engine::new(self, capacity).run())?,
             _ => {
-                let engine = |&capacity: &usize| alone(|| Engine::new(self, capacity).run());
+                let others = capacities.len() - 1;
+                let engine =
+                    |&capacity: &usize| beside(others, || Engine::new(self, capacity).run());
                 let engines = capacities.par_iter().with_max_len(1);
                 engines.map(engine).collect::<Result<Vec<_>, _>>()?.concat()
             }

@@ -27,8 +27,12 @@ fn the_bundled_configurations_run() {
     let place = Place::new();
     let path = |name: &str| place.path(name).display().to_string();
     let small = ["train.steps=1", "train.prompts_per_step=1", "eval.samples=20"];
-    for (name, row) in [("grpo", "mean reward, valid"), ("conditional", "|asked − measured| logP")]
-    {
+    for (name, row) in [
+        ("grpo", "mean reward, valid"),
+        ("conditional", "|asked − measured| logP"),
+        ("pmo", "mean reward, valid"),
+        ("pmo-reinvent", "mean reward, valid"),
+    ] {
         let config = format!("configs/molecules/{name}.toml");
         let mut arguments = vec!["train", &config];
         arguments.extend(small.iter().flat_map(|pair| ["--set", pair]));

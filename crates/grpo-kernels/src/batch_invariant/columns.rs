@@ -7,7 +7,7 @@ use pulp::Simd;
 use super::strip::{Input, ROWS, Strip};
 
 /// Number of columns that are processed for all rows if the weight is transposed.
-const TOGETHER: usize = 16;
+const COLUMNS_PER_PASS: usize = 16;
 
 /// Computes `y`, the product of some rows of `x` and the columns of `weight` that start at `first`.
 /// Column `j` is row `j` of the strip.
@@ -22,8 +22,8 @@ pub(super) fn multiply<S: Simd>(
     let (Input { values: x, inner }, Strip { values, stride }) = (x, weight);
     // Process a few columns for all rows, so that weights are read only once.
     let columns = y[0].len();
-    for start in (0..columns).step_by(TOGETHER) {
-        let part = start..columns.min(start + TOGETHER);
+    for start in (0..columns).step_by(COLUMNS_PER_PASS) {
+        let part = start..columns.min(start + COLUMNS_PER_PASS);
         let values = &values[(first + start) * stride..];
         for (x, y) in x.chunks(ROWS * inner.max(1)).zip(y.chunks_mut(ROWS)) {
             let part = part.clone();

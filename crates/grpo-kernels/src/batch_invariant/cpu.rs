@@ -14,14 +14,14 @@ use rayon::prelude::*;
 use super::columns::multiply;
 use super::rows::{RowProduct, interleave};
 use super::strip::{Held, Input, ROWS, Rows, STRIP, Strip, primitive};
-use crate::awake::is_alone;
+use crate::awake::available_threads;
 use crate::four_bits::unpacked_shape;
 
 /// Largest number of strips per task. The more columns, the longer the contiguous parts of the
 /// weight that are read.
-const STRIPS: usize = 16;
+const MAX_STRIPS: usize = 16;
 /// Number of strips below which a task reads its weights noticeably slower.
-const NARROW: usize = 4;
+const MIN_STRIPS: usize = 4;
 
 pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
     let [rows, inner] = x.dims();
@@ -40,11 +40,14 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
     let bias = bias.as_ref().map(|bias| bias.storage::<f32>());
 
     let mut y = vec![0.0; rows * columns];
+    let threads = available_threads();
     // Twice as many tasks as threads balance their load, unless the tasks become too narrow.
-    let threads = if is_alone() { 1 } else { rayon::current_num_threads() };
     let all_strips = columns.div_ceil(STRIP);
-    let strips = all_strips.div_ceil(2 * threads);
-    let strips = strips.max(all_strips.div_ceil(threads).min(NARROW)).clamp(1, STRIPS);
+    let strips = match threads {
+        1 => all_strips,
+        _ => all_strips.div_ceil(2 * threads).max(all_strips.div_ceil(threads).min(MIN_STRIPS)),
+    };
+    let strips = strips.clamp(1, MAX_STRIPS);
     let width = strips * STRIP;
     // An empty `x` has no panels.
     let count = if rows == 0 { 0 } else { columns.div_ceil(width) };
@@ -61,7 +64,7 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
         let first = index * width;
         panel.par_chunks_mut(part).enumerate().for_each(|(index, y)| {
             let x = Input { values: &x[index * part * inner..], inner };
-            arch.dispatch(Product { x, weight: &weight, first, columns, y: &mut *y });
+            arch.dispatch(Product { x, weight: &weight, first, all_columns: columns, y: &mut *y });
             if let Some(bias) = bias {
                 for y in y {
                     y.iter_mut().zip(&bias[first..]).for_each(|(y, bias)| *y += bias);
@@ -111,7 +114,7 @@ struct Product<'a, 'y> {
     /// First column.
     first: usize,
     /// Number of columns of the whole weight.
-    columns: usize,
+    all_columns: usize,
     /// Output slice for each row.
     y: &'a mut [&'y mut [f32]],
 }
@@ -121,11 +124,11 @@ impl WithSimd for Product<'_, '_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { x, weight, first, columns, y } = self;
+        let Self { x, weight, first, all_columns, y } = self;
         match *weight {
             Weight::Columns(weight) => multiply(simd, x, weight, first, y),
             Weight::Rows(weight) => {
-                let product = RowProduct { x, weight, first, columns, y };
+                let product = RowProduct { x, weight, first, all_columns, y };
                 match S::F32_LANES {
                     8 => product.add::<S, 2>(simd),
                     _ => product.add::<S, 4>(simd),

@@ -4,18 +4,20 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use pulp::Simd;
+use rayon::prelude::*;
 
 use super::strip::{Input, ROWS, Rows, STRIP, Strip, Widen};
 
-/// Number of terms after which a single block of rows moves on to the next columns. The weights of
-/// all columns are read in the order of their addresses, one cache line of a row after another.
-const IN_PLACE_DEPTH: usize = 16;
-/// Number of terms that are packed at a time. The panels of a task fill a part of the L2 cache.
-const PACKED_DEPTH: usize = 64;
-/// Numbers between packed panels. Without them, all panels would start in the same cache set.
+/// Number of rows of the weight that are copied to tiles at a time.
+const TILE_DEPTH: usize = 64;
+/// Unused numbers at the end of a tile. Without them, all tiles would start in the same cache set.
 const PADDING: usize = 16;
-/// Number of `f32` numbers in a cache line.
-const LINE: usize = 16;
+/// Number of rows of the weight that a single block of rows uses before it moves on to the next
+/// columns.
+const IN_PLACE_DEPTH: usize = 16;
+/// The same number for `f32` with 16 lanes, if `y` has at most `FEW_ROWS` rows, and if it has more.
+const LONG_VECTORS_DEPTH: [usize; 2] = [128, 512];
+const FEW_ROWS: usize = 3 * ROWS;
 
 /// Some rows of `x` times some columns of a weight.
 pub(super) struct RowProduct<'a, 'y> {
@@ -25,7 +27,7 @@ pub(super) struct RowProduct<'a, 'y> {
     /// First column.
     pub(super) first: usize,
     /// Number of columns of the whole weight.
-    pub(super) columns: usize,
+    pub(super) all_columns: usize,
     /// Output slice for each row.
     pub(super) y: &'a mut [&'y mut [f32]],
 }
@@ -35,91 +37,103 @@ impl RowProduct<'_, '_> {
     #[inline(always)]
     pub(super) fn add<S: Simd, const V: usize>(self, simd: S) {
         // Not borrowed in a closure, which would be compiled without this instruction set.
-        let mut buffer = BUFFER.take();
+        let mut tiles = TILES.take();
         match self.weight {
-            Rows::F32(weights) => self.add_terms::<S, V>(simd, weights, &mut buffer),
-            Rows::Bf16(weights) => self.add_terms::<S, V>(simd, weights, &mut buffer),
-            Rows::Quantized(weights) => self.add_terms::<S, V>(simd, weights, &mut buffer),
-            Rows::Packed(weights) => self.add_terms::<S, V>(simd, weights, &mut buffer),
+            Rows::F32(weights) => self.add_terms::<S, V, _>(simd, weights, &mut tiles),
+            Rows::Bf16(weights) => self.add_terms::<S, V, _>(simd, weights, &mut tiles),
+            Rows::Quantized(weights) => self.add_terms::<S, V, _>(simd, weights, &mut tiles),
+            Rows::Packed(weights) => self.add_terms::<S, V, _>(simd, weights, &mut tiles),
         }
-        BUFFER.set(buffer);
+        TILES.set(tiles);
     }
 
     /// Adds all terms to all elements of `y`, a few terms at a time.
-    ///
-    /// A single block of rows reads each weight once, in the order of its address. Several blocks
-    /// read packed weights, while the next ones are prefetched.
     #[inline(always)]
-    fn add_terms<S: Simd, const V: usize>(
+    fn add_terms<S: Simd, const V: usize, W: Widen>(
         self,
         simd: S,
-        weights: impl Widen,
-        buffer: &mut Vec<f32>,
+        weights: W,
+        tiles: &mut Vec<f32>,
     ) {
         let width = V * S::F32_LANES;
-        let Self { x: Input { values: x, inner }, first, columns: all_columns, y, .. } = self;
+        let Self { x, first, all_columns, y, .. } = self;
         let columns = y[0].len();
-        let (deep, in_place) = match y.len() <= ROWS {
-            true => (IN_PLACE_DEPTH, columns - columns % width),
-            false => (PACKED_DEPTH, 0),
+        let (depth, in_place) = match in_place_depth(&weights, y.len(), S::F32_LANES) {
+            Some(depth) => (depth, columns - columns % width),
+            None => (TILE_DEPTH, 0),
         };
-        for depth in (0..inner).step_by(deep) {
-            let terms = depth..inner.min(depth + deep);
-            let part = weights.at(depth, first);
+        for start in (0..x.inner).step_by(depth) {
+            let end = x.inner.min(start + depth);
+            let terms = Terms { x, terms: start..end };
+            let part = weights.at(start, first);
+            let mut none = Prefetcher::<W>::none();
             for column in (0..in_place).step_by(width) {
-                let x = &x[terms.start * y.len()..terms.end * y.len()];
-                add_block::<S, V>(simd, x, &part, column, column, y);
+                add_blocks::<S, V, _>(simd, &terms, &part, column, column, y, &mut none);
             }
             if in_place == columns {
                 continue;
             }
-            let size = terms.len() * width + PADDING;
-            pack::<S, V>(&part, in_place..columns, terms.len(), size, buffer);
-            let next = match terms.end < inner {
-                true => Some((weights.at(terms.end, first), inner - terms.end)),
+            let size = (end - start) * width + PADDING;
+            copy_tiles::<S, V>(&part, in_place..columns, end - start, size, tiles);
+            let next = match end < x.inner {
+                true => Some((weights.at(end, first), x.inner - end)),
                 false if first + columns < all_columns => {
-                    Some((weights.at(0, first + columns), inner))
+                    Some((weights.at(0, first + columns), x.inner))
                 }
                 false => None,
             };
-            let panels = (columns - in_place).div_ceil(width);
-            let mut ahead = Ahead::new(next, deep, columns, panels * y.len().div_ceil(ROWS));
-            for (values, column) in buffer.chunks(size).zip((in_place..columns).step_by(width)) {
-                let panel = Strip { values, stride: width };
-                for (block, y) in y.chunks_mut(ROWS).enumerate() {
-                    ahead.advance();
-                    let rows = y.len();
-                    let x = &x[block * ROWS * inner..][terms.start * rows..terms.end * rows];
-                    add_block::<S, V>(simd, x, &panel, 0, column, y);
-                }
+            let count = (columns - in_place).div_ceil(width);
+            let mut prefetcher = match in_place {
+                0 => Prefetcher::new(next, columns, count * y.len().div_ceil(ROWS)),
+                _ => Prefetcher::none(),
+            };
+            for (values, column) in tiles.chunks(size).zip((in_place..columns).step_by(width)) {
+                let tile = Strip { values, stride: width };
+                add_blocks::<S, V, _>(simd, &terms, &tile, 0, column, y, &mut prefetcher);
             }
         }
+    }
+}
+
+/// Returns the number of terms after which all columns have been used, if weights are read in place.
+/// Otherwise, they are copied to tiles first.
+///
+/// Reading in place touches one block of columns of one row after another. This is faster for a
+/// single block of rows, and with AVX-512, whose blocks are four cache lines wide (see docs/LOG.md).
+#[inline(always)]
+fn in_place_depth<W: Widen>(_: &W, rows: usize, lanes: usize) -> Option<usize> {
+    match lanes {
+        16 if W::IS_F32 => Some(LONG_VECTORS_DEPTH[usize::from(rows > FEW_ROWS)]),
+        _ => (rows <= ROWS).then_some(IN_PLACE_DEPTH),
     }
 }
 
 /// Interleaves the rows of each block of [`ROWS`] rows: `[blocks][inner][rows of the block]`. The
 /// inner loop then reads a single slice, and needs no bounds check per row.
 pub(super) fn interleave(x: &[f32], inner: usize) -> Vec<f32> {
+    /// Number of blocks per task.
+    const BLOCKS: usize = 16;
     let mut out = vec![0.0; x.len()];
     let block = (ROWS * inner).max(1);
-    for (out, x) in out.chunks_mut(block).zip(x.chunks(block)) {
+    let blocks = out.par_chunks_mut(block).zip(x.par_chunks(block)).with_min_len(BLOCKS);
+    blocks.for_each(|(out, x)| {
         let rows = x.len() / inner;
         for (row, x) in x.chunks(inner).enumerate() {
             out[row..].iter_mut().step_by(rows).zip(x).for_each(|(out, x)| *out = *x);
         }
-    }
+    });
     out
 }
 
 thread_local! {
-    /// Packed weights. Kept, because zeroing a new one would take as long as packing.
-    static BUFFER: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// Copied weights. Kept, because zeroing a new buffer would take as long as copying.
+    static TILES: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Copies `terms` rows of columns of a weight into panels of `V` vectors. A panel has `size` numbers,
-/// and the last [`PADDING`] of them are not used.
+/// Copies `terms` rows of columns of a weight into tiles of `V` vectors per row. A tile has `size`
+/// numbers, including [`PADDING`].
 #[inline(always)]
-fn pack<S: Simd, const V: usize>(
+fn copy_tiles<S: Simd, const V: usize>(
     from: &impl Widen,
     columns: Range<usize>,
     terms: usize,
@@ -127,14 +141,14 @@ fn pack<S: Simd, const V: usize>(
     to: &mut Vec<f32>,
 ) {
     let width = V * S::F32_LANES;
-    let panels = columns.len().div_ceil(width);
-    if to.len() < panels * size {
-        to.resize(panels * size, 0.0);
+    let count = columns.len().div_ceil(width);
+    if to.len() < count * size {
+        to.resize(count * size, 0.0);
     }
     // Row by row, so that weights are read in the order of their addresses.
     for row in 0..terms {
-        for (panel, column) in to.chunks_mut(size).zip(columns.clone().step_by(width)) {
-            let to = &mut panel[row * width..][..width];
+        for (tile, column) in to.chunks_mut(size).zip(columns.clone().step_by(width)) {
+            let to = &mut tile[row * width..][..width];
             match columns.end - column {
                 rest if rest < width => from.widen(row, column, &mut to[..rest]),
                 _ => {
@@ -146,11 +160,9 @@ fn pack<S: Simd, const V: usize>(
     }
 }
 
-/// Weights that are loaded into the cache while others are used.
-///
-/// Without this, reading the weights takes up to half of the time of a product with a few dozen
-/// rows (see docs/LOG.md).
-struct Ahead<W> {
+/// Loads weights into the cache while others are used. Without this, a product with a few dozen rows
+/// waits for memory during a large part of its time (see docs/LOG.md).
+struct Prefetcher<W> {
     weights: Option<W>,
     terms: usize,
     columns: usize,
@@ -161,15 +173,20 @@ struct Ahead<W> {
     lines: usize,
 }
 
-impl<W: Widen> Ahead<W> {
-    /// `next` contains the next weights and the number of their rows, of which the first `deep` are
-    /// loaded in `calls` calls of `advance`.
+impl<W: Widen> Prefetcher<W> {
     #[inline(always)]
-    fn new(next: Option<(W, usize)>, deep: usize, columns: usize, calls: usize) -> Self {
-        let (weights, terms) = next.map_or((None, 0), |(weights, rows)| (Some(weights), rows));
-        let terms = terms.min(deep);
-        let lines = (terms * columns.div_ceil(LINE)).div_ceil(calls.max(1));
-        Self { weights, terms, columns, row: 0, column: 0, lines }
+    fn none() -> Self {
+        Self { weights: None, terms: 0, columns: 0, row: 0, column: 0, lines: 0 }
+    }
+
+    /// `next` contains the weights and the number of their rows. Loads at most [`TILE_DEPTH`] rows of
+    /// `columns` columns in `calls` calls of `advance`.
+    #[inline(always)]
+    fn new(next: Option<(W, usize)>, columns: usize, calls: usize) -> Self {
+        let Some((weights, rows)) = next else { return Self::none() };
+        let terms = rows.min(TILE_DEPTH);
+        let lines = (terms * columns.div_ceil(W::COLUMNS_PER_LINE)).div_ceil(calls);
+        Self { weights: Some(weights), terms, columns, lines, ..Self::none() }
     }
 
     #[inline(always)]
@@ -180,7 +197,7 @@ impl<W: Widen> Ahead<W> {
                 return;
             }
             weights.prefetch(self.row, self.column);
-            self.column += LINE;
+            self.column += W::COLUMNS_PER_LINE;
             if self.column >= self.columns {
                 (self.row, self.column) = (self.row + 1, 0);
             }
@@ -188,29 +205,42 @@ impl<W: Widen> Ahead<W> {
     }
 }
 
-/// Adds terms to a block of rows of `y`, for the columns that start at `column`. In `weights`, they
-/// start at `first`. `x` has shape `[terms][rows]`.
+/// A range of terms of a product.
+struct Terms<'a> {
+    x: Input<'a>,
+    terms: Range<usize>,
+}
+
+/// Adds terms to all rows of `y`, for the columns that start at `column`. In `weights`, they start at
+/// `first`.
 #[inline(always)]
-fn add_block<S: Simd, const V: usize>(
+fn add_blocks<S: Simd, const V: usize, W: Widen>(
     simd: S,
-    x: &[f32],
+    Terms { x, terms }: &Terms<'_>,
     weights: &impl Widen,
     first: usize,
     column: usize,
     y: &mut [&mut [f32]],
+    prefetcher: &mut Prefetcher<W>,
 ) {
-    match y.len() {
-        1 => add_block_of::<S, 1, V>(simd, x, weights, first, column, y),
-        2 => add_block_of::<S, 2, V>(simd, x, weights, first, column, y),
-        3 => add_block_of::<S, 3, V>(simd, x, weights, first, column, y),
-        4 => add_block_of::<S, 4, V>(simd, x, weights, first, column, y),
-        5 => add_block_of::<S, 5, V>(simd, x, weights, first, column, y),
-        _ => add_block_of::<S, 6, V>(simd, x, weights, first, column, y),
+    for (block, y) in y.chunks_mut(ROWS).enumerate() {
+        prefetcher.advance();
+        let rows = y.len();
+        let x = &x.values[block * ROWS * x.inner..][terms.start * rows..terms.end * rows];
+        match rows {
+            1 => add_block::<S, 1, V>(simd, x, weights, first, column, y),
+            2 => add_block::<S, 2, V>(simd, x, weights, first, column, y),
+            3 => add_block::<S, 3, V>(simd, x, weights, first, column, y),
+            4 => add_block::<S, 4, V>(simd, x, weights, first, column, y),
+            5 => add_block::<S, 5, V>(simd, x, weights, first, column, y),
+            _ => add_block::<S, 6, V>(simd, x, weights, first, column, y),
+        }
     }
 }
 
+/// Adds terms to a block of rows. `x` has shape `[terms][R]`.
 #[inline(always)]
-fn add_block_of<S: Simd, const R: usize, const V: usize>(
+fn add_block<S: Simd, const R: usize, const V: usize>(
     simd: S,
     x: &[f32],
     weights: &impl Widen,

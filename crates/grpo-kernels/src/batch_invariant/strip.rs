@@ -19,6 +19,9 @@ pub(super) const STRIP: usize = 64;
 /// registers. With AVX2, each has two, and sums occupy 12 of 16.
 pub(super) const ROWS: usize = 6;
 
+/// Bytes in a cache line.
+const LINE: usize = 64;
+
 /// Rows of `x`. The slice may be longer.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
@@ -60,6 +63,11 @@ pub(super) struct Packed<'a> {
 
 /// Rows of a weight that can be converted to `f32`.
 pub(super) trait Widen: Copy {
+    /// Whether the numbers are `f32` already.
+    const IS_F32: bool = false;
+    /// Number of columns in a cache line.
+    const COLUMNS_PER_LINE: usize;
+
     /// Returns the region that starts at `row` and `column`. The column must be a multiple of
     /// [`STRIP`].
     fn at(self, row: usize, column: usize) -> Self;
@@ -85,7 +93,7 @@ pub(super) trait Widen: Copy {
 
 impl<T> Strip<'_, T> {
     #[inline(always)]
-    fn from(self, row: usize, column: usize) -> Self {
+    fn offset(self, row: usize, column: usize) -> Self {
         let Self { values, stride } = self;
         Self { values: &values[row * stride + column..], stride }
     }
@@ -99,9 +107,12 @@ impl<T> Strip<'_, T> {
 }
 
 impl Widen for Strip<'_, f32> {
+    const IS_F32: bool = true;
+    const COLUMNS_PER_LINE: usize = LINE / 4;
+
     #[inline(always)]
     fn at(self, row: usize, column: usize) -> Self {
-        self.from(row, column)
+        self.offset(row, column)
     }
 
     #[inline(always)]
@@ -116,9 +127,11 @@ impl Widen for Strip<'_, f32> {
 }
 
 impl Widen for Strip<'_, bf16> {
+    const COLUMNS_PER_LINE: usize = LINE / 2;
+
     #[inline(always)]
     fn at(self, row: usize, column: usize) -> Self {
-        self.from(row, column)
+        self.offset(row, column)
     }
 
     #[inline(always)]
@@ -136,10 +149,12 @@ impl Widen for Strip<'_, bf16> {
 }
 
 impl Widen for Quantized<'_> {
+    const COLUMNS_PER_LINE: usize = LINE;
+
     #[inline(always)]
     fn at(self, row: usize, column: usize) -> Self {
         let Self { values, scales } = self;
-        Self { values: values.from(row, column), scales: scales.from(row, column / SHARED) }
+        Self { values: values.offset(row, column), scales: scales.offset(row, column / SHARED) }
     }
 
     #[inline(always)]
@@ -163,10 +178,12 @@ impl Widen for Quantized<'_> {
 }
 
 impl Widen for Packed<'_> {
+    const COLUMNS_PER_LINE: usize = 2 * LINE;
+
     #[inline(always)]
     fn at(self, row: usize, column: usize) -> Self {
         let Self { bytes, scales } = self;
-        Self { bytes: bytes.from(row, column / 2), scales: scales.from(row, column / SHARED) }
+        Self { bytes: bytes.offset(row, column / 2), scales: scales.offset(row, column / SHARED) }
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use grpo_kernels::{
-    alone, batch_invariant_linear, is_packed, pack_four_bits, plain, unpack_four_bits,
+    batch_invariant_linear, beside, is_packed, pack_four_bits, plain, unpack_four_bits,
 };
 use proptest::prelude::*;
 
@@ -94,9 +94,27 @@ fn the_plain_version_is_the_same_within_rounding() {
     }
 }
 
+/// Numbers of an earlier product must not get into columns behind the last whole vector.
+#[test]
+fn an_earlier_product_is_forgotten() {
+    let device = Device::flex();
+    let nan = tensor(&[f64::NAN; 20 * 64], [20, 64], &device);
+    let x = tensor(&values(8 * 20, 1), [8, 20], &device);
+    batch_invariant_linear(x.clone(), nan, None);
+    let numbers = values(20 * 19, 2);
+    let got = batch_invariant_linear(x, tensor(&numbers, [20, 19], &device), None);
+    assert_close(&host(got), &oracle(&values(8 * 20, 1), &numbers, None, 20), 1e-6);
+}
+
 #[test]
 fn nothing_to_compute() {
     let device = Device::flex();
+    let no_terms = Tensor::<2>::zeros([8, 0], &device);
+    let weight = Tensor::<2>::zeros([0, 4], &device);
+    assert_eq!(host(batch_invariant_linear(no_terms, weight, None)), [0.0; 32]);
+    let x = Tensor::<2>::zeros([8, 3], &device);
+    let no_columns = Tensor::<2>::zeros([3, 0], &device);
+    assert_eq!(batch_invariant_linear(x, no_columns, None).dims(), [8, 0]);
     let weight = tensor(&values(12, 1), [3, 4], &device);
     let none = Tensor::<2>::zeros([0, 3], &device);
     assert_eq!(batch_invariant_linear(none, weight, None).dims(), [0, 4]);
@@ -189,15 +207,18 @@ fn views_of_other_matrices() {
 fn wide_weights() {
     let (rows, inner, columns) = (20, 130, 2100);
     let device = Device::flex();
-    let (x, weight) = (values(rows * inner, 1), values(inner * columns, 2));
-    let weight = tensor(&weight, [inner, columns], &device);
+    let (x, numbers) = (values(rows * inner, 1), values(inner * columns, 2));
+    let weight = tensor(&numbers, [inner, columns], &device);
     let product = |x: &[f64]| {
         let x = tensor(x, [x.len() / inner, inner], &device);
         bits(batch_invariant_linear(x, weight.clone(), None))
     };
+    let got: Vec<f64> =
+        product(&x).into_iter().map(|bits| f64::from(f32::from_bits(bits))).collect();
+    assert_close(&got, &oracle(&x, &numbers, None, inner), 6e-8 * (2.0 + inner as f64).sqrt());
     let one_by_one: Vec<u32> = x.chunks(inner).flat_map(product).collect();
     assert_eq!(product(&x), one_by_one);
-    assert_eq!(alone(|| product(&x)), one_by_one);
+    assert_eq!(beside(3, || product(&x)), one_by_one);
 }
 
 proptest! {
@@ -220,7 +241,7 @@ proptest! {
                 bits(batch_invariant_linear(x, layout.clone(), Some(bias.clone())))
             };
             let together = pool.install(|| product(&x));
-            let in_one_task = pool.install(|| alone(|| product(&x)));
+            let in_one_task = pool.install(|| beside(3, || product(&x)));
             let one_by_one: Vec<u32> = x.chunks(inner).flat_map(product).collect();
             prop_assert_eq!(&together, &one_by_one);
             prop_assert_eq!(in_one_task, one_by_one);

@@ -5,7 +5,9 @@ use std::ops::Range;
 use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
 
-use super::tiles::{GROUP, LONG, Lanes, SHORT, exponentiate, hide, largest, mix, scores, spread};
+use super::tiles::{
+    GROUP, Lanes, ROWS_AVX512, ROWS_OTHERS, exponentiate, hide, largest, mix, scores, spread,
+};
 use crate::Heads;
 use crate::simd::{self, LANES};
 
@@ -78,11 +80,11 @@ pub(super) fn forward(
     normalizers: &mut [f32],
 ) {
     if target_cfg_f!(target_feature = "avx512f") {
-        forward_with::<true, LONG>(inputs, part, output, normalizers);
+        forward_with::<true, ROWS_AVX512>(inputs, part, output, normalizers);
     } else if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
-        forward_with::<true, SHORT>(inputs, part, output, normalizers);
+        forward_with::<true, ROWS_OTHERS>(inputs, part, output, normalizers);
     } else {
-        forward_with::<false, SHORT>(inputs, part, output, normalizers);
+        forward_with::<false, ROWS_OTHERS>(inputs, part, output, normalizers);
     }
 }
 
@@ -157,11 +159,11 @@ pub(super) fn backward(
     upstream: &Upstream<'_>,
 ) -> Gradients {
     if target_cfg_f!(target_feature = "avx512f") {
-        backward_with::<true, LONG>(inputs, part, kv_head, upstream)
+        backward_with::<true, ROWS_AVX512>(inputs, part, kv_head, upstream)
     } else if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
-        backward_with::<true, SHORT>(inputs, part, kv_head, upstream)
+        backward_with::<true, ROWS_OTHERS>(inputs, part, kv_head, upstream)
     } else {
-        backward_with::<false, SHORT>(inputs, part, kv_head, upstream)
+        backward_with::<false, ROWS_OTHERS>(inputs, part, kv_head, upstream)
     }
 }
 

@@ -16,11 +16,11 @@ pub(super) const GROUP: usize = 8;
 
 /// Number of rows that share each load of the other operand, if an accumulator of [`LANES`] numbers
 /// fits into one register, as with AVX-512.
-pub(super) const LONG: usize = GROUP;
+pub(super) const ROWS_AVX512: usize = GROUP;
 
 /// The same number if an accumulator takes several registers. Eight accumulators would fill all
 /// registers of AVX2.
-pub(super) const SHORT: usize = GROUP / 2;
+pub(super) const ROWS_OTHERS: usize = GROUP / 2;
 
 /// Number of keys summed separately before the result is added to the running total.
 const TILE: usize = 64;
