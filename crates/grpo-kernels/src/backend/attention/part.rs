@@ -79,12 +79,12 @@ pub(super) fn forward(
     output: &mut [f32],
     normalizers: &mut [f32],
 ) {
-    if target_cfg_f!(target_feature = "avx512f") {
-        forward_with::<true, ROWS_AVX512>(inputs, part, output, normalizers);
-    } else if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
-        forward_with::<true, ROWS_OTHERS>(inputs, part, output, normalizers);
-    } else {
-        forward_with::<false, ROWS_OTHERS>(inputs, part, output, normalizers);
+    let is_avx512 = target_cfg_f!(target_feature = "avx512f");
+    let has_fma = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
+    match (is_avx512, has_fma) {
+        (true, _) => forward_with::<true, ROWS_AVX512>(inputs, part, output, normalizers),
+        (false, true) => forward_with::<true, ROWS_OTHERS>(inputs, part, output, normalizers),
+        (false, false) => forward_with::<false, ROWS_OTHERS>(inputs, part, output, normalizers),
     }
 }
 
@@ -158,12 +158,12 @@ pub(super) fn backward(
     kv_head: usize,
     upstream: &Upstream<'_>,
 ) -> Gradients {
-    if target_cfg_f!(target_feature = "avx512f") {
-        backward_with::<true, ROWS_AVX512>(inputs, part, kv_head, upstream)
-    } else if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
-        backward_with::<true, ROWS_OTHERS>(inputs, part, kv_head, upstream)
-    } else {
-        backward_with::<false, ROWS_OTHERS>(inputs, part, kv_head, upstream)
+    let is_avx512 = target_cfg_f!(target_feature = "avx512f");
+    let has_fma = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
+    match (is_avx512, has_fma) {
+        (true, _) => backward_with::<true, ROWS_AVX512>(inputs, part, kv_head, upstream),
+        (false, true) => backward_with::<true, ROWS_OTHERS>(inputs, part, kv_head, upstream),
+        (false, false) => backward_with::<false, ROWS_OTHERS>(inputs, part, kv_head, upstream),
     }
 }
 
