@@ -106,7 +106,8 @@ fn each_configuration_is_valid() {
             "engagement" => "train-engagement",
             _ if name.ends_with("judge") => "train-judge",
             _ if name.contains("grpo")
-                || ["combined", "components", "conditional", "pmo"].contains(&name) =>
+                || name.starts_with("pmo")
+                || ["combined", "components", "conditional"].contains(&name) =>
             {
                 "train"
             }
