@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::test::{Test, test};
-use crate::{process, tidy};
+use crate::{mpi, process, tidy};
 
 /// A step's name and function.
 type Step = (&'static str, fn(&Path) -> Result<()>);
@@ -91,13 +91,12 @@ fn is_installed(program: &mut Command) -> bool {
 /// Compiles tests and benchmarks with clippy's driver.
 fn lints(root: &Path) -> Result<()> {
     let mut cargo = process::cargo(root);
-    process::run(cargo.envs(with_lints()).args([
-        "test",
-        "--workspace",
-        "--all-targets",
-        "--no-run",
-        "--quiet",
-    ]))
+    process::run(
+        cargo
+            .envs(with_lints())
+            .args(["test", "--workspace", "--all-targets", "--no-run", "--quiet"])
+            .args(mpi::features()),
+    )
 }
 
 /// Runs the tests compiled by [`lints`] and the doc tests, and checks the documentation.

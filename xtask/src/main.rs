@@ -3,6 +3,7 @@
 
 mod bench;
 mod ci;
+mod mpi;
 mod process;
 mod replies;
 mod split_data;

@@ -6,11 +6,12 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::process;
+use crate::{mpi, process};
 
 /// Run all tests of the workspace, including doc tests
 ///
-/// This uses plain `cargo test`, so nothing needs to be installed. The last line shows the number
+/// This uses plain `cargo test`, so nothing needs to be installed. If MPI and libclang are there,
+/// training as several processes is tested too. The last line shows the number
 /// of tests in all packages.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -45,7 +46,12 @@ pub(crate) fn test(
     let mut cargo = process::cargo(root);
     cargo.arg("test").envs(environment);
     if test.package.is_empty() {
-        cargo.arg("--workspace");
+        cargo.arg("--workspace").args(mpi::features());
+        if let Some(missing) = mpi::missing() {
+            println!(
+                "skipped: the tests of `grpo train` as several processes, because {missing} is not installed (Debian: apt install libopenmpi-dev openmpi-bin libclang-dev)"
+            );
+        }
     }
     for package in &test.package {
         cargo.arg("--package").arg(package);

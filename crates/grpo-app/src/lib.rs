@@ -22,6 +22,7 @@ pub mod phase;
 mod pipeline;
 mod preflight;
 mod prompts;
+mod ranks;
 mod recorded;
 mod recorded_folders;
 mod recorded_steps;
@@ -106,6 +107,9 @@ pub fn run(
 }
 
 fn execute(command: AskedCommand, tasks: &Tasks) -> anyhow::Result<()> {
+    if !matches!(command, AskedCommand::Own(Command::Train(_), _)) {
+        ranks::refuse_several()?;
+    }
     match command {
         AskedCommand::Own(command, options) => run_own(command, &options, tasks)?,
         AskedCommand::OfTask(command, options) => command.run(tasks, &options)?,

@@ -1,6 +1,6 @@
 //! Creates and opens the run folders of training commands and checks their input files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use grpo_report::command_of;
@@ -50,13 +50,12 @@ pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
 }
 
 /// Rejects input files that the run did not use originally.
-pub(crate) fn unlisted(
-    read: &[(&'static str, PathBuf)],
+pub(crate) fn unlisted<'a>(
+    mut read: impl Iterator<Item = &'a Path>,
     of_run: &[DataFile],
 ) -> anyhow::Result<()> {
     let is_listed = |path: &Path| of_run.iter().any(|file| file.path == path);
-    let other = read.iter().find(|(_, path)| !is_listed(path));
-    let Some((_, path)) = other else { return Ok(()) };
+    let Some(path) = read.find(|path| !is_listed(path)) else { return Ok(()) };
     anyhow::bail!(
         "`{}` is not an input of the run (run.json); remove it, or restore config.toml",
         path.display()

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use grpo_data::Codec;
 use grpo_model::Policy;
+use grpo_ranks::Ranks;
 use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
 use grpo_train::{
     BestSamples, Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError, TrainObserver,
@@ -20,6 +21,7 @@ use crate::output::say;
 use crate::phase::Phase;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
+use crate::ranks::Inputs;
 use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted};
 use crate::run_log::observer_error;
@@ -53,14 +55,10 @@ impl Session {
         arguments: &RunArguments,
         tasks: Tasks,
         interrupt: Arc<AtomicBool>,
+        ranks: &Ranks,
     ) -> anyhow::Result<Self> {
-        let loaded = TrainFile::read(arguments.configuration()?, &arguments.set, &tasks)?;
-        let mut file = loaded.value;
-        if let Some(run) = &arguments.run {
-            file.run.clone_from(run);
-        }
-        file.check(&loaded.origin)?;
-        Self::begin_with(file, tasks, arguments.force, interrupt)
+        let file = configured(arguments, &tasks)?;
+        Self::begin_with(file, tasks, arguments.force, interrupt, ranks)
     }
 
     /// Starts a run from a validated configuration. With `force`, an existing run folder is
@@ -70,14 +68,10 @@ impl Session {
         tasks: Tasks,
         force: bool,
         interrupt: Arc<AtomicBool>,
+        ranks: &Ranks,
     ) -> anyhow::Result<Self> {
         // Performs all checks before creating the run folder.
-        let phase = Phase::begin(format!("loading {}", file.model.display()));
-        let start = file.start(&tasks)?;
-        drop(phase);
-        let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
-        let data = measured.collect::<Result<Vec<_>, _>>()?;
-        let begun = StartedRun::of(&file, start, &tasks, interrupt)?;
+        let (begun, data) = StartedRun::load(&file, &tasks, interrupt, ranks)?;
         let outlook =
             preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
         let text = config::resolved(&file.resolved()?)?;
@@ -96,6 +90,7 @@ impl Session {
         tasks: Tasks,
         verify: bool,
         interrupt: Arc<AtomicBool>,
+        ranks: &Ranks,
     ) -> anyhow::Result<Self> {
         let Reopened { folder, lock, info, config: file } = reopen(run, |folder| {
             let loaded = TrainFile::of_run(folder, &tasks)?;
@@ -109,15 +104,13 @@ impl Session {
         for violation in violations {
             say(format_args!("audit        {violation}"));
         }
-        let phase = Phase::begin(format!("loading {}", file.model.display()));
-        let start = file.start(&tasks)?;
-        drop(phase);
-        unlisted(&start.files, &info.data)?;
-        let begun = StartedRun::of(&file, start, &tasks, interrupt)?;
+        let (begun, data) = StartedRun::load(&file, &tasks, interrupt, ranks)?;
+        unlisted(data.iter().map(|file| file.path.as_path()), &info.data)?;
         let before = begun.preview(&file, &folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
         let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
+        ranks.from_first(Some(from.as_ref().map(|(step, _)| *step)))?;
         if let Some((_, checkpoint)) = from {
             checkpoint::restore(&mut session.training, &checkpoint)?;
         }
@@ -215,10 +208,21 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
     Ok(whole)
 }
 
+/// Returns the validated configuration that the arguments refer to.
+pub(crate) fn configured(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<TrainFile> {
+    let loaded = TrainFile::read(arguments.configuration()?, &arguments.set, tasks)?;
+    let mut file = loaded.value;
+    if let Some(run) = &arguments.run {
+        file.run.clone_from(run);
+    }
+    file.check(&loaded.origin)?;
+    Ok(file)
+}
+
 /// The state of a run before its first step.
-struct StartedRun {
-    training: Training<Policy>,
-    prompts: Prompts,
+pub(crate) struct StartedRun {
+    pub(crate) training: Training<Policy>,
+    pub(crate) prompts: Prompts,
     /// See [`Start::reports`].
     reports: Vec<(&'static str, String)>,
     writer: Writer,
@@ -226,11 +230,30 @@ struct StartedRun {
 }
 
 impl StartedRun {
+    /// Loads everything that the configuration refers to, and checks that all ranks have loaded the
+    /// same. Returns the input files too.
+    pub(crate) fn load(
+        file: &TrainFile,
+        tasks: &Tasks,
+        interrupt: Arc<AtomicBool>,
+        ranks: &Ranks,
+    ) -> anyhow::Result<(Self, Vec<DataFile>)> {
+        let phase = Phase::begin(format!("loading {}", file.model.display()));
+        let start = file.start(tasks)?;
+        drop(phase);
+        let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
+        let data = measured.collect::<Result<Vec<_>, _>>()?;
+        let text = config::resolved(&file.resolved()?)?;
+        Inputs::new(text, &data, &start.parts.policy).agree(ranks)?;
+        Ok((Self::of(file, start, tasks, interrupt, ranks)?, data))
+    }
+
     fn of(
         file: &TrainFile,
         start: Start,
         tasks: &Tasks,
         interrupt: Arc<AtomicBool>,
+        ranks: &Ranks,
     ) -> anyhow::Result<Self> {
         let Start { parts, prompts, of_evaluation, writer, kind, reports, .. } = start;
         let config = file.grpo();
@@ -244,6 +267,7 @@ impl StartedRun {
             .transpose()?;
         let mut grpo = Grpo::new(parts, config, file.seed)?;
         grpo.interrupted_by(interrupt);
+        grpo.deal_over(ranks);
         let mut training = Training::new(grpo, evaluation);
         if let (Some(best), 1..) = (tasks.best_files(&writer.spec.codec), file.save.best) {
             training.collect_best(BestSamples::new(file.save.best, best.identify));

@@ -111,7 +111,7 @@ impl Start {
         let is_resumed = resumed.is_some();
         let (folder, lock, from) = match resumed {
             Some((folder, lock, info)) => {
-                unlisted(files, &info.data)?;
+                unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
                 let from = last_whole(&folder, folder.checkpoints()?, command)?;
                 (folder, lock, from)
             }

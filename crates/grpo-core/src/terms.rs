@@ -1,7 +1,9 @@
 //! Loss terms, on the host in f64.
 
+use serde::{Deserialize, Serialize};
+
 /// Terms computed by [`crate::grpo_loss`] for one micro-batch.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossTerms {
     /// Loss: `policy_loss + kl_penalty − entropy bonus`.
     pub loss: f64,
@@ -14,7 +16,7 @@ pub struct LossTerms {
 }
 
 /// Loss terms for one sequence.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SequenceTerms {
     /// Advantage.
     pub advantage: f64,
@@ -31,7 +33,7 @@ pub struct SequenceTerms {
 }
 
 /// Loss terms for one token.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenTerms {
     /// `log π_θ` in nats.
     pub logprob: f64,
@@ -62,7 +64,7 @@ pub struct TokenTerms {
 }
 
 /// Whether a ratio was clipped at the lower or the upper bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clipping {
     /// Below `1 − ε_low` with a negative advantage.
     pub low: bool,
@@ -71,7 +73,7 @@ pub struct Clipping {
 }
 
 /// Log-probability and probability quotients from the sampler.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingTerms {
     /// `log π_sampler` in nats.
     pub logprob: f64,

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Completion, Prompt};
 
 /// A prompt and its samples.
@@ -65,7 +67,7 @@ pub struct TokenTrace {
 pub type PartName = Cow<'static, str>;
 
 /// The result of scoring a completion.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The completion has a score.
     Scored(Scored),
@@ -80,7 +82,7 @@ pub enum Outcome {
 }
 
 /// A reward with its components.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scored {
     /// The total reward: `Σ weight · value` over [`Self::terms`].
     pub total: f64,

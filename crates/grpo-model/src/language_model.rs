@@ -17,7 +17,7 @@ use crate::{
 ///
 /// Hidden states and logits are computed separately, because logits are often needed for only a few
 /// positions.
-pub trait LanguageModel: Module + Sync {
+pub trait LanguageModel: Module + Sync + 'static {
     /// Computes the hidden state after the final norm for each token in the batch.
     ///
     /// Conditions that precede a sequence are visible to all its tokens but have no row in the

@@ -1,9 +1,10 @@
 //! What external rewards report in addition to the outcomes of a batch.
 
 use grpo_data::statistics::percentile_of_sorted;
+use serde::{Deserialize, Serialize};
 
 /// Calls of external programs and servers since the last query.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExternalCalls {
     /// The time of each completion that was sent, in the order of the replies.
     pub times: Vec<ItemTime>,
@@ -14,7 +15,7 @@ pub struct ExternalCalls {
 }
 
 /// The time needed to score a completion.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ItemTime {
     /// The time reported in the reply, or an equal share of the request's duration.
     pub seconds: f64,

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use grpo_data::Group;
+use grpo_ranks::{RankError, Ranks};
 
 use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput};
 
@@ -18,6 +19,8 @@ use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput};
 pub struct RewardRunner {
     reward: Arc<dyn Reward>,
     time_limit: Duration,
+    /// Ranks that completions are dealt out to.
+    ranks: Ranks,
     /// Threads of batches that exceeded the time limit and are still running.
     overdue: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
@@ -35,7 +38,13 @@ impl fmt::Debug for RewardRunner {
 impl RewardRunner {
     /// Creates a runner with a time limit per batch.
     pub fn new(reward: Arc<dyn Reward>, time_limit: Duration) -> Self {
-        Self { reward, time_limit, overdue: Arc::default() }
+        Self { reward, time_limit, ranks: Ranks::alone(), overdue: Arc::default() }
+    }
+
+    /// Deals the completions of a batch out to `ranks`. Each rank scores consecutive completions.
+    #[must_use]
+    pub fn dealt_over(self, ranks: Ranks) -> Self {
+        Self { ranks, ..self }
     }
 
     /// Returns the names of the terms. See [`Reward::term_names`].
@@ -52,24 +61,30 @@ impl RewardRunner {
     /// text. `step` is the training step, starting at 1, or `None` during evaluation. Returns the
     /// calls of external programs, without the information about completions, which is stored in
     /// the samples. See [`Self::score`].
+    ///
+    /// # Errors
+    /// Returns an error if a rank is gone or silent for too long.
     pub fn score_groups(
         &self,
         groups: &mut [Group],
         step: Option<u32>,
         decode: &dyn Fn(&[u32]) -> String,
-    ) -> Option<ExternalCalls> {
+    ) -> Result<Option<ExternalCalls>, RankError> {
         self.score_groups_except(groups, step, decode, |inputs| vec![None; inputs.len()])
     }
 
     /// Like [`Self::score_groups`], but only scores completions for which `known` returns `None`. The
     /// others get the outcome that it returns.
+    ///
+    /// # Errors
+    /// Returns an error if a rank is gone or silent for too long.
     pub fn score_groups_except(
         &self,
         groups: &mut [Group],
         step: Option<u32>,
         decode: &dyn Fn(&[u32]) -> String,
         known: impl FnOnce(&[RewardInput]) -> Vec<Option<Outcome>>,
-    ) -> Option<ExternalCalls> {
+    ) -> Result<Option<ExternalCalls>, RankError> {
         let mut inputs = Vec::new();
         for Group { prompt, samples } in &mut *groups {
             for sample in samples {
@@ -87,13 +102,9 @@ impl RewardRunner {
             .zip(is_new)
             .filter_map(|(input, is_new)| is_new.then_some(input))
             .collect();
-        let mut scored = match new.is_empty() {
-            true => Vec::new(),
-            false => self.score(new),
-        }
-        .into_iter();
+        let (scored, mut calls) = self.score_dealt(new)?;
+        let mut scored = scored.into_iter();
         let outcomes = known.into_iter().map(|known| known.or_else(|| scored.next()));
-        let mut calls = self.reward.take_calls();
         let mut info: HashMap<(u32, u32), String> = HashMap::new();
         for (key, text) in calls.iter_mut().flat_map(|calls| calls.info.drain(..)) {
             let known = info.entry(key).or_default();
@@ -106,7 +117,22 @@ impl RewardRunner {
             sample.info = info.remove(&(key.prompt, key.sample));
             sample.outcome = outcome;
         }
-        calls
+        Ok(calls)
+    }
+
+    /// Scores the share of this rank. Returns the outcomes of all ranks and their calls of external
+    /// programs.
+    fn score_dealt(
+        &self,
+        mut samples: Vec<RewardInput>,
+    ) -> Result<(Vec<Outcome>, Option<ExternalCalls>), RankError> {
+        let share = self.ranks.share(samples.len());
+        samples.truncate(share.end);
+        let own = samples.split_off(share.start);
+        let outcomes = if own.is_empty() { Vec::new() } else { self.score(own) };
+        let all = self.ranks.gather((outcomes, self.reward.take_calls()))?;
+        let (outcomes, calls): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        Ok((outcomes.concat(), ExternalCalls::merged(calls.into_iter().flatten())))
     }
 
     /// Returns `true` if the reward is deterministic. See [`Reward::is_deterministic`].

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod autoregressive;
+mod dealt;
 mod engine;
 mod error;
 mod rollout;
@@ -9,6 +10,7 @@ mod sampling;
 mod stop;
 
 pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings, refuse_interrupt};
+pub use dealt::Dealt;
 pub use error::RolloutError;
 pub use rollout::{Actions, Rollout, RolloutRequest, StepKey};
 pub use stop::{Decode, StopRule, StopStrings};

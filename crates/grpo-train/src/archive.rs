@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use grpo_data::{Group, Outcome, PartName, Scored};
+use grpo_ranks::RankError;
 use grpo_rewards::{ExternalCalls, Identify, Identity, RewardInput, RewardRunner};
 use serde::{Deserialize, Serialize};
 
@@ -112,13 +113,16 @@ impl Archive {
     /// Scores all samples in `groups` like [`RewardRunner::score_groups`], but calls the reward only
     /// for completions that are not in the archive. Samples that exceed the maximum number of calls
     /// abstain.
+    ///
+    /// # Errors
+    /// Returns an error if a rank is gone or silent for too long.
     pub(crate) fn score(
         &mut self,
         rewards: &RewardRunner,
         groups: &mut [Group],
         step: Option<u32>,
         decode: &Decode,
-    ) -> Option<ExternalCalls> {
+    ) -> Result<Option<ExternalCalls>, RankError> {
         let mut canonical = Vec::new();
         let known = |inputs: &[RewardInput]| {
             let texts: Vec<&str> = inputs.iter().map(|input| input.text.as_str()).collect();
@@ -133,7 +137,7 @@ impl Archive {
                 .collect();
             self.known(&canonical)
         };
-        let calls = rewards.score_groups_except(groups, step, &**decode, known);
+        let calls = rewards.score_groups_except(groups, step, &**decode, known)?;
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
         for (sample, canonical) in samples.zip(canonical) {
             let Some(text) = canonical else { continue };
@@ -148,7 +152,7 @@ impl Archive {
                 (None, None) => {}
             }
         }
-        calls
+        Ok(calls)
     }
 
     /// Returns an outcome for each completion that the reward must not score.

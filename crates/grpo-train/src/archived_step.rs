@@ -34,7 +34,7 @@ impl<M: LanguageModel> Grpo<M> {
         if group.samples.is_empty() {
             return Ok((None, Some(group)));
         }
-        let calls = self.scored(slice::from_mut(&mut group), step);
+        let calls = self.scored(slice::from_mut(&mut group), step)?;
         let most = self.config.train.max_failed_rewards;
         let place = || format!("step {}, proposals", u64::from(step) + 1);
         refuse_failures(group.samples.iter(), most, place)?;

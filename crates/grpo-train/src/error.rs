@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
 use grpo_data::{ConfigFault, Sample, short_number};
 use grpo_model::ModelError;
+use grpo_ranks::RankError;
 use grpo_rollout::RolloutError;
 
 /// An error that ends a training run.
@@ -79,6 +80,9 @@ pub enum TrainError {
     /// The logits do not define a probability distribution.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
+    /// The ranks of the run could not exchange their results.
+    #[error(transparent)]
+    Ranks(#[from] RankError),
     /// The reference could not be updated from the policy.
     #[error(transparent)]
     Reference(#[from] ModelError),

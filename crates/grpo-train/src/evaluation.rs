@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use grpo_data::{Group, Prompt, Purpose, Sample};
 use grpo_eval::{distinct, self_bleu, words};
 use grpo_model::{Frozen, LanguageModel};
+use grpo_ranks::Ranks;
 use grpo_rewards::{Reward, RewardRunner};
-use grpo_rollout::{Actions, Rollout, StepKey};
+use grpo_rollout::{Actions, Dealt, Rollout, StepKey};
 
 use crate::error::refuse_failures;
 use crate::{Decode, GrpoConfig, TrainError};
@@ -73,6 +74,12 @@ impl<M: LanguageModel> Evaluation<M> {
         Self { sampler: self.sampler.interrupted_by(flag), ..self }
     }
 
+    /// Deals prompts and rewards out to `ranks`.
+    pub(crate) fn dealt_over(self, ranks: &Ranks) -> Self {
+        let sampler = Arc::new(Dealt::new(self.sampler, ranks.clone()));
+        Self { sampler, rewards: self.rewards.dealt_over(ranks.clone()), ..self }
+    }
+
     /// Returns the evaluation prompts.
     pub fn prompts(&self) -> &[Prompt] {
         &self.prompts
@@ -92,7 +99,7 @@ impl<M: LanguageModel> Evaluation<M> {
         let (seed, purpose) = (self.seed, Purpose::Evaluation);
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };
         let mut groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
-        self.rewards.score_groups(&mut groups, None, &*self.decode);
+        self.rewards.score_groups(&mut groups, None, &*self.decode)?;
         let evaluated = Evaluated { groups, time: started.elapsed() };
         refuse_failures(evaluated.samples(), self.max_failed, || "an evaluation".to_owned())?;
         Ok(evaluated)

@@ -13,6 +13,7 @@ use grpo_core::{
 };
 use grpo_data::{Bonus, Completion, Group, Sample};
 use grpo_model::{Frozen, LanguageModel, StoredTensors, WeightsDigest};
+use grpo_ranks::Ranks;
 use serde::{Deserialize, Serialize};
 
 pub use result::{LearnResult, SupervisedUpdate, Update};
@@ -45,6 +46,8 @@ pub struct Learner<M> {
     coef_factors: CoefFactors,
     /// Whether to attach token traces to samples.
     is_recording: bool,
+    /// Ranks that micro-batches are dealt out to.
+    ranks: Ranks,
 }
 
 /// Learner state that changes in each step. Does not include weights.
@@ -90,6 +93,7 @@ impl<M: LanguageModel> Learner<M> {
             coef_factors: config.schedule.coef_factors(0, config.train.steps, &loss),
             config: config.clone(),
             is_recording: false,
+            ranks: Ranks::alone(),
             policy: Some(policy),
             first_reference: config.can_move_back().then(|| reference.clone()),
             reference,
@@ -100,6 +104,17 @@ impl<M: LanguageModel> Learner<M> {
     /// Adds auxiliary losses. `seed` determines the order of the examples.
     pub fn combine(&mut self, combined: Combined, seed: u64) {
         (self.combined, self.seed) = (Some(combined), seed);
+    }
+
+    /// Deals micro-batches out to `ranks`. All of them must have the same policy and learn from the same
+    /// completions.
+    pub fn deal_over(&mut self, ranks: Ranks) {
+        self.ranks = ranks;
+    }
+
+    /// Returns the ranks that micro-batches are dealt out to.
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
     }
 
     /// Returns the current policy.
@@ -235,10 +250,18 @@ impl<M: LanguageModel> Learner<M> {
 
     /// Packs completions into micro-batches and computes `log π_ref` for each action. How
     /// completions are split only affects memory usage.
-    pub(crate) fn micro_batches(&self, groups: &[Group]) -> Vec<MicroBatchState<M>> {
+    ///
+    /// # Errors
+    /// Returns an error if a rank is gone or silent for too long.
+    pub(crate) fn micro_batches(
+        &self,
+        groups: &[Group],
+    ) -> Result<Vec<MicroBatchState<M>>, TrainError> {
         let tokens = self.config.train.micro_batch_tokens;
         let micro = micro_batches(&completions(groups), tokens, self.policy().vocabulary_size());
-        micro.into_iter().map(|micro| MicroBatchState::new(micro, &self.reference)).collect()
+        let logprobs = |index: usize| micro[index].reference_logprobs(&self.reference);
+        let reference = self.ranks.map(micro.len(), logprobs)?;
+        Ok(micro.into_iter().zip(reference).map(MicroBatchState::from).collect())
     }
 
     /// Collects rewards and bonuses. If the KL penalty is part of the reward, `kl.coef · Σ_t KL` is
@@ -248,30 +271,27 @@ impl<M: LanguageModel> Learner<M> {
         groups: &[Group],
         batches: &mut [MicroBatchState<M>],
         kl: KlConfig,
-    ) -> (RewardFunctions, Option<f64>) {
+    ) -> Result<(RewardFunctions, Option<f64>), TrainError> {
         let mut rewards = RewardFunctions::new(groups, self.config.advantage.aggregation);
         // The metric also exists when the schedule has reached a coefficient of 0.
-        let reward_kl = self.loss.kl.in_reward().then(|| {
-            let checkpointing = self.config.train.activation_checkpointing;
-            let sums = |batch: &mut MicroBatchState<M>| {
-                batch.sequence_kl(self.policy(), &self.reference, kl.estimator, checkpointing)
-            };
-            let sums: Vec<f64> = match batches {
-                [batch] => sums(batch),
-                // The graphs of all of them may not fit into memory together.
-                several => {
-                    let discarding = |batch: &mut MicroBatchState<M>| {
-                        let sums = sums(batch);
-                        batch.discard_scores();
-                        sums
-                    };
-                    several.iter_mut().flat_map(discarding).collect()
-                }
-            };
-            rewards.subtract(kl.coef, &sums);
-            sums.iter().sum::<f64>() / sums.len() as f64
-        });
-        (rewards, reward_kl)
+        if !self.loss.kl.in_reward() {
+            return Ok((rewards, None));
+        }
+        let checkpointing = self.config.train.activation_checkpointing;
+        let is_single = batches.len() == 1;
+        let sums = self.ranks.map(batches.len(), |index| {
+            let batch = &mut batches[index];
+            let sums =
+                batch.sequence_kl(self.policy(), &self.reference, kl.estimator, checkpointing);
+            // The graphs of several micro-batches may not fit into memory together.
+            if !is_single {
+                batch.discard_scores();
+            }
+            sums
+        })?;
+        let sums = sums.concat();
+        rewards.subtract(kl.coef, &sums);
+        Ok((rewards, Some(sums.iter().sum::<f64>() / sums.len() as f64)))
     }
 
     /// Computes advantages within each group.
@@ -280,7 +300,7 @@ impl<M: LanguageModel> Learner<M> {
         groups: &mut [Group],
         batches: &mut [MicroBatchState<M>],
     ) -> Result<Compared, TrainError> {
-        let (rewards, reward_kl) = self.penalized_rewards(groups, batches, self.loss().kl);
+        let (rewards, reward_kl) = self.penalized_rewards(groups, batches, self.loss().kl)?;
         let config = self.config.advantages()?;
         let advantages = weighted_group_advantages(&rewards.rewards, &rewards.weights, &config)?;
         set_advantages(groups, batches, &advantages.groups.concat());
@@ -301,7 +321,7 @@ impl<M: LanguageModel> Learner<M> {
         batches: &mut [MicroBatchState<M>],
         kl: KlConfig,
     ) -> Result<(), TrainError> {
-        let RewardFunctions { rewards, weights } = self.penalized_rewards(groups, batches, kl).0;
+        let RewardFunctions { rewards, weights } = self.penalized_rewards(groups, batches, kl)?.0;
         let config = self.config.advantages()?;
         let advantages = advantages_against(sampled, &rewards.concat(), &weights, &config)?;
         set_advantages(groups, batches, &advantages);

@@ -49,11 +49,12 @@ pub(crate) struct UpdateLoss<'a> {
     pub(crate) checkpointing: bool,
 }
 
-impl<M: LanguageModel> MicroBatchState<M> {
-    pub(crate) fn new(micro: MicroBatch, reference: &Frozen<M>) -> Self {
+impl<M> From<(MicroBatch, Vec<f64>)> for MicroBatchState<M> {
+    /// Creates the state of a micro-batch from its `log π_ref`.
+    fn from((micro, reference): (MicroBatch, Vec<f64>)) -> Self {
         Self {
-            reference: host(micro.score_frozen(reference).logprobs),
             micro,
+            reference,
             scored: None,
             old: None,
             advantages: Vec::new(),
@@ -61,7 +62,16 @@ impl<M: LanguageModel> MicroBatchState<M> {
             updates: Vec::new(),
         }
     }
+}
 
+impl MicroBatch {
+    /// Computes `log π_ref` for each action.
+    pub(crate) fn reference_logprobs<M: LanguageModel>(&self, reference: &Frozen<M>) -> Vec<f64> {
+        host(self.score_frozen(reference).logprobs)
+    }
+}
+
+impl<M: LanguageModel> MicroBatchState<M> {
     /// Returns the range of completion indices within the step.
     pub(crate) fn places(&self) -> Range<usize> {
         self.micro.places.clone()
@@ -87,7 +97,7 @@ impl<M: LanguageModel> MicroBatchState<M> {
 
     /// Returns whether the sampler mismatch exceeds the tolerance. See [`SamplerCheck::is_above`].
     ///
-    /// [`Self::loss`] must have been called before. `completions` contains all completions in the
+    /// [`Self::observe`] must have been called before. `completions` contains all completions in the
     /// step.
     pub(crate) fn is_above(
         &self,
@@ -162,6 +172,11 @@ impl<M: LanguageModel> MicroBatchState<M> {
         })
     }
 
+    /// Stores `log π_old` in the first update.
+    pub(crate) fn observe(&mut self, terms: &LossTerms) {
+        self.old.get_or_insert_with(|| terms.tokens().map(|token| token.logprob).collect());
+    }
+
     /// Computes the loss and returns it with the forward pass.
     pub(crate) fn loss(
         &mut self,
@@ -183,9 +198,7 @@ impl<M: LanguageModel> MicroBatchState<M> {
             entropies: Some(scores.entropies),
             entropy_coef: loss.entropy_coef,
         };
-        let output = grpo_loss(&inputs, loss.config, loss.totals);
-        self.old.get_or_insert_with(|| output.terms.tokens().map(|token| token.logprob).collect());
-        (forward, output)
+        (forward, grpo_loss(&inputs, loss.config, loss.totals))
     }
 }
 

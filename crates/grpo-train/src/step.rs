@@ -140,7 +140,7 @@ impl<M: LanguageModel> Learner<M> {
     ) -> Result<LearnResult, TrainError> {
         let mut times = LearnTimes::default();
         // log π_ref for each action, in micro-batches that fit into memory
-        let mut batches = timed(&mut times.reference, || self.micro_batches(groups));
+        let mut batches = timed(&mut times.reference, || self.micro_batches(groups))?;
         // Â_i = (r_i − mean) / std within each group
         let compare = || self.compare_groups(groups, &mut batches);
         let Compared { zero_std_share, reward_kl, objectives } =
@@ -248,7 +248,7 @@ impl<M: LanguageModel> Grpo<M> {
         prompts: &[Prompt],
         step: u32,
     ) -> Result<(Option<ExternalCalls>, Option<Group>), TrainError> {
-        let calls = self.scored(groups, step);
+        let calls = self.scored(groups, step)?;
         let samples = groups.iter().flat_map(|group| &group.samples);
         let most = self.config.train.max_failed_rewards;
         refuse_failures(samples, most, || format!("step {}", u64::from(step) + 1))?;
@@ -261,11 +261,15 @@ impl<M: LanguageModel> Grpo<M> {
     }
 
     /// Calls the reward, unless the archive knows the score.
-    pub(crate) fn scored(&mut self, groups: &mut [Group], step: u32) -> Option<ExternalCalls> {
-        match &mut self.archive {
-            Some(archive) => archive.score(&self.rewards, groups, Some(step + 1), &self.decode),
-            None => self.rewards.score_groups(groups, Some(step + 1), &*self.decode),
-        }
+    pub(crate) fn scored(
+        &mut self,
+        groups: &mut [Group],
+        step: u32,
+    ) -> Result<Option<ExternalCalls>, TrainError> {
+        Ok(match &mut self.archive {
+            Some(archive) => archive.score(&self.rewards, groups, Some(step + 1), &self.decode)?,
+            None => self.rewards.score_groups(groups, Some(step + 1), &*self.decode)?,
+        })
     }
 
     fn update_reference(&mut self, step: u32) -> Result<Option<f64>, TrainError> {
@@ -298,8 +302,12 @@ impl<M: LanguageModel> Grpo<M> {
         }
     }
 
+    /// Fails on all ranks if any of them was interrupted.
     fn refuse_interrupt(&self) -> Result<(), TrainError> {
-        if self.interrupt.load(Ordering::Relaxed) { Err(TrainError::Interrupted) } else { Ok(()) }
+        match self.learner.ranks().any(self.interrupt.load(Ordering::Relaxed))? {
+            true => Err(TrainError::Interrupted),
+            false => Ok(()),
+        }
     }
 }
 

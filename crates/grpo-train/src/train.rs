@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
+use grpo_ranks::Ranks;
 use grpo_rewards::{Identify, Reward, RewardRunner};
-use grpo_rollout::Actions;
+use grpo_rollout::{Actions, Dealt};
 use serde::{Deserialize, Serialize};
 
 use crate::best_samples::BestSamples;
@@ -192,6 +193,15 @@ impl<M: LanguageModel> Grpo<M> {
         self.interrupt = flag;
     }
 
+    /// Deals sampling, rewards and micro-batches out to `ranks`. All of them must have the same
+    /// configuration and files. Results are bit for bit the same as on a single rank.
+    pub fn deal_over(&mut self, ranks: &Ranks) {
+        let sampler = Arc::clone(&self.sampler);
+        self.sampler = Arc::new(Dealt::new(sampler, ranks.clone()));
+        self.rewards = self.rewards.clone().dealt_over(ranks.clone());
+        self.learner.deal_over(ranks.clone());
+    }
+
     /// Returns the learner.
     pub fn learner(&self) -> &Learner<M> {
         &self.learner
@@ -205,11 +215,13 @@ impl<M: LanguageModel> Grpo<M> {
 
 impl<M: LanguageModel> Training<M> {
     /// Creates a new run. `evaluation` is performed as configured in `[eval]`. The interrupt flag
-    /// of `grpo` also applies to evaluations.
+    /// and the ranks of `grpo` also apply to evaluations.
     pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation<M>>) -> Self {
-        let interrupted_by_flag =
-            |evaluation: Evaluation<M>| evaluation.interrupted_by(Arc::clone(&grpo.interrupt));
-        let evaluation = evaluation.map(interrupted_by_flag);
+        let like_steps = |evaluation: Evaluation<M>| {
+            let interrupt = Arc::clone(&grpo.interrupt);
+            evaluation.interrupted_by(interrupt).dealt_over(grpo.learner.ranks())
+        };
+        let evaluation = evaluation.map(like_steps);
         Self {
             guards: Guards::new(&grpo.config.guards()),
             grpo,

@@ -10,7 +10,8 @@ use clap::Args;
   grpo train configs/molecules/grpo.toml                        train the bundled molecule model
   grpo train my.toml --set train.steps=50 --run runs/short      change a setting and the run folder
   grpo train my.toml --set train.steps=50 --check               only check the configuration
-  grpo train --resume runs/short                                resume from the newest checkpoint")]
+  grpo train --resume runs/short                                resume from the newest checkpoint
+  mpirun -n 4 grpo train my.toml                                train as 4 processes (docs/cluster.md)")]
 pub(crate) struct TrainArguments {
     #[command(flatten)]
     pub(crate) run: RunArguments,
@@ -21,6 +22,9 @@ pub(crate) struct TrainArguments {
     /// Plain progress lines instead of the live screen
     #[arg(long, help_heading = "Display")]
     pub(crate) plain: bool,
+    /// With mpirun: seconds after which a process that does not answer ends the run
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, help_heading = "Run")]
+    pub(crate) rank_time_limit: f64,
 }
 
 #[derive(Debug, Args)]

@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let source = Source::of(&folder, arguments, &recorded_steps)?;
     unchanged(&info.data)?;
     let Start { parts, mut prompts, writer, files, .. } = file.start(tasks)?;
-    unlisted(&files, &info.data)?;
+    unlisted(files.iter().map(|(_, path)| path.as_path()), &info.data)?;
     if let Some(size) = arguments.batch_size {
         file.sampling.batch_size = size;
     }

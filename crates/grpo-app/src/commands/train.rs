@@ -2,20 +2,23 @@
 //! evaluated before and after training.
 
 mod finished;
+mod follower;
 mod observer;
 
 use std::sync::Arc;
 
+use grpo_ranks::Ranks;
 use grpo_run::{EventKind, RunFolder};
 use grpo_train::{Ending, Evaluated, TrainError};
 use serde_json::Value;
 
-use crate::args::TrainArguments;
+use crate::args::{RunArguments, TrainArguments};
 use crate::before_after::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted};
 use crate::output::{say, say_checked, sentence};
 use crate::phase::Phase;
+use crate::ranks;
 use crate::run_log::{Line, observer_error};
 use crate::session::Session;
 use crate::task::Tasks;
@@ -26,11 +29,33 @@ pub(crate) use observer::Show;
 use observer::Observer;
 
 pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
-    let TrainArguments { run, verify, plain } = arguments;
+    let TrainArguments { run, verify, plain, rank_time_limit } = arguments;
     // Clap ignores `requires` if the required argument conflicts with a present one.
     anyhow::ensure!(
         !verify || run.resume.is_some(),
         "--verify requires --resume RUN; a new run has no recorded steps to verify"
+    );
+    let ranks = ranks::connect(*rank_time_limit)?;
+    let trained = train_on(&ranks, run, *verify, *plain, tasks);
+    match &trained {
+        // All ranks return this error.
+        Err(error) if !ranks.is_alone() && !error.is::<Interrupted>() => {
+            ranks::give_up(&ranks, error)
+        }
+        _ => trained,
+    }
+}
+
+fn train_on(
+    ranks: &Ranks,
+    run: &RunArguments,
+    verify: bool,
+    plain: bool,
+    tasks: &Tasks,
+) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !verify || ranks.is_alone(),
+        "--verify runs in one process; start it without mpirun (results do not depend on the number of processes)"
     );
     if let (true, Some(configuration)) = (run.check, &run.config) {
         let loaded = TrainFile::read(configuration, &run.set, tasks)?;
@@ -41,18 +66,27 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
         }
         return Ok(());
     }
-    if let (Some(earlier), false) = (&run.resume, verify)
-        && finished::is_finished(earlier, tasks)?
-    {
-        return Ok(());
+    if let (Some(earlier), false) = (&run.resume, verify) {
+        let is_finished = ranks.is_first().then(|| finished::is_finished(earlier, tasks));
+        if ranks.from_first(is_finished.transpose()?)? {
+            return Ok(());
+        }
     }
     let flag = interrupt::flag()?;
+    // `mpirun` passes this signal on. It ends the ranks itself on Ctrl-C.
+    #[cfg(unix)]
+    if !ranks.is_alone() {
+        signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&flag))?;
+    }
+    if !ranks.is_first() {
+        return follower::follow(run, tasks, flag, ranks);
+    }
     let stop = Arc::clone(&flag);
     let mut session = match &run.resume {
-        Some(earlier) => Session::resume(earlier, *tasks, *verify, flag)?,
-        None => Session::begin(run, *tasks, flag)?,
+        Some(earlier) => Session::resume(earlier, *tasks, verify, flag, ranks)?,
+        None => Session::begin(run, *tasks, flag, ranks)?,
     };
-    complete(&mut session, Show { plain: *plain, stop })
+    complete(&mut session, Show { plain, stop })
 }
 
 /// Trains to the end, then evaluates the policy and reports the result.
@@ -81,7 +115,9 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
         else {
             return Ok(ending);
         };
+        let ranks = training.grpo().learner().ranks().clone();
         if training.roll_backs() >= file.train.max_roll_backs {
+            ranks.from_first(Some(None::<u64>))?;
             let message = format!(
                 "{message}; the run has already rolled back {} times (train.max_roll_backs)",
                 training.roll_backs()
@@ -90,7 +126,9 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
         }
         let factor = training.learning_rate_factor() * learning_rate_factor;
         let kl_coef = training.kl_coef() * kl_coef_factor;
-        if !observer.roll_back(training, since, factor, kl_coef)? {
+        let is_rolled_back = observer.roll_back(training, since, factor, kl_coef)?;
+        ranks.from_first(Some(is_rolled_back.then(|| u64::from(training.steps()))))?;
+        if !is_rolled_back {
             let message = format!(
                 "{message}; no checkpoint from before step {since} is left to roll back to: lower the learning rate, or keep more checkpoints (save.keep_last, save.every)"
             );

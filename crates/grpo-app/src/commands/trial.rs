@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use comfy_table::Table;
+use grpo_ranks::Ranks;
 use grpo_report::{Judged, Outcome, Stage, judge, stages};
 use grpo_run::{EventKind, RunFolder, Verdict};
 
@@ -105,12 +106,12 @@ fn trained(
     let mut session = match (&arguments.resume, &arguments.config) {
         (Some(run), _) => {
             refuse_other_runs(run)?;
-            Session::resume(run, *tasks, false, stop)?
+            Session::resume(run, *tasks, false, stop, &Ranks::alone())?
         }
         (None, configuration) => {
             let configuration = configuration.as_ref().context("missing argument CONFIG")?;
             let file = trial_file(arguments, configuration, tasks)?;
-            Session::begin_with(file, *tasks, arguments.force, stop)?
+            Session::begin_with(file, *tasks, arguments.force, stop, &Ranks::alone())?
         }
     };
     let show = train::Show { plain: arguments.plain, stop: Arc::clone(flag) };

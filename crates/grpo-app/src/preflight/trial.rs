@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample};
 use grpo_model::{Frozen, Policy};
+use grpo_ranks::Ranks;
 use grpo_rollout::StepKey;
 use grpo_train::Grpo;
 
@@ -64,7 +65,8 @@ impl Trial {
         let begun = Instant::now();
         let mut groups = sampler.sample(&frozen, &prompts, key)?;
         let time = begun.elapsed();
-        grpo.rewards().score_groups(&mut groups, None, &*decode);
+        let rewards = grpo.rewards().clone().dealt_over(Ranks::alone());
+        rewards.score_groups(&mut groups, None, &*decode)?;
         Ok(Some(Self { groups, time }))
     }
 

@@ -32,6 +32,7 @@ mod kill_windows;
 mod logprob;
 mod models;
 mod molecules;
+mod mpirun;
 mod outputs;
 mod own_reward_runs;
 mod own_rewards;

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use grpo_core::{BatchTotals, HighEntropy, LossConfig, LossOutput, LossTerms, TokenStatistics};
+use grpo_core::{BatchTotals, HighEntropy, LossConfig, LossTerms, TokenStatistics};
 use grpo_data::{Completion, Group};
 use grpo_model::{Frozen, LanguageModel, weights_digest};
 use grpo_run::{LedgerCompletion, LedgerUpdate};
 
 use super::{LearnResult, Learner, SupervisedUpdate, Update, completions};
+use crate::dealt_gradients::DealtGradients;
 use crate::error::finite;
 use crate::micro_batch_state::{MicroBatchState, UpdateLoss};
 use crate::probe::{LearnTimes, timed};
@@ -85,7 +86,7 @@ impl<M: LanguageModel> Learner<M> {
         sampled: &LearnResult,
         learning_rate: f64,
     ) -> Result<Update, TrainError> {
-        let mut batches = self.micro_batches(groups);
+        let mut batches = self.micro_batches(groups)?;
         // A controller may have changed the coefficient since the others were compared.
         let mut loss = self.loss();
         loss.kl.coef = sampled.kl_coef;
@@ -123,15 +124,24 @@ impl<M: LanguageModel> Learner<M> {
             is_above: false,
             recorded: Vec::new(),
         };
-        for batch in batches {
-            let (forward, output) = batch.loss(policy, &self.reference, update);
-            let LossOutput { loss, terms } = output;
+        let (mut gradients, mut terms) = (DealtGradients::new(&self.ranks), Vec::new());
+        // Each rank computes one micro-batch of a round.
+        for round in batches.chunks_mut(self.ranks.count()) {
+            if let Some(batch) = round.get_mut(self.ranks.rank()) {
+                let (forward, output) = batch.loss(policy, &self.reference, update);
+                gradients.compute(forward, output.loss * self.grpo_weight(), policy);
+                terms.push(output.terms);
+            }
+            gradients.add_round(policy)?;
+        }
+        pass.gradients = gradients.finish(policy)?;
+        for (batch, terms) in batches.iter_mut().zip(self.ranks.interleave(terms)?) {
+            batch.observe(&terms);
             pass.is_above |= is_above(batch, config)?;
             pass.grpo_loss += finite(terms.loss)?;
             pass.policy_loss += terms.policy_loss;
             pass.kl_penalty += terms.kl_penalty;
             pass.tokens.add(&terms);
-            pass.gradients.add_of(forward, loss * self.grpo_weight(), policy);
             pass.recorded.extend(self.is_recording.then_some(terms));
         }
         pass.loss = pass.grpo_loss;
@@ -249,9 +259,8 @@ impl<M: LanguageModel> Learner<M> {
     ) -> Result<Option<HighEntropy>, TrainError> {
         let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
         let policy = Frozen::snapshot(self.policy());
-        let of_batch =
-            |batch: &MicroBatchState<M>| batch.entropies(&policy, self.loss.kl.estimator);
-        let entropies: Vec<f64> = batches.iter().flat_map(of_batch).collect();
+        let of_batch = |index: usize| batches[index].entropies(&policy, self.loss.kl.estimator);
+        let entropies = self.ranks.map(batches.len(), of_batch)?.concat();
         if let Some(&value) = entropies.iter().find(|entropy| !entropy.is_finite()) {
             return Err(TrainError::Diverged { what: "entropy", value });
         }

@@ -309,7 +309,7 @@ fn a_kept_graph_does_not_change_the_update() {
         let digest = |discards: bool| {
             let mut learner = learner_of(loss, checkpointing);
             let (mut groups, mut times) = ([group.clone()], LearnTimes::default());
-            let mut batches = learner.micro_batches(&groups);
+            let mut batches = learner.micro_batches(&groups).unwrap();
             learner.compare_groups(&mut groups, &mut batches).unwrap();
             if discards {
                 batches.iter_mut().for_each(MicroBatchState::discard_scores);

@@ -26,6 +26,11 @@ pub struct GradientSum {
 }
 
 impl GradientSum {
+    /// Creates a sum that already has gradients, and the time that it took to compute them.
+    pub(crate) fn from_total(total: GradientsParams, backward: Duration) -> Self {
+        Self { sum: Some(total), backward }
+    }
+
     /// Adds the gradients of a micro-batch.
     pub fn add<M: Module>(&mut self, model: &M, part: GradientsParams) {
         self.sum = Some(accumulate(model, self.sum.take(), part));

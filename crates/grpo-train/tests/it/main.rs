@@ -15,6 +15,7 @@ mod optimizer;
 mod oracle;
 mod polychromic;
 mod pretrain;
+mod ranks;
 mod recorder;
 mod references;
 mod sampler_check;

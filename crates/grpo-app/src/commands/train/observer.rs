@@ -352,6 +352,7 @@ impl TrainObserver<Policy> for Observer {
     }
 }
 
-fn is_due(done: u32, every: u32) -> bool {
+/// Returns whether something that happens after every `every` steps is due after `done` steps.
+pub(super) fn is_due(done: u32, every: u32) -> bool {
     every > 0 && done.is_multiple_of(every)
 }

@@ -1,0 +1,203 @@
+//! `grpo train` as several processes. Without the feature `mpi`, only the refusal is tested.
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn several_processes_need_the_feature() {
+    use snapbox::str;
+
+    use crate::support::{Ended, Place};
+
+    let place = Place::for_training();
+    let mut command = place.command(&["train", "train.toml"]);
+    command.envs([("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")]);
+    Ended::of(command.output().unwrap()).assert_refused(str![[
+        "several processes were started, but this grpo cannot connect them; build it with `cargo build --release -p grpo-cli --features mpi`, or start one process without mpirun: built without the feature `mpi`"
+    ]]);
+}
+
+#[cfg(feature = "mpi")]
+mod with_mpi {
+    use std::fs;
+    use std::process::{Child, Command, Stdio};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use grpo_data::{CounterRng, Purpose};
+
+    use crate::resume::{kills, place, result};
+    use crate::support::{Ended, Place};
+
+    /// Returns `mpirun -n COUNT grpo ARGUMENTS`, with one compute thread per process.
+    fn mpirun(place: &Place, count: usize, arguments: &[&str]) -> Command {
+        several(place, &[(count, arguments)])
+    }
+
+    /// Like [`mpirun`], with other arguments for some of the processes.
+    fn several(place: &Place, parts: &[(usize, &[&str])]) -> Command {
+        let mut command = Command::new("mpirun");
+        for (index, (count, arguments)) in parts.iter().enumerate() {
+            if index > 0 {
+                command.arg(":");
+            }
+            command.arg("-n").arg(count.to_string()).arg(env!("CARGO_BIN_EXE_grpo"));
+            command.args(["--threads", "1"]).args(*arguments);
+        }
+        // Open MPI refuses root, and more processes than cores, unless it is told otherwise.
+        command.envs([
+            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+        ]);
+        command.current_dir(place.path("")).stdin(Stdio::null());
+        command
+    }
+
+    fn succeed(place: &Place, count: usize, arguments: &[&str]) -> Ended {
+        let ended = Ended::of(mpirun(place, count, arguments).output().unwrap());
+        assert_eq!(ended.code, Some(0), "{count} × {arguments:?}: {}", ended.stderr);
+        ended
+    }
+
+    /// Starts processes whose output is kept for the end.
+    fn start(place: &Place, count: usize, arguments: &[&str]) -> Child {
+        let mut command = mpirun(place, count, arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Waits until there are `count` ranks, and returns their process ids.
+    fn ranks(of: &Child, count: usize) -> Option<Vec<String>> {
+        for _try in 0..600 {
+            let children = Command::new("pgrep").args(["-P", &of.id().to_string()]).output();
+            let found = String::from_utf8(children.unwrap().stdout).unwrap();
+            let found: Vec<String> = found.lines().map(str::to_owned).collect();
+            if found.len() == count {
+                return Some(found);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    fn signal(process: &str, signal: &str) {
+        let _ended = Command::new("kill").args([signal, process]).status();
+    }
+
+    #[test]
+    fn any_number_of_processes_trains_the_same() {
+        let place = place(4);
+        place.succeed(&["train", "train.toml", "--run", "alone"]);
+        let expected = result(&place.path("alone"));
+        for count in 1..=4 {
+            let run = format!("run-{count}");
+            let ended = succeed(&place, count, &["train", "train.toml", "--run", &run]);
+            assert!(result(&place.path(&run)) == expected, "{count} processes");
+            place.succeed(&["audit", &run]);
+            // Only one of them speaks.
+            assert_eq!(ended.stdout.matches("run folder").count(), 1, "{}", ended.stdout);
+        }
+    }
+
+    /// A rank is killed at a random time. The run ends soon, and resumes with another number of
+    /// processes.
+    #[test]
+    fn a_run_whose_rank_was_killed_resumes_with_any_number_of_processes() {
+        let place = place(8);
+        let begun = Instant::now();
+        succeed(&place, 2, &["train", "train.toml", "--run", "whole"]);
+        let time = begun.elapsed().as_secs_f64();
+        let expected = result(&place.path("whole"));
+        let rng = CounterRng::new(5, Purpose::DataOrder);
+        for kill in 0..kills() {
+            let child = start(&place, 2, &["train", "train.toml", "--run", "run"]);
+            let ranks = ranks(&child, 2);
+            let share = rng.uniform([kill, 0, 0, 0]);
+            thread::sleep(Duration::from_secs_f64(share * time));
+            let victim = kill as usize % 2;
+            if let Some(ranks) = &ranks {
+                signal(&ranks[victim], "-KILL");
+            }
+            let killed = Instant::now();
+            let ended = Ended::of(child.wait_with_output().unwrap());
+            assert!(killed.elapsed() < Duration::from_secs(60), "{}", ended.stderr);
+            if place.path("run/config.toml").is_file() {
+                let count = 1 + kill as usize % 3;
+                succeed(&place, count, &["train", "--resume", "run"]);
+                assert!(result(&place.path("run")) == expected, "kill {kill}");
+                place.succeed(&["audit", "run"]);
+                fs::remove_dir_all(place.path("run")).unwrap();
+            } else {
+                let _absent = fs::remove_dir_all(place.path("run"));
+            }
+        }
+    }
+
+    /// A rank that hangs ends the run after the time limit, and is named.
+    #[test]
+    fn a_rank_that_hangs_is_named() {
+        let place = place(500);
+        let arguments = ["train", "train.toml", "--rank-time-limit", "2"];
+        let child = start(&place, 2, &arguments);
+        let ranks = ranks(&child, 2).unwrap();
+        while !place.path("run/metrics.jsonl").is_file() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        signal(&ranks[1], "-STOP");
+        let ended = Ended::of(child.wait_with_output().unwrap());
+        assert_ne!(ended.code, Some(0));
+        let named = "rank 1 of 2 has not answered for 2 s";
+        assert!(ended.stderr.contains(named), "{}", ended.stderr);
+    }
+
+    /// `mpirun` passes SIGUSR1 on to the ranks.
+    #[test]
+    fn an_interrupted_run_is_saved_and_resumes() {
+        let place = place(60);
+        succeed(&place, 2, &["train", "train.toml", "--run", "whole"]);
+        let child = start(&place, 2, &["train", "train.toml"]);
+        while !place.path("run/metrics.jsonl").is_file() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        signal(&child.id().to_string(), "-USR1");
+        let ended = Ended::of(child.wait_with_output().unwrap());
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        assert!(ended.stdout.contains("train --resume run"), "{}", ended.stdout);
+        place.succeed(&["train", "--resume", "run"]);
+        assert!(result(&place.path("run")) == result(&place.path("whole")));
+    }
+
+    #[test]
+    fn errors_are_said_once_and_end_all_processes() {
+        let refused = |place: &Place, parts: &[(usize, &[&str])], expected: &str| {
+            let ended = Ended::of(several(place, parts).output().unwrap());
+            assert_ne!(ended.code, Some(0));
+            let lines = ended.stderr.lines().filter(|line| line.contains("error: "));
+            assert_eq!(lines.collect::<Vec<_>>(), [expected], "{}", ended.stderr);
+            assert!(!place.path("run").exists());
+        };
+        let place = place(3);
+        let train: &[&str] = &["train", "train.toml"];
+        let other: &[&str] = &["train", "train.toml", "--set", "seed=5"];
+        refused(
+            &place,
+            &[(1, train), (1, other)],
+            "error: rank 1 has another configuration (`seed = 5`) than rank 0; give all ranks the same",
+        );
+        let invalid: &[&str] = &["train", "train.toml", "--set", "train.steps=0"];
+        let ended = place.run(invalid).stderr;
+        refused(&place, &[(3, invalid)], ended.trim_end());
+        refused(
+            &place,
+            &[(2, &["train", "--resume", "whole", "--verify"])],
+            "error: --verify runs in one process; start it without mpirun (results do not depend on the number of processes)",
+        );
+    }
+
+    #[test]
+    fn other_commands_refuse_several_processes() {
+        let place = place(3);
+        let ended = Ended::of(mpirun(&place, 2, &["audit", "run"]).output().unwrap());
+        let refusal = "error: this command runs in one process, but 2 were started; start it without mpirun or srun (only `grpo train` uses several)";
+        assert_ne!(ended.code, Some(0));
+        assert!(ended.stderr.contains(refusal), "{}", ended.stderr);
+    }
+}

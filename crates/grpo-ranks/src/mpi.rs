@@ -1,0 +1,152 @@
+//! Messages over MPI.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mpi::environment::Universe;
+use mpi::point_to_point::Status;
+use mpi::request::{LocalScope, Request, scope};
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::{Communicator, Destination, Source};
+use mpi::{Tag, Threading};
+
+use crate::{RankError, Transport};
+
+/// Called with an error before all ranks are aborted, to print it.
+pub type Report = Box<dyn Fn(&RankError) + Send + Sync>;
+
+/// A rank that `mpirun` or `srun` has started.
+///
+/// Only messages between pairs of ranks are used. Collective operations of MPI would neither say
+/// which rank is missing nor return after a time limit, and their sums depend on the number of
+/// ranks.
+pub struct Mpi {
+    /// Ends MPI when it is dropped.
+    _universe: Universe,
+    rank: usize,
+    count: usize,
+    time_limit: Duration,
+    report: Report,
+}
+
+/// Largest single message in bytes, because MPI counts elements in an `i32`.
+const PIECE: usize = 1 << 30;
+
+/// MPI keeps the order of messages with the same tag.
+const TAG: Tag = 0;
+
+impl Mpi {
+    /// Connects the ranks. If a rank is silent for longer than `time_limit` while another one waits
+    /// for it, `report` is called and all ranks are aborted.
+    ///
+    /// Returns `None` if MPI is already in use in this process, or if the MPI library doesn't
+    /// support programs with several threads.
+    pub fn connect(time_limit: Duration, report: Report) -> Option<Self> {
+        let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)?;
+        if threading < Threading::Serialized {
+            return None;
+        }
+        let world = universe.world();
+        let (rank, count) = (world.rank() as usize, world.size() as usize);
+        Some(Self { _universe: universe, rank, count, time_limit, report })
+    }
+
+    /// Waits until `ready` returns a value. Aborts all ranks after the time limit.
+    fn wait<T>(&self, other: usize, mut ready: impl FnMut() -> Option<T>) -> T {
+        let started = Instant::now();
+        let mut pause = Duration::ZERO;
+        loop {
+            if let Some(value) = ready() {
+                return value;
+            }
+            if started.elapsed() > self.time_limit {
+                let what = format!("has not answered for {} s", self.time_limit.as_secs_f64());
+                (self.report)(&RankError::Silent { rank: other, count: self.count, what });
+                self.abort(1);
+            }
+            // A rank that waits must not take the core from one that computes.
+            thread::sleep(pause);
+            pause = (pause + Duration::from_micros(20)).min(Duration::from_millis(1));
+        }
+    }
+
+    fn finish<'a>(&self, other: usize, request: Request<'a, [u8], &LocalScope<'a>>) -> Status {
+        let mut pending = Some(request);
+        self.wait(other, || match pending.take()?.test() {
+            Ok(status) => Some(status),
+            Err(request) => {
+                pending = Some(request);
+                None
+            }
+        })
+    }
+
+    fn receive(&self, from: usize) -> Vec<u8> {
+        let world = SimpleCommunicator::world();
+        let source = world.process_at_rank(from as i32);
+        let probe = || source.immediate_matched_probe_with_tag(TAG);
+        let (message, _) = self.wait(from, probe);
+        let (length, _) = message.matched_receive::<u64>();
+        let mut bytes = vec![0; length as usize];
+        for piece in bytes.chunks_mut(PIECE) {
+            let (message, _) = self.wait(from, probe);
+            scope(|scope| {
+                let request = message.immediate_matched_receive_into(scope, piece);
+                self.finish(from, request);
+            });
+        }
+        bytes
+    }
+}
+
+impl Drop for Mpi {
+    /// A panic on one rank ends all of them. Otherwise, MPI would wait for the others here.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.abort(101);
+        }
+    }
+}
+
+impl Transport for Mpi {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn exchange(&self, mut messages: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, RankError> {
+        let (world, own, count) = (SimpleCommunicator::world(), self.rank, self.count);
+        assert_eq!(messages.len(), count, "one message for each rank");
+        let to_self = std::mem::take(&mut messages[own]);
+        let lengths: Vec<[u64; 1]> =
+            messages.iter().map(|message| [message.len() as u64]).collect();
+        let mut received = scope(|scope| {
+            let (mut headers, mut pieces) = (Vec::new(), Vec::new());
+            for other in (0..count).filter(|&other| other != own) {
+                let to = world.process_at_rank(other as i32);
+                let header = &lengths[other][..];
+                headers.push((other, to.immediate_send_with_tag(scope, header, TAG)));
+                for piece in messages[other].chunks(PIECE) {
+                    pieces.push((other, to.immediate_send_with_tag(scope, piece, TAG)));
+                }
+            }
+            let received: Vec<Vec<u8>> = (0..count)
+                .map(|other| if other == own { Vec::new() } else { self.receive(other) })
+                .collect();
+            headers.into_iter().for_each(|(_, header)| header.wait_without_status());
+            pieces.into_iter().for_each(|(other, piece)| {
+                self.finish(other, piece);
+            });
+            received
+        });
+        received[own] = to_self;
+        Ok(received)
+    }
+
+    fn abort(&self, exit_code: i32) -> ! {
+        SimpleCommunicator::world().abort(exit_code)
+    }
+}

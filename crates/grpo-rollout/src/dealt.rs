@@ -1,0 +1,107 @@
+//! Sampling with several ranks.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use grpo_data::{Completion, Group, Prompt};
+use grpo_logprob::NotFinite;
+use grpo_model::Frozen;
+use grpo_ranks::{RankError, Ranks};
+use serde::{Deserialize, Serialize};
+
+use crate::{Rollout, RolloutError, StepKey};
+
+/// An engine that deals prompts out to ranks. Each rank samples the groups of consecutive prompts, and
+/// all ranks get all groups.
+///
+/// Completions don't depend on the rest of their batch, so they don't depend on the number of ranks
+/// either.
+pub struct Dealt<M> {
+    engine: Arc<dyn Rollout<M>>,
+    ranks: Ranks,
+}
+
+impl<M> Dealt<M> {
+    /// Deals the prompts of `engine` out to `ranks`.
+    pub fn new(engine: Arc<dyn Rollout<M>>, ranks: Ranks) -> Self {
+        Self { engine, ranks }
+    }
+}
+
+impl<M> fmt::Debug for Dealt<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dealt").field("engine", &self.engine).field("ranks", &self.ranks).finish()
+    }
+}
+
+/// The completions of a rank for each of its prompts, or why there are none.
+#[derive(Serialize, Deserialize)]
+enum Message {
+    Completions(Vec<Vec<Completion>>),
+    Interrupted,
+    Diverged,
+    Failed(String),
+}
+
+impl Message {
+    fn of(sampled: Result<Vec<Group>, RolloutError>) -> Self {
+        let completions = |group: &Group| group.completions().cloned().collect();
+        match sampled {
+            Ok(groups) => Self::Completions(groups.iter().map(completions).collect()),
+            Err(RolloutError::Interrupted) => Self::Interrupted,
+            Err(RolloutError::Diverged(NotFinite)) => Self::Diverged,
+            Err(error) => Self::Failed(error.to_string()),
+        }
+    }
+
+    fn received(self, rank: usize) -> Result<Vec<Vec<Completion>>, RolloutError> {
+        match self {
+            Self::Completions(completions) => Ok(completions),
+            Self::Interrupted => Err(RolloutError::Interrupted),
+            Self::Diverged => Err(RolloutError::Diverged(NotFinite)),
+            Self::Failed(reason) => {
+                Err(RolloutError::Engine(Box::new(RankError::Failed { rank, reason })))
+            }
+        }
+    }
+}
+
+impl<M: 'static> Rollout<M> for Dealt<M> {
+    fn sample(
+        &self,
+        policy: &Frozen<M>,
+        prompts: &[Prompt],
+        key: StepKey,
+    ) -> Result<Vec<Group>, RolloutError> {
+        if self.ranks.is_alone() {
+            return self.engine.sample(policy, prompts, key);
+        }
+        let own = &prompts[self.ranks.share(prompts.len())];
+        let sampled = match own.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.engine.sample(policy, own, key),
+        };
+        let messages = self.ranks.gather(Message::of(sampled));
+        let messages = messages.map_err(|error| RolloutError::Engine(Box::new(error)))?;
+        let received = messages.into_iter().enumerate();
+        let completions: Vec<Vec<Vec<Completion>>> =
+            received.map(|(rank, message)| message.received(rank)).collect::<Result<_, _>>()?;
+        let groups = prompts.iter().zip(completions.into_iter().flatten());
+        Ok(groups.map(|(prompt, completions)| Group::new(prompt.clone(), completions)).collect())
+    }
+
+    fn again(
+        &self,
+        policy: &Frozen<M>,
+        prompt: &Prompt,
+        sample: u32,
+        key: StepKey,
+    ) -> Result<Completion, RolloutError> {
+        self.engine.again(policy, prompt, sample, key)
+    }
+
+    fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {
+        Arc::new(Self::new(self.engine.interrupted_by(flag), self.ranks.clone()))
+    }
+}

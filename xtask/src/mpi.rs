@@ -1,0 +1,47 @@
+//! Whether `grpo` can be built with the feature `mpi` on this machine.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Folders with libclang, which bindgen loads to read MPI's header.
+const FOLDERS_OF_LIBCLANG: [&str; 4] =
+    ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+
+/// Returns the arguments of cargo that add the feature `mpi` if it can be built.
+pub(crate) fn features() -> &'static [&'static str] {
+    if missing().is_none() { &["--features", "grpo-cli/mpi"] } else { &[] }
+}
+
+/// Returns what is missing to build the feature `mpi`, if anything.
+pub(crate) fn missing() -> Option<&'static str> {
+    let runs = |program: &str| {
+        let mut command = Command::new(program);
+        let status = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !runs("mpicc") {
+        return Some("mpicc");
+    }
+    if !runs("mpirun") {
+        return Some("mpirun");
+    }
+    (!has_libclang()).then_some("libclang")
+}
+
+fn has_libclang() -> bool {
+    if std::env::var_os("LIBCLANG_PATH").is_some() {
+        return true;
+    }
+    // Debian: /usr/lib/llvm-14/lib/libclang.so.1
+    let of_llvm = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let of_llvm = of_llvm.map(|entry| entry.path().join("lib"));
+    let folders = FOLDERS_OF_LIBCLANG.iter().map(|folder| Path::new(folder).to_owned());
+    folders.chain(of_llvm).any(|folder| {
+        fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|file| file.file_name().to_string_lossy().starts_with("libclang"))
+    })
+}
