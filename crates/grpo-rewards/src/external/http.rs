@@ -1,4 +1,4 @@
-//! Rewards computed by an HTTP server.
+//! Rewards computed by HTTP servers.
 //!
 //! A POST request to a scoring server only requires HTTP/1.0 without TLS: there is one request per
 //! connection, and the server closes the connection after the reply. An HTTP client library would
@@ -6,17 +6,16 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
-use super::carrier::{Carrier, Connection, Fault};
-use super::output::Output;
+use super::carrier::{Carrier, Fault};
 use super::protocol::{Shape, excerpt};
 use super::section::{BuildCarrier, CarrierConfig};
+use super::servers::Servers;
 
 /// Maximum size of a reply in bytes.
 const MOST: usize = 16 << 20;
@@ -24,37 +23,61 @@ const MOST: usize = 16 << 20;
 const MOST_OF_HEAD: usize = 1 << 16;
 /// Delays between connection attempts, in milliseconds.
 const PAUSES: [u64; 5] = [100, 200, 400, 800, 1600];
+/// Time limit of a connection if there are other servers.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Configuration of the reward type `http`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpConfig {
-    /// The URL to which requests are posted.
-    url: String,
+    /// The URL to which requests are posted, or several of servers that score alike.
+    url: Urls,
     /// Names of the components in the replies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     components: Vec<String>,
 }
 
+/// One URL or several.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Urls {
+    One(String),
+    Several(Vec<String>),
+}
+
 impl CarrierConfig for HttpConfig {
     fn check(&self) -> Result<(), ConfigFault> {
-        self.server().map(drop)
+        self.servers().map(drop)
     }
 }
 
 impl HttpConfig {
-    fn server(&self) -> Result<Server, ConfigFault> {
+    fn servers(&self) -> Result<Vec<Server>, ConfigFault> {
+        let urls = match &self.url {
+            Urls::One(url) => std::slice::from_ref(url),
+            Urls::Several(urls) => urls,
+        };
+        if urls.is_empty() {
+            let message = "reward.url is an empty list; expected at least one URL";
+            return Err(ConfigFault::from_sentence("", message));
+        }
+        urls.iter().map(|url| Server::new(url)).collect()
+    }
+}
+
+impl Server {
+    fn new(url: &str) -> Result<Self, ConfigFault> {
         let refused = || {
             ConfigFault::from_sentence(
                 "",
                 format!(
                     "reward.url = \"{}\" is not a supported URL; expected one such as http://localhost:8000/score (https is not supported)",
-                    self.url
+                    url
                 ),
             )
         };
-        let is_plain = self.url.chars().all(|c| c.is_ascii_graphic());
-        let rest = self.url.strip_prefix("http://").filter(|_| is_plain).ok_or_else(refused)?;
+        let is_plain = url.chars().all(|c| c.is_ascii_graphic());
+        let rest = url.strip_prefix("http://").filter(|_| is_plain).ok_or_else(refused)?;
         let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         if host.is_empty() || host.contains('@') {
             return Err(refused());
@@ -62,7 +85,7 @@ impl HttpConfig {
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let address = if has_port { host.to_owned() } else { format!("{host}:80") };
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Server { url: self.url.clone(), host: host.to_owned(), address, path })
+        Ok(Self { url: url.to_owned(), host: host.to_owned(), address, path })
     }
 }
 
@@ -72,27 +95,52 @@ impl BuildCarrier for HttpConfig {
     }
 
     fn carrier(&self) -> Result<Box<dyn Carrier>, ConfigFault> {
-        Ok(Box::new(self.server()?))
+        Ok(Box::new(Servers::new(self.servers()?)))
     }
 }
 
-#[derive(Clone)]
-struct Server {
+/// A server.
+pub(super) struct Server {
     url: String,
     host: String,
     address: String,
     path: String,
 }
 
-impl Carrier for Server {
-    fn connect(&self, _: &Arc<Output>) -> Result<Box<dyn Connection>, Fault> {
-        Ok(Box::new(self.clone()))
+impl Server {
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
-}
 
-impl Connection for Server {
-    fn exchange(&mut self, request: &[u8], limit: Duration) -> Result<Vec<u8>, Fault> {
-        let end = Instant::now() + limit;
+    /// Sends a request and returns the body of the reply. Tries to connect again after a delay.
+    pub(super) fn exchange(
+        &self,
+        request: &[u8],
+        end: Instant,
+        limit: Duration,
+    ) -> Result<Vec<u8>, Fault> {
+        self.reply(self.connected(end), request, end, limit)
+    }
+
+    /// Like [`Self::exchange`], but tries to connect only once. The error is the reason why there is
+    /// no connection.
+    pub(super) fn exchange_once(
+        &self,
+        request: &[u8],
+        end: Instant,
+        limit: Duration,
+    ) -> io::Result<Result<Vec<u8>, Fault>> {
+        let stream = self.connect_once(end.min(Instant::now() + PATIENCE))?;
+        Ok(self.reply(Ok(stream), request, end, limit))
+    }
+
+    fn reply(
+        &self,
+        stream: io::Result<TcpStream>,
+        request: &[u8],
+        end: Instant,
+        limit: Duration,
+    ) -> Result<Vec<u8>, Fault> {
         let late = |error: io::Error| match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 format!(
@@ -101,13 +149,11 @@ impl Connection for Server {
             }
             _ => error.to_string(),
         };
-        let reply = self.connected(end).and_then(|stream| self.post(stream, request, end));
+        let reply = stream.and_then(|stream| self.post(stream, request, end));
         let reply = reply.map_err(late).and_then(|reply| body(&reply));
         reply.map_err(|what| Fault::Other(format!("the reward server {}: {what}", self.url)))
     }
-}
 
-impl Server {
     /// Connects to the server, retrying after a delay. Requests are never sent twice, because the
     /// server may have processed the first one.
     fn connected(&self, end: Instant) -> io::Result<TcpStream> {

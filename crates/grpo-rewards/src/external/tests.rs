@@ -226,6 +226,8 @@ fn programs_that_are_not_there_are_refused() {
         ),
         (json!({"type": "http", "url": "https://localhost/"}), "is not a supported URL"),
         (json!({"type": "http", "url": "localhost:8000"}), "is not a supported URL"),
+        (json!({"type": "http", "url": ["http://a", "b"]}), "\"b\" is not a supported URL"),
+        (json!({"type": "http", "url": []}), "is an empty list"),
     ] {
         let reason = refusal(settings);
         assert!(reason.contains(expected), "{reason}");

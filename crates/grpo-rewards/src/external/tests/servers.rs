@@ -115,6 +115,49 @@ fn a_server_that_is_late_or_not_there() {
     assert!((0.3..5.0).contains(&started.elapsed().as_secs_f64()), "{:?}", started.elapsed());
 }
 
+/// Requests go to all servers in turn. One that cannot be reached is left out and named.
+#[test]
+fn several_servers_take_turns() {
+    let scores = |reward: f64| {
+        server(move |body| {
+            let request: serde_json::Value = serde_json::from_str(body).unwrap();
+            let count = request["items"].as_array().unwrap().len();
+            let reply = json!({"id": request["id"], "rewards": vec![reward; count]});
+            http("200 OK", &reply.to_string())
+        })
+    };
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (first, second) = (scores(0.25), scores(0.5));
+    let urls = [first.0, format!("http://{free}"), second.0];
+    let reward = build(json!({"type": "http", "url": urls, "batch_size": 1}));
+    let outcomes = totals(&score(&*reward, &["a", "b", "c", "d", "e", "f"]));
+    let expected = [0.25, 0.5, 0.5, 0.25, 0.5, 0.5].map(Some);
+    assert_eq!(outcomes, expected);
+    let folder = tempfile::tempdir().unwrap();
+    reward.keep_output_in(folder.path());
+    let log = std::fs::read_to_string(folder.path().join("reward.log")).unwrap();
+    let named = format!("the reward server http://{free} cannot be reached and is left out");
+    assert_eq!(log.matches(&named).count(), 1, "{log}");
+
+    // A server that has received a request is not replaced.
+    let (failing, _requests) = server(|_| http("500 Internal Server Error", ""));
+    let urls = [failing, scores(1.0).0];
+    let reward = build(json!({"type": "http", "url": urls, "batch_size": 1}));
+    let outcomes = score(&*reward, &["a", "b"]);
+    assert!(outcomes[0].failure().unwrap().contains("status 500"), "{outcomes:?}");
+    assert_eq!(totals(&outcomes)[1], Some(1.0));
+
+    // Without any server that can be reached, the last one is tried until the time limit.
+    let urls = [(); 2].map(|()| {
+        format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
+    });
+    let reward = build(json!({"type": "http", "url": urls, "time_limit": 1.0}));
+    for _again in 0..2 {
+        let outcomes = score(&*reward, &["a"]);
+        assert!(outcomes[0].failure().unwrap().contains("refused"), "{outcomes:?}");
+    }
+}
+
 /// Sends a byte every few milliseconds, without end.
 #[test]
 fn a_server_that_drips_is_late() {
