@@ -15,6 +15,7 @@ mod protocol;
 mod python;
 mod reward;
 mod section;
+mod server;
 mod servers;
 mod settings;
 #[cfg(all(test, unix))]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::carrier::{Carrier, Connection, Fault};
-use super::http::Server;
 use super::output::Output;
+use super::server::Server;
 
 /// Servers that score alike. Each request goes to the next one in turn.
 pub(super) struct Servers {
