@@ -1,20 +1,23 @@
 //! Ranks of a run that was started with `mpirun` or `srun`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use grpo_model::{Policy, weights_digest};
 use grpo_ranks::{Launch, Ranks, launch};
-use grpo_run::DataFile;
+use grpo_run::{Checkpoint, DataFile, RunFolder, sha256_of_manifest};
 use serde::{Deserialize, Serialize};
 
+use crate::config::REVISION;
+#[cfg(feature = "mpi")]
+use crate::dashboard::terminal;
 use crate::output::{remove_incomplete, say_error, set_quiet};
 
-/// Delay before a rank other than the first prints an error. Usually the first one prints the same
-/// error and ends all ranks.
-const FIRST_RANK_SPEAKS: Duration = Duration::from_secs(2);
+/// Delay before a rank other than the first prints an error. If the first one has the same error, e.g.
+/// in the configuration, it prints it and ends all ranks during this time.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns the launch if it has several ranks.
 fn several() -> Option<Launch> {
@@ -34,14 +37,10 @@ pub(crate) fn refuse_several() -> anyhow::Result<()> {
 /// Connects the ranks that were started together. Only the first one prints messages.
 pub(crate) fn connect(time_limit: f64) -> anyhow::Result<Ranks> {
     let Some(Launch { rank, count }) = several() else { return Ok(Ranks::alone()) };
-    anyhow::ensure!(
-        time_limit > 0.0 && time_limit <= 1e6,
-        "--rank-time-limit {time_limit} is out of range; expected a number of seconds above 0 and up to 1000000"
-    );
     let ranks = with_mpi(Duration::from_secs_f64(time_limit))?;
     anyhow::ensure!(
         ranks.count() == count,
-        "{count} processes were started, but MPI connects {} of them; `mpirun` belongs to another MPI library than the one that grpo was built with",
+        "{count} processes were started, but MPI connects {} of them; `mpirun` belongs to a different MPI library from the one that grpo was built with, or `srun` needs --mpi=pmix",
         ranks.count()
     );
     if rank > 0 {
@@ -52,9 +51,15 @@ pub(crate) fn connect(time_limit: f64) -> anyhow::Result<Ranks> {
 
 #[cfg(feature = "mpi")]
 fn with_mpi(time_limit: Duration) -> anyhow::Result<Ranks> {
-    let report = |error: &grpo_ranks::RankError| say_error(&anyhow::Error::new(error.clone()));
+    let report = |error: &grpo_ranks::RankError| {
+        terminal::restore();
+        say_error(&anyhow::anyhow!(
+            "{error}; if it is only slow, raise --rank-time-limit; `grpo train --resume` continues the run"
+        ));
+        remove_incomplete();
+    };
     let mpi = grpo_ranks::Mpi::connect(time_limit, Box::new(report))
-        .context("the MPI library does not support programs with several threads (MPI_THREAD_SERIALIZED); install another one")?;
+        .context("MPI cannot be used: it is already in use in this process, or the library does not support threads (MPI_THREAD_SERIALIZED)")?;
     Ok(Ranks::new(std::sync::Arc::new(mpi)))
 }
 
@@ -70,7 +75,7 @@ pub(crate) fn give_up(ranks: &Ranks, error: &anyhow::Error) -> ! {
     if ranks.is_first() {
         say_error(error);
     } else {
-        thread::sleep(FIRST_RANK_SPEAKS);
+        thread::sleep(PATIENCE);
         say_error(&anyhow::anyhow!("rank {}: {error:#}", ranks.rank()));
     }
     remove_incomplete();
@@ -86,7 +91,7 @@ pub(crate) struct Inputs {
     files: Vec<(PathBuf, u64, String)>,
     /// Hash of the initial policy.
     weights: String,
-    /// Version of the program.
+    /// Version and git revision of the program.
     version: String,
 }
 
@@ -94,7 +99,8 @@ impl Inputs {
     pub(crate) fn new(config: String, data: &[DataFile], policy: &Policy) -> Self {
         let files = data.iter().map(|file| (file.path.clone(), file.bytes, file.sha256.clone()));
         let weights = String::from(weights_digest(policy));
-        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let revision = REVISION.get().unwrap_or(&"unknown revision");
+        let version = format!("{} {revision}", env!("CARGO_PKG_VERSION"));
         Self { config, files: files.collect(), weights, version }
     }
 
@@ -103,14 +109,13 @@ impl Inputs {
     /// # Errors
     /// Returns the same error on all ranks.
     pub(crate) fn agree(self, ranks: &Ranks) -> anyhow::Result<()> {
-        if ranks.is_alone() {
-            return Ok(());
-        }
         let all = ranks.gather(self)?;
         let others = all[1..].iter().zip(1..);
         match others.filter_map(|(other, rank)| Some((rank, all[0].difference(other)?))).next() {
             Some((rank, difference)) => {
-                anyhow::bail!("rank {rank} has {difference} than rank 0; give all ranks the same")
+                anyhow::bail!(
+                    "rank {rank} has {difference} from rank 0; start all ranks with the same program, configuration and files"
+                )
             }
             None => Ok(()),
         }
@@ -118,17 +123,66 @@ impl Inputs {
 
     fn difference(&self, other: &Self) -> Option<String> {
         if self.version != other.version {
-            return Some(format!("another version of grpo ({})", other.version));
+            return Some(format!("a different version of grpo ({})", other.version));
         }
         if self.config != other.config {
-            let mut lines = self.config.lines().zip(other.config.lines());
-            let line = lines.find(|(own, other)| own != other).map(|(_, other)| other.trim());
-            return Some(format!("another configuration (`{}`)", line.unwrap_or_default()));
+            let own: Vec<&str> = self.config.lines().collect();
+            let mut lines = other.config.lines();
+            let line = lines.find(|line| !own.contains(line)).unwrap_or("a key is missing");
+            return Some(format!("a different configuration (`{}`)", line.trim()));
         }
-        if let Some((path, ..)) = other.files.iter().find(|file| !self.files.contains(file)) {
-            return Some(format!("another file `{}`", path.display()));
+        let differs = |a: &Self, b: &Self| {
+            a.files.iter().find(|file| !b.files.contains(file)).map(|(path, ..)| path.clone())
+        };
+        if let Some(path) = differs(other, self).or_else(|| differs(self, other)) {
+            return Some(format!("a different file `{}`", path.display()));
         }
-        (self.weights != other.weights).then(|| "other initial weights".to_owned())
+        (self.weights != other.weights).then(|| "different initial weights".to_owned())
+    }
+}
+
+/// A checkpoint from which all ranks continue.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Restored {
+    step: u64,
+    /// SHA-256 of its manifest.
+    manifest: String,
+}
+
+/// How long a rank waits until a checkpoint of the first rank appears on its file system.
+const FILES_ARRIVE: Duration = Duration::from_secs(60);
+
+impl Restored {
+    pub(crate) fn new(step: u64, checkpoint: &Path) -> anyhow::Result<Self> {
+        Ok(Self { step, manifest: sha256_of_manifest(checkpoint)? })
+    }
+
+    /// Returns the checkpoint that the first rank has written after a step.
+    pub(crate) fn of_step(folder: &RunFolder, step: u32) -> anyhow::Result<Self> {
+        let step = u64::from(step);
+        let found = folder.checkpoints()?.into_iter().find(|checkpoint| checkpoint.step == step);
+        Self::new(step, &found.context("the checkpoint was just written")?.path)
+    }
+
+    /// Returns the same checkpoint as this rank sees it. Network file systems may show it late.
+    pub(crate) fn find(&self, folder: &RunFolder) -> anyhow::Result<Checkpoint> {
+        let started = Instant::now();
+        loop {
+            let is_same = |checkpoint: &Checkpoint| {
+                checkpoint.step == self.step
+                    && sha256_of_manifest(&checkpoint.path).is_ok_and(|own| own == self.manifest)
+            };
+            if let Some(found) = folder.checkpoints()?.into_iter().find(is_same) {
+                return Ok(found);
+            }
+            anyhow::ensure!(
+                started.elapsed() < FILES_ARRIVE,
+                "`{}` does not have the checkpoint of step {} that rank 0 uses; all ranks need the same run folder, on a shared file system",
+                folder.path().display(),
+                self.step
+            );
+            thread::sleep(Duration::from_millis(200));
+        }
     }
 }
 
@@ -147,8 +201,12 @@ mod tests {
         let same = inputs("seed = 1\nrun = \"r\"", "aa");
         assert_eq!(same.difference(&inputs("seed = 1\nrun = \"r\"", "aa")), None);
         let other = same.difference(&inputs("seed = 2\nrun = \"r\"", "aa")).unwrap();
-        assert_eq!(other, "another configuration (`seed = 2`)");
+        assert_eq!(other, "a different configuration (`seed = 2`)");
         let other = same.difference(&inputs("seed = 1\nrun = \"r\"", "ab")).unwrap();
-        assert_eq!(other, "another file `a.smi`");
+        assert_eq!(other, "a different file `a.smi`");
+        let fewer = Inputs { files: Vec::new(), ..inputs("seed = 1\nrun = \"r\"", "aa") };
+        assert_eq!(same.difference(&fewer).unwrap(), "a different file `a.smi`");
+        let missing = same.difference(&inputs("seed = 1", "aa")).unwrap();
+        assert_eq!(missing, "a different configuration (`a key is missing`)");
     }
 }

@@ -21,7 +21,7 @@ use crate::output::say;
 use crate::phase::Phase;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
-use crate::ranks::Inputs;
+use crate::ranks::{Inputs, Restored};
 use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted};
 use crate::run_log::observer_error;
@@ -78,6 +78,7 @@ impl Session {
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, force, &text, &info)?;
         let lock = folder.lock()?;
+        ranks.wait_for_all()?;
         let before = begun.preview(&file, &folder, &outlook)?;
         let earlier = RecordedSteps::after(&folder, 0)?;
         Ok(begun.session(file, tasks, folder, lock, before, earlier))
@@ -106,14 +107,18 @@ impl Session {
         }
         let (begun, data) = StartedRun::load(&file, &tasks, interrupt, ranks)?;
         unlisted(data.iter().map(|file| file.path.as_path()), &info.data)?;
+        ranks.wait_for_all()?;
         let before = begun.preview(&file, &folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
         let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
-        ranks.from_first(Some(from.as_ref().map(|(step, _)| *step)))?;
+        let restored = from.as_ref().map(|(step, found)| Restored::new(*step, found.path()));
+        ranks.from_first(Some(restored.transpose()?))?;
         if let Some((_, checkpoint)) = from {
             checkpoint::restore(&mut session.training, &checkpoint)?;
         }
+        // Afterwards, the checkpoint may be replaced.
+        ranks.wait_for_all()?;
         session.is_resumed = true;
         if verify {
             say(format_args!("verifying    from step {step} on"));
@@ -219,6 +224,20 @@ pub(crate) fn configured(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Res
     Ok(file)
 }
 
+/// Checks that ranks wait for each other longer than rewards may take.
+fn refuse_short_limit(file: &TrainFile, ranks: &Ranks) -> anyhow::Result<()> {
+    let Some(limit) = ranks.time_limit() else { return Ok(()) };
+    let of_step = f64::from(file.train.prompts_per_step) * file.train.group_size as f64;
+    // Evaluations have the same time per completion as steps, but not less in all.
+    let share = (f64::from(file.eval.samples) / of_step).max(1.0);
+    let (limit, of_rewards) = (limit.as_secs_f64(), file.train.reward_time_limit * share);
+    anyhow::ensure!(
+        limit > of_rewards,
+        "--rank-time-limit {limit} is shorter than the time that rewards may take ({of_rewards} s, from train.reward_time_limit); raise it, or lower train.reward_time_limit"
+    );
+    Ok(())
+}
+
 /// The state of a run before its first step.
 pub(crate) struct StartedRun {
     pub(crate) training: Training<Policy>,
@@ -243,8 +262,11 @@ impl StartedRun {
         drop(phase);
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
-        let text = config::resolved(&file.resolved()?)?;
-        Inputs::new(text, &data, &start.parts.policy).agree(ranks)?;
+        if !ranks.is_alone() {
+            refuse_short_limit(file, ranks)?;
+            let text = config::resolved(&file.resolved()?)?;
+            Inputs::new(text, &data, &start.parts.policy).agree(ranks)?;
+        }
         Ok((Self::of(file, start, tasks, interrupt, ranks)?, data))
     }
 
@@ -267,7 +289,7 @@ impl StartedRun {
             .transpose()?;
         let mut grpo = Grpo::new(parts, config, file.seed)?;
         grpo.interrupted_by(interrupt);
-        grpo.deal_over(ranks);
+        grpo.distribute_over(ranks);
         let mut training = Training::new(grpo, evaluation);
         if let (Some(best), 1..) = (tasks.best_files(&writer.spec.codec), file.save.best) {
             training.collect_best(BestSamples::new(file.save.best, best.identify));
@@ -304,7 +326,10 @@ impl StartedRun {
         }
         say(format_args!("evaluating   {count} completions before training"));
         let _phase = Phase::begin(format!("sampling and scoring {count} completions"));
-        Ok(self.training.evaluate()?)
+        match self.training.evaluate() {
+            Err(TrainError::Interrupted) => Err(Interrupted.into()),
+            evaluated => Ok(evaluated?),
+        }
     }
 
     fn session(

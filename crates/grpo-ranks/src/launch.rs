@@ -1,4 +1,4 @@
-//! Tells from the environment whether a launcher has started several ranks.
+//! Detects from the environment whether a launcher has started several ranks.
 
 use std::env;
 
@@ -11,11 +11,12 @@ pub struct Launch {
     pub count: usize,
 }
 
-/// Variables of Open MPI, of MPICH and Slurm's PMI-2, and of Slurm's PMIx plugin.
+/// Variables of Open MPI's `mpirun`, of MPICH and PMI-2, and of Slurm's `srun`, with or without an MPI
+/// plugin.
 const VARIABLES: [[&str; 2]; 3] = [
     ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
     ["PMI_RANK", "PMI_SIZE"],
-    ["PMIX_RANK", "SLURM_NTASKS"],
+    ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
 ];
 
 /// Returns how a launcher such as `mpirun` or `srun` has started this process, or `None` if it was
@@ -46,9 +47,9 @@ mod tests {
         let expected = Some(Launch { rank: 1, count: 4 });
         assert_eq!(of(&[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")]), expected);
         assert_eq!(of(&[("PMI_RANK", "1"), ("PMI_SIZE", "4")]), expected);
-        assert_eq!(of(&[("PMIX_RANK", "1"), ("SLURM_NTASKS", "4")]), expected);
+        assert_eq!(of(&[("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "4")]), expected);
         // A shell in a Slurm allocation is not a rank.
-        assert_eq!(of(&[("SLURM_NTASKS", "4")]), None);
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]), None);
         assert_eq!(of(&[("PMI_RANK", "x"), ("PMI_SIZE", "4")]), None);
     }
 }

@@ -1,5 +1,7 @@
 //! Messages over MPI.
 
+use std::iter;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,9 @@ pub struct Mpi {
     count: usize,
     time_limit: Duration,
     report: Report,
+    /// Locked during an exchange, because MPI does not support concurrent calls
+    /// (`MPI_THREAD_SERIALIZED`).
+    exchange: Mutex<()>,
 }
 
 /// Largest single message in bytes, because MPI counts elements in an `i32`.
@@ -48,7 +53,14 @@ impl Mpi {
         }
         let world = universe.world();
         let (rank, count) = (world.rank() as usize, world.size() as usize);
-        Some(Self { _universe: universe, rank, count, time_limit, report })
+        Some(Self {
+            _universe: universe,
+            rank,
+            count,
+            time_limit,
+            report,
+            exchange: Mutex::new(()),
+        })
     }
 
     /// Waits until `ready` returns a value. Aborts all ranks after the time limit.
@@ -85,16 +97,17 @@ impl Mpi {
         let world = SimpleCommunicator::world();
         let source = world.process_at_rank(from as i32);
         let probe = || source.immediate_matched_probe_with_tag(TAG);
-        let (message, _) = self.wait(from, probe);
-        let (length, _) = message.matched_receive::<u64>();
-        let mut bytes = vec![0; length as usize];
-        for piece in bytes.chunks_mut(PIECE) {
+        let receive_into = |piece: &mut [u8]| {
             let (message, _) = self.wait(from, probe);
             scope(|scope| {
                 let request = message.immediate_matched_receive_into(scope, piece);
                 self.finish(from, request);
             });
-        }
+        };
+        let mut length = [0; 8];
+        receive_into(&mut length);
+        let mut bytes = vec![0; u64::from_le_bytes(length) as usize];
+        bytes.chunks_mut(PIECE).for_each(receive_into);
         bytes
     }
 }
@@ -117,29 +130,32 @@ impl Transport for Mpi {
         self.count
     }
 
+    fn time_limit(&self) -> Option<Duration> {
+        Some(self.time_limit)
+    }
+
     fn exchange(&self, mut messages: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, RankError> {
         let (world, own, count) = (SimpleCommunicator::world(), self.rank, self.count);
         assert_eq!(messages.len(), count, "one message for each rank");
+        let _locked = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let to_self = std::mem::take(&mut messages[own]);
-        let lengths: Vec<[u64; 1]> =
-            messages.iter().map(|message| [message.len() as u64]).collect();
+        let lengths: Vec<[u8; 8]> =
+            messages.iter().map(|message| (message.len() as u64).to_le_bytes()).collect();
         let mut received = scope(|scope| {
-            let (mut headers, mut pieces) = (Vec::new(), Vec::new());
+            let mut sending = Vec::new();
             for other in (0..count).filter(|&other| other != own) {
                 let to = world.process_at_rank(other as i32);
-                let header = &lengths[other][..];
-                headers.push((other, to.immediate_send_with_tag(scope, header, TAG)));
-                for piece in messages[other].chunks(PIECE) {
-                    pieces.push((other, to.immediate_send_with_tag(scope, piece, TAG)));
+                let pieces = messages[other].chunks(PIECE);
+                for piece in iter::once(&lengths[other][..]).chain(pieces) {
+                    sending.push((other, to.immediate_send_with_tag(scope, piece, TAG)));
                 }
             }
             let received: Vec<Vec<u8>> = (0..count)
                 .map(|other| if other == own { Vec::new() } else { self.receive(other) })
                 .collect();
-            headers.into_iter().for_each(|(_, header)| header.wait_without_status());
-            pieces.into_iter().for_each(|(other, piece)| {
+            for (other, piece) in sending {
                 self.finish(other, piece);
-            });
+            }
             received
         });
         received[own] = to_self;

@@ -1,8 +1,9 @@
-//! Ranks and the work that is dealt out to them.
+//! Ranks and the work that is distributed over them.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -64,10 +65,29 @@ impl Ranks {
         self.rank() == 0
     }
 
+    /// Returns how long a rank waits for another one, or `None` if it doesn't have to wait or has no
+    /// limit.
+    pub fn time_limit(&self) -> Option<Duration> {
+        self.transport.as_ref()?.time_limit()
+    }
+
     /// Returns the share of this rank in `items` consecutive items. Shares differ by one item at
     /// most.
     pub fn share(&self, items: usize) -> Range<usize> {
-        share(self.rank(), self.count(), items)
+        self.share_of(self.rank(), items)
+    }
+
+    /// Returns the share of `rank` in `items` consecutive items.
+    pub fn share_of(&self, rank: usize, items: usize) -> Range<usize> {
+        share(rank, self.count(), items)
+    }
+
+    /// Waits until all ranks have called this method.
+    ///
+    /// # Errors
+    /// Returns an error under the same conditions as [`Self::gather`].
+    pub fn wait_for_all(&self) -> Result<(), RankError> {
+        self.gather(()).map(drop)
     }
 
     /// Returns the value of each rank, in the order of the ranks.
@@ -96,8 +116,9 @@ impl Ranks {
         &self,
         value: Option<T>,
     ) -> Result<T, RankError> {
-        let first = self.gather(value)?.swap_remove(0);
-        Ok(first.expect("rank 0 passes a value"))
+        // A list, because an `Option` in an `Option` cannot be encoded.
+        let first = self.gather(Vec::from_iter(value))?.swap_remove(0);
+        Ok(first.into_iter().next().expect("rank 0 passes a value"))
     }
 
     /// Computes `items` values, each on one rank, and returns all of them on every rank. Rank r
@@ -115,10 +136,13 @@ impl Ranks {
     }
 
     /// Returns the values of all ranks in turn: the first value of each rank, then the second ones,
-    /// and so on. This is the order of a list whose items were dealt out one by one.
+    /// and so on. This is the order of a list whose items were distributed one by one.
     ///
     /// # Errors
     /// Returns an error under the same conditions as [`Self::gather`].
+    ///
+    /// # Panics
+    /// Panics if the lists of the ranks don't have the lengths of such a distribution.
     pub fn interleave<T: Serialize + DeserializeOwned>(
         &self,
         own: Vec<T>,
@@ -127,7 +151,8 @@ impl Ranks {
         let items = all.iter().map(Vec::len).sum();
         let mut all: Vec<_> = all.into_iter().map(Vec::into_iter).collect();
         let count = all.len();
-        Ok((0..items).map_while(|item| all[item % count].next()).collect())
+        let next = |item: usize| all[item % count].next().expect("items were distributed in turn");
+        Ok((0..items).map(next).collect())
     }
 
     /// Returns whether `own` is true on any rank.
@@ -220,6 +245,10 @@ mod tests {
                 ranks.from_first(ranks.is_first().then(|| "of rank 0".to_owned())).unwrap()
             });
             assert_eq!(first, vec!["of rank 0"; count]);
+            let none = on_ranks(count, |ranks| {
+                ranks.from_first(Some(None::<u64>).filter(|_| ranks.is_first())).unwrap()
+            });
+            assert_eq!(none, vec![None; count]);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Interface between ranks and the library that carries their messages.
 
+use std::time::Duration;
+
 /// An error in the communication between ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -43,11 +45,17 @@ pub trait Transport: Send + Sync {
     /// Returns the number of ranks.
     fn count(&self) -> usize;
 
+    /// Returns how long [`Self::exchange`] waits for a rank, if there is a limit.
+    fn time_limit(&self) -> Option<Duration> {
+        None
+    }
+
     /// Sends `messages[r]` to rank r, and returns one message from each rank, in their order. The
     /// message to this rank itself is returned unchanged.
     ///
     /// # Errors
-    /// Returns an error if a rank is gone or silent for too long.
+    /// Returns an error if a rank is gone or silent for too long. An implementation may end the process
+    /// instead.
     ///
     /// # Panics
     /// Panics if the number of messages is not the number of ranks.

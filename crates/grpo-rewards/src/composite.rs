@@ -97,6 +97,10 @@ impl Reward for CompositeReward {
         self.parts.iter().for_each(|part| part.reward.keep_output_in(folder));
     }
 
+    fn fails_as_a_whole(&self) -> bool {
+        self.parts.iter().any(|part| part.reward.fails_as_a_whole())
+    }
+
     fn uses_identity(&self) -> bool {
         self.parts.iter().any(|part| part.reward.uses_identity())
     }

@@ -74,6 +74,10 @@ impl Reward for IdentifiedReward {
         self.reward.is_deterministic()
     }
 
+    fn fails_as_a_whole(&self) -> bool {
+        self.reward.fails_as_a_whole()
+    }
+
     fn uses_identity(&self) -> bool {
         self.reward.uses_identity()
     }

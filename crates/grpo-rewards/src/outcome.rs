@@ -40,6 +40,12 @@ pub trait Reward: Send + Sync {
     /// this has no effect.
     fn keep_output_in(&self, _folder: &Path) {}
 
+    /// Returns whether a failure of one completion can fail the whole batch. Such a batch is not
+    /// distributed over several processes.
+    fn fails_as_a_whole(&self) -> bool {
+        false
+    }
+
     /// Returns whether the outcomes depend on [`RewardInput::identity`].
     fn uses_identity(&self) -> bool {
         false

@@ -19,7 +19,7 @@ use crate::{ExternalCalls, Outcome, PartName, Reward, RewardInput};
 pub struct RewardRunner {
     reward: Arc<dyn Reward>,
     time_limit: Duration,
-    /// Ranks that completions are dealt out to.
+    /// Ranks that completions are distributed over.
     ranks: Ranks,
     /// Threads of batches that exceeded the time limit and are still running.
     overdue: Arc<Mutex<Vec<JoinHandle<()>>>>,
@@ -41,9 +41,9 @@ impl RewardRunner {
         Self { reward, time_limit, ranks: Ranks::alone(), overdue: Arc::default() }
     }
 
-    /// Deals the completions of a batch out to `ranks`. Each rank scores consecutive completions.
+    /// Distributes the completions of a batch over `ranks`. Each rank scores consecutive completions.
     #[must_use]
-    pub fn dealt_over(self, ranks: Ranks) -> Self {
+    pub fn distributed_over(self, ranks: Ranks) -> Self {
         Self { ranks, ..self }
     }
 
@@ -102,7 +102,7 @@ impl RewardRunner {
             .zip(is_new)
             .filter_map(|(input, is_new)| is_new.then_some(input))
             .collect();
-        let (scored, mut calls) = self.score_dealt(new)?;
+        let (scored, mut calls) = self.score_distributed(new)?;
         let mut scored = scored.into_iter();
         let outcomes = known.into_iter().map(|known| known.or_else(|| scored.next()));
         let mut info: HashMap<(u32, u32), String> = HashMap::new();
@@ -121,18 +121,25 @@ impl RewardRunner {
     }
 
     /// Scores the share of this rank. Returns the outcomes of all ranks and their calls of external
-    /// programs.
-    fn score_dealt(
+    /// programs. If the whole share of a rank fails, all completions do, as in a single process.
+    fn score_distributed(
         &self,
         mut samples: Vec<RewardInput>,
     ) -> Result<(Vec<Outcome>, Option<ExternalCalls>), RankError> {
-        let share = self.ranks.share(samples.len());
+        let count = samples.len();
+        let share = match (self.reward.fails_as_a_whole(), self.ranks.is_first()) {
+            (false, _) => self.ranks.share(count),
+            (true, true) => 0..count,
+            (true, false) => 0..0,
+        };
         samples.truncate(share.end);
         let own = samples.split_off(share.start);
-        let outcomes = if own.is_empty() { Vec::new() } else { self.score(own) };
+        let outcomes = if own.is_empty() { Ok(Vec::new()) } else { self.attempt(own) };
         let all = self.ranks.gather((outcomes, self.reward.take_calls()))?;
         let (outcomes, calls): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-        Ok((outcomes.concat(), ExternalCalls::merged(calls.into_iter().flatten())))
+        let outcomes: Result<Vec<_>, String> = outcomes.into_iter().collect();
+        let outcomes = outcomes.map_or_else(|reason| failures(count, reason), |all| all.concat());
+        Ok((outcomes, ExternalCalls::merged(calls.into_iter().flatten())))
     }
 
     /// Returns `true` if the reward is deterministic. See [`Reward::is_deterministic`].
@@ -152,16 +159,19 @@ impl RewardRunner {
     /// four batches are hanging, new batches fail immediately.
     pub fn score(&self, samples: Vec<RewardInput>) -> Vec<Outcome> {
         let count = samples.len();
+        self.attempt(samples).unwrap_or_else(|reason| failures(count, reason))
+    }
+
+    /// Scores a batch of completions, or returns the reason why all of them fail.
+    fn attempt(&self, samples: Vec<RewardInput>) -> Result<Vec<Outcome>, String> {
+        let count = samples.len();
         let mut overdue = self.overdue.lock().unwrap_or_else(PoisonError::into_inner);
         overdue.retain(|thread| !thread.is_finished());
         if overdue.len() >= MOST_OVERDUE {
             let limit = self.time_limit;
-            return failures(
-                count,
-                format!(
-                    "{MOST_OVERDUE} earlier reward batches are still running past their limit of {limit:?}; no new batch starts until one of them ends; check what the reward is waiting for"
-                ),
-            );
+            return Err(format!(
+                "{MOST_OVERDUE} earlier reward batches are still running past their limit of {limit:?}; no new batch starts until one of them ends; check what the reward is waiting for"
+            ));
         }
         drop(overdue);
         let reward = Arc::clone(&self.reward);
@@ -179,28 +189,23 @@ impl RewardRunner {
         };
         let thread = match thread::Builder::new().name("reward".to_owned()).spawn(work) {
             Ok(thread) => thread,
-            Err(error) => {
-                let reason = format!("cannot start a thread for the reward: {error}");
-                return failures(count, reason);
-            }
+            Err(error) => return Err(format!("cannot start a thread for the reward: {error}")),
         };
         match receiver.recv_timeout(self.time_limit) {
-            Ok(Ok(Err(error))) => {
-                failures(count, format!("cannot start threads for the reward: {error}"))
-            }
-            Ok(Ok(Ok(outcomes))) if outcomes.len() == count => outcomes,
-            Ok(Ok(Ok(outcomes))) => failures(
-                count,
-                format!("the reward returned {} outcomes for {count} completions", outcomes.len()),
-            ),
-            Ok(Err(panic)) => failures(count, format!("the reward panicked: {panic}")),
+            Ok(Ok(Err(error))) => Err(format!("cannot start threads for the reward: {error}")),
+            Ok(Ok(Ok(outcomes))) if outcomes.len() == count => Ok(outcomes),
+            Ok(Ok(Ok(outcomes))) => Err(format!(
+                "the reward returned {} outcomes for {count} completions",
+                outcomes.len()
+            )),
+            Ok(Err(panic)) => Err(format!("the reward panicked: {panic}")),
             Err(RecvTimeoutError::Timeout) => {
                 self.overdue.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
                 let limit = self.time_limit;
-                failures(count, format!("the reward exceeded its time limit of {limit:?}"))
+                Err(format!("the reward exceeded its time limit of {limit:?}"))
             }
             Err(RecvTimeoutError::Disconnected) => {
-                failures(count, "the reward's thread ended without a result".to_owned())
+                Err("the reward's thread ended without a result".to_owned())
             }
         }
     }

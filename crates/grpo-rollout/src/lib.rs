@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod autoregressive;
-mod dealt;
+mod distributed;
 mod engine;
 mod error;
 mod rollout;
@@ -10,7 +10,7 @@ mod sampling;
 mod stop;
 
 pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings, refuse_interrupt};
-pub use dealt::Dealt;
+pub use distributed::Distributed;
 pub use error::RolloutError;
 pub use rollout::{Actions, Rollout, RolloutRequest, StepKey};
 pub use stop::{Decode, StopRule, StopStrings};

@@ -80,6 +80,16 @@ pub enum TrainError {
     /// The logits do not define a probability distribution.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
+    /// The ranks have different policies.
+    #[error(
+        "rank {rank} has different weights from rank 0 at the beginning of step {step}; its processor rounds differently, or it runs another program: use machines of the same type and the same program"
+    )]
+    OtherWeights {
+        /// Number of the rank.
+        rank: usize,
+        /// Step, counted from 1.
+        step: u64,
+    },
     /// The ranks of the run could not exchange their results.
     #[error(transparent)]
     Ranks(#[from] RankError),

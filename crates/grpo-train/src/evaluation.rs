@@ -9,7 +9,7 @@ use grpo_eval::{distinct, self_bleu, words};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_ranks::Ranks;
 use grpo_rewards::{Reward, RewardRunner};
-use grpo_rollout::{Actions, Dealt, Rollout, StepKey};
+use grpo_rollout::{Actions, Distributed, Rollout, StepKey};
 
 use crate::error::refuse_failures;
 use crate::{Decode, GrpoConfig, TrainError};
@@ -74,10 +74,10 @@ impl<M: LanguageModel> Evaluation<M> {
         Self { sampler: self.sampler.interrupted_by(flag), ..self }
     }
 
-    /// Deals prompts and rewards out to `ranks`.
-    pub(crate) fn dealt_over(self, ranks: &Ranks) -> Self {
-        let sampler = Arc::new(Dealt::new(self.sampler, ranks.clone()));
-        Self { sampler, rewards: self.rewards.dealt_over(ranks.clone()), ..self }
+    /// Distributes prompts and rewards over `ranks`.
+    pub(crate) fn distributed_over(self, ranks: &Ranks) -> Self {
+        let sampler = Arc::new(Distributed::new(self.sampler, ranks.clone()));
+        Self { sampler, rewards: self.rewards.distributed_over(ranks.clone()), ..self }
     }
 
     /// Returns the evaluation prompts.

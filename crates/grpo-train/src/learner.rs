@@ -46,7 +46,7 @@ pub struct Learner<M> {
     coef_factors: CoefFactors,
     /// Whether to attach token traces to samples.
     is_recording: bool,
-    /// Ranks that micro-batches are dealt out to.
+    /// Ranks that micro-batches are distributed over.
     ranks: Ranks,
 }
 
@@ -106,13 +106,13 @@ impl<M: LanguageModel> Learner<M> {
         (self.combined, self.seed) = (Some(combined), seed);
     }
 
-    /// Deals micro-batches out to `ranks`. All of them must have the same policy and learn from the same
+    /// Distributes micro-batches over `ranks`. All of them must have the same policy and learn from the same
     /// completions.
-    pub fn deal_over(&mut self, ranks: Ranks) {
+    pub fn distribute_over(&mut self, ranks: Ranks) {
         self.ranks = ranks;
     }
 
-    /// Returns the ranks that micro-batches are dealt out to.
+    /// Returns the ranks that micro-batches are distributed over.
     pub fn ranks(&self) -> &Ranks {
         &self.ranks
     }

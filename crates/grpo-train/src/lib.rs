@@ -12,7 +12,7 @@ mod collate;
 mod combined;
 mod conditional_metrics;
 mod config;
-mod dealt_gradients;
+mod distributed_gradients;
 mod diversity_bonus;
 mod diversity_filter;
 mod diversity_measure;

@@ -220,6 +220,7 @@ impl<M: LanguageModel> Grpo<M> {
             _ => weights_digest(self.learner.policy()),
         };
         self.refuse_interrupt()?;
+        self.refuse_other_weights(digest, step)?;
         let completions = entries(&groups);
         Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
     }
@@ -299,6 +300,20 @@ impl<M: LanguageModel> Grpo<M> {
             base: self.base.map(String::from),
             recorded: None,
             previous: None,
+        }
+    }
+
+    /// Checks that all ranks have the same policy. A rank with another kind of processor can round
+    /// differently.
+    fn refuse_other_weights(&self, own: WeightsDigest, step: u32) -> Result<(), TrainError> {
+        let ranks = self.learner.ranks();
+        if ranks.is_alone() {
+            return Ok(());
+        }
+        let digests = ranks.gather(String::from(own))?;
+        match digests.iter().position(|digest| *digest != digests[0]) {
+            Some(rank) => Err(TrainError::OtherWeights { rank, step: u64::from(step) + 1 }),
+            None => Ok(()),
         }
     }
 

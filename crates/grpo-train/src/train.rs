@@ -9,7 +9,7 @@ use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_ranks::Ranks;
 use grpo_rewards::{Identify, Reward, RewardRunner};
-use grpo_rollout::{Actions, Dealt};
+use grpo_rollout::{Actions, Distributed};
 use serde::{Deserialize, Serialize};
 
 use crate::best_samples::BestSamples;
@@ -193,13 +193,13 @@ impl<M: LanguageModel> Grpo<M> {
         self.interrupt = flag;
     }
 
-    /// Deals sampling, rewards and micro-batches out to `ranks`. All of them must have the same
+    /// Distributes sampling, rewards and micro-batches over `ranks`. All of them must have the same
     /// configuration and files. Results are bit for bit the same as on a single rank.
-    pub fn deal_over(&mut self, ranks: &Ranks) {
+    pub fn distribute_over(&mut self, ranks: &Ranks) {
         let sampler = Arc::clone(&self.sampler);
-        self.sampler = Arc::new(Dealt::new(sampler, ranks.clone()));
-        self.rewards = self.rewards.clone().dealt_over(ranks.clone());
-        self.learner.deal_over(ranks.clone());
+        self.sampler = Arc::new(Distributed::new(sampler, ranks.clone()));
+        self.rewards = self.rewards.clone().distributed_over(ranks.clone());
+        self.learner.distribute_over(ranks.clone());
     }
 
     /// Returns the learner.
@@ -219,7 +219,7 @@ impl<M: LanguageModel> Training<M> {
     pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation<M>>) -> Self {
         let like_steps = |evaluation: Evaluation<M>| {
             let interrupt = Arc::clone(&grpo.interrupt);
-            evaluation.interrupted_by(interrupt).dealt_over(grpo.learner.ranks())
+            evaluation.interrupted_by(interrupt).distributed_over(grpo.learner.ranks())
         };
         let evaluation = evaluation.map(like_steps);
         Self {

@@ -22,9 +22,15 @@ pub(crate) struct TrainArguments {
     /// Plain progress lines instead of the live screen
     #[arg(long, help_heading = "Display")]
     pub(crate) plain: bool,
-    /// With mpirun: seconds after which a process that does not answer ends the run
-    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, help_heading = "Run")]
+    /// With mpirun: seconds to wait for another process before ending the run
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds, help_heading = "Run")]
     pub(crate) rank_time_limit: f64,
+}
+
+/// Parses a time limit.
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|seconds| (0.001..=1e6).contains(seconds));
+    number.ok_or_else(|| "expected a number of seconds from 0.001 to 1000000".to_owned())
 }
 
 #[derive(Debug, Args)]

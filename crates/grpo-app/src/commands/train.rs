@@ -18,7 +18,7 @@ use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted};
 use crate::output::{say, say_checked, sentence};
 use crate::phase::Phase;
-use crate::ranks;
+use crate::ranks::{self, Restored};
 use crate::run_log::{Line, observer_error};
 use crate::session::Session;
 use crate::task::Tasks;
@@ -37,13 +37,15 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
     );
     let ranks = ranks::connect(*rank_time_limit)?;
     let trained = train_on(&ranks, run, *verify, *plain, tasks);
-    match &trained {
-        // All ranks return this error.
-        Err(error) if !ranks.is_alone() && !error.is::<Interrupted>() => {
-            ranks::give_up(&ranks, error)
-        }
-        _ => trained,
+    if ranks.is_alone() {
+        return trained;
     }
+    match &trained {
+        Err(error) if !error.is::<Interrupted>() => ranks::give_up(&ranks, error),
+        // The others wait until the first rank has saved everything.
+        _ => ranks.wait_for_all()?,
+    }
+    trained
 }
 
 fn train_on(
@@ -107,7 +109,7 @@ pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> 
 /// Trains until the run ends, including steps repeated after a roll-back.
 fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Ending> {
     loop {
-        let Session { training, prompts, file, .. } = &mut *session;
+        let Session { training, prompts, file, folder, .. } = &mut *session;
         let per_step = file.train.prompts_per_step;
         let ending = training
             .run(|step| prompts.of_step(step, per_step).map_err(observer_error), observer)?;
@@ -117,7 +119,8 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
         };
         let ranks = training.grpo().learner().ranks().clone();
         if training.roll_backs() >= file.train.max_roll_backs {
-            ranks.from_first(Some(None::<u64>))?;
+            ranks.from_first(Some(None::<Restored>))?;
+            ranks.wait_for_all()?;
             let message = format!(
                 "{message}; the run has already rolled back {} times (train.max_roll_backs)",
                 training.roll_backs()
@@ -127,7 +130,10 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
         let factor = training.learning_rate_factor() * learning_rate_factor;
         let kl_coef = training.kl_coef() * kl_coef_factor;
         let is_rolled_back = observer.roll_back(training, since, factor, kl_coef)?;
-        ranks.from_first(Some(is_rolled_back.then(|| u64::from(training.steps()))))?;
+        let restored = is_rolled_back.then(|| Restored::of_step(folder, training.steps()));
+        ranks.from_first(Some(restored.transpose()?))?;
+        // Afterwards, the checkpoint may be replaced.
+        ranks.wait_for_all()?;
         if !is_rolled_back {
             let message = format!(
                 "{message}; no checkpoint from before step {since} is left to roll back to: lower the learning rate, or keep more checkpoints (save.keep_last, save.every)"

@@ -65,7 +65,7 @@ impl Trial {
         let begun = Instant::now();
         let mut groups = sampler.sample(&frozen, &prompts, key)?;
         let time = begun.elapsed();
-        let rewards = grpo.rewards().clone().dealt_over(Ranks::alone());
+        let rewards = grpo.rewards().clone().distributed_over(Ranks::alone());
         rewards.score_groups(&mut groups, None, &*decode)?;
         Ok(Some(Self { groups, time }))
     }

@@ -78,6 +78,16 @@ mod with_mpi {
         None
     }
 
+    fn wait_for_metrics(place: &Place) {
+        let begun = Instant::now();
+        let has_step =
+            || fs::read(place.path("run/metrics.jsonl")).is_ok_and(|file| !file.is_empty());
+        while !has_step() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "no step was completed");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn signal(process: &str, signal: &str) {
         let _ended = Command::new("kill").args([signal, process]).status();
     }
@@ -94,6 +104,50 @@ mod with_mpi {
             place.succeed(&["audit", &run]);
             // Only one of them speaks.
             assert_eq!(ended.stdout.matches("run folder").count(), 1, "{}", ended.stdout);
+        }
+    }
+
+    /// A run that was killed before its first checkpoint starts again from the beginning.
+    #[test]
+    fn a_run_without_a_checkpoint_is_resumed() {
+        let place = place(60);
+        let settings = ["train", "train.toml", "--set", "save.every=100", "--set", "guards=[]"];
+        place.succeed(&[&settings[..], &["--run", "whole"]].concat());
+        let mut child = start(&place, 2, &settings);
+        wait_for_metrics(&place);
+        for rank in ranks(&child, 2).unwrap() {
+            signal(&rank, "-KILL");
+        }
+        child.wait().unwrap();
+        assert!(!place.path("run/checkpoints/step-60").exists(), "the run had already ended");
+        succeed(&place, 2, &["train", "--resume", "run"]);
+        assert!(result(&place.path("run")) == result(&place.path("whole")));
+        // A finished run stays as it is.
+        let again = succeed(&place, 2, &["train", "--resume", "run"]);
+        assert!(again.stdout.contains("all 60 steps are done"), "{}", again.stdout);
+    }
+
+    /// Guards roll all ranks back to the same checkpoint, and stop all of them.
+    #[test]
+    fn roll_backs_are_the_same_on_any_number_of_processes() {
+        for max_roll_backs in [0, 2] {
+            let place = place(6);
+            let guard = "\n[[guards]]\nwatch = \"reward\"\nabove = -10.0\nfrom_step = 3\naction = \"roll_back\"\nlearning_rate_factor = 0.5\n";
+            place.write("train.toml", crate::resume::configuration(6) + guard);
+            let set = format!("train.max_roll_backs={max_roll_backs}");
+            let arguments = |run: &'static str| {
+                ["train", "train.toml", "--set", &set, "--run", run].map(str::to_owned)
+            };
+            let alone = arguments("alone");
+            let ended = place.run(&alone.each_ref().map(String::as_str));
+            let expected = ended.stderr.lines().find(|line| line.starts_with("error: "));
+            let expected = expected.map(|line| line.replace("run alone", "run several"));
+            let several = arguments("several");
+            let arguments = several.each_ref().map(String::as_str);
+            let found = Ended::of(mpirun(&place, 2, &arguments).output().unwrap());
+            let error = found.stderr.lines().find(|line| line.starts_with("error: "));
+            assert_eq!(error.map(str::to_owned), expected, "{}", ended.stdout);
+            assert!(result(&place.path("several")) == result(&place.path("alone")));
         }
     }
 
@@ -135,16 +189,14 @@ mod with_mpi {
     #[test]
     fn a_rank_that_hangs_is_named() {
         let place = place(500);
-        let arguments = ["train", "train.toml", "--rank-time-limit", "2"];
+        let arguments = ["train", "train.toml", "--rank-time-limit", "15"];
         let child = start(&place, 2, &arguments);
         let ranks = ranks(&child, 2).unwrap();
-        while !place.path("run/metrics.jsonl").is_file() {
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait_for_metrics(&place);
         signal(&ranks[1], "-STOP");
         let ended = Ended::of(child.wait_with_output().unwrap());
         assert_ne!(ended.code, Some(0));
-        let named = "rank 1 of 2 has not answered for 2 s";
+        let named = "rank 1 of 2 has not answered for 15 s";
         assert!(ended.stderr.contains(named), "{}", ended.stderr);
     }
 
@@ -154,9 +206,7 @@ mod with_mpi {
         let place = place(60);
         succeed(&place, 2, &["train", "train.toml", "--run", "whole"]);
         let child = start(&place, 2, &["train", "train.toml"]);
-        while !place.path("run/metrics.jsonl").is_file() {
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait_for_metrics(&place);
         signal(&child.id().to_string(), "-USR1");
         let ended = Ended::of(child.wait_with_output().unwrap());
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
@@ -180,7 +230,7 @@ mod with_mpi {
         refused(
             &place,
             &[(1, train), (1, other)],
-            "error: rank 1 has another configuration (`seed = 5`) than rank 0; give all ranks the same",
+            "error: rank 1 has a different configuration (`seed = 5`) from rank 0; start all ranks with the same program, configuration and files",
         );
         let invalid: &[&str] = &["train", "train.toml", "--set", "train.steps=0"];
         let ended = place.run(invalid).stderr;

@@ -110,6 +110,10 @@ impl Reward for ComponentsReward {
         self.external().all(|(_, reward)| reward.is_deterministic())
     }
 
+    fn fails_as_a_whole(&self) -> bool {
+        self.external().any(|(_, reward)| reward.fails_as_a_whole())
+    }
+
     fn uses_identity(&self) -> bool {
         self.external().any(|(_, reward)| reward.uses_identity())
     }

@@ -13,7 +13,7 @@ use super::servers::Servers;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpConfig {
-    /// The URL to which requests are posted, or several of servers that score alike.
+    /// The URL to which requests are posted, or several URLs of servers with identical scoring.
     url: Urls,
     /// Names of the components in the replies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -22,7 +22,7 @@ pub(crate) struct HttpConfig {
 
 /// One URL or several.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "reward.url must be a URL or a list of URLs")]
 enum Urls {
     One(String),
     Several(Vec<String>),

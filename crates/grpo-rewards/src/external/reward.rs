@@ -279,6 +279,10 @@ impl Reward for ExternalReward {
         self.output.keep_in(folder);
     }
 
+    fn fails_as_a_whole(&self) -> bool {
+        matches!(self.settings.on_failure, OnFailure::Stop)
+    }
+
     fn uses_identity(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! A reward server, which gets requests by HTTP.
+//! A reward server, which receives requests over HTTP.
 //!
 //! A POST request to a scoring server only requires HTTP/1.0 without TLS: there is one request per
 //! connection, and the server closes the connection after the reply. An HTTP client library would
@@ -20,8 +20,6 @@ const MOST: usize = 16 << 20;
 const MOST_OF_HEAD: usize = 1 << 16;
 /// Delays between connection attempts, in milliseconds.
 const PAUSES: [u64; 5] = [100, 200, 400, 800, 1600];
-/// Time limit of a connection if there are other servers.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A server.
 pub(super) struct Server {
@@ -57,29 +55,8 @@ impl Server {
         &self.url
     }
 
-    /// Sends a request and returns the body of the reply. Tries to connect again after a delay.
-    pub(super) fn exchange(
-        &self,
-        request: &[u8],
-        end: Instant,
-        limit: Duration,
-    ) -> Result<Vec<u8>, Fault> {
-        self.reply(self.connected(end), request, end, limit)
-    }
-
-    /// Like [`Self::exchange`], but tries to connect only once. The error is the reason why there is
-    /// no connection.
-    pub(super) fn exchange_once(
-        &self,
-        request: &[u8],
-        end: Instant,
-        limit: Duration,
-    ) -> io::Result<Result<Vec<u8>, Fault>> {
-        let stream = self.connect_once(end.min(Instant::now() + PATIENCE))?;
-        Ok(self.reply(Ok(stream), request, end, limit))
-    }
-
-    fn reply(
+    /// Sends a request over a connection and returns the body of the reply.
+    pub(super) fn reply(
         &self,
         stream: io::Result<TcpStream>,
         request: &[u8],
@@ -101,7 +78,7 @@ impl Server {
 
     /// Connects to the server, retrying after a delay. Requests are never sent twice, because the
     /// server may have processed the first one.
-    fn connected(&self, end: Instant) -> io::Result<TcpStream> {
+    pub(super) fn connected(&self, end: Instant) -> io::Result<TcpStream> {
         let mut pauses = PAUSES.map(Duration::from_millis).into_iter();
         loop {
             let error = match self.connect_once(end) {
@@ -115,7 +92,7 @@ impl Server {
         }
     }
 
-    fn connect_once(&self, end: Instant) -> io::Result<TcpStream> {
+    pub(super) fn connect_once(&self, end: Instant) -> io::Result<TcpStream> {
         let mut last = io::Error::new(ErrorKind::NotFound, "cannot resolve its host");
         for address in self.address.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, left(end)?) {

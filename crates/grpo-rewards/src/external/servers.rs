@@ -8,7 +8,10 @@ use super::carrier::{Carrier, Connection, Fault};
 use super::output::Output;
 use super::server::Server;
 
-/// Servers that score alike. Each request goes to the next one in turn.
+/// Time limit of a connection if there are other servers.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Servers with identical scoring. Each request goes to the next one in turn.
 pub(super) struct Servers {
     servers: Vec<Server>,
     /// Whether each server is left out, because it could not be reached.
@@ -53,20 +56,18 @@ impl Connection for InTurn {
         let last = in_turn.pop().expect("there is at least one server");
         for index in in_turn {
             let server = &self.servers.servers[index];
-            match server.exchange_once(request, end, limit) {
-                Ok(reply) => {
-                    self.servers.is_left_out[index].store(false, Ordering::Relaxed);
-                    return reply;
-                }
-                Err(error) => {
-                    self.servers.is_left_out[index].store(true, Ordering::Relaxed);
-                    let url = server.url();
-                    self.output.note(&format!(
-                        "the reward server {url} cannot be reached and is left out: {error}"
-                    ));
-                }
+            let stream = server.connect_once(end.min(Instant::now() + PATIENCE));
+            self.servers.is_left_out[index].store(stream.is_err(), Ordering::Relaxed);
+            match stream {
+                Ok(stream) => return server.reply(Ok(stream), request, end, limit),
+                Err(error) => self.output.note(&format!(
+                    "the reward server {} cannot be reached and is left out: {error}",
+                    server.url()
+                )),
             }
         }
-        self.servers.servers[last].exchange(request, end, limit)
+        let stream = self.servers.servers[last].connected(end);
+        self.servers.is_left_out[last].store(stream.is_err(), Ordering::Relaxed);
+        self.servers.servers[last].reply(stream, request, end, limit)
     }
 }

@@ -8,7 +8,7 @@ use grpo_model::{Frozen, LanguageModel, weights_digest};
 use grpo_run::{LedgerCompletion, LedgerUpdate};
 
 use super::{LearnResult, Learner, SupervisedUpdate, Update, completions};
-use crate::dealt_gradients::DealtGradients;
+use crate::distributed_gradients::DistributedGradients;
 use crate::error::finite;
 use crate::micro_batch_state::{MicroBatchState, UpdateLoss};
 use crate::probe::{LearnTimes, timed};
@@ -124,7 +124,7 @@ impl<M: LanguageModel> Learner<M> {
             is_above: false,
             recorded: Vec::new(),
         };
-        let (mut gradients, mut terms) = (DealtGradients::new(&self.ranks), Vec::new());
+        let (mut gradients, mut terms) = (DistributedGradients::new(&self.ranks), Vec::new());
         // Each rank computes one micro-batch of a round.
         for round in batches.chunks_mut(self.ranks.count()) {
             if let Some(batch) = round.get_mut(self.ranks.rank()) {

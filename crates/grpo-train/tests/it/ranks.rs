@@ -47,7 +47,7 @@ fn compare<M: LanguageModel>(what: &str, config: &GrpoConfig, policy: impl Fn() 
     let steps = |ranks: Ranks| -> Vec<Decided> {
         let boundary = vocabulary().boundary();
         let mut grpo = begin(policy(), config.clone(), SEED, boundary, chains()).unwrap();
-        grpo.deal_over(&ranks);
+        grpo.distribute_over(&ranks);
         grpo.set_recording(true);
         let step = |step| {
             let report = grpo.step(&prompts(), step).unwrap();
@@ -130,12 +130,30 @@ fn evaluations_are_the_same_on_any_number_of_ranks() {
         let evaluation =
             Evaluation::new(of, &policy, &config(), &actions, reward, decode, SEED).unwrap();
         let mut grpo = begin(policy, config(), SEED, boundary, chains()).unwrap();
-        grpo.deal_over(&ranks);
+        grpo.distribute_over(&ranks);
         Training::new(grpo, Some(evaluation)).evaluate().unwrap().unwrap().groups
     };
     let expected = evaluated(Ranks::alone());
     for count in [2, 3] {
         assert_eq!(on_ranks(count, evaluated), vec![expected.clone(); count], "{count} ranks");
+    }
+}
+
+/// A rank whose policy differs, e.g. because its processor rounds differently, is named.
+#[test]
+fn a_rank_with_other_weights_is_named() {
+    let other = |ranks: Ranks| {
+        let vocabulary = vocabulary();
+        let scale = if ranks.rank() == 2 { 2.001 } else { 2.0 };
+        let policy = model(vocabulary.len(), scale);
+        let boundary = vocabulary.boundary();
+        let mut grpo = begin(policy, config(), SEED, boundary, chains()).unwrap();
+        grpo.distribute_over(&ranks);
+        grpo.step(&prompts(), 0).unwrap_err().to_string()
+    };
+    for error in on_ranks(3, other) {
+        let expected = "rank 2 has different weights from rank 0 at the beginning of step 1";
+        assert!(error.starts_with(expected), "{error}");
     }
 }
 
@@ -147,7 +165,7 @@ fn all_ranks_end_together() {
         let mut grpo =
             begin(model(vocabulary().len(), 2.0), config(), SEED, boundary, chains()).unwrap();
         grpo.interrupted_by(Arc::new(AtomicBool::new(ranks.rank() == 1)));
-        grpo.deal_over(&ranks);
+        grpo.distribute_over(&ranks);
         let before = weights_digest(grpo.policy());
         let error = grpo.step(&prompts(), 0).unwrap_err();
         assert_eq!(weights_digest(grpo.policy()), before);
@@ -159,7 +177,7 @@ fn all_ranks_end_together() {
         let boundary = vocabulary().boundary();
         let mut grpo =
             begin(model(vocabulary().len(), 2.0), config(), SEED, boundary, chains()).unwrap();
-        grpo.deal_over(&ranks);
+        grpo.distribute_over(&ranks);
         let mut prompts = prompts();
         // In the share of rank 1.
         prompts[1].ids = vec![999];

@@ -1,20 +1,19 @@
 //! The ranks of a run other than the first. They take part in sampling, rewards and gradients, but
-//! write no files.
+//! only the first rank writes metrics, completions and checkpoints.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::Context;
 use grpo_model::Policy;
 use grpo_ranks::Ranks;
 use grpo_run::RunFolder;
 use grpo_train::{Ending, StepDone, TrainError, TrainObserver, Training};
 
-use super::observer::is_due;
 use crate::args::RunArguments;
 use crate::checkpoint;
 use crate::interrupt::{Deferred, Interrupted};
+use crate::ranks::Restored;
 use crate::run_log::observer_error;
 use crate::session::{StartedRun, configured};
 use crate::task::Tasks;
@@ -31,59 +30,59 @@ pub(super) fn follow(
         Some(run) => TrainFile::of_run(&RunFolder::open(run)?, tasks)?.value,
         None => configured(arguments, tasks)?,
     };
+    let run = arguments.resume.as_deref().unwrap_or(&file.run);
     let mut started = StartedRun::load(&file, tasks, flag, ranks)?.0;
     let _deferred = Deferred::new();
-    // Evaluates the initial policy together with the first rank.
-    started.training.evaluate()?;
-    if arguments.resume.is_some()
-        && let Some(step) = ranks.from_first(None::<Option<u64>>)?
-    {
-        restore(&mut started.training, &file.run, step)?;
+    // The run folder exists.
+    ranks.wait_for_all()?;
+    let training = &mut started.training;
+    training.grpo().rewards().keep_output_in(run);
+    wait_after_error(ranks, training.evaluate())?;
+    if arguments.resume.is_some() {
+        restore(training, run, ranks)?;
     }
-    let StartedRun { mut training, mut prompts, .. } = started;
     let per_step = file.train.prompts_per_step;
-    let mut silent = Silent { completions_every: file.save.completions_every };
     loop {
+        let prompts = &mut started.prompts;
         let of_step = |step| prompts.of_step(step, per_step).map_err(observer_error);
-        match training.run(of_step, &mut silent)? {
+        match wait_after_error(ranks, training.run(of_step, &mut Silent))? {
             Ending::Interrupted => return Err(Interrupted.into()),
-            Ending::RollBack { .. } => match ranks.from_first(None::<Option<u64>>)? {
-                Some(step) => restore(&mut training, &file.run, step)?,
-                None => break,
-            },
+            Ending::RollBack { .. } if restore(training, run, ranks)? => {}
             _ => break,
         }
     }
-    match training.evaluate() {
+    wait_after_error(ranks, training.evaluate()).map(drop)
+}
+
+/// Returns a result that all ranks have. After an error, the first rank saves the run and then ends all
+/// ranks.
+fn wait_after_error<T>(ranks: &Ranks, result: Result<T, TrainError>) -> anyhow::Result<T> {
+    match result {
+        Ok(value) => Ok(value),
         Err(TrainError::Interrupted) => Err(Interrupted.into()),
-        evaluated => Ok(evaluated.map(|_| ())?),
+        Err(error) => {
+            ranks.wait_for_all()?;
+            Err(error.into())
+        }
     }
 }
 
-/// Restores the checkpoint of a step, which the first rank has checked or written.
-fn restore(training: &mut Training<Policy>, run: &Path, step: u64) -> anyhow::Result<()> {
-    let folder = RunFolder::open(run)?;
-    let found = folder.checkpoints()?.into_iter().find(|checkpoint| checkpoint.step == step);
-    let missing = || {
-        format!(
-            "`{}` has no checkpoint of step {step} on this machine; all ranks need the same run folder, on a shared file system",
-            run.display()
-        )
-    };
-    checkpoint::restore(training, &found.with_context(missing)?.verify()?)
+/// Restores the checkpoint that the first rank names. Returns false if it names none.
+fn restore(training: &mut Training<Policy>, run: &Path, ranks: &Ranks) -> anyhow::Result<bool> {
+    let restored: Option<Restored> = ranks.from_first(None)?;
+    if let Some(restored) = &restored {
+        let found = restored.find(&RunFolder::open(run)?)?;
+        checkpoint::restore(training, &found.verify()?)?;
+    }
+    ranks.wait_for_all()?;
+    Ok(restored.is_some())
 }
 
-/// Records nothing. Token traces are computed in the same steps as on the first rank.
-struct Silent {
-    completions_every: u32,
-}
+/// Records nothing.
+struct Silent;
 
 impl TrainObserver<Policy> for Silent {
     fn step(&mut self, _: &StepDone<'_>, _: &Training<Policy>) -> Result<(), TrainError> {
         Ok(())
-    }
-
-    fn records(&self, step: u32) -> bool {
-        is_due(step + 1, self.completions_every)
     }
 }

@@ -352,7 +352,6 @@ impl TrainObserver<Policy> for Observer {
     }
 }
 
-/// Returns whether something that happens after every `every` steps is due after `done` steps.
-pub(super) fn is_due(done: u32, every: u32) -> bool {
+fn is_due(done: u32, every: u32) -> bool {
     every > 0 && done.is_multiple_of(every)
 }

@@ -147,6 +147,25 @@ fn several_servers_take_turns() {
     assert!(outcomes[0].failure().unwrap().contains("status 500"), "{outcomes:?}");
     assert_eq!(totals(&outcomes)[1], Some(1.0));
 
+    // Servers that were left out are tried again when all others have failed.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let away = listener.local_addr().unwrap();
+    drop(listener);
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let urls = [format!("http://{away}"), format!("http://{}", gone.local_addr().unwrap())];
+    drop(gone);
+    let reward = build(json!({"type": "http", "url": urls, "time_limit": 0.2}));
+    assert!(score(&*reward, &["a"])[0].failure().is_some());
+    let back = TcpListener::bind(away).unwrap();
+    thread::spawn(move || {
+        for stream in back.incoming() {
+            let mut stream = stream.unwrap();
+            let _request = stream.read(&mut [0; 4096]).unwrap();
+            stream.write_all(&http("200 OK", r#"{"id": 2, "rewards": [0.75]}"#)).unwrap();
+        }
+    });
+    assert_eq!(totals(&score(&*reward, &["b"])), [Some(0.75)]);
+
     // Without any server that can be reached, the last one is tried until the time limit.
     let urls = [(); 2].map(|()| {
         format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())

@@ -1,4 +1,4 @@
-//! Gradients of micro-batches that are dealt out to ranks.
+//! Gradients of micro-batches that are distributed over ranks.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::supervised::GradientSum;
 ///
 /// With n ranks, a rank sends `(n − 1)/n · 4` bytes for each trained parameter in each round, and once
 /// more in [`Self::finish`].
-pub(crate) struct DealtGradients<'a> {
+pub(crate) struct DistributedGradients<'a> {
     ranks: &'a Ranks,
     /// The whole sum, if there is only one rank.
     alone: GradientSum,
@@ -46,7 +46,7 @@ struct Chunk {
     is_present: Vec<bool>,
 }
 
-impl<'a> DealtGradients<'a> {
+impl<'a> DistributedGradients<'a> {
     pub(crate) fn new(ranks: &'a Ranks) -> Self {
         Self {
             ranks,
@@ -87,9 +87,11 @@ impl<'a> DealtGradients<'a> {
         });
         let parts: Vec<Flat> =
             self.parts.drain(..).map(|part| own.layout.flatten(model, part)).collect();
-        let (count, elements) = (self.ranks.count(), own.layout.elements);
-        let range = |rank| elements * rank / count..elements * (rank + 1) / count;
-        let messages = (0..count).map(|rank| own.layout.message(&parts, &range(rank))).collect();
+        let message = |rank| {
+            let range = self.ranks.share_of(rank, own.layout.elements);
+            own.layout.message(&parts, &range)
+        };
+        let messages = (0..self.ranks.count()).map(message).collect();
         drop(parts);
         self.ranks.exchange(messages)?.iter().for_each(|message| own.add(message));
         Ok(())
@@ -218,7 +220,7 @@ impl ModuleVisitor for Flattening {
     }
 }
 
-/// Puts the sum into the form that the optimizer takes.
+/// Converts the sum to gradients by parameter.
 struct Building<'a> {
     layout: &'a Layout,
     values: Vec<f32>,

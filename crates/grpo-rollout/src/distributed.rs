@@ -12,26 +12,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Rollout, RolloutError, StepKey};
 
-/// An engine that deals prompts out to ranks. Each rank samples the groups of consecutive prompts, and
+/// An engine that distributes prompts over ranks. Each rank samples the groups of consecutive prompts, and
 /// all ranks get all groups.
 ///
 /// Completions don't depend on the rest of their batch, so they don't depend on the number of ranks
 /// either.
-pub struct Dealt<M> {
+pub struct Distributed<M> {
     engine: Arc<dyn Rollout<M>>,
     ranks: Ranks,
 }
 
-impl<M> Dealt<M> {
-    /// Deals the prompts of `engine` out to `ranks`.
+impl<M> Distributed<M> {
+    /// Distributes the prompts of `engine` over `ranks`.
     pub fn new(engine: Arc<dyn Rollout<M>>, ranks: Ranks) -> Self {
         Self { engine, ranks }
     }
 }
 
-impl<M> fmt::Debug for Dealt<M> {
+impl<M> fmt::Debug for Distributed<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dealt").field("engine", &self.engine).field("ranks", &self.ranks).finish()
+        f.debug_struct("Distributed")
+            .field("engine", &self.engine)
+            .field("ranks", &self.ranks)
+            .finish()
     }
 }
 
@@ -67,7 +70,7 @@ impl Message {
     }
 }
 
-impl<M: 'static> Rollout<M> for Dealt<M> {
+impl<M: 'static> Rollout<M> for Distributed<M> {
     fn sample(
         &self,
         policy: &Frozen<M>,
