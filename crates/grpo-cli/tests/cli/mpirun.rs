@@ -190,6 +190,10 @@ mod with_mpi {
     fn a_rank_that_hangs_is_named() {
         let place = place(500);
         let arguments = ["train", "train.toml", "--rank-time-limit", "15"];
+        let refused = Ended::of(mpirun(&place, 2, &arguments).output().unwrap());
+        let longer = "--rank-time-limit 15 is shorter than the time that rewards may take (60 s";
+        assert!(refused.stderr.contains(longer), "{}", refused.stderr);
+        let arguments = [&arguments[..], &["--set", "train.reward_time_limit=10"]].concat();
         let child = start(&place, 2, &arguments);
         let ranks = ranks(&child, 2).unwrap();
         wait_for_metrics(&place);
