@@ -191,7 +191,7 @@ mod with_mpi {
         let place = place(500);
         let arguments = ["train", "train.toml", "--rank-time-limit", "15"];
         let refused = Ended::of(mpirun(&place, 2, &arguments).output().unwrap());
-        let longer = "--rank-time-limit 15 is shorter than the time that rewards may take (60 s";
+        let longer = "--rank-time-limit 15 is shorter than the time that rewards may take (75 s";
         assert!(refused.stderr.contains(longer), "{}", refused.stderr);
         let arguments = [&arguments[..], &["--set", "train.reward_time_limit=10"]].concat();
         let child = start(&place, 2, &arguments);
