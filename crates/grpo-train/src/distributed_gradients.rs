@@ -104,10 +104,11 @@ impl<'a> DistributedGradients<'a> {
     pub(crate) fn finish<M: Module>(self, model: &M) -> Result<GradientSum, RankError> {
         let Some(own) = self.own else { return Ok(self.alone) };
         let Chunk { layout, values, is_present, .. } = own;
-        let message: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let message = bytemuck::cast_slice(&values).to_vec();
         drop(values);
         let chunks = self.ranks.exchange(vec![message; self.ranks.count()])?;
-        let values = chunks.iter().flat_map(|chunk| floats(chunk)).collect();
+        let mut values = Vec::with_capacity(layout.elements);
+        chunks.iter().for_each(|chunk| values.extend(floats(chunk)));
         // Parameters are present on all ranks or on none.
         let mut building = Building {
             layout: &layout,
@@ -155,7 +156,7 @@ impl Layout {
                     continue;
                 };
                 let values = &values[within.start - place.start..within.end - place.start];
-                message.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                message.extend_from_slice(bytemuck::cast_slice(values));
             }
         }
         message
@@ -201,7 +202,7 @@ fn overlap(place: &Range<usize>, range: &Range<usize>) -> Option<Range<usize>> {
 }
 
 fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
-    bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+    bytes.chunks_exact(4).map(|four| f32::from_ne_bytes([four[0], four[1], four[2], four[3]]))
 }
 
 /// Takes the gradients of trained parameters out of a part.
@@ -216,7 +217,9 @@ impl ModuleVisitor for Flattening {
             return;
         }
         let gradient = self.part.remove::<D>(param.id);
-        self.flat.push(gradient.map(|gradient| gradient.into_data().iter::<f32>().collect()));
+        let elements = |gradient: Tensor<D>| gradient.into_data().try_into_vec::<f32>();
+        let flat = gradient.map(|gradient| elements(gradient).expect("gradients are f32"));
+        self.flat.push(flat);
     }
 }
 
