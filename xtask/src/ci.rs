@@ -7,11 +7,12 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::process::is_installed;
 use crate::test::{Test, test};
 use crate::{mpi, process, tidy};
 
@@ -81,11 +82,6 @@ fn book(root: &Path) -> Result<()> {
         return Ok(());
     }
     process::run(Command::new("mdbook").arg("build").current_dir(root))
-}
-
-fn is_installed(program: &mut Command) -> bool {
-    let status = program.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
 }
 
 /// Compiles tests and benchmarks with clippy's driver.

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+
+use crate::process::is_installed;
 
 /// Folders with libclang, which bindgen loads to read MPI's header.
 const FOLDERS_OF_LIBCLANG: [&str; 4] =
@@ -15,18 +17,9 @@ pub(crate) fn features() -> &'static [&'static str] {
 
 /// Returns what is missing to build the feature `mpi`, if anything.
 pub(crate) fn missing() -> Option<&'static str> {
-    let runs = |program: &str| {
-        let mut command = Command::new(program);
-        let status = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        status.is_ok_and(|status| status.success())
-    };
-    if !runs("mpicc") {
-        return Some("mpicc");
-    }
-    if !runs("mpirun") {
-        return Some("mpirun");
-    }
-    (!has_libclang()).then_some("libclang")
+    let is_missing = |program: &&str| !is_installed(&mut Command::new(program));
+    let program = ["mpicc", "mpirun"].into_iter().find(is_missing);
+    program.or_else(|| (!has_libclang()).then_some("libclang"))
 }
 
 fn has_libclang() -> bool {

@@ -21,6 +21,12 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
+/// Returns whether a program can be started with `--version`.
+pub(crate) fn is_installed(program: &mut Command) -> bool {
+    let status = program.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
 /// Runs a command and lets it inherit standard output and standard error.
 ///
 /// # Errors

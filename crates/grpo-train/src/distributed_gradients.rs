@@ -11,7 +11,7 @@ use grpo_ranks::{RankError, Ranks};
 
 use crate::supervised::GradientSum;
 
-/// Sums the gradients of micro-batches, of which each rank computes one per round.
+/// Sums the gradients of micro-batches. In each round, every rank computes one micro-batch.
 ///
 /// Floating-point sums depend on the order of their terms. Here, each element of the sum belongs to one
 /// rank, which receives the element from all others and adds it in the order of the micro-batches.
