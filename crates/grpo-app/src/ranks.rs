@@ -164,6 +164,13 @@ impl Restored {
         Self::new(step, &found.context("the checkpoint was just written")?.path)
     }
 
+    /// Tells the other ranks from which checkpoint they continue, if there is one, and waits until they
+    /// have read it. Afterwards, it may be replaced.
+    pub(crate) fn announce(ranks: &Ranks, restored: Option<Self>) -> anyhow::Result<()> {
+        ranks.from_first(Some(restored))?;
+        Ok(ranks.wait_for_all()?)
+    }
+
     /// Returns the same checkpoint as this rank sees it. Network file systems may show it late.
     pub(crate) fn find(&self, folder: &RunFolder) -> anyhow::Result<Checkpoint> {
         let started = Instant::now();

@@ -113,12 +113,10 @@ impl Session {
         let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
         let restored = from.as_ref().map(|(step, found)| Restored::new(*step, found.path()));
-        ranks.from_first(Some(restored.transpose()?))?;
+        Restored::announce(ranks, restored.transpose()?)?;
         if let Some((_, checkpoint)) = from {
             checkpoint::restore(&mut session.training, &checkpoint)?;
         }
-        // Afterwards, the checkpoint may be replaced.
-        ranks.wait_for_all()?;
         session.is_resumed = true;
         if verify {
             say(format_args!("verifying    from step {step} on"));

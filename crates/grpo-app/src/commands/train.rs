@@ -119,8 +119,7 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
         };
         let ranks = training.grpo().learner().ranks().clone();
         if training.roll_backs() >= file.train.max_roll_backs {
-            ranks.from_first(Some(None::<Restored>))?;
-            ranks.wait_for_all()?;
+            Restored::announce(&ranks, None)?;
             let message = format!(
                 "{message}; the run has already rolled back {} times (train.max_roll_backs)",
                 training.roll_backs()
@@ -131,9 +130,7 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
         let kl_coef = training.kl_coef() * kl_coef_factor;
         let is_rolled_back = observer.roll_back(training, since, factor, kl_coef)?;
         let restored = is_rolled_back.then(|| Restored::of_step(folder, training.steps()));
-        ranks.from_first(Some(restored.transpose()?))?;
-        // Afterwards, the checkpoint may be replaced.
-        ranks.wait_for_all()?;
+        Restored::announce(&ranks, restored.transpose()?)?;
         if !is_rolled_back {
             let message = format!(
                 "{message}; no checkpoint from before step {since} is left to roll back to: lower the learning rate, or keep more checkpoints (save.keep_last, save.every)"
