@@ -37,6 +37,7 @@ mod train_file;
 pub mod train_settings;
 mod trial_file;
 pub mod visible;
+mod vllm;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

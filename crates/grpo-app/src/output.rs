@@ -173,6 +173,7 @@ pub(crate) fn table(
 }
 
 /// Progress of a training run, shown as a bar on a terminal and as occasional lines elsewhere.
+#[derive(Clone)]
 pub struct Progress {
     bar: ProgressBar,
     steps: u64,

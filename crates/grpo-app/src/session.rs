@@ -9,8 +9,8 @@ use grpo_model::Policy;
 use grpo_ranks::Ranks;
 use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
 use grpo_train::{
-    BestSamples, Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError, TrainObserver,
-    Training,
+    Actions, BestSamples, Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError,
+    TrainObserver, Training,
 };
 
 use crate::args::RunArguments;
@@ -72,8 +72,8 @@ impl Session {
     ) -> anyhow::Result<Self> {
         // Performs all checks before creating the run folder.
         let (begun, data) = StartedRun::load(&file, &tasks, interrupt, ranks)?;
-        let outlook =
-            preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
+        let (grpo, codec) = (begun.training.grpo(), &begun.writer.spec.codec);
+        let outlook = preflight(&file, grpo, &begun.prompts, codec, &*begun.actions)?;
         let text = config::resolved(&file.resolved()?)?;
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, force, &text, &info)?;
@@ -98,6 +98,9 @@ impl Session {
             loaded.value.check(&loaded.origin)?;
             Ok(loaded.value)
         })?;
+        if verify {
+            file.refuse_servers("--verify")?;
+        }
         let phase = Phase::begin("checking the files of the run");
         let from = place(&folder, verify)?;
         let violations = violations_of_files(run, &tasks);
@@ -240,6 +243,8 @@ fn refuse_short_limit(file: &TrainFile, ranks: &Ranks) -> anyhow::Result<()> {
 pub(crate) struct StartedRun {
     pub(crate) training: Training<Policy>,
     pub(crate) prompts: Prompts,
+    /// What the policy does, for engines of other sizes.
+    actions: Arc<dyn Actions<Policy>>,
     /// See [`Start::reports`].
     reports: Vec<(&'static str, String)>,
     writer: Writer,
@@ -285,6 +290,7 @@ impl StartedRun {
                 Evaluation::new(of, policy, &config, &**actions, reward, decode, file.seed)
             })
             .transpose()?;
+        let actions = Arc::clone(&parts.actions);
         let mut grpo = Grpo::new(parts, config, file.seed)?;
         grpo.interrupted_by(interrupt);
         grpo.distribute_over(ranks);
@@ -292,7 +298,7 @@ impl StartedRun {
         if let (Some(best), 1..) = (tasks.best_files(&writer.spec.codec), file.save.best) {
             training.collect_best(BestSamples::new(file.save.best, best.identify));
         }
-        Ok(Self { training, prompts, reports, writer, kind })
+        Ok(Self { training, prompts, actions, reports, writer, kind })
     }
 
     /// Prints a summary of the run and evaluates the initial policy.

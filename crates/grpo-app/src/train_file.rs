@@ -7,9 +7,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use grpo_data::{Codec, ConfigFault};
-use grpo_model::Policy;
+use grpo_model::{Policy, WeightPrecision};
 use grpo_rewards::RewardConfig;
 use grpo_train::{Actions, GrpoConfig, NextTokens, SamplingConfig};
+use grpo_vllm::VllmConfig;
 
 pub use self::reading::load_reward;
 pub(crate) use self::start::Start;
@@ -28,6 +29,8 @@ pub(crate) struct TrainFile {
     /// The `[data]` section. Without prompts, the model generates from its beginning-of-sequence
     /// token.
     pub data: Option<PromptSection>,
+    /// The `[rollout]` section, if completions are sampled on servers.
+    pub rollout: Option<VllmConfig>,
     /// Prompt source of a task, used instead of a file.
     pub source: Option<Arc<dyn Source>>,
 }
@@ -102,9 +105,41 @@ impl TrainFile {
         self.data.as_ref().map_or(Ok(()), PromptSection::check)
     }
 
+    /// Checks the settings of sampling on servers.
+    fn check_rollout(&self) -> Result<(), ConfigFault> {
+        let Some(rollout) = &self.rollout else { return Ok(()) };
+        rollout.check().map_err(|fault| fault.below("rollout"))?;
+        let refused = |reason: &str| {
+            let message = format!("rollout.engine = \"vllm\" {reason}");
+            Err(ConfigFault::new("rollout.engine", message, "use \"local\""))
+        };
+        if self.source.is_some() {
+            return refused("continues prompts of token ids, and cannot sample for this task");
+        }
+        if self.lora.is_none() && self.adapter.is_none() {
+            return refused(
+                "sends the policy as a LoRA adapter, and this run trains all weights; add [lora] or `adapter`",
+            );
+        }
+        if self.sampling.weights != WeightPrecision::F32 {
+            return refused("samples with the weights of the servers; remove sampling.weights");
+        }
+        Ok(())
+    }
+
+    /// Refuses a command that has to repeat the sampled completions.
+    pub(crate) fn refuse_servers(&self, what: &str) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.rollout.is_none(),
+            "{what} has to sample the same completions again, but vLLM servers do not repeat them bit for bit; use it with runs of rollout.engine = \"local\""
+        );
+        Ok(())
+    }
+
     /// Checks that all values are in range. Errors contain the location of the key.
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         self.check_prompts().map_err(|fault| origin.locate(fault))?;
+        self.check_rollout().map_err(|fault| origin.locate(fault))?;
         self.grpo().check().map_err(|error| origin.explain(error))?;
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;

@@ -11,7 +11,7 @@ use crate::cache::{self, Cache};
 use crate::config::EndpointConfig;
 use crate::error::EndpointError;
 use crate::http::{Exchange, Http, Scope};
-use crate::request::{FIX_OF_API, Request};
+use crate::request::{ReplyFault, Request, json};
 use crate::usage::Usage;
 
 /// A client of one server.
@@ -137,7 +137,7 @@ impl Client {
                     while !stop_flag.load(Ordering::Relaxed) {
                         let position = next.fetch_add(1, Ordering::Relaxed);
                         let Some(body) = bytes.get(position) else { return };
-                        let mut exchange = http.post(R::PATH, body, stop_flag);
+                        let mut exchange = http.exchange(R::PATH, Some(body), stop_flag);
                         match &mut exchange.outcome {
                             Ok(_) => has_reply.store(true, Ordering::Relaxed),
                             Err(failure) => {
@@ -185,14 +185,10 @@ fn receive<R: Request, P: FnMut(Progress)>(
         }
         Err(failure) => return Err(failure.error),
     };
-    let reply: Value = serde_json::from_slice(&bytes).map_err(|_| EndpointError::Reply {
-        url: batch.url.clone(),
-        what: "is not JSON".to_owned(),
-        body: batch.http.excerpt(&bytes),
-        fix: FIX_OF_API,
-    })?;
+    let fault = |fault: ReplyFault| batch.http.fault(&batch.url, fault, &bytes);
+    let reply: Value = json(&bytes).map_err(fault)?;
     usage.add_tokens(&reply);
-    let fault = match batch.requests[index].answer(&reply) {
+    let (error, is_of_request) = match batch.requests[index].answer(&reply) {
         Ok(answer) => {
             if let Some(cache) = cache {
                 let body = &batch.bodies[index];
@@ -201,15 +197,9 @@ fn receive<R: Request, P: FnMut(Progress)>(
             batch.finish(index, Ok(answer), *usage);
             return Ok(());
         }
-        Err(fault) => fault,
+        Err(found) => (fault(found.clone()), found.is_of_request),
     };
-    let error = EndpointError::Reply {
-        url: batch.url.clone(),
-        what: fault.what,
-        body: batch.http.excerpt(&bytes),
-        fix: fault.fix,
-    };
-    if !fault.is_of_request {
+    if !is_of_request {
         return Err(error);
     }
     batch.finish(index, Err(error), *usage);

@@ -116,7 +116,7 @@ impl EndpointConfig {
     }
 
     /// Returns whether the server runs on this machine, so that no proxy is used.
-    pub(crate) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         let rest = self.url.split("://").nth(1).unwrap_or_default();
         let authority = rest.split('/').next().unwrap_or_default();
         // Without the port. An IPv6 address is in brackets.

@@ -79,6 +79,29 @@ pub enum EndpointError {
     },
 }
 
+impl EndpointError {
+    /// Returns whether the server could not be reached, did not answer in time, or was overloaded or
+    /// broken, so that another server may answer the same request.
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Connection { .. } => true,
+            Self::Status { status, .. } => matches!(status, 408 | 429 | 500..),
+            Self::Setting { .. }
+            | Self::ApiKey { .. }
+            | Self::Reply { .. }
+            | Self::Cache { .. } => false,
+        }
+    }
+
+    /// Returns the HTTP status, if it was not 200.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Status { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+}
+
 /// Number of attempts of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts(pub u32);

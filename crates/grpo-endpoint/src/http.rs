@@ -12,6 +12,7 @@ use ureq::{Agent, Body};
 
 use crate::config::EndpointConfig;
 use crate::error::{Attempts, EndpointError, excerpt};
+use crate::request::ReplyFault;
 use crate::tls;
 
 /// Maximum size of a reply in bytes.
@@ -92,6 +93,11 @@ impl Http {
         Ok(Self { agent: builder.build().new_agent(), config, base, key })
     }
 
+    /// Returns the base URL.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
     /// Returns the URL of a path.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}/{path}", self.base)
@@ -101,9 +107,9 @@ impl Http {
         self.config.parallel
     }
 
-    /// Posts a JSON body until there is a reply, an error that a retry cannot fix, or no retry left.
-    /// Stops early if `stop` is set.
-    pub(crate) fn post(&self, path: &str, body: &[u8], stop: &AtomicBool) -> Exchange {
+    /// Posts a JSON body, or gets a resource if there is no body, until there is a reply, an error that
+    /// a retry cannot fix, or no retry left. Stops early if `stop` is set.
+    pub(crate) fn exchange(&self, path: &str, body: Option<&[u8]>, stop: &AtomicBool) -> Exchange {
         let url = self.url(path);
         for attempt in 1.. {
             let failure = match self.attempt(&url, body, Attempts(attempt)) {
@@ -124,13 +130,26 @@ impl Http {
         unreachable!("the number of attempts is limited")
     }
 
-    fn attempt(&self, url: &str, body: &[u8], attempts: Attempts) -> Result<Vec<u8>, Failure> {
-        let mut request = self.agent.post(url).content_type("application/json");
-        if let Some(ApiKey(key)) = &self.key {
-            request = request.header("Authorization", format!("Bearer {key}"));
-        }
+    fn attempt(
+        &self,
+        url: &str,
+        body: Option<&[u8]>,
+        attempts: Attempts,
+    ) -> Result<Vec<u8>, Failure> {
+        let key = self.key.as_ref().map(|ApiKey(key)| ("Authorization", format!("Bearer {key}")));
+        let sent = match (body, key) {
+            (None, None) => self.agent.get(url).call(),
+            (None, Some((name, key))) => self.agent.get(url).header(name, key).call(),
+            (Some(body), key) => {
+                let request = self.agent.post(url).content_type("application/json");
+                match key {
+                    None => request.send(body),
+                    Some((name, key)) => request.header(name, key).send(body),
+                }
+            }
+        };
         let failed = |error| self.connection_failure(url, error, attempts);
-        let response = request.send(body).map_err(failed)?;
+        let response = sent.map_err(failed)?;
         let (head, mut body) = split(response);
         let body = body.with_config().limit(LARGEST_REPLY).read_to_vec().map_err(failed)?;
         if head.status == 200 {
@@ -153,6 +172,12 @@ impl Http {
         };
         let may_retry = status == 429 || scope == Scope::Unclear;
         Err(Failure { error, scope, may_retry, wait: retry_after(&head.headers) })
+    }
+
+    /// Returns the error of a reply that is not what the API specifies.
+    pub(crate) fn fault(&self, url: &str, fault: ReplyFault, body: &[u8]) -> EndpointError {
+        let ReplyFault { what, fix, .. } = fault;
+        EndpointError::Reply { url: url.to_owned(), what, body: self.excerpt(body), fix }
     }
 
     /// Returns the start of a body, without the API key.

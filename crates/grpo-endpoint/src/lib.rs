@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
 //! - [`Client`] sends any [`Request`]: several at a time, with retries, counters and a [`Cache`].
+//! - [`Server`] sends one request at a time, for callers that use several servers.
 //! - [`EndpointConfig`] is where the server is and how it is used.
 //! - [`ChatRequest`] is the API `/chat/completions`. Other APIs implement [`Request`].
 
@@ -11,6 +12,7 @@ mod config;
 mod error;
 mod http;
 mod request;
+mod server;
 mod tls;
 mod usage;
 
@@ -20,4 +22,5 @@ pub use client::{Answers, Client, Progress};
 pub use config::EndpointConfig;
 pub use error::{Attempts, EndpointError};
 pub use request::{ReplyFault, Request};
+pub use server::Server;
 pub use usage::{Prices, Usage};

@@ -22,7 +22,7 @@ pub trait Request {
 }
 
 /// How to fix replies that are not those of the API.
-pub(crate) const FIX_OF_API: &str = "check that the URL is that of an OpenAI-compatible API";
+const FIX_OF_API: &str = "check that the URL is that of an OpenAI-compatible API";
 
 /// Why a reply contains no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +41,19 @@ impl ReplyFault {
         Self { what: what.into(), fix: FIX_OF_API, is_of_request: false }
     }
 
+    /// Replaces [`Self::fix`].
+    #[must_use]
+    pub fn with_fix(self, fix: &'static str) -> Self {
+        Self { fix, ..self }
+    }
+
     /// A reply without an answer to this request.
     pub fn of_request(what: impl Into<String>, fix: &'static str) -> Self {
         Self { what: what.into(), fix, is_of_request: true }
     }
+}
+
+/// Parses a reply.
+pub(crate) fn json(reply: &[u8]) -> Result<Value, ReplyFault> {
+    serde_json::from_slice(reply).map_err(|_| ReplyFault::of_endpoint("is not JSON"))
 }

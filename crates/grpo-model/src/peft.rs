@@ -17,7 +17,7 @@ use self::targets::Targets;
 use crate::checkpoint::Checkpoint;
 use crate::lora::{Adapter, LoraConfig, LoraPair, last_names, scale};
 use crate::stored::{StoredAs, StoredTensors};
-use crate::{ModelError, Transformer, WeightsDigest};
+use crate::{Frozen, ModelError, Policy, Transformer, WeightsDigest};
 
 pub use matrices::LoraMatrices;
 
@@ -163,6 +163,20 @@ pub fn write_adapter(
     let tensors = StoredTensors::from_matrices(tensors);
     let note = config.base.clone().map(|base| (BASE_KEY, base));
     tensors.write(&folder.join(WEIGHTS_FILE), StoredAs::F32, note)
+}
+
+impl Frozen<Policy> {
+    /// Writes the adapter into `folder`. See [`write_adapter`].
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be written.
+    ///
+    /// # Panics
+    /// Panics if the policy has no adapter.
+    pub fn write_adapter(&self, config: &AdapterConfig, folder: &Path) -> Result<(), ModelError> {
+        let (base, adapter) = self.model().parts();
+        write_adapter(adapter.expect("the policy has an adapter"), config, folder, base)
+    }
 }
 
 fn adapter(

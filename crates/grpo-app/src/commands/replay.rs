@@ -26,6 +26,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let loaded = TrainFile::of_run(&folder, tasks)?;
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
+    file.refuse_servers("grpo replay")?;
     check_place(arguments, &file)?;
     folder.check_config(&info)?;
     let (record, recorded_steps) = record(&folder, arguments, &file)?;

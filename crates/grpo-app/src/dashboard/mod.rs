@@ -38,6 +38,23 @@ enum Shown {
     Screen(Dashboard),
 }
 
+/// Where [`announce`] shows messages while there is a monitor.
+static MESSAGES: Mutex<Option<Messages>> = Mutex::new(None);
+
+enum Messages {
+    Lines(Progress),
+    Screen(Arc<Mutex<State>>),
+}
+
+/// Shows a message on the monitor, or prints it if there is none. Can be called on any thread.
+pub(crate) fn announce(line: &str) {
+    match &*lock(&MESSAGES) {
+        Some(Messages::Lines(progress)) => progress.say(line),
+        Some(Messages::Screen(state)) => lock(state).say(line),
+        None => say(format_args!("{line}")),
+    }
+}
+
 impl Monitor {
     /// Uses the live screen if standard error is a suitable terminal, otherwise plain lines.
     /// Pressing `q` or Ctrl-C on the screen sets `stop`, which training checks after each step.
@@ -48,6 +65,10 @@ impl Monitor {
             Dashboard::new(State::new(title, steps), stop)
         };
         let shown = screen.map_or_else(|| Shown::Lines(Progress::new(steps)), Shown::Screen);
+        *lock(&MESSAGES) = Some(match &shown {
+            Shown::Lines(progress) => Messages::Lines(progress.clone()),
+            Shown::Screen(dashboard) => Messages::Screen(Arc::clone(&dashboard.state)),
+        });
         Self { shown, summary: Summary::new(steps) }
     }
 
@@ -84,6 +105,7 @@ impl Monitor {
     /// Restores the terminal, then prints the messages and a one-line summary. Further calls have
     /// no effect.
     pub(crate) fn finish(&mut self) {
+        *lock(&MESSAGES) = None;
         match &mut self.shown {
             Shown::Lines(progress) => progress.finish(),
             Shown::Screen(dashboard) => {
@@ -200,9 +222,9 @@ impl Dashboard {
     }
 }
 
-/// Locks the state, ignoring poisoning. The state stays consistent if a thread panics.
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks a value, ignoring poisoning. It stays consistent if a thread panics.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Draws frames and handles keys until `closing` is set. Stops if drawing fails, e.g. because the

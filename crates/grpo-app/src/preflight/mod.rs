@@ -9,7 +9,7 @@ mod words;
 
 use grpo_data::Codec;
 use grpo_model::{Policy, parameters};
-use grpo_train::Grpo;
+use grpo_train::{Actions, Grpo};
 
 pub(crate) use self::section::PreflightSection;
 use crate::phase::Phase;
@@ -26,10 +26,11 @@ pub(crate) fn preflight(
     grpo: &Grpo<Policy>,
     prompts: &Prompts,
     codec: &Codec,
+    actions: &dyn Actions<Policy>,
 ) -> anyhow::Result<Vec<String>> {
     refuse_unfrozen(grpo)?;
     let phase = Phase::begin("sampling and scoring a trial batch");
-    let trial = Trial::of(file, grpo, prompts, codec)?;
+    let trial = Trial::of(file, grpo, prompts, codec, actions)?;
     drop(phase);
     let seconds = trial.as_ref().map(Trial::seconds_per_completion);
     let mut lines = vec![first_screen::plan(file, seconds)];

@@ -7,7 +7,7 @@ use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample};
 use grpo_model::{Frozen, Policy};
 use grpo_ranks::Ranks;
 use grpo_rollout::StepKey;
-use grpo_train::Grpo;
+use grpo_train::{Actions, Grpo};
 
 use crate::generate::decoder;
 use crate::prompts::Prompts;
@@ -46,6 +46,7 @@ impl Trial {
         grpo: &Grpo<Policy>,
         prompts: &Prompts,
         codec: &Codec,
+        actions: &dyn Actions<Policy>,
     ) -> anyhow::Result<Option<Self>> {
         let samples = file.preflight.samples as usize;
         if samples == 0 {
@@ -58,7 +59,7 @@ impl Trial {
         let prompts = prompts.first(groups.min(config.train.prompts_per_step))?;
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let size = config.train.group_size;
-        let sampler = config.sampler(policy, &*file.actions(codec), size, longest, &decode)?;
+        let sampler = config.sampler(policy, actions, size, longest, &decode)?;
         let key =
             StepKey { seed: file.seed, purpose: Purpose::Preflight, step: 0, policy_version: 0 };
         let frozen = Frozen::snapshot_in(policy, config.sampling.weights);

@@ -9,6 +9,7 @@ use grpo_report::command_of;
 use grpo_rewards::{Reward, RewardConfig};
 use grpo_run::RunFolder;
 use grpo_train::TrainError;
+use grpo_vllm::VllmConfig;
 use toml::{Table, Value};
 
 use super::TrainFile;
@@ -77,6 +78,9 @@ impl TrainFile {
                 source = Some((kind.parse)(own).map_err(explain)?);
             }
         }
+        let rollout = section(&mut table, "rollout")
+            .and_then(rollout_of)
+            .map_err(|fault| explain(fault.below("rollout")))?;
         let settings: TrainSettings =
             deserialize_settings(table).map_err(|fault: ConfigFault| {
                 // Section names of tasks, which serde does not know, can be suggested as well.
@@ -88,7 +92,11 @@ impl TrainFile {
                     .copied()
                     .collect();
                 let message = match is_top {
-                    true => format!("{}, `reward`, `data`, `{}`", fault.message, own.join("`, `")),
+                    true => format!(
+                        "{}, `reward`, `data`, `rollout`, `{}`",
+                        fault.message,
+                        own.join("`, `")
+                    ),
                     false => fault.message,
                 };
                 explain(ConfigFault { message, ..fault })
@@ -96,7 +104,7 @@ impl TrainFile {
         if let Some(filter) = &settings.diversity_filter {
             tasks.filter(filter).map_err(|fault| origin.locate(fault))?;
         }
-        let value = Self { settings, reward, data, source };
+        let value = Self { settings, reward, data, rollout, source };
         Ok(config::Loaded { value, origin })
     }
 
@@ -112,6 +120,11 @@ impl TrainFile {
         table.insert("reward".to_owned(), Value::Table(self.reward.table().clone()));
         if let Some(data) = &self.data {
             table.insert("data".to_owned(), Value::Table(data.settings()?));
+        }
+        if let Some(rollout) = &self.rollout {
+            let mut section = Table::try_from(rollout)?;
+            section.insert("engine".to_owned(), VLLM.into());
+            table.insert("rollout".to_owned(), Value::Table(section));
         }
         table.extend(self.source.iter().flat_map(|source| source.settings()));
         Ok(table)
@@ -130,6 +143,27 @@ fn reward_of(table: &mut Table, origin: &Origin, tasks: &Tasks) -> anyhow::Resul
         )
     })?;
     rewards.parse(reward).map_err(|fault| explain(fault.below("reward")))
+}
+
+/// The value of `rollout.engine` for servers.
+const VLLM: &str = "vllm";
+
+/// Parses the section `[rollout]`. Returns `None` for the local engine.
+fn rollout_of(section: Option<Table>) -> Result<Option<VllmConfig>, ConfigFault> {
+    let Some(mut section) = section else { return Ok(None) };
+    let engine = section.remove("engine").unwrap_or_else(|| "local".into());
+    match (engine.as_str(), section.keys().next()) {
+        (Some(VLLM), _) => deserialize_settings(section).map(Some),
+        (Some("local"), None) => Ok(None),
+        (Some("local"), Some(key)) => {
+            let message = format!("rollout.{key} has no effect with the local engine");
+            Err(ConfigFault::new(key, message, "remove it, or set rollout.engine = \"vllm\""))
+        }
+        _ => {
+            let message = format!("rollout.engine = {engine} is unknown");
+            Err(ConfigFault::new("engine", message, "use \"local\" or \"vllm\""))
+        }
+    }
 }
 
 /// Removes a section.

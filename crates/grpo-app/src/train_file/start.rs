@@ -16,6 +16,7 @@ use crate::output::say;
 use crate::prompts::{CombinedExamples, Prompts};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
+use crate::vllm::on_servers;
 
 impl TrainFile {
     /// Loads everything that the configuration refers to.
@@ -122,7 +123,7 @@ impl TrainFile {
         reward: Arc<dyn Reward>,
         examples: Option<CombinedExamples>,
     ) -> anyhow::Result<Parts<Policy>> {
-        let Loaded { spec, policy, .. } = loaded;
+        let Loaded { spec, policy, adapter, .. } = loaded;
         let similarity = tasks.similarity(&spec.codec);
         let bonus =
             self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device(), similarity));
@@ -145,10 +146,14 @@ impl TrainFile {
             "sampling.stop requires a tokenizer, but `{}` has no tokenizer.json; remove sampling.stop, or add the model's tokenizer.json to the folder",
             self.model.display()
         );
+        let actions = match (&self.rollout, adapter) {
+            (Some(rollout), Some(adapter)) => on_servers(self, rollout, adapter, &codec)?,
+            _ => self.actions(&codec),
+        };
         Ok(Parts {
             policy,
             reference,
-            actions: self.actions(&codec),
+            actions,
             reward,
             bonus,
             filter,

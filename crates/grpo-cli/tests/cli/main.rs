@@ -13,6 +13,9 @@ mod engagement;
 mod eval;
 mod evaluation;
 mod explain;
+#[path = "../../../grpo-vllm/tests/it/fake.rs"]
+#[expect(dead_code, reason = "shared with the tests of grpo-vllm, which use all of it")]
+mod fake_vllm;
 mod fill;
 mod first_hour;
 mod folders;
@@ -48,6 +51,9 @@ mod resume;
 mod sample;
 mod scoring;
 mod selftest;
+#[path = "../../../grpo-endpoint/tests/it/server.rs"]
+#[expect(dead_code, reason = "shared with the tests of grpo-endpoint, which use all of it")]
+mod server;
 mod shipped;
 mod supervised;
 mod supervised_resume;
@@ -60,4 +66,5 @@ mod training;
 mod training_texts;
 mod trial;
 mod verify;
+mod vllm;
 mod wrong_inputs;

@@ -1,6 +1,6 @@
 //! Rewards computed by HTTP servers.
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, OneOrSeveral};
 use serde::{Deserialize, Serialize};
 
 use super::carrier::Carrier;
@@ -14,18 +14,10 @@ use super::servers::Servers;
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpConfig {
     /// The URL to which requests are posted, or several URLs of servers with identical scoring.
-    url: Urls,
+    url: OneOrSeveral,
     /// Names of the components in the replies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     components: Vec<String>,
-}
-
-/// One URL or several.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(untagged, expecting = "reward.url must be a URL or a list of URLs")]
-enum Urls {
-    One(String),
-    Several(Vec<String>),
 }
 
 impl CarrierConfig for HttpConfig {
@@ -36,10 +28,7 @@ impl CarrierConfig for HttpConfig {
 
 impl HttpConfig {
     fn servers(&self) -> Result<Vec<Server>, ConfigFault> {
-        let urls = match &self.url {
-            Urls::One(url) => std::slice::from_ref(url),
-            Urls::Several(urls) => urls,
-        };
+        let urls = self.url.as_slice();
         if urls.is_empty() {
             let message = "reward.url is an empty list; expected at least one URL";
             return Err(ConfigFault::from_sentence("", message));

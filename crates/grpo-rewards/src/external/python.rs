@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, OneOrSeveral};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -26,8 +26,8 @@ pub(crate) struct PythonConfig {
     /// The Python file.
     file: PathBuf,
     /// The functions in the file to call.
-    #[serde(default)]
-    function: Functions,
+    #[serde(default = "default_function")]
+    function: OneOrSeveral,
     /// The weights of the functions, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     weights: Option<Vec<f64>>,
@@ -36,42 +36,24 @@ pub(crate) struct PythonConfig {
     interpreter: String,
 }
 
+fn default_function() -> OneOrSeveral {
+    OneOrSeveral::One("reward".to_owned())
+}
+
 fn default_interpreter() -> String {
     "python3".to_owned()
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(untagged, expecting = "reward.function must be the name of a function or a list of names")]
-enum Functions {
-    One(String),
-    Several(Vec<String>),
-}
-
-impl Default for Functions {
-    fn default() -> Self {
-        Self::One("reward".to_owned())
-    }
-}
-
-impl Functions {
-    fn names(&self) -> &[String] {
-        match self {
-            Self::One(name) => std::slice::from_ref(name),
-            Self::Several(names) => names,
-        }
-    }
-}
-
 impl CarrierConfig for PythonConfig {
     fn check(&self) -> Result<(), ConfigFault> {
-        let names = self.function.names();
+        let names = self.function.as_slice();
         if names.is_empty() {
             return ConfigFault::refuse(
                 "reward.function is empty; expected the name of a function or a list of names",
             );
         }
         let Some(weights) = &self.weights else { return Ok(()) };
-        if matches!(self.function, Functions::One(_)) {
+        if matches!(self.function, OneOrSeveral::One(_)) {
             return ConfigFault::refuse(
                 "reward.weights has no effect with a single function; remove it, or make reward.function a list",
             );
@@ -107,8 +89,8 @@ impl BuildCarrier for PythonConfig {
     /// If there are several functions, each is a component of the sum.
     fn shape(&self) -> Shape {
         match &self.function {
-            Functions::One(_) => Shape::default(),
-            Functions::Several(names) => Shape {
+            OneOrSeveral::One(_) => Shape::default(),
+            OneOrSeveral::Several(names) => Shape {
                 components: names.clone(),
                 weights: Some(self.weights.clone().unwrap_or_else(|| vec![1.0; names.len()])),
             },
@@ -121,7 +103,7 @@ impl BuildCarrier for PythonConfig {
         let file = self.file.display().to_string();
         let mut command: Vec<String> =
             [&self.interpreter, "-c", HELPER, &file].map(str::to_owned).into();
-        command.extend(self.function.names().iter().cloned());
+        command.extend(self.function.as_slice().iter().cloned());
         let name = format!("the reward {file}");
         Ok(Box::new(Program { command, name, answers: Answers::ByLine }))
     }

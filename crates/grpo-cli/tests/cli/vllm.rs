@@ -1,0 +1,141 @@
+//! `grpo train` with completions of vLLM servers, which run in this process.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::tensor::Device;
+use grpo_model::ModelFolder;
+use snapbox::str;
+
+use crate::fake_vllm::{Fake, Kind};
+use crate::server::{Received, Reply};
+use crate::support::{Ended, Place};
+use crate::texts::{CONTEXT, objects};
+use crate::training_texts::{TRAIN, place};
+
+/// Starts a server with the model `m` that closes all connections while `is_down` is set.
+fn server(place: &Place, is_down: &Arc<AtomicBool>) -> Fake {
+    let base = ModelFolder::load_model(&place.path("m"), &Device::flex()).unwrap();
+    let is_down = Arc::clone(is_down);
+    let hook =
+        move |_: usize, _: &Received| is_down.load(Ordering::Relaxed).then_some(Reply::Closed);
+    Fake::start(Kind { longest: CONTEXT, hook: Box::new(hook), ..Kind::of(&base) })
+}
+
+fn train(place: &Place, run: &str, sets: &[String]) -> Ended {
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let all: Vec<&str> = ["train", "train.toml", "--run", run].into_iter().chain(sets).collect();
+    place.succeed(&all)
+}
+
+fn on(servers: &[&Fake]) -> Vec<String> {
+    let urls: Vec<String> = servers.iter().map(|fake| format!("\"{}\"", fake.server.url)).collect();
+    vec![
+        "rollout.engine=vllm".to_owned(),
+        format!("rollout.url=[{}]", urls.join(", ")),
+        "rollout.retries=0".to_owned(),
+    ]
+}
+
+/// Twenty steps on two servers, one of which ends in the middle. The reward rises as with the local
+/// engine, and each step has its own adapter.
+#[test]
+fn a_run_on_servers_learns_like_a_local_run() {
+    let place = place("qwen3");
+    place.write("train.toml", TRAIN.replace("steps = 3", "steps = 20"));
+    let is_down = Arc::new(AtomicBool::new(false));
+    let [a, b] = [server(&place, &Arc::default()), server(&place, &is_down)];
+    let sets = |more: &[&str]| -> Vec<String> {
+        let usual =
+            ["train.group_size=16", "save.every=5", "eval.samples=0", "preflight.samples=4"];
+        usual.iter().chain(more).map(|set| (*set).to_owned()).collect()
+    };
+    train(&place, "local", &sets(&[]));
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !place.path("remote/checkpoints/step-00000010").exists()
+                && !place.path("remote/adapter").exists()
+            {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            is_down.store(true, Ordering::Relaxed);
+        });
+        train(&place, "remote", &[sets(&[]), on(&[&a, &b])].concat())
+    });
+    let left_out = format!("warning: the vLLM server {}/v1 is left out: ", b.server.url);
+    assert!(ended.stdout.contains(&left_out), "{}", ended.stdout);
+    let rewards = |run: &str| -> Vec<f64> {
+        let metrics = objects(&place.read(&format!("{run}/metrics.jsonl")));
+        metrics.iter().map(|line| line["reward"].as_f64().unwrap()).collect()
+    };
+    let mean = |rewards: &[f64]| rewards.iter().sum::<f64>() / rewards.len() as f64;
+    let (local, remote) = (rewards("local"), rewards("remote"));
+    assert_eq!((local.len(), remote.len()), (20, 20));
+    let rise = |rewards: &[f64]| mean(&rewards[15..]) - mean(&rewards[..5]);
+    assert!(rise(&local) > 0.1, "{local:?}");
+    assert!(rise(&remote) > 0.1, "{remote:?}");
+    assert!((mean(&local[15..]) - mean(&remote[15..])).abs() < 0.25, "{local:?} {remote:?}");
+    // Each step was sampled by the adapter of its weights, which the ledger names too.
+    let bodies = a.bodies("/v1/completions");
+    let models: BTreeSet<&str> =
+        bodies.iter().map(|body| body["model"].as_str().unwrap()).collect();
+    let ledger = objects(&place.read("remote/ledger.jsonl"));
+    let of_ledger: BTreeSet<String> = ledger
+        .iter()
+        .map(|line| format!("policy-{}", &line["rollout"]["weights"].as_str().unwrap()[..16]))
+        .collect();
+    assert_eq!(of_ledger.len(), 20);
+    assert_eq!(models, of_ledger.iter().map(String::as_str).collect());
+    assert_eq!(a.adapters(), Vec::<String>::new());
+    place.succeed(&["audit", "remote"]);
+    assert!(place.read("remote/config.toml").contains("engine = \"vllm\""));
+    place.refuse(
+        &["replay", "remote", "--step", "1", "--prompt", "0", "--sample", "0"],
+        str!["grpo replay has to sample the same completions again, but vLLM servers do not repeat them bit for bit; use it with runs of rollout.engine = \"local\""],
+    );
+    place.refuse(
+        &["train", "--resume", "remote", "--verify"],
+        str!["--verify has to sample the same completions again, but vLLM servers do not repeat them bit for bit; use it with runs of rollout.engine = \"local\""],
+    );
+}
+
+#[test]
+fn settings_and_servers_that_are_refused() {
+    let place = place("qwen3");
+    let check = |sets: &[&str], expected: &str| {
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(sets).collect();
+        let ended = place.run(&arguments);
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        let error = ended.stderr.trim_end();
+        assert_eq!(error, format!("error: {expected}"));
+        assert!(!place.path("run").exists());
+    };
+    let (engine, url) = ("rollout.engine=vllm", "rollout.url=http://127.0.0.1:9");
+    check(
+        &["rollout.engine=tgi"],
+        "--set rollout.engine=tgi: rollout.engine = \"tgi\" is unknown; use \"local\" or \"vllm\"",
+    );
+    check(
+        &[url],
+        "--set rollout.url=http://127.0.0.1:9: rollout.url has no effect with the local engine; remove it, or set rollout.engine = \"vllm\"",
+    );
+    check(&[engine], "--set rollout.engine=vllm: missing key `url`");
+    check(
+        &[engine, "rollout.url=gpu1:8000"],
+        "--set rollout.url=gpu1:8000: `url` is \"gpu1:8000\"; expected a base URL such as http://localhost:8000 or https://api.openai.com/v1, without user, query and `/chat/completions`",
+    );
+    check(
+        &[engine, "rollout.url=http://gpu1:8000"],
+        "adapters is missing, which the server http://gpu1:8000 requires; set it to a folder that this machine and the server can read under the same path",
+    );
+    check(
+        &[engine, url, "sampling.weights=bf16", "sampler_check.above=correct"],
+        "--set rollout.engine=vllm: rollout.engine = \"vllm\" samples with the weights of the servers; remove sampling.weights; use \"local\"",
+    );
+    check(
+        &[engine, url, "rollout.retries=0"],
+        "http://127.0.0.1:9/v1/models: Connection refused (1 attempt); start the server, or correct its URL",
+    );
+}

@@ -1,0 +1,48 @@
+//! Errors of the engine.
+
+use grpo_endpoint::EndpointError;
+use grpo_rollout::RolloutError;
+
+/// Why completions cannot be sampled on servers.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VllmError {
+    /// A request failed.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// A server cannot be used.
+    #[error("{url}: {what}; {fix}")]
+    Server {
+        /// Base URL.
+        url: String,
+        /// What is wrong.
+        what: String,
+        /// How to fix it.
+        fix: &'static str,
+    },
+    /// All servers have failed.
+    #[error(
+        "no vLLM server could be used for {seconds} s ({}); restart a server and resume the run", failures.join(", ")
+    )]
+    NoServer {
+        /// How long the engine waited.
+        seconds: f64,
+        /// Why each server is not used.
+        failures: Vec<String>,
+    },
+    /// An adapter cannot be written.
+    #[error("cannot write an adapter for the vLLM servers: {0}")]
+    Write(String),
+    /// The run was interrupted.
+    #[error("sampling was interrupted")]
+    Interrupted,
+}
+
+impl From<VllmError> for RolloutError {
+    fn from(error: VllmError) -> Self {
+        match error {
+            VllmError::Interrupted => Self::Interrupted,
+            error => Self::Engine(Box::new(error)),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Several servers, some of which fail or restart.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use grpo_data::Group;
+use grpo_model::Frozen;
+use serde_json::json;
+
+use crate::fake::{Fake, Kind};
+use crate::server::{Received, Reply};
+use crate::support::{KEY, Setup, base, fake, policy, prompts};
+
+/// Number of requests for groups.
+fn groups_sent(fake: &Fake) -> usize {
+    fake.bodies("/v1/completions").iter().filter(|body| body["n"] == json!(4)).count()
+}
+
+/// A server that closes all connections while `is_down` is set.
+fn unreliable(base: &grpo_model::Transformer, is_down: &Arc<AtomicBool>) -> Fake {
+    let is_down = Arc::clone(is_down);
+    let hook =
+        move |_: usize, _: &Received| is_down.load(Ordering::Relaxed).then_some(Reply::Closed);
+    Fake::start(Kind { hook: Box::new(hook), ..Kind::of(base) })
+}
+
+#[test]
+fn groups_are_distributed_and_the_result_does_not_depend_on_it() {
+    let base = base(1);
+    let policy = policy(&base, 1);
+    let frozen = Frozen::snapshot(&policy);
+    let [a, b] = [fake(&base), fake(&base)];
+    let setup = Setup::with(&[&a, &b], |config| config.parallel = 2);
+    let groups = setup.engine(&policy).sample(&frozen, &prompts(12), KEY).unwrap();
+    assert_eq!(groups_sent(&a) + groups_sent(&b), 12);
+    assert!(groups_sent(&a) > 0 && groups_sent(&b) > 0);
+    let alone = Setup::new(&[&a]);
+    assert_eq!(alone.engine(&policy).sample(&frozen, &prompts(12), KEY).unwrap(), groups);
+}
+
+#[test]
+fn a_server_that_fails_is_left_out_and_used_again_later() {
+    let base = base(1);
+    let policy = policy(&base, 1);
+    let frozen = Frozen::snapshot(&policy);
+    let is_down = Arc::new(AtomicBool::new(false));
+    let [a, b] = [fake(&base), unreliable(&base, &is_down)];
+    let setup = Setup::new(&[&a, &b]);
+    let engine = setup.engine(&policy);
+    let expected = engine.sample(&frozen, &prompts(8), KEY).unwrap();
+    is_down.store(true, Ordering::Relaxed);
+    assert_eq!(engine.sample(&frozen, &prompts(8), KEY).unwrap(), expected);
+    let url = &b.server.url;
+    let left_out = format!(
+        "the vLLM server {url}/v1 is left out: {url}/v1/completions: the connection was closed before the end of the reply (1 attempt); check the server's log and any proxy in front of it"
+    );
+    assert_eq!(*setup.messages.lock().unwrap(), [left_out]);
+    // It is not asked for completions as long as it does not answer.
+    let before = groups_sent(&b);
+    assert_eq!(engine.sample(&frozen, &prompts(8), KEY).unwrap(), expected);
+    assert_eq!(groups_sent(&b), before);
+    is_down.store(false, Ordering::Relaxed);
+    b.restart();
+    assert_eq!(engine.sample(&frozen, &prompts(8), KEY).unwrap(), expected);
+    assert_eq!(
+        setup.messages.lock().unwrap()[1],
+        format!("the vLLM server {url}/v1 is used again")
+    );
+    assert!(groups_sent(&b) > before);
+}
+
+/// Without its adapters, a server answers 404.
+#[test]
+fn a_server_that_was_restarted_gets_its_adapter_again() {
+    let base = base(1);
+    let policy = policy(&base, 1);
+    let frozen = Frozen::snapshot(&policy);
+    let fake = fake(&base);
+    let setup = Setup::new(&[&fake]);
+    let engine = setup.engine(&policy);
+    let expected = engine.sample(&frozen, &prompts(8), KEY).unwrap();
+    fake.restart();
+    assert_eq!(engine.sample(&frozen, &prompts(8), KEY).unwrap(), expected);
+    assert_eq!(fake.bodies("/v1/load_lora_adapter").len(), 2);
+    assert!(setup.messages.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_server_that_does_not_keep_its_adapter_ends_sampling() {
+    let base = base(1);
+    let policy = policy(&base, 1);
+    let count = AtomicUsize::new(0);
+    let hook = move |_: usize, received: &Received| {
+        let is_group = received.body["n"] == json!(4);
+        (is_group && count.fetch_add(1, Ordering::Relaxed) < 100).then(|| Reply::status(404))
+    };
+    let fake = Fake::start(Kind { hook: Box::new(hook), ..Kind::of(&base) });
+    let setup = Setup::new(&[&fake]);
+    let engine = setup.engine(&policy);
+    let sampled = engine.sample(&Frozen::snapshot(&policy), &prompts(3), KEY);
+    assert!(sampled.unwrap_err().to_string().contains("status 404"));
+}
+
+#[test]
+fn a_run_waits_for_a_server_up_to_the_time_limit() {
+    let base = base(1);
+    let policy = policy(&base, 1);
+    let frozen = Frozen::snapshot(&policy);
+    let is_down = Arc::new(AtomicBool::new(false));
+    let fake = unreliable(&base, &is_down);
+    let setup = Setup::with(&[&fake], |config| config.time_limit = 3.0);
+    let engine = setup.engine(&policy);
+    let expected = engine.sample(&frozen, &prompts(4), KEY).unwrap();
+    is_down.store(true, Ordering::Relaxed);
+    let groups: Vec<Group> = thread::scope(|scope| {
+        scope.spawn(|| {
+            while setup.messages.lock().unwrap().len() < 2 {
+                thread::sleep(Duration::from_millis(10));
+            }
+            is_down.store(false, Ordering::Relaxed);
+        });
+        engine.sample(&frozen, &prompts(4), KEY).unwrap()
+    });
+    assert_eq!(groups, expected);
+    let messages = setup.messages.lock().unwrap().clone();
+    assert_eq!(messages[1], "no vLLM server is left; waiting for one");
+    assert!(messages[2].ends_with("is used again"), "{messages:?}");
+    is_down.store(true, Ordering::Relaxed);
+    let error = engine.sample(&frozen, &prompts(4), KEY).unwrap_err().to_string();
+    let start = "no vLLM server could be used for 3 s (http://127.0.0.1:";
+    assert!(error.starts_with(start), "{error}");
+    assert!(error.ends_with("; restart a server and resume the run"), "{error}");
+}
