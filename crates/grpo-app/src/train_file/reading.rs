@@ -156,11 +156,11 @@ fn rollout_of(section: Option<Table>) -> Result<Option<VllmConfig>, ConfigFault>
         (Some(VLLM), _) => deserialize_settings(section).map(Some),
         (Some("local"), None) => Ok(None),
         (Some("local"), Some(key)) => {
-            let message = format!("rollout.{key} has no effect with the local engine");
-            Err(ConfigFault::new(key, message, "remove it, or set rollout.engine = \"vllm\""))
+            let remedy = "remove it, or set rollout.engine = \"vllm\"";
+            Err(ConfigFault::new(key, "has no effect with the local engine", remedy))
         }
         _ => {
-            let message = format!("rollout.engine = {engine} is unknown");
+            let message = format!("unknown engine {engine}");
             Err(ConfigFault::new("engine", message, "use \"local\" or \"vllm\""))
         }
     }

@@ -1,11 +1,11 @@
 //! `grpo train` with completions of vLLM servers, which run in this process.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::Device;
 use grpo_model::ModelFolder;
+use serde_json::json;
 use snapbox::str;
 
 use crate::fake_vllm::{Fake, Kind};
@@ -14,12 +14,18 @@ use crate::support::{Ended, Place};
 use crate::texts::{CONTEXT, objects};
 use crate::training_texts::{TRAIN, place};
 
-/// Starts a server with the model `m` that closes all connections while `is_down` is set.
-fn server(place: &Place, is_down: &Arc<AtomicBool>) -> Fake {
+/// Number of completions per prompt.
+const GROUP: usize = 16;
+
+/// Starts a server with the model `m` that closes all connections after `most` groups.
+fn server(place: &Place, most: usize) -> Fake {
     let base = ModelFolder::load_model(&place.path("m"), &Device::flex()).unwrap();
-    let is_down = Arc::clone(is_down);
-    let hook =
-        move |_: usize, _: &Received| is_down.load(Ordering::Relaxed).then_some(Reply::Closed);
+    let groups = AtomicUsize::new(0);
+    let hook = move |_: usize, received: &Received| {
+        let is_group = received.body["n"] == json!(GROUP);
+        let groups = groups.fetch_add(usize::from(is_group), Ordering::Relaxed);
+        (groups >= most).then_some(Reply::Closed)
+    };
     Fake::start(Kind { longest: CONTEXT, hook: Box::new(hook), ..Kind::of(&base) })
 }
 
@@ -52,17 +58,7 @@ fn a_run_on_servers_learns_like_a_local_run() {
         usual.iter().chain(more).map(|set| (*set).to_owned()).collect()
     };
     train(&place, "local", &sets(&[]));
-    let ended = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !place.path("remote/checkpoints/step-00000010").exists()
-                && !place.path("remote/adapter").exists()
-            {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            is_down.store(true, Ordering::Relaxed);
-        });
-        train(&place, "remote", &[sets(&[]), on(&[&a, &b])].concat())
-    });
+    let ended = train(&place, "remote", &on(&[&a, &b]));
     let left_out = format!("warning: the vLLM server {}/v1 is left out: ", b.server.url);
     assert!(ended.stdout.contains(&left_out), "{}", ended.stdout);
     let rewards = |run: &str| -> Vec<f64> {
@@ -115,11 +111,11 @@ fn settings_and_servers_that_are_refused() {
     let (engine, url) = ("rollout.engine=vllm", "rollout.url=http://127.0.0.1:9");
     check(
         &["rollout.engine=tgi"],
-        "--set rollout.engine=tgi: rollout.engine = \"tgi\" is unknown; use \"local\" or \"vllm\"",
+        "--set rollout.engine=tgi: rollout.engine: unknown engine \"tgi\"; use \"local\" or \"vllm\"",
     );
     check(
         &[url],
-        "--set rollout.url=http://127.0.0.1:9: rollout.url has no effect with the local engine; remove it, or set rollout.engine = \"vllm\"",
+        "--set rollout.url=http://127.0.0.1:9: rollout.url: has no effect with the local engine; remove it, or set rollout.engine = \"vllm\"",
     );
     check(&[engine], "--set rollout.engine=vllm: missing key `url`");
     check(
