@@ -49,15 +49,11 @@ fn on(servers: &[&Fake]) -> Vec<String> {
 #[test]
 fn a_run_on_servers_learns_like_a_local_run() {
     let place = place("qwen3");
-    place.write("train.toml", TRAIN.replace("steps = 3", "steps = 20"));
-    let is_down = Arc::new(AtomicBool::new(false));
-    let [a, b] = [server(&place, &Arc::default()), server(&place, &is_down)];
-    let sets = |more: &[&str]| -> Vec<String> {
-        let usual =
-            ["train.group_size=16", "save.every=5", "eval.samples=0", "preflight.samples=4"];
-        usual.iter().chain(more).map(|set| (*set).to_owned()).collect()
-    };
-    train(&place, "local", &sets(&[]));
+    let text = TRAIN.replace("steps = 3", "steps = 20").replace("[aeiou]", "e");
+    let text = text.replace("samples = 3", "samples = 0");
+    place.write("train.toml", text.replace("group_size = 4", &format!("group_size = {GROUP}")));
+    let [a, b] = [server(&place, usize::MAX), server(&place, 12)];
+    train(&place, "local", &[]);
     let ended = train(&place, "remote", &on(&[&a, &b]));
     let left_out = format!("warning: the vLLM server {}/v1 is left out: ", b.server.url);
     assert!(ended.stdout.contains(&left_out), "{}", ended.stdout);
