@@ -210,6 +210,7 @@ fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
         steps: u64::from(file.train.steps),
         prompts_per_step: file.train.prompts_per_step,
         group_size: u32::try_from(file.train.group_size)?,
+        staleness: u64::from(file.train.staleness),
         updates_per_rollout: file.train.updates_per_rollout as usize,
         supervised_updates: file
             .combined

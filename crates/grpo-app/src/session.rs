@@ -266,6 +266,11 @@ impl StartedRun {
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
         if !ranks.is_alone() {
+            anyhow::ensure!(
+                file.train.staleness == 0,
+                "train.staleness = {} samples while the policy learns, which several processes cannot share; set it to 0, or start one process without mpirun",
+                file.train.staleness
+            );
             refuse_short_limit(file, ranks)?;
             let text = config::resolved(&file.resolved()?)?;
             Inputs::new(text, &data, &start.parts.policy).agree(ranks)?;

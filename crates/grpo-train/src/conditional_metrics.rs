@@ -3,7 +3,8 @@
 use grpo_core::{LossConfig, Surrogate};
 use grpo_data::ConfigFault;
 
-use crate::guard_config::{GuardConfig, guard_fault};
+use crate::GrpoConfig;
+use crate::guard_config::guard_fault;
 
 /// The setting without which a metric does not exist. `*` at the end matches the rest of a name.
 const REQUIRED: &[(&str, &str)] = &[
@@ -14,6 +15,7 @@ const REQUIRED: &[(&str, &str)] = &[
     ("vespo/phi_seq_mean", "a loss with the surrogate `vespo`"),
     ("off_policy/dropped_ratio", "loss.off_policy_threshold"),
     ("sampling/corrected", CORRECTION),
+    ("sampling/staleness", "a positive train.staleness"),
     ("sampling/importance_sampling_ratio/*", CORRECTION),
     ("combined/*", "a [combined] section"),
 ];
@@ -36,12 +38,11 @@ pub(crate) fn is_conditional(name: &str) -> bool {
 /// Rejects guards that watch a metric which does not exist with this configuration. `corrects` is
 /// whether the sampler check corrects mismatches.
 pub(crate) fn refuse_missing(
-    guards: &[GuardConfig],
+    config: &GrpoConfig,
     loss: &LossConfig,
     corrects: bool,
-    is_combined: bool,
 ) -> Result<(), ConfigFault> {
-    for (guard, watch) in guards.iter().map(|guard| &guard.watch).enumerate() {
+    for (guard, watch) in config.guards().iter().map(|guard| &guard.watch).enumerate() {
         let Some((name, setting)) = place(watch).map(|place| REQUIRED[place]) else { continue };
         let exists = match name {
             "reward_kl" => loss.kl.in_reward(),
@@ -51,7 +52,8 @@ pub(crate) fn refuse_missing(
             "vespo/phi_seq_mean" => matches!(loss.surrogate, Surrogate::Vespo { .. }),
             "off_policy/dropped_ratio" => loss.off_policy_threshold.is_some(),
             "sampling/corrected" => corrects,
-            "combined/*" => is_combined,
+            "sampling/staleness" => config.train.staleness > 0,
+            "combined/*" => config.combined.is_some(),
             _ => loss.mismatch.is_some() || corrects,
         };
         if !exists {

@@ -73,6 +73,10 @@ pub struct TrainConfig {
     /// Number of optimizer steps per rollout (μ).
     #[serde(default = "default_updates")]
     pub updates_per_rollout: u32,
+    /// Number of steps by which rollouts are sampled ahead of the policy's updates. With 0, each step
+    /// samples from the current policy.
+    #[serde(default, skip_serializing_if = "is_none_ahead")]
+    pub staleness: u32,
     /// Maximum number of tokens per micro-batch, where a shared prompt counts once. This affects
     /// memory usage but not the result. A completion that exceeds the limit is processed alone.
     #[serde(default = "default_micro_batch_tokens")]
@@ -97,6 +101,12 @@ pub struct TrainConfig {
     pub max_reward_calls: Option<u32>,
 }
 
+/// Most steps by which rollouts can be sampled ahead.
+const MOST_AHEAD: u32 = 16;
+
+fn is_none_ahead(staleness: &u32) -> bool {
+    *staleness == 0
+}
 fn default_updates() -> u32 {
     1
 }
@@ -204,6 +214,7 @@ impl GrpoConfig {
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         in_range("train.prompts_per_step × train.group_size", completions, 2.0..=1e6)?;
         in_range("train.updates_per_rollout", f64::from(train.updates_per_rollout), 1.0..=1e3)?;
+        in_range("train.staleness", f64::from(train.staleness), 0.0..=f64::from(MOST_AHEAD))?;
         in_range("train.micro_batch_tokens", train.micro_batch_tokens as f64, 1.0..=1e9)?;
         in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
         in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
@@ -259,7 +270,8 @@ impl GrpoConfig {
             guard.check(place, &Guarded::Grpo { kl_coef, evaluates })?;
         }
         let corrects = self.sampler_check.corrects(&loss);
-        refuse_missing(&self.guards(), &loss, corrects, self.combined.is_some())?;
+        self.refuse_stale(corrects)?;
+        refuse_missing(self, &loss, corrects)?;
         self.sampler_check.check()?;
         self.eval.check()?;
         self.refuse_uncorrected()?;
@@ -292,6 +304,21 @@ impl GrpoConfig {
         if self.combined.is_some() {
             let message = "[replay] and [combined] cannot be used together; remove one of them";
             return Err(ConfigFault::from_sentence("replay", message));
+        }
+        Ok(())
+    }
+
+    /// Rejects completions of earlier policies without a correction.
+    fn refuse_stale(&self, corrects: bool) -> Result<(), ConfigFault> {
+        if self.train.staleness > 0 && !corrects {
+            return Err(ConfigFault::new(
+                "train.staleness",
+                format!(
+                    "train.staleness = {} samples from earlier policies than the trained one, which stops a run with sampler_check.above = \"stop\"",
+                    self.train.staleness
+                ),
+                "set loss.mismatch, or sampler_check.above = \"correct\"",
+            ));
         }
         Ok(())
     }

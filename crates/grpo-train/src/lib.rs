@@ -3,6 +3,7 @@
 //! Start reading at [`Grpo::step`], which shows the whole algorithm on one page. This crate never
 //! prints, reads arguments or writes files. Progress is reported to an observer.
 
+mod ahead;
 mod archive;
 mod archive_report;
 mod archived_step;
@@ -49,6 +50,7 @@ mod train;
 mod transfer;
 mod usual_ranges;
 
+pub use ahead::RolloutAhead;
 pub use archive::{Archive, ArchivedCall};
 pub use archive_report::{ArchiveReport, ReplayMeans};
 pub use batches::EpochBatches;

@@ -8,15 +8,17 @@ use grpo_model::{LanguageModel, StoredTensors};
 use grpo_run::BestSample;
 use serde::{Deserialize, Serialize};
 
+use crate::ahead::Ahead;
 use crate::learner::LearnerState;
 use crate::train::{Training, TrainingProgress};
-use crate::{ArchivedCall, BestSamples, GuardsState, TrainError};
+use crate::{ArchivedCall, BestSamples, GuardsState, RolloutAhead, TrainError};
 
 /// All state that the next step depends on, except for the configuration, input files and policy
 /// weights.
 ///
-/// State is only saved between steps, when no completions are pending. Random numbers and the order
-/// of prompts are derived from the seed and the step number, so they don't need to be saved.
+/// State is only saved between steps. Rollouts of later steps are waited for and saved too. Random
+/// numbers and the order of prompts are derived from the seed and the step number, so they don't
+/// need to be saved.
 pub struct TrainerState {
     /// All state except tensors.
     pub numbers: StateNumbers,
@@ -43,6 +45,9 @@ pub struct StateNumbers {
     /// The best completions so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub best_samples: Vec<BestSample>,
+    /// Rollouts that were sampled ahead of their steps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ahead: Vec<RolloutAhead>,
     /// Guard state.
     pub guards: GuardsState,
     pub(crate) learner: LearnerState,
@@ -84,6 +89,7 @@ impl<M: LanguageModel> Training<M> {
             buckets,
             archive: archive.unwrap_or_default(),
             best_samples: best_samples.unwrap_or_default(),
+            ahead: self.grpo.ahead.as_ref().map(Ahead::drained).unwrap_or_default(),
             guards,
             learner,
         };
@@ -115,6 +121,9 @@ impl<M: LanguageModel> Training<M> {
         }
         if let Some(archive) = &mut self.grpo.archive {
             archive.restore(numbers.archive);
+        }
+        if let Some(ahead) = &self.grpo.ahead {
+            ahead.restore(numbers.ahead);
         }
         if let Some(best) = &mut self.best {
             best.restore(numbers.best_samples);

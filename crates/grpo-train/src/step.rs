@@ -10,6 +10,7 @@ use grpo_rewards::{ExternalCalls, PartName, RewardRunner};
 use grpo_rollout::{Decode, Rollout, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
+use crate::ahead::Ahead;
 use crate::archive_report::Replayed;
 use crate::diversity_bonus::BONUS;
 use crate::diversity_filter::FILTER;
@@ -18,7 +19,8 @@ use crate::learner::{Compared, LearnResult, Learner};
 use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
 use crate::replay::Replay;
 use crate::{
-    Archive, ArchiveReport, DiversityBonus, DiversityFilter, FilterReport, GrpoConfig, TrainError,
+    Archive, ArchiveReport, DiversityBonus, DiversityFilter, FilterReport, GrpoConfig,
+    RolloutAhead, TrainError,
 };
 
 /// Everything needed to perform training steps.
@@ -43,6 +45,8 @@ pub struct Grpo<M> {
     pub(crate) learning_rate_factor: f64,
     /// Set if the run has been interrupted.
     pub(crate) interrupt: Arc<AtomicBool>,
+    /// Rollouts of later steps, if `train.staleness` allows them.
+    pub(crate) ahead: Option<Ahead<M>>,
     /// Hash of the base model, if the policy is an adapter.
     pub(crate) base: Option<WeightsDigest>,
 }
@@ -66,6 +70,9 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// Weight α that was used to update the reference, or `None` if it was not updated.
     pub reference_updated: Option<f64>,
+    /// Number of optimizer steps between the policy that sampled the completions and the one that
+    /// learned from them. `None` if rollouts are not sampled ahead.
+    pub staleness: Option<u64>,
     /// Time, memory and ledger entry.
     pub observed: Observed,
 }
@@ -95,6 +102,8 @@ impl<M: LanguageModel> Grpo<M> {
         let mut probe = Probe::start();
         // o_i ~ π_old(· | q), with their log-probabilities
         let (mut groups, rollout) = self.rollout(prompts, step)?;
+        let staleness =
+            self.ahead.is_some().then(|| self.learner.version() - rollout.policy_version);
         probe.phase_done();
         // r_i
         let (filter, calls, proposals) = self.score(&mut groups, prompts, step)?;
@@ -120,6 +129,7 @@ impl<M: LanguageModel> Grpo<M> {
             archived,
             learning_rate,
             reference_updated,
+            staleness,
             observed,
         })
     }
@@ -202,27 +212,57 @@ impl<M: LanguageModel> Grpo<M> {
         RewardNames { terms, parts: self.rewards.parts() }
     }
 
-    /// Samples completions. The policy snapshot is dropped before returning, so that the optimizer
-    /// can update the policy in place.
+    /// Samples completions, or takes those that were sampled ahead. The policy snapshot is dropped
+    /// before returning, so that the optimizer can update the policy in place.
     fn rollout(
         &self,
         prompts: &[Prompt],
         step: u32,
     ) -> Result<(Vec<Group>, LedgerRollout), TrainError> {
         self.refuse_interrupt()?;
-        let (policy_version, weights) = (self.learner.version(), self.config.sampling.weights);
-        let key = StepKey { seed: self.seed, purpose: Purpose::Sampling, step, policy_version };
-        let policy = Frozen::snapshot_in(self.learner.policy(), weights);
+        if let Some(ahead) = &self.ahead
+            && let Some(found) = ahead.take(step, &self.interrupt)?
+        {
+            let RolloutAhead { policy_version, weights, completions, .. } = found;
+            let groups = prompts.iter().cloned().zip(completions);
+            let groups: Vec<Group> =
+                groups.map(|(prompt, completions)| Group::new(prompt, completions)).collect();
+            let completions = entries(&groups);
+            return Ok((groups, LedgerRollout { policy_version, weights, completions }));
+        }
+        let (policy, key) = self.snapshot(step);
         let groups = self.sampler.sample(&policy, prompts, key)?;
-        // The snapshot can be hashed directly unless its weights are rounded.
-        let digest = match weights {
-            WeightPrecision::F32 => policy.digest(),
-            _ => weights_digest(self.learner.policy()),
-        };
+        let digest = self.digest(&policy);
+        let policy_version = key.policy_version;
         self.refuse_interrupt()?;
         self.refuse_other_weights(digest, step)?;
         let completions = entries(&groups);
         Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
+    }
+
+    /// Starts to sample a step with the current policy if `train.staleness` allows it. Its completions
+    /// are returned when the step is performed.
+    pub(crate) fn sample_ahead(&self, prompts: &[Prompt], step: u32) {
+        let Some(ahead) = self.ahead.as_ref().filter(|ahead| !ahead.has(step)) else { return };
+        let (policy, key) = self.snapshot(step);
+        let digest = self.digest(&policy);
+        ahead.start(policy, digest.into(), prompts, key);
+    }
+
+    /// Returns what samples a step.
+    fn snapshot(&self, step: u32) -> (Frozen<M>, StepKey) {
+        let policy = Frozen::snapshot_in(self.learner.policy(), self.config.sampling.weights);
+        let (seed, policy_version) = (self.seed, self.learner.version());
+        (policy, StepKey { seed, purpose: Purpose::Sampling, step, policy_version })
+    }
+
+    /// Returns the hash of the policy, of which `snapshot` is a snapshot.
+    fn digest(&self, snapshot: &Frozen<M>) -> WeightsDigest {
+        match self.config.sampling.weights {
+            WeightPrecision::F32 => snapshot.digest(),
+            // The weights of the snapshot are rounded.
+            _ => weights_digest(self.learner.policy()),
+        }
     }
 
     /// Computes the reward and the bonus for each sample, and scores proposals. Returns the effect of

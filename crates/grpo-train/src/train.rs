@@ -1,5 +1,6 @@
 //! Training loop.
 
+use std::collections::VecDeque;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,6 +13,7 @@ use grpo_rewards::{Identify, Reward, RewardRunner};
 use grpo_rollout::{Actions, Distributed};
 use serde::{Deserialize, Serialize};
 
+use crate::ahead::Ahead;
 use crate::best_samples::BestSamples;
 use crate::eval_config::Evaluations;
 use crate::evaluation::{Evaluated, Evaluation};
@@ -148,6 +150,7 @@ impl<M: LanguageModel> Grpo<M> {
         let replay = config.replaying(variation, seed)?;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
+        let ahead = (config.train.staleness > 0).then(|| Ahead::new(Arc::clone(&sampler)));
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(reward, time_limit);
         let base = policy.base_digest();
@@ -170,6 +173,7 @@ impl<M: LanguageModel> Grpo<M> {
             seed,
             learning_rate_factor,
             interrupt,
+            ahead,
             base,
         };
         refuse_other_rewards(&grpo.config.guards(), &grpo.reward_names())?;
@@ -275,6 +279,7 @@ impl<M: LanguageModel> Training<M> {
         mut prompts: impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Ending, TrainError> {
+        let mut upcoming = VecDeque::new();
         loop {
             // A run that had already ended does not continue after it is resumed.
             if let Some(message) = self.progress.stopped.clone() {
@@ -286,13 +291,31 @@ impl<M: LanguageModel> Training<M> {
             if self.progress.steps >= last {
                 return Ok(Ending::Finished);
             }
-            match self.advance(&prompts(self.progress.steps)?, observer) {
+            let of_step = self.look_ahead(&mut upcoming, &mut prompts)?;
+            match self.advance(&of_step, observer) {
                 Ok(None) => {}
                 Ok(Some(ending)) => return Ok(ending),
                 Err(TrainError::Interrupted) => return Ok(Ending::Interrupted),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Returns the prompts of the next step, and starts to sample this step and those after it as far
+    /// as `train.staleness` allows. Prompts of later steps are kept in `upcoming`.
+    fn look_ahead(
+        &self,
+        upcoming: &mut VecDeque<Vec<Prompt>>,
+        prompts: &mut impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
+    ) -> Result<Vec<Prompt>, TrainError> {
+        let (next, config) = (self.progress.steps, &self.grpo.config.train);
+        let last = next.saturating_add(config.staleness).min(config.steps.max(next + 1) - 1);
+        for step in next + upcoming.len() as u32..=last {
+            let of_step = prompts(step)?;
+            self.grpo.sample_ahead(&of_step, step);
+            upcoming.push_back(of_step);
+        }
+        Ok(upcoming.pop_front().expect("the next step is among them"))
     }
 
     /// Performs one step, evaluates the policy if necessary, and calls the guards and the observer.

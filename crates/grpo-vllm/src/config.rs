@@ -64,11 +64,11 @@ impl VllmConfig {
     pub fn check(&self) -> Result<(), ConfigFault> {
         let urls = self.url.as_slice();
         if urls.is_empty() {
-            let message = "url is an empty list";
+            let message = "rollout.url is an empty list";
             return Err(ConfigFault::new("url", message, "add the URL of a vLLM server"));
         }
         if let Some(twice) = urls.iter().enumerate().find(|(i, url)| urls[..*i].contains(url)) {
-            let message = format!("url has {} twice", twice.1);
+            let message = format!("rollout.url has {} twice", twice.1);
             return Err(ConfigFault::new("url", message, "remove one of them"));
         }
         for config in self.endpoints(self.time_limit, self.retries) {
@@ -79,7 +79,10 @@ impl VllmConfig {
             if self.adapters.is_none() && !config.is_local() {
                 return Err(ConfigFault::new(
                     "adapters",
-                    format!("adapters is missing, which the server {} requires", config.url),
+                    format!(
+                        "rollout.adapters is missing, which the server {} requires",
+                        config.url
+                    ),
                     "set it to a folder that this machine and the server can read under the same path",
                 ));
             }
@@ -152,9 +155,15 @@ mod tests {
     fn refused_settings() {
         let error = |text: &str| check(text).unwrap_err();
         assert_eq!(error(""), ": missing key `url`");
-        assert_eq!(error("url = []"), "url: url is an empty list; add the URL of a vLLM server");
+        assert_eq!(
+            error("url = []"),
+            "url: rollout.url is an empty list; add the URL of a vLLM server"
+        );
         let twice = "url = ['http://localhost:1', 'http://[::1]:1', 'http://localhost:1']";
-        assert_eq!(error(twice), "url: url has http://localhost:1 twice; remove one of them");
+        assert_eq!(
+            error(twice),
+            "url: rollout.url has http://localhost:1 twice; remove one of them"
+        );
         assert!(
             error("url = 'localhost:1'").starts_with("url: `url` is \"localhost:1\"; expected")
         );
@@ -164,7 +173,7 @@ mod tests {
         assert!(error(&format!("{local}parallel = 0")).starts_with("parallel: `parallel` is 0"));
         let remote = "url = ['http://localhost:1', 'http://gpu1:8000']";
         assert!(error(remote).starts_with(
-            "adapters: adapters is missing, which the server http://gpu1:8000 requires"
+            "adapters: rollout.adapters is missing, which the server http://gpu1:8000 requires"
         ));
         check(&format!("{remote}\nadapters = '/shared'")).unwrap();
     }

@@ -27,6 +27,11 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     file.refuse_servers("grpo replay")?;
+    anyhow::ensure!(
+        file.train.staleness == 0,
+        "grpo replay cannot replay runs with train.staleness = {}, whose rollouts were sampled by earlier policies",
+        file.train.staleness
+    );
     check_place(arguments, &file)?;
     folder.check_config(&info)?;
     let (record, recorded_steps) = record(&folder, arguments, &file)?;

@@ -129,6 +129,28 @@ fn a_killed_run_ends_as_one_that_was_not() {
 }
 
 /// SIGINT and SIGTERM end a run after the current step with a checkpoint.
+/// Checkpoints contain the rollouts that were sampled ahead.
+#[test]
+fn a_killed_run_with_stale_rollouts_ends_as_one_that_was_not() {
+    let place = place(10);
+    let stale = "updates_per_rollout = 2\nstaleness = 2";
+    let text = configuration(10).replace("updates_per_rollout = 2", stale);
+    place.write("train.toml", text + "\n[sampler_check]\nabove = \"correct\"\n");
+    let started = Instant::now();
+    place.succeed(&["train", "train.toml", "--run", "whole"]);
+    let whole = started.elapsed();
+    let expected = result(&place.path("whole"));
+    let staleness = |line: &Map<String, Value>| line["sampling/staleness"].as_f64().unwrap();
+    let staleness: Vec<f64> = expected.metrics.iter().map(staleness).collect();
+    assert_eq!(staleness, [0.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0]);
+    kill_and_resume(&place, "train", kills(), 29, whole, &expected);
+    place.succeed(&["train", "--resume", "whole", "--verify"]);
+    place.refuse(
+        &["replay", "whole", "--step", "1", "--prompt", "0", "--sample", "0"],
+        str!["grpo replay cannot replay runs with train.staleness = 2, whose rollouts were sampled by earlier policies"],
+    );
+}
+
 #[test]
 #[cfg(unix)]
 fn an_interrupted_run_says_how_to_go_on() {

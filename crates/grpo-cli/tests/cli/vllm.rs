@@ -69,7 +69,7 @@ fn a_run_on_servers_learns_like_a_local_run() {
     assert!(rise(&remote) > 0.1, "{remote:?}");
     assert!((mean(&local[15..]) - mean(&remote[15..])).abs() < 0.25, "{local:?} {remote:?}");
     // Each step was sampled by the adapter of its weights, which the ledger names too.
-    let bodies = a.bodies("/v1/completions");
+    let bodies = [a.bodies("/v1/completions"), b.bodies("/v1/completions")].concat();
     let models: BTreeSet<&str> =
         bodies.iter().map(|body| body["model"].as_str().unwrap()).collect();
     let ledger = objects(&place.read("remote/ledger.jsonl"));
@@ -113,14 +113,14 @@ fn settings_and_servers_that_are_refused() {
         &[url],
         "--set rollout.url=http://127.0.0.1:9: rollout.url: has no effect with the local engine; remove it, or set rollout.engine = \"vllm\"",
     );
-    check(&[engine], "--set rollout.engine=vllm: missing key `url`");
+    check(&[engine], "--set rollout.engine=vllm: rollout: missing key `url`");
     check(
         &[engine, "rollout.url=gpu1:8000"],
         "--set rollout.url=gpu1:8000: `url` is \"gpu1:8000\"; expected a base URL such as http://localhost:8000 or https://api.openai.com/v1, without user, query and `/chat/completions`",
     );
     check(
         &[engine, "rollout.url=http://gpu1:8000"],
-        "adapters is missing, which the server http://gpu1:8000 requires; set it to a folder that this machine and the server can read under the same path",
+        "train.toml: rollout.adapters is missing, which the server http://gpu1:8000 requires; set it to a folder that this machine and the server can read under the same path",
     );
     check(
         &[engine, url, "sampling.weights=bf16", "sampler_check.above=correct"],
@@ -128,6 +128,6 @@ fn settings_and_servers_that_are_refused() {
     );
     check(
         &[engine, url, "rollout.retries=0"],
-        "http://127.0.0.1:9/v1/models: Connection refused (1 attempt); start the server, or correct its URL",
+        "sampling: http://127.0.0.1:9/v1/models: Connection refused (1 attempt); start the server, or correct its URL",
     );
 }

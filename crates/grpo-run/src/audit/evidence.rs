@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::{Event, EventKind, LedgerCompletion, LedgerStep};
 
@@ -36,6 +37,8 @@ pub struct Plan {
     pub prompts_per_step: u32,
     /// Number of completions per group.
     pub group_size: u32,
+    /// Maximum number of steps between the policy that samples and the one that learns.
+    pub staleness: u64,
     /// Number of policy updates per rollout (μ).
     pub updates_per_rollout: usize,
     /// Number of additional optimizer steps that only use examples.
@@ -138,6 +141,12 @@ impl Evidence {
         }
     }
 
+    /// Returns the steps after which the policy may have sampled a step.
+    pub(super) fn sampled_after(&self, line: &LedgerStep) -> RangeInclusive<u64> {
+        let previous = line.step.saturating_sub(1);
+        previous.saturating_sub(self.plan.staleness)..=previous
+    }
+
     /// Returns the last resumption or roll-back and all events after it. Earlier events may refer
     /// to steps that were repeated.
     pub(super) fn latest_events(&self) -> &[Event] {
@@ -180,6 +189,14 @@ impl Evidence {
                 | EventKind::Checkpoint { .. } => false,
             }
         })
+    }
+
+    /// Returns the policy version after a step. Step 0 stands for the initial policy.
+    pub(super) fn version_after(&self, step: u64) -> Option<u64> {
+        match step {
+            0 => Some(0),
+            _ => self.line(step).map(LedgerStep::version_after),
+        }
     }
 
     /// Returns the hash of the policy weights after a step. Step 0 stands for the initial policy.

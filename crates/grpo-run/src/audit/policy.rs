@@ -1,10 +1,11 @@
 //! Checks that each step was sampled by the current policy.
 
-use super::evidence::{Before, Evidence};
+use super::evidence::Evidence;
 use super::finding::{Finding, Violation, count, short};
 
-/// Checks that the policy version of each step equals the number of previous updates, that all
-/// completions have this version, and that each update increases it by one.
+/// Checks that the policy version of each step equals the number of updates before it, or before one of
+/// the last steps if rollouts may be sampled ahead, that all completions have this version, and that
+/// each update increases it by one.
 pub(super) fn version_match(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let mut completions = 0;
@@ -12,14 +13,17 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
         let mut violated =
             |what: String| violations.push(Violation { step: Some(line.step), what });
         let version = line.rollout.policy_version;
-        let expected = match evidence.before(line) {
-            Before::Start => Some(0),
-            Before::Line(before) => Some(before.version_after()),
-            Before::Unknown => None,
-        };
-        if let Some(expected) = expected.filter(|&expected| expected != version) {
+        let previous = evidence.version_after(line.step.saturating_sub(1));
+        let possible: Option<Vec<u64>> =
+            evidence.sampled_after(line).map(|step| evidence.version_after(step)).collect();
+        if let Some(possible) = possible.filter(|possible| !possible.contains(&version)) {
+            let newest = possible[possible.len() - 1];
+            let expected = match possible[0] {
+                oldest if oldest == newest => format!("version {newest}"),
+                oldest => format!("versions {oldest} to {newest}"),
+            };
             violated(format!(
-                "sampled by policy version {version}; expected version {expected} after the preceding updates"
+                "sampled by policy version {version}; expected {expected} after the preceding updates"
             ));
         }
         for completion in &line.rollout.completions {
@@ -31,7 +35,9 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
                 ));
             }
         }
-        let mut before = version;
+        // Updates follow the previous step, regardless of which policy sampled.
+        let mut before =
+            if evidence.plan.staleness == 0 { version } else { previous.unwrap_or(version) };
         for (number, update) in (1..).zip(&line.updates) {
             if before.checked_add(1) != Some(update.version) {
                 violated(format!(
@@ -50,27 +56,29 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
     Finding::new("version match", checked, violations)
 }
 
-/// Checks that each step samples with the weights produced by the last update, i.e. that nothing
-/// changed them between steps.
+/// Checks that each step samples with the weights produced by the last update, or by one of the last
+/// steps if rollouts may be sampled ahead, i.e. that nothing changed them between steps.
 pub(super) fn immediate_update(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let (mut updates, mut moved) = (0, 0);
     for line in &evidence.ledger {
         let found = &line.rollout.weights;
-        let expected = match evidence.before(line) {
-            Before::Start => evidence.weights_after(0).map(|weights| (0, weights)),
-            Before::Line(before) => Some((before.step, before.weights_after())),
-            Before::Unknown => None,
-        };
-        if let Some((step, expected)) = expected.filter(|(_, expected)| *expected != found) {
+        let previous = line.step.saturating_sub(1);
+        let possible: Option<Vec<&String>> =
+            evidence.sampled_after(line).map(|step| evidence.weights_after(step)).collect();
+        if let Some(possible) = possible.filter(|possible| !possible.contains(&found)) {
+            let expected = possible[possible.len() - 1];
             let what = format!(
-                "sampled by weights {}, but the updates of step {step} produced {}",
+                "sampled by weights {}, but the updates of step {previous} produced {}",
                 short(found),
                 short(expected)
             );
             violations.push(Violation { step: Some(line.step), what });
         }
-        let mut before = found;
+        let mut before = match evidence.plan.staleness {
+            0 => found,
+            _ => evidence.weights_after(previous).unwrap_or(found),
+        };
         for update in &line.updates {
             updates += 1;
             moved += usize::from(update.weights != *before);

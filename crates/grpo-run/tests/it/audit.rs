@@ -66,6 +66,7 @@ pub(crate) fn evidence(
             steps,
             prompts_per_step: 1,
             group_size: 3,
+            staleness: 0,
             updates_per_rollout: 2,
             supervised_updates: 0,
             replay_updates: 0,

@@ -19,6 +19,7 @@ mod ranks;
 mod recorder;
 mod references;
 mod sampler_check;
+mod staleness;
 mod step;
 mod supervised;
 mod support;

@@ -68,6 +68,7 @@ pub(crate) fn config() -> GrpoConfig {
             prompts_per_step: 3,
             group_size: 8,
             updates_per_rollout: 1,
+            staleness: 0,
             micro_batch_tokens: 64,
             activation_checkpointing: false,
             reward_time_limit: 60.0,
