@@ -49,6 +49,16 @@ pub(crate) struct Session {
     _lock: RunLock,
 }
 
+/// How to resume a run.
+pub(crate) struct Resume<'a> {
+    /// The run folder.
+    pub(crate) run: &'a Path,
+    /// Whether to repeat the steps after the checkpoint and compare them with the recorded ones.
+    pub(crate) verify: bool,
+    /// URLs of the vLLM servers, if they have changed.
+    pub(crate) rollout_url: &'a [String],
+}
+
 impl Session {
     /// Starts a run from the command-line arguments.
     pub(crate) fn begin(
@@ -84,16 +94,16 @@ impl Session {
         Ok(begun.session(file, tasks, folder, lock, before, earlier))
     }
 
-    /// Resumes a run. With `verify`, the steps after the checkpoint are repeated and compared
+    /// Resumes a run. With [`Resume::verify`], the steps after the checkpoint are repeated and compared
     /// first.
     pub(crate) fn resume(
-        run: &Path,
+        resume: &Resume<'_>,
         tasks: Tasks,
-        verify: bool,
         interrupt: Arc<AtomicBool>,
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
-        let Reopened { folder, lock, info, config: file } = reopen(run, |folder| {
+        let &Resume { run, verify, rollout_url } = resume;
+        let Reopened { folder, lock, info, config: mut file } = reopen(run, |folder| {
             let loaded = TrainFile::of_run(folder, &tasks)?;
             loaded.value.check(&loaded.origin)?;
             Ok(loaded.value)
@@ -101,6 +111,7 @@ impl Session {
         if verify {
             file.refuse_servers("--verify")?;
         }
+        file.replace_servers(rollout_url)?;
         let phase = Phase::begin("checking the files of the run");
         let from = place(&folder, verify)?;
         let violations = violations_of_files(run, &tasks);
@@ -270,6 +281,10 @@ impl StartedRun {
                 file.train.staleness == 0,
                 "train.staleness = {} samples while the policy learns, which several processes cannot share; set it to 0, or start one process without mpirun",
                 file.train.staleness
+            );
+            anyhow::ensure!(
+                file.rollout.is_none(),
+                "vLLM servers sample for a single process; use rollout.engine = \"local\", or start one process without mpirun"
             );
             refuse_short_limit(file, ranks)?;
             let text = config::resolved(&file.resolved()?)?;

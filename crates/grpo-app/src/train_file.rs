@@ -6,7 +6,8 @@ mod start;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use grpo_data::{Codec, ConfigFault};
+use anyhow::Context;
+use grpo_data::{Codec, ConfigFault, OneOrSeveral};
 use grpo_model::{Policy, WeightPrecision};
 use grpo_rewards::RewardConfig;
 use grpo_train::{Actions, GrpoConfig, NextTokens, SamplingConfig};
@@ -109,22 +110,38 @@ impl TrainFile {
     fn check_rollout(&self) -> Result<(), ConfigFault> {
         let Some(rollout) = &self.rollout else { return Ok(()) };
         rollout.check().map_err(|fault| fault.below("rollout"))?;
-        let refused = |reason: &str| {
+        let refused = |reason: &str, remedy: &str| {
             let message = format!("rollout.engine = \"vllm\" {reason}");
-            Err(ConfigFault::new("rollout.engine", message, "use \"local\""))
+            let remedy = format!("{remedy}, or use rollout.engine = \"local\"");
+            Err(ConfigFault::new("rollout.engine", message, &remedy))
         };
-        if self.source.is_some() {
-            return refused("continues prompts of token ids, and cannot sample for this task");
+        if let Some(source) = &self.source {
+            let sections: Vec<String> =
+                source.settings().into_iter().map(|(name, _)| name).collect();
+            let reason = "continues prompts of token ids, but this task samples in another way";
+            return refused(reason, &format!("remove [{}]", sections.join("] and [")));
         }
         if self.lora.is_none() && self.adapter.is_none() {
-            return refused(
-                "sends the policy as a LoRA adapter, and this run trains all weights; add [lora] or `adapter`",
-            );
+            let reason = "sends the policy as a LoRA adapter, but this run trains all weights";
+            return refused(reason, "add [lora] or `adapter`");
         }
         if self.sampling.weights != WeightPrecision::F32 {
-            return refused("samples with the weights of the servers; remove sampling.weights");
+            let reason = "samples with the weights of the servers";
+            return refused(reason, "remove sampling.weights");
         }
         Ok(())
+    }
+
+    /// Replaces the URLs of the servers, unless `urls` is empty.
+    pub(crate) fn replace_servers(&mut self, urls: &[String]) -> anyhow::Result<()> {
+        if urls.is_empty() {
+            return Ok(());
+        }
+        let rollout = self.rollout.as_mut().context(
+            "--rollout-url has no effect, because the run samples with rollout.engine = \"local\"; remove it",
+        )?;
+        rollout.url = OneOrSeveral::Several(urls.to_vec());
+        rollout.check().map_err(|fault| anyhow::anyhow!("--rollout-url: {fault}"))
     }
 
     /// Refuses a command that has to repeat the sampled completions.

@@ -41,6 +41,9 @@ pub struct EndpointConfig {
     /// Maximum number of requests at the same time.
     #[serde(default = "default_parallel")]
     pub parallel: usize,
+    /// Maximum size of a reply in bytes.
+    #[serde(default = "default_largest_reply")]
+    pub largest_reply: u64,
 }
 
 impl EndpointConfig {
@@ -56,6 +59,7 @@ impl EndpointConfig {
             pause: default_pause(),
             longest_pause: default_longest_pause(),
             parallel: default_parallel(),
+            largest_reply: default_largest_reply(),
         }
     }
 
@@ -96,7 +100,10 @@ impl EndpointConfig {
 
     /// Returns the URL to which paths such as `chat/completions` are appended, without a slash at the
     /// end.
-    pub(crate) fn base(&self) -> Result<String, EndpointError> {
+    ///
+    /// # Errors
+    /// Returns an error if the URL is not a base URL.
+    pub fn base(&self) -> Result<String, EndpointError> {
         let refused = || {
             EndpointError::Setting {
             key: "url",
@@ -149,6 +156,10 @@ fn default_pause() -> f64 {
 
 fn default_longest_pause() -> f64 {
     60.0
+}
+
+fn default_largest_reply() -> u64 {
+    16 << 20
 }
 
 fn default_parallel() -> usize {

@@ -15,8 +15,6 @@ use crate::error::{Attempts, EndpointError, excerpt};
 use crate::request::ReplyFault;
 use crate::tls;
 
-/// Maximum size of a reply in bytes.
-const LARGEST_REPLY: u64 = 16 << 20;
 /// How often a pause checks whether the batch has ended.
 const SLICE: Duration = Duration::from_millis(50);
 
@@ -93,6 +91,10 @@ impl Http {
         Ok(Self { agent: builder.build().new_agent(), config, base, key })
     }
 
+    pub(crate) fn is_local(&self) -> bool {
+        self.config.is_local()
+    }
+
     /// Returns the base URL.
     pub(crate) fn base(&self) -> &str {
         &self.base
@@ -151,7 +153,8 @@ impl Http {
         let failed = |error| self.connection_failure(url, error, attempts);
         let response = sent.map_err(failed)?;
         let (head, mut body) = split(response);
-        let body = body.with_config().limit(LARGEST_REPLY).read_to_vec().map_err(failed)?;
+        let body =
+            body.with_config().limit(self.config.largest_reply).read_to_vec().map_err(failed)?;
         if head.status == 200 {
             return Ok(body);
         }
@@ -201,7 +204,8 @@ impl Http {
                 true,
             ),
             ureq::Error::BodyExceedsLimit(_) => {
-                let what = "the reply is larger than 16 MiB".to_owned();
+                let most = self.config.largest_reply >> 20;
+                let what = format!("the reply is larger than {most} MiB");
                 (what, "lower `max_tokens`", Scope::Unclear, false)
             }
             ureq::Error::Io(error) if is_closed(error.kind()) => (

@@ -31,6 +31,11 @@ impl Server {
         self.http.base()
     }
 
+    /// Returns whether the server runs on this machine.
+    pub fn is_local(&self) -> bool {
+        self.http.is_local()
+    }
+
     /// Sends a request, with retries. No more attempts are made once `stop` is set.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! Sampling of later steps while the policy learns.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,11 +34,19 @@ pub struct RolloutAhead {
 /// order of calls, not on time.
 ///
 /// An interrupt does not stop a rollout, because the next checkpoint needs it: a resumed run cannot
-/// sample it again, as the policy has changed since.
+/// sample it again, as the policy has changed since. After a rollout that failed, no other is sampled.
 pub(crate) struct Ahead<M> {
-    jobs: Option<Sender<Job<M>>>,
-    worker: Option<JoinHandle<()>>,
+    sampler: Arc<dyn Rollout<M>>,
+    worker: Mutex<Worker<M>>,
     queue: Mutex<VecDeque<Entry>>,
+}
+
+/// A thread that samples.
+struct Worker<M> {
+    jobs: Option<Sender<Job<M>>>,
+    thread: Option<JoinHandle<()>>,
+    /// Set if its rollouts are no longer needed.
+    is_abandoned: Arc<AtomicBool>,
 }
 
 struct Job<M> {
@@ -62,16 +69,45 @@ enum State {
     Failed(Option<RolloutError>),
 }
 
-impl<M: LanguageModel> Ahead<M> {
-    pub(crate) fn new(sampler: Arc<dyn Rollout<M>>) -> Self {
+impl<M: LanguageModel> Worker<M> {
+    fn start(sampler: &Arc<dyn Rollout<M>>) -> Self {
+        let is_abandoned = Arc::new(AtomicBool::new(false));
+        let sampler = sampler.interrupted_by(Arc::clone(&is_abandoned));
         let (jobs, received) = mpsc::channel::<Job<M>>();
-        let worker = thread::spawn(move || {
+        let has_ended = Arc::clone(&is_abandoned);
+        let thread = thread::spawn(move || {
             for Job { policy, prompts, key, result } in received {
+                let sampled = match has_ended.load(Ordering::Relaxed) {
+                    true => Err(RolloutError::Interrupted),
+                    false => sampler.sample(&policy, &prompts, key),
+                };
+                if sampled.is_err() {
+                    has_ended.store(true, Ordering::Relaxed);
+                }
                 // The run no longer needs the rollout if nobody receives it.
-                let _ = result.send(sampler.sample(&policy, &prompts, key));
+                let _ = result.send(sampled);
             }
         });
-        Self { jobs: Some(jobs), worker: Some(worker), queue: Mutex::default() }
+        Self { jobs: Some(jobs), thread: Some(thread), is_abandoned }
+    }
+}
+
+impl<M> Drop for Worker<M> {
+    /// Waits for the engine, which may have to tidy up.
+    fn drop(&mut self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by `Ahead::take`.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<M: LanguageModel> Ahead<M> {
+    pub(crate) fn new(sampler: Arc<dyn Rollout<M>>) -> Self {
+        let worker = Mutex::new(Worker::start(&sampler));
+        Self { sampler, worker, queue: Mutex::default() }
     }
 
     /// Returns whether the rollout of a step is there or being sampled.
@@ -90,8 +126,9 @@ impl<M: LanguageModel> Ahead<M> {
         let (result, receiver) = mpsc::channel();
         let StepKey { step, policy_version, .. } = key;
         let job = Job { policy, prompts: prompts.to_vec(), key, result };
-        let jobs = self.jobs.as_ref().expect("it is only taken when dropped");
-        // If the worker has panicked, the receiver reports it.
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs = worker.jobs.as_ref().expect("it is only taken when dropped");
+        // If the thread has panicked, the receiver reports it.
         let _ = jobs.send(job);
         let state = State::Running(receiver);
         self.locked().push_back(Entry { step, policy_version, weights, state });
@@ -107,20 +144,17 @@ impl<M: LanguageModel> Ahead<M> {
         interrupt: &AtomicBool,
     ) -> Result<Option<RolloutAhead>, TrainError> {
         let mut queue = self.locked();
-        // Those before it belong to steps that were undone.
-        while queue.front().is_some_and(|entry| entry.step < step) {
-            queue.pop_front();
-        }
-        let Some(entry) = queue.front_mut().filter(|entry| entry.step == step) else {
+        queue.retain(|entry| entry.step >= step);
+        let Some(index) = queue.iter().position(|entry| entry.step == step) else {
             return Ok(None);
         };
-        while !entry.wait(BETWEEN_CHECKS) {
+        while !queue[index].wait(BETWEEN_CHECKS) {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(TrainError::Interrupted);
             }
         }
         let Entry { step, policy_version, weights, state } =
-            queue.pop_front().expect("it is the first");
+            queue.remove(index).expect("it was found");
         match state {
             State::Done(completions) => {
                 Ok(Some(RolloutAhead { step, policy_version, weights, completions }))
@@ -132,7 +166,8 @@ impl<M: LanguageModel> Ahead<M> {
         }
     }
 
-    /// Waits for all rollouts, and returns those that did not fail.
+    /// Waits for all rollouts, and returns those that did not fail. A resumed run samples the others
+    /// with its policy.
     pub(crate) fn drained(&self) -> Vec<RolloutAhead> {
         let mut queue = self.locked();
         let done = queue.iter_mut().filter_map(|entry| {
@@ -148,8 +183,10 @@ impl<M: LanguageModel> Ahead<M> {
         done.collect()
     }
 
-    /// Replaces all rollouts.
+    /// Replaces all rollouts, and stops those that are being sampled.
     pub(crate) fn restore(&self, rollouts: Vec<RolloutAhead>) {
+        let worker = Worker::start(&self.sampler);
+        *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = worker;
         let entry = |rollout: RolloutAhead| {
             let RolloutAhead { step, policy_version, weights, completions } = rollout;
             Entry { step, policy_version, weights, state: State::Done(completions) }
@@ -178,17 +215,5 @@ impl Entry {
             }
         };
         true
-    }
-}
-
-impl<M> Drop for Ahead<M> {
-    /// Waits for the rollout that is being sampled, whose engine may have to tidy up.
-    fn drop(&mut self) {
-        self.locked().clear();
-        drop(self.jobs.take());
-        if let Some(worker) = mem::take(&mut self.worker) {
-            // A panic was reported by `take`.
-            let _ = worker.join();
-        }
     }
 }

@@ -3,8 +3,7 @@
 use grpo_core::{LossConfig, Surrogate};
 use grpo_data::ConfigFault;
 
-use crate::GrpoConfig;
-use crate::guard_config::guard_fault;
+use crate::guard_config::{GuardConfig, guard_fault};
 
 /// The setting without which a metric does not exist. `*` at the end matches the rest of a name.
 const REQUIRED: &[(&str, &str)] = &[
@@ -36,13 +35,15 @@ pub(crate) fn is_conditional(name: &str) -> bool {
 }
 
 /// Rejects guards that watch a metric which does not exist with this configuration. `corrects` is
-/// whether the sampler check corrects mismatches.
+/// whether the sampler check corrects mismatches, `is_stale` whether rollouts are sampled ahead, and
+/// `is_combined` whether there are auxiliary losses.
 pub(crate) fn refuse_missing(
-    config: &GrpoConfig,
+    guards: &[GuardConfig],
     loss: &LossConfig,
     corrects: bool,
+    (is_stale, is_combined): (bool, bool),
 ) -> Result<(), ConfigFault> {
-    for (guard, watch) in config.guards().iter().map(|guard| &guard.watch).enumerate() {
+    for (guard, watch) in guards.iter().map(|guard| &guard.watch).enumerate() {
         let Some((name, setting)) = place(watch).map(|place| REQUIRED[place]) else { continue };
         let exists = match name {
             "reward_kl" => loss.kl.in_reward(),
@@ -52,8 +53,8 @@ pub(crate) fn refuse_missing(
             "vespo/phi_seq_mean" => matches!(loss.surrogate, Surrogate::Vespo { .. }),
             "off_policy/dropped_ratio" => loss.off_policy_threshold.is_some(),
             "sampling/corrected" => corrects,
-            "sampling/staleness" => config.train.staleness > 0,
-            "combined/*" => config.combined.is_some(),
+            "sampling/staleness" => is_stale,
+            "combined/*" => is_combined,
             _ => loss.mismatch.is_some() || corrects,
         };
         if !exists {

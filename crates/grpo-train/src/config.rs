@@ -75,7 +75,7 @@ pub struct TrainConfig {
     pub updates_per_rollout: u32,
     /// Number of steps by which rollouts are sampled ahead of the policy's updates. With 0, each step
     /// samples from the current policy.
-    #[serde(default, skip_serializing_if = "is_none_ahead")]
+    #[serde(default, skip_serializing_if = "is_not_ahead")]
     pub staleness: u32,
     /// Maximum number of tokens per micro-batch, where a shared prompt counts once. This affects
     /// memory usage but not the result. A completion that exceeds the limit is processed alone.
@@ -104,7 +104,7 @@ pub struct TrainConfig {
 /// Most steps by which rollouts can be sampled ahead.
 const MOST_AHEAD: u32 = 16;
 
-fn is_none_ahead(staleness: &u32) -> bool {
+fn is_not_ahead(staleness: &u32) -> bool {
     *staleness == 0
 }
 fn default_updates() -> u32 {
@@ -271,7 +271,8 @@ impl GrpoConfig {
         }
         let corrects = self.sampler_check.corrects(&loss);
         self.refuse_stale(corrects)?;
-        refuse_missing(self, &loss, corrects)?;
+        let (is_stale, is_combined) = (self.train.staleness > 0, self.combined.is_some());
+        refuse_missing(&self.guards(), &loss, corrects, (is_stale, is_combined))?;
         self.sampler_check.check()?;
         self.eval.check()?;
         self.refuse_uncorrected()?;

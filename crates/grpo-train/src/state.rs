@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::ahead::Ahead;
 use crate::learner::LearnerState;
 use crate::train::{Training, TrainingProgress};
-use crate::{ArchivedCall, BestSamples, GuardsState, RolloutAhead, TrainError};
+use crate::{ArchivedCall, BestSamples, GrpoConfig, GuardsState, RolloutAhead, TrainError};
 
 /// All state that the next step depends on, except for the configuration, input files and policy
 /// weights.
@@ -51,6 +51,26 @@ pub struct StateNumbers {
     /// Guard state.
     pub guards: GuardsState,
     pub(crate) learner: LearnerState,
+}
+
+impl StateNumbers {
+    /// Checks the rollouts that were sampled ahead.
+    fn check_ahead(&self, config: &GrpoConfig) -> Result<(), String> {
+        let (prompts, group_size) =
+            (config.train.prompts_per_step as usize, config.train.group_size);
+        for (rollout, expected) in self.ahead.iter().zip(self.progress.steps..) {
+            let has_shape = rollout.completions.len() == prompts
+                && rollout.completions.iter().all(|group| group.len() == group_size);
+            let is_later = rollout.policy_version > self.learner.policy_version();
+            if rollout.step != expected || is_later || !has_shape {
+                return Err(format!(
+                    "the rollout of step {} is not one of this run's next steps",
+                    u64::from(rollout.step) + 1
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A [`TrainerState`] that was loaded from files.
@@ -111,6 +131,7 @@ impl<M: LanguageModel> Training<M> {
     /// Returns an error if the state was saved with a different model or different settings.
     pub fn restore(&mut self, policy: M, saved: SavedState<'_>) -> Result<(), TrainError> {
         let SavedState { numbers, moments, reference } = saved;
+        numbers.check_ahead(&self.grpo.config).map_err(TrainError::other_state)?;
         self.guards.restore(numbers.guards)?;
         let restored = self.grpo.learner.restore(policy, numbers.learner, moments, reference);
         restored.map_err(TrainError::other_state)?;

@@ -1,5 +1,6 @@
 //! A single GRPO step: rollout, rewards, advantages, policy updates, reference update.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -240,9 +241,27 @@ impl<M: LanguageModel> Grpo<M> {
         Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
     }
 
+    /// Returns the prompts of the `next` step, and starts to sample this step and those after it as far
+    /// as `train.staleness` allows. Prompts of later steps are kept in `upcoming`.
+    pub(crate) fn look_ahead(
+        &self,
+        next: u32,
+        upcoming: &mut VecDeque<Vec<Prompt>>,
+        prompts: &mut impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
+    ) -> Result<Vec<Prompt>, TrainError> {
+        let config = &self.config.train;
+        let last = next.saturating_add(config.staleness).min(config.steps.max(next + 1) - 1);
+        for step in next + upcoming.len() as u32..=last {
+            let of_step = prompts(step)?;
+            self.sample_ahead(&of_step, step);
+            upcoming.push_back(of_step);
+        }
+        Ok(upcoming.pop_front().expect("the next step is among them"))
+    }
+
     /// Starts to sample a step with the current policy if `train.staleness` allows it. Its completions
     /// are returned when the step is performed.
-    pub(crate) fn sample_ahead(&self, prompts: &[Prompt], step: u32) {
+    fn sample_ahead(&self, prompts: &[Prompt], step: u32) {
         let Some(ahead) = self.ahead.as_ref().filter(|ahead| !ahead.has(step)) else { return };
         let (policy, key) = self.snapshot(step);
         let digest = self.digest(&policy);

@@ -291,7 +291,7 @@ impl<M: LanguageModel> Training<M> {
             if self.progress.steps >= last {
                 return Ok(Ending::Finished);
             }
-            let of_step = self.look_ahead(&mut upcoming, &mut prompts)?;
+            let of_step = self.grpo.look_ahead(self.progress.steps, &mut upcoming, &mut prompts)?;
             match self.advance(&of_step, observer) {
                 Ok(None) => {}
                 Ok(Some(ending)) => return Ok(ending),
@@ -299,23 +299,6 @@ impl<M: LanguageModel> Training<M> {
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    /// Returns the prompts of the next step, and starts to sample this step and those after it as far
-    /// as `train.staleness` allows. Prompts of later steps are kept in `upcoming`.
-    fn look_ahead(
-        &self,
-        upcoming: &mut VecDeque<Vec<Prompt>>,
-        prompts: &mut impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
-    ) -> Result<Vec<Prompt>, TrainError> {
-        let (next, config) = (self.progress.steps, &self.grpo.config.train);
-        let last = next.saturating_add(config.staleness).min(config.steps.max(next + 1) - 1);
-        for step in next + upcoming.len() as u32..=last {
-            let of_step = prompts(step)?;
-            self.grpo.sample_ahead(&of_step, step);
-            upcoming.push_back(of_step);
-        }
-        Ok(upcoming.pop_front().expect("the next step is among them"))
     }
 
     /// Performs one step, evaluates the policy if necessary, and calls the guards and the observer.
@@ -391,6 +374,11 @@ impl<M: LanguageModel> Training<M> {
     /// incomplete.
     pub fn is_between_steps(&self) -> bool {
         self.grpo.learner.version() == self.version
+    }
+
+    /// Returns the step and the reward of the best evaluation, if any.
+    pub fn best_evaluation(&self) -> Option<(u32, f64)> {
+        self.progress.evaluations.best
     }
 
     /// Returns the number of roll-backs.

@@ -1,44 +1,26 @@
 //! Creates engines.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use grpo_logprob::SamplingDistribution;
 use grpo_model::{Frozen, LanguageModel, Policy};
 use grpo_rollout::{Actions, Rollout, RolloutError, RolloutRequest, StopStrings};
 
+use crate::Servers;
 use crate::completions::CompletionSettings;
 use crate::engine::OnVllm;
-use crate::{Servers, Tolerance};
 
 /// Next tokens that are sampled on vLLM servers.
 #[derive(Debug)]
 pub struct OnServers {
     servers: Arc<Servers>,
     end_ids: Vec<u32>,
-    tolerance: Tolerance,
-    /// Maximum number of tokens of a prompt and its completion. `None` until the servers have been
-    /// checked.
-    longest: Mutex<Option<usize>>,
 }
 
 impl OnServers {
     /// Creates the action space. Completions end with one of `end_ids`.
-    pub fn new(servers: Arc<Servers>, end_ids: Vec<u32>, tolerance: Tolerance) -> Self {
-        Self { servers, end_ids, tolerance, longest: Mutex::new(None) }
-    }
-
-    /// Checks the servers when the first engine is created.
-    fn longest(&self, policy: &Policy, temperature: f32) -> Result<usize, RolloutError> {
-        let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(longest) = *longest {
-            return Ok(longest);
-        }
-        let policy = Frozen::snapshot(policy);
-        let found = self.servers.connect(&policy)?;
-        let adapter = self.servers.adapter(&policy)?;
-        self.servers.probe(&policy, &adapter, temperature, self.tolerance)?;
-        *longest = Some(found);
-        Ok(found)
+    pub fn new(servers: Arc<Servers>, end_ids: Vec<u32>) -> Self {
+        Self { servers, end_ids }
     }
 }
 
@@ -60,16 +42,18 @@ impl Actions<Policy> for OnServers {
                 "vLLM servers do not return which tokens top_k, top_p and min_p keep, but the trainer needs them; remove these settings, or use rollout.engine = \"local\"",
             ));
         }
-        let settings = settings(request, &distribution, self.end_ids.clone())?;
-        let longest =
-            self.longest(policy, distribution.temperature())?.min(policy.context_length());
+        let settings = settings(request, &distribution, &self.end_ids)?;
         let tokens = request.longest_prompt.saturating_add(settings.max_tokens);
-        if tokens > longest {
+        let context = policy.context_length();
+        if tokens > context {
             return Err(RolloutError::Unfit(format!(
-                "a prompt of {} tokens and sampling.max_new_tokens = {} exceed the {longest} tokens that the vLLM servers and the model accept; lower sampling.max_new_tokens, shorten the prompts, or start vLLM with a larger `--max-model-len`",
+                "a prompt of {} tokens and sampling.max_new_tokens = {} exceed the model's context of {context} tokens; lower sampling.max_new_tokens, or shorten the prompts",
                 request.longest_prompt, settings.max_tokens
             )));
         }
+        let policy = Frozen::snapshot(policy);
+        let target = self.servers.target(&policy, settings.temperature)?;
+        self.servers.connect(&target, tokens)?;
         Ok(Arc::new(OnVllm {
             servers: Arc::clone(&self.servers),
             settings: Arc::new(settings),
@@ -82,7 +66,7 @@ impl Actions<Policy> for OnServers {
 fn settings(
     request: &RolloutRequest<'_>,
     distribution: &SamplingDistribution,
-    end_ids: Vec<u32>,
+    end_ids: &[u32],
 ) -> Result<CompletionSettings, RolloutError> {
     let at_least_one =
         [("group_size", request.group_size), ("max_new_tokens", request.max_new_tokens)];
@@ -92,10 +76,11 @@ fn settings(
     Ok(CompletionSettings {
         count: request.group_size,
         max_tokens: request.max_new_tokens,
+        vocabulary: distribution.vocabulary(),
         temperature: distribution.temperature(),
         repetition_penalty: distribution.repetition_penalty().unwrap_or(1.0),
         forbidden: distribution.forbidden().to_vec(),
-        end_ids,
+        end_ids: end_ids.to_vec(),
         stop: request.stop.to_vec(),
     })
 }

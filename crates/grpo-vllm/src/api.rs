@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use grpo_endpoint::{EndpointError, Server};
 use serde_json::{Map, Value, json};
@@ -18,10 +18,12 @@ pub(crate) struct Listed {
     pub(crate) adapters: Vec<String>,
 }
 
-/// How often a folder that the server does not find is looked for, because files can appear later on
-/// other machines.
-const LOOKS: usize = 4;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+/// How long a server may not find a folder, because files appear later on other machines. The default
+/// of NFS clients is up to 60 s.
+const APPEARS_WITHIN: Duration = Duration::from_secs(60);
+/// The same for servers on this machine, e.g. in a container.
+const LOCAL_PATIENCE: Duration = Duration::from_secs(2);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Lists the models of a server.
 pub(crate) fn list(server: &Server, model: Option<&str>) -> Result<Listed, VllmError> {
@@ -46,7 +48,8 @@ pub(crate) fn list(server: &Server, model: Option<&str>) -> Result<Listed, VllmE
             Some(model) => (format!(", but not {model}"), "correct rollout.model"),
             None => (String::new(), "set rollout.model to the base model"),
         };
-        refused(format!("it has the models {}{has}", names.join(", ")), fix)
+        let names = if names.is_empty() { "no model".to_owned() } else { names.join(", ") };
+        refused(format!("it serves {names}{has}"), fix)
     })?;
     let longest = base["max_model_len"].as_u64().and_then(|longest| usize::try_from(longest).ok());
     let longest =
@@ -57,39 +60,38 @@ pub(crate) fn list(server: &Server, model: Option<&str>) -> Result<Listed, VllmE
 
 /// Loads the adapter in `folder` under `name`. Has no effect if there is one with this name.
 pub(crate) fn load(server: &Server, name: &str, folder: &Path) -> Result<(), VllmError> {
-    let body = json!({"lora_name": name, "lora_path": folder});
-    let mut looks = 1;
-    let error = loop {
-        match server.post("load_lora_adapter", object(&body)) {
+    let patience = if server.is_local() { LOCAL_PATIENCE } else { APPEARS_WITHIN };
+    let body = json!({"lora_name": name, "lora_path": folder.to_string_lossy()});
+    let refused = |what: String, fix| VllmError::Server { url: server.url().to_owned(), what, fix };
+    let start = Instant::now();
+    loop {
+        let (status, body) = match server.post("load_lora_adapter", object(&body)) {
             Ok(_) => return Ok(()),
             Err(EndpointError::Status { status: 400, body, .. }) if body.contains("already") => {
                 return Ok(());
             }
-            Err(EndpointError::Status { status: 404, body, .. })
-                if looks < LOOKS && !is_route_missing(&body) =>
-            {
-                looks += 1;
-                thread::sleep(BETWEEN_LOOKS);
+            Err(EndpointError::Status { status, body, .. }) => (status, body),
+            Err(error) => return Err(error.into()),
+        };
+        return Err(match status {
+            404 if is_route_missing(&body) => refused(
+                "it does not load adapters".to_owned(),
+                "start vLLM with `--enable-lora` and the environment variable VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
+            ),
+            404 if start.elapsed() < patience => {
+                thread::sleep(RETRY_PAUSE);
+                continue;
             }
-            Err(error) => break error,
-        }
-    };
-    let refused = |what: String, fix| VllmError::Server { url: server.url().to_owned(), what, fix };
-    Err(match error {
-        EndpointError::Status { status: 404, body, .. } if is_route_missing(&body) => refused(
-            "it does not load adapters".to_owned(),
-            "start vLLM with `--enable-lora` and the environment variable VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
-        ),
-        EndpointError::Status { status: 404, body, .. } => refused(
-            format!("it does not find the adapter in {}: {body}", folder.display()),
-            "set rollout.adapters to a folder that the server can read under the same path",
-        ),
-        EndpointError::Status { body, .. } => refused(
-            format!("it cannot load the adapter in {}: {body}", folder.display()),
-            "compare lora.rank with vLLM's `--max-lora-rank`, and look into the server's log",
-        ),
-        error => error.into(),
-    })
+            404 => refused(
+                format!("it does not find the adapter in {}: {body}", folder.display()),
+                "set rollout.adapters to a folder that the server can read under the same path",
+            ),
+            _ => refused(
+                format!("it cannot load the adapter in {}: {body}", folder.display()),
+                "compare lora.rank with vLLM's `--max-lora-rank`, and look into the server's log",
+            ),
+        });
+    }
 }
 
 /// Removes an adapter. Has no effect if there is none with this name.

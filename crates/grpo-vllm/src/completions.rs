@@ -11,6 +11,8 @@ pub(crate) struct CompletionSettings {
     /// Number of completions per prompt.
     pub(crate) count: usize,
     pub(crate) max_tokens: usize,
+    /// Number of tokens of the model.
+    pub(crate) vocabulary: usize,
     pub(crate) temperature: f32,
     pub(crate) repetition_penalty: f32,
     /// Ids that are never sampled.
@@ -80,8 +82,8 @@ impl Request for CompletionRequest {
         });
         let Value::Object(mut body) = body else { unreachable!("it is an object") };
         if !settings.forbidden.is_empty() {
-            // The lowest bias that vLLM accepts. The trainer removes these ids, which is the same
-            // up to e⁻¹⁰⁰.
+            // The lowest bias that vLLM accepts. The trainer removes these ids, which is the same unless
+            // their logits are higher than all others by nearly 100. Then they are refused as actions.
             let bias = settings.forbidden.iter().map(|id| (id.to_string(), json!(-100.0)));
             body.insert("logit_bias".to_owned(), Value::Object(bias.collect()));
         }
@@ -129,7 +131,7 @@ impl CompletionRequest {
         let logprobs = numbers
             .and_then(|numbers| numbers.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>())
             .filter(|logprobs| logprobs.len() == ids.len())
-            .ok_or_else(|| fault("has not one log-probability for each token"))?;
+            .ok_or_else(|| fault("does not have one log-probability per token"))?;
         if logprobs.contains(&REMOVED) {
             let what = "has a log-probability of -9999, which stands for a token that the server's own top-k or top-p has removed";
             let fix = "start vLLM with `--generation-config vllm`";
@@ -137,6 +139,13 @@ impl CompletionRequest {
         }
         if let Some(bad) = logprobs.iter().find(|bad| !bad.is_finite() || **bad > ROUNDING) {
             return Err(fault(&format!("has the log-probability {bad}")));
+        }
+        let vocabulary = self.settings.vocabulary;
+        if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
+            let what =
+                format!("has the token {id}, but the model of this run has {vocabulary} tokens");
+            let fix = "start vLLM with the model of this run";
+            return Err(ReplyFault::of_endpoint(what).with_fix(fix));
         }
         let most = self.settings.max_tokens;
         if ids.len() > most {
@@ -175,6 +184,7 @@ mod tests {
         let settings = CompletionSettings {
             count: 2,
             max_tokens: 3,
+            vocabulary: 20,
             temperature: 0.7,
             repetition_penalty: 1.0,
             forbidden: vec![5],
@@ -251,7 +261,9 @@ mod tests {
         for ids in [Value::Null, json!([]), json!([1, -1, 2]), json!([1, 1_u64 << 32, 2])] {
             check(&of_first("token_ids", ids), "has a choice without `token_ids`");
         }
-        let count = "has not one log-probability for each token";
+        let large = "has the token 20, but the model of this run has 20 tokens";
+        check(&of_first("token_ids", json!([7, 20, 0])), large);
+        let count = "does not have one log-probability per token";
         check(&of_first("token_ids", json!([7, 8])), count);
         check(&of_first("logprobs", Value::Null), count);
         check(&of_first("finish_reason", json!("abort")), "has a choice with finish_reason abort");

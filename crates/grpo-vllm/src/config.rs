@@ -6,6 +6,9 @@ use grpo_data::{ConfigFault, OneOrSeveral};
 use grpo_endpoint::{EndpointConfig, EndpointError, Server};
 use serde::{Deserialize, Serialize};
 
+/// Maximum size of a reply in bytes. A token takes about 100 bytes.
+const LARGEST_REPLY: u64 = 1 << 28;
+
 /// Keys of the section `[rollout]` with `engine = "vllm"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,13 +27,10 @@ pub struct VllmConfig {
     /// PEM file with the certificates to trust instead of Mozilla's roots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
-    /// Time limit of a request in seconds, which is also how long to wait for a server if all have
-    /// failed.
+    /// Time limit of a group in seconds. If all servers fail, the run ends when none has answered for
+    /// this long.
     #[serde(default = "default_time_limit")]
     pub time_limit: f64,
-    /// How often a request is repeated before its server is left out.
-    #[serde(default = "default_retries")]
-    pub retries: u32,
     /// Number of groups that each server samples at the same time.
     #[serde(default = "default_parallel")]
     pub parallel: usize,
@@ -50,7 +50,6 @@ impl VllmConfig {
             api_key_env: None,
             ca_file: None,
             time_limit: default_time_limit(),
-            retries: default_retries(),
             parallel: default_parallel(),
             seeds: default_seeds(),
         }
@@ -62,20 +61,22 @@ impl VllmConfig {
     /// Returns an error if a value is out of range, or if there is no folder that a server on another
     /// machine could read.
     pub fn check(&self) -> Result<(), ConfigFault> {
-        let urls = self.url.as_slice();
-        if urls.is_empty() {
+        if self.url.as_slice().is_empty() {
             let message = "rollout.url is an empty list";
             return Err(ConfigFault::new("url", message, "add the URL of a vLLM server"));
         }
-        if let Some(twice) = urls.iter().enumerate().find(|(i, url)| urls[..*i].contains(url)) {
-            let message = format!("rollout.url has {} twice", twice.1);
-            return Err(ConfigFault::new("url", message, "remove one of them"));
-        }
-        for config in self.endpoints(self.time_limit, self.retries) {
-            config.check().map_err(|error| match &error {
+        let mut bases = Vec::new();
+        for config in self.endpoints(self.time_limit, 0) {
+            let base = config.check().and_then(|()| config.base());
+            let base = base.map_err(|error| match &error {
                 EndpointError::Setting { key, .. } => ConfigFault::new(*key, error.to_string(), ""),
                 _ => ConfigFault::new("", error.to_string(), ""),
             })?;
+            if bases.contains(&base) {
+                let message = format!("rollout.url has {} twice", config.url);
+                return Err(ConfigFault::new("url", message, "remove one of them"));
+            }
+            bases.push(base);
             if self.adapters.is_none() && !config.is_local() {
                 return Err(ConfigFault::new(
                     "adapters",
@@ -111,6 +112,7 @@ impl VllmConfig {
             retries,
             pause: 0.5,
             parallel: self.parallel,
+            largest_reply: LARGEST_REPLY,
             ..EndpointConfig::new(url.clone())
         })
     }
@@ -118,10 +120,6 @@ impl VllmConfig {
 
 fn default_time_limit() -> f64 {
     600.0
-}
-
-fn default_retries() -> u32 {
-    2
 }
 
 fn default_parallel() -> usize {
@@ -159,10 +157,10 @@ mod tests {
             error("url = []"),
             "url: rollout.url is an empty list; add the URL of a vLLM server"
         );
-        let twice = "url = ['http://localhost:1', 'http://[::1]:1', 'http://localhost:1']";
+        let twice = "url = ['http://localhost:1', 'http://[::1]:1', 'http://localhost:1/v1']";
         assert_eq!(
             error(twice),
-            "url: rollout.url has http://localhost:1 twice; remove one of them"
+            "url: rollout.url has http://localhost:1/v1 twice; remove one of them"
         );
         assert!(
             error("url = 'localhost:1'").starts_with("url: `url` is \"localhost:1\"; expected")

@@ -30,15 +30,15 @@ impl Rollout<Policy> for OnVllm {
         key: StepKey,
     ) -> Result<Vec<Group>, RolloutError> {
         prompts.iter().try_for_each(refuse_prompt)?;
-        let adapter = self.servers.adapter(policy)?;
+        let target = self.servers.target(policy, self.settings.temperature)?;
         let request = |prompt: &Prompt| CompletionRequest {
             settings: Arc::clone(&self.settings),
-            model: adapter.name.clone(),
+            model: target.adapter.name.clone(),
             prompt: prompt.ids.clone(),
             seed: self.servers.config.seeds.then(|| seed(prompt, key)),
         };
         let requests = prompts.iter().map(request).collect();
-        let answers = self.servers.complete(&adapter, requests, &self.interrupt)?;
+        let answers = self.servers.complete(&target, requests, &self.interrupt)?;
         let groups = prompts.iter().zip(answers).map(|(prompt, choices)| {
             let completions = choices.into_iter().zip(0..).map(|(choice, sample)| {
                 let key_of_sample =

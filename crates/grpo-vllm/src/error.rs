@@ -30,12 +30,24 @@ pub enum VllmError {
         /// Why each server is not used.
         failures: Vec<String>,
     },
+    /// No thread can be started.
+    #[error(
+        "cannot start a thread for the requests to vLLM servers: {0}; free memory, or lower rollout.parallel"
+    )]
+    Thread(String),
     /// An adapter cannot be written.
     #[error("cannot write an adapter for the vLLM servers: {0}")]
     Write(String),
     /// The run was interrupted.
     #[error("sampling was interrupted")]
     Interrupted,
+}
+
+impl VllmError {
+    /// Returns whether a server does not answer, so that others can be used instead.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Endpoint(error) if error.is_unavailable())
+    }
 }
 
 impl From<VllmError> for RolloutError {

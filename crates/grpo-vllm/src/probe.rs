@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use grpo_endpoint::Server;
 use grpo_model::{Frozen, Policy, score_completions};
 
-use crate::adapters::AdapterOnDisk;
+use crate::VllmError;
+use crate::adapters::Target;
 use crate::completions::{Choice, CompletionRequest, CompletionSettings};
-use crate::{Servers, VllmError};
 
 /// How far log-probabilities of servers may be from those of the trainer, in nats.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,47 +31,43 @@ struct Difference {
     mean: f64,
 }
 
-impl Servers {
-    /// Samples a few tokens on each server and scores them here.
-    ///
-    /// # Errors
-    /// Returns an error if they differ by more than `tolerance`.
-    pub(crate) fn probe(
-        self: &Arc<Self>,
-        policy: &Frozen<Policy>,
-        adapter: &AdapterOnDisk,
-        temperature: f32,
-        tolerance: Tolerance,
-    ) -> Result<(), VllmError> {
-        let settings = Arc::new(CompletionSettings {
-            count: 1,
-            max_tokens: TOKENS,
-            temperature,
-            repetition_penalty: 1.0,
-            forbidden: Vec::new(),
-            end_ids: Vec::new(),
-            stop: Vec::new(),
-        });
-        let vocabulary = policy.vocabulary_size();
-        let id = |token: usize| ((token + 1) * vocabulary / (PROMPTS * TOKENS + 1)) as u32;
-        let prompts: Vec<Vec<u32>> = (0..PROMPTS)
-            .map(|prompt| (0..TOKENS).map(|token| id(prompt * TOKENS + token)).collect())
-            .collect();
-        for member in &self.members {
-            let request = |prompt: &Vec<u32>| CompletionRequest {
-                settings: Arc::clone(&settings),
-                model: adapter.name.clone(),
-                prompt: prompt.clone(),
-                seed: None,
-            };
-            let stop = AtomicBool::new(false);
-            let answers =
-                prompts.iter().map(|prompt| member.server.request(&request(prompt), &stop));
-            let choices: Vec<Choice> = answers.collect::<Result<Vec<_>, _>>()?.concat();
-            refuse(member.server.url(), policy, &prompts, &choices, temperature, tolerance)?;
-        }
-        Ok(())
-    }
+/// Samples a few tokens on a server and scores them here. Prompts are ids from all over the vocabulary,
+/// because the run's prompts are not known yet.
+///
+/// # Errors
+/// Returns an error if the log-probabilities differ by more than the tolerance.
+pub(crate) fn probe(
+    server: &Server,
+    target: &Target<'_>,
+    tolerance: Tolerance,
+) -> Result<(), VllmError> {
+    let &Target { policy, ref adapter, temperature } = target;
+    let vocabulary = policy.vocabulary_size();
+    let tokens = TOKENS.min(policy.context_length() / 2).max(1);
+    let settings = Arc::new(CompletionSettings {
+        count: 1,
+        max_tokens: tokens,
+        vocabulary,
+        temperature,
+        repetition_penalty: 1.0,
+        forbidden: Vec::new(),
+        end_ids: Vec::new(),
+        stop: Vec::new(),
+    });
+    let id = |token: usize| ((token + 1) * vocabulary / (PROMPTS * tokens + 1)) as u32;
+    let prompts: Vec<Vec<u32>> = (0..PROMPTS)
+        .map(|prompt| (0..tokens).map(|token| id(prompt * tokens + token)).collect())
+        .collect();
+    let request = |prompt: &Vec<u32>| CompletionRequest {
+        settings: Arc::clone(&settings),
+        model: adapter.name.clone(),
+        prompt: prompt.clone(),
+        seed: None,
+    };
+    let stop = AtomicBool::new(false);
+    let answers = prompts.iter().map(|prompt| server.request(&request(prompt), &stop));
+    let choices: Vec<Choice> = answers.collect::<Result<Vec<_>, _>>()?.concat();
+    refuse(server.url(), policy, &prompts, &choices, temperature, tolerance)
 }
 
 fn refuse(
@@ -82,13 +79,6 @@ fn refuse(
     tolerance: Tolerance,
 ) -> Result<(), VllmError> {
     let refused = |what: String, fix| Err(VllmError::Server { url: url.to_owned(), what, fix });
-    let vocabulary = policy.vocabulary_size();
-    if let Some(id) =
-        choices.iter().flat_map(|choice| &choice.ids).find(|id| **id as usize >= vocabulary)
-    {
-        let what = format!("it sampled the token {id}, but the model has {vocabulary} tokens");
-        return refused(what, "start vLLM with the model of this run");
-    }
     let difference = |temperature: f32| {
         let rows: Vec<(&[u32], &[u32])> =
             prompts.iter().zip(choices).map(|(prompt, choice)| (&**prompt, &*choice.ids)).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,16 +10,19 @@ use std::time::{Duration, Instant};
 use grpo_endpoint::Server;
 use grpo_model::{Frozen, Policy};
 
-use crate::adapters::{AdapterOnDisk, Adapters};
-use crate::{VllmConfig, VllmError, WriteAdapter, api};
+use crate::adapters::{AdapterOnDisk, Adapters, Target};
+use crate::probe::probe;
+use crate::{Tolerance, VllmConfig, VllmError, WriteAdapter, api};
 
 /// Receives messages for the user, e.g. that a server is left out.
 pub type Notify = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Time limit in seconds for a server that is not used at the moment.
-const LIMIT_OF_UNUSED: f64 = 2.0;
-/// How often to look for a server if all have failed.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// Maximum time limit in seconds for listing models and loading adapters.
+const LIMIT_OF_CONTROL: f64 = 60.0;
+/// Maximum time limit in seconds for requests whose failure does no harm.
+const LIMIT_OF_ATTEMPT: f64 = 2.0;
+/// How often the interrupt flag is checked.
+pub(crate) const BETWEEN_CHECKS: Duration = Duration::from_millis(50);
 
 /// vLLM servers with the same base model.
 ///
@@ -28,15 +31,21 @@ pub struct Servers {
     pub(crate) config: VllmConfig,
     pub(crate) members: Vec<Member>,
     adapters: Mutex<Adapters>,
+    pub(crate) tolerance: Tolerance,
+    /// Maximum number of tokens of a prompt and its completion that engines ask for.
+    longest: AtomicUsize,
     notify: Notify,
 }
 
 /// A server and what is known about it.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) server: Server,
-    /// The same server with a short time limit and no retries.
-    quick: Server,
+    /// For completions. Failed requests are sent to other servers, so there are no retries.
+    pub(crate) sampling: Server,
+    /// For models and adapters.
+    control: Server,
+    /// For requests whose failure does no harm.
+    attempt: Server,
     state: Mutex<State>,
 }
 
@@ -44,12 +53,15 @@ pub(crate) struct Member {
 struct State {
     /// Why the server is not used.
     failure: Option<String>,
+    /// Whether its model and log-probabilities have been checked since it was last unavailable.
+    is_checked: bool,
     /// Names of the loaded adapters, as far as known.
     loaded: Vec<String>,
 }
 
 impl Servers {
-    /// Creates clients. Adapters are written to subfolders of `folder` by `write`.
+    /// Creates clients. Adapters are written to subfolders of `folder` by `write`. No other run may use
+    /// this folder, and its name is part of the adapters' names on the servers.
     ///
     /// # Errors
     /// Returns an error if a setting is out of range, or if the environment variable with the API key
@@ -58,133 +70,216 @@ impl Servers {
         config: &VllmConfig,
         folder: PathBuf,
         write: WriteAdapter,
+        tolerance: Tolerance,
         notify: Notify,
     ) -> Result<Arc<Self>, VllmError> {
-        let servers = config.servers(config.time_limit, config.retries)?;
-        let quick = config.servers(LIMIT_OF_UNUSED.min(config.time_limit), 0)?;
-        let members = servers.into_iter().zip(quick);
-        let members =
-            members.map(|(server, quick)| Member { server, quick, state: Mutex::default() });
+        let limit = config.time_limit;
+        let sampling = config.servers(limit, 0)?;
+        let control = config.servers(limit.min(LIMIT_OF_CONTROL), 2)?;
+        let attempt = config.servers(limit.min(LIMIT_OF_ATTEMPT), 0)?;
+        let members = sampling.into_iter().zip(control).zip(attempt);
+        let members = members.map(|((sampling, control), attempt)| Member {
+            sampling,
+            control,
+            attempt,
+            state: Mutex::default(),
+        });
         Ok(Arc::new(Self {
             config: config.clone(),
             members: members.collect(),
             adapters: Mutex::new(Adapters::new(folder, write)),
+            tolerance,
+            longest: AtomicUsize::new(0),
             notify,
         }))
     }
 
-    /// Checks that all servers have the model and can load the policy's adapter. Returns the maximum
-    /// number of tokens of a prompt and its completion.
-    pub(crate) fn connect(&self, policy: &Frozen<Policy>) -> Result<usize, VllmError> {
-        let adapter = locked(&self.adapters).of(policy)?;
-        let mut longest = usize::MAX;
-        for member in &self.members {
-            let listed = api::list(&member.server, self.config.model.as_deref())?;
-            longest = longest.min(listed.longest);
-            api::load(&member.server, &adapter.name, &adapter.folder)?;
-            locked(&member.state).loaded = listed.adapters;
-            locked(&member.state).loaded.push(adapter.name.clone());
-        }
-        Ok(longest)
-    }
-
-    /// Returns the adapter of a policy. Adapters that are no longer needed are unloaded.
-    pub(crate) fn adapter(&self, policy: &Frozen<Policy>) -> Result<AdapterOnDisk, VllmError> {
+    /// Returns what to sample from. Adapters that are no longer needed are unloaded.
+    pub(crate) fn target<'a>(
+        &self,
+        policy: &'a Frozen<Policy>,
+        temperature: f32,
+    ) -> Result<Target<'a>, VllmError> {
         let mut adapters = locked(&self.adapters);
-        let adapter = adapters.of(policy)?;
+        let adapter = adapters.get_or_write(policy)?;
         let retired = adapters.retire();
         drop(adapters);
         self.unload(&retired);
-        Ok(adapter)
+        Ok(Target { policy, adapter, temperature })
+    }
+
+    /// Checks all servers that have not been checked, for prompts and completions of up to `longest`
+    /// tokens. Servers that do not answer are left out.
+    ///
+    /// # Errors
+    /// Returns an error if a server that answers cannot be used, or if none answers.
+    pub(crate) fn connect(&self, target: &Target<'_>, longest: usize) -> Result<(), VllmError> {
+        let before = self.longest.fetch_max(longest, Ordering::Relaxed);
+        let mut last = Ok(());
+        let mut is_any_used = false;
+        for index in 0..self.members.len() {
+            if before < longest {
+                locked(&self.members[index].state).is_checked = false;
+            }
+            match self.admit(index, target) {
+                Ok(()) => is_any_used = true,
+                Err(error) if error.is_unavailable() => {
+                    if self.members.len() > 1 {
+                        self.leave_out(index, &error);
+                    }
+                    last = Err(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if is_any_used { Ok(()) } else { last }
     }
 
     /// Loads the adapter on all servers that are used, and returns their indices. Servers that were
     /// left out are tried again if `readmit` is set, or if no server is left.
     ///
     /// # Errors
-    /// Returns an error if the run is interrupted, or if all servers have failed and none is back
-    /// within the time limit.
+    /// Returns an error if the run is interrupted, or if no server can be used and the last answer
+    /// was longer ago than the time limit. `since` is the time of that answer.
     pub(crate) fn ready(
         &self,
-        adapter: &AdapterOnDisk,
+        target: &Target<'_>,
         mut readmit: bool,
+        since: Instant,
         interrupt: &AtomicBool,
     ) -> Result<Vec<usize>, VllmError> {
-        let start = Instant::now();
         let mut is_waiting = false;
         loop {
-            let is_ready = |index: &usize| self.has(*index, adapter, readmit);
-            let ready: Vec<usize> = (0..self.members.len()).filter(is_ready).collect();
+            let ready = self.all_ready(target, readmit);
             if !ready.is_empty() {
                 return Ok(ready);
             }
             let seconds = self.config.time_limit;
-            if start.elapsed().as_secs_f64() >= seconds {
+            if since.elapsed().as_secs_f64() >= seconds {
                 let failures =
                     self.members.iter().map(|member| locked(&member.state).failure.clone());
                 let failures = failures.flatten().collect();
                 return Err(VllmError::NoServer { seconds, failures });
             }
             if !is_waiting {
-                (self.notify)("no vLLM server is left; waiting for one");
+                (self.notify)("all vLLM servers are unavailable; waiting for one");
             }
             (is_waiting, readmit) = (true, true);
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(VllmError::Interrupted);
-            }
-            thread::sleep(BETWEEN_LOOKS);
+            let pause =
+                (since.elapsed() / 10).clamp(Duration::from_secs(1), Duration::from_secs(30));
+            pause_unless(interrupt, pause)?;
         }
     }
 
-    /// Loads an adapter, and returns whether the server has it and is used.
-    fn has(&self, index: usize, adapter: &AdapterOnDisk, readmit: bool) -> bool {
-        let Member { server, quick, state } = &self.members[index];
-        let is_left_out = locked(state).failure.is_some();
-        if is_left_out {
-            let list = || api::list(quick, self.config.model.as_deref());
-            let Some(Ok(listed)) = readmit.then(list) else { return false };
-            locked(state).loaded = listed.adapters;
+    /// Loads the adapter on several servers at the same time, and returns the indices of those that are
+    /// used.
+    fn all_ready(&self, target: &Target<'_>, readmit: bool) -> Vec<usize> {
+        let is_tried =
+            |index: &usize| readmit || locked(&self.members[*index].state).failure.is_none();
+        let tried: Vec<usize> = (0..self.members.len()).filter(is_tried).collect();
+        let admitted: Vec<bool> = thread::scope(|scope| {
+            let admit = |index: &usize| {
+                let index = *index;
+                scope.spawn(move || match self.admit(index, target) {
+                    Ok(()) => true,
+                    Err(error) => {
+                        self.leave_out(index, &error);
+                        false
+                    }
+                })
+            };
+            let threads: Vec<_> = tried.iter().map(admit).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or(false)).collect()
+        });
+        tried.into_iter().zip(admitted).filter_map(|(index, is)| is.then_some(index)).collect()
+    }
+
+    /// Loads the adapter on a server. A server that is new or was unavailable is checked first.
+    fn admit(&self, index: usize, target: &Target<'_>) -> Result<(), VllmError> {
+        let member = &self.members[index];
+        let AdapterOnDisk { name, folder } = &*target.adapter;
+        let State { is_checked, .. } = *locked(&member.state);
+        if !is_checked {
+            let was_left_out = locked(&member.state).failure.is_some();
+            let client = if was_left_out { &member.attempt } else { &member.control };
+            let listed = api::list(client, self.config.model.as_deref())?;
+            self.refuse_short(member, listed.longest)?;
+            self.unload_leftovers(member, &listed.adapters);
+            locked(&member.state).loaded = listed.adapters;
         }
-        if !locked(state).loaded.contains(&adapter.name) {
-            match api::load(server, &adapter.name, &adapter.folder) {
-                Ok(()) => locked(state).loaded.push(adapter.name.clone()),
-                Err(error) => {
-                    self.leave_out(index, &error);
-                    return false;
-                }
-            }
+        if !locked(&member.state).loaded.contains(name) {
+            api::load(&member.control, name, folder)?;
+            locked(&member.state).loaded.push(name.clone());
         }
-        if is_left_out {
-            (self.notify)(&format!("the vLLM server {} is used again", server.url()));
+        if !is_checked {
+            probe(&member.sampling, target, self.tolerance)?;
         }
-        locked(state).failure = None;
-        true
+        let failure = {
+            let mut state = locked(&member.state);
+            state.is_checked = true;
+            state.failure.take()
+        };
+        if failure.is_some() {
+            (self.notify)(&format!("the vLLM server {} is used again", member.control.url()));
+        }
+        Ok(())
+    }
+
+    /// Refuses a server whose context is too short.
+    fn refuse_short(&self, member: &Member, found: usize) -> Result<(), VllmError> {
+        let longest = self.longest.load(Ordering::Relaxed);
+        if longest <= found {
+            return Ok(());
+        }
+        Err(VllmError::Server {
+            url: member.control.url().to_owned(),
+            what: format!(
+                "prompts and completions have up to {longest} tokens, but it accepts {found}"
+            ),
+            fix: "start vLLM with a larger `--max-model-len`, lower sampling.max_new_tokens, or shorten the prompts",
+        })
+    }
+
+    /// Unloads adapters of this run that were retired while the server was unavailable.
+    fn unload_leftovers(&self, member: &Member, listed: &[String]) {
+        let adapters = locked(&self.adapters);
+        let prefix = adapters.prefix();
+        let is_left = |name: &&String| name.starts_with(&prefix) && !adapters.has(name);
+        let left: Vec<String> = listed.iter().filter(is_left).cloned().collect();
+        drop(adapters);
+        for name in left {
+            let _ = api::unload(&member.attempt, &name);
+        }
     }
 
     /// Stops using a server.
     pub(crate) fn leave_out(&self, index: usize, error: &VllmError) {
-        let Member { server, state, .. } = &self.members[index];
-        let before = locked(state).failure.replace(error.to_string());
+        let Member { control, state, .. } = &self.members[index];
+        let before = {
+            let mut state = locked(state);
+            state.is_checked = false;
+            state.failure.replace(error.to_string())
+        };
         if before.is_none() {
-            (self.notify)(&format!("the vLLM server {} is left out: {error}", server.url()));
+            (self.notify)(&format!("the vLLM server {} is left out: {error}", control.url()));
         }
     }
 
-    /// Forgets which adapters a server has loaded, because it was restarted.
-    pub(crate) fn forget_adapters(&self, index: usize) {
-        locked(&self.members[index].state).loaded.clear();
+    /// Checks a server again before it is used, because it was restarted.
+    pub(crate) fn distrust(&self, index: usize) {
+        locked(&self.members[index].state).is_checked = false;
     }
 
-    fn unload(&self, retired: &[AdapterOnDisk]) {
+    fn unload(&self, retired: &[String]) {
         for member in &self.members {
-            for AdapterOnDisk { name, .. } in retired {
+            for name in retired {
                 let mut state = locked(&member.state);
                 let is_loaded = state.failure.is_none() && state.loaded.contains(name);
                 state.loaded.retain(|loaded| loaded != name);
                 drop(state);
                 if is_loaded {
                     // vLLM replaces the least recently used adapters itself.
-                    let _ = api::unload(&member.quick, name);
+                    let _ = api::unload(&member.attempt, name);
                 }
             }
         }
@@ -202,6 +297,18 @@ impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Servers").field("members", &self.members).finish_non_exhaustive()
     }
+}
+
+/// Waits, unless the run is interrupted.
+fn pause_unless(interrupt: &AtomicBool, pause: Duration) -> Result<(), VllmError> {
+    let start = Instant::now();
+    while start.elapsed() < pause {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(VllmError::Interrupted);
+        }
+        thread::sleep(BETWEEN_CHECKS);
+    }
+    Ok(())
 }
 
 /// Locks a value. No invariant spans several statements, so a panic of another thread does no harm.

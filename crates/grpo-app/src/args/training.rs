@@ -19,6 +19,9 @@ pub(crate) struct TrainArguments {
     /// the recorded ones
     #[arg(long, help_heading = "Run")]
     pub(crate) verify: bool,
+    /// With --resume: URL of a vLLM server, if they have changed; repeatable
+    #[arg(long, value_name = "URL", help_heading = "Run")]
+    pub(crate) rollout_url: Vec<String>,
     /// Plain progress lines instead of the live screen
     #[arg(long, help_heading = "Display")]
     pub(crate) plain: bool,

@@ -12,7 +12,7 @@ use grpo_run::{EventKind, RunFolder};
 use grpo_train::{Ending, Evaluated, TrainError};
 use serde_json::Value;
 
-use crate::args::{RunArguments, TrainArguments};
+use crate::args::TrainArguments;
 use crate::before_after::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted};
@@ -20,7 +20,7 @@ use crate::output::{say, say_checked, sentence};
 use crate::phase::Phase;
 use crate::ranks::{self, Restored};
 use crate::run_log::{Line, observer_error};
-use crate::session::Session;
+use crate::session::{Resume, Session};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
@@ -29,14 +29,18 @@ pub(crate) use observer::Show;
 use observer::Observer;
 
 pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
-    let TrainArguments { run, verify, plain, rank_time_limit } = arguments;
+    let TrainArguments { run, verify, rollout_url, rank_time_limit, .. } = arguments;
     // Clap ignores `requires` if the required argument conflicts with a present one.
     anyhow::ensure!(
         !verify || run.resume.is_some(),
         "--verify requires --resume RUN; a new run has no recorded steps to verify"
     );
+    anyhow::ensure!(
+        rollout_url.is_empty() || run.resume.is_some(),
+        "--rollout-url requires --resume RUN; for a new run, use --set rollout.url=URL"
+    );
     let ranks = ranks::connect(*rank_time_limit)?;
-    let trained = train_on(&ranks, run, *verify, *plain, tasks);
+    let trained = train_on(&ranks, arguments, tasks);
     if ranks.is_alone() {
         return trained;
     }
@@ -48,13 +52,8 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
     trained
 }
 
-fn train_on(
-    ranks: &Ranks,
-    run: &RunArguments,
-    verify: bool,
-    plain: bool,
-    tasks: &Tasks,
-) -> anyhow::Result<()> {
+fn train_on(ranks: &Ranks, arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
+    let &TrainArguments { ref run, verify, ref rollout_url, plain, .. } = arguments;
     anyhow::ensure!(
         !verify || ranks.is_alone(),
         "--verify runs in one process; start it without mpirun (results do not depend on the number of processes)"
@@ -85,7 +84,10 @@ fn train_on(
     }
     let stop = Arc::clone(&flag);
     let mut session = match &run.resume {
-        Some(earlier) => Session::resume(earlier, *tasks, verify, flag, ranks)?,
+        Some(earlier) => {
+            let resume = Resume { run: earlier, verify, rollout_url };
+            Session::resume(&resume, *tasks, flag, ranks)?
+        }
         None => Session::begin(run, *tasks, flag, ranks)?,
     };
     complete(&mut session, Show { plain, stop })
@@ -274,7 +276,7 @@ fn next_steps(session: &Session) {
 
 /// Returns the event that records the run's best evaluation and its checkpoint.
 fn best_evaluation(session: &Session) -> anyhow::Result<Option<EventKind>> {
-    let Some((step, reward)) = session.training.state().numbers.progress.evaluations.best else {
+    let Some((step, reward)) = session.training.best_evaluation() else {
         return Ok(None);
     };
     let best_step = u64::from(step);

@@ -16,7 +16,7 @@ use crate::evidence::{Depth, findings};
 use crate::interrupt::{self, Interrupted};
 use crate::output::{say, sentence, table};
 use crate::resume_check::{left_out, resume_check};
-use crate::session::Session;
+use crate::session::{Resume, Session};
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
 use crate::trial_file::trial_file;
@@ -109,7 +109,10 @@ fn trained(
     let mut session = match (&arguments.resume, &arguments.config) {
         (Some(run), _) => {
             refuse_other_runs(run)?;
-            Session::resume(run, *tasks, false, stop, &Ranks::alone())?
+            {
+                let resume = Resume { run, verify: false, rollout_url: &[] };
+                Session::resume(&resume, *tasks, stop, &Ranks::alone())?
+            }
         }
         (None, configuration) => {
             let configuration = configuration.as_ref().context("missing argument CONFIG")?;

@@ -98,7 +98,7 @@ const MISSING: &[Missing] = &[
 /// Keys that do not affect training, with the reasons.
 const HARMLESS: &[(&str, &[&str])] = &[
     (
-        "sampling is built in, batched and with a paged KV cache; vLLM is not used",
+        "sampling is built in; to use vLLM servers, see [rollout] in docs/cluster.md",
         &[
             "use_vllm",
             "vllm_mode",

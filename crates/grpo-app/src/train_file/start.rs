@@ -147,8 +147,9 @@ impl TrainFile {
             self.model.display()
         );
         let actions = match (&self.rollout, adapter) {
+            (None, _) => self.actions(&codec),
             (Some(rollout), Some(adapter)) => on_servers(self, rollout, adapter, &codec)?,
-            _ => self.actions(&codec),
+            (Some(_), None) => unreachable!("`check` requires an adapter for servers"),
         };
         Ok(Parts {
             policy,

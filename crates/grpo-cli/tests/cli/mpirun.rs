@@ -107,6 +107,26 @@ mod with_mpi {
         }
     }
 
+    /// Infilling has its own engine, and an adapter has a frozen base.
+    #[test]
+    fn infillers_and_adapters_train_the_same_too() {
+        for (place, kind) in [
+            (crate::infilling::place(), "model"),
+            (crate::training_texts::place("qwen3"), "adapter"),
+        ] {
+            let trained = |run: &str| {
+                let folder = place.path(&format!("{run}/{kind}"));
+                (crate::resume::files(&folder), crate::resume::metrics(&place.path(run)))
+            };
+            place.succeed(&["train", "train.toml", "--run", "alone"]);
+            for count in 2..=4 {
+                let run = format!("run-{count}");
+                succeed(&place, count, &["train", "train.toml", "--run", &run]);
+                assert!(trained(&run) == trained("alone"), "{kind}: {count} processes");
+            }
+        }
+    }
+
     /// A run that was killed before its first checkpoint starts again from the beginning.
     #[test]
     fn a_run_without_a_checkpoint_is_resumed() {

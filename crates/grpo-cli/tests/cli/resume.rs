@@ -38,18 +38,23 @@ pub(crate) struct Result {
 }
 
 pub(crate) fn result(run: &Path) -> Result {
-    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
-    let metrics = text.lines().map(|line| {
-        let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
-        line.retain(|name, _| !is_of_machine(name));
-        line
-    });
     Result {
         model: files(&run.join("model")),
-        metrics: metrics.collect(),
+        metrics: metrics(run),
         completions: files(&run.join("completions")),
         best: fs::read_to_string(run.join("best.csv")).ok(),
     }
+}
+
+/// The lines of `metrics.jsonl` without what depends on timing.
+pub(crate) fn metrics(run: &Path) -> Vec<Map<String, Value>> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let line = |line| {
+        let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
+        line.retain(|name, _| !is_of_machine(name));
+        line
+    };
+    text.lines().map(line).collect()
 }
 
 fn is_of_machine(name: &str) -> bool {
@@ -128,7 +133,6 @@ fn a_killed_run_ends_as_one_that_was_not() {
     kill_and_resume(&place, "train", kills(), 5, whole, &expected);
 }
 
-/// SIGINT and SIGTERM end a run after the current step with a checkpoint.
 /// Checkpoints contain the rollouts that were sampled ahead.
 #[test]
 fn a_killed_run_with_stale_rollouts_ends_as_one_that_was_not() {
@@ -151,6 +155,7 @@ fn a_killed_run_with_stale_rollouts_ends_as_one_that_was_not() {
     );
 }
 
+/// SIGINT and SIGTERM end a run after the current step with a checkpoint.
 #[test]
 #[cfg(unix)]
 fn an_interrupted_run_says_how_to_go_on() {

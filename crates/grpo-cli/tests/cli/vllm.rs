@@ -37,11 +37,7 @@ fn train(place: &Place, run: &str, sets: &[String]) -> Ended {
 
 fn on(servers: &[&Fake]) -> Vec<String> {
     let urls: Vec<String> = servers.iter().map(|fake| format!("\"{}\"", fake.server.url)).collect();
-    vec![
-        "rollout.engine=vllm".to_owned(),
-        format!("rollout.url=[{}]", urls.join(", ")),
-        "rollout.retries=0".to_owned(),
-    ]
+    vec!["rollout.engine=vllm".to_owned(), format!("rollout.url=[{}]", urls.join(", "))]
 }
 
 /// Twenty steps on two servers, one of which ends in the middle. The reward rises as with the local
@@ -55,7 +51,7 @@ fn a_run_on_servers_learns_like_a_local_run() {
     let [a, b] = [server(&place, usize::MAX), server(&place, 12)];
     train(&place, "local", &[]);
     let ended = train(&place, "remote", &on(&[&a, &b]));
-    let left_out = format!("warning: the vLLM server {}/v1 is left out: ", b.server.url);
+    let left_out = format!("warning      the vLLM server {}/v1 is left out: ", b.server.url);
     assert!(ended.stdout.contains(&left_out), "{}", ended.stdout);
     let rewards = |run: &str| -> Vec<f64> {
         let metrics = objects(&place.read(&format!("{run}/metrics.jsonl")));
@@ -73,12 +69,14 @@ fn a_run_on_servers_learns_like_a_local_run() {
     let models: BTreeSet<&str> =
         bodies.iter().map(|body| body["model"].as_str().unwrap()).collect();
     let ledger = objects(&place.read("remote/ledger.jsonl"));
-    let of_ledger: BTreeSet<String> = ledger
-        .iter()
-        .map(|line| format!("policy-{}", &line["rollout"]["weights"].as_str().unwrap()[..16]))
-        .collect();
+    let of_ledger: BTreeSet<&str> =
+        ledger.iter().map(|line| &line["rollout"]["weights"].as_str().unwrap()[..16]).collect();
     assert_eq!(of_ledger.len(), 20);
-    assert_eq!(models, of_ledger.iter().map(String::as_str).collect());
+    let weights = |model: &&str| model.rsplit_once('-').unwrap().1.to_owned();
+    assert_eq!(
+        models.iter().map(weights).collect::<BTreeSet<_>>(),
+        of_ledger.iter().map(|weights| (*weights).to_owned()).collect()
+    );
     assert_eq!(a.adapters(), Vec::<String>::new());
     place.succeed(&["audit", "remote"]);
     assert!(place.read("remote/config.toml").contains("engine = \"vllm\""));
@@ -124,10 +122,10 @@ fn settings_and_servers_that_are_refused() {
     );
     check(
         &[engine, url, "sampling.weights=bf16", "sampler_check.above=correct"],
-        "--set rollout.engine=vllm: rollout.engine = \"vllm\" samples with the weights of the servers; remove sampling.weights; use \"local\"",
+        "--set rollout.engine=vllm: rollout.engine = \"vllm\" samples with the weights of the servers; remove sampling.weights, or use rollout.engine = \"local\"",
     );
     check(
-        &[engine, url, "rollout.retries=0"],
-        "sampling: http://127.0.0.1:9/v1/models: Connection refused (1 attempt); start the server, or correct its URL",
+        &[engine, url],
+        "sampling: http://127.0.0.1:9/v1/models: Connection refused (3 attempts); start the server, or correct its URL",
     );
 }

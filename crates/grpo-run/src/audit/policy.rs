@@ -17,10 +17,10 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
         let possible: Option<Vec<u64>> =
             evidence.sampled_after(line).map(|step| evidence.version_after(step)).collect();
         if let Some(possible) = possible.filter(|possible| !possible.contains(&version)) {
-            let newest = possible[possible.len() - 1];
-            let expected = match possible[0] {
-                oldest if oldest == newest => format!("version {newest}"),
-                oldest => format!("versions {oldest} to {newest}"),
+            let (oldest, newest) = (possible[0], possible[possible.len() - 1]);
+            let expected = match oldest == newest {
+                true => format!("version {newest}"),
+                false => format!("one of versions {oldest} to {newest}"),
             };
             violated(format!(
                 "sampled by policy version {version}; expected {expected} after the preceding updates"
@@ -35,17 +35,21 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
                 ));
             }
         }
-        // Updates follow the previous step, regardless of which policy sampled.
-        let mut before =
-            if evidence.plan.staleness == 0 { version } else { previous.unwrap_or(version) };
+        // Updates follow those of the previous step, regardless of which policy sampled.
+        let mut before = match evidence.plan.staleness {
+            0 => Some(version),
+            _ => previous,
+        };
         for (number, update) in (1..).zip(&line.updates) {
-            if before.checked_add(1) != Some(update.version) {
+            if let Some(before) = before
+                && before.checked_add(1) != Some(update.version)
+            {
                 violated(format!(
                     "update {number} produces version {} from version {before}",
                     update.version
                 ));
             }
-            before = update.version;
+            before = Some(update.version);
         }
     }
     let checked = format!(
@@ -64,12 +68,14 @@ pub(super) fn immediate_update(evidence: &Evidence) -> Finding {
     for line in &evidence.ledger {
         let found = &line.rollout.weights;
         let previous = line.step.saturating_sub(1);
-        let possible: Option<Vec<&String>> =
-            evidence.sampled_after(line).map(|step| evidence.weights_after(step)).collect();
-        if let Some(possible) = possible.filter(|possible| !possible.contains(&found)) {
-            let expected = possible[possible.len() - 1];
+        // The weights must be those of the version that the step names.
+        let is_named =
+            |step: &u64| evidence.version_after(*step) == Some(line.rollout.policy_version);
+        let sampled_after = evidence.sampled_after(line).find(is_named).unwrap_or(previous);
+        let expected = evidence.weights_after(sampled_after);
+        if let Some(expected) = expected.filter(|expected| *expected != found) {
             let what = format!(
-                "sampled by weights {}, but the updates of step {previous} produced {}",
+                "sampled by weights {}, but the updates of step {sampled_after} produced {}",
                 short(found),
                 short(expected)
             );

@@ -3,6 +3,7 @@
 mod atomic;
 mod audit;
 mod audit_replay;
+mod audit_staleness;
 mod checkpoints;
 mod completions;
 mod folder;

@@ -1,14 +1,17 @@
 //! Rollouts that are sampled ahead of the policy's updates.
 
-use grpo_data::{Group, Purpose};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_model::{Frozen, Transformer, weights_digest};
-use grpo_rollout::StepKey;
+use grpo_rollout::{Rollout, RolloutError, RolloutRequest, StepKey};
 use grpo_train::{
-    AboveTolerance, Ending, GrpoConfig, NextTokens, SavedState, StateNumbers, StepDone, TrainError,
-    TrainObserver, TrainerState, Training, unconditional_prompts,
+    AboveTolerance, Actions, Ending, GrpoConfig, NextTokens, SavedState, StateNumbers, StepDone,
+    TrainError, TrainObserver, TrainerState, Training, unconditional_prompts,
 };
 
-use crate::support::{SEED, chains, config, grpo, vocabulary};
+use crate::support::{SEED, chains, config, grpo, vocabulary, with_actions};
 
 /// What a run has sampled, and its policy after each step, from the initial one on.
 struct Kept {
@@ -108,6 +111,79 @@ fn a_resumed_run_learns_from_the_same_rollouts() {
         run_to(&mut third, 6, &mut without);
         assert_ne!(without.groups, expected.groups[2..]);
     }
+}
+
+/// Samples with the local engine until it has been asked for `most` steps.
+#[derive(Debug)]
+struct Failing {
+    engine: Arc<dyn Rollout<Transformer>>,
+    most: usize,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Rollout<Transformer> for Failing {
+    fn sample(
+        &self,
+        policy: &Frozen<Transformer>,
+        prompts: &[Prompt],
+        key: StepKey,
+    ) -> Result<Vec<Group>, RolloutError> {
+        match self.asked.fetch_add(1, Ordering::Relaxed) < self.most {
+            true => self.engine.sample(policy, prompts, key),
+            false => Err(RolloutError::Unfit("the server is down".to_owned())),
+        }
+    }
+
+    fn again(
+        &self,
+        policy: &Frozen<Transformer>,
+        prompt: &Prompt,
+        sample: u32,
+        key: StepKey,
+    ) -> Result<Completion, RolloutError> {
+        self.engine.again(policy, prompt, sample, key)
+    }
+
+    fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Rollout<Transformer>> {
+        let engine = self.engine.interrupted_by(flag);
+        Arc::new(Self { engine, most: self.most, asked: Arc::clone(&self.asked) })
+    }
+}
+
+struct FailingActions {
+    most: usize,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Actions<Transformer> for FailingActions {
+    fn rollout(
+        &self,
+        policy: &Transformer,
+        request: &RolloutRequest<'_>,
+    ) -> Result<Arc<dyn Rollout<Transformer>>, RolloutError> {
+        let actions = NextTokens { end_ids: vec![vocabulary().boundary()] };
+        let engine = actions.rollout(policy, request)?;
+        Ok(Arc::new(Failing { engine, most: self.most, asked: Arc::clone(&self.asked) }))
+    }
+}
+
+/// The error is that of the first step that failed, and no other step is sampled after it.
+#[test]
+fn nothing_is_sampled_after_a_failed_rollout() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let actions = FailingActions { most: 3, asked: Arc::clone(&asked) };
+    let policy = crate::support::model(vocabulary().len(), 2.0);
+    let reference = Frozen::snapshot(&policy);
+    let grpo = with_actions(Arc::new(actions), policy, reference, stale(3));
+    let mut training = Training::new(grpo, None);
+    let (mut kept, boundary) = (begin(&stale(3)).1, vocabulary().boundary());
+    let prompts = |_| Ok(unconditional_prompts(3, boundary));
+    let error = training.run_to(6, prompts, &mut kept).unwrap_err();
+    assert_eq!(error.to_string(), "sampling: the server is down");
+    assert_eq!((training.steps(), asked.load(Ordering::Relaxed)), (3, 4));
+    // The state is that of a run without rollouts that were sampled ahead.
+    let text = serde_json::to_string(&training.state().numbers).unwrap();
+    assert!(!text.contains("\"ahead\""));
 }
 
 #[test]

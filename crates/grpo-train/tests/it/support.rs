@@ -178,6 +178,30 @@ pub(crate) fn rewarded<M: LanguageModel>(
     Grpo::new(parts, config, seed)
 }
 
+/// Creates a run with an engine of its own.
+pub(crate) fn with_actions<M: LanguageModel>(
+    actions: Arc<dyn grpo_train::Actions<M>>,
+    policy: M,
+    reference: Frozen<M>,
+    config: GrpoConfig,
+) -> Grpo<M> {
+    let parts = Parts {
+        policy,
+        reference,
+        actions,
+        reward: molecules(0.7),
+        bonus: None,
+        filter: None,
+        identify: None,
+        variation: None,
+        combined: None,
+        longest_prompt: 1,
+        epoch: None,
+        decode: chains(),
+    };
+    Grpo::new(parts, config, SEED).unwrap()
+}
+
 /// Performs step number `step`.
 pub(crate) fn take_step<M: LanguageModel>(grpo: &mut Grpo<M>, step: u32) -> StepReport {
     grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step).unwrap()

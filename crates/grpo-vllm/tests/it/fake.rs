@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use burn::tensor::Device;
@@ -21,6 +22,7 @@ pub(crate) type Hook = Box<dyn Fn(usize, &Received) -> Option<Reply> + Send + Sy
 pub(crate) struct Fake {
     pub(crate) server: Server,
     loaded: Arc<Mutex<BTreeMap<String, Policy>>>,
+    is_raw: Arc<AtomicBool>,
 }
 
 /// What the server is.
@@ -43,15 +45,25 @@ impl Fake {
     pub(crate) fn start(kind: Kind) -> Self {
         let loaded = Arc::new(Mutex::new(BTreeMap::new()));
         let of_server = Arc::clone(&loaded);
+        let is_raw = Arc::new(AtomicBool::new(kind.is_raw));
+        let is_raw_now = Arc::clone(&is_raw);
         let server = Server::start(move |index, received| {
-            (kind.hook)(index, received).unwrap_or_else(|| reply(&kind, &of_server, received))
+            (kind.hook)(index, received).unwrap_or_else(|| {
+                let is_raw = is_raw_now.load(Ordering::Relaxed);
+                reply(&kind, is_raw, &of_server, received)
+            })
         });
-        Self { server, loaded }
+        Self { server, loaded, is_raw }
     }
 
     /// Names of the loaded adapters.
     pub(crate) fn adapters(&self) -> Vec<String> {
         self.loaded.lock().unwrap().keys().cloned().collect()
+    }
+
+    /// Returns log-probabilities at temperature 1 from now on.
+    pub(crate) fn become_raw(&self) {
+        self.is_raw.store(true, Ordering::Relaxed);
     }
 
     /// Forgets all adapters, as after a restart.
@@ -75,7 +87,12 @@ fn failure(status: u16, message: &str) -> Reply {
     text(status, json!({ "error": error }).to_string())
 }
 
-fn reply(kind: &Kind, loaded: &Mutex<BTreeMap<String, Policy>>, request: &Received) -> Reply {
+fn reply(
+    kind: &Kind,
+    is_raw: bool,
+    loaded: &Mutex<BTreeMap<String, Policy>>,
+    request: &Received,
+) -> Reply {
     let mut loaded = loaded.lock().unwrap();
     let body = &request.body;
     let name = body["lora_name"].as_str().unwrap_or_default().to_owned();
@@ -118,7 +135,7 @@ fn reply(kind: &Kind, loaded: &Mutex<BTreeMap<String, Policy>>, request: &Receiv
             match loaded.get(model).cloned() {
                 Some(policy) => {
                     drop(loaded);
-                    complete(kind, &policy, body)
+                    complete(kind, is_raw, &policy, body)
                 }
                 None => failure(404, &format!("The model `{model}` does not exist.")),
             }
@@ -131,7 +148,7 @@ fn ids(list: &Value) -> Vec<u32> {
     list.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 
-fn complete(kind: &Kind, policy: &Policy, body: &Value) -> Reply {
+fn complete(kind: &Kind, is_raw: bool, policy: &Policy, body: &Value) -> Reply {
     let prompt = ids(&body["prompt"]);
     let count = body["n"].as_u64().unwrap() as usize;
     let most = (body["max_tokens"].as_u64().unwrap() as usize).min(kind.longest - prompt.len());
@@ -159,7 +176,7 @@ fn complete(kind: &Kind, policy: &Policy, body: &Value) -> Reply {
         let ids: Vec<u32> = completion.action_ids().collect();
         let mut logprobs: Vec<f64> =
             completion.sampling_logprobs().iter().map(|&logprob| f64::from(logprob)).collect();
-        if kind.is_raw {
+        if is_raw {
             let scores = grpo_model::score_completions(&frozen, &[(&prompt, &ids)], 1.0);
             logprobs.clone_from(&scores[0].logprobs);
         }

@@ -2,12 +2,12 @@
 
 use grpo_data::{Prefix, Prompt};
 use grpo_model::{Frozen, Policy};
-use grpo_vllm::{OnServers, Tolerance};
+use grpo_vllm::Tolerance;
 use serde_json::json;
 
 use crate::fake::{Fake, Kind};
 use crate::server::{Received, Reply};
-use crate::support::{KEY, Settings, Setup, base, fake, policy, rollout};
+use crate::support::{KEY, Settings, Setup, base, fake, policy};
 
 /// Returns why an engine is refused.
 #[track_caller]
@@ -41,7 +41,7 @@ fn settings_that_servers_cannot_have() {
     );
     assert_eq!(
         refused(&setup, &adapted, |request| request.max_new_tokens = 61),
-        "a prompt of 4 tokens and sampling.max_new_tokens = 61 exceed the 64 tokens that the vLLM servers and the model accept; lower sampling.max_new_tokens, shorten the prompts, or start vLLM with a larger `--max-model-len`"
+        "a prompt of 4 tokens and sampling.max_new_tokens = 61 exceed the model's context of 64 tokens; lower sampling.max_new_tokens, or shorten the prompts"
     );
     setup.engine_with(&adapted, |request| request.max_new_tokens = 60).unwrap();
     let zero = refused(&setup, &adapted, |request| request.group_size = 0);
@@ -68,10 +68,9 @@ fn a_server_with_another_model_or_other_log_probabilities() {
         " on average; start vLLM with the model of this run, `--dtype float32` and `--logprobs-mode processed_logprobs`, or set sampler_check.above = \"correct\""
     ));
     // Differences that are corrected may be larger for single tokens, but not on average.
-    let setup = Setup::new(&[&other]);
     let with = |tolerance: Tolerance| {
-        let actions = OnServers::new(setup.servers.clone(), vec![3], tolerance);
-        rollout(&actions, &adapted, |_| {}).map(drop).map_err(|error| error.to_string())
+        let setup = Setup::tolerating(&[&other], tolerance);
+        setup.engine_with(&adapted, |_| {}).map(drop).map_err(|error| error.to_string())
     };
     let error = with(Tolerance::Mean(0.01)).unwrap_err();
     assert!(error.ends_with(" on average; start vLLM with the model of this run"), "{error}");
@@ -86,9 +85,12 @@ fn a_server_with_another_model_or_other_log_probabilities() {
     Setup::new(&[&raw])
         .engine_with(&adapted, |request| request.sampling.temperature = 1.0)
         .unwrap();
-    let small = Fake::start(Kind { longest: 10, ..Kind::of(&own) });
+    let small = Fake::start(Kind { longest: 9, ..Kind::of(&own) });
     let error = refused(&Setup::new(&[&small]), &adapted, |_| {});
-    assert!(error.contains("ends after 2 of 8 tokens, because they do not fit"), "{error}");
+    assert_eq!(
+        error.replace(&small.server.url, "URL"),
+        "URL/v1: prompts and completions have up to 10 tokens, but it accepts 9; start vLLM with a larger `--max-model-len`, lower sampling.max_new_tokens, or shorten the prompts"
+    );
 }
 
 #[test]
@@ -109,12 +111,12 @@ fn servers_that_are_not_vllm() {
     let two = json!({"data": [{"id": "a", "owned_by": "vllm"}, {"id": "b", "owned_by": "vllm"}]});
     assert_eq!(
         refused_reply("/v1/models", json(two)),
-        "URL/v1: it has the models a, b; set rollout.model to the base model"
+        "URL/v1: it serves a, b; set rollout.model to the base model"
     );
     let fake = fake(&base(1));
     let setup = Setup::with(&[&fake], |config| config.model = Some("large".to_owned()));
     let error = refused(&setup, &policy(&base(1), 1), |_| {});
-    assert!(error.ends_with("it has the models tiny, but not large; correct rollout.model"));
+    assert!(error.ends_with("it serves tiny, but not large; correct rollout.model"));
     let none = "http://127.0.0.1:9/v1/models: ";
     let setup = Setup::with(&[&fake], |config| {
         config.url = grpo_data::OneOrSeveral::One("http://127.0.0.1:9".to_owned());
@@ -161,7 +163,7 @@ fn a_folder_that_appears_late_is_looked_for_again() {
 fn replies_that_are_refused_name_the_server() {
     let reply = json!({"model": "tiny", "choices": []});
     let error = refused_reply("/v1/completions", Reply::Http(200, "", reply.to_string()));
-    let start = "URL/v1/completions: the reply names the model tiny instead of policy-";
+    let start = "URL/v1/completions: the reply names the model tiny instead of ";
     assert!(error.starts_with(start), "{error}");
     assert!(error.ends_with("; use a vLLM server of a supported version (docs/cluster.md)"));
 }

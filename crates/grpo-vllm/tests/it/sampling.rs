@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use grpo_data::{Finish, Group};
@@ -130,7 +130,8 @@ fn each_policy_has_its_own_adapter_and_old_ones_are_removed() {
     let engine = setup.engine(&policies[0]);
     let name = |index: usize| {
         let digest = Frozen::snapshot(&policies[index]).digest().to_string();
-        format!("policy-{}", &digest[..16])
+        let folder = setup.folder.path().file_name().unwrap().to_str().unwrap();
+        format!("{folder}-{}", &digest[..16])
     };
     let sorted = |mut names: Vec<String>| {
         names.sort();
@@ -178,15 +179,56 @@ fn an_interrupt_ends_sampling_without_waiting_for_the_server() {
             while fake.bodies("/v1/completions").iter().all(|body| body["n"] != json!(4)) {
                 std::thread::sleep(Duration::from_millis(10));
             }
-            flag.store(true, std::sync::atomic::Ordering::Relaxed);
+            flag.store(true, Ordering::Relaxed);
         });
         let sampled = engine.sample(&Frozen::snapshot(&policy), &prompts(3), KEY);
         assert!(matches!(sampled, Err(RolloutError::Interrupted)), "{sampled:?}");
     });
     assert!(started.elapsed() < Duration::from_secs(50));
+    // Requests that are still waiting for a reply do not keep the adapters.
     let again = engine.again(&Frozen::snapshot(&policy), &prompts(1)[0], 0, KEY);
     let expected = "completions of vLLM servers cannot be sampled again bit for bit";
     assert_eq!(again.unwrap_err().to_string(), expected);
+    let Setup { folder, servers, .. } = setup;
+    drop((engine, servers));
+    assert_eq!(fake.adapters(), Vec::<String>::new());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// An evaluation may need other adapters while a rollout is being sampled on another thread.
+#[test]
+fn an_adapter_is_kept_as_long_as_it_samples() {
+    let base = base(1);
+    let policies: Vec<_> = (1..=4).map(|seed| policy(&base, seed)).collect();
+    let (is_held, held) = (Arc::new(AtomicBool::new(true)), AtomicBool::new(false));
+    let of_server = Arc::clone(&is_held);
+    let hook = move |_: usize, received: &crate::server::Received| {
+        // The first group.
+        if received.body["n"] == json!(4) && !held.swap(true, Ordering::Relaxed) {
+            while of_server.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        None
+    };
+    let fake = Fake::start(Kind { hook: Box::new(hook), ..Kind::of(&base) });
+    let setup = Setup::new(&[&fake]);
+    let engine = setup.engine(&policies[0]);
+    let sample = |index: usize| {
+        engine.sample(&Frozen::snapshot(&policies[index]), &prompts(1), KEY).unwrap()
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| sample(0));
+        while fake.bodies("/v1/completions").iter().all(|body| body["n"] != json!(4)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        (1..=3).for_each(|index| drop(sample(index)));
+        assert_eq!(fake.adapters().len(), 3);
+        is_held.store(false, Ordering::Relaxed);
+        assert_eq!(first.join().unwrap().len(), 1);
+    });
+    drop(sample(3));
+    assert_eq!(fake.adapters().len(), 2);
 }
 
 /// With the same distribution, the mean length and the share of each first token are those of the local

@@ -1,7 +1,7 @@
 //! Several servers, some of which fail or restart.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -87,20 +87,58 @@ fn a_server_that_was_restarted_gets_its_adapter_again() {
     assert!(setup.messages.lock().unwrap().is_empty());
 }
 
+/// A server that can be reached but never samples.
 #[test]
-fn a_server_that_does_not_keep_its_adapter_ends_sampling() {
+fn a_server_that_never_answers_ends_sampling_after_the_time_limit() {
     let base = base(1);
     let policy = policy(&base, 1);
-    let count = AtomicUsize::new(0);
-    let hook = move |_: usize, received: &Received| {
-        let is_group = received.body["n"] == json!(4);
-        (is_group && count.fetch_add(1, Ordering::Relaxed) < 100).then(|| Reply::status(404))
-    };
-    let fake = Fake::start(Kind { hook: Box::new(hook), ..Kind::of(&base) });
-    let setup = Setup::new(&[&fake]);
+    for (status, expect) in [(404, "status 404"), (500, "status 500"), (503, "status 503")] {
+        let hook = move |_: usize, received: &Received| {
+            (received.body["n"] == json!(4)).then(|| Reply::status(status))
+        };
+        let fake = Fake::start(Kind { hook: Box::new(hook), ..Kind::of(&base) });
+        let setup = Setup::with(&[&fake], |config| config.time_limit = 2.0);
+        let engine = setup.engine(&policy);
+        let error = engine.sample(&Frozen::snapshot(&policy), &prompts(3), KEY).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("no vLLM server could be used for 2 s ("), "{error}");
+        assert!(error.contains(expect), "{error}");
+    }
+}
+
+/// One of two servers is not there when the run starts.
+#[test]
+fn a_run_starts_without_a_server_that_does_not_answer() {
+    let base = base(1);
+    let policy = policy(&base, 1);
+    let is_down = Arc::new(AtomicBool::new(true));
+    let [a, b] = [fake(&base), unreliable(&base, &is_down)];
+    let setup = Setup::new(&[&a, &b]);
     let engine = setup.engine(&policy);
-    let sampled = engine.sample(&Frozen::snapshot(&policy), &prompts(3), KEY);
-    assert!(sampled.unwrap_err().to_string().contains("status 404"));
+    engine.sample(&Frozen::snapshot(&policy), &prompts(4), KEY).unwrap();
+    assert!(setup.messages.lock().unwrap()[0].contains("is left out: "));
+    is_down.store(false, Ordering::Relaxed);
+    engine.sample(&Frozen::snapshot(&policy), &prompts(4), KEY).unwrap();
+    assert!(groups_sent(&b) > 0);
+}
+
+/// A server that comes back with another model is not used.
+#[test]
+fn a_server_is_checked_again_when_it_comes_back() {
+    let base = base(1);
+    let policy = policy(&base, 1);
+    let frozen = Frozen::snapshot(&policy);
+    let is_down = Arc::new(AtomicBool::new(false));
+    let [a, b] = [fake(&base), unreliable(&base, &is_down)];
+    let setup = Setup::new(&[&a, &b]);
+    let engine = setup.engine(&policy);
+    is_down.store(true, Ordering::Relaxed);
+    engine.sample(&frozen, &prompts(8), KEY).unwrap();
+    b.become_raw();
+    is_down.store(false, Ordering::Relaxed);
+    let before = groups_sent(&b);
+    engine.sample(&frozen, &prompts(8), KEY).unwrap();
+    assert_eq!(groups_sent(&b), before);
 }
 
 #[test]
@@ -125,7 +163,7 @@ fn a_run_waits_for_a_server_up_to_the_time_limit() {
     });
     assert_eq!(groups, expected);
     let messages = setup.messages.lock().unwrap().clone();
-    assert_eq!(messages[1], "no vLLM server is left; waiting for one");
+    assert_eq!(messages[1], "all vLLM servers are unavailable; waiting for one");
     assert!(messages[2].ends_with("is used again"), "{messages:?}");
     is_down.store(true, Ordering::Relaxed);
     let error = engine.sample(&frozen, &prompts(4), KEY).unwrap_err().to_string();

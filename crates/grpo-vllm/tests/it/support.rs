@@ -70,13 +70,17 @@ impl Setup {
     }
 
     pub(crate) fn with(fakes: &[&Fake], change: impl FnOnce(&mut VllmConfig)) -> Self {
+        Self::of(fakes, Tolerance::Each(1e-3), change)
+    }
+
+    pub(crate) fn tolerating(fakes: &[&Fake], tolerance: Tolerance) -> Self {
+        Self::of(fakes, tolerance, |_| {})
+    }
+
+    fn of(fakes: &[&Fake], tolerance: Tolerance, change: impl FnOnce(&mut VllmConfig)) -> Self {
         let urls = fakes.iter().map(|fake| fake.server.url.clone()).collect();
-        let mut config = VllmConfig {
-            url: OneOrSeveral::Several(urls),
-            retries: 0,
-            time_limit: 5.0,
-            ..VllmConfig::new("")
-        };
+        let mut config =
+            VllmConfig { url: OneOrSeveral::Several(urls), time_limit: 5.0, ..VllmConfig::new("") };
         change(&mut config);
         let folder = tempfile::tempdir().unwrap();
         let messages = Arc::new(Mutex::new(Vec::new()));
@@ -87,7 +91,7 @@ impl Setup {
             policy.write_adapter(&lora(&base(1)).1, folder).map_err(|error| error.to_string())
         };
         let path = folder.path().to_owned();
-        let servers = Servers::new(&config, path, Arc::new(write), notify).unwrap();
+        let servers = Servers::new(&config, path, Arc::new(write), tolerance, notify).unwrap();
         Self { folder, servers, messages }
     }
 
@@ -101,7 +105,7 @@ impl Setup {
     }
 
     pub(crate) fn actions(&self) -> OnServers {
-        OnServers::new(Arc::clone(&self.servers), vec![END], Tolerance::Each(1e-3))
+        OnServers::new(Arc::clone(&self.servers), vec![END])
     }
 
     /// Creates an engine for groups of 4 completions with up to 6 tokens.

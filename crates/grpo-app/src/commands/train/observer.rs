@@ -243,7 +243,7 @@ impl Observer {
         training: &Training<Policy>,
         best: bool,
     ) -> anyhow::Result<()> {
-        let of_best = training.state().numbers.progress.evaluations.best;
+        let of_best = training.best_evaluation();
         let best_step = of_best.iter().map(|(step, _)| u64::from(*step));
         // The initial checkpoint is a safe target for roll-backs.
         let besides: Vec<u64> = best_step.chain(self.can_roll_back.then_some(0)).collect();
