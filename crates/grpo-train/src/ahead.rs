@@ -75,11 +75,15 @@ impl<M: LanguageModel> Worker<M> {
         let sampler = sampler.interrupted_by(Arc::clone(&is_abandoned));
         let (jobs, received) = mpsc::channel::<Job<M>>();
         let has_ended = Arc::clone(&is_abandoned);
+        // With threads of its own: those of the caller's pool may all be waiting for the rollout.
+        let threads = rayon::current_num_threads();
         let thread = thread::spawn(move || {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            let pool = pool.expect("the system has threads left");
             for Job { policy, prompts, key, result } in received {
                 let sampled = match has_ended.load(Ordering::Relaxed) {
                     true => Err(RolloutError::Interrupted),
-                    false => sampler.sample(&policy, &prompts, key),
+                    false => pool.install(|| sampler.sample(&policy, &prompts, key)),
                 };
                 if sampled.is_err() {
                     has_ended.store(true, Ordering::Relaxed);

@@ -80,6 +80,20 @@ fn a_step_learns_from_the_policy_of_as_many_steps_ago() {
     }
 }
 
+/// The program runs in its thread pool, whose only thread then waits for the rollout.
+#[test]
+fn a_pool_with_one_thread_does_not_wait_for_itself() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let groups = pool.install(|| {
+        let (mut training, mut kept) = begin(&stale(1));
+        run_to(&mut training, 3, &mut kept);
+        kept.groups
+    });
+    let (mut training, mut kept) = begin(&stale(1));
+    run_to(&mut training, 3, &mut kept);
+    assert_eq!(groups, kept.groups);
+}
+
 /// A checkpoint contains the rollouts that were sampled ahead, so a resumed run is the same.
 #[test]
 fn a_resumed_run_learns_from_the_same_rollouts() {
