@@ -21,6 +21,10 @@ pub(crate) fn settings(file: &TrainFile, policy: &Policy) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if let Some(rollout) = &file.rollout {
+        let urls = rollout.url.as_slice().join(", ");
+        lines.push(format!("rollout      vLLM servers: {urls}"));
+    }
     lines.push(format!("reward       {}", reward(file)));
     let threads = rayon::current_num_threads();
     let unit = if threads == 1 { "thread" } else { "threads" };

@@ -19,7 +19,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub(crate) use self::incomplete::remove_incomplete;
+pub(crate) use self::incomplete::{begin as remove_at_exit, remove_incomplete};
 pub use self::paths::{is_device, is_same_place, refuse_existing, refuse_input, refuse_same};
 pub(crate) use self::sentence::command_line;
 pub use self::sentence::sentence;

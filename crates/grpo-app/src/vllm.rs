@@ -12,6 +12,7 @@ use grpo_vllm::{OnServers, Servers, Tolerance, VllmConfig, WriteAdapter};
 use tempfile::TempDir;
 
 use crate::dashboard::announce;
+use crate::output::remove_at_exit;
 use crate::train_file::TrainFile;
 
 /// Largest mean difference between the log-probabilities of a server and the trainer in runs that
@@ -31,7 +32,7 @@ pub(crate) fn on_servers(
     let folder = new_folder(&parent).with_context(|| {
         format!("rollout.adapters: no folder in {} can be created", parent.display())
     })?;
-    let path = std::path::absolute(folder.path())?;
+    let path = remove_at_exit(std::path::absolute(folder.path())?);
     anyhow::ensure!(
         path.to_str().is_some(),
         "rollout.adapters: the path {} is not UTF-8; use another folder",

@@ -27,9 +27,14 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Lists the models of a server.
 pub(crate) fn list(server: &Server, model: Option<&str>) -> Result<Listed, VllmError> {
-    let reply = server.get("models")?;
     let refused = |what: String, fix| VllmError::Server { url: server.url().to_owned(), what, fix };
     let fix = "set rollout.url to that of a vLLM server";
+    let reply = match server.get("models") {
+        Err(error) if matches!(error.status(), Some(404 | 405 | 501)) => {
+            return Err(refused("it does not list models".to_owned(), fix));
+        }
+        reply => reply?,
+    };
     let models = reply["data"].as_array();
     let models = models.ok_or_else(|| refused("it does not list models".to_owned(), fix))?;
     let text = |model: &Value, key: &str| model[key].as_str().map(str::to_owned);

@@ -75,7 +75,8 @@ impl Request for CompletionRequest {
             "ignore_eos": true,
             "stop_token_ids": settings.end_ids,
             "stop": settings.stop,
-            "skip_special_tokens": false,
+            // Stop strings are not searched in special tokens, as by the local engine.
+            "skip_special_tokens": true,
             "logprobs": 0,
             "return_token_ids": true,
             "cache_salt": self.model,

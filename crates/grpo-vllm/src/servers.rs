@@ -1,6 +1,7 @@
 //! The servers of a run: which of them are used, and which adapters they have loaded.
 
 use std::fmt;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,16 +12,16 @@ use grpo_endpoint::Server;
 use grpo_model::{Frozen, Policy};
 
 use crate::adapters::{AdapterOnDisk, Adapters, Target};
-use crate::probe::probe;
+use crate::probe::Probe;
 use crate::{Tolerance, VllmConfig, VllmError, WriteAdapter, api};
 
 /// Receives messages for the user, e.g. that a server is left out.
 pub type Notify = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Maximum time limit in seconds for listing models and loading adapters.
+/// Maximum time limit in seconds for loading adapters.
 const LIMIT_OF_CONTROL: f64 = 60.0;
-/// Maximum time limit in seconds for requests whose failure does no harm.
-const LIMIT_OF_ATTEMPT: f64 = 2.0;
+/// Maximum time limit in seconds for listing models and unloading adapters.
+const LIMIT_OF_ATTEMPT: f64 = 5.0;
 /// How often the interrupt flag is checked.
 pub(crate) const BETWEEN_CHECKS: Duration = Duration::from_millis(50);
 
@@ -42,9 +43,9 @@ pub struct Servers {
 pub(crate) struct Member {
     /// For completions. Failed requests are sent to other servers, so there are no retries.
     pub(crate) sampling: Server,
-    /// For models and adapters.
+    /// For loading adapters.
     control: Server,
-    /// For requests whose failure does no harm.
+    /// For listing models and unloading adapters.
     attempt: Server,
     state: Mutex<State>,
 }
@@ -121,7 +122,7 @@ impl Servers {
             if before < longest {
                 locked(&self.members[index].state).is_checked = false;
             }
-            match self.admit(index, target) {
+            match self.admit(index, target, self.contact(index, target)) {
                 Ok(()) => is_any_used = true,
                 Err(error) if error.is_unavailable() => {
                     if self.members.len() > 1 {
@@ -177,32 +178,36 @@ impl Servers {
         let is_tried =
             |index: &usize| readmit || locked(&self.members[*index].state).failure.is_none();
         let tried: Vec<usize> = (0..self.members.len()).filter(is_tried).collect();
-        let admitted: Vec<bool> = thread::scope(|scope| {
-            let admit = |index: &usize| {
+        // These threads only wait for servers. Scoring needs the pool, to which this thread may belong.
+        let contacted: Vec<_> = thread::scope(|scope| {
+            let contact = |index: &usize| {
                 let index = *index;
-                scope.spawn(move || match self.admit(index, target) {
-                    Ok(()) => true,
-                    Err(error) => {
-                        self.leave_out(index, &error);
-                        false
-                    }
-                })
+                scope.spawn(move || self.contact(index, target))
             };
-            let threads: Vec<_> = tried.iter().map(admit).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or(false)).collect()
+            let threads: Vec<_> = tried.iter().map(contact).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
         });
-        tried.into_iter().zip(admitted).filter_map(|(index, is)| is.then_some(index)).collect()
+        let admitted = tried.into_iter().zip(contacted).filter_map(|(index, contacted)| match self
+            .admit(index, target, contacted)
+        {
+            Ok(()) => Some(index),
+            Err(error) => {
+                self.leave_out(index, &error);
+                None
+            }
+        });
+        admitted.collect()
     }
 
-    /// Loads the adapter on a server. A server that is new or was unavailable is checked first.
-    fn admit(&self, index: usize, target: &Target<'_>) -> Result<(), VllmError> {
+    /// Loads the adapter on a server. Asks a server that is new or was unavailable for its model, and for
+    /// some tokens, which are returned.
+    fn contact(&self, index: usize, target: &Target<'_>) -> Result<Option<Probe>, VllmError> {
         let member = &self.members[index];
         let AdapterOnDisk { name, folder } = &*target.adapter;
         let State { is_checked, .. } = *locked(&member.state);
         if !is_checked {
-            let was_left_out = locked(&member.state).failure.is_some();
-            let client = if was_left_out { &member.attempt } else { &member.control };
-            let listed = api::list(client, self.config.model.as_deref())?;
+            let listed = api::list(&member.attempt, self.config.model.as_deref())?;
             self.refuse_short(member, listed.longest)?;
             self.unload_leftovers(member, &listed.adapters);
             locked(&member.state).loaded = listed.adapters;
@@ -211,16 +216,27 @@ impl Servers {
             api::load(&member.control, name, folder)?;
             locked(&member.state).loaded.push(name.clone());
         }
-        if !is_checked {
-            probe(&member.sampling, target, self.tolerance)?;
+        (!is_checked).then(|| Probe::sample(&member.sampling, target)).transpose()
+    }
+
+    /// Uses a server, unless it cannot be reached or has other log-probabilities.
+    fn admit(
+        &self,
+        index: usize,
+        target: &Target<'_>,
+        contacted: Result<Option<Probe>, VllmError>,
+    ) -> Result<(), VllmError> {
+        let Member { control, state, .. } = &self.members[index];
+        if let Some(probe) = contacted? {
+            probe.check(control.url(), target.policy, self.tolerance)?;
         }
         let failure = {
-            let mut state = locked(&member.state);
+            let mut state = locked(state);
             state.is_checked = true;
             state.failure.take()
         };
         if failure.is_some() {
-            (self.notify)(&format!("the vLLM server {} is used again", member.control.url()));
+            (self.notify)(&format!("the vLLM server {} is used again", control.url()));
         }
         Ok(())
     }

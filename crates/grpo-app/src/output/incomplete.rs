@@ -1,4 +1,4 @@
-//! The incomplete output files of this process.
+//! The incomplete output files and the temporary folders of this process.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ fn incomplete() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     INCOMPLETE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a file that has just been created.
-pub(super) fn begin(path: PathBuf) -> PathBuf {
+/// Adds a file or folder that has just been created.
+pub(crate) fn begin(path: PathBuf) -> PathBuf {
     incomplete().insert(path.clone());
     path
 }
@@ -22,9 +22,10 @@ pub(super) fn end(path: &Path) {
     incomplete().remove(path);
 }
 
-/// Removes all files before the process exits without dropping their writers.
+/// Removes all files and folders before the process exits without dropping their owners.
 pub(crate) fn remove_incomplete() {
     for path in incomplete().iter() {
-        let _gone = std::fs::remove_file(path);
+        let removed = std::fs::remove_file(path);
+        let _gone = removed.or_else(|_| std::fs::remove_dir_all(path));
     }
 }

@@ -151,16 +151,17 @@ const VLLM: &str = "vllm";
 /// Parses the section `[rollout]`. Returns `None` for the local engine.
 fn rollout_of(section: Option<Table>) -> Result<Option<VllmConfig>, ConfigFault> {
     let Some(mut section) = section else { return Ok(None) };
-    let engine = section.remove("engine").unwrap_or_else(|| "local".into());
-    match (engine.as_str(), section.keys().next()) {
-        (Some(VLLM), _) => deserialize_settings(section).map(Some),
-        (Some("local"), None) => Ok(None),
-        (Some("local"), Some(key)) => {
+    let engine = section.remove("engine");
+    match (engine.as_ref().map(|engine| engine.as_str()), section.keys().next()) {
+        (Some(Some(VLLM)), _) => deserialize_settings(section).map(Some),
+        // Keeps the settings of the servers in the file for other runs.
+        (Some(Some("local")), _) | (None, None) => Ok(None),
+        (None, Some(key)) => {
             let remedy = "remove it, or set rollout.engine = \"vllm\"";
             Err(ConfigFault::new(key, "has no effect with the local engine", remedy))
         }
-        _ => {
-            let message = format!("unknown engine {engine}");
+        (Some(_), _) => {
+            let message = format!("unknown engine {}", engine.expect("there is one"));
             Err(ConfigFault::new("engine", message, "use \"local\" or \"vllm\""))
         }
     }

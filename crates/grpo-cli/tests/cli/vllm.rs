@@ -126,6 +126,6 @@ fn settings_and_servers_that_are_refused() {
     );
     check(
         &[engine, url],
-        "sampling: http://127.0.0.1:9/v1/models: Connection refused (3 attempts); start the server, or correct its URL",
+        "sampling: http://127.0.0.1:9/v1/models: Connection refused (1 attempt); start the server, or correct its URL",
     );
 }

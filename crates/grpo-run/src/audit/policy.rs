@@ -96,5 +96,9 @@ pub(super) fn immediate_update(evidence: &Evidence) -> Finding {
         count(evidence.ledger.len(), "rollout"),
         count(updates, "update")
     );
+    let checked = match evidence.plan.staleness {
+        0 => checked,
+        steps => format!("{checked}; rollouts are up to {} old", count(steps as usize, "step")),
+    };
     Finding::new("immediate update", checked, violations)
 }

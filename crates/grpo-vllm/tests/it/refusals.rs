@@ -65,7 +65,7 @@ fn a_server_with_another_model_or_other_log_probabilities() {
     let error = refused(&Setup::new(&[&other]), &adapted, |_| {});
     assert!(error.contains("its log-probabilities differ from those of this program by up to "));
     assert!(error.contains(
-        " on average; start vLLM with the model of this run, `--dtype float32` and `--logprobs-mode processed_logprobs`, or set sampler_check.above = \"correct\""
+        " on average; start vLLM with the model of this run, `--dtype float32` and `--logprobs-mode processed_logprobs`, remove base_precision, or set sampler_check.above = \"correct\""
     ));
     // Differences that are corrected may be larger for single tokens, but not on average.
     let with = |tolerance: Tolerance| {
@@ -81,10 +81,13 @@ fn a_server_with_another_model_or_other_log_probabilities() {
         error.replace(&raw.server.url, "URL"),
         "URL/v1: its log-probabilities are those at temperature 1 instead of 0.7; start vLLM with `--logprobs-mode processed_logprobs`"
     );
-    // At temperature 1, there is no difference.
-    Setup::new(&[&raw])
-        .engine_with(&adapted, |request| request.sampling.temperature = 1.0)
-        .unwrap();
+    // Also at temperature 1, where a repetition penalty would be missing.
+    let setup = Setup::new(&[&raw]);
+    let error = refused(&setup, &adapted, |request| request.sampling.temperature = 1.0);
+    assert!(
+        error.contains("are those at temperature 1 instead of 0.5; start vLLM with"),
+        "{error}"
+    );
     let small = Fake::start(Kind { longest: 9, ..Kind::of(&own) });
     let error = refused(&Setup::new(&[&small]), &adapted, |_| {});
     assert_eq!(
@@ -107,7 +110,8 @@ fn servers_that_are_not_vllm() {
     );
     let error = refused_reply("/v1/models", Reply::Http(200, "", "<html>".to_owned()));
     assert!(error.starts_with("URL/v1/models: the reply is not JSON: \"<html>\""), "{error}");
-    assert!(refused_reply("/v1/models", Reply::status(404)).contains("status 404"));
+    let other = "URL/v1: it does not list models; set rollout.url to that of a vLLM server";
+    assert_eq!(refused_reply("/v1/models", Reply::status(404)), other);
     let two = json!({"data": [{"id": "a", "owned_by": "vllm"}, {"id": "b", "owned_by": "vllm"}]});
     assert_eq!(
         refused_reply("/v1/models", json(two)),

@@ -171,3 +171,25 @@ fn a_run_waits_for_a_server_up_to_the_time_limit() {
     assert!(error.starts_with(start), "{error}");
     assert!(error.ends_with("; restart a server and resume the run"), "{error}");
 }
+
+/// A returning server is scored in the pool, whose only thread is the one that samples.
+#[test]
+fn a_pool_with_one_thread_checks_a_server_that_comes_back() {
+    let base = base(1);
+    let policy = policy(&base, 1);
+    let is_down = Arc::new(AtomicBool::new(false));
+    let [a, b] = [fake(&base), unreliable(&base, &is_down)];
+    let setup = Setup::new(&[&a, &b]);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    pool.install(|| {
+        let engine = setup.engine(&policy);
+        let sample =
+            || engine.sample(&Frozen::snapshot(&policy), &prompts(8), KEY).map(drop).unwrap();
+        is_down.store(true, Ordering::Relaxed);
+        sample();
+        is_down.store(false, Ordering::Relaxed);
+        let before = groups_sent(&b);
+        sample();
+        assert!(groups_sent(&b) > before);
+    });
+}
