@@ -97,11 +97,11 @@ fn a_server_that_never_answers_ends_sampling_after_the_time_limit() {
             (received.body["n"] == json!(4)).then(|| Reply::status(status))
         };
         let fake = Fake::start(Kind { hook: Box::new(hook), ..Kind::of(&base) });
-        let setup = Setup::with(&[&fake], |config| config.time_limit = 2.0);
+        let setup = Setup::with(&[&fake], |config| config.time_limit = 4.0);
         let engine = setup.engine(&policy);
         let error = engine.sample(&Frozen::snapshot(&policy), &prompts(3), KEY).unwrap_err();
         let error = error.to_string();
-        assert!(error.starts_with("no vLLM server could be used for 2 s ("), "{error}");
+        assert!(error.starts_with("no vLLM server could be used for 4 s ("), "{error}");
         assert!(error.contains(expect), "{error}");
     }
 }
@@ -148,7 +148,7 @@ fn a_run_waits_for_a_server_up_to_the_time_limit() {
     let frozen = Frozen::snapshot(&policy);
     let is_down = Arc::new(AtomicBool::new(false));
     let fake = unreliable(&base, &is_down);
-    let setup = Setup::with(&[&fake], |config| config.time_limit = 3.0);
+    let setup = Setup::with(&[&fake], |config| config.time_limit = 6.0);
     let engine = setup.engine(&policy);
     let expected = engine.sample(&frozen, &prompts(4), KEY).unwrap();
     is_down.store(true, Ordering::Relaxed);
@@ -167,7 +167,7 @@ fn a_run_waits_for_a_server_up_to_the_time_limit() {
     assert!(messages[2].ends_with("is used again"), "{messages:?}");
     is_down.store(true, Ordering::Relaxed);
     let error = engine.sample(&frozen, &prompts(4), KEY).unwrap_err().to_string();
-    let start = "no vLLM server could be used for 3 s (http://127.0.0.1:";
+    let start = "no vLLM server could be used for 6 s (http://127.0.0.1:";
     assert!(error.starts_with(start), "{error}");
     assert!(error.ends_with("; restart a server and resume the run"), "{error}");
 }

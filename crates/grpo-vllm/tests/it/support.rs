@@ -64,7 +64,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Prepares clients of servers, with short time limits.
+    /// Prepares clients of servers.
     pub(crate) fn new(fakes: &[&Fake]) -> Self {
         Self::with(fakes, |_| {})
     }
@@ -80,7 +80,7 @@ impl Setup {
     fn of(fakes: &[&Fake], tolerance: Tolerance, change: impl FnOnce(&mut VllmConfig)) -> Self {
         let urls = fakes.iter().map(|fake| fake.server.url.clone()).collect();
         let mut config =
-            VllmConfig { url: OneOrSeveral::Several(urls), time_limit: 5.0, ..VllmConfig::new("") };
+            VllmConfig { url: OneOrSeveral::Several(urls), time_limit: 30.0, ..VllmConfig::new("") };
         change(&mut config);
         let folder = tempfile::tempdir().unwrap();
         let messages = Arc::new(Mutex::new(Vec::new()));
