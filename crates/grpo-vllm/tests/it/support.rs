@@ -79,8 +79,11 @@ impl Setup {
 
     fn of(fakes: &[&Fake], tolerance: Tolerance, change: impl FnOnce(&mut VllmConfig)) -> Self {
         let urls = fakes.iter().map(|fake| fake.server.url.clone()).collect();
-        let mut config =
-            VllmConfig { url: OneOrSeveral::Several(urls), time_limit: 30.0, ..VllmConfig::new("") };
+        let mut config = VllmConfig {
+            url: OneOrSeveral::Several(urls),
+            time_limit: 30.0,
+            ..VllmConfig::new("")
+        };
         change(&mut config);
         let folder = tempfile::tempdir().unwrap();
         let messages = Arc::new(Mutex::new(Vec::new()));
