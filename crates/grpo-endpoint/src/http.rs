@@ -109,8 +109,8 @@ impl Http {
         self.config.parallel
     }
 
-    /// Posts a JSON body, or gets a resource if there is no body, until there is a reply, an error that
-    /// a retry cannot fix, or no retry left. Stops early if `stop` is set.
+    /// Sends a POST request with a JSON body, or a GET request without one. Retries until a reply
+    /// arrives, an error cannot be fixed by a retry, or no retries are left. Stops early if `stop` is set.
     pub(crate) fn exchange(&self, path: &str, body: Option<&[u8]>, stop: &AtomicBool) -> Exchange {
         let url = self.url(path);
         for attempt in 1.. {

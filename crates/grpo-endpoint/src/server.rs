@@ -53,7 +53,7 @@ impl Server {
     /// Posts a JSON body to `path`, with retries, and returns the reply, which can be any text.
     ///
     /// # Errors
-    /// Returns an error if there is no reply with status 200.
+    /// Returns an error if no reply with status 200 arrives.
     pub fn post(&self, path: &str, body: &Map<String, Value>) -> Result<String, EndpointError> {
         let reply = self.sent(path, Some(body), &AtomicBool::new(false))?;
         Ok(String::from_utf8_lossy(&reply).into_owned())
@@ -62,7 +62,7 @@ impl Server {
     /// Gets the JSON document at `path`, with retries.
     ///
     /// # Errors
-    /// Returns an error if there is no reply with status 200, or if it is not JSON.
+    /// Returns an error if no reply with status 200 arrives, or if it is not JSON.
     pub fn get(&self, path: &str) -> Result<Value, EndpointError> {
         let reply = self.sent(path, None, &AtomicBool::new(false))?;
         json(&reply).map_err(|fault| self.http.fault(&self.http.url(path), fault, &reply))

@@ -45,7 +45,7 @@ pub(crate) struct Ahead<M> {
 struct Worker<M> {
     jobs: Option<Sender<Job<M>>>,
     thread: Option<JoinHandle<()>>,
-    /// Set if its rollouts are no longer needed.
+    /// Tells the thread to stop, because its rollouts are not needed anymore.
     is_abandoned: Arc<AtomicBool>,
 }
 

@@ -275,7 +275,7 @@ impl<M: LanguageModel> Grpo<M> {
         (policy, StepKey { seed, purpose: Purpose::Sampling, step, policy_version })
     }
 
-    /// Returns the hash of the policy, of which `snapshot` is a snapshot.
+    /// Returns the hash of the current policy. `snapshot` must be a snapshot of it.
     fn digest(&self, snapshot: &Frozen<M>) -> WeightsDigest {
         match self.config.sampling.weights {
             WeightPrecision::F32 => snapshot.digest(),

@@ -41,7 +41,7 @@ pub struct Servers {
 /// A server and what is known about it.
 #[derive(Debug)]
 pub(crate) struct Member {
-    /// For completions. Failed requests are sent to other servers, so there are no retries.
+    /// For completions. Does not retry, because failed requests are sent to other servers.
     pub(crate) sampling: Server,
     /// For loading adapters.
     control: Server,
@@ -95,7 +95,7 @@ impl Servers {
         }))
     }
 
-    /// Returns what to sample from. Adapters that are no longer needed are unloaded.
+    /// Writes the policy's adapter if necessary, and unloads adapters that are not needed anymore.
     pub(crate) fn target<'a>(
         &self,
         policy: &'a Frozen<Policy>,

@@ -11,7 +11,7 @@ use grpo_train::{
     TrainError, TrainObserver, TrainerState, Training, unconditional_prompts,
 };
 
-use crate::support::{SEED, chains, config, grpo, vocabulary, with_actions};
+use crate::support::{SEED, chains, config, grpo, molecules, vocabulary, with_actions};
 
 /// What a run has sampled, and its policy after each step, from the initial one on.
 struct Kept {
@@ -187,8 +187,8 @@ fn nothing_is_sampled_after_a_failed_rollout() {
     let asked = Arc::new(AtomicUsize::new(0));
     let actions = FailingActions { most: 3, asked: Arc::clone(&asked) };
     let policy = crate::support::model(vocabulary().len(), 2.0);
-    let reference = Frozen::snapshot(&policy);
-    let grpo = with_actions(Arc::new(actions), policy, reference, stale(3));
+    let grpo = with_actions(Arc::new(actions), molecules(0.7), policy, stale(3), SEED, chains());
+    let grpo = grpo.unwrap();
     let mut training = Training::new(grpo, None);
     let (mut kept, boundary) = (begin(&stale(3)).1, vocabulary().boundary());
     let prompts = |_| Ok(unconditional_prompts(3, boundary));

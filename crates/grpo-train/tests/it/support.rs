@@ -11,8 +11,8 @@ use grpo_model::{
 use grpo_molecules::{LogpWindow, MoleculeReward, Vocabulary};
 use grpo_rewards::{PatternReward, Reward};
 use grpo_train::{
-    AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings, Metrics,
-    NextTokens, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
+    Actions, AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings,
+    Metrics, NextTokens, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
     ScheduleConfig, StepReport, TrainConfig, TrainError, unconditional_prompts,
 };
 
@@ -160,11 +160,24 @@ pub(crate) fn rewarded<M: LanguageModel>(
     boundary: u32,
     decode: Decode,
 ) -> Result<Grpo<M>, TrainError> {
+    let actions = Arc::new(NextTokens { end_ids: vec![boundary] });
+    with_actions(actions, reward, policy, config, seed, decode)
+}
+
+/// Like [`rewarded`], but with a different engine.
+pub(crate) fn with_actions<M: LanguageModel>(
+    actions: Arc<dyn Actions<M>>,
+    reward: Arc<dyn Reward>,
+    policy: M,
+    config: GrpoConfig,
+    seed: u64,
+    decode: Decode,
+) -> Result<Grpo<M>, TrainError> {
     let reference = Frozen::snapshot(&policy);
     let parts = Parts {
         policy,
         reference,
-        actions: Arc::new(NextTokens { end_ids: vec![boundary] }),
+        actions,
         reward,
         bonus: None,
         filter: None,
@@ -176,30 +189,6 @@ pub(crate) fn rewarded<M: LanguageModel>(
         decode,
     };
     Grpo::new(parts, config, seed)
-}
-
-/// Creates a run with an engine of its own.
-pub(crate) fn with_actions<M: LanguageModel>(
-    actions: Arc<dyn grpo_train::Actions<M>>,
-    policy: M,
-    reference: Frozen<M>,
-    config: GrpoConfig,
-) -> Grpo<M> {
-    let parts = Parts {
-        policy,
-        reference,
-        actions,
-        reward: molecules(0.7),
-        bonus: None,
-        filter: None,
-        identify: None,
-        variation: None,
-        combined: None,
-        longest_prompt: 1,
-        epoch: None,
-        decode: chains(),
-    };
-    Grpo::new(parts, config, SEED).unwrap()
 }
 
 /// Performs step number `step`.
