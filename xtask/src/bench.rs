@@ -3,6 +3,7 @@
 mod cases;
 mod peer;
 mod report;
+mod scaling;
 mod surroundings;
 mod table;
 mod worker;
@@ -23,6 +24,7 @@ pub(crate) use cases::run as bench;
   cargo xtask bench --case sampling                  those with this in their names
   cargo xtask bench --against                        beside PyTorch, transformers and TRL
   cargo xtask bench --against --case step-small --python venv/bin/python
+  cargo xtask bench --scaling                        cost of a token by threads, batch, length, model
   cargo bench --workspace --bench functions          Criterion's benchmarks of single functions")]
 pub(crate) struct Bench {
     /// Run only cases whose name contains TEXT; repeatable
@@ -47,6 +49,10 @@ pub(crate) struct Bench {
     /// target/peers/venv
     #[arg(long, value_name = "PATH", requires = "against")]
     python: Option<PathBuf>,
+    /// Measure how the cost of a token depends on threads, batch, length and size of the model, and
+    /// draw charts beside the results
+    #[arg(long, conflicts_with_all = ["case", "quick", "threads", "against", "list"])]
+    scaling: bool,
     /// Write the results to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,

@@ -1,5 +1,5 @@
 //! Criterion benchmarks for the parts of a training step: rewards, a text encoder, shared prompts,
-//! completions of different lengths, and the cost per token as a function of batch size and length.
+//! and completions of different lengths.
 //!
 //! Some of these take minutes. Use `-- FILTER` to select a subset.
 
@@ -10,9 +10,7 @@ use burn::tensor::Device;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use grpo_app::Task;
 use grpo_bench::models::{Model, Size};
-use grpo_bench::work::{
-    Repetition, Shape, Work, grpo_config, rollout, sampling, timed_sampling, training,
-};
+use grpo_bench::work::{Repetition, Shape, Work, grpo_config, rollout, sampling, timed_sampling};
 use grpo_data::{
     Completion, CompletionParts, CounterRng, Finish, Group, Outcome, Prompt, Purpose, SampleKey,
     SampledUnder, Scored,
@@ -70,17 +68,6 @@ fn functions(c: &mut Criterion) {
         let name = format!("{lengths:?}").to_lowercase();
         bench(c, "sampling", &name, move || sampling_of(lengths));
         bench(c, "learning", &name, move || learning_of(lengths));
-    }
-    for rows in [8, 16, 32, 64, 128] {
-        let name = rows.to_string();
-        let shape = Shape::groups(rows / 8, 48);
-        bench(c, "sampling-batch", &name, move || sampling(small(64), shape));
-        bench(c, "training-batch", &name, move || training(small(64), rows, 48, 2));
-    }
-    for tokens in [64, 128, 256, 512] {
-        let (name, shape) = (tokens.to_string(), Shape::groups(2, tokens));
-        bench(c, "sampling-tokens", &name, move || sampling(small(512), shape));
-        bench(c, "training-tokens", &name, move || training(small(512), 16, tokens, 1));
     }
 }
 

@@ -6,4 +6,5 @@
 
 pub mod cases;
 pub mod models;
+pub mod scaling;
 pub mod work;

@@ -7,11 +7,13 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
 
 use std::io::{BufRead, stdin};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
 use grpo_bench::cases::{CASES, Case};
+use grpo_bench::scaling::{Point, draw, points};
 use grpo_bench::work::{Repetition, Work};
 use grpo_process::ResidentMemory;
 use serde::Serialize;
@@ -31,8 +33,14 @@ struct Arguments {
     /// List all cases as JSON lines
     #[arg(long)]
     list: bool,
-    /// Benchmark case to run
-    #[arg(long, value_name = "NAME", required_unless_present = "list")]
+    /// List all points of the scaling charts as JSON lines
+    #[arg(long, conflicts_with = "list")]
+    list_scaling: bool,
+    /// Draw charts of the results in FILE next to it
+    #[arg(long, value_name = "FILE")]
+    draw: Option<PathBuf>,
+    /// Case or point to run
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["list", "list_scaling", "draw"])]
     case: Option<String>,
     /// Number of repetitions, not counting the warm-up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -60,17 +68,30 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         CASES.iter().for_each(print_line);
         return Ok(());
     }
+    if arguments.list_scaling {
+        points().into_iter().for_each(|point| print_line(&point.listed()));
+        return Ok(());
+    }
+    if let Some(results) = &arguments.draw {
+        return draw(results);
+    }
     grpo_process::compute(arguments.threads.map(usize::from), || measure(arguments))?
 }
 
 fn measure(arguments: &Arguments) -> anyhow::Result<()> {
-    let case = Case::named(arguments.case.as_deref().expect("clap asks for it"))?;
-    let mut work = (case.prepare)()?;
+    let name = arguments.case.as_deref().expect("clap asks for it");
+    let (mut work, warms_up) = match Point::named(name) {
+        Some(point) => (point.prepare()?, true),
+        None => {
+            let case = Case::named(name)?;
+            ((case.prepare)()?, case.warms_up())
+        }
+    };
     // Warm up. The first repetition starts threads and allocates memory and the optimizer state.
-    if case.warms_up() {
+    if warms_up {
         work()?;
     }
-    print_line(&Ready { case: case.name, threads: rayon::current_num_threads() });
+    print_line(&Ready { case: name, threads: rayon::current_num_threads() });
     if arguments.serve {
         return serve(&mut work);
     }
@@ -99,8 +120,8 @@ fn answer(work: &mut Work) -> anyhow::Result<()> {
 
 /// The first line of the output, printed after the warm-up.
 #[derive(Serialize)]
-struct Ready {
-    case: &'static str,
+struct Ready<'a> {
+    case: &'a str,
     threads: usize,
 }
 

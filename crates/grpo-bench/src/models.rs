@@ -18,20 +18,46 @@ pub struct Model {
 pub enum Size {
     /// A MolGPT with 40,000 parameters, used for measurements over hundreds of steps.
     Tiny,
+    /// A MolGPT with 0.8 million parameters: 4 layers, width 128, vocabulary 100.
+    Prior,
     /// A MolGPT with 6.4 million parameters: 8 layers, width 256, vocabulary 100.
     Small,
     /// A GPT-2 with 54 million parameters: 12 layers, width 512, vocabulary 32,000, tied
     /// embeddings.
     Medium,
+    /// A model with the shape of Qwen3-0.6B, 596 million parameters: 28 layers, width 1,024,
+    /// vocabulary 151,936, tied embeddings.
+    Large,
 }
+
+/// Width of a head of Qwen3-0.6B.
+const HEAD_WIDTH: usize = 128;
+/// Width of the MLP of Qwen3-0.6B.
+const MLP_WIDTH: usize = 3072;
 
 impl Size {
     /// Returns the number of layers, the width, the number of heads and the vocabulary size.
     fn numbers(self) -> [usize; 4] {
         match self {
             Self::Tiny => [2, 32, 2, 32],
+            Self::Prior => [4, 128, 4, 100],
             Self::Small => [8, 256, 8, 100],
             Self::Medium => [12, 512, 8, 32_000],
+            Self::Large => [28, 1024, 16, 151_936],
+        }
+    }
+
+    /// Returns the number of weights in the matrices of a layer, and the width of all its heads.
+    fn layer(self) -> [usize; 2] {
+        let width = self.width();
+        match self {
+            // Attention has four projections. The MLP has two, each 4 times as large.
+            Self::Tiny | Self::Prior | Self::Small | Self::Medium => [12 * width * width, width],
+            // Half as many keys and values as queries, and an MLP with three projections.
+            Self::Large => {
+                let heads = 16 * HEAD_WIDTH;
+                [3 * width * heads + 3 * width * MLP_WIDTH, heads]
+            }
         }
     }
 
@@ -60,7 +86,7 @@ impl Model {
     fn config(self) -> Result<ModelConfig, String> {
         let [layers, width, heads, vocabulary] = self.size.numbers();
         match self.size {
-            Size::Tiny | Size::Small => {
+            Size::Tiny | Size::Prior | Size::Small => {
                 let sizes = MolGptConfig::new(vocabulary, self.context, layers, heads, width);
                 ModelConfig::molgpt(&sizes).map_err(|error| error.to_string())
             }
@@ -72,6 +98,17 @@ impl Model {
                 });
                 ModelConfig::from_json(&json.to_string())
             }
+            Size::Large => {
+                let json = json!({
+                    "model_type": "qwen3", "vocab_size": vocabulary, "hidden_size": width,
+                    "intermediate_size": MLP_WIDTH, "num_hidden_layers": layers,
+                    "num_attention_heads": heads, "num_key_value_heads": heads / 2,
+                    "head_dim": HEAD_WIDTH, "max_position_embeddings": self.context,
+                    "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu",
+                    "tie_word_embeddings": true,
+                });
+                ModelConfig::from_json(&json.to_string())
+            }
         }
     }
 
@@ -79,10 +116,10 @@ impl Model {
     /// processes the tokens `from..to` and computes logits for the last `scored` tokens.
     pub fn forward_flops(self, from: usize, to: usize, scored: usize) -> f64 {
         let [layers, width, _, vocabulary] = self.size.numbers().map(|number| number as f64);
-        // Attention has four projections. The MLP has two, each 4 times as large.
-        let linear = 2.0 * layers * 12.0 * width * width;
+        let [weights, heads] = self.size.layer().map(|number| number as f64);
+        let linear = 2.0 * layers * weights;
         let seen = (to * (to + 1) - from * (from + 1)) as f64 / 2.0;
-        let attention = 2.0 * layers * 2.0 * width * seen;
+        let attention = 2.0 * layers * 2.0 * heads * seen;
         (to - from) as f64 * linear + attention + scored as f64 * 2.0 * width * vocabulary
     }
 
@@ -107,8 +144,20 @@ mod tests {
         // Each block has 12 d² weights and 13 d biases and norm parameters. The rest are the
         // embedding tables (tokens, types, positions), the head and the final norm.
         check(Size::Tiny, 32, 2 * (12 * 32 * 32 + 13 * 32) + (32 + 2 + 32 + 32 + 2) * 32);
+        check(Size::Prior, 64, 4 * (12 * 128 * 128 + 13 * 128) + (100 + 2 + 64 + 100 + 2) * 128);
         check(Size::Small, 64, 8 * (12 * 256 * 256 + 13 * 256) + (100 + 2 + 64 + 100 + 2) * 256);
         check(Size::Medium, 256, 12 * (12 * 512 * 512 + 13 * 512) + (32_000 + 256 + 2) * 512);
+    }
+
+    /// The model is not built, because its parameters take 2.4 GB. Linear layers without biases, two
+    /// norms of the hidden states and two of the heads per layer.
+    #[test]
+    fn weights_of_a_layer_by_hand() {
+        let attention = 2 * 1024 * 2048 + 2 * 1024 * 1024;
+        assert_eq!(Size::Large.layer(), [attention + 3 * 1024 * 3072, 2048]);
+        let layer = Size::Large.layer()[0] + 2 * 1024 + 2 * 128;
+        assert_eq!(28 * layer + 1024 + 151_936 * 1024, 596_049_920);
+        assert_eq!(Size::Small.layer(), [12 * 256 * 256, 256]);
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 mod charts;
 mod data;
-mod figure;
 mod methods;
 mod page;
 mod table;
@@ -13,12 +12,13 @@ mod table;
 mod tests;
 
 use crate::ReportError;
+use crate::figure::Figure;
 
 pub use self::data::{
     BaselineTest, ComparedMethod, ComparisonPage, FrontChart, MetricDirection, MetricValue,
     PhaseBoundary, Significance,
 };
-pub use self::figure::ComparisonChart;
+pub use crate::figure::ComparisonChart;
 
 /// Renders a self-contained HTML page that needs no scripts or other resources. Charts without data
 /// are omitted.
@@ -37,5 +37,5 @@ pub fn render_comparison(page: &ComparisonPage) -> Result<String, ReportError> {
 /// Returns the same errors as [`render_comparison`].
 pub fn comparison_charts(page: &ComparisonPage) -> Result<Vec<ComparisonChart>, ReportError> {
     page.check()?;
-    Ok(charts::figures(page).iter().map(figure::Figure::document).collect())
+    Ok(charts::figures(page).iter().map(Figure::document).collect())
 }

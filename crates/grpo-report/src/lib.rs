@@ -7,7 +7,7 @@
 //! table of completions.
 //!
 //! [`render_comparison`] creates the page of a [`ComparisonPage`], and [`comparison_charts`] its
-//! charts as SVG documents.
+//! charts as SVG documents. [`LineChart`] draws any other lines.
 
 mod attention_map;
 mod axis;
@@ -17,8 +17,10 @@ mod comparison;
 mod distributions;
 mod drawing;
 mod error;
+mod figure;
 mod html;
 mod labels;
+mod line_chart;
 mod numbers;
 mod page;
 mod panels;
@@ -40,6 +42,7 @@ pub use comparison::{
 pub use distributions::{Scores, distributions};
 pub use drawing::Drawing;
 pub use error::ReportError;
+pub use line_chart::LineChart;
 pub use page::render;
 pub use run_data::{RunData, command_of};
 pub use stages::{Stage, stages};

@@ -10,18 +10,22 @@ use anyhow::{Context, Result, bail};
 use super::report::{Case, Measured, Report};
 use super::surroundings::{Busy, Surroundings, cores, load};
 use super::worker::{Answer, Worker};
-use super::{Bench, peer, table};
+use super::{Bench, peer, scaling, table};
 use crate::process;
 use crate::workspace::Workspace;
 
 /// Pause between repetitions. It gives busy-waiting threads of the other program time to go to
 /// sleep.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs the selected cases and reports the results.
 pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     let target = Workspace::read(root)?.target_directory;
     let ours = build(root, &target)?;
+    if bench.scaling {
+        let json = bench.json.clone().unwrap_or_else(|| scaling::default_path(&target));
+        return scaling::run(root, &ours, bench.repeat.unwrap_or(3), &json);
+    }
     let chosen = choose(list(&ours)?, &bench.case, bench.quick)?;
     if bench.list {
         chosen.iter().for_each(|case| println!("{}", case.name));

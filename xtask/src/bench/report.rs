@@ -134,7 +134,7 @@ const HEAD: [&str; 10] =
     ["case", "unit", "ours", "peer", "ratio", "of limit", "peer's", "peak MiB", "peer's", "others"];
 
 /// Number of cores that other processes may use before results are considered unreliable.
-const QUIET: f64 = 0.2;
+pub(super) const QUIET: f64 = 0.2;
 
 impl Report {
     pub(super) fn json(&self) -> Value {
@@ -150,12 +150,8 @@ impl Report {
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let cannot = || format!("cannot write {}", path.display());
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(cannot)?;
-        }
         let text = serde_json::to_string_pretty(&self.json()).context("the results")? + "\n";
-        std::fs::write(path, text).with_context(cannot)
+        write(path, &text)
     }
 
     /// Formats the report for the terminal.
@@ -192,8 +188,17 @@ impl Report {
     }
 }
 
+/// Writes a file, and creates its folder if necessary.
+pub(super) fn write(path: &Path, text: &str) -> Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(cannot)?;
+    }
+    std::fs::write(path, text).with_context(cannot)
+}
+
 /// Returns the median, or `None` if there are no numbers.
-fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
+pub(super) fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
     let mut numbers: Vec<f64> = numbers.collect();
     numbers.sort_by(f64::total_cmp);
     let last = numbers.len().checked_sub(1)?;
@@ -202,7 +207,7 @@ fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
 
 /// Returns the peak memory of the last repetition. It is also the highest, because peaks never
 /// decrease.
-fn peak(answers: &[Answer]) -> Option<u64> {
+pub(super) fn peak(answers: &[Answer]) -> Option<u64> {
     answers.iter().filter_map(|answer| answer.peak_bytes).max()
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Surroundings {
     changed: bool,
     date: String,
     processor: String,
+    /// The widest vectors of the processor, such as `AVX2`.
+    instruction_set: &'static str,
     cores: usize,
     memory_bytes: u64,
 }
@@ -32,6 +34,7 @@ impl Surroundings {
             changed: !git(&["status", "--porcelain"]).is_empty(),
             date: printed(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])),
             processor: value(&cpu, "model name").unwrap_or_default().to_owned(),
+            instruction_set: instruction_set(value(&cpu, "flags").unwrap_or_default()),
             cores: cores(),
             memory_bytes: kibibytes.unwrap_or(0) * 1024,
         }
@@ -41,9 +44,21 @@ impl Surroundings {
     pub(super) fn line(&self) -> String {
         let commit = self.commit.get(..10).unwrap_or("no commit");
         let changed = if self.changed { " with changes" } else { "" };
-        let (processor, cores) = (&self.processor, self.cores);
-        format!("{commit}{changed}, {}, {cores} cores of {processor}", self.date)
+        let Self { date, processor, instruction_set, cores, .. } = self;
+        let vectors = match instruction_set {
+            &"" => String::new(),
+            name => format!(" with {name}"),
+        };
+        format!("{commit}{changed}, {date}, {cores} cores of {processor}{vectors}")
     }
+}
+
+/// Returns the widest vectors that our products use, from the flags in `/proc/cpuinfo`. On other
+/// systems and architectures, the result is empty.
+fn instruction_set(flags: &str) -> &'static str {
+    let has = |name: &str| flags.split_whitespace().any(|flag| flag == name);
+    let known = [("avx512f", "AVX-512"), ("avx2", "AVX2"), ("sse2", "SSE2")];
+    known.into_iter().find(|(flag, _)| has(flag)).map_or("", |(_, name)| name)
 }
 
 /// Returns the number of available cores.
@@ -122,6 +137,13 @@ fn printed(command: &mut Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn widest_vectors_are_named() {
+        assert_eq!(instruction_set("fpu sse2 avx2 avx512f avx512vl"), "AVX-512");
+        assert_eq!(instruction_set("fpu sse2 avx avx2 fma"), "AVX2");
+        assert_eq!(instruction_set(""), "");
+    }
 
     #[test]
     fn ticks_are_read() {

@@ -12,6 +12,16 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     format!("{table}\n")
 }
 
+/// Formats a table as Markdown.
+pub(super) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    };
+    let mut text = line(&mut head.iter().copied()) + "|" + &"---|".repeat(head.len()) + "\n";
+    text.extend(rows.iter().map(|row| line(&mut row.iter().map(String::as_str))));
+    text
+}
+
 /// Formats a number with three significant digits, or as an integer with thousands separators:
 /// 0.0123, 1.23, 45.6, 12,345.
 pub(super) fn number(value: f64) -> String {

@@ -7,10 +7,10 @@ use grpo_data::statistics::{mean, percentile_of_sorted};
 use super::data::{
     ComparedMethod, ComparisonPage, FrontChart, MetricDirection, PhaseBoundary, in_natural_order,
 };
-use super::figure::{Figure, SIZE};
 use crate::axis::Horizontal;
 use crate::chart::{Band, Chart, Curve, Dot, Mark};
 use crate::distributions::{BINS, shares};
+use crate::figure::{Figure, SIZE};
 use crate::labels::shortened;
 use crate::series::{LARGEST, MOST_STEPS, Points};
 

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::charts;
 use super::data::ComparisonPage;
-use super::figure::Figure;
 use super::methods::{self, MethodRow};
 use super::table::{self, MetricRow, TestRow};
+use crate::figure::Figure;
 use crate::html;
 use crate::panels::Panel;
 

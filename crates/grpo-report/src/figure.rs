@@ -22,18 +22,18 @@ pub struct ComparisonChart {
 
 /// A chart with its title, caption and legend.
 #[derive(Clone, Debug)]
-pub(super) struct Figure {
+pub(crate) struct Figure {
     /// Name of the file without its ending.
-    pub(super) file: String,
-    pub(super) title: String,
-    pub(super) caption: String,
-    pub(super) chart: Chart,
+    pub(crate) file: String,
+    pub(crate) title: String,
+    pub(crate) caption: String,
+    pub(crate) chart: Chart,
     /// Names of the curves with their indices of colour.
-    pub(super) legend: Vec<(usize, String)>,
+    pub(crate) legend: Vec<(usize, String)>,
 }
 
-/// Size of all charts of a comparison.
-pub(super) const SIZE: Size = Size { width: 560, height: 320, text: 17 };
+/// Size of all figures.
+pub(crate) const SIZE: Size = Size { width: 560, height: 320, text: 17 };
 /// Space at the edges of a document, in pixels.
 const EDGE: u32 = 12;
 /// Height of the title of a document, and of a row of its legend, in pixels.
@@ -51,7 +51,7 @@ const DOCUMENT_COLORS: [(&str, &str); 4] = [
 
 impl Figure {
     /// Returns the chart for the page.
-    pub(super) fn panel(&self) -> Panel {
+    pub(crate) fn panel(&self) -> Panel {
         let key = |(color, label): &(usize, String)| Key {
             label: label.clone(),
             color: css_color(*color),
@@ -65,7 +65,7 @@ impl Figure {
     }
 
     /// Returns the chart as a document.
-    pub(super) fn document(&self) -> ComparisonChart {
+    pub(crate) fn document(&self) -> ComparisonChart {
         let rows = self.rows();
         let height = SIZE.height + ROW * (rows.len() as u32 + 2);
         let attributes = format!("width=\"{}\" height=\"{height}\" ", SIZE.width);

@@ -1,0 +1,222 @@
+//! The `--scaling` option: how the cost of a token depends on threads, batch, length and model.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::cases::PAUSE;
+use super::report::{QUIET, median, peak};
+use super::surroundings::{Busy, Surroundings, cores};
+use super::table::{markdown, number};
+use super::worker::{Answer, Worker};
+use crate::process;
+
+/// A point as listed by `grpo-bench --list-scaling`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Point {
+    name: String,
+    axis: String,
+    kind: String,
+    model: String,
+    parameters: u64,
+    completions: u64,
+    tokens: u64,
+}
+
+/// The results of a point.
+#[derive(Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    point: Point,
+    threads: usize,
+    /// Median of the tokens per second.
+    rate: Option<f64>,
+    peak_bytes: Option<u64>,
+    /// Number of cores that other processes kept busy while the axis was measured.
+    other_cores: Option<f64>,
+    repetitions: Vec<Answer>,
+}
+
+/// Measures all points with `program` and writes the results to `json`, and charts beside it.
+pub(super) fn run(root: &Path, program: &Path, repeat: u32, json: &Path) -> Result<()> {
+    let surroundings = Surroundings::read(root);
+    let mut points = Vec::new();
+    for axis in list(program)?.chunk_by(|a, b| (&a.axis, &a.kind) == (&b.axis, &b.kind)) {
+        points.extend(measure(program, axis, repeat)?);
+    }
+    let results = json!({"surroundings": surroundings, "points": points});
+    let text = serde_json::to_string_pretty(&results).context("the results")? + "\n";
+    super::report::write(json, &text)?;
+    process::run(Command::new(program).arg("--draw").arg(json))?;
+    print!("\n{}\n\n{}", surroundings.line(), table(&points));
+    println!("Written to {} and the charts beside it", json.display());
+    Ok(())
+}
+
+fn list(program: &Path) -> Result<Vec<Point>> {
+    let output = process::output_of(Command::new(program).arg("--list-scaling"))?;
+    let text = String::from_utf8(output).context("`grpo-bench --list-scaling` printed no UTF-8")?;
+    let points = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    points.context("cannot parse the output of `grpo-bench --list-scaling`")
+}
+
+/// Measures the points of an axis in turn, so that disturbances affect all of them.
+fn measure(program: &Path, points: &[Point], repeat: u32) -> Result<Vec<Measured>> {
+    let all = cores();
+    let mut workers: Vec<(&Point, usize, Worker)> = Vec::new();
+    for point in points {
+        for threads in threads(&point.axis, all) {
+            eprintln!("{}, threads: {threads}", point.name);
+            let worker = Worker::start(Command::new(program), &point.name, threads)?;
+            workers.push((point, threads, worker));
+        }
+    }
+    let ids: Vec<u32> = workers.iter().map(|(.., worker)| worker.id()).collect();
+    let before = Busy::now(&ids);
+    let mut answers: Vec<Vec<Answer>> = vec![Vec::new(); workers.len()];
+    for _ in 0..repeat {
+        for ((.., worker), answers) in workers.iter_mut().zip(&mut answers) {
+            thread::sleep(PAUSE);
+            answers.push(worker.run()?);
+        }
+    }
+    let other_cores = before.zip(Busy::now(&ids)).map(|(before, now)| before.others_until(now));
+    let measured = workers.iter().zip(answers).map(|((point, threads, _), repetitions)| Measured {
+        point: (*point).clone(),
+        threads: *threads,
+        rate: median(repetitions.iter().map(Answer::rate)),
+        peak_bytes: peak(&repetitions),
+        other_cores,
+        repetitions,
+    });
+    Ok(measured.collect())
+}
+
+/// Returns the numbers of threads of a point: 1, 2 and all cores, or only all cores.
+fn threads(axis: &str, all: usize) -> Vec<usize> {
+    if axis != "threads" {
+        return vec![all];
+    }
+    let mut threads = vec![1, 2, all];
+    threads.retain(|threads| *threads <= all);
+    threads.dedup();
+    threads
+}
+
+/// Formats the results as a Markdown table, with a line about memory per axis that it grows along.
+fn table(points: &[Measured]) -> String {
+    const HEAD: [&str; 8] = [
+        "axis",
+        "work",
+        "model",
+        "completions × tokens",
+        "threads",
+        "tokens/s",
+        "µs per token",
+        "peak MiB",
+    ];
+    let rows: Vec<Vec<String>> = points.iter().map(Measured::row).collect();
+    let mut text = markdown(&HEAD, &rows) + "\n";
+    for of in
+        points.chunk_by(|a, b| (&a.point.axis, &a.point.kind) == (&b.point.axis, &b.point.kind))
+    {
+        let (kind, axis) = (&of[0].point.kind, &of[0].point.axis);
+        if let Some(bytes) = bytes_per_token(of) {
+            text += &format!("{kind}, {axis}: {} KiB per token\n", number(bytes / 1024.0));
+        }
+        if of[0].other_cores.is_some_and(|cores| cores > QUIET) {
+            text += &format!("{kind}, {axis}: other programs were running\n");
+        }
+    }
+    text
+}
+
+/// Returns the additional memory per additional token, between the first and the last point.
+fn bytes_per_token(of: &[Measured]) -> Option<f64> {
+    let (first, last) = (of.first()?, of.last()?);
+    let tokens = |of: &Measured| (of.point.completions * of.point.tokens) as f64;
+    let more = tokens(last) - tokens(first);
+    let bytes = last.peak_bytes? as f64 - first.peak_bytes? as f64;
+    (more > 0.0).then(|| bytes / more)
+}
+
+impl Measured {
+    fn row(&self) -> Vec<String> {
+        let or_dash = |value: Option<f64>| value.map_or("–".to_owned(), number);
+        let Point { axis, kind, model, completions, tokens, .. } = &self.point;
+        vec![
+            axis.clone(),
+            kind.clone(),
+            model.clone(),
+            format!("{completions} × {tokens}"),
+            self.threads.to_string(),
+            or_dash(self.rate),
+            or_dash(self.rate.map(|rate| 1e6 / rate)),
+            or_dash(self.peak_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20))),
+        ]
+    }
+}
+
+/// Returns the path of the results if none is given.
+pub(super) fn default_path(target: &Path) -> PathBuf {
+    target.join("bench").join("scaling.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(axis: &str, completions: u64, tokens: u64) -> Point {
+        Point {
+            name: format!("sampling-6.4M-{completions}x{tokens}"),
+            axis: axis.into(),
+            kind: "sampling".into(),
+            model: "6.4M".into(),
+            parameters: 6_386_688,
+            completions,
+            tokens,
+        }
+    }
+
+    #[test]
+    fn threads_of_a_point() {
+        assert_eq!(threads("batch", 8), [8]);
+        assert_eq!(threads("threads", 8), [1, 2, 8]);
+        assert_eq!(threads("threads", 2), [1, 2]);
+        assert_eq!(threads("threads", 1), [1]);
+    }
+
+    #[test]
+    fn memory_per_token_is_that_between_the_ends() {
+        let measured = |axis, completions, mebibytes: u64, cores| Measured {
+            point: point(axis, completions, 48),
+            threads: 2,
+            rate: Some(4000.0),
+            peak_bytes: Some(mebibytes << 20),
+            other_cores: Some(cores),
+            repetitions: Vec::new(),
+        };
+        let points = [
+            measured("batch", 8, 100, 0.0),
+            measured("batch", 72, 103, 0.0),
+            measured("threads", 8, 90, 0.5),
+        ];
+        assert_eq!(
+            table(&points),
+            "\
+| axis | work | model | completions × tokens | threads | tokens/s | µs per token | peak MiB |
+|---|---|---|---|---|---|---|---|
+| batch | sampling | 6.4M | 8 × 48 | 2 | 4,000 | 250 | 100 |
+| batch | sampling | 6.4M | 72 × 48 | 2 | 4,000 | 250 | 103 |
+| threads | sampling | 6.4M | 8 × 48 | 2 | 4,000 | 250 | 90.0 |
+
+sampling, batch: 1.00 KiB per token
+sampling, threads: other programs were running
+"
+        );
+    }
+}
