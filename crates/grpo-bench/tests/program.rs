@@ -49,6 +49,36 @@ fn cases_are_listed() {
 }
 
 #[test]
+fn points_of_an_axis_are_listed_together() {
+    let output = grpo_bench(&["--list-scaling"], "");
+    let lines = lines(&output);
+    let of = |line: &Value| (line["kind"].to_string(), line["axis"].to_string());
+    let mut axes: Vec<_> = lines.iter().map(of).collect();
+    axes.dedup();
+    assert_eq!(axes.len(), 8, "{axes:?}");
+    let expect = r#"{"name":"sampling-6.4M-64x48","axis":"threads","kind":"sampling","model":"6.4M","parameters":6386688,"completions":64,"tokens":48}"#;
+    assert_eq!(lines[0].to_string(), expect);
+}
+
+#[test]
+fn results_are_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.json");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, "{}").unwrap();
+    let output = grpo_bench(&["--draw", path], "");
+    let expect = format!("error: {path} was not written by --scaling: missing field `points`");
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with(&expect), "{output:?}");
+    let point = r#"{"axis":"batch","kind":"training","model":"6.4M","parameters":6386688,"completions":8,"tokens":48,"threads":2,"rate":500.0}"#;
+    std::fs::write(&file, format!(r#"{{"points":[{point}]}}"#)).unwrap();
+    assert!(grpo_bench(&["--draw", path], "").status.success());
+    for axis in ["threads", "batch", "tokens", "size"] {
+        let svg = std::fs::read_to_string(folder.path().join(format!("all-{axis}.svg"))).unwrap();
+        assert!(svg.ends_with("</svg>\n") && svg.contains("training"), "{axis}: {svg}");
+    }
+}
+
+#[test]
 fn reports_bad_input() {
     let check = |arguments: &[&str], input: &str, expect: &str| {
         let output = grpo_bench(arguments, input);

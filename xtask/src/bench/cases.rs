@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -13,10 +11,6 @@ use super::worker::{Answer, Worker};
 use super::{Bench, peer, scaling, table};
 use crate::process;
 use crate::workspace::Workspace;
-
-/// Pause between repetitions. It gives busy-waiting threads of the other program time to go to
-/// sleep.
-pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs the selected cases and reports the results.
 pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
@@ -132,11 +126,11 @@ impl Programs<'_> {
         for round in 0..repeat {
             // Alternate the order.
             if round % 2 == 0 {
-                measured.ours.push(repetition(&mut ours)?);
+                measured.ours.push(ours.run()?);
                 measured.peer.extend(of(&mut peer)?);
             } else {
                 measured.peer.extend(of(&mut peer)?);
-                measured.ours.push(repetition(&mut ours)?);
+                measured.ours.push(ours.run()?);
             }
             measured.limit.extend(of(&mut limit)?);
             measured.peer_limit.extend(of(&mut peer_limit)?);
@@ -152,13 +146,8 @@ impl Programs<'_> {
     }
 }
 
-fn repetition(worker: &mut Worker) -> Result<Answer> {
-    thread::sleep(PAUSE);
-    worker.run()
-}
-
 fn of(worker: &mut Option<Worker>) -> Result<Option<Answer>> {
-    worker.as_mut().map(repetition).transpose()
+    worker.as_mut().map(Worker::run).transpose()
 }
 
 #[cfg(test)]

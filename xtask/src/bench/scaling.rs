@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::cases::PAUSE;
 use super::report::{QUIET, median, peak};
 use super::surroundings::{Busy, Surroundings, cores};
 use super::table::{markdown, number};
@@ -80,7 +78,6 @@ fn measure(program: &Path, points: &[Point], repeat: u32) -> Result<Vec<Measured
     let mut answers: Vec<Vec<Answer>> = vec![Vec::new(); workers.len()];
     for _ in 0..repeat {
         for ((.., worker), answers) in workers.iter_mut().zip(&mut answers) {
-            thread::sleep(PAUSE);
             answers.push(worker.run()?);
         }
     }

@@ -2,11 +2,17 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+/// Pause before each repetition. It gives busy-waiting threads of the other program time to go to
+/// sleep.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A running `grpo-bench --serve`, or the Python program that implements the same protocol.
 pub(super) struct Worker {
@@ -77,8 +83,9 @@ impl Worker {
         self.child.id()
     }
 
-    /// Runs a repetition.
+    /// Runs a repetition after a short pause.
     pub(super) fn run(&mut self) -> Result<Answer> {
+        thread::sleep(PAUSE);
         let requests = self.requests.as_mut().expect("the worker has not been stopped");
         // If the process has died, the missing answer gives a better error.
         let _broken = requests.write_all(b"run\n").and_then(|()| requests.flush());

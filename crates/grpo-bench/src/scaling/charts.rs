@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
+use grpo_data::regular_file;
 use grpo_report::LineChart;
 use serde::Deserialize;
 
@@ -34,8 +35,8 @@ struct Measured {
 /// Returns an error if the file cannot be read, is no file of results, or if a chart cannot be
 /// written.
 pub fn draw(path: &Path) -> anyhow::Result<()> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = regular_file::read_to_string(path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
     let results: Results = serde_json::from_str(&text)
         .with_context(|| format!("{} was not written by --scaling", path.display()))?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
