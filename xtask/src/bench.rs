@@ -24,7 +24,7 @@ pub(crate) use cases::run as bench;
   cargo xtask bench --case sampling                  those with this in their names
   cargo xtask bench --against                        beside PyTorch, transformers and TRL
   cargo xtask bench --against --case step-small --python venv/bin/python
-  cargo xtask bench --scaling                        cost of a token by threads, batch, length, model
+  cargo xtask bench --scaling                        tokens/s by threads, batch, length and model
   cargo bench --workspace --bench functions          Criterion's benchmarks of single functions")]
 pub(crate) struct Bench {
     /// Run only cases whose name contains TEXT; repeatable
@@ -33,7 +33,7 @@ pub(crate) struct Bench {
     /// Run only cases that take seconds, and lower the default of --repeat to 2
     #[arg(long)]
     quick: bool,
-    /// Number of repetitions of each case [default: 5]
+    /// Number of repetitions of each case [default: 5, or 3 with --scaling]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: Option<u32>,
     /// Number of threads per program [default: all cores]
@@ -50,7 +50,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "PATH", requires = "against")]
     python: Option<PathBuf>,
     /// Measure how the cost of a token depends on threads, batch, length and size of the model, and
-    /// draw charts beside the results
+    /// draw charts next to the results; takes 20 minutes and 16 GB of memory
     #[arg(long, conflicts_with_all = ["case", "quick", "threads", "against", "list"])]
     scaling: bool,
     /// Write the results to FILE

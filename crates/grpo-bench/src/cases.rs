@@ -78,7 +78,9 @@ impl Case {
     /// Returns an error if the name is unknown.
     pub fn named(name: &str) -> anyhow::Result<&'static Self> {
         let found = CASES.iter().find(|case| case.name == name);
-        found.with_context(|| format!("there is no case `{name}`; --list shows all"))
+        found.with_context(|| {
+            format!("there is no case `{name}`; --list and --list-scaling show all")
+        })
     }
 
     /// Returns whether the first repetition is discarded. Cases with hundreds of steps measure
@@ -101,7 +103,10 @@ mod tests {
             }
         }
         let error = Case::named("sampling").unwrap_err();
-        assert_eq!(error.to_string(), "there is no case `sampling`; --list shows all");
+        assert_eq!(
+            error.to_string(),
+            "there is no case `sampling`; --list and --list-scaling show all"
+        );
     }
 
     /// The TRL program must implement exactly the cases that are marked with `peer`.

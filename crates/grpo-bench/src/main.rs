@@ -27,6 +27,8 @@ static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 #[derive(Parser)]
 #[command(after_help = "Examples:
   grpo-bench --list                               the cases, a JSON line each
+  grpo-bench --list-scaling                       the points of the scaling charts
+  grpo-bench --draw scaling.json                  the charts
   grpo-bench --case sampling-small --repeat 5     five repetitions
   grpo-bench --case training-medium --serve       one for each line `run` on standard input")]
 struct Arguments {
@@ -37,7 +39,7 @@ struct Arguments {
     #[arg(long, conflicts_with = "list")]
     list_scaling: bool,
     /// Draw charts of the results in FILE next to it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "list_scaling", "case"])]
     draw: Option<PathBuf>,
     /// Case or point to run
     #[arg(long, value_name = "NAME", required_unless_present_any = ["list", "list_scaling", "draw"])]

@@ -149,15 +149,12 @@ mod tests {
         check(Size::Medium, 256, 12 * (12 * 512 * 512 + 13 * 512) + (32_000 + 256 + 2) * 512);
     }
 
-    /// The model is not built, because its parameters take 2.4 GB. Linear layers without biases, two
-    /// norms of the hidden states and two of the heads per layer.
     #[test]
-    fn weights_of_a_layer_by_hand() {
-        let attention = 2 * 1024 * 2048 + 2 * 1024 * 1024;
-        assert_eq!(Size::Large.layer(), [attention + 3 * 1024 * 3072, 2048]);
-        let layer = Size::Large.layer()[0] + 2 * 1024 + 2 * 128;
-        assert_eq!(28 * layer + 1024 + 151_936 * 1024, 596_049_920);
-        assert_eq!(Size::Small.layer(), [12 * 256 * 256, 256]);
+    fn shape_of_the_large_model() {
+        let config = Model { size: Size::Large, context: 64 }.config().unwrap();
+        let of = config.description();
+        assert_eq!((of.layers, of.width, of.vocabulary), (28, 1024, 151_936));
+        assert_eq!((of.heads, of.kv_heads, of.head_width, of.mlp_width), (16, 8, 128, 3072));
     }
 
     #[test]
@@ -172,5 +169,9 @@ mod tests {
         let apart = model.forward_flops(0, 5, 0) + model.forward_flops(5, 9, 4);
         assert_eq!(model.forward_flops(0, 9, 4), apart);
         assert_eq!(model.training_flops(9, 4), 3.0 * apart);
+        // The heads of this model are twice as wide as its hidden states.
+        let model = Model { size: Size::Large, context: 32 };
+        let layer = 2.0 * 15_728_640.0 + 2.0 * 2.0 * 2048.0;
+        assert_eq!(model.forward_flops(0, 1, 1), 28.0 * layer + 2.0 * 1024.0 * 151_936.0);
     }
 }

@@ -10,7 +10,7 @@ pub use self::charts::draw;
 use crate::models::{Model, Size};
 use crate::work::{Shape, Work, sampling, training};
 
-/// A measurement: some work of some size.
+/// One measurement: a workload and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     axis: Axis,
@@ -20,7 +20,7 @@ pub struct Point {
     tokens: usize,
 }
 
-/// What differs between the points of a chart.
+/// The quantity that a chart varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
@@ -56,27 +56,34 @@ pub struct Listed {
     tokens: usize,
 }
 
-/// Sizes with their names and numbers of parameters.
+/// Context length of all models. Learned positions are parameters, so it must not vary.
+const CONTEXT: usize = 512;
+/// Number of completions per prompt in [`Shape::groups`].
+const GROUP: usize = 8;
+
+/// Model sizes with their names and parameter counts.
 const SIZES: [(Size, &str, u64); 4] = [
-    (Size::Prior, "0.8M", 827_392),
-    (Size::Small, "6.4M", 6_386_688),
-    (Size::Medium, "54M", 54_246_400),
+    (Size::Prior, "0.8M", 884_736),
+    (Size::Small, "6.4M", 6_501_376),
+    (Size::Medium, "54M", 54_475_776),
     (Size::Large, "0.6B", 596_049_920),
 ];
 
-/// Returns all points, those of an axis and kind of work after one another.
+/// Returns all points, grouped by kind of work and axis.
 pub fn points() -> Vec<Point> {
-    let of = |axis, size, completions, tokens| {
-        move |kind| Point { axis, kind, size, completions, tokens }
-    };
     let mut points = Vec::new();
     for kind in [Kind::Sampling, Kind::Training] {
-        points.push(of(Axis::Threads, Size::Small, 64, 48)(kind));
-        let batches = [8, 16, 32, 64, 128];
-        points.extend(batches.map(|batch| of(Axis::Batch, Size::Small, batch, 48)(kind)));
-        let lengths = [64, 128, 256, 512];
-        points.extend(lengths.map(|tokens| of(Axis::Tokens, Size::Small, 16, tokens)(kind)));
-        points.extend(SIZES.map(|(size, ..)| of(Axis::Size, size, 16, 64)(kind)));
+        let small = |axis, completions, tokens| Point {
+            axis,
+            kind,
+            size: Size::Small,
+            completions,
+            tokens,
+        };
+        points.push(small(Axis::Threads, 64, 48));
+        points.extend([8, 16, 32, 64, 128].map(|batch| small(Axis::Batch, batch, 48)));
+        points.extend([64, 128, 256, 512].map(|tokens| small(Axis::Tokens, 16, tokens)));
+        points.extend(SIZES.map(|(size, ..)| Point { size, ..small(Axis::Size, 16, 64) }));
     }
     points
 }
@@ -100,9 +107,9 @@ impl Point {
     /// Returns an error if the model cannot be created.
     pub fn prepare(self) -> anyhow::Result<Work> {
         let Self { size, completions, tokens, .. } = self;
-        let model = Model { size, context: tokens };
+        let model = Model { size, context: CONTEXT };
         match self.kind {
-            Kind::Sampling => sampling(model, Shape::groups(completions / 8, tokens)),
+            Kind::Sampling => sampling(model, Shape::groups(completions / GROUP, tokens)),
             Kind::Training => training(model, completions, tokens, 1),
         }
     }
@@ -116,7 +123,10 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = format!("{:?}", self.kind).to_lowercase();
+        let kind = match self.kind {
+            Kind::Sampling => "sampling",
+            Kind::Training => "training",
+        };
         write!(f, "{kind}-{}-{}x{}", self.model().0, self.completions, self.tokens)
     }
 }
@@ -135,13 +145,24 @@ mod tests {
         assert_eq!(Point::named("sampling-small"), None);
     }
 
+    /// The largest model is not built, because its parameters take 2.4 GB.
     #[test]
     fn sizes_are_as_listed() {
-        for (size, name, parameters) in SIZES.into_iter().filter(|of| of.0 != Size::Large) {
-            let model = Model { size, context: 64 }.build().unwrap();
-            // Learned positions depend on the context.
-            assert_eq!(model.num_params() as u64, parameters, "{name}");
+        let listed = |size| SIZES.into_iter().find(|of| of.0 == size).unwrap().2;
+        for size in [Size::Prior, Size::Small] {
+            let model = Model { size, context: CONTEXT }.build().unwrap();
+            assert_eq!(model.num_params() as u64, listed(size), "{size:?}");
         }
+        // Linear layers without biases, two norms of the hidden states and two of the heads.
+        let layer = 2 * 1024 * 2048 + 2 * 1024 * 1024 + 3 * 1024 * 3072 + 2 * 1024 + 2 * 128;
+        assert_eq!(listed(Size::Large), 28 * layer + 1024 + 151_936 * 1024);
+        let layer = 12 * 512 * 512 + 13 * 512;
+        assert_eq!(listed(Size::Medium), 12 * layer + (32_000 + 512 + 2) * 512);
+    }
+
+    #[test]
+    fn batches_are_whole_groups() {
+        assert!(points().iter().all(|point| point.completions % GROUP == 0));
     }
 
     #[test]

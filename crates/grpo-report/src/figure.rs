@@ -1,4 +1,4 @@
-//! A chart with its title, caption and legend, for the page and as a document of its own.
+//! A chart with its title, caption and legend, for a page and as a document of its own.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -64,8 +64,14 @@ impl Figure {
         }
     }
 
-    /// Returns the chart as a document.
+    /// Returns the chart as a document with the name of its file.
     pub(crate) fn document(&self) -> ComparisonChart {
+        let file_name = format!("{}.svg", self.file);
+        ComparisonChart { file_name, title: self.title.clone(), svg: self.standalone() }
+    }
+
+    /// Returns the chart as an SVG document.
+    pub(crate) fn standalone(&self) -> String {
         let rows = self.rows();
         let height = SIZE.height + ROW * (rows.len() as u32 + 2);
         let attributes = format!("width=\"{}\" height=\"{height}\" ", SIZE.width);
@@ -81,8 +87,7 @@ impl Figure {
         for (placeholder, color) in DOCUMENT_COLORS {
             svg = svg.replace(placeholder, color);
         }
-        let file_name = format!("{}.svg", self.file);
-        ComparisonChart { file_name, title: self.title.clone(), svg: printable(&svg) }
+        printable(&svg)
     }
 
     /// Distributes the legend over rows: name, colour and distance from the left in pixels.

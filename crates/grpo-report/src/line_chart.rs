@@ -12,18 +12,23 @@ pub struct LineChart {
     pub title: String,
     /// Titles of the horizontal and the vertical axis.
     pub axes: [String; 2],
-    /// Positions on the horizontal axis, with their labels.
+    /// Positions on the horizontal axis with their labels, in any order. Repetitions are left out.
     pub labels: Vec<(f64, String)>,
-    /// Names of the lines, with their points from left to right. Infinite values are left out.
+    /// Names of the lines, with their points from left to right. Numbers that are not finite or
+    /// reach 1e100 are left out.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 impl LineChart {
     /// Draws the chart as an SVG document. The vertical axis starts at 0.
     pub fn svg(&self) -> String {
+        let mut labels = self.labels.clone();
+        labels.retain(|(at, _)| at.abs() < LARGEST);
+        labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+        labels.dedup();
         let mut chart = Chart {
             titles: self.axes.clone(),
-            horizontal: Horizontal::Labels(self.labels.clone()),
+            horizontal: Horizontal::Labels(labels),
             from_zero: true,
             size: SIZE,
             ..Chart::default()
@@ -42,7 +47,7 @@ impl LineChart {
             chart,
             legend: legend.collect(),
         };
-        figure.document().svg
+        figure.standalone()
     }
 }
 
@@ -55,7 +60,9 @@ mod tests {
         let chart = LineChart {
             title: "Time per token".into(),
             axes: ["completions".into(), "µs".into()],
-            labels: vec![(0.0, "eight".into()), (1.0, "sixteen".into())],
+            labels: [(1.0, "sixteen"), (0.0, "eight"), (1.0, "sixteen"), (f64::INFINITY, "none")]
+                .map(|(at, label)| (at, label.to_owned()))
+                .into(),
             lines: vec![
                 ("sampling <1>".into(), vec![(0.0, 30.0), (1.0, 20.0)]),
                 ("training".into(), vec![(0.0, f64::INFINITY), (1.0, 50.0)]),
@@ -65,7 +72,8 @@ mod tests {
         for text in ["Time per token", "completions", "µs", "eight", "sixteen", "training"] {
             assert!(svg.contains(text), "{text}");
         }
-        assert!(svg.contains("sampling &lt;1&gt;"));
+        assert!(svg.contains("sampling &lt;1&gt;") && !svg.contains("none"));
+        assert_eq!(svg.matches("sixteen").count(), 1);
         assert_eq!(svg.matches("<circle").count(), 3);
         assert_eq!(svg.matches("<svg").count(), 1);
     }

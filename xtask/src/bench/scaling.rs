@@ -39,25 +39,54 @@ struct Measured {
     repetitions: Vec<Answer>,
 }
 
-/// Measures all points with `program` and writes the results to `json`, and charts beside it.
+/// Memory per token along an axis.
+#[derive(Serialize)]
+struct Memory {
+    axis: String,
+    kind: String,
+    bytes_per_token: f64,
+}
+
+/// Measures all points with `program` and writes the results to `json`, and charts next to it. If a
+/// point fails, the results before it are kept.
 pub(super) fn run(root: &Path, program: &Path, repeat: u32, json: &Path) -> Result<()> {
     let surroundings = Surroundings::read(root);
-    let mut points = Vec::new();
-    for axis in list(program)?.chunk_by(|a, b| (&a.axis, &a.kind) == (&b.axis, &b.kind)) {
-        points.extend(measure(program, axis, repeat)?);
+    let (points, done) = collect(&list(program)?, |axis| measure(program, axis, repeat));
+    if points.is_empty() {
+        return done;
     }
-    let results = json!({"surroundings": surroundings, "points": points});
+    let memory: Vec<Memory> = by_axis(&points).filter_map(memory).collect();
+    let results = json!({"surroundings": surroundings, "points": points, "memory": memory});
     let text = serde_json::to_string_pretty(&results).context("the results")? + "\n";
     super::report::write(json, &text)?;
     process::run(Command::new(program).arg("--draw").arg(json))?;
     print!("\n{}\n\n{}", surroundings.line(), table(&points));
-    println!("Written to {} and the charts beside it", json.display());
-    Ok(())
+    println!("Written to {} and the charts next to it", json.display());
+    done
+}
+
+/// Measures one axis after another, and returns the results before the first error.
+fn collect(
+    points: &[Point],
+    mut measure: impl FnMut(&[Point]) -> Result<Vec<Measured>>,
+) -> (Vec<Measured>, Result<()>) {
+    let mut all = Vec::new();
+    let mut axes = points.chunk_by(|a, b| (&a.axis, &a.kind) == (&b.axis, &b.kind));
+    let done = axes.try_for_each(|axis| {
+        all.extend(measure(axis)?);
+        Ok(())
+    });
+    (all, done)
+}
+
+fn by_axis(points: &[Measured]) -> impl Iterator<Item = &[Measured]> {
+    points.chunk_by(|a, b| (&a.point.axis, &a.point.kind) == (&b.point.axis, &b.point.kind))
 }
 
 fn list(program: &Path) -> Result<Vec<Point>> {
     let output = process::output_of(Command::new(program).arg("--list-scaling"))?;
-    let text = String::from_utf8(output).context("`grpo-bench --list-scaling` printed no UTF-8")?;
+    let text =
+        String::from_utf8(output).context("`grpo-bench --list-scaling` did not print UTF-8")?;
     let points = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
     points.context("cannot parse the output of `grpo-bench --list-scaling`")
 }
@@ -104,7 +133,7 @@ fn threads(axis: &str, all: usize) -> Vec<usize> {
     threads
 }
 
-/// Formats the results as a Markdown table, with a line about memory per axis that it grows along.
+/// Formats the results as a Markdown table, followed by the memory per token along each axis.
 fn table(points: &[Measured]) -> String {
     const HEAD: [&str; 8] = [
         "axis",
@@ -118,27 +147,40 @@ fn table(points: &[Measured]) -> String {
     ];
     let rows: Vec<Vec<String>> = points.iter().map(Measured::row).collect();
     let mut text = markdown(&HEAD, &rows) + "\n";
-    for of in
-        points.chunk_by(|a, b| (&a.point.axis, &a.point.kind) == (&b.point.axis, &b.point.kind))
-    {
-        let (kind, axis) = (&of[0].point.kind, &of[0].point.axis);
-        if let Some(bytes) = bytes_per_token(of) {
-            text += &format!("{kind}, {axis}: {} KiB per token\n", number(bytes / 1024.0));
+    for of in by_axis(points) {
+        if let Some(Memory { axis, kind, bytes_per_token }) = memory(of) {
+            text +=
+                &format!("{kind}, {axis}: {} KiB per token\n", number(bytes_per_token / 1024.0));
         }
-        if of[0].other_cores.is_some_and(|cores| cores > QUIET) {
-            text += &format!("{kind}, {axis}: other programs were running\n");
+        let Measured { point, other_cores, .. } = &of[0];
+        if let Some(cores) = other_cores.filter(|cores| *cores > QUIET) {
+            let (kind, axis) = (&point.kind, &point.axis);
+            text += &format!(
+                "{kind}, {axis}: other programs kept {cores:.1} cores busy, so the rates are too low\n"
+            );
         }
     }
     text
 }
 
-/// Returns the additional memory per additional token, between the first and the last point.
-fn bytes_per_token(of: &[Measured]) -> Option<f64> {
-    let (first, last) = (of.first()?, of.last()?);
+/// Fits a line through the peak memory over the number of tokens, and returns its slope. Returns
+/// `None` if the number of tokens does not differ, or if memory does not grow.
+fn memory(of: &[Measured]) -> Option<Memory> {
     let tokens = |of: &Measured| (of.point.completions * of.point.tokens) as f64;
-    let more = tokens(last) - tokens(first);
-    let bytes = last.peak_bytes? as f64 - first.peak_bytes? as f64;
-    (more > 0.0).then(|| bytes / more)
+    let of_same_model = of.iter().all(|other| other.point.model == of[0].point.model);
+    let points = of.iter().map(|of| Some((tokens(of), of.peak_bytes? as f64)));
+    let points = points.collect::<Option<Vec<(f64, f64)>>>().filter(|_| of_same_model)?;
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let slope = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>()
+        / points.iter().map(|point| (point.0 - x).powi(2)).sum::<f64>();
+    let Point { axis, kind, .. } = &of[0].point;
+    (slope.is_finite() && slope > 0.0).then(|| Memory {
+        axis: axis.clone(),
+        kind: kind.clone(),
+        bytes_per_token: slope,
+    })
 }
 
 impl Measured {
@@ -167,6 +209,7 @@ pub(super) fn default_path(target: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
+    /// One point of sampling.
     fn point(axis: &str, completions: u64, tokens: u64) -> Point {
         Point {
             name: format!("sampling-6.4M-{completions}x{tokens}"),
@@ -187,33 +230,52 @@ mod tests {
         assert_eq!(threads("threads", 1), [1]);
     }
 
-    #[test]
-    fn memory_per_token_is_that_between_the_ends() {
-        let measured = |axis, completions, mebibytes: u64, cores| Measured {
+    fn measured(axis: &str, completions: u64, mebibytes: u64, cores: f64) -> Measured {
+        Measured {
             point: point(axis, completions, 48),
             threads: 2,
             rate: Some(4000.0),
             peak_bytes: Some(mebibytes << 20),
             other_cores: Some(cores),
             repetitions: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn memory_per_token_is_a_slope() {
         let points = [
             measured("batch", 8, 100, 0.0),
+            measured("batch", 40, 101, 0.0),
             measured("batch", 72, 103, 0.0),
-            measured("threads", 8, 90, 0.5),
+            Measured { rate: None, peak_bytes: None, ..measured("threads", 8, 90, 0.5) },
         ];
+        // 1.5 MiB more for every 32 × 48 tokens.
         assert_eq!(
             table(&points),
             "\
 | axis | work | model | completions × tokens | threads | tokens/s | µs per token | peak MiB |
-|---|---|---|---|---|---|---|---|
+|---|---|---|---:|---:|---:|---:|---:|
 | batch | sampling | 6.4M | 8 × 48 | 2 | 4,000 | 250 | 100 |
+| batch | sampling | 6.4M | 40 × 48 | 2 | 4,000 | 250 | 101 |
 | batch | sampling | 6.4M | 72 × 48 | 2 | 4,000 | 250 | 103 |
-| threads | sampling | 6.4M | 8 × 48 | 2 | 4,000 | 250 | 90.0 |
+| threads | sampling | 6.4M | 8 × 48 | 2 | – | – | – |
 
 sampling, batch: 1.00 KiB per token
-sampling, threads: other programs were running
+sampling, threads: other programs kept 0.5 cores busy, so the rates are too low
 "
         );
+    }
+
+    #[test]
+    fn results_before_an_error_are_kept() {
+        let points = ["batch", "batch", "tokens", "size"].map(|axis| point(axis, 8, 48));
+        let mut seen = Vec::new();
+        let (kept, done) = collect(&points, |axis| {
+            seen.push(axis.len());
+            anyhow::ensure!(axis[0].axis != "tokens", "not enough memory");
+            Ok(axis.iter().map(|point| measured(&point.axis, 8, 100, 0.0)).collect())
+        });
+        assert_eq!(done.unwrap_err().to_string(), "not enough memory");
+        assert_eq!((kept.len(), seen), (2, vec![2, 1]));
     }
 }

