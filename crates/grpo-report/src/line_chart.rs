@@ -60,7 +60,7 @@ mod tests {
         let chart = LineChart {
             title: "Time per token".into(),
             axes: ["completions".into(), "µs".into()],
-            labels: [(1.0, "sixteen"), (0.0, "eight"), (1.0, "sixteen"), (f64::INFINITY, "none")]
+            labels: [(1.0, "sixteen"), (0.0, "eight"), (1.0, "sixteen"), (f64::INFINITY, "absent")]
                 .map(|(at, label)| (at, label.to_owned()))
                 .into(),
             lines: vec![
@@ -72,7 +72,7 @@ mod tests {
         for text in ["Time per token", "completions", "µs", "eight", "sixteen", "training"] {
             assert!(svg.contains(text), "{text}");
         }
-        assert!(svg.contains("sampling &lt;1&gt;") && !svg.contains("none"));
+        assert!(svg.contains("sampling &lt;1&gt;") && !svg.contains("absent"));
         assert_eq!(svg.matches("sixteen").count(), 1);
         assert_eq!(svg.matches("<circle").count(), 3);
         assert_eq!(svg.matches("<svg").count(), 1);
