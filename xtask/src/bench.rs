@@ -50,7 +50,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "PATH", requires = "against")]
     python: Option<PathBuf>,
     /// Measure how the cost of a token depends on threads, batch, length and size of the model, and
-    /// draw charts next to the results; takes 20 minutes and 16 GB of memory
+    /// draw charts next to the results; takes 10 minutes and 15 GB of memory
     #[arg(long, conflicts_with_all = ["case", "quick", "threads", "against", "list"])]
     scaling: bool,
     /// Write the results to FILE
