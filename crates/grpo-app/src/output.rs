@@ -94,7 +94,7 @@ pub(crate) fn check_written() -> anyhow::Result<()> {
 /// Prints an error to standard error, followed by each cause that adds information.
 pub(crate) fn say_error(error: &anyhow::Error) {
     let message = format!("error: {}", sentence(error));
-    let _unread = writeln!(io::stderr(), "{}", visible(&message));
+    write_line(&message);
 }
 
 /// Prints a line to standard error and ignores write errors. Never used for results.
@@ -102,7 +102,12 @@ pub fn say_aside(line: fmt::Arguments<'_>) {
     if is_quiet() {
         return;
     }
-    let _unread = writeln!(io::stderr(), "{}", visible(&line.to_string()));
+    write_line(&line.to_string());
+}
+
+/// Writes a line to standard error in one piece, so that `mpirun` inserts nothing before its end.
+fn write_line(line: &str) {
+    let _unread = io::stderr().write_all(format!("{}\n", visible(line)).as_bytes());
 }
 
 /// Prints that a configuration is valid.
