@@ -93,8 +93,7 @@ pub(crate) fn check_written() -> anyhow::Result<()> {
 
 /// Prints an error to standard error, followed by each cause that adds information.
 pub(crate) fn say_error(error: &anyhow::Error) {
-    let message = format!("error: {}", sentence(error));
-    write_line(&message);
+    write_line(&format!("error: {}", sentence(error)));
 }
 
 /// Prints a line to standard error and ignores write errors. Never used for results.

@@ -79,7 +79,7 @@ impl Case {
     pub fn named(name: &str) -> anyhow::Result<&'static Self> {
         let found = CASES.iter().find(|case| case.name == name);
         found.with_context(|| {
-            format!("there is no case `{name}`; --list and --list-scaling show all")
+            format!("`{name}` is not a case or point; list them with --list or --list-scaling")
         })
     }
 
@@ -105,7 +105,7 @@ mod tests {
         let error = Case::named("sampling").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "there is no case `sampling`; --list and --list-scaling show all"
+            "`sampling` is not a case or point; list them with --list or --list-scaling"
         );
     }
 

@@ -55,7 +55,7 @@ impl Size {
             Self::Tiny | Self::Prior | Self::Small | Self::Medium => [12 * width * width, width],
             // Half as many keys and values as queries, and an MLP with three projections.
             Self::Large => {
-                let heads = 16 * HEAD_WIDTH;
+                let heads = self.numbers()[2] * HEAD_WIDTH;
                 [3 * width * heads + 3 * width * MLP_WIDTH, heads]
             }
         }

@@ -34,6 +34,19 @@ pub enum Axis {
     Size,
 }
 
+impl Axis {
+    const ALL: [Self; 4] = [Self::Threads, Self::Batch, Self::Tokens, Self::Size];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::Batch => "batch",
+            Self::Tokens => "tokens",
+            Self::Size => "size",
+        }
+    }
+}
+
 /// The kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -42,6 +55,17 @@ pub enum Kind {
     Sampling,
     /// Supervised training.
     Training,
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Sampling, Self::Training];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sampling => "sampling",
+            Self::Training => "training",
+        }
+    }
 }
 
 /// A point as listed for `cargo xtask bench --scaling`.
@@ -58,8 +82,6 @@ pub struct Listed {
 
 /// Context length of all models. Learned positions are parameters, so it must not vary.
 const CONTEXT: usize = 512;
-/// Number of completions per prompt in [`Shape::groups`].
-const GROUP: usize = 8;
 
 /// Model sizes with their names and parameter counts.
 const SIZES: [(Size, &str, u64); 4] = [
@@ -72,7 +94,7 @@ const SIZES: [(Size, &str, u64); 4] = [
 /// Returns all points, grouped by kind of work and axis.
 pub fn points() -> Vec<Point> {
     let mut points = Vec::new();
-    for kind in [Kind::Sampling, Kind::Training] {
+    for kind in Kind::ALL {
         let small = |axis, completions, tokens| Point {
             axis,
             kind,
@@ -109,7 +131,7 @@ impl Point {
         let Self { size, completions, tokens, .. } = self;
         let model = Model { size, context: CONTEXT };
         match self.kind {
-            Kind::Sampling => sampling(model, Shape::groups(completions / GROUP, tokens)),
+            Kind::Sampling => sampling(model, Shape::groups(completions / Shape::GROUP, tokens)),
             Kind::Training => training(model, completions, tokens, 1),
         }
     }
@@ -123,11 +145,8 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            Kind::Sampling => "sampling",
-            Kind::Training => "training",
-        };
-        write!(f, "{kind}-{}-{}x{}", self.model().0, self.completions, self.tokens)
+        let (kind, model) = (self.kind.name(), self.model().0);
+        write!(f, "{kind}-{model}-{}x{}", self.completions, self.tokens)
     }
 }
 
@@ -162,7 +181,7 @@ mod tests {
 
     #[test]
     fn batches_are_whole_groups() {
-        assert!(points().iter().all(|point| point.completions % GROUP == 0));
+        assert!(points().iter().all(|point| point.completions % Shape::GROUP == 0));
     }
 
     #[test]

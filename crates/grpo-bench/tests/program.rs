@@ -90,7 +90,7 @@ fn reports_bad_input() {
     check(
         &["--case", "matmul"],
         "",
-        "error: there is no case `matmul`; --list and --list-scaling show all\n",
+        "error: `matmul` is not a case or point; list them with --list or --list-scaling\n",
     );
     check(
         &["--case", "matmul-small", "--serve"],

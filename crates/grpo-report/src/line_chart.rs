@@ -3,7 +3,7 @@
 use crate::axis::Horizontal;
 use crate::chart::{Chart, Curve, Dot};
 use crate::figure::{Figure, SIZE};
-use crate::series::{LARGEST, Points};
+use crate::series::{Points, is_drawable};
 
 /// A chart with lines that share their axes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,7 +23,7 @@ impl LineChart {
     /// Draws the chart as an SVG document. The vertical axis starts at 0.
     pub fn svg(&self) -> String {
         let mut labels = self.labels.clone();
-        labels.retain(|(at, _)| at.abs() < LARGEST);
+        labels.retain(|(at, _)| is_drawable(*at));
         labels.sort_by(|a, b| a.0.total_cmp(&b.0));
         labels.dedup();
         let mut chart = Chart {
@@ -34,8 +34,8 @@ impl LineChart {
             ..Chart::default()
         };
         for (color, (_, points)) in self.lines.iter().enumerate() {
-            let is_drawable = |(x, y): &&(f64, f64)| x.abs() < LARGEST && y.abs() < LARGEST;
-            let line: Points = points.iter().filter(is_drawable).copied().collect();
+            let points = points.iter().copied();
+            let line: Points = points.filter(|(x, y)| is_drawable(*x) && is_drawable(*y)).collect();
             chart.dots.extend(line.iter().map(|at| Dot { color, at: *at, name: String::new() }));
             chart.curves.push(Curve { color, points: Vec::new(), line });
         }

@@ -9,7 +9,7 @@ use grpo_run::{
 use serde_json::{Map, Value};
 
 use crate::drawing::Drawing;
-use crate::series::{LARGEST, step_of};
+use crate::series::{is_drawable, step_of};
 use crate::success::{diversity_is_kept, judge_supervised};
 use crate::transform_curve::TransformCurve;
 use crate::{Judged, ReportError, SuccessCriteria, Verdict, judge};
@@ -191,7 +191,7 @@ fn name_of(path: &Path) -> String {
 /// Returns `None` if no completion has a reward.
 pub(crate) fn rewards_of(step: u64, completions: &[CompletionRecord]) -> Option<RewardsOfStep> {
     let rewards = completions.iter().filter_map(|record| record.reward);
-    let mut rewards: Vec<f64> = rewards.filter(|reward| reward.abs() < LARGEST).collect();
+    let mut rewards: Vec<f64> = rewards.filter(|reward| is_drawable(*reward)).collect();
     rewards.sort_by(f64::total_cmp);
     let quantiles = [0.05, 0.25, 0.5, 0.75, 0.95];
     (!rewards.is_empty()).then(|| RewardsOfStep {

@@ -27,14 +27,19 @@ pub(crate) fn step_of(line: &Map<String, Value>, i: usize) -> u64 {
 /// Larger step numbers in a file are considered implausible.
 pub(crate) const MOST_STEPS: u64 = 1 << 50;
 /// Larger values are not plotted.
-pub(crate) const LARGEST: f64 = 1e100;
+const LARGEST: f64 = 1e100;
 
 /// Points of a curve as (step, value).
 pub(crate) type Points = Vec<(f64, f64)>;
 
+/// Returns whether a value can be plotted: it is finite and not implausibly large.
+pub(crate) fn is_drawable(value: f64) -> bool {
+    value.abs() < LARGEST
+}
+
 /// Returns the values of a metric that can be plotted.
 pub(crate) fn points_of(metrics: &[Map<String, Value>], name: &str) -> Points {
-    let finite = values_of(metrics, name).into_iter().filter(|(_, value)| value.abs() < LARGEST);
+    let finite = values_of(metrics, name).into_iter().filter(|(_, value)| is_drawable(*value));
     finite.map(|(step, value)| (step as f64, value)).collect()
 }
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::report::{Case, Measured, Report};
 use super::surroundings::{Busy, Surroundings, cores, load};
-use super::worker::{Answer, Worker};
+use super::worker::{Answer, Worker, listed};
 use super::{Bench, peer, scaling, table};
 use crate::process;
 use crate::workspace::Workspace;
@@ -16,11 +16,12 @@ use crate::workspace::Workspace;
 pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     let target = Workspace::read(root)?.target_directory;
     let ours = build(root, &target)?;
+    let results =
+        |name: &str| bench.json.clone().unwrap_or_else(|| target.join("bench").join(name));
     if bench.scaling {
-        let json = bench.json.clone().unwrap_or_else(|| scaling::default_path(&target));
-        return scaling::run(root, &ours, bench.repeat.unwrap_or(3), &json);
+        return scaling::run(root, &ours, bench.repeat.unwrap_or(3), &results("scaling.json"));
     }
-    let chosen = choose(list(&ours)?, &bench.case, bench.quick)?;
+    let chosen = choose(listed(&ours, "--list")?, &bench.case, bench.quick)?;
     if bench.list {
         chosen.iter().for_each(|case| println!("{}", case.name));
         return Ok(());
@@ -49,7 +50,7 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     });
     report.load_after = load();
     if !report.cases.is_empty() {
-        let path = bench.json.clone().unwrap_or_else(|| target.join("bench").join("cases.json"));
+        let path = results("cases.json");
         report.write(&path)?;
         print!("{}", report.text());
         println!("Written to {}", path.display());
@@ -62,13 +63,6 @@ fn build(root: &Path, target: &Path) -> Result<PathBuf> {
     let mut cargo = process::cargo(root);
     process::run(cargo.args(["build", "--release", "--package", "grpo-bench"]))?;
     Ok(target.join("release").join(format!("grpo-bench{}", std::env::consts::EXE_SUFFIX)))
-}
-
-fn list(program: &Path) -> Result<Vec<Case>> {
-    let output = process::output_of(Command::new(program).arg("--list"))?;
-    let text = String::from_utf8(output).context("`grpo-bench --list` did not print UTF-8")?;
-    let cases = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-    cases.context("cannot parse the output of `grpo-bench --list`")
 }
 
 /// Selects the cases whose name contains one of `texts`, or all cases if `texts` is empty. With

@@ -150,8 +150,7 @@ impl Report {
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(&self.json()).context("the results")? + "\n";
-        write(path, &text)
+        write(path, &self.json())
     }
 
     /// Formats the report for the terminal.
@@ -188,8 +187,9 @@ impl Report {
     }
 }
 
-/// Writes a file, and creates its folder if necessary.
-pub(super) fn write(path: &Path, text: &str) -> Result<()> {
+/// Writes results as JSON, and creates the folder if necessary.
+pub(super) fn write(path: &Path, results: &Value) -> Result<()> {
+    let text = serde_json::to_string_pretty(results).context("the results")? + "\n";
     let cannot = || format!("cannot write {}", path.display());
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).with_context(cannot)?;

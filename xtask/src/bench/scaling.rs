@@ -1,16 +1,16 @@
 //! The `--scaling` option: how the cost of a token depends on threads, batch, length and model.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::report::{QUIET, median, peak};
+use super::report::{QUIET, median, peak, write};
 use super::surroundings::{Busy, Surroundings, cores};
 use super::table::{markdown, number};
-use super::worker::{Answer, Worker};
+use super::worker::{Answer, Worker, listed};
 use crate::process;
 
 /// A point as listed by `grpo-bench --list-scaling`.
@@ -23,6 +23,13 @@ struct Point {
     parameters: u64,
     completions: u64,
     tokens: u64,
+}
+
+impl Point {
+    /// Returns whether both points are in the same line of a chart.
+    fn shares_axis(&self, other: &Self) -> bool {
+        (&self.axis, &self.kind) == (&other.axis, &other.kind)
+    }
 }
 
 /// The results of a point.
@@ -51,16 +58,16 @@ struct Memory {
 /// point fails, the results before it are kept.
 pub(super) fn run(root: &Path, program: &Path, repeat: u32, json: &Path) -> Result<()> {
     let surroundings = Surroundings::read(root);
-    let (points, done) = collect(&list(program)?, |axis| measure(program, axis, repeat));
+    let listed = listed(program, "--list-scaling")?;
+    let (points, done) = collect(&listed, |axis| measure(program, axis, repeat));
     if points.is_empty() {
         return done;
     }
     let memory: Vec<Memory> = by_axis(&points).filter_map(memory).collect();
     let results = json!({"surroundings": surroundings, "points": points, "memory": memory});
-    let text = serde_json::to_string_pretty(&results).context("the results")? + "\n";
-    super::report::write(json, &text)?;
+    write(json, &results)?;
     process::run(Command::new(program).arg("--draw").arg(json))?;
-    print!("\n{}\n\n{}", surroundings.line(), table(&points));
+    print!("\n{}\n\n{}", surroundings.line(), table(&points, &memory));
     println!("Written to {} and the charts next to it", json.display());
     done
 }
@@ -71,8 +78,7 @@ fn collect(
     mut measure: impl FnMut(&[Point]) -> Result<Vec<Measured>>,
 ) -> (Vec<Measured>, Result<()>) {
     let mut all = Vec::new();
-    let mut axes = points.chunk_by(|a, b| (&a.axis, &a.kind) == (&b.axis, &b.kind));
-    let done = axes.try_for_each(|axis| {
+    let done = points.chunk_by(Point::shares_axis).try_for_each(|axis| {
         all.extend(measure(axis)?);
         Ok(())
     });
@@ -80,15 +86,7 @@ fn collect(
 }
 
 fn by_axis(points: &[Measured]) -> impl Iterator<Item = &[Measured]> {
-    points.chunk_by(|a, b| (&a.point.axis, &a.point.kind) == (&b.point.axis, &b.point.kind))
-}
-
-fn list(program: &Path) -> Result<Vec<Point>> {
-    let output = process::output_of(Command::new(program).arg("--list-scaling"))?;
-    let text =
-        String::from_utf8(output).context("`grpo-bench --list-scaling` did not print UTF-8")?;
-    let points = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-    points.context("cannot parse the output of `grpo-bench --list-scaling`")
+    points.chunk_by(|a, b| a.point.shares_axis(&b.point))
 }
 
 /// Measures the points of an axis in turn, so that disturbances affect all of them.
@@ -133,8 +131,8 @@ fn threads(axis: &str, all: usize) -> Vec<usize> {
     threads
 }
 
-/// Formats the results as a Markdown table, followed by the memory per token along each axis.
-fn table(points: &[Measured]) -> String {
+/// Formats the results as a Markdown table, followed by the memory per token and by warnings.
+fn table(points: &[Measured], memory: &[Memory]) -> String {
     const HEAD: [&str; 8] = [
         "axis",
         "work",
@@ -147,11 +145,10 @@ fn table(points: &[Measured]) -> String {
     ];
     let rows: Vec<Vec<String>> = points.iter().map(Measured::row).collect();
     let mut text = markdown(&HEAD, &rows) + "\n";
+    for Memory { axis, kind, bytes_per_token } in memory {
+        text += &format!("{kind}, {axis}: {} KiB per token\n", number(bytes_per_token / 1024.0));
+    }
     for of in by_axis(points) {
-        if let Some(Memory { axis, kind, bytes_per_token }) = memory(of) {
-            text +=
-                &format!("{kind}, {axis}: {} KiB per token\n", number(bytes_per_token / 1024.0));
-        }
         let Measured { point, other_cores, .. } = &of[0];
         if let Some(cores) = other_cores.filter(|cores| *cores > QUIET) {
             let (kind, axis) = (&point.kind, &point.axis);
@@ -200,11 +197,6 @@ impl Measured {
     }
 }
 
-/// Returns the path of the results if none is given.
-pub(super) fn default_path(target: &Path) -> PathBuf {
-    target.join("bench").join("scaling.json")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,9 +241,10 @@ mod tests {
             measured("batch", 72, 103, 0.0),
             Measured { rate: None, peak_bytes: None, ..measured("threads", 8, 90, 0.5) },
         ];
+        let memory: Vec<Memory> = by_axis(&points).filter_map(memory).collect();
         // 1.5 MiB more for every 32 × 48 tokens.
         assert_eq!(
-            table(&points),
+            table(&points, &memory),
             "\
 | axis | work | model | completions × tokens | threads | tokens/s | µs per token | peak MiB |
 |---|---|---|---:|---:|---:|---:|---:|

@@ -1,6 +1,7 @@
 //! A child process that measures a case repeatedly.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -9,6 +10,8 @@ use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::process;
 
 /// Pause before each repetition. It gives busy-waiting threads of the other program time to go to
 /// sleep.
@@ -46,6 +49,15 @@ pub(super) struct Answer {
     /// Additional measurements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) details: Option<Value>,
+}
+
+/// Returns what `grpo-bench` lists with the given option, one JSON line each.
+pub(super) fn listed<T: DeserializeOwned>(program: &Path, option: &str) -> Result<Vec<T>> {
+    let output = process::output_of(Command::new(program).arg(option))?;
+    let text = String::from_utf8(output)
+        .with_context(|| format!("`grpo-bench {option}` did not print UTF-8"))?;
+    let lines = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    lines.with_context(|| format!("cannot parse the output of `grpo-bench {option}`"))
 }
 
 impl Answer {

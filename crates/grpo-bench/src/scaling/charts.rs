@@ -41,14 +41,8 @@ pub fn draw(path: &Path) -> anyhow::Result<()> {
         format!("{} is not a results file of `cargo xtask bench --scaling`", path.display())
     })?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    for axis in [Axis::Threads, Axis::Batch, Axis::Tokens, Axis::Size] {
-        let name = match axis {
-            Axis::Threads => "threads",
-            Axis::Batch => "batch",
-            Axis::Tokens => "tokens",
-            Axis::Size => "size",
-        };
-        let to = path.with_file_name(format!("{stem}-{name}.svg"));
+    for axis in Axis::ALL {
+        let to = path.with_file_name(format!("{stem}-{}.svg", axis.name()));
         std::fs::write(&to, chart(&results.points, axis).svg())
             .with_context(|| format!("cannot write {}", to.display()))?;
     }
@@ -75,9 +69,7 @@ fn chart(points: &[Measured], axis: Axis) -> LineChart {
         title: title.to_owned(),
         axes: [format!("{across} (logarithmic)"), up.to_owned()],
         labels,
-        lines: [("sampling", Kind::Sampling), ("training", Kind::Training)]
-            .map(|(name, kind)| (name.to_owned(), line(kind)))
-            .into(),
+        lines: Kind::ALL.map(|kind| (kind.name().to_owned(), line(kind))).into(),
     }
 }
 

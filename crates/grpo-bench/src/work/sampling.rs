@@ -24,9 +24,12 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Number of completions per prompt in [`Shape::groups`].
+    pub const GROUP: usize = 8;
+
     /// Groups of 8 completions whose prompt only consists of the begin token.
     pub const fn groups(prompts: usize, tokens: usize) -> Self {
-        Self { prompts, prompt_tokens: 1, group: 8, tokens }
+        Self { prompts, prompt_tokens: 1, group: Self::GROUP, tokens }
     }
 
     /// Returns the number of completions.

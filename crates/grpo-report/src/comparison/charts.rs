@@ -12,7 +12,7 @@ use crate::chart::{Band, Chart, Curve, Dot, Mark};
 use crate::distributions::{BINS, shares};
 use crate::figure::{Figure, SIZE};
 use crate::labels::shortened;
-use crate::series::{LARGEST, MOST_STEPS, Points};
+use crate::series::{MOST_STEPS, Points, is_drawable};
 
 /// Returns all charts that have data.
 pub(super) fn figures(page: &ComparisonPage) -> Vec<Figure> {
@@ -49,10 +49,6 @@ fn figure(file: &str, title: &str, caption: String, chart: Chart, page: &Compari
     let chart = Chart { size: SIZE, ..chart };
     let file = file.chars().take(80).map(safe).collect();
     Figure { file, title: title.to_owned(), caption, chart, legend }
-}
-
-fn is_drawable(value: f64) -> bool {
-    value.abs() < LARGEST
 }
 
 /// Opacity of the bands of `methods` methods, which cover each other.

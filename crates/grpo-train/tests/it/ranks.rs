@@ -16,15 +16,21 @@ use grpo_train::{
     Evaluation, Grpo, GrpoConfig, Metrics, NextTokens, StepReport, TrainError, Training,
     unconditional_prompts,
 };
+use rayon::ThreadPoolBuilder;
 
 use crate::support::{SEED, begin, chains, config, model, molecules, timeless, vocabulary};
 
-/// Runs the same code on `count` ranks.
+/// Runs the same code on `count` ranks, each with a thread pool of its own, like a process has. In a
+/// shared pool, a rank that waits for a message could keep a thread polling that another one needs.
 fn on_ranks<T: Send>(count: usize, code: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let code = &code;
         let ranks = Ranks::in_process(count).into_iter();
-        let threads: Vec<_> = ranks.map(|ranks| scope.spawn(move || code(ranks))).collect();
+        let in_pool = |ranks| {
+            let pool = ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+            pool.install(|| code(ranks))
+        };
+        let threads: Vec<_> = ranks.map(|ranks| scope.spawn(move || in_pool(ranks))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
