@@ -1,5 +1,8 @@
 //! A linear layer in which the result for a row is independent of the other rows.
 
+use std::fmt;
+use std::sync::Arc;
+
 #[cfg(feature = "flex")]
 use burn::tensor::DType;
 use burn::tensor::Tensor;
@@ -7,9 +10,13 @@ use burn::tensor::Tensor;
 use crate::four_bits::unpacked_shape;
 
 #[cfg(feature = "flex")]
+mod blocks;
+#[cfg(feature = "flex")]
 mod columns;
 #[cfg(feature = "flex")]
 mod cpu;
+#[cfg(feature = "flex")]
+mod packed;
 #[cfg(feature = "flex")]
 mod rows;
 #[cfg(feature = "flex")]
@@ -42,11 +49,7 @@ pub fn batch_invariant_linear(
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
 ) -> Tensor<2> {
-    let [inner, columns] = unpacked_shape(&weight);
-    assert_eq!(x.dims()[1], inner, "x must have as many columns as the weight has rows");
-    if let Some(bias) = &bias {
-        assert_eq!(bias.dims(), [columns], "the bias must have one value per column");
-    }
+    check_shapes(&x, &weight, bias.as_ref());
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x)
         && matches!(weight.dtype(), DType::F32 | DType::BF16 | DType::QFloat(_))
@@ -54,4 +57,72 @@ pub fn batch_invariant_linear(
         return cpu::linear(x, weight, bias);
     }
     crate::plain::batch_invariant_linear(x, weight, bias)
+}
+
+/// A weight prepared for many products, as in sampling, which multiplies by the same weights for
+/// every token.
+///
+/// On the CPU, an `f32` weight is copied to narrow strips that are read from start to end, where the
+/// original has one cache line in each of its rows. Transposed views are not copied, and nothing is on
+/// processors with AVX-512.
+#[derive(Clone)]
+pub struct PackedWeight {
+    weight: Tensor<2>,
+    strips: Option<Arc<[f32]>>,
+}
+
+impl PackedWeight {
+    /// Returns whether `f32` weights on the CPU are copied.
+    pub fn is_a_copy() -> bool {
+        #[cfg(feature = "flex")]
+        if packed::is_faster() {
+            return true;
+        }
+        false
+    }
+
+    /// Packs a weight of shape `[in, out]` without autodiff.
+    pub fn new(weight: Tensor<2>) -> Self {
+        Self { strips: strips(&weight), weight }
+    }
+
+    /// Same as [`batch_invariant_linear`] with the original weight, bit for bit.
+    ///
+    /// # Panics
+    /// Panics if the shapes do not match.
+    pub fn linear(&self, x: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+        #[cfg(feature = "flex")]
+        if let Some(strips) = &self.strips
+            && crate::backend::is_fusable(&x)
+        {
+            check_shapes(&x, &self.weight, bias.as_ref());
+            return cpu::packed_linear(x, strips, self.weight.dims()[1], bias);
+        }
+        batch_invariant_linear(x, self.weight.clone(), bias)
+    }
+}
+
+/// Returns the strips of a weight that is multiplied faster if it is packed.
+fn strips(weight: &Tensor<2>) -> Option<Arc<[f32]>> {
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(weight) {
+        return cpu::pack(weight.clone()).map(Arc::from);
+    }
+    let _ = weight;
+    None
+}
+
+impl fmt::Debug for PackedWeight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_packed = self.strips.is_some();
+        f.debug_struct("PackedWeight").field("is_packed", &is_packed).finish_non_exhaustive()
+    }
+}
+
+fn check_shapes(x: &Tensor<2>, weight: &Tensor<2>, bias: Option<&Tensor<1>>) {
+    let [inner, columns] = unpacked_shape(weight);
+    assert_eq!(x.dims()[1], inner, "x must have as many columns as the weight has rows");
+    if let Some(bias) = bias {
+        assert_eq!(bias.dims(), [columns], "the bias must have one value per column");
+    }
 }

@@ -51,7 +51,7 @@ pub use add::{add, add_bias};
 pub use attention::{attention, joint_attention, padded_attention};
 pub use attention_softmax::attention_softmax;
 pub use awake::{awake, beside};
-pub use batch_invariant::batch_invariant_linear;
+pub use batch_invariant::{PackedWeight, batch_invariant_linear};
 pub use four_bits::{is_packed, pack_four_bits, unpack_four_bits, unpacked_shape};
 pub use gather_rows::{gather_rows, indices};
 pub use host::{is_cpu, on_host};

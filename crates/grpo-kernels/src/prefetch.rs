@@ -1,5 +1,8 @@
 //! Loading of data into the cache before it is needed.
 
+/// Numbers in a cache line.
+pub(crate) const LINE: usize = 16;
+
 /// Starts loading the cache line of `value` into the L2 cache. Does nothing on processors other
 /// than x86-64.
 #[inline(always)]
@@ -17,4 +20,10 @@ pub(crate) fn prefetch<T>(value: &T) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;
+}
+
+/// Starts loading all cache lines of numbers.
+#[inline(always)]
+pub(crate) fn prefetch_all(numbers: &[f32]) {
+    numbers.iter().step_by(LINE).for_each(prefetch);
 }

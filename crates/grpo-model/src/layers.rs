@@ -4,10 +4,13 @@
 //! batch axis, Burn's backward pass would compute a separate weight gradient for each batch row and
 //! add them up.
 
+use std::sync::Arc;
+
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
 use grpo_kernels::{
-    add_bias, batch_invariant_linear, gather_rows, layer_norm, matmul, rms_norm, unpacked_shape,
+    PackedWeight, add_bias, batch_invariant_linear, gather_rows, layer_norm, matmul, rms_norm,
+    unpacked_shape,
 };
 use grpo_logprob::Head;
 
@@ -29,6 +32,10 @@ pub(crate) struct Linear {
     /// Path of the layer in this crate's naming scheme.
     #[module(skip)]
     pub(crate) path: String,
+    /// The weight, prepared for sampling. Only in models that cannot be changed, see
+    /// [`crate::Frozen::prepared`].
+    #[module(skip)]
+    packed: Option<Arc<PackedWeight>>,
 }
 
 impl Linear {
@@ -44,13 +51,13 @@ impl Linear {
             true => Some(parameters.zeros(&format!("{name}.bias"), [output])?),
             false => None,
         };
-        Ok(Self { weight, bias, number, path: name.to_owned() })
+        Ok(Self { weight, bias, number, path: name.to_owned(), packed: None })
     }
 
     /// Creates a layer from a weight matrix `[in, out]` and a bias `[out]`.
     pub(crate) fn of(number: usize, name: &str, weight: Tensor<2>, bias: Tensor<1>) -> Self {
         let (weight, bias) = (Param::from_tensor(weight), Some(Param::from_tensor(bias)));
-        Self { weight, bias, number, path: name.to_owned() }
+        Self { weight, bias, number, path: name.to_owned(), packed: None }
     }
 
     /// Computes `[n, in]` → `[n, out]`.
@@ -86,10 +93,18 @@ impl Linear {
         match invariant {
             true => {
                 let bias = self.bias.as_ref().map(|bias| dense(bias.val()));
-                batch_invariant_linear(x, self.weight.val(), bias)
+                match &self.packed {
+                    Some(packed) => packed.linear(x, bias),
+                    None => batch_invariant_linear(x, self.weight.val(), bias),
+                }
             }
             false => self.product(x),
         }
+    }
+
+    /// Prepares the weight for many products whose rows are independent.
+    pub(crate) fn pack(&mut self) {
+        self.packed = Some(Arc::new(PackedWeight::new(self.weight.val())));
     }
 
     /// Returns the layer as a language model head.

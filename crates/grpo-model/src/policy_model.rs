@@ -42,6 +42,19 @@ impl LanguageModel for Policy {
         }
     }
 
+    fn prepared(self) -> Self {
+        match self {
+            Self::Whole(model) => Self::Whole(model.prepared()),
+            Self::Adapted(Adapted { base, adapter }) => {
+                Self::Adapted(Adapted { base: base.prepared(), adapter })
+            }
+        }
+    }
+
+    fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        self.parts().0.invariant_logits(hidden)
+    }
+
     /// Attaches an adapter with the policy's A and a B of 0 to a plain model.
     fn with_parameters_of(self, policy: &Self) -> Self {
         match (self, policy) {

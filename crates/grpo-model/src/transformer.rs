@@ -390,6 +390,19 @@ impl LanguageModel for Transformer {
         self
     }
 
+    fn prepared(mut self) -> Self {
+        let of_blocks = self.blocks.iter_mut().flat_map(Block::linears_mut);
+        of_blocks.chain(&mut self.head).for_each(Linear::pack);
+        self
+    }
+
+    fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        match &self.head {
+            Some(head) => head.product_of_rows(hidden, true),
+            None => self.head().invariant_logits(hidden),
+        }
+    }
+
     fn vocabulary_size(&self) -> usize {
         self.description.vocabulary
     }

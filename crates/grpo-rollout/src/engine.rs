@@ -26,7 +26,7 @@ const PROMPT_TOKENS: usize = 4096;
 /// Completions that have to be sampled.
 pub(crate) struct Task<'a, M> {
     rollout: &'a Autoregressive,
-    policy: &'a Frozen<M>,
+    policy: Frozen<M>,
     prompts: &'a [Prompt],
     key: StepKey,
     /// Groups whose prompts have not been prefilled yet.
@@ -72,7 +72,7 @@ impl<'a, M: LanguageModel> Task<'a, M> {
     /// Creates a task. `queue` contains all prompt and sample indices, grouped by prompt.
     pub(crate) fn new(
         rollout: &'a Autoregressive,
-        policy: &'a Frozen<M>,
+        policy: &Frozen<M>,
         prompts: &'a [Prompt],
         key: StepKey,
         queue: impl Iterator<Item = Place>,
@@ -84,6 +84,7 @@ impl<'a, M: LanguageModel> Task<'a, M> {
                 None => waiting.push_back(Group { prompt, samples: [sample].into() }),
             }
         }
+        let policy = policy.prepared();
         Self { rollout, policy, prompts, key, waiting: Mutex::new(waiting) }
     }
 

@@ -1,7 +1,9 @@
 //! Estimates the peak memory of training on the CPU.
 
 use burn::module::Module;
-use grpo_model::{Activation, Description, LanguageModel, Policy, WeightPrecision};
+use grpo_model::{
+    Activation, Description, LanguageModel, Policy, WeightPrecision, sampling_copies_weights,
+};
 use grpo_train::ReferenceFrom;
 
 use super::trial::Lengths;
@@ -77,9 +79,14 @@ impl MemoryPlan {
         let keeps_reference =
             !(adapted && file.reference.from == ReferenceFrom::Base && !file.reference.follows());
         let reference = if keeps_reference { trained } else { 0.0 };
-        let rounded = match sampling.weights {
-            WeightPrecision::F32 => 0.0,
-            _ => all / 2.0,
+        let (copied, of_copied) = match sampling.weights {
+            // The matrices are packed.
+            WeightPrecision::F32 if sampling_copies_weights() && !fills => {
+                let tables = of.description.vocabulary * of.description.width;
+                (all - tables as f64, "set sampling.weights = \"bf16\"")
+            }
+            WeightPrecision::F32 => (0.0, "it cannot be reduced"),
+            _ => (all / 2.0, "set sampling.weights = \"f32\""),
         };
         let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
         let scored = if fills { completions * mean * tokens / step_tokens } else { tokens };
@@ -97,7 +104,7 @@ impl MemoryPlan {
                 part("optimizer", 2.0 * trained, of_trained),
             ],
             sampling: vec![
-                part("snapshot", rounded, "set sampling.weights = \"f32\""),
+                part("snapshot", copied, of_copied),
                 if fills { of.filling(prompt) } else { of.sampling(rows, prompt + mean) },
             ],
             update: vec![

@@ -4,10 +4,13 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::strip::{Input, ROWS, Strip};
+use super::blocks::blocks;
+use super::strip::{Input, Strip};
+use crate::prefetch::{LINE, prefetch};
 
-/// Number of columns that are processed for all rows if the weight is transposed.
-const COLUMNS_PER_PASS: usize = 16;
+/// Number of columns that are processed for all rows if the weight is transposed. With a width of 512,
+/// they take half of the L1 cache.
+const COLUMNS_PER_PASS: usize = 8;
 
 /// Computes `y`, the product of some rows of `x` and the columns of `weight` that start at `first`.
 /// Column `j` is row `j` of the strip.
@@ -22,11 +25,17 @@ pub(super) fn multiply<S: Simd>(
     let (Input { values: x, inner }, Strip { values, stride }) = (x, weight);
     // Process a few columns for all rows, so that weights are read only once.
     let columns = y[0].len();
+    let lines = COLUMNS_PER_PASS * inner.div_ceil(LINE);
+    let lines_per_block = lines.div_ceil(blocks(y.len()).count());
     for start in (0..columns).step_by(COLUMNS_PER_PASS) {
         let part = start..columns.min(start + COLUMNS_PER_PASS);
+        let next = part.end..columns.min(part.end + COLUMNS_PER_PASS);
+        let mut next = next
+            .flat_map(|column| values[(first + column) * stride..][..inner].iter().step_by(LINE));
         let values = &values[(first + start) * stride..];
-        for (x, y) in x.chunks(ROWS * inner.max(1)).zip(y.chunks_mut(ROWS)) {
-            let part = part.clone();
+        for block in blocks(y.len()) {
+            next.by_ref().take(lines_per_block).for_each(prefetch);
+            let (x, y, part) = (&x[block.start * inner..], &mut y[block], part.clone());
             match S::F32_LANES {
                 8 => dot_rows::<S, 2>(simd, x, inner, values, stride, y, part),
                 _ => dot_rows::<S, 4>(simd, x, inner, values, stride, y, part),

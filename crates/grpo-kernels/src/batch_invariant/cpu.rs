@@ -11,8 +11,10 @@ use burn::tensor::{DType, Tensor, TensorData};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::blocks::interleave;
 use super::columns::multiply;
-use super::rows::{RowProduct, interleave};
+use super::packed::{self, PackedProduct, Strips};
+use super::rows::RowProduct;
 use super::strip::{Held, Input, ROWS, Rows, STRIP, Strip, primitive};
 use crate::awake::available_threads;
 use crate::four_bits::unpacked_shape;
@@ -24,7 +26,6 @@ const MAX_STRIPS: usize = 16;
 const MIN_STRIPS: usize = 4;
 
 pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    let [rows, inner] = x.dims();
     let columns = unpacked_shape(&weight)[1];
     // Unusual layouts are copied. Weights of models never have them.
     let held = match Held::new(weight) {
@@ -32,11 +33,35 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
         held => held,
     };
     let weight = Weight::new(&held).expect("the weight's rows are contiguous");
+    product(x, &weight, columns, bias)
+}
+
+/// Packs a weight for [`packed_linear`]. Returns `None` if it is better read as it is.
+pub(super) fn pack(weight: Tensor<2>) -> Option<Vec<f32>> {
+    let [inner, columns] = weight.dims();
+    packed::pack(Held::new(weight).rows()?, inner, columns)
+}
+
+/// Same as [`linear`], for a weight with `columns` columns that was packed before.
+pub(super) fn packed_linear(
+    x: Tensor<2>,
+    strips: &[f32],
+    columns: usize,
+    bias: Option<Tensor<1>>,
+) -> Tensor<2> {
+    product(x, &Weight::Strips(Strips(strips)), columns, bias)
+}
+
+fn product(
+    x: Tensor<2>,
+    weight: &Weight<'_>,
+    columns: usize,
+    bias: Option<Tensor<1>>,
+) -> Tensor<2> {
+    let [rows, inner] = x.dims();
     let x = primitive(x).to_contiguous();
     let bias = bias.map(|bias| primitive(bias).to_contiguous());
     let x = x.storage::<f32>();
-    let interleaved = matches!(weight, Weight::Rows(_)).then(|| interleave(x, inner));
-    let x = interleaved.as_deref().unwrap_or(x);
     let bias = bias.as_ref().map(|bias| bias.storage::<f32>());
 
     let mut y = vec![0.0; rows * columns];
@@ -59,12 +84,14 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
     // If there are few panels, divide the rows as well to use all threads.
     let parts = threads.div_ceil(panels.len().max(1));
     let part = rows.div_ceil(parts).next_multiple_of(ROWS);
+    let interleaved = (!matches!(weight, Weight::Columns(_))).then(|| interleave(x, inner, part));
+    let x = interleaved.as_deref().unwrap_or(x);
     let arch = Arch::new();
     panels.into_par_iter().enumerate().for_each(|(index, mut panel)| {
         let first = index * width;
         panel.par_chunks_mut(part).enumerate().for_each(|(index, y)| {
             let x = Input { values: &x[index * part * inner..], inner };
-            arch.dispatch(Product { x, weight: &weight, first, all_columns: columns, y: &mut *y });
+            arch.dispatch(Product { x, weight, first, all_columns: columns, y: &mut *y });
             if let Some(bias) = bias {
                 for y in y {
                     y.iter_mut().zip(&bias[first..]).for_each(|(y, bias)| *y += bias);
@@ -86,6 +113,7 @@ enum Weight<'a> {
     Rows(Rows<'a>),
     /// Transposed: element `(i, j)` is at `start + j · stride + i`.
     Columns(Strip<'a, f32>),
+    Strips(Strips<'a>),
 }
 
 impl<'a> Weight<'a> {
@@ -127,6 +155,13 @@ impl WithSimd for Product<'_, '_> {
         let Self { x, weight, first, all_columns, y } = self;
         match *weight {
             Weight::Columns(weight) => multiply(simd, x, weight, first, y),
+            Weight::Strips(weight) => {
+                let product = PackedProduct { x, weight: weight.from(first, x.inner), y };
+                match S::F32_LANES {
+                    8 => product.add::<S, 2>(simd),
+                    _ => product.add::<S, 4>(simd),
+                }
+            }
             Weight::Rows(weight) => {
                 let product = RowProduct { x, weight, first, all_columns, y };
                 match S::F32_LANES {

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use pulp::Simd;
-use rayon::prelude::*;
 
-use super::strip::{Input, ROWS, Rows, STRIP, Strip, Widen};
+use super::blocks::{Terms, add_blocks, blocks};
+use super::strip::{Input, ROWS, Rows, Strip, Widen};
 
 /// Number of rows of the weight that are copied to tiles at a time.
 const TILE_DEPTH: usize = 64;
@@ -21,7 +21,7 @@ const FEW_ROWS: usize = 3 * ROWS;
 
 /// Some rows of `x` times some columns of a weight.
 pub(super) struct RowProduct<'a, 'y> {
-    /// Interleaved by [`interleave`].
+    /// Interleaved by [`interleave`](super::blocks::interleave).
     pub(super) x: Input<'a>,
     pub(super) weight: Rows<'a>,
     /// First column.
@@ -66,9 +66,8 @@ impl RowProduct<'_, '_> {
             let end = x.inner.min(start + depth);
             let terms = Terms { x, terms: start..end };
             let part = weights.at(start, first);
-            let mut none = Prefetcher::<W>::none();
             for column in (0..in_place).step_by(width) {
-                add_blocks::<S, V, _>(simd, &terms, &part, column, column, y, &mut none);
+                add_blocks::<S, V>(simd, &terms, &part, column, column, y, || ());
             }
             if in_place == columns {
                 continue;
@@ -84,12 +83,12 @@ impl RowProduct<'_, '_> {
             };
             let count = (columns - in_place).div_ceil(width);
             let mut prefetcher = match in_place {
-                0 => Prefetcher::new(next, columns, count * y.len().div_ceil(ROWS)),
+                0 => Prefetcher::new(next, columns, count * blocks(y.len()).count()),
                 _ => Prefetcher::none(),
             };
             for (values, column) in tiles.chunks(size).zip((in_place..columns).step_by(width)) {
                 let tile = Strip { values, stride: width };
-                add_blocks::<S, V, _>(simd, &terms, &tile, 0, column, y, &mut prefetcher);
+                add_blocks::<S, V>(simd, &terms, &tile, 0, column, y, || prefetcher.advance());
             }
         }
     }
@@ -106,23 +105,6 @@ fn in_place_depth<W: Widen>(_: &W, rows: usize, lanes: usize) -> Option<usize> {
         16 if W::IS_F32 => Some(LONG_VECTORS_DEPTH[usize::from(rows > FEW_ROWS)]),
         _ => (rows <= ROWS).then_some(IN_PLACE_DEPTH),
     }
-}
-
-/// Interleaves the rows of each block of [`ROWS`] rows: `[blocks][inner][rows of the block]`. The
-/// inner loop then reads a single slice, and needs no bounds check per row.
-pub(super) fn interleave(x: &[f32], inner: usize) -> Vec<f32> {
-    /// Number of blocks per task.
-    const BLOCKS: usize = 16;
-    let mut out = vec![0.0; x.len()];
-    let block = (ROWS * inner).max(1);
-    let blocks = out.par_chunks_mut(block).zip(x.par_chunks(block)).with_min_len(BLOCKS);
-    blocks.for_each(|(out, x)| {
-        let rows = x.len() / inner;
-        for (row, x) in x.chunks(inner).enumerate() {
-            out[row..].iter_mut().step_by(rows).zip(x).for_each(|(out, x)| *out = *x);
-        }
-    });
-    out
 }
 
 thread_local! {
@@ -201,91 +183,6 @@ impl<W: Widen> Prefetcher<W> {
             if self.column >= self.columns {
                 (self.row, self.column) = (self.row + 1, 0);
             }
-        }
-    }
-}
-
-/// A range of terms of a product.
-struct Terms<'a> {
-    x: Input<'a>,
-    terms: Range<usize>,
-}
-
-/// Adds terms to all rows of `y`, for the columns that start at `column`. In `weights`, they start at
-/// `first`.
-#[inline(always)]
-fn add_blocks<S: Simd, const V: usize, W: Widen>(
-    simd: S,
-    Terms { x, terms }: &Terms<'_>,
-    weights: &impl Widen,
-    first: usize,
-    column: usize,
-    y: &mut [&mut [f32]],
-    prefetcher: &mut Prefetcher<W>,
-) {
-    for (block, y) in y.chunks_mut(ROWS).enumerate() {
-        prefetcher.advance();
-        let rows = y.len();
-        let x = &x.values[block * ROWS * x.inner..][terms.start * rows..terms.end * rows];
-        match rows {
-            1 => add_block::<S, 1, V>(simd, x, weights, first, column, y),
-            2 => add_block::<S, 2, V>(simd, x, weights, first, column, y),
-            3 => add_block::<S, 3, V>(simd, x, weights, first, column, y),
-            4 => add_block::<S, 4, V>(simd, x, weights, first, column, y),
-            5 => add_block::<S, 5, V>(simd, x, weights, first, column, y),
-            _ => add_block::<S, 6, V>(simd, x, weights, first, column, y),
-        }
-    }
-}
-
-/// Adds terms to a block of rows. `x` has shape `[terms][R]`.
-#[inline(always)]
-fn add_block<S: Simd, const R: usize, const V: usize>(
-    simd: S,
-    x: &[f32],
-    weights: &impl Widen,
-    first: usize,
-    column: usize,
-    y: &mut [&mut [f32]],
-) {
-    let width = V * S::F32_LANES;
-    let count = (y[0].len() - column).min(width);
-    let mut sums = [[simd.splat_f32s(0.0); V]; R];
-    // Incomplete vectors are copied, because partial loads and stores would keep all sums out of
-    // registers.
-    for r in 0..R {
-        let y = &y[r][column..][..count];
-        let mut copy = [0.0; STRIP];
-        let y = match count == width {
-            true => y,
-            false => {
-                copy[..count].copy_from_slice(y);
-                &copy[..width]
-            }
-        };
-        let (vectors, _) = S::as_simd_f32s(y);
-        sums[r].copy_from_slice(vectors);
-    }
-    let (x, _) = x.as_chunks::<R>();
-    for (i, x) in x.iter().enumerate() {
-        let vectors = weights.vectors::<S, V>(i, first);
-        for r in 0..R {
-            let a = simd.splat_f32s(x[r]);
-            for v in 0..V {
-                sums[r][v] = simd.mul_add_f32s(a, vectors[v], sums[r][v]);
-            }
-        }
-    }
-    for r in 0..R {
-        let y = &mut y[r][column..][..count];
-        if count == width {
-            let (vectors, _) = S::as_mut_simd_f32s(y);
-            vectors.copy_from_slice(&sums[r]);
-        } else {
-            let mut copy = [0.0; STRIP];
-            let (vectors, _) = S::as_mut_simd_f32s(&mut copy[..width]);
-            vectors.copy_from_slice(&sums[r]);
-            y.copy_from_slice(&copy[..count]);
         }
     }
 }

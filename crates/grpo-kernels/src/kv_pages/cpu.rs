@@ -11,6 +11,8 @@ use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::seen::{PAGE, Seen};
+use crate::awake::available_threads;
+use crate::prefetch::prefetch_all;
 use crate::{Heads, simd};
 
 /// Smallest number of (row, head) pairs per task.
@@ -67,35 +69,44 @@ impl HostPages {
     pub(super) fn attend(&self, query: Tensor<2>, seen: &[Seen<'_>], scale: f32) -> Tensor<2> {
         let query = contiguous(query);
         let Heads { heads, kv_heads, width } = self.heads;
-        let group = heads / kv_heads * width;
-        let mut out = vec![0.0; query.storage::<f32>().len()];
-        let arch = Arch::new();
-        out.par_chunks_mut(group)
-            .zip(query.storage::<f32>().par_chunks(group))
-            .enumerate()
-            .with_min_len(TASK)
-            .for_each_init(Vec::new, |scores, (task, (out, query))| {
-                let (row, head) = (task / kv_heads, task % kv_heads);
-                let seen = seen[row];
-                for (out, query) in out.chunks_mut(width).zip(query.chunks(width)) {
-                    arch.dispatch(Attend { pages: self, head, seen, query, scale, scores, out });
-                }
-            });
-        let out = FlexTensor::from_data(TensorData::new(out, [seen.len(), heads * width]));
+        let columns = heads * width;
+        let mut out = vec![0.0; seen.len() * columns];
+        // If there are few rows, divide their heads as well to use all threads.
+        let parts = available_threads().div_ceil(seen.len().max(1));
+        let part = kv_heads.div_ceil(parts) * (heads / kv_heads * width);
+        let rows = out.chunks_mut(columns).zip(query.storage::<f32>().chunks(columns)).zip(seen);
+        let tasks: Vec<_> = rows
+            .flat_map(|((out, query), seen)| {
+                let parts = out.chunks_mut(part).zip(query.chunks(part)).enumerate();
+                parts.map(move |(index, (out, query))| (index, out, query, *seen))
+            })
+            .collect();
+        let (arch, group) = (Arch::new(), heads / kv_heads);
+        let tasks = tasks.into_par_iter().with_min_len(TASK.div_ceil(kv_heads));
+        tasks.for_each_init(Vec::new, |buffer, (index, out, query, seen)| {
+            let first = index * part / (group * width);
+            arch.dispatch(Attend { pages: self, first, seen, query, scale, buffer, out });
+        });
+        let out = FlexTensor::from_data(TensorData::new(out, [seen.len(), columns]));
         Tensor::from_primitive::<Flex>(out)
     }
 }
 
-/// Attention for a single row and key/value head.
+/// Attention for some heads of a single row.
+///
+/// Each page is read for all heads before the next one, because their blocks follow each other in
+/// memory.
 struct Attend<'a> {
     pages: &'a HostPages,
-    /// Key/value head.
-    head: usize,
+    /// First key/value head.
+    first: usize,
     seen: Seen<'a>,
+    /// Queries of the heads, `[heads, width]`.
     query: &'a [f32],
     scale: f32,
-    /// Buffer for the score of each position.
-    scores: &'a mut Vec<f32>,
+    /// Buffer for the scores, `[heads, positions]`, and their totals, `[heads]`.
+    buffer: &'a mut Vec<f32>,
+    /// Same shape as `query`.
     out: &'a mut [f32],
 }
 
@@ -104,25 +115,54 @@ impl WithSimd for Attend<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { pages, head, seen, query, scale, scores, out } = self;
-        let block = pages.heads.width * PAGE;
-        let used = seen.positions.div_ceil(PAGE);
-        let start_of = |page: u32| page as usize * pages.size() + head * block;
-        scores.clear();
-        scores.resize(used * PAGE, 0.0);
-        for (&page, scores) in seen.pages.iter().zip(scores.chunks_mut(PAGE)) {
-            let start = start_of(page);
-            products(simd, query, &pages.keys[start..start + block], scores);
+        let Self { pages, first, seen, query, scale, buffer, out } = self;
+        let Heads { heads, kv_heads, width } = pages.heads;
+        let (group, block) = (heads / kv_heads, width * PAGE);
+        let used = &seen.pages[..seen.positions.div_ceil(PAGE)];
+        let columns = used.len() * PAGE;
+        let count = query.len() / width;
+        buffer.clear();
+        buffer.resize(count * (columns + 1), 0.0);
+        let (scores, totals) = buffer.split_at_mut(count * columns);
+        let start_of = |page: u32| page as usize * pages.size() + first * block;
+        for (i, &page) in used.iter().enumerate() {
+            let keys = &pages.keys[start_of(page)..];
+            let next = match used.get(i + 1) {
+                Some(&next) => &pages.keys[start_of(next)..],
+                None => &pages.values[start_of(used[0])..],
+            };
+            let of_heads = query.chunks(width).zip(scores.chunks_mut(columns)).enumerate();
+            for (head, (query, scores)) in of_heads {
+                let here = head / group * block..(head / group + 1) * block;
+                if head % group == 0 {
+                    prefetch_all(&next[here.clone()]);
+                }
+                products(simd, query, &keys[here], &mut scores[i * PAGE..(i + 1) * PAGE]);
+            }
         }
-        let scores = &mut scores[..seen.positions];
-        let total = exponentials(scores, scale);
+        for (scores, total) in scores.chunks_mut(columns).zip(totals.iter_mut()) {
+            *total = exponentials(&mut scores[..seen.positions], scale);
+        }
         out.fill(0.0);
-        for (&page, weights) in seen.pages.iter().zip(scores.chunks(PAGE)) {
-            let start = start_of(page);
-            mix(simd, weights, &pages.values[start..start + block], out);
+        for (i, &page) in used.iter().enumerate() {
+            let values = &pages.values[start_of(page)..];
+            let next = used.get(i + 1).map(|&next| &pages.values[start_of(next)..]);
+            let positions = i * PAGE..seen.positions.min((i + 1) * PAGE);
+            let of_heads = scores.chunks(columns).zip(out.chunks_mut(width)).enumerate();
+            for (head, (weights, out)) in of_heads {
+                let here = head / group * block..(head / group + 1) * block;
+                if let Some(next) = next
+                    && head % group == 0
+                {
+                    prefetch_all(&next[here.clone()]);
+                }
+                mix(simd, &weights[positions.clone()], &values[here], out);
+            }
         }
-        let inverse = 1.0 / total;
-        out.iter_mut().for_each(|out| *out *= inverse);
+        for (out, total) in out.chunks_mut(width).zip(totals) {
+            let inverse = 1.0 / *total;
+            out.iter_mut().for_each(|out| *out *= inverse);
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use grpo_kernels::{
-    batch_invariant_linear, beside, is_packed, pack_four_bits, plain, unpack_four_bits,
+    PackedWeight, batch_invariant_linear, beside, is_packed, pack_four_bits, plain,
+    unpack_four_bits,
 };
 use proptest::prelude::*;
 
@@ -69,6 +70,28 @@ fn sizes_around_blocks_and_panels() {
     check([1, 16, 1]);
 }
 
+/// Packed weights give the same bits, for every data type and layout, and any number of threads.
+#[test]
+fn packed_weights() {
+    let device = Device::flex();
+    for [rows, inner, columns] in
+        [[1, 9, 1], [2, 128, 32], [8, 129, 96], [13, 300, 80], [32, 64, 1056]]
+    {
+        let (x, bias) = (values(rows * inner, 1), values(columns, 3));
+        let [in_rows, in_columns] = layouts(&values(inner * columns, 2), [inner, columns]);
+        let fewer_bits = if columns % 32 == 0 { in_fewer_bits(&in_rows, 32) } else { Vec::new() };
+        for weight in [in_rows, in_columns].into_iter().chain(fewer_bits) {
+            let packed = PackedWeight::new(weight.clone());
+            for bias in [None, Some(tensor(&bias, [columns], &device))] {
+                let x = || tensor(&x, [rows, inner], &device);
+                let expected = bits(batch_invariant_linear(x(), weight.clone(), bias.clone()));
+                assert_eq!(bits(packed.linear(x(), bias.clone())), expected);
+                assert_eq!(bits(beside(7, || packed.linear(x(), bias.clone()))), expected);
+            }
+        }
+    }
+}
+
 /// Weights of every data type, in their regular layout and as transposed views.
 #[test]
 fn the_plain_version_is_the_same_within_rounding() {
@@ -117,7 +140,12 @@ fn nothing_to_compute() {
     assert_eq!(batch_invariant_linear(x, no_columns, None).dims(), [8, 0]);
     let weight = tensor(&values(12, 1), [3, 4], &device);
     let none = Tensor::<2>::zeros([0, 3], &device);
-    assert_eq!(batch_invariant_linear(none, weight, None).dims(), [0, 4]);
+    assert_eq!(batch_invariant_linear(none.clone(), weight.clone(), None).dims(), [0, 4]);
+    assert_eq!(PackedWeight::new(weight).linear(none, None).dims(), [0, 4]);
+    let no_terms = PackedWeight::new(Tensor::zeros([0, 4], &device));
+    assert_eq!(host(no_terms.linear(Tensor::zeros([8, 0], &device), None)), [0.0; 32]);
+    let no_columns = PackedWeight::new(Tensor::zeros([3, 0], &device));
+    assert_eq!(no_columns.linear(Tensor::zeros([8, 3], &device), None).dims(), [8, 0]);
 }
 
 /// Returns the weight in bf16, quantised in blocks of `block` numbers, and packed if possible.
