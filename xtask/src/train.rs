@@ -29,7 +29,7 @@ use crate::workspace::Workspace;
   cargo xtask train molecules --help                 the options of `grpo train`"
 )]
 pub(crate) struct Train {
-    /// Build for this backend instead of the CPU
+    /// Build for this backend as well, and use it by default
     #[arg(long, value_name = "BACKEND", value_parser = ["cuda", "wgpu"])]
     features: Option<String>,
     /// Configuration, followed by arguments for `grpo train` or `grpo run`
@@ -50,7 +50,7 @@ pub(crate) fn built(root: &Path, backend: Option<&str>) -> Result<PathBuf> {
     let mut cargo = process::cargo(root);
     cargo.args(["build", "--release", "--package", "grpo-cli", "--bin", "grpo"]);
     if let Some(backend) = backend {
-        cargo.args(["--no-default-features", "--features", backend]);
+        cargo.args(["--features", backend]);
     }
     process::run(&mut cargo)?;
     let folder = Workspace::read(root)?.target_directory.join("release");

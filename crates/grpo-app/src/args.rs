@@ -14,10 +14,12 @@ use clap_complete::Shell;
 use crate::commands::adapter_layers::AdapterLayersArguments;
 use crate::commands::attention::AttentionArguments;
 use crate::commands::compare::CompareArguments;
+use crate::commands::devices::DevicesArguments;
 use crate::commands::dynamics::DynamicsArguments;
 use crate::commands::eval::EvalArguments;
 use crate::commands::judge::JudgeArguments;
 use crate::commands::sweep::SweepArguments;
+use crate::device::DeviceName;
 use crate::pipeline::PipelineArguments;
 
 pub(crate) use self::import::ImportTrlArguments;
@@ -45,6 +47,10 @@ pub(crate) struct Arguments {
     /// Errors only: no progress, tables or summaries
     #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) quiet: bool,
+    /// Device that computes: cpu, cuda:N or wgpu:N; `grpo devices` lists them [default: a GPU if the
+    /// program was built for one, otherwise cpu]
+    #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
+    pub(crate) device: Option<DeviceName>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -166,6 +172,11 @@ pub(crate) enum Command {
     /// way.
     #[command(name = "import-trl")]
     ImportTrl(ImportTrlArguments),
+    /// List the devices that can compute, and why the others cannot
+    ///
+    /// Each device is opened and computes a small product. The program only has the backends that it
+    /// was built for.
+    Devices(DevicesArguments),
     /// Verify this program's mathematics on this machine
     ///
     /// Computes advantages, losses, gradients and metrics with the same code as training. Compares

@@ -1,40 +1,312 @@
-//! Backend selection by Cargo feature.
+//! The device that computes: which devices there are, which of them work, and which one was chosen.
 
-use anyhow::Context;
-use burn::tensor::Device;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::str::FromStr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use burn::tensor::{DType, Device, Tensor};
 
 #[cfg(not(any(feature = "flex", feature = "wgpu", feature = "cuda")))]
 compile_error!("choose a backend: --features flex, wgpu or cuda");
 
-/// A device name and its constructor.
-type Named = (&'static str, fn() -> Device);
+/// A backend, i.e. an implementation of tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// NVIDIA GPUs with CUDA.
+    Cuda,
+    /// GPUs with Vulkan.
+    Wgpu,
+    /// The CPU.
+    Cpu,
+}
 
-/// Available devices, starting with the default one.
-const BUILT_IN: &[Named] = &[
-    #[cfg(feature = "cuda")]
-    ("cuda:0", || Device::cuda(0)),
-    #[cfg(feature = "wgpu")]
-    ("wgpu", || Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)),
-    #[cfg(feature = "flex")]
-    ("flex", Device::flex),
-];
+/// A device of a backend.
+///
+/// Its name is that of the backend, followed by the number of the device, e.g. `cuda:0`. There is
+/// only one `cpu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceName {
+    pub(crate) backend: Backend,
+    /// Number as listed by `grpo devices`.
+    index: usize,
+}
 
-/// Returns the default device.
-pub fn device() -> Device {
-    BUILT_IN[0].1()
+/// Device of this process, if it was chosen with `--device`.
+static CHOSEN: OnceLock<DeviceName> = OnceLock::new();
+
+/// Chooses the device of this process.
+///
+/// # Errors
+/// Returns an error if it is not built in, or if another one was chosen before.
+pub(crate) fn choose(device: DeviceName) -> anyhow::Result<()> {
+    let DeviceName { backend, .. } = device;
+    ensure!(backend.is_built_in(), "--device {device}: {}", backend.how_to_build_in());
+    ensure!(
+        *CHOSEN.get_or_init(|| device) == device,
+        "this process already computes on another device than {device}; use one device per process"
+    );
+    Ok(())
+}
+
+/// Returns the device chosen with `--device`, if any.
+pub(crate) fn chosen() -> Option<DeviceName> {
+    CHOSEN.get().copied()
 }
 
 /// Returns the name of [`device`], as recorded in runs.
-pub fn name() -> &'static str {
-    BUILT_IN[0].0
+pub(crate) fn name() -> DeviceName {
+    chosen().unwrap_or_else(|| {
+        let built_in = Backend::ALL.into_iter().find(|backend| backend.is_built_in());
+        DeviceName { backend: built_in.expect("a backend is built in"), index: 0 }
+    })
 }
 
-/// Returns the device with the given name, or the default device.
-pub fn named(name: Option<&str>) -> anyhow::Result<Device> {
-    let Some(name) = name else { return Ok(device()) };
-    let found = BUILT_IN.iter().find(|(known, _)| *known == name);
-    let names = || BUILT_IN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-    let (_, make) = found
-        .with_context(|| format!("device `{name}` is not built in; available: {}", names()))?;
-    Ok(make())
+/// Returns a warning if a run that was started on the device `recorded` goes on on another one.
+pub(crate) fn differs_from(recorded: &str) -> Option<String> {
+    // The name of the CPU's backend in older runs.
+    let recorded = if recorded == "flex" { "cpu" } else { recorded };
+    let device = name().to_string();
+    (device != recorded).then(|| {
+        format!(
+            "the run was started on {recorded} and goes on on {device}: its numbers will differ from those of an uninterrupted run by rounding; --device {recorded} continues it there"
+        )
+    })
+}
+
+/// Returns the device that computes: the one chosen with `--device`, or else the first one of the
+/// first backend that is built in.
+///
+/// # Errors
+/// Returns an error if it does not work. Another device is never used instead.
+pub fn device() -> anyhow::Result<Device> {
+    static OPENED: Mutex<Option<Device>> = Mutex::new(None);
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = &*opened {
+        return Ok(device.clone());
+    }
+    let device = name().open()?;
+    Ok(opened.insert(device).clone())
+}
+
+impl Backend {
+    /// All backends, in order of preference.
+    pub(crate) const ALL: [Self; 3] = [Self::Cuda, Self::Wgpu, Self::Cpu];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Wgpu => "wgpu",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    pub(crate) fn is_built_in(self) -> bool {
+        match self {
+            Self::Cuda => cfg!(feature = "cuda"),
+            Self::Wgpu => cfg!(feature = "wgpu"),
+            Self::Cpu => cfg!(feature = "flex"),
+        }
+    }
+
+    /// Says that the backend is not built in and how to change that.
+    pub(crate) fn how_to_build_in(self) -> String {
+        let features = match self {
+            Self::Cpu => "without --no-default-features".to_owned(),
+            gpu => format!("with `cargo xtask train --features {}`", gpu.name()),
+        };
+        format!("not built in; build {features}")
+    }
+
+    /// Returns the devices of this backend.
+    ///
+    /// # Errors
+    /// Returns an error if there are none, e.g. because a driver is missing.
+    pub(crate) fn devices(self) -> anyhow::Result<Vec<Device>> {
+        ensure!(self.is_built_in(), self.how_to_build_in());
+        let found = quietly(|| enumerated(self)).with_context(|| self.what_is_missing())?;
+        ensure!(!found.is_empty(), self.what_is_missing());
+        Ok(found)
+    }
+
+    fn what_is_missing(self) -> &'static str {
+        match self {
+            Self::Cuda => "no NVIDIA GPU with a CUDA driver was found",
+            Self::Wgpu => {
+                "no GPU with a Vulkan driver was found (for a GPU in software, install mesa-vulkan-drivers)"
+            }
+            Self::Cpu => "the CPU cannot be used",
+        }
+    }
+}
+
+fn enumerated(backend: Backend) -> Vec<Device> {
+    #[allow(unused_imports, reason = "unused if only one backend is built in")]
+    use burn::tensor::DeviceType;
+    match backend {
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => Device::enumerate(DeviceType::Cuda).into_iter().collect(),
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => Device::enumerate(DeviceType::Wgpu).into_iter().collect(),
+        #[cfg(feature = "flex")]
+        Backend::Cpu => vec![Device::flex()],
+        #[allow(unreachable_patterns, reason = "unreachable if all backends are built in")]
+        _ => Vec::new(),
+    }
+}
+
+impl DeviceName {
+    pub(crate) fn new(backend: Backend, index: usize) -> Self {
+        Self { backend, index }
+    }
+
+    /// Opens the device and verifies that it computes.
+    fn open(self) -> anyhow::Result<Device> {
+        let open = || {
+            let devices = self.backend.devices()?;
+            let count = devices.len();
+            let found = devices.into_iter().nth(self.index);
+            let device = found.with_context(|| match count {
+                1 => "there is only one device of this kind".to_owned(),
+                count => format!("there are only {count} devices of this kind"),
+            })?;
+            verify(&device)?;
+            Ok::<_, anyhow::Error>(device)
+        };
+        let or_cpu = match self.backend {
+            Backend::Cpu => "",
+            _ => {
+                "; `grpo devices` lists the devices that work, and `--device cpu` computes on the CPU"
+            }
+        };
+        open().with_context(|| format!("device {self} cannot be used{or_cpu}"))
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.backend {
+            Backend::Cpu => f.write_str("cpu"),
+            gpu => write!(f, "{}:{}", gpu.name(), self.index),
+        }
+    }
+}
+
+impl FromStr for DeviceName {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (backend, index) = match text.split_once(':') {
+            None => (text, Some(0)),
+            Some((backend, index)) => (backend, index.parse().ok()),
+        };
+        let backend = Backend::ALL.into_iter().find(|known| known.name() == backend);
+        match (backend, index) {
+            (Some(Backend::Cpu), _) if text != "cpu" => bail!("there is only one cpu"),
+            (Some(backend), Some(index)) => Ok(Self { backend, index }),
+            _ => bail!("expected cpu, or cuda or wgpu with an optional number, e.g. cuda:0"),
+        }
+    }
+}
+
+/// Verifies that a device computes, with a small product.
+///
+/// # Errors
+/// Returns an error if it fails or if the result is wrong.
+pub(crate) fn verify(device: &Device) -> anyhow::Result<()> {
+    let product = quietly(|| {
+        let ones = Tensor::<2>::ones([64, 64], device);
+        ones.clone().matmul(ones).sum().into_scalar::<f32>()
+    })?;
+    ensure!(product == 262_144.0, "the device computes wrong results: {product} instead of 262144");
+    Ok(())
+}
+
+/// Returns the name of the hardware.
+#[allow(unused_variables, reason = "the CPU backend names no hardware")]
+pub(crate) fn hardware(name: DeviceName, device: &Device) -> String {
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    if let Ok(Some(identity)) = quietly(|| device.identity()) {
+        return identity.name;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match cores {
+        1 => "this computer, 1 core".to_owned(),
+        cores => format!("this computer, {cores} cores"),
+    }
+}
+
+/// Returns the number formats that a device supports.
+pub(crate) fn formats(device: &Device) -> Vec<&'static str> {
+    let known =
+        [("f64", DType::F64), ("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
+    known
+        .into_iter()
+        .filter(|(_, dtype)| device.supports_dtype(*dtype))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// Runs code of a backend, which panics if a driver is missing or fails, and returns the panic's
+/// message as an error.
+pub(crate) fn quietly<T>(code: impl FnOnce() -> T) -> anyhow::Result<T> {
+    let hook = take_hook();
+    set_hook(Box::new(|_| {}));
+    let result = catch_unwind(AssertUnwindSafe(code));
+    set_hook(hook);
+    result.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let text = text.unwrap_or("no reason was given");
+        // The first line has the reason. The others are for developers of the backend.
+        anyhow!("the driver failed: {}", text.lines().next().unwrap_or_default())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for name in ["cpu", "cuda:0", "cuda:3", "wgpu:1"] {
+            assert_eq!(name.parse::<DeviceName>().unwrap().to_string(), name);
+        }
+        assert_eq!("wgpu".parse::<DeviceName>().unwrap().to_string(), "wgpu:0");
+    }
+
+    #[test]
+    fn other_names_are_refused() {
+        for name in ["", "tpu", "cuda:", "cuda:x", "cuda:-1", "wgpu:0:0"] {
+            let error = name.parse::<DeviceName>().unwrap_err().to_string();
+            assert!(error.starts_with("expected cpu, or cuda or wgpu"), "{name}: {error}");
+        }
+        assert_eq!("cpu:1".parse::<DeviceName>().unwrap_err().to_string(), "there is only one cpu");
+    }
+
+    #[test]
+    fn a_run_goes_on_on_the_same_device() {
+        assert_eq!(differs_from("cpu"), None);
+        assert_eq!(differs_from("flex"), None);
+        let warning = differs_from("cuda:1").unwrap();
+        assert!(
+            warning.starts_with("the run was started on cuda:1 and goes on on cpu: "),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn panics_become_errors() {
+        let error = quietly(|| panic!("no libcuda.so\nnote: {}", 1)).map(|()| 0).unwrap_err();
+        assert_eq!(error.to_string(), "the driver failed: no libcuda.so");
+        assert_eq!(quietly(|| 1).unwrap(), 1);
+    }
+
+    #[test]
+    fn the_cpu_computes_in_f32() {
+        let device = Backend::Cpu.devices().unwrap().remove(0);
+        verify(&device).unwrap();
+        assert!(formats(&device).contains(&"f32"));
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_model::{Policy, weights_digest};
+use grpo_model::weights_digest;
 use grpo_run::{
     Evidence, Finding, LedgerCompletion, LedgerStep, Period, Plan, RecordPlan, ReferencePlan,
     ReferenceUpdate, RunFolder, StoredWeights, audit, audit_records, verify,
@@ -174,8 +174,7 @@ fn stored(
         true => (file.model.as_path(), Trained::AdapterOfAnyBase(path)),
         false => (path, Trained::Whole),
     };
-    let loaded = read(model, &tasks.codecs(), trained, file.base_precision, &device::device());
-    hash(loaded.map(|loaded| loaded.policy))
+    hash(model, trained, file, tasks)
 }
 
 /// Loads and hashes the base model of an adapter.
@@ -183,9 +182,7 @@ fn base(file: &TrainFile, tasks: &Tasks) -> StoredWeights {
     if let Some(reason) = missing(&file.model) {
         return StoredWeights::Unknown(reason);
     }
-    let loaded =
-        read(&file.model, &tasks.codecs(), Trained::Whole, file.base_precision, &device::device());
-    hash(loaded.map(|loaded| loaded.policy))
+    hash(&file.model, Trained::Whole, file, tasks)
 }
 
 fn missing(model: &Path) -> Option<String> {
@@ -197,9 +194,14 @@ fn missing(model: &Path) -> Option<String> {
     })
 }
 
-fn hash(policy: anyhow::Result<Policy>) -> StoredWeights {
-    match policy {
-        Ok(policy) => StoredWeights::Hash(weights_digest(&policy).into()),
+/// Loads and hashes weights.
+fn hash(model: &Path, trained: Trained<'_>, file: &TrainFile, tasks: &Tasks) -> StoredWeights {
+    let device = match device::device() {
+        Ok(device) => device,
+        Err(error) => return StoredWeights::Unknown(sentence(&error)),
+    };
+    match read(model, &tasks.codecs(), trained, file.base_precision, &device) {
+        Ok(loaded) => StoredWeights::Hash(weights_digest(&loaded.policy).into()),
         Err(error) => StoredWeights::Damaged(sentence(&error)),
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn settings(file: &TrainFile, policy: &Policy) -> Vec<String> {
     lines.push(format!("reward       {}", reward(file)));
     let threads = rayon::current_num_threads();
     let unit = if threads == 1 { "thread" } else { "threads" };
-    lines.push(format!("device       {}, {threads} {unit}", device_in_words()));
+    lines.push(format!("device       {}, {threads} {unit}", device::name()));
     lines
 }
 
@@ -65,13 +65,6 @@ fn reward(file: &TrainFile) -> String {
     let numbers: Vec<String> =
         numbers.map(|(key, value)| format!("{key} {value}")).take(6).collect();
     if numbers.is_empty() { name } else { format!("{name} ({})", numbers.join(", ")) }
-}
-
-fn device_in_words() -> String {
-    match device::name() {
-        "flex" => "CPU (flex)".to_owned(),
-        name => name.to_owned(),
-    }
 }
 
 fn millions(count: f64) -> String {

@@ -48,6 +48,7 @@ use crate::args::{Asked, AskedCommand, Command};
 pub use crate::checkpoint::archive_of;
 pub use crate::commands::report::transform_curves;
 pub use crate::commands::sweep::{TrainedRun, TrainingRuns};
+use crate::device::DeviceName;
 pub use crate::recorded_folders::refuse_inside;
 pub use crate::task::{Task, Tasks};
 pub use crate::train_file::load_reward;
@@ -59,7 +60,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
         config::REVISION.get_or_init(|| revision);
     }
     let tasks = Tasks::new(tasks);
-    let Asked { threads, quiet, command } = args::parse(&tasks, std::env::args_os());
+    let Asked { threads, quiet, device, command } = args::parse(&tasks, std::env::args_os());
     output::set_quiet(quiet);
     let execute = || {
         // `grpo run` and `grpo sweep` forward signals to its stages instead.
@@ -69,7 +70,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
             }
             AskedCommand::OfTask(command, options) => command.runs_stages(options),
         });
-        execute(command, &tasks)
+        execute(command, device, &tasks)
     };
     match grpo_process::compute(threads, execute).unwrap_or_else(|error| Err(error.into())) {
         Ok(()) => ExitCode::SUCCESS,
@@ -95,7 +96,7 @@ pub fn run(
     command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> anyhow::Result<()> {
     let tasks = Tasks::new(tasks);
-    let Asked { threads, quiet, command } = args::parse(&tasks, command_line);
+    let Asked { threads, quiet, device, command } = args::parse(&tasks, command_line);
     anyhow::ensure!(
         threads.is_none(),
         "--threads is not supported when grpo is embedded in another program; remove it"
@@ -104,10 +105,11 @@ pub fn run(
         !quiet,
         "--quiet is not supported when grpo is embedded in another program; remove it"
     );
-    execute(command, &tasks)
+    execute(command, device, &tasks)
 }
 
-fn execute(command: AskedCommand, tasks: &Tasks) -> anyhow::Result<()> {
+fn execute(command: AskedCommand, device: Option<DeviceName>, tasks: &Tasks) -> anyhow::Result<()> {
+    device.map_or(Ok(()), device::choose)?;
     if !matches!(command, AskedCommand::Own(Command::Train(_), _)) {
         ranks::refuse_several()?;
     }
@@ -143,6 +145,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::Init(arguments) => commands::init::run(&arguments, tasks),
         Command::TrainTokenizer(arguments) => commands::train_tokenizer::run(&arguments),
         Command::ImportTrl(arguments) => commands::import_trl::run(&arguments, tasks),
+        Command::Devices(arguments) => commands::devices::run(&arguments),
         Command::Selftest(arguments) => commands::selftest::run(&arguments),
         Command::Completions(arguments) => commands::completions::run(&arguments, tasks),
         Command::Man(arguments) => commands::man::run(&arguments, tasks),

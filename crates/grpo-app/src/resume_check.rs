@@ -15,6 +15,7 @@ use grpo_train::Metrics;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
+use crate::device;
 use crate::interrupt::{Deferred, Interrupted};
 use crate::output::say;
 
@@ -126,7 +127,8 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
     let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let threads = rayon::current_num_threads().to_string();
     let mut child = Command::new(program)
-        .args(["--threads", &threads, "train", "--plain", "--verify", "--resume"])
+        .args(["--threads", &threads, "--device", &device::name().to_string()])
+        .args(["train", "--plain", "--verify", "--resume"])
         .arg(run)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

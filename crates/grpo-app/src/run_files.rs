@@ -8,9 +8,9 @@ use grpo_run::{
     Checkpoint, DataFile, Existing, Newest, RunFolder, RunInfo, RunLock, VerifiedFolder,
 };
 
-use crate::config;
-use crate::output::say;
+use crate::output::{say, say_aside};
 use crate::recorded_folders::refuse_inside;
+use crate::{config, device};
 
 /// Creates a run folder. With `force`, an existing folder is renamed first.
 pub(crate) fn create_run(
@@ -101,6 +101,9 @@ pub(crate) fn reopen<T>(
     folder.recover_checkpoints()?;
     folder.clear_leftovers()?;
     folder.check_config(&info)?;
+    if let Some(warning) = device::differs_from(&info.device) {
+        say_aside(format_args!("device       {warning}"));
+    }
     Ok(Reopened { folder, lock, info, config })
 }
 

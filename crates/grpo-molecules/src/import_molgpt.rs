@@ -66,7 +66,7 @@ fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
         conditions: conditions(&arguments.properties),
     };
     let phase = Phase::begin(format!("reading {}", path.display()));
-    let imported = import.read(path, &device::device())?;
+    let imported = import.read(path, &device::device()?)?;
     drop(phase);
     let (rows, tokens) = (imported.config.description().vocabulary, vocabulary.len());
     anyhow::ensure!(

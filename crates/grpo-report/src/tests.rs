@@ -26,7 +26,7 @@ pub(crate) fn run(name: &str, steps: u64) -> RunData {
             versions: BTreeMap::from([("grpo".to_owned(), "0.1.0".to_owned())]),
             git_revision: None,
             seed: 1,
-            device: "flex".to_owned(),
+            device: "cpu".to_owned(),
             threads: 4,
             chained: false,
             data: Vec::new(),

@@ -20,7 +20,7 @@ pub struct RunInfo {
     pub git_revision: Option<String>,
     /// Seed for all random numbers.
     pub seed: u64,
-    /// Backend and device, e.g. `flex` or `cuda:0`.
+    /// Device, e.g. `cpu` or `cuda:0`.
     pub device: String,
     /// Number of compute threads.
     pub threads: usize,

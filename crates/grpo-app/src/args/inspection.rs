@@ -89,9 +89,6 @@ pub(crate) struct SelftestArguments {
     /// folders that contain an expected.json file
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     pub(crate) golden: Option<PathBuf>,
-    /// Built-in device to verify [default: the training device]
-    #[arg(long, value_name = "NAME", help_heading = "Device")]
-    pub(crate) device: Option<String>,
     /// One JSON object instead of a table
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,

@@ -8,6 +8,7 @@ use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::args::{Arguments, Command, GLOBAL};
+use crate::device::DeviceName;
 use crate::output::{check_written, note_lost, say_aside, say_error};
 use crate::task::{CommandGroup, TaskCommand, Tasks};
 use crate::visible::visible;
@@ -16,6 +17,7 @@ use crate::visible::visible;
 pub(crate) struct Asked {
     pub(crate) threads: Option<usize>,
     pub(crate) quiet: bool,
+    pub(crate) device: Option<DeviceName>,
     pub(crate) command: AskedCommand,
 }
 
@@ -36,6 +38,7 @@ pub(crate) fn parse(
     let matches = program.try_get_matches_from(command_line).unwrap_or_else(|error| exit(&error));
     let threads = matches.get_one("threads").copied();
     let quiet = matches.get_flag("quiet");
+    let device = matches.get_one("device").copied();
     let (name, own) = matches.subcommand().expect("clap requires a command");
     let of_task = commands.into_iter().find(|command| command.command.get_name() == name);
     let command = match of_task {
@@ -46,7 +49,7 @@ pub(crate) fn parse(
             AskedCommand::Own(arguments.command, own.clone())
         }
     };
-    Asked { threads, quiet, command }
+    Asked { threads, quiet, device, command }
 }
 
 /// Prints clap's message and exits the process. The message is escaped because it repeats

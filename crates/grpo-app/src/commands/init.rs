@@ -28,6 +28,6 @@ pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()
     };
     let spec = ModelSpec::new(config, beside, &tasks.codecs())?;
     check_codec(&spec, beside)?;
-    let model = Transformer::random(&spec.config, arguments.seed, &device::device())?;
+    let model = Transformer::random(&spec.config, arguments.seed, &device::device()?)?;
     write_new_model(&arguments.output, &spec, &model, arguments.dtype)
 }

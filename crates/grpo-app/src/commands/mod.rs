@@ -5,6 +5,7 @@ pub(crate) mod attention;
 pub(crate) mod audit;
 pub(crate) mod compare;
 pub(crate) mod completions;
+pub(crate) mod devices;
 pub(crate) mod dynamics;
 pub(crate) mod eval;
 pub(crate) mod explain;

@@ -136,7 +136,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         say_checked(configuration);
         return Ok(());
     }
-    let device = device::device().autodiff();
+    let device = device::device()?.autodiff();
     let phase = Phase::begin(format!("loading the model and {}", data.keys.file.display()));
     let loaded = starting_point(&file, &data, tasks, &device)?;
     let ReadExamples { examples, augmentation, report, files: read } =

@@ -13,7 +13,7 @@ use crate::device;
 use crate::output::{say, say_data, table};
 
 pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
-    let device = device::named(arguments.device.as_deref())?;
+    let device = device::device()?;
     let begin = Instant::now();
     let report = grpo_selftest::run(&Options { golden: arguments.golden.clone(), device })?;
     if arguments.json {

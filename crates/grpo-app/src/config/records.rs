@@ -30,7 +30,7 @@ pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
         versions: versions.map(|(name, version)| (name.to_owned(), version.to_owned())).into(),
         git_revision: REVISION.get().map(|revision| (*revision).to_owned()),
         seed,
-        device: device::name().to_owned(),
+        device: device::name().to_string(),
         threads: rayon::current_num_threads(),
         // Filled in by `RunFolder`.
         config_sha256: String::new(),

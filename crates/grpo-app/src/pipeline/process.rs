@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use anyhow::Context;
 
+use crate::device;
 use crate::interrupt::{EXIT_CODE, Interrupted};
 use crate::output::{command_line, say_aside};
 
@@ -65,6 +66,9 @@ impl Program {
         }
         if self.quiet {
             command.arg("--quiet");
+        }
+        if let Some(device) = device::chosen() {
+            command.arg(format!("--device={device}"));
         }
         command.args(words);
         command

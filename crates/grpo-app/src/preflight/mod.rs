@@ -12,10 +12,11 @@ use grpo_model::{Policy, parameters};
 use grpo_train::{Actions, Grpo};
 
 pub(crate) use self::section::PreflightSection;
+use crate::device::{self, Backend};
+use crate::first_screen;
 use crate::phase::Phase;
 use crate::prompts::Prompts;
 use crate::train_file::TrainFile;
-use crate::{device, first_screen};
 use memory::MemoryPlan;
 use trial::Trial;
 
@@ -40,7 +41,7 @@ pub(crate) fn preflight(
     lines.push(format!("disk         {}", disk.checked(&file.run)?));
     let plan = MemoryPlan::of(file, grpo.policy(), prompts.longest(), lengths);
     // Other devices have their own memory.
-    if device::name() == "flex" {
+    if device::name().backend == Backend::Cpu {
         let available = grpo_process::available_memory();
         if let Some(available) = available.filter(|_| !file.preflight.ignore_memory) {
             plan.refuse_above(available)?;

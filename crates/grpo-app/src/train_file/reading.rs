@@ -191,7 +191,7 @@ pub fn load_reward(
 ) -> anyhow::Result<(RewardConfig, Arc<dyn Reward>)> {
     let config::Loaded { value: mut table, origin } = config::load::<Table>(path, set)?;
     let config = reward_of(&mut table, &origin, tasks)?;
-    let reward = config.build(&device::device());
+    let reward = config.build(&device::device()?);
     let reward = reward.map_err(|fault| origin.explain(TrainError::Config(fault)))?;
     Ok((config, reward))
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, Policy};
 use grpo_rewards::Reward;
-use grpo_train::{Combined, CombinedConfig, Parts, ReferenceFrom};
+use grpo_train::{Combined, Parts, ReferenceFrom};
 
 use crate::device;
 use crate::generate::decoder;
@@ -24,7 +24,7 @@ impl TrainFile {
         let loaded = self.load(tasks)?;
         let of_reward = self.reward_files()?;
         let longest = self.sampling.max_new_tokens;
-        let reward = self.reward.build(&device::device())?;
+        let reward = self.reward.build(&device::device()?)?;
         let reward = tasks.identified(reward, &loaded.spec.codec);
         for warning in self.reward.spec().admit()? {
             say(format_args!("{warning}"));
@@ -87,7 +87,7 @@ impl TrainFile {
                 &tasks.codecs(),
                 trained,
                 self.base_precision,
-                &device::device().autodiff(),
+                &device::device()?.autodiff(),
             )
         };
         load().with_context(|| format!("model = \"{}\"", self.model.display()))
@@ -125,9 +125,10 @@ impl TrainFile {
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, adapter, .. } = loaded;
         let similarity = tasks.similarity(&spec.codec);
-        let bonus =
-            self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device(), similarity));
-        let bonus = bonus.transpose()?;
+        let bonus = match &self.diversity_bonus {
+            Some(bonus) => Some(bonus.build(&device::device()?, similarity)?),
+            None => None,
+        };
         let filter = self.diversity_filter.as_ref().map(|filter| tasks.filter(filter));
         let filter = filter.transpose()?;
         let reference = match (self.reference.from, &policy) {
@@ -182,11 +183,8 @@ impl TrainFile {
 
     /// Builds the auxiliary losses, if configured.
     fn combined(&self, read: Option<CombinedExamples>) -> anyhow::Result<Option<Combined>> {
-        let both = self.combined.as_ref().zip(read);
-        let build = |(combined, read): (&CombinedConfig, CombinedExamples)| {
-            combined.build(read.examples, &device::device())
-        };
-        Ok(both.map(build).transpose()?)
+        let Some((combined, read)) = self.combined.as_ref().zip(read) else { return Ok(None) };
+        Ok(Some(combined.build(read.examples, &device::device()?)?))
     }
 }
 

@@ -8,6 +8,7 @@ mod completions;
 mod conditions;
 mod configuration;
 mod describe;
+mod devices;
 mod endings;
 mod engagement;
 mod eval;

@@ -16,7 +16,7 @@ fn built_in(name: &str) -> String {
 #[test]
 fn everything_that_is_built_in_passes() {
     let place = Place::new();
-    for arguments in [&["selftest"][..], &["selftest", "--device", "flex"]] {
+    for arguments in [&["selftest"][..], &["selftest", "--device", "cpu"]] {
         let ended = place.succeed(arguments);
         assert_eq!(ended.stderr, "");
         for words in
@@ -89,8 +89,4 @@ fn what_cannot_be_used() {
     assert_eq!(ended.code, Some(1));
     let expected = "key `multi_objective_aggregation`: unknown variant `normalise`, expected `sum_then_normalize` or `normalize_then_sum`\n";
     assert!(ended.stderr.ends_with(expected), "{}", ended.stderr);
-    place.refuse(
-        &["selftest", "--device", "tpu"],
-        str!["device `tpu` is not built in; available: flex"],
-    );
 }

@@ -91,7 +91,7 @@ fn a_training_leaves_all_that_one_needs_to_repeat_it() {
     let events = events.iter().filter(|name| name.starts_with("events.out.tfevents."));
     assert_eq!(events.count(), 1);
     let info: Map<String, Value> = serde_json::from_str(&place.read("run/run.json")).unwrap();
-    assert_eq!((info["seed"].as_i64(), info["device"].as_str()), (Some(1), Some("flex")));
+    assert_eq!((info["seed"].as_i64(), info["device"].as_str()), (Some(1), Some("cpu")));
     let data = info["data"].as_array().unwrap();
     let name = |file: &Value| file["path"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
     assert_eq!(

@@ -75,7 +75,7 @@ struct Filling {
 impl Filling {
     /// Loads the infiller in `folder` and fills the given texts.
     fn new(arguments: &FillArguments, folder: &Path) -> anyhow::Result<Self> {
-        let infiller = LoadedInfiller::load(folder, &device::device())?;
+        let infiller = LoadedInfiller::load(folder, &device::device()?)?;
         let characters = infiller.characters();
         let texts = texts::texts(arguments, characters, infiller.model.context_length())?;
         let load = |folder| judge(folder, characters, &texts);

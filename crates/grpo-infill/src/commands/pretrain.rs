@@ -86,7 +86,7 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
         say_checked(configuration);
         return Ok(());
     }
-    let device = device::device().autodiff();
+    let device = device::device()?.autodiff();
     let phase = Phase::begin("loading the model and the texts");
     let Beginning { spec, model, passages, mut files } = Beginning::of(&file, &device)?;
     let judge = file.judge(&passages, &device)?;

@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         say_checked(configuration);
         return Ok(());
     }
-    let device = device::device().autodiff();
+    let device = device::device()?.autodiff();
     let phase = Phase::begin(format!("loading {} and the texts", file.infiller.display()));
     let infiller = LoadedInfiller::load(&file.infiller, &device)
         .with_context(|| format!("infiller = \"{}\"", file.infiller.display()))?;

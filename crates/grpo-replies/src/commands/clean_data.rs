@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     plan.check()?;
     file.embedder.check()?;
     let mut read = read_pairs(&arguments.input)?;
-    let embedder = file.embedder.build(&device::device())?;
+    let embedder = file.embedder.build(&device::device()?)?;
     let pairs = std::mem::take(&mut read.pairs);
     let lines = pairs.len();
     // Report progress before a step that can take a while.

@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         say_checked(configuration);
         return Ok(());
     }
-    let device = device::device().autodiff();
+    let device = device::device()?.autodiff();
     let embedder = file.embedder.build(&device.clone().inner())?;
     file.check_sizes(embedder.width(), &origin)?;
     let read = read_pairs(&file.data.file)?;

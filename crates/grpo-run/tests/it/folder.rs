@@ -15,7 +15,7 @@ pub(crate) fn info() -> RunInfo {
         versions: BTreeMap::from([("grpo".into(), "0.1.0".into())]),
         git_revision: None,
         seed: u64::MAX,
-        device: "flex".into(),
+        device: "cpu".into(),
         threads: 2,
         chained: false,
         data: Vec::new(),

@@ -64,7 +64,7 @@ fn folder(path: &std::path::Path) -> RunFolder {
         versions: BTreeMap::new(),
         git_revision: None,
         seed: 1,
-        device: "flex".into(),
+        device: "cpu".into(),
         threads: 1,
         chained: false,
         data: vec![],

@@ -16,7 +16,7 @@ use grpo_app::models::check_folder;
 /// Loads a judge, and checks that it can read any completion of `texts` by the infiller.
 pub(super) fn judge(folder: &Path, infiller: &Characters, texts: &[Text]) -> anyhow::Result<Judge> {
     check_folder(folder, "judge", "config.json, characters.json and model.safetensors")?;
-    let judge = Judge::load(folder, &device::device())?;
+    let judge = Judge::load(folder, &device::device()?)?;
     let known = judge.characters();
     let unknown = infiller.characters().iter().find(|&&c| known.id(c).is_none());
     anyhow::ensure!(
@@ -50,7 +50,7 @@ pub(super) fn critic(
         }
         folder => Path::new(folder),
     };
-    let other = LoadedInfiller::load(folder, &device::device()).context("--remask")?;
+    let other = LoadedInfiller::load(folder, &device::device()?).context("--remask")?;
     anyhow::ensure!(
         other.characters() == infiller.characters(),
         "--remask: {} and the model have different vocabularies; use one trained on the same text",
