@@ -27,7 +27,7 @@ pub(crate) enum Backend {
 /// Its name is that of the backend, followed by the number of the device, e.g. `cuda:0`. There is
 /// only one `cpu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeviceName {
+pub struct DeviceName {
     pub(crate) backend: Backend,
     /// Number as listed by `grpo devices`.
     index: usize,
@@ -56,7 +56,7 @@ pub(crate) fn chosen() -> Option<DeviceName> {
 }
 
 /// Returns the name of [`device`], as recorded in runs.
-pub(crate) fn name() -> DeviceName {
+pub fn name() -> DeviceName {
     chosen().unwrap_or_else(|| {
         let built_in = Backend::ALL.into_iter().find(|backend| backend.is_built_in());
         DeviceName { backend: built_in.expect("a backend is built in"), index: 0 }

@@ -31,11 +31,7 @@ pub(crate) fn command() -> TaskCommand {
 
 fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
     let folder = &arguments.folder;
-    grpo_app::refuse_inside(folder, "DIR")?;
-    match folder.exists() {
-        true => fill_empty(folder)?,
-        false => write_folder_atomically(folder, Existing::Refuse, |new| write(new, ""))?,
-    }
+    create(folder)?;
     let megabytes = FILES.iter().map(|(_, content)| content.len()).sum::<usize>() as f64 / 1e6;
     say(format_args!(
         "created      {} ({} files, {megabytes:.1} MB)",
@@ -55,6 +51,15 @@ fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
         say(format_args!("             {command}   # {what}"));
     }
     Ok(())
+}
+
+/// Writes the examples into a folder that is new or empty.
+pub(crate) fn create(folder: &Path) -> anyhow::Result<()> {
+    grpo_app::refuse_inside(folder, "DIR")?;
+    match folder.exists() {
+        true => fill_empty(folder),
+        false => Ok(write_folder_atomically(folder, Existing::Refuse, |new| write(new, ""))?),
+    }
 }
 
 /// Writes the examples into an existing empty folder. The folder itself cannot be replaced, because

@@ -1,0 +1,136 @@
+//! `grpo gpu-check`: proves that a device computes what the CPU computes, and measures its speed.
+
+mod runs;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use grpo_app::device;
+use grpo_app::output::{say, say_aside};
+use grpo_app::task::{CommandGroup, TaskCommand};
+use serde::Serialize;
+use serde_json::Value;
+
+use self::runs::{EXAMPLES, Grpo, Measured};
+use crate::init_project;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo gpu-check check                  the default device, in a few minutes
+  grpo gpu-check check --device cuda:1
+  grpo gpu-check check --device cpu     how far two runs on the CPU differ: not at all")]
+pub(crate) struct GpuCheckArguments {
+    /// Folder to create for the examples, the runs and gpu-check.json; must be empty if it exists
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// Returns the subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = [
+        "Compare a device with the CPU, and measure its speed",
+        "Runs the selftest, and ten steps of GRPO for each kind of task on the device and on the CPU: molecules, replies with an adapter, infilling. Before the first update, both have the same policy and the same random numbers, so their metrics must agree but for rounding. A completion whose token is decided by rounding may differ, and later steps then differ as well. gpu-check.json has everything: hardware, selftest, differences, tokens per second and memory. The exit code is 1 if something differs more than it may.",
+    ];
+    TaskCommand::new("gpu-check", &about, CommandGroup::Other, |_, arguments| run(arguments))
+}
+
+/// Contents of gpu-check.json.
+#[derive(Serialize)]
+struct Report {
+    /// Whether the selftest passed and all metrics agree.
+    passed: bool,
+    version: &'static str,
+    /// Name for `--device`.
+    device: String,
+    /// Lines of `grpo devices --json`.
+    devices: Vec<Value>,
+    /// Output of `grpo selftest --json`.
+    selftest: Value,
+    selftest_seconds: f64,
+    runs: Vec<Measured>,
+    differences: Vec<Difference>,
+}
+
+/// A metric of the first step on both devices.
+#[derive(Serialize)]
+struct Difference {
+    task: &'static str,
+    metric: &'static str,
+    cpu: f64,
+    device: f64,
+    /// Largest absolute difference that rounding explains.
+    tolerance: f64,
+    agrees: bool,
+}
+
+/// Metrics of the first step and how much they may differ. With another token in one of 32 completions,
+/// whose probability is about a thousandth per completion, reward and gradient differ by more.
+const COMPARED: [(&str, f64); 3] = [("reward", 1e-3), ("entropy", 1e-3), ("grad_norm", 1e-2)];
+
+fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
+    let name = device::name().to_string();
+    // Fails before anything is written if the device does not work.
+    device::device()?;
+    init_project::create(&arguments.folder)?;
+    let grpo = Grpo::new(&arguments.folder)?;
+    let devices = grpo.json_lines(&["devices", "--json"])?;
+    say_aside(format_args!("selftest on {name}"));
+    let begin = Instant::now();
+    let selftest = grpo.json(&["selftest", "--json", "--device", &name])?;
+    let selftest_seconds = begin.elapsed().as_secs_f64();
+    let (mut runs, mut differences) = (Vec::new(), Vec::new());
+    for example in EXAMPLES {
+        example.prepare(&grpo)?;
+        let on = |device: &str, folder: &str| {
+            say_aside(format_args!("{}: ten steps on {device}", example.task));
+            example.train(&grpo, device, folder)
+        };
+        let (cpu, other) = (on("cpu", "cpu")?, on(&name, "device")?);
+        differences.extend(COMPARED.map(|(metric, tolerance)| {
+            let values = [&cpu, &other].map(|run| run.first(metric));
+            let [cpu, device] = values;
+            let agrees = (cpu - device).abs() <= tolerance;
+            Difference { task: example.task, metric, cpu, device, tolerance, agrees }
+        }));
+        runs.extend([cpu, other]);
+    }
+    let passed = selftest["passed"] == true && differences.iter().all(|of| of.agrees);
+    let version = env!("CARGO_PKG_VERSION");
+    let report = Report {
+        passed,
+        version,
+        device: name,
+        devices,
+        selftest,
+        selftest_seconds,
+        runs,
+        differences,
+    };
+    let path = arguments.folder.join("gpu-check.json");
+    let text = format!("{}\n", serde_json::to_string_pretty(&report)?);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    show(&report);
+    say(format_args!("results      {}", path.display()));
+    ensure!(report.passed, "{} does not compute what the CPU computes", report.device);
+    Ok(())
+}
+
+fn show(report: &Report) {
+    let verdict = if report.selftest["passed"] == true { "passed" } else { "FAILED" };
+    say(format_args!("selftest     {verdict} in {:.0} s", report.selftest_seconds));
+    for Difference { task, metric, cpu, device, tolerance, agrees } in &report.differences {
+        let verdict = if *agrees { "agrees" } else { "DIFFERS" };
+        say(format_args!(
+            "{task:<12} {metric:<9} {cpu:.6} on the CPU, {device:.6}: {verdict} (within {tolerance})"
+        ));
+    }
+    for run in &report.runs {
+        say(format_args!(
+            "{:<12} {:<7} {:.0} tokens/s, {:.2} s a step, {:.0} s with start and evaluation",
+            run.task, run.device, run.tokens_per_second, run.step_seconds, run.seconds
+        ));
+    }
+}

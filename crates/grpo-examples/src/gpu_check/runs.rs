@@ -1,0 +1,244 @@
+//! The runs of `grpo gpu-check`, each a process of this program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// This program, in the folder of the examples.
+pub(super) struct Grpo {
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+impl Grpo {
+    pub(super) fn new(folder: &Path) -> anyhow::Result<Self> {
+        let program =
+            std::env::current_exe().context("cannot determine the path of this program")?;
+        Ok(Self { program, folder: folder.to_owned() })
+    }
+
+    /// Runs a command and returns its standard output.
+    ///
+    /// # Errors
+    /// Returns an error with its last line if it fails.
+    fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(&self.program);
+        let output = command.args(arguments).current_dir(&self.folder).output();
+        let output = output.with_context(|| format!("cannot start {}", self.program.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "`grpo {}` failed: {}",
+            arguments.join(" "),
+            said.lines().last().unwrap_or("it said nothing").trim_start_matches("error: ")
+        );
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    pub(super) fn json_lines(&self, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
+        let output = self.output(arguments)?;
+        let lines = output.lines().map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().with_context(|| format!("`grpo {}`", arguments.join(" ")))
+    }
+
+    pub(super) fn json(&self, arguments: &[&str]) -> anyhow::Result<Value> {
+        let output = self.output(arguments)?;
+        serde_json::from_str(&output).with_context(|| format!("`grpo {}`", arguments.join(" ")))
+    }
+}
+
+/// A kind of task.
+pub(super) struct Example {
+    pub(super) task: &'static str,
+    /// A configuration to write, relative to the folder, if the examples have none that is small enough.
+    configuration: Option<(&'static str, &'static str)>,
+    /// Commands before training.
+    before: &'static [&'static [&'static str]],
+    /// Arguments of `grpo train`.
+    train: &'static [&'static str],
+}
+
+/// Ten steps from the bundled model, with an adapter.
+const REPLIES: &str = r#"run = "runs/replies"
+model = "data/replies/model"
+seed = 42
+
+[lora]
+rank = 8
+alpha = 16.0
+
+[data]
+file = "data/replies/replies.jsonl"
+thinking = false
+
+[data.replies]
+
+[train]
+steps = 10
+prompts_per_step = 4
+group_size = 8
+micro_batch_tokens = 4096
+
+[sampling]
+temperature = 0.8
+top_p = 0.9
+max_new_tokens = 40
+
+[reward]
+type = "heuristic"
+embedder = { type = "hashed_ngrams" }
+
+[loss]
+preset = "grpo"
+kl_coef = 0.1
+
+[optimizer]
+learning_rate = 5e-4
+"#;
+
+pub(super) const EXAMPLES: [Example; 3] = [
+    Example {
+        task: "molecules",
+        configuration: None,
+        before: &[],
+        train: &[
+            "configs/molecules/grpo.toml",
+            "--set=train.prompts_per_step=2",
+            "--set=schedule.warmup_steps=2",
+            "--set=eval.samples=32",
+        ],
+    },
+    Example {
+        task: "replies",
+        configuration: Some(("replies.toml", REPLIES)),
+        before: &[],
+        train: &["replies.toml"],
+    },
+    Example {
+        task: "infilling",
+        configuration: None,
+        // A few steps each, so the judges are not good, but the operations are the same.
+        before: &[
+            &[
+                "pretrain",
+                "configs/infill/generator.toml",
+                "--set=masked_lm.steps=20",
+                "--set=masked_lm.warmup_steps=5",
+                "--set=masked_lm.eval_every=20",
+            ],
+            &[
+                "train-judge",
+                "configs/infill/judge.toml",
+                "--set=judge.steps=20",
+                "--set=judge.warmup_steps=5",
+                "--set=judge.eval_every=20",
+                "--set=gate.max_zero_p90=1.0",
+                "--set=gate.min_spearman=-1.0",
+            ],
+        ],
+        train: &[
+            "configs/infill/grpo.toml",
+            "--set=train.prompts_per_step=4",
+            "--set=schedule.warmup_steps=2",
+            "--set=eval.samples=64",
+            "--set=reward.second_judge=runs/infill/judge/model",
+        ],
+    },
+];
+
+/// A training run.
+#[derive(Serialize)]
+pub(super) struct Measured {
+    pub(super) task: &'static str,
+    pub(super) device: String,
+    /// Median over the steps but the first, which compiles kernels.
+    pub(super) tokens_per_second: f64,
+    pub(super) step_seconds: f64,
+    /// Time of the whole command.
+    pub(super) seconds: f64,
+    /// Peak memory of the process. Memory of a GPU is not part of it.
+    peak_memory_bytes: f64,
+    /// Reward of each step.
+    rewards: Vec<f64>,
+    #[serde(skip)]
+    steps: Vec<Map<String, Value>>,
+}
+
+impl Example {
+    /// Writes the configuration and trains the models that the run needs, on the CPU.
+    pub(super) fn prepare(&self, grpo: &Grpo) -> anyhow::Result<()> {
+        if let Some((name, text)) = self.configuration {
+            let path = grpo.folder.join(name);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        for arguments in self.before {
+            grpo.output(&[*arguments, &["--device", "cpu"]].concat())?;
+        }
+        Ok(())
+    }
+
+    /// Trains for ten steps on a device. `folder` is the name of the run.
+    pub(super) fn train(
+        &self,
+        grpo: &Grpo,
+        device: &str,
+        folder: &str,
+    ) -> anyhow::Result<Measured> {
+        let run = format!("runs/{}-{folder}", self.task);
+        let all = ["--plain", "--set=train.steps=10", "--set=guards=[]", "--run", &run];
+        let begin = Instant::now();
+        grpo.output(&[&["--device", device, "train"], self.train, &all].concat())?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let path = grpo.folder.join(&run).join("metrics.jsonl");
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let steps: Vec<Map<String, Value>> =
+            text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let values = |metric: &str| steps.iter().map(|step| number(step, metric)).collect();
+        let peaks: Vec<f64> = values("memory/peak");
+        Ok(Measured {
+            task: self.task,
+            device: device.to_owned(),
+            tokens_per_second: median_after_first(values("tokens_per_second")),
+            step_seconds: median_after_first(values("step_time")),
+            seconds,
+            peak_memory_bytes: peaks.into_iter().fold(0.0, f64::max),
+            rewards: values("reward"),
+            steps,
+        })
+    }
+}
+
+impl Measured {
+    /// Returns a metric of the first step. It is NaN if there is none.
+    pub(super) fn first(&self, metric: &str) -> f64 {
+        self.steps.first().map_or(f64::NAN, |step| number(step, metric))
+    }
+}
+
+fn number(step: &Map<String, Value>, metric: &str) -> f64 {
+    step.get(metric).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
+
+fn median_after_first(mut values: Vec<f64>) -> f64 {
+    let mut rest = values.split_off(values.len().min(1));
+    rest.sort_by(f64::total_cmp);
+    rest.get(rest.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_step_is_left_out() {
+        assert_eq!(median_after_first(vec![100.0, 3.0, 1.0, 2.0]), 2.0);
+        assert!(median_after_first(vec![100.0]).is_nan());
+        assert!(median_after_first(vec![]).is_nan());
+    }
+}
