@@ -1,7 +1,6 @@
 //! The device that computes: which devices there are, which of them work, and which one was chosen.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::str::FromStr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -45,7 +44,7 @@ pub(crate) fn choose(device: DeviceName) -> anyhow::Result<()> {
     ensure!(backend.is_built_in(), "--device {device}: {}", backend.how_to_build_in());
     ensure!(
         *CHOSEN.get_or_init(|| device) == device,
-        "this process already computes on another device than {device}; use one device per process"
+        "this process already uses another device; choose {device} in a process of its own"
     );
     Ok(())
 }
@@ -57,20 +56,23 @@ pub(crate) fn chosen() -> Option<DeviceName> {
 
 /// Returns the name of [`device`], as recorded in runs.
 pub fn name() -> DeviceName {
-    chosen().unwrap_or_else(|| {
-        let built_in = Backend::ALL.into_iter().find(|backend| backend.is_built_in());
-        DeviceName { backend: built_in.expect("a backend is built in"), index: 0 }
-    })
+    chosen().unwrap_or_else(default_name)
 }
 
-/// Returns a warning if a run that was started on the device `recorded` goes on on another one.
-pub(crate) fn differs_from(recorded: &str) -> Option<String> {
+/// Returns the device that is used if none is chosen: the first one of the first backend that is built
+/// in.
+pub(crate) fn default_name() -> DeviceName {
+    let built_in = Backend::ALL.into_iter().find(|backend| backend.is_built_in());
+    DeviceName { backend: built_in.expect("a backend is built in"), index: 0 }
+}
+
+/// Returns a warning if a run that was started on `recorded` resumes on `device`.
+pub(crate) fn differs_from(recorded: &str, device: DeviceName) -> Option<String> {
     // The name of the CPU's backend in older runs.
     let recorded = if recorded == "flex" { "cpu" } else { recorded };
-    let device = name().to_string();
-    (device != recorded).then(|| {
+    (recorded.parse().ok() != Some(device)).then(|| {
         format!(
-            "the run was started on {recorded} and goes on on {device}: its numbers will differ from those of an uninterrupted run by rounding; --device {recorded} continues it there"
+            "the run started on {recorded} and resumes on {device}; results will differ by rounding from an uninterrupted run. Use --device {recorded} to continue on the same device"
         )
     })
 }
@@ -125,7 +127,7 @@ impl Backend {
     /// Returns an error if there are none, e.g. because a driver is missing.
     pub(crate) fn devices(self) -> anyhow::Result<Vec<Device>> {
         ensure!(self.is_built_in(), self.how_to_build_in());
-        let found = quietly(|| enumerated(self)).with_context(|| self.what_is_missing())?;
+        let found = caught(|| enumerated(self)).with_context(|| self.what_is_missing())?;
         ensure!(!found.is_empty(), self.what_is_missing());
         Ok(found)
     }
@@ -215,7 +217,7 @@ impl FromStr for DeviceName {
 /// # Errors
 /// Returns an error if it fails or if the result is wrong.
 pub(crate) fn verify(device: &Device) -> anyhow::Result<()> {
-    let product = quietly(|| {
+    let product = caught(|| {
         let ones = Tensor::<2>::ones([64, 64], device);
         ones.clone().matmul(ones).sum().into_scalar::<f32>()
     })?;
@@ -227,7 +229,7 @@ pub(crate) fn verify(device: &Device) -> anyhow::Result<()> {
 #[allow(unused_variables, reason = "the CPU backend names no hardware")]
 pub(crate) fn hardware(name: DeviceName, device: &Device) -> String {
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    if let Ok(Some(identity)) = quietly(|| device.identity()) {
+    if let Ok(Some(identity)) = caught(|| device.identity()) {
         return identity.name;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -248,19 +250,13 @@ pub(crate) fn formats(device: &Device) -> Vec<&'static str> {
         .collect()
 }
 
-/// Runs code of a backend, which panics if a driver is missing or fails, and returns the panic's
-/// message as an error.
-pub(crate) fn quietly<T>(code: impl FnOnce() -> T) -> anyhow::Result<T> {
-    let hook = take_hook();
-    set_hook(Box::new(|_| {}));
-    let result = catch_unwind(AssertUnwindSafe(code));
-    set_hook(hook);
-    result.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        let text = text.unwrap_or("no reason was given");
-        // The first line has the reason. The others are for developers of the backend.
-        anyhow!("the driver failed: {}", text.lines().next().unwrap_or_default())
+/// Runs code of a backend, which panics if a driver is missing or fails.
+///
+/// # Errors
+/// Returns the first line of the panic message. The others are for developers of the backend.
+fn caught<T>(code: impl FnOnce() -> T) -> anyhow::Result<T> {
+    grpo_data::caught_message(code).map_err(|message| {
+        anyhow!("the driver failed: {}", message.lines().next().unwrap_or_default())
     })
 }
 
@@ -286,21 +282,28 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_on_the_same_device() {
-        assert_eq!(differs_from("cpu"), None);
-        assert_eq!(differs_from("flex"), None);
-        let warning = differs_from("cuda:1").unwrap();
-        assert!(
-            warning.starts_with("the run was started on cuda:1 and goes on on cpu: "),
-            "{warning}"
-        );
+    fn a_run_resumes_on_the_same_device() {
+        let device = |name: &str| name.parse::<DeviceName>().unwrap();
+        for (recorded, now) in
+            [("cpu", "cpu"), ("flex", "cpu"), ("wgpu", "wgpu:0"), ("cuda:1", "cuda:1")]
+        {
+            assert_eq!(differs_from(recorded, device(now)), None);
+        }
+        for (recorded, now) in
+            [("cuda:1", "cpu"), ("cuda:1", "cuda:0"), ("cpu", "wgpu"), ("tpu", "cpu")]
+        {
+            let warning = differs_from(recorded, device(now)).unwrap();
+            let expected =
+                format!("the run started on {recorded} and resumes on {}; ", device(now));
+            assert!(warning.starts_with(&expected), "{warning}");
+        }
     }
 
     #[test]
     fn panics_become_errors() {
-        let error = quietly(|| panic!("no libcuda.so\nnote: {}", 1)).map(|()| 0).unwrap_err();
+        let error = caught(|| panic!("no libcuda.so\nnote: {}", 1)).map(|()| 0).unwrap_err();
         assert_eq!(error.to_string(), "the driver failed: no libcuda.so");
-        assert_eq!(quietly(|| 1).unwrap(), 1);
+        assert_eq!(caught(|| 1).unwrap(), 1);
     }
 
     #[test]

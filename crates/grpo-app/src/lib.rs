@@ -90,7 +90,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
 /// pool. Invalid arguments, `--help` and `--version` exit the process.
 ///
 /// # Errors
-/// Returns an error if the command fails or if `--threads` is given, which requires [`main`].
+/// Returns an error if the command fails or if `--threads`, `--quiet` or `--device` is given, which requires [`main`].
 pub fn run(
     tasks: &'static [&'static dyn Task],
     command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
@@ -105,7 +105,11 @@ pub fn run(
         !quiet,
         "--quiet is not supported when grpo is embedded in another program; remove it"
     );
-    execute(command, device, &tasks)
+    anyhow::ensure!(
+        device.is_none(),
+        "--device is not supported when grpo is embedded in another program; remove it"
+    );
+    execute(command, None, &tasks)
 }
 
 fn execute(command: AskedCommand, device: Option<DeviceName>, tasks: &Tasks) -> anyhow::Result<()> {

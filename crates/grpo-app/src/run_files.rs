@@ -101,10 +101,16 @@ pub(crate) fn reopen<T>(
     folder.recover_checkpoints()?;
     folder.clear_leftovers()?;
     folder.check_config(&info)?;
-    if let Some(warning) = device::differs_from(&info.device) {
-        say_aside(format_args!("device       {warning}"));
-    }
     Ok(Reopened { folder, lock, info, config })
+}
+
+impl<T> Reopened<T> {
+    /// Prints a warning if the run was started on another device.
+    pub(crate) fn compare_device(&self) {
+        if let Some(warning) = device::differs_from(&self.info.device, device::name()) {
+            say_aside(format_args!("device       {warning}"));
+        }
+    }
 }
 
 /// Returns the last intact checkpoint and prints warnings about newer damaged ones. Returns `None`

@@ -103,11 +103,13 @@ impl Session {
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
         let &Resume { run, verify, rollout_url } = resume;
-        let Reopened { folder, lock, info, config: mut file } = reopen(run, |folder| {
+        let reopened = reopen(run, |folder| {
             let loaded = TrainFile::of_run(folder, &tasks)?;
             loaded.value.check(&loaded.origin)?;
             Ok(loaded.value)
         })?;
+        reopened.compare_device();
+        let Reopened { folder, lock, info, config: mut file } = reopened;
         if verify {
             file.refuse_servers("--verify")?;
         }

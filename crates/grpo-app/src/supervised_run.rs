@@ -64,8 +64,9 @@ impl<F: DeserializeOwned> Request<F> {
         // Signals are handled from here on, including while loading.
         let interrupt = interrupt::flag()?;
         if let Some(earlier) = &arguments.resume {
-            let Reopened { folder, lock, info, config } =
-                reopen(earlier, |folder| resumable(folder, command))?;
+            let reopened = reopen(earlier, |folder| resumable(folder, command))?;
+            reopened.compare_device();
+            let Reopened { folder, lock, info, config } = reopened;
             for violation in violations_of_supervised(&folder) {
                 say(format_args!("audit        {violation}"));
             }

@@ -32,6 +32,14 @@ fn silence_caught_panics() {
 /// # Errors
 /// Returns an error if `work` panics.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    caught_message(work).map_err(|message| format!("the parser panicked ({message})"))
+}
+
+/// Like [`caught`], for other code that panics. The error is the panic message.
+///
+/// # Errors
+/// Returns an error if `work` panics.
+pub fn caught_message<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     silence_caught_panics();
     let depth = DEPTH.get();
     DEPTH.set(depth + 1);
@@ -42,6 +50,6 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-        format!("the parser panicked ({})", text.unwrap_or("without a message"))
+        text.unwrap_or("without a message").to_owned()
     })
 }

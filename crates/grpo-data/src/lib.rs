@@ -43,7 +43,7 @@ mod tokenizer;
 mod tokenizer_training;
 
 pub use augmentation::Augmentation;
-pub use caught::caught;
+pub use caught::{caught, caught_message};
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{

@@ -1,7 +1,6 @@
 //! A linear layer in which the result for a row is independent of the other rows.
 
 use std::fmt;
-use std::sync::Arc;
 
 #[cfg(feature = "flex")]
 use burn::tensor::DType;
@@ -63,12 +62,11 @@ pub fn batch_invariant_linear(
 /// every token.
 ///
 /// On the CPU, an `f32` weight is copied to narrow strips that are read from start to end, where the
-/// original has one cache line in each of its rows. Transposed views are not copied, and nothing is on
-/// processors with AVX-512.
-#[derive(Clone)]
+/// original has one cache line in each of its rows. Transposed views are not copied. On processors
+/// with AVX-512, nothing is copied.
 pub struct PackedWeight {
     weight: Tensor<2>,
-    strips: Option<Arc<[f32]>>,
+    strips: Option<Vec<f32>>,
 }
 
 impl PackedWeight {
@@ -103,10 +101,10 @@ impl PackedWeight {
 }
 
 /// Returns the strips of a weight that is multiplied faster if it is packed.
-fn strips(weight: &Tensor<2>) -> Option<Arc<[f32]>> {
+fn strips(weight: &Tensor<2>) -> Option<Vec<f32>> {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(weight) {
-        return cpu::pack(weight.clone()).map(Arc::from);
+        return cpu::pack(weight.clone());
     }
     let _ = weight;
     None

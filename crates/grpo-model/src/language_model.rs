@@ -158,6 +158,33 @@ pub fn sampling_copies_weights() -> bool {
     PackedWeight::is_a_copy()
 }
 
+/// A frozen model with weights prepared for sampling. It can only sample, because a changed model would
+/// go on using the prepared weights.
+#[derive(Debug)]
+pub struct Prepared<M>(M);
+
+impl<M: LanguageModel> Prepared<M> {
+    /// See [`LanguageModel::extend`].
+    pub fn extend(
+        &self,
+        tokens: &TokenBatch,
+        cache: &mut KvCache,
+        slots: &[CacheSlot],
+    ) -> Tensor<2> {
+        self.0.extend(tokens, cache, slots)
+    }
+
+    /// See [`LanguageModel::invariant_logits`].
+    pub fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        self.0.invariant_logits(hidden)
+    }
+
+    /// See [`LanguageModel::vocabulary_size`].
+    pub fn vocabulary_size(&self) -> usize {
+        self.0.vocabulary_size()
+    }
+}
+
 /// A model that cannot be trained. Its parameters are not tracked by autodiff, and the inner model
 /// is inaccessible.
 ///
@@ -179,11 +206,16 @@ impl<M: LanguageModel> Frozen<M> {
         Self(model.valid().with_weights_in(precision))
     }
 
-    /// Returns a copy that samples faster, with the same results. It has a copy of the weights on
-    /// processors where they are packed ([`sampling_copies_weights`]).
-    #[must_use]
-    pub fn prepared(&self) -> Self {
-        Self(self.0.clone().prepared())
+    /// Prepares sampling of many tokens. Copies the weights on processors where they are packed
+    /// ([`sampling_copies_weights`]).
+    pub fn prepared(&self) -> Prepared<M> {
+        Prepared(self.0.clone().prepared())
+    }
+
+    /// Prepares sampling of a few tokens, which is not worth a copy of the weights. The results are
+    /// those of [`Self::prepared`].
+    pub fn unpacked(&self) -> Prepared<M> {
+        Prepared(self.0.clone())
     }
 
     /// Not public, because callers could enable autodiff.

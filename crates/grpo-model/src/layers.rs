@@ -33,7 +33,7 @@ pub(crate) struct Linear {
     #[module(skip)]
     pub(crate) path: String,
     /// The weight, prepared for sampling. Only in models that cannot be changed, see
-    /// [`crate::Frozen::prepared`].
+    /// [`crate::Prepared`].
     #[module(skip)]
     packed: Option<Arc<PackedWeight>>,
 }

@@ -41,7 +41,7 @@ impl Ranks {
 
     /// Creates `count` ranks that are threads of this process. Each of them has to be moved to its
     /// own thread. If ranks train, each also needs its own Rayon pool: in a shared one, a rank that
-    /// waits for a message can keep a thread polling that another rank needs, so that none goes on.
+    /// waits for a message can keep a thread polling that another rank needs, which deadlocks both.
     pub fn in_process(count: usize) -> Vec<Self> {
         in_process(count).into_iter().map(|rank| Self::new(Arc::new(rank))).collect()
     }

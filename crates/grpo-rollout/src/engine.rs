@@ -13,7 +13,7 @@ use burn::tensor::Tensor;
 use grpo_data::{Completion, Prompt};
 use grpo_kernels::{awake, beside, gather_rows, indices};
 use grpo_logprob::{draw, draw_rows};
-use grpo_model::{CacheSlot, Frozen, KvCache, LanguageModel, TokenBatch};
+use grpo_model::{CacheSlot, KvCache, LanguageModel, Prepared, TokenBatch};
 use rayon::prelude::*;
 
 use crate::row::Row;
@@ -26,7 +26,7 @@ const PROMPT_TOKENS: usize = 4096;
 /// Completions that have to be sampled.
 pub(crate) struct Task<'a, M> {
     rollout: &'a Autoregressive,
-    policy: Frozen<M>,
+    policy: Prepared<M>,
     prompts: &'a [Prompt],
     key: StepKey,
     /// Groups whose prompts have not been prefilled yet.
@@ -72,7 +72,7 @@ impl<'a, M: LanguageModel> Task<'a, M> {
     /// Creates a task. `queue` contains all prompt and sample indices, grouped by prompt.
     pub(crate) fn new(
         rollout: &'a Autoregressive,
-        policy: &Frozen<M>,
+        policy: Prepared<M>,
         prompts: &'a [Prompt],
         key: StepKey,
         queue: impl Iterator<Item = Place>,
@@ -84,7 +84,6 @@ impl<'a, M: LanguageModel> Task<'a, M> {
                 None => waiting.push_back(Group { prompt, samples: [sample].into() }),
             }
         }
-        let policy = policy.prepared();
         Self { rollout, policy, prompts, key, waiting: Mutex::new(waiting) }
     }
 

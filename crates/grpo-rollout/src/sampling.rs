@@ -25,7 +25,7 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
         let mut order: Vec<usize> = (0..prompts.len()).collect();
         order.sort_by_key(|&prompt| std::cmp::Reverse(prompts[prompt].ids.len())); // stable
         let queue = order.into_iter().flat_map(|prompt| (0..k).map(move |sample| (prompt, sample)));
-        let task = Task::new(self, policy, prompts, key, queue);
+        let task = Task::new(self, policy.prepared(), prompts, key, queue);
         // Run inside the thread pool. Otherwise, each short operation would have to wait for a
         // thread to wake up.
         let mut completions =
@@ -45,7 +45,8 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
         let prompts = std::slice::from_ref(prompt);
         self.check(policy, prompts)?;
         let queue = [(0, sample)].into_iter();
-        let completion = Task::new(self, policy, prompts, key, queue).run(&[1])?.pop();
+        let task = Task::new(self, policy.unpacked(), prompts, key, queue);
+        let completion = task.run(&[1])?.pop();
         Ok(completion.expect("one completion was requested"))
     }
 

@@ -63,7 +63,7 @@ fn of_backend(backend: Backend) -> Vec<Listed> {
         Err(why) => vec![Listed {
             device: backend.name().to_owned(),
             works: false,
-            is_default: device::name().backend == backend,
+            is_default: device::default_name().backend == backend,
             description: format!("{why:#}"),
             numbers: Vec::new(),
         }],
@@ -75,7 +75,7 @@ fn of_device(name: DeviceName, device: &Device) -> Listed {
     Listed {
         device: name.to_string(),
         works: works.is_ok(),
-        is_default: device::name() == name,
+        is_default: device::default_name() == name,
         description: match &works {
             Ok(()) => device::hardware(name, device),
             Err(why) => format!("{why:#}"),

@@ -79,13 +79,15 @@ impl MemoryPlan {
         let keeps_reference =
             !(adapted && file.reference.from == ReferenceFrom::Base && !file.reference.follows());
         let reference = if keeps_reference { trained } else { 0.0 };
-        let (copied, of_copied) = match sampling.weights {
-            // The matrices are packed.
-            WeightPrecision::F32 if sampling_copies_weights() && !fills => {
-                let tables = of.description.vocabulary * of.description.width;
-                (all - tables as f64, "set sampling.weights = \"bf16\"")
+        // Matrices in f32 are packed, others are rounded.
+        let packs = sampling_copies_weights() && !fills && file.rollout.is_none();
+        let (copied, of_copied) = match (sampling.weights, file.base_precision) {
+            (WeightPrecision::F32, WeightPrecision::F32) if packs => {
+                let table = of.description.vocabulary * of.description.width;
+                (all - table as f64, "set sampling.weights = \"bf16\"")
             }
-            WeightPrecision::F32 => (0.0, "it cannot be reduced"),
+            (WeightPrecision::F32, _) => (0.0, "it cannot be reduced"),
+            _ if packs => (all / 2.0, "set base_precision"),
             _ => (all / 2.0, "set sampling.weights = \"f32\""),
         };
         let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());

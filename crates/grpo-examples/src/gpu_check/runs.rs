@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
@@ -22,33 +22,44 @@ impl Grpo {
         Ok(Self { program, folder: folder.to_owned() })
     }
 
-    /// Runs a command and returns its standard output.
+    fn run(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        let mut command = Command::new(&self.program);
+        command.args(["--threads", &rayon::current_num_threads().to_string()]);
+        let output = command.args(arguments).current_dir(&self.folder).output();
+        output.with_context(|| format!("cannot start {}", self.program.display()))
+    }
+
+    /// Runs a command that must succeed.
     ///
     /// # Errors
-    /// Returns an error with its last line if it fails.
-    fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        let mut command = Command::new(&self.program);
-        let output = command.args(arguments).current_dir(&self.folder).output();
-        let output = output.with_context(|| format!("cannot start {}", self.program.display()))?;
+    /// Returns the error message of the command if it fails.
+    fn succeed(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let output = self.run(arguments)?;
         let said = String::from_utf8_lossy(&output.stderr);
+        let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
         ensure!(
             output.status.success(),
             "`grpo {}` failed: {}",
             arguments.join(" "),
-            said.lines().last().unwrap_or("it said nothing").trim_start_matches("error: ")
+            error.unwrap_or(said.trim())
         );
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        Ok(())
     }
 
+    /// Returns the lines of JSON that a command prints, whether it succeeds or not.
     pub(super) fn json_lines(&self, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
-        let output = self.output(arguments)?;
-        let lines = output.lines().map(serde_json::from_str);
-        lines.collect::<Result<_, _>>().with_context(|| format!("`grpo {}`", arguments.join(" ")))
-    }
-
-    pub(super) fn json(&self, arguments: &[&str]) -> anyhow::Result<Value> {
-        let output = self.output(arguments)?;
-        serde_json::from_str(&output).with_context(|| format!("`grpo {}`", arguments.join(" ")))
+        let output = self.run(arguments)?;
+        let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+        let values = values.collect::<Result<Vec<_>, _>>();
+        match values.with_context(|| format!("the output of `grpo {}`", arguments.join(" "))) {
+            Ok(values) if !values.is_empty() => Ok(values),
+            Ok(_) => anyhow::bail!(
+                "`grpo {}` failed: {}",
+                arguments.join(" "),
+                String::from_utf8_lossy(&output.stderr).trim()
+            ),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -156,7 +167,7 @@ pub(super) const EXAMPLES: [Example; 3] = [
 pub(super) struct Measured {
     pub(super) task: &'static str,
     pub(super) device: String,
-    /// Median over the steps but the first, which compiles kernels.
+    /// Median over the steps, excluding the first, which compiles kernels.
     pub(super) tokens_per_second: f64,
     pub(super) step_seconds: f64,
     /// Time of the whole command.
@@ -177,7 +188,7 @@ impl Example {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
         for arguments in self.before {
-            grpo.output(&[*arguments, &["--device", "cpu"]].concat())?;
+            grpo.succeed(&[*arguments, &["--device", "cpu"]].concat())?;
         }
         Ok(())
     }
@@ -192,7 +203,7 @@ impl Example {
         let run = format!("runs/{}-{folder}", self.task);
         let all = ["--plain", "--set=train.steps=10", "--set=guards=[]", "--run", &run];
         let begin = Instant::now();
-        grpo.output(&[&["--device", device, "train"], self.train, &all].concat())?;
+        grpo.succeed(&[&["--device", device, "train"], self.train, &all].concat())?;
         let seconds = begin.elapsed().as_secs_f64();
         let path = grpo.folder.join(&run).join("metrics.jsonl");
         let text =

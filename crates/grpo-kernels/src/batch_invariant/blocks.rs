@@ -7,15 +7,16 @@ use rayon::prelude::*;
 
 use super::strip::{Input, ROWS, STRIP, Widen};
 
-/// Divides rows into blocks of at most [`ROWS`] rows with nearly equal sizes: a block of two rows
-/// next to one of six would wait for its own sums.
+/// Divides rows into blocks of at most [`ROWS`] rows with nearly equal sizes. A block of two rows has too
+/// few independent sums to hide the latency of multiply-adds.
 pub(super) fn blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
     let count = rows.div_ceil(ROWS);
     (0..count).map(move |i| i * rows / count..(i + 1) * rows / count)
 }
 
 /// Interleaves the rows of each block: `[blocks][inner][rows of the block]`. The inner loop then
-/// reads a single slice, and needs no bounds check per row. Blocks are those of every `part` rows.
+/// reads a single slice, and needs no bounds check per row. Rows are first divided into parts of `part`
+/// rows, and each part into blocks.
 pub(super) fn interleave(x: &[f32], inner: usize, part: usize) -> Vec<f32> {
     /// Number of blocks per task.
     const BLOCKS: usize = 16;

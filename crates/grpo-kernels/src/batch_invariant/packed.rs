@@ -24,9 +24,9 @@ impl<'a> Strips<'a> {
 }
 
 /// Returns whether products with packed weights are faster. With AVX-512, blocks are four cache lines
-/// wide, and weights are read in place.
+/// wide, and weights are read in place. Processors without AVX2 have no vectors here.
 pub(super) fn is_faster() -> bool {
-    Arch::new().dispatch(Lanes) * 2 <= WIDTH
+    matches!(Arch::new().dispatch(Lanes), 4 | 8)
 }
 
 /// Packs a weight with `columns` columns. Returns `None` if products with it would not be faster.
@@ -74,6 +74,7 @@ impl PackedProduct<'_, '_> {
     pub(super) fn add<S: Simd, const V: usize>(self, simd: S) {
         let Self { x, weight: Strips(weights), y } = self;
         let inner = x.inner;
+        assert_eq!(V * S::F32_LANES, WIDTH, "blocks must be as wide as strips");
         let per_block = DEPTH.div_ceil(blocks(y.len()).count());
         for column in (0..y[0].len()).step_by(WIDTH) {
             for start in (0..inner).step_by(DEPTH) {

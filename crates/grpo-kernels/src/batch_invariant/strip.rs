@@ -20,13 +20,13 @@ pub(super) const STRIP: usize = 64;
 pub(super) const ROWS: usize = 6;
 
 /// Bytes in a cache line.
-const LINE: usize = 64;
+const LINE_BYTES: usize = 64;
 
 /// Rows of `x`. The slice may be longer.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
     /// Shape `[rows, inner]`. If the weight is stored row by row, blocks of rows are interleaved
-    /// (see [`interleave`](super::rows::interleave)).
+    /// (see [`interleave`](super::blocks::interleave)).
     pub(super) values: &'a [f32],
     pub(super) inner: usize,
 }
@@ -108,7 +108,7 @@ impl<T> Strip<'_, T> {
 
 impl Widen for Strip<'_, f32> {
     const IS_F32: bool = true;
-    const COLUMNS_PER_LINE: usize = LINE / 4;
+    const COLUMNS_PER_LINE: usize = LINE_BYTES / 4;
 
     #[inline(always)]
     fn at(self, row: usize, column: usize) -> Self {
@@ -127,7 +127,7 @@ impl Widen for Strip<'_, f32> {
 }
 
 impl Widen for Strip<'_, bf16> {
-    const COLUMNS_PER_LINE: usize = LINE / 2;
+    const COLUMNS_PER_LINE: usize = LINE_BYTES / 2;
 
     #[inline(always)]
     fn at(self, row: usize, column: usize) -> Self {
@@ -149,7 +149,7 @@ impl Widen for Strip<'_, bf16> {
 }
 
 impl Widen for Quantized<'_> {
-    const COLUMNS_PER_LINE: usize = LINE;
+    const COLUMNS_PER_LINE: usize = LINE_BYTES;
 
     #[inline(always)]
     fn at(self, row: usize, column: usize) -> Self {
@@ -178,7 +178,7 @@ impl Widen for Quantized<'_> {
 }
 
 impl Widen for Packed<'_> {
-    const COLUMNS_PER_LINE: usize = 2 * LINE;
+    const COLUMNS_PER_LINE: usize = 2 * LINE_BYTES;
 
     #[inline(always)]
     fn at(self, row: usize, column: usize) -> Self {

@@ -15,7 +15,7 @@ use crate::awake::available_threads;
 use crate::prefetch::prefetch_all;
 use crate::{Heads, simd};
 
-/// Smallest number of (row, head) pairs per task.
+/// Smallest number of (row, head) pairs per task, unless there are fewer rows than threads.
 const TASK: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -82,7 +82,8 @@ impl HostPages {
             })
             .collect();
         let (arch, group) = (Arch::new(), heads / kv_heads);
-        let tasks = tasks.into_par_iter().with_min_len(TASK.div_ceil(kv_heads));
+        let least = if parts > 1 { 1 } else { TASK.div_ceil(kv_heads) };
+        let tasks = tasks.into_par_iter().with_min_len(least);
         tasks.for_each_init(Vec::new, |buffer, (index, out, query, seen)| {
             let first = index * part / (group * width);
             arch.dispatch(Attend { pages: self, first, seen, query, scale, buffer, out });
