@@ -157,7 +157,7 @@ pub(super) const EXAMPLES: [Example; 3] = [
             "--set=train.prompts_per_step=4",
             "--set=schedule.warmup_steps=2",
             "--set=eval.samples=64",
-            "--set=reward.second_judge=runs/infill/judge/model",
+            "--set=reward={ type = \"infill\", judge = \"runs/infill/judge/model\", judge_weight = 0.5, recovery_weight = 0.5 }",
         ],
     },
 ];

@@ -166,7 +166,7 @@ impl<B: Backend> Scaled<B> {
     fn new(logits: FloatTensor<B>, at: &mut TilePosition<'_>) -> Self {
         let shape = [at.positions.len(), at.ids.len()];
         let device = logits.device();
-        let flags = |flags| B::bool_from_data(TensorData::new::<bool, _>(flags, shape), &device);
+        let flags = |flags| mask::<B>(flags, shape.into(), &device);
         let tile = at.tiles.next_tile(at.ids.clone());
         let mut x = logits;
         let mut factors = None;
@@ -216,8 +216,18 @@ fn chosen_places<B: Backend>(
         at.chosen().iter().map(|id| if inside(id) { *id as usize - at.ids.start } else { 0 });
     let outside: Vec<bool> = at.chosen().iter().map(|id| !inside(id)).collect();
     let device = like.device();
-    let outside = B::bool_from_data(TensorData::new(outside, column), &device);
+    let outside = mask::<B>(outside, column.into(), &device);
     (indices::<B>(places, column.into(), &device), outside)
+}
+
+/// Creates a mask in the representation of booleans that the device has, which is `u8` or `u32` on GPUs.
+fn mask<B: Backend>(
+    flags: Vec<bool>,
+    shape: burn::tensor::Shape,
+    device: &Device<B>,
+) -> BoolTensor<B> {
+    let bool_type: DType = get_device_settings::<B>(device).bool_dtype.into();
+    B::bool_from_data(TensorData::new(flags, shape).convert_dtype(bool_type), device)
 }
 
 fn indices<B: Backend>(
