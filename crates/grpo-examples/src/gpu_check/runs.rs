@@ -110,6 +110,53 @@ kl_coef = 0.1
 
 [optimizer]
 learning_rate = 5e-4
+
+[eval]
+samples = 32
+"#;
+
+/// configs/infill/grpo.toml without the second judge and with less of everything.
+const INFILLING: &str = r#"run = "runs/infilling"
+model = "runs/infill/generator/model"
+seed = 42
+
+[passages]
+file = "data/molecules/molecules.smi.gz"
+length = 96
+unit = "line"
+
+[masking]
+stages = [{ type = "random", min_ratio = 0.1, max_ratio = 0.6 }]
+
+[train]
+steps = 10
+prompts_per_step = 4
+group_size = 8
+micro_batch_tokens = 4096
+
+[sampling]
+temperature = 0.8
+top_p = 0.95
+
+[reward]
+type = "infill"
+judge = "runs/infill/judge/model"
+judge_weight = 0.5
+recovery_weight = 0.5
+
+[advantage]
+aggregation = "normalize_then_sum"
+
+[loss]
+preset = "reinforce"
+kl_coef = 0.1
+kl_estimator = "exact"
+
+[optimizer]
+learning_rate = 2e-4
+
+[eval]
+samples = 64
 "#;
 
 pub(super) const EXAMPLES: [Example; 3] = [
@@ -132,7 +179,7 @@ pub(super) const EXAMPLES: [Example; 3] = [
     },
     Example {
         task: "infilling",
-        configuration: None,
+        configuration: Some(("infilling.toml", INFILLING)),
         // A few steps each, so the judges are not good, but the operations are the same.
         before: &[
             &[
@@ -152,13 +199,7 @@ pub(super) const EXAMPLES: [Example; 3] = [
                 "--set=gate.min_spearman=-1.0",
             ],
         ],
-        train: &[
-            "configs/infill/grpo.toml",
-            "--set=train.prompts_per_step=4",
-            "--set=schedule.warmup_steps=2",
-            "--set=eval.samples=64",
-            "--set=reward={ type = \"infill\", judge = \"runs/infill/judge/model\", judge_weight = 0.5, recovery_weight = 0.5 }",
-        ],
+        train: &["infilling.toml"],
     },
 ];
 
