@@ -79,17 +79,8 @@ impl MemoryPlan {
         let keeps_reference =
             !(adapted && file.reference.from == ReferenceFrom::Base && !file.reference.follows());
         let reference = if keeps_reference { trained } else { 0.0 };
-        // Matrices in f32 are packed, others are rounded.
-        let packs = sampling_copies_weights() && !fills && file.rollout.is_none();
-        let (copied, of_copied) = match (sampling.weights, file.base_precision) {
-            (WeightPrecision::F32, WeightPrecision::F32) if packs => {
-                let table = of.description.vocabulary * of.description.width;
-                (all - table as f64, "set sampling.weights = \"bf16\"")
-            }
-            (WeightPrecision::F32, _) => (0.0, "it cannot be reduced"),
-            _ if packs => (all / 2.0, "set base_precision"),
-            _ => (all / 2.0, "set sampling.weights = \"f32\""),
-        };
+        let table = (of.description.vocabulary * of.description.width) as f64;
+        let (copied, of_copied) = copied_for_sampling(file, fills, all, table);
         let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
         let scored = if fills { completions * mean * tokens / step_tokens } else { tokens };
         let logits = if exact { 6.0 * scored * of.description.vocabulary as f64 } else { 0.0 };
@@ -159,6 +150,21 @@ impl MemoryPlan {
             most.cure
         );
         Ok(())
+    }
+}
+
+/// Returns how many of `all` numbers are copied for sampling, and how to reduce that. `table` of them are
+/// embeddings.
+fn copied_for_sampling(file: &TrainFile, fills: bool, all: f64, table: f64) -> (f64, &'static str) {
+    // Matrices in f32 are packed, others are rounded.
+    let packs = sampling_copies_weights() && !fills && file.rollout.is_none();
+    match (file.grpo().sampling.weights, file.base_precision) {
+        (WeightPrecision::F32, WeightPrecision::F32) if packs => {
+            (all - table, "set sampling.weights = \"bf16\"")
+        }
+        (WeightPrecision::F32, _) => (0.0, "it cannot be reduced"),
+        _ if packs => (all / 2.0, "set base_precision"),
+        _ => (all / 2.0, "set sampling.weights = \"f32\""),
     }
 }
 

@@ -36,23 +36,10 @@ fn other_devices_are_refused() {
 }
 
 #[test]
-fn the_cpu_computes_what_the_cpu_computes() {
+fn a_check_needs_a_new_folder() {
     let place = Place::new();
-    let ended = place.succeed(&["gpu-check", "check"]);
-    assert!(ended.stdout.contains("selftest     passed"), "{}", ended.stdout);
-    assert_eq!(ended.stdout.matches(": agrees (within ").count(), 9, "{}", ended.stdout);
-    let report = std::fs::read_to_string(place.path("check/gpu-check.json")).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    assert_eq!((&report["passed"], &report["device"]), (&true.into(), &"cpu".into()));
-    for of in report["differences"].as_array().unwrap() {
-        assert_eq!(of["cpu"], of["device"], "{of}");
-        assert!(of["cpu"].as_f64().unwrap() > 0.0, "{of}");
-    }
-    for [cpu, device] in report["runs"].as_array().unwrap().as_chunks::<2>().0 {
-        assert_eq!(cpu["rewards"].as_array().unwrap().len(), 10, "{cpu}");
-        assert_eq!(cpu["rewards"], device["rewards"], "{cpu}");
-        assert!(device["tokens_per_second"].as_f64().unwrap() > 0.0, "{device}");
-    }
+    std::fs::create_dir(place.path("check")).unwrap();
+    place.write("check/notes.txt", "mine");
     place.refuse(
         &["gpu-check", "check"],
         str!["check is not empty; choose a new folder, then copy the files that you want from it"],

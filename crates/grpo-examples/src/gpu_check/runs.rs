@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use grpo_run::RunFolder;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -246,11 +247,7 @@ impl Example {
         let begin = Instant::now();
         grpo.succeed(&[&["--device", device, "train"], self.train, &all].concat())?;
         let seconds = begin.elapsed().as_secs_f64();
-        let path = grpo.folder.join(&run).join("metrics.jsonl");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let steps: Vec<Map<String, Value>> =
-            text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let steps = RunFolder::open(&grpo.folder.join(&run))?.read_metrics()?;
         let values = |metric: &str| steps.iter().map(|step| number(step, metric)).collect();
         let peaks: Vec<f64> = values("memory/peak");
         Ok(Measured {
