@@ -227,7 +227,7 @@ pub(crate) fn verify(device: &Device) -> anyhow::Result<()> {
 
 /// Returns the name of the hardware.
 #[allow(unused_variables, reason = "the CPU backend names no hardware")]
-pub(crate) fn hardware(name: DeviceName, device: &Device) -> String {
+pub(crate) fn hardware(device: &Device) -> String {
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     if let Ok(Some(identity)) = caught(|| device.identity()) {
         return identity.name;

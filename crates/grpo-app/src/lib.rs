@@ -48,7 +48,6 @@ use crate::args::{Asked, AskedCommand, Command};
 pub use crate::checkpoint::archive_of;
 pub use crate::commands::report::transform_curves;
 pub use crate::commands::sweep::{TrainedRun, TrainingRuns};
-use crate::device::DeviceName;
 pub use crate::recorded_folders::refuse_inside;
 pub use crate::task::{Task, Tasks};
 pub use crate::train_file::load_reward;
@@ -70,7 +69,8 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
             }
             AskedCommand::OfTask(command, options) => command.runs_stages(options),
         });
-        execute(command, device, &tasks)
+        device.map_or(Ok(()), device::choose)?;
+        execute(command, &tasks)
     };
     match grpo_process::compute(threads, execute).unwrap_or_else(|error| Err(error.into())) {
         Ok(()) => ExitCode::SUCCESS,
@@ -90,7 +90,8 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
 /// pool. Invalid arguments, `--help` and `--version` exit the process.
 ///
 /// # Errors
-/// Returns an error if the command fails or if `--threads`, `--quiet` or `--device` is given, which requires [`main`].
+/// Returns an error if the command fails or if `--threads`, `--quiet` or `--device` is given, which
+/// requires [`main`].
 pub fn run(
     tasks: &'static [&'static dyn Task],
     command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
@@ -109,11 +110,10 @@ pub fn run(
         device.is_none(),
         "--device is not supported when grpo is embedded in another program; remove it"
     );
-    execute(command, None, &tasks)
+    execute(command, &tasks)
 }
 
-fn execute(command: AskedCommand, device: Option<DeviceName>, tasks: &Tasks) -> anyhow::Result<()> {
-    device.map_or(Ok(()), device::choose)?;
+fn execute(command: AskedCommand, tasks: &Tasks) -> anyhow::Result<()> {
     if !matches!(command, AskedCommand::Own(Command::Train(_), _)) {
         ranks::refuse_several()?;
     }

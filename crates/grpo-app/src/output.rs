@@ -96,6 +96,11 @@ pub(crate) fn say_error(error: &anyhow::Error) {
     write_line(&format!("error: {}", sentence(error)));
 }
 
+/// Returns the last error in what another process of this program printed to standard error.
+pub fn last_error(said: &str) -> Option<&str> {
+    said.lines().rev().find_map(|line| line.strip_prefix("error: "))
+}
+
 /// Prints a line to standard error and ignores write errors. Never used for results.
 pub fn say_aside(line: fmt::Arguments<'_>) {
     if is_quiet() {

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::device;
 use crate::interrupt::{Deferred, Interrupted};
-use crate::output::say;
+use crate::output::{last_error, say};
 
 const NAME: &str = "Resume is exact";
 
@@ -150,9 +150,8 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
         return Ok(None);
     }
     let words = regular_file::read_to_string(&words).unwrap_or_default();
-    let said = words.lines().rev().find_map(|line| line.strip_prefix("error: "));
     // Removes the name of the copy, which means nothing to the user.
-    let said = said
+    let said = last_error(&words)
         .and_then(|said| said.split_once(" ended early: ").map(|(_, said)| said).or(Some(said)));
     Ok(Some(said.map_or_else(|| format!("the resumed run ended with {status}"), str::to_owned)))
 }

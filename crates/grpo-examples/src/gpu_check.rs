@@ -89,8 +89,7 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
         };
         let (cpu, other) = (on("cpu", "cpu")?, on(&name, "device")?);
         differences.extend(COMPARED.map(|(metric, tolerance)| {
-            let values = [&cpu, &other].map(|run| run.first(metric));
-            let [cpu, device] = values;
+            let [cpu, device] = [&cpu, &other].map(|run| run.first(metric));
             let agrees = (cpu - device).abs() <= tolerance * cpu.abs();
             Difference { task: example.task, metric, cpu, device, tolerance, agrees }
         }));

@@ -77,7 +77,7 @@ fn of_device(name: DeviceName, device: &Device) -> Listed {
         works: works.is_ok(),
         is_default: device::default_name() == name,
         description: match &works {
-            Ok(()) => device::hardware(name, device),
+            Ok(()) => device::hardware(device),
             Err(why) => format!("{why:#}"),
         },
         numbers: works.map(|()| formats(device)).unwrap_or_default(),

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use grpo_app::output::last_error;
 use grpo_run::RunFolder;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -37,12 +38,11 @@ impl Grpo {
     fn succeed(&self, arguments: &[&str]) -> anyhow::Result<()> {
         let output = self.run(arguments)?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
         ensure!(
             output.status.success(),
             "`grpo {}` failed: {}",
             arguments.join(" "),
-            error.unwrap_or(said.trim())
+            last_error(&said).unwrap_or(said.trim())
         );
         Ok(())
     }
@@ -52,15 +52,15 @@ impl Grpo {
         let output = self.run(arguments)?;
         let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
         let values = values.collect::<Result<Vec<_>, _>>();
-        match values.with_context(|| format!("the output of `grpo {}`", arguments.join(" "))) {
-            Ok(values) if !values.is_empty() => Ok(values),
-            Ok(_) => anyhow::bail!(
-                "`grpo {}` failed: {}",
-                arguments.join(" "),
-                String::from_utf8_lossy(&output.stderr).trim()
-            ),
-            Err(error) => Err(error),
-        }
+        let values =
+            values.with_context(|| format!("the output of `grpo {}`", arguments.join(" ")))?;
+        ensure!(
+            !values.is_empty(),
+            "`grpo {}` failed: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        Ok(values)
     }
 }
 
