@@ -64,7 +64,7 @@ pub fn say(line: fmt::Arguments<'_>) {
 }
 
 /// Like [`say`], but for data read by scripts, which `--quiet` does not suppress.
-pub(crate) fn say_data(line: fmt::Arguments<'_>) {
+pub fn say_data(line: fmt::Arguments<'_>) {
     match writeln!(io::stdout(), "{}", visible(&line.to_string())) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => note_lost(&error),
         _ => {}

@@ -4,7 +4,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::models::{Model, Size};
-use crate::work::{Shape, Work, matmul, resident, sampling, step, training};
+use crate::work::{Shape, Work, adapter_step, copy, matmul, resident, sampling, step, training};
 
 /// A benchmark case. It is serialized to JSON for `cargo xtask bench`.
 #[derive(Debug, Serialize)]
@@ -27,6 +27,8 @@ pub struct Case {
 
 /// The sizes used in the acceptance tests: 64 × 48 tokens in groups of 8, and 16 × 256 tokens.
 const SMALL: (Model, Shape) = (Model { size: Size::Small, context: 64 }, Shape::groups(8, 48));
+/// 32 completions, for GPUs.
+const LARGE: (Model, Shape) = (Model { size: Size::Large, context: 256 }, Shape::groups(4, 64));
 const MEDIUM: (Model, Shape) = (Model { size: Size::Medium, context: 256 }, Shape::groups(2, 256));
 
 const fn with_peer(
@@ -39,34 +41,31 @@ const fn with_peer(
     Case { name, unit, peer: true, limit, quick, prepare }
 }
 
+const fn alone(
+    name: &'static str,
+    unit: &'static str,
+    prepare: fn() -> anyhow::Result<Work>,
+) -> Case {
+    Case { name, unit, peer: false, limit: None, quick: false, prepare }
+}
+
 const OF_SMALL: Option<&str> = Some("matmul-small");
 const OF_MEDIUM: Option<&str> = Some("matmul-medium");
 
 /// All cases, in the order in which they are run.
 pub const CASES: &[Case] = &[
-    with_peer("matmul-small", "FLOP", None, true, || Ok(matmul(Size::Small, 64 * 48))),
-    with_peer("matmul-medium", "FLOP", None, true, || Ok(matmul(Size::Medium, 8 * 256))),
+    with_peer("matmul-small", "FLOP", None, true, || matmul(Size::Small, 64 * 48)),
+    with_peer("matmul-medium", "FLOP", None, true, || matmul(Size::Medium, 8 * 256)),
     with_peer("sampling-small", "tokens", OF_SMALL, true, || sampling(SMALL.0, SMALL.1)),
     with_peer("training-small", "tokens", OF_SMALL, true, || training(SMALL.0, 64, 48, 4)),
     with_peer("step-small", "steps", OF_SMALL, true, || step(SMALL.0, SMALL.1, 2)),
     with_peer("sampling-medium", "tokens", OF_MEDIUM, false, || sampling(MEDIUM.0, MEDIUM.1)),
     with_peer("training-medium", "tokens", OF_MEDIUM, false, || training(MEDIUM.0, 8, 256, 1)),
-    Case {
-        name: "step-medium",
-        unit: "steps",
-        peer: false,
-        limit: None,
-        quick: false,
-        prepare: || step(MEDIUM.0, MEDIUM.1, 1),
-    },
-    Case {
-        name: RESIDENT,
-        unit: "steps",
-        peer: false,
-        limit: None,
-        quick: false,
-        prepare: || resident(500),
-    },
+    alone("step-medium", "steps", || step(MEDIUM.0, MEDIUM.1, 1)),
+    alone("copy", "bytes", copy),
+    alone("sampling-large", "tokens", || sampling(LARGE.0, LARGE.1)),
+    alone("adapter-step-large", "steps", || adapter_step(LARGE.0, LARGE.1)),
+    alone(RESIDENT, "steps", || resident(500)),
 ];
 
 const RESIDENT: &str = "resident";

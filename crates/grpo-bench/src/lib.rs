@@ -1,10 +1,13 @@
 //! Benchmarks that require models.
 //!
-//! The `grpo-bench` program runs the [`cases`] that cannot be measured with Criterion, each in a
+//! The command `grpo bench` runs the [`cases`] that cannot be measured with Criterion, each in a
 //! separate process. The Criterion benchmarks are in `benches/functions.rs`. Both are described in
 //! docs/benchmarks.md.
 
 pub mod cases;
+mod command;
 pub mod models;
 pub mod scaling;
 pub mod work;
+
+pub use command::Bench;

@@ -1,7 +1,7 @@
 //! Models with random weights in the sizes used by the acceptance tests.
 
-use burn::tensor::Device;
-use grpo_model::{ModelConfig, MolGptConfig, Policy, Transformer};
+use grpo_app::device::device;
+use grpo_model::{Adapted, Adapter, LanguageModel, ModelConfig, MolGptConfig, Policy, Transformer};
 use serde_json::json;
 
 /// A model size with a context length.
@@ -76,11 +76,25 @@ impl Model {
     /// Creates a trainable model with random weights.
     ///
     /// # Errors
-    /// Returns an error if the model configuration is invalid.
+    /// Returns an error if the model configuration is invalid, or if the device does not work.
     pub fn build(self) -> anyhow::Result<Policy> {
+        Ok(Policy::Whole(self.transformer()?))
+    }
+
+    /// Creates a frozen model with random weights and a trainable adapter of rank 16.
+    ///
+    /// # Errors
+    /// Returns an error if the model configuration is invalid, or if the device does not work.
+    pub fn build_with_adapter(self) -> anyhow::Result<Policy> {
+        let model = self.transformer()?;
+        let config = serde_json::from_value(json!({"rank": 16, "alpha": 32.0}))?;
+        let adapter = Adapter::random(&config, &model, 2, &model.device())?;
+        Ok(Policy::Adapted(Adapted::new(&model, adapter)))
+    }
+
+    fn transformer(self) -> anyhow::Result<Transformer> {
         let config = self.config().map_err(anyhow::Error::msg)?;
-        let model = Transformer::random(&config, 1, &Device::flex().autodiff())?;
-        Ok(Policy::Whole(model))
+        Ok(Transformer::random(&config, 1, &device()?.autodiff())?)
     }
 
     fn config(self) -> Result<ModelConfig, String> {

@@ -6,11 +6,12 @@ mod training;
 
 use std::time::{Duration, Instant};
 
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{Distribution, Tensor};
+use grpo_app::device::device;
 use serde_json::Value;
 
 pub use self::sampling::{Shape, rollout, sampling, timed_sampling};
-pub use self::step::{grpo_config, resident, step};
+pub use self::step::{adapter_step, grpo_config, resident, step};
 pub use self::training::training;
 use crate::models::Size;
 
@@ -38,18 +39,18 @@ impl Repetition {
     }
 }
 
-/// Measures Burn's f32 matrix product, which is an upper bound for the throughput of models. It
+/// Measures the f32 matrix product, which is an upper bound for the throughput of models. It
 /// runs the two MLP products of a block for half a second, which account for two thirds of a
 /// model's FLOPs. `rows` is the number of tokens.
-pub fn matmul(size: Size, rows: usize) -> Work {
+pub fn matmul(size: Size, rows: usize) -> anyhow::Result<Work> {
     const LEAST: Duration = Duration::from_millis(500);
     let width = size.width();
-    let random = |shape: [usize; 2]| {
-        Tensor::<2>::random(shape, Distribution::Uniform(-0.1, 0.1), &Device::flex())
-    };
+    let device = device()?;
+    let random =
+        |shape: [usize; 2]| Tensor::<2>::random(shape, Distribution::Uniform(-0.1, 0.1), &device);
     let (x, up, down) =
         (random([rows, width]), random([width, 4 * width]), random([4 * width, width]));
-    Box::new(move || {
+    Ok(Box::new(move || {
         let started = Instant::now();
         let mut flops = 0.0;
         while started.elapsed() < LEAST {
@@ -59,5 +60,22 @@ pub fn matmul(size: Size, rows: usize) -> Work {
             flops += 2.0 * (2 * rows * width * 4 * width) as f64;
         }
         Ok(Repetition::since(started, flops, Some(flops)))
-    })
+    }))
+}
+
+/// Measures copying within the memory of the device, in bytes read and written. This is an upper
+/// bound for reading weights.
+pub fn copy() -> anyhow::Result<Work> {
+    const ROUNDS: usize = 20;
+    let values = 64 * 1024 * 1024;
+    let x = Tensor::<1>::ones([values], &device()?);
+    Ok(Box::new(move || {
+        let started = Instant::now();
+        let mut y = x.clone();
+        for _ in 0..ROUNDS {
+            y = y + 1.0;
+        }
+        let _one: Vec<f32> = y.slice([0..1]).into_data().iter::<f32>().collect();
+        Ok(Repetition::since(started, (2 * 4 * values * ROUNDS) as f64, None))
+    }))
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use grpo_bench::Bench;
 use grpo_examples::Examples;
 use grpo_infill::Infill;
 use grpo_molecules::Molecules;
@@ -11,5 +12,8 @@ use grpo_replies::Replies;
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
 fn main() -> ExitCode {
-    grpo_app::main(&[&Molecules, &Replies, &Infill, &Examples], option_env!("GRPO_REVISION"))
+    grpo_app::main(
+        &[&Molecules, &Replies, &Infill, &Examples, &Bench],
+        option_env!("GRPO_REVISION"),
+    )
 }

@@ -4,8 +4,8 @@
     python3 bench.py --case sampling-small --threads 4 --repeat 3    # a JSON line a repetition
     python3 bench.py --case training-medium --threads 4 --serve      # one for each line `run` on standard input
 
-Names, sizes, shapes and the lines exchanged are those of crates/grpo-bench. Everything is f32 on the CPU. What makes the
-other side fast here and is not its default stands beside the setting.
+Names, sizes, shapes and the lines exchanged are those of crates/grpo-bench. Everything is f32, on the CPU unless `--device`
+says otherwise. What makes the other side fast here and is not its default stands beside the setting.
 """
 
 import argparse
@@ -32,6 +32,10 @@ SMALL = {"n_embd": 256, "n_layer": 8, "n_head": 8, "vocab_size": 100, "n_positio
 MEDIUM = {"n_embd": 512, "n_layer": 12, "n_head": 8, "vocab_size": 32_000, "n_positions": 256, "tie_word_embeddings": True}
 
 
+# Of tensors and models; `main` sets it.
+DEVICE = "cpu"
+
+
 def model_of(sizes):
     """Random weights and no dropout. Both activations are torch's own operations: `gelu_new`, GPT-2's name for the second,
     is seven operations in Python. A MolGPT is this architecture with a table of types beside that of tokens."""
@@ -48,22 +52,24 @@ def model_of(sizes):
         attn_implementation="sdpa",
     )
     torch.manual_seed(1)
-    return GPT2LMHeadModel(config)
+    return GPT2LMHeadModel(config).to(DEVICE)
 
 
 def since(started, work):
+    if DEVICE != "cpu":
+        torch.cuda.synchronize()
     return {"seconds": time.perf_counter() - started, "work": work}
 
 
 def matmul(width, rows):
     """The two products of a block's perceptron."""
-    x, up, down = torch.rand(rows, width), torch.rand(width, 4 * width), torch.rand(4 * width, width)
+    x, up, down = (torch.rand(shape, device=DEVICE) for shape in ((rows, width), (width, 4 * width), (4 * width, width)))
 
     @torch.inference_mode()
     def run():
         started, times = time.perf_counter(), 0
         while time.perf_counter() - started < 0.5:
-            x @ up @ down
+            (x @ up @ down)[0, 0].item()  # as ours does: a GPU would otherwise only be asked
             times += 1
         return since(started, times * 2.0 * 2 * rows * width * 4 * width)
 
@@ -73,7 +79,7 @@ def matmul(width, rows):
 def sampling(sizes, rows, tokens):
     """`generate` with its cache, over one token a row; nothing ends a row, and nothing is cut from the distribution."""
     model = model_of(sizes).eval()
-    prompts = torch.randint(sizes["vocab_size"], (rows, 1))
+    prompts = torch.randint(sizes["vocab_size"], (rows, 1), device=DEVICE)
     settings = transformers.GenerationConfig(
         do_sample=True,
         temperature=1.0,
@@ -101,7 +107,7 @@ def training(sizes, rows, tokens, steps):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
 
     def run():
-        batches = torch.randint(sizes["vocab_size"], (steps, rows, tokens + 1))
+        batches = torch.randint(sizes["vocab_size"], (steps, rows, tokens + 1), device=DEVICE)
         started = time.perf_counter()
         for batch in batches:
             logits = model(input_ids=batch[:, :-1], use_cache=False).logits
@@ -167,7 +173,7 @@ def step(sizes, prompts, group, tokens, steps):
             model_of(sizes).save_pretrained(saved)
             arguments = GRPOConfig(
                 output_dir=folder,
-                use_cpu=True,
+                use_cpu=DEVICE == "cpu",
                 bf16=False,
                 gradient_checkpointing=False,  # on by default: a third more time
                 per_device_train_batch_size=rows,
@@ -253,9 +259,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", required=True, choices=CASES)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", default="cpu", help="`cpu`, or PyTorch's name of a GPU, e.g. `cuda:0`")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--serve", action="store_true")
     arguments = parser.parse_args()
+    global DEVICE
+    DEVICE = arguments.device
     torch.set_num_threads(arguments.threads)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

@@ -1,21 +1,20 @@
 //! Selects and runs benchmark cases.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Result, bail};
 
 use super::report::{Case, Measured, Report};
 use super::surroundings::{Busy, Surroundings, cores, load};
-use super::worker::{Answer, Worker, listed};
+use super::worker::{Answer, Worker, listed, ours};
 use super::{Bench, peer, scaling, table};
-use crate::process;
+use crate::train::built;
 use crate::workspace::Workspace;
 
 /// Runs the selected cases and reports the results.
 pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     let target = Workspace::read(root)?.target_directory;
-    let ours = build(root, &target)?;
+    let ours = built(root, None)?;
     let results =
         |name: &str| bench.json.clone().unwrap_or_else(|| target.join("bench").join(name));
     if bench.scaling {
@@ -58,13 +57,6 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     done
 }
 
-/// Builds `grpo-bench` and returns the path of the binary.
-fn build(root: &Path, target: &Path) -> Result<PathBuf> {
-    let mut cargo = process::cargo(root);
-    process::run(cargo.args(["build", "--release", "--package", "grpo-bench"]))?;
-    Ok(target.join("release").join(format!("grpo-bench{}", std::env::consts::EXE_SUFFIX)))
-}
-
 /// Selects the cases whose name contains one of `texts`, or all cases if `texts` is empty. With
 /// `quick`, slow cases are skipped.
 fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> {
@@ -94,7 +86,7 @@ struct Programs<'a> {
 
 impl Programs<'_> {
     fn ours(&self, case: &str) -> Result<Worker> {
-        Worker::start(Command::new(&self.ours), case, self.threads)
+        Worker::start(ours(&self.ours), case, self.threads)
     }
 
     fn peer(&self, case: &str) -> Result<Option<Worker>> {

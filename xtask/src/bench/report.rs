@@ -10,7 +10,7 @@ use super::surroundings::Surroundings;
 use super::table::{number, table};
 use super::worker::Answer;
 
-/// A case as listed by `grpo-bench --list`.
+/// A case as listed by `grpo bench --list`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Case {
     pub(super) name: String,

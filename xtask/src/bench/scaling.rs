@@ -1,7 +1,6 @@
 //! The `--scaling` option: how the cost of a token depends on threads, batch, length and model.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -10,10 +9,10 @@ use serde_json::json;
 use super::report::{QUIET, median, peak, write};
 use super::surroundings::{Busy, Surroundings, cores};
 use super::table::{markdown, number};
-use super::worker::{Answer, Worker, listed};
+use super::worker::{Answer, Worker, listed, ours};
 use crate::process;
 
-/// A point as listed by `grpo-bench --list-scaling`.
+/// A point as listed by `grpo bench --list-scaling`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Point {
     name: String,
@@ -66,7 +65,7 @@ pub(super) fn run(root: &Path, program: &Path, repeat: u32, json: &Path) -> Resu
     let memory: Vec<Memory> = by_axis(&points).filter_map(memory).collect();
     let results = json!({"surroundings": surroundings, "points": points, "memory": memory});
     write(json, &results)?;
-    process::run(Command::new(program).arg("--draw").arg(json))?;
+    process::run(ours(program).arg("--draw").arg(json))?;
     print!("\n{}\n\n{}", surroundings.line(), table(&points, &memory));
     println!("Written to {} and the charts next to it", json.display());
     done
@@ -96,7 +95,7 @@ fn measure(program: &Path, points: &[Point], repeat: u32) -> Result<Vec<Measured
     for point in points {
         for threads in threads(&point.axis, all) {
             eprintln!("{}, threads: {threads}", point.name);
-            let worker = Worker::start(Command::new(program), &point.name, threads)?;
+            let worker = Worker::start(ours(program), &point.name, threads)?;
             workers.push((point, threads, worker));
         }
     }

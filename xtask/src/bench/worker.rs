@@ -17,7 +17,7 @@ use crate::process;
 /// sleep.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A running `grpo-bench --serve`, or the Python program that implements the same protocol.
+/// A running `grpo bench --serve`, or the Python program that implements the same protocol.
 pub(super) struct Worker {
     name: String,
     child: Child,
@@ -51,13 +51,20 @@ pub(super) struct Answer {
     pub(super) details: Option<Value>,
 }
 
-/// Returns what `grpo-bench` lists with the given option, one JSON line each.
+/// Returns the command `grpo bench`. It computes on the CPU, like the programs that it is compared with.
+pub(super) fn ours(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["bench", "--device", "cpu"]);
+    command
+}
+
+/// Returns what `grpo bench` lists with the given option, one JSON line each.
 pub(super) fn listed<T: DeserializeOwned>(program: &Path, option: &str) -> Result<Vec<T>> {
-    let output = process::output_of(Command::new(program).arg(option))?;
+    let output = process::output_of(ours(program).arg(option))?;
     let text = String::from_utf8(output)
-        .with_context(|| format!("`grpo-bench {option}` did not print UTF-8"))?;
+        .with_context(|| format!("`grpo bench {option}` did not print UTF-8"))?;
     let lines = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-    lines.with_context(|| format!("cannot parse the output of `grpo-bench {option}`"))
+    lines.with_context(|| format!("cannot parse the output of `grpo bench {option}`"))
 }
 
 impl Answer {

@@ -15,9 +15,18 @@ use serde_json::json;
 use super::{Repetition, Shape, Work};
 use crate::models::{Model, Size};
 
-/// Runs `steps` training steps per repetition.
+/// Runs `steps` training steps of all weights per repetition.
 pub fn step(model: Model, shape: Shape, steps: u32) -> anyhow::Result<Work> {
-    let mut grpo = grpo(model, shape)?;
+    step_of(model.build()?, model, shape, steps)
+}
+
+/// Runs a training step of an adapter per repetition.
+pub fn adapter_step(model: Model, shape: Shape) -> anyhow::Result<Work> {
+    step_of(model.build_with_adapter()?, model, shape, 1)
+}
+
+fn step_of(policy: Policy, model: Model, shape: Shape, steps: u32) -> anyhow::Result<Work> {
+    let mut grpo = grpo(policy, shape)?;
     let prompts = shape.prompts(model);
     let flops = f64::from(steps) * step_flops(model, shape);
     let mut next = 0;
@@ -70,8 +79,7 @@ pub fn resident(steps: u32) -> anyhow::Result<Work> {
     }))
 }
 
-fn grpo(model: Model, shape: Shape) -> anyhow::Result<Grpo<Policy>> {
-    let policy = model.build()?;
+fn grpo(policy: Policy, shape: Shape) -> anyhow::Result<Grpo<Policy>> {
     let parts = Parts {
         reward: Arc::new(PatternReward { pattern: Regex::new("ab|ba")? }),
         reference: Frozen::snapshot(&policy),
@@ -126,7 +134,8 @@ mod tests {
     /// If all rewards were equal, there would be no gradient.
     #[test]
     fn rewards_differ_within_a_step() {
-        let report = grpo(MODEL, SHAPE).unwrap().step(&SHAPE.prompts(MODEL), 0).unwrap();
+        let report =
+            grpo(MODEL.build().unwrap(), SHAPE).unwrap().step(&SHAPE.prompts(MODEL), 0).unwrap();
         let rewards: Vec<f64> = report.samples().map(|sample| sample.reward().unwrap()).collect();
         assert!(rewards.contains(&0.0) && rewards.contains(&1.0), "{rewards:?}");
         assert!(report.learned.grad_norm() > 0.0);

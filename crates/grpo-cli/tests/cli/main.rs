@@ -2,6 +2,7 @@
 
 mod audit;
 mod audit_ledger;
+mod bench;
 mod bench_pmo;
 mod cleaning;
 mod completions;

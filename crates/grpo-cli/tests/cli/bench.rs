@@ -1,18 +1,17 @@
-//! Tests for the output and exit status of the `grpo-bench` program.
+//! `grpo bench`.
 
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
-fn grpo_bench(arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_grpo-bench"))
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+use crate::support::{Ended, Place};
+
+fn bench(arguments: &[&str], input: &str) -> Output {
+    let place = Place::new();
+    let mut command = place.command(&[&["bench"], arguments].concat());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     // The program may already have exited with an error.
     let _broken = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
@@ -25,11 +24,12 @@ fn lines(output: &Output) -> Vec<Value> {
 
 #[test]
 fn a_case_is_served_line_by_line() {
-    let output = grpo_bench(&["--case", "matmul-small", "--serve", "--threads", "2"], "run\nrun\n");
+    let output = bench(&["--case", "matmul-small", "--serve", "--threads", "2"], "run\nrun\n");
     assert!(output.status.success(), "{output:?}");
     let lines = lines(&output);
     assert_eq!(lines.len(), 3);
     assert_eq!((&lines[0]["case"], &lines[0]["threads"]), (&"matmul-small".into(), &2.into()));
+    assert_eq!(lines[0]["device"], "cpu");
     for answer in &lines[1..] {
         let number = |key: &str| answer[key].as_f64().unwrap();
         assert!(number("seconds") >= 0.5 && number("work") > 0.0, "{answer}");
@@ -40,7 +40,7 @@ fn a_case_is_served_line_by_line() {
 
 #[test]
 fn cases_are_listed() {
-    let output = grpo_bench(&["--list"], "");
+    let output = bench(&["--list"], "");
     let lines = lines(&output);
     let step = lines.iter().find(|case| case["name"] == "step-small").unwrap();
     let expect =
@@ -50,7 +50,7 @@ fn cases_are_listed() {
 
 #[test]
 fn points_of_an_axis_are_listed_together() {
-    let output = grpo_bench(&["--list-scaling"], "");
+    let output = bench(&["--list-scaling"], "");
     let lines = lines(&output);
     let of = |line: &Value| (line["kind"].to_string(), line["axis"].to_string());
     let mut axes: Vec<_> = lines.iter().map(of).collect();
@@ -62,39 +62,33 @@ fn points_of_an_axis_are_listed_together() {
 
 #[test]
 fn results_are_drawn() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("all.json");
-    let path = file.to_str().unwrap();
-    std::fs::write(&file, "{}").unwrap();
-    let output = grpo_bench(&["--draw", path], "");
-    let expect = format!(
-        "error: {path} is not a results file of `cargo xtask bench --scaling`: missing field `points`"
+    let place = Place::new();
+    place.write("all.json", "{}");
+    place.run(&["bench", "--draw", "all.json"]).assert_refused(
+        "all.json is not a results file of `cargo xtask bench --scaling`: missing field `points` at line 1 column 2",
     );
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with(&expect), "{output:?}");
     let point = r#"{"axis":"batch","kind":"training","model":"6.4M","parameters":6386688,"completions":8,"tokens":48,"threads":2,"rate":500.0}"#;
-    std::fs::write(&file, format!(r#"{{"points":[{point}]}}"#)).unwrap();
-    assert!(grpo_bench(&["--draw", path], "").status.success());
+    place.write("all.json", format!(r#"{{"points":[{point}]}}"#));
+    place.succeed(&["bench", "--draw", "all.json"]);
     for (axis, dots) in [("threads", 0), ("batch", 1), ("tokens", 0), ("size", 0)] {
-        let svg = std::fs::read_to_string(folder.path().join(format!("all-{axis}.svg"))).unwrap();
+        let svg = place.read(&format!("all-{axis}.svg"));
         assert_eq!(svg.matches("<circle").count(), dots, "{axis}: {svg}");
     }
 }
 
 #[test]
-fn reports_bad_input() {
-    let check = |arguments: &[&str], input: &str, expect: &str| {
-        let output = grpo_bench(arguments, input);
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert_eq!(String::from_utf8_lossy(&output.stderr), expect);
+fn bad_input_is_refused() {
+    let check = |arguments: &[&str], input: &str, expect: &'static str| {
+        Ended::of(bench(arguments, input)).assert_refused(expect);
     };
     check(
         &["--case", "matmul"],
         "",
-        "error: `matmul` is not a case or point; list them with --list or --list-scaling\n",
+        "`matmul` is not a case or point; list them with --list or --list-scaling",
     );
     check(
         &["--case", "matmul-small", "--serve"],
         "walk\n",
-        "error: expected `run` on standard input, got `walk`\n",
+        "expected `run` on standard input, got `walk`",
     );
 }

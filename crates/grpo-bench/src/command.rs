@@ -1,37 +1,51 @@
-//! `grpo-bench`: runs a single benchmark case. A separate process per case allows peak memory to be
-//! measured.
+//! `grpo bench`: runs a single case, or one of the points of the scaling charts.
 //!
-//! `cargo xtask bench` starts this program and the programs that it is compared with. The cases and
-//! the communication protocol are described in docs/benchmarks.md.
-
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
+//! A separate process per case allows peak memory to be measured. `cargo xtask bench` starts these
+//! processes, and the programs that they are compared with. The cases and the communication
+//! protocol are described in docs/benchmarks.md.
 
 use std::io::{BufRead, stdin};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
-use grpo_bench::cases::{CASES, Case};
-use grpo_bench::scaling::{Point, draw, points};
-use grpo_bench::work::{Repetition, Work};
+use clap::Args;
+use grpo_app::device;
+use grpo_app::output::say_data;
+use grpo_app::task::{CommandGroup, Task, TaskCommand};
 use grpo_process::ResidentMemory;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The same allocator as in `grpo`.
-#[global_allocator]
-static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
+use crate::cases::{CASES, Case};
+use crate::scaling::{Point, draw, points};
+use crate::work::{Repetition, Work};
 
-/// Run a benchmark case and print a JSON line for each repetition
-#[derive(Parser)]
+/// Adds the command `bench` to the program.
+pub struct Bench;
+
+impl Task for Bench {
+    fn name(&self) -> &'static str {
+        "bench"
+    }
+
+    fn commands(&self) -> Vec<TaskCommand> {
+        let about = [
+            "Measure sampling, training or whole steps on this machine",
+            "Models have random weights and are created when they are measured. The output has one JSON line when the case is ready, then one per repetition. `cargo xtask bench` compares cases with other programs and reports the results.",
+        ];
+        vec![TaskCommand::new("bench", &about, CommandGroup::Other, |_, arguments| run(arguments))]
+    }
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  grpo-bench --list                               the cases, a JSON line each
-  grpo-bench --list-scaling                       the points of the scaling charts
-  grpo-bench --draw scaling.json                  the charts
-  grpo-bench --case sampling-small --repeat 5     five repetitions
-  grpo-bench --case training-medium --serve       one for each line `run` on standard input")]
-struct Arguments {
+  grpo bench --list                               the cases, a JSON line each
+  grpo bench --case sampling-small --repeat 5     five repetitions
+  grpo bench --case step-large --device cuda:0    on a GPU
+  grpo bench --case training-medium --serve       one for each line `run` on standard input
+  grpo bench --list-scaling                       the points of the scaling charts
+  grpo bench --draw scaling.json                  the charts")]
+struct BenchArguments {
     /// List all cases as JSON lines
     #[arg(long)]
     list: bool,
@@ -50,37 +64,20 @@ struct Arguments {
     /// Run a repetition for each line `run` on standard input
     #[arg(long, conflicts_with = "repeat")]
     serve: bool,
-    /// Number of threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
 }
 
-fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(arguments: &Arguments) -> anyhow::Result<()> {
+fn run(arguments: &BenchArguments) -> anyhow::Result<()> {
     if arguments.list {
-        CASES.iter().for_each(print_line);
+        CASES.iter().for_each(say_line);
         return Ok(());
     }
     if arguments.list_scaling {
-        points().into_iter().for_each(|point| print_line(&point.listed()));
+        points().into_iter().for_each(|point| say_line(&point.listed()));
         return Ok(());
     }
     if let Some(results) = &arguments.draw {
         return draw(results);
     }
-    grpo_process::compute(arguments.threads.map(usize::from), || measure(arguments))?
-}
-
-fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let name = arguments.case.as_deref().expect("clap asks for it");
     let (mut work, warms_up) = match Point::named(name) {
         Some(point) => (point.prepare()?, true),
@@ -89,11 +86,13 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
             ((case.prepare)()?, case.warms_up())
         }
     };
-    // Warm up. The first repetition starts threads and allocates memory and the optimizer state.
+    // Warm up. The first repetition starts threads, allocates memory and the optimizer state, and
+    // compiles kernels for a GPU.
     if warms_up {
         work()?;
     }
-    print_line(&Ready { case: name, threads: rayon::current_num_threads() });
+    let device = device::name().to_string();
+    say_line(&Ready { case: name, threads: rayon::current_num_threads(), device });
     if arguments.serve {
         return serve(&mut work);
     }
@@ -116,7 +115,7 @@ fn serve(work: &mut Work) -> anyhow::Result<()> {
 fn answer(work: &mut Work) -> anyhow::Result<()> {
     let Repetition { seconds, work, flops, details } = work()?;
     let peak_bytes = ResidentMemory::of_this_process().map(|memory| memory.peak);
-    print_line(&Answer { seconds, work, flops, peak_bytes, details });
+    say_line(&Answer { seconds, work, flops, peak_bytes, details });
     Ok(())
 }
 
@@ -125,6 +124,7 @@ fn answer(work: &mut Work) -> anyhow::Result<()> {
 struct Ready<'a> {
     case: &'a str,
     threads: usize,
+    device: String,
 }
 
 /// The line printed for each repetition.
@@ -141,6 +141,6 @@ struct Answer {
     details: Option<Value>,
 }
 
-fn print_line(value: &impl Serialize) {
-    println!("{}", serde_json::to_string(value).expect("plain data is JSON"));
+fn say_line(value: &impl Serialize) {
+    say_data(format_args!("{}", serde_json::to_string(value).expect("plain data is JSON")));
 }
