@@ -89,6 +89,9 @@ pub fn device() -> anyhow::Result<Device> {
         return Ok(device.clone());
     }
     let device = name().open()?;
+    if !grpo_kernels::is_cpu(&device) {
+        grpo_kernels::let_threads_sleep();
+    }
     Ok(opened.insert(device).clone())
 }
 

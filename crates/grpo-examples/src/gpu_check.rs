@@ -1,6 +1,7 @@
 //! `grpo gpu-check`: compares a device with the CPU, and measures its speed.
 
 mod runs;
+mod speed;
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::runs::{EXAMPLES, Grpo, Measured};
+use self::speed::Speed;
 use crate::init_project;
 
 #[derive(Debug, Args)]
@@ -32,7 +34,7 @@ pub(crate) struct GpuCheckArguments {
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Compare a device with the CPU, and measure its speed",
-        "Runs the selftest, and ten steps of GRPO for each kind of task on the device and on the CPU: molecules, replies with an adapter, infilling. Before the first update, both have the same policy and the same random numbers, so the metrics of the first step must agree within rounding. Rarely, rounding changes a sampled token, and with it the completion: compare completions.jsonl of both runs if reward and entropy differ while the selftest passes. gpu-check.json lists devices, selftest, differences, tokens per second and memory. The exit code is 1 if the selftest fails or a difference exceeds its tolerance.",
+        "Runs the selftest, and ten steps of GRPO for each kind of task on the device and on the CPU: molecules, replies with an adapter, infilling. Before the first update, both have the same policy and the same random numbers, so the metrics of the first step must agree within rounding. Rarely, rounding changes a sampled token, and with it the completion: compare completions.jsonl of both runs if reward and entropy differ while the selftest passes. Then models with random weights are sampled and trained, as `grpo bench` does, up to 0.6 billion parameters on a GPU. gpu-check.json lists devices, selftest, differences, speeds and memory. The exit code is 1 if the selftest fails or a difference exceeds its tolerance.",
     ];
     TaskCommand::new("gpu-check", &about, CommandGroup::Other, |_, arguments| run(arguments))
 }
@@ -52,6 +54,7 @@ struct Report {
     selftest_seconds: f64,
     runs: Vec<Measured>,
     differences: Vec<Difference>,
+    speed: Vec<Speed>,
 }
 
 /// A metric of the first step on both devices.
@@ -95,6 +98,7 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
         }));
         runs.extend([cpu, other]);
     }
+    let speed = speed::measure(&grpo, &name)?;
     let passed = selftest["passed"] == true && differences.iter().all(|of| of.agrees);
     let version = env!("CARGO_PKG_VERSION");
     let report = Report {
@@ -106,6 +110,7 @@ fn run(arguments: &GpuCheckArguments) -> anyhow::Result<()> {
         selftest_seconds,
         runs,
         differences,
+        speed,
     };
     let path = arguments.folder.join("gpu-check.json");
     let text = format!("{}\n", serde_json::to_string_pretty(&report)?);
@@ -131,5 +136,9 @@ fn show(report: &Report) {
             "{:<12} {:<7} {:.0} tokens/s, {:.2} s a step, {:.0} s with start and evaluation",
             run.task, run.device, run.tokens_per_second, run.step_seconds, run.seconds
         ));
+    }
+    for Speed { case, unit, per_second, of_products } in &report.speed {
+        let fraction = of_products.map(|part| format!(", {:.1} % of matmul-medium", 100.0 * part));
+        say(format_args!("{case:<19} {per_second:.3e} {unit}/s{}", fraction.unwrap_or_default()));
     }
 }

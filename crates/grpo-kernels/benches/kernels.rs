@@ -6,10 +6,10 @@ use std::hint::black_box;
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use criterion::{Criterion, criterion_group, criterion_main};
 use grpo_kernels::{
-    AdamW, Heads, KvPages, PAGE, Packing, RotaryTables, Seen, Sequence, Visible, adamw_step, add,
-    add_bias, attention_softmax, batch_invariant_linear, gather_rows, gelu, gelu_tanh, indices,
-    joint_attention, layer_norm, matmul, padded_attention, plain, rms_norm, rotary, squared_norm,
-    swiglu,
+    AdamW, Heads, KvPages, PAGE, Packing, PagePlan, RotaryTables, Sequence, Visible, adamw_step,
+    add, add_bias, attention_softmax, batch_invariant_linear, gather_rows, gelu, gelu_tanh,
+    indices, joint_attention, layer_norm, matmul, padded_attention, plain, rms_norm, rotary,
+    squared_norm, swiglu,
 };
 
 const ROWS: usize = 64 * 48;
@@ -169,18 +169,21 @@ fn compare_pages(criterion: &mut Criterion) {
     let heads = Heads { heads: 8, kv_heads: 8, width: 32 };
     let pages = positions / PAGE;
     let all: Vec<u32> = (0..).take(rows * pages).collect();
-    let seen: Vec<_> = all.chunks(pages).map(|pages| Seen { pages, positions }).collect();
+    let [mut write, mut read] = [(); 2].map(|()| PagePlan::new());
+    for pages in all.chunks(pages) {
+        write.push(pages, 0..positions);
+        read.push(pages, positions - 1..positions);
+    }
     let query = input([rows, heads.query_columns()]).inner();
     let of_all = || input([rows * positions, heads.key_columns()]).inner();
-    let places: Vec<usize> = (0..rows * positions).collect();
     let device = query.device();
     let mut group = criterion.benchmark_group(format!("pages, {rows} × {positions}, 8 × 32"));
     for (name, mut of) in
         [("fused", KvPages::new(heads, &device)), ("plain", KvPages::plain(heads, &device))]
     {
         of.grow_to(rows * pages);
-        of.write(of_all(), of_all(), &places);
-        group.bench_function(name, |b| b.iter(|| black_box(of.attend(query.clone(), &seen, 0.18))));
+        of.write(of_all(), of_all(), &write);
+        group.bench_function(name, |b| b.iter(|| black_box(of.attend(query.clone(), &read, 0.18))));
     }
     group.finish();
 }

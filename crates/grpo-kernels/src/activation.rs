@@ -15,6 +15,10 @@ pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     if crate::backend::is_fusable(&x) {
         return crate::backend::gelu(x);
     }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&x) {
+        return crate::gpu::gelu(x);
+    }
     plain::gelu(x)
 }
 
@@ -30,6 +34,10 @@ pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) {
         return crate::backend::gelu_tanh(x);
+    }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&x) {
+        return crate::gpu::gelu_tanh(x);
     }
     plain::gelu_tanh(x)
 }
@@ -49,6 +57,10 @@ pub fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&gate) {
         return crate::backend::swiglu(gate, up);
+    }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&gate) {
+        return crate::gpu::swiglu(gate, up);
     }
     plain::swiglu(gate, up)
 }

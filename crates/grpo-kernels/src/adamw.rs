@@ -37,5 +37,9 @@ pub fn adamw_step<const D: usize>(
             &settings::Factors::new(step),
         );
     }
+    #[cfg(feature = "gpu")]
+    if [&parameter, &gradient, &moments[0], &moments[1]].into_iter().all(crate::gpu::is_fusable) {
+        return crate::gpu::adamw_step(parameter, gradient, moments, &settings::Factors::new(step));
+    }
     crate::plain::adamw_step(parameter, gradient, moments, step)
 }

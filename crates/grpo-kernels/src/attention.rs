@@ -34,6 +34,13 @@ pub fn attention(
         let of = fused(heads, scale, packing);
         return crate::backend::attention([query, keys, values], of);
     }
+    #[cfg(feature = "gpu")]
+    if [&query, &keys, &values].into_iter().all(crate::gpu::is_fusable)
+        && crate::gpu::supports(&heads)
+    {
+        let of = on_gpu(heads, scale, packing);
+        return crate::gpu::attention([query, keys, values], of);
+    }
     padded_attention(query, keys, values, heads, scale, packing, |weights| weights)
 }
 
@@ -57,6 +64,10 @@ pub fn joint_attention(
     if crate::backend::is_fusable(&inputs) {
         return crate::backend::joint_attention(inputs, fused(heads, scale, packing));
     }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&inputs) && crate::gpu::supports(&heads) {
+        return crate::gpu::joint_attention(inputs, on_gpu(heads, scale, packing));
+    }
     let part = |start: usize, length: usize| inputs.clone().narrow(1, start, length);
     let (query, key, value) = (part(0, queries), part(queries, keys), part(queries + keys, keys));
     attention(query, key, value, heads, scale, packing)
@@ -65,4 +76,9 @@ pub fn joint_attention(
 #[cfg(feature = "flex")]
 fn fused(heads: Heads, scale: f64, packing: &Packing) -> crate::backend::Attention {
     crate::backend::Attention { heads, scale: scale as f32, packing: packing.clone() }
+}
+
+#[cfg(feature = "gpu")]
+fn on_gpu(heads: Heads, scale: f64, packing: &Packing) -> crate::gpu::Attention {
+    crate::gpu::Attention { heads, scale: scale as f32, packing: packing.clone() }
 }

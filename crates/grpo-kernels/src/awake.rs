@@ -15,12 +15,20 @@ use std::time::{Duration, Instant};
 /// the stack of one of the other's threads.
 pub fn awake<R>(f: impl FnOnce() -> R) -> R {
     static RUNNING: AtomicBool = AtomicBool::new(false);
-    if RUNNING.swap(true, Ordering::Acquire) {
+    if ASLEEP.load(Ordering::Relaxed) || RUNNING.swap(true, Ordering::Acquire) {
         return f();
     }
     let _running = Running(&RUNNING);
     awake_where(ARRIVAL, || (), f)
 }
+
+/// Makes [`awake`] run `f` as usual from now on. For processes that compute on a GPU: their threads
+/// would only wait for it.
+pub fn let_threads_sleep() {
+    ASLEEP.store(true, Ordering::Relaxed);
+}
+
+static ASLEEP: AtomicBool = AtomicBool::new(false);
 
 /// Runs `f` while `others` similar calls run on other threads of the pool. Large operations are then
 /// divided into fewer tasks, for this call's share of the threads. The result of `f` is unaffected.

@@ -55,6 +55,10 @@ pub fn batch_invariant_linear(
     {
         return cpu::linear(x, weight, bias);
     }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&x) && crate::gpu::is_fusable(&weight) {
+        return crate::gpu::linear(x, weight, bias);
+    }
     crate::plain::batch_invariant_linear(x, weight, bias)
 }
 

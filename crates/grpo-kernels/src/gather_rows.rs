@@ -10,7 +10,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 /// - result: `[n, width]`
 ///
 /// # Panics
-/// Panics if an ID is not a valid row index.
+/// Panics if an ID is not a valid row index. GPUs do not check this.
 pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&table) {
@@ -21,6 +21,10 @@ pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
             _ => panic!("row {id} is out of bounds for a table of {rows} rows"),
         };
         return crate::backend::gather_rows(table, ids.iter::<i64>().map(row).collect());
+    }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&table) {
+        return crate::gpu::gather_rows(table, ids);
     }
     crate::plain::gather_rows(table, ids)
 }

@@ -2,13 +2,17 @@
 
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
 
+use crate::matmul::batched_matmul;
 use crate::{Heads, Visible, indices};
 
 #[cfg(feature = "flex")]
 mod cpu;
-mod seen;
+mod plan;
 
-pub use seen::{PAGE, Seen};
+#[cfg(feature = "gpu")]
+use plan::OnGpu;
+use plan::Seen;
+pub use plan::{PAGE, PagePlan};
 
 /// Keys and values of one attention layer, stored in pages of [`PAGE`] positions. Pages are written
 /// in place (Kwon et al. 2023, "PagedAttention"; docs/decisions/0015).
@@ -64,25 +68,29 @@ impl KvPages {
         self.pages = pages;
     }
 
-    /// Writes each row to its position, given as `page · PAGE` + offset within the page.
+    /// Writes each row to its position in the plan.
     ///
     /// # Shapes
     /// - keys, values: `[n, kv heads · width]`
     ///
     /// # Panics
-    /// Panics if the shapes don't match, or if a position is out of bounds.
-    pub fn write(&mut self, keys: Tensor<2>, values: Tensor<2>, places: &[usize]) {
-        assert_eq!(keys.dims(), [places.len(), self.heads.key_columns()], "keys");
+    /// Panics if the shapes don't match, or if a page does not exist.
+    pub fn write(&mut self, keys: Tensor<2>, values: Tensor<2>, plan: &PagePlan) {
+        assert_eq!(keys.dims(), [plan.rows(), self.heads.key_columns()], "keys");
         assert_eq!(values.dims(), keys.dims(), "values");
-        assert!(
-            places.iter().all(|&place| place < self.pages * PAGE),
-            "position outside the allocated pages"
-        );
+        assert!(plan.fits(self.pages), "a row is written to a page that does not exist");
         match &mut self.store {
             #[cfg(feature = "flex")]
-            Store::Host(host) => host.write(keys, values, places),
+            Store::Host(host) => host.write(keys, values, plan.places()),
+            #[cfg(feature = "gpu")]
+            Store::Tensors(tensors) if is_on_gpu(tensors) => {
+                let places = &plan.on_gpu(&keys.device()).places;
+                for (all, new) in tensors.iter_mut().zip([keys, values]) {
+                    all.inplace(|all| crate::gpu::write_rows(all, new, places.clone()));
+                }
+            }
             Store::Tensors(tensors) => {
-                let places = indices(places.iter().copied(), &tensors[0].device());
+                let places = indices(plan.places(), &tensors[0].device());
                 for (all, new) in tensors.iter_mut().zip([keys, values]) {
                     assign(all, &places, new);
                 }
@@ -115,25 +123,33 @@ impl KvPages {
     /// - result: same as query
     ///
     /// # Panics
-    /// Panics if the shapes don't match, or if the number of visible positions of a row is zero or
-    /// exceeds its pages.
-    pub fn attend(&self, query: Tensor<2>, seen: &[Seen<'_>], scale: f64) -> Tensor<2> {
-        assert_eq!(query.dims(), [seen.len(), self.heads.query_columns()], "queries");
-        for (row, seen) in seen.iter().enumerate() {
-            let fits = (1..=seen.pages.len() * PAGE).contains(&seen.positions);
-            assert!(
-                fits,
-                "row {row} attends to {} positions of {} pages",
-                seen.positions,
-                seen.pages.len()
-            );
-            let is_there = seen.pages.iter().all(|&page| (page as usize) < self.pages);
-            assert!(is_there, "row {row} attends to a page that does not exist");
-        }
+    /// Panics if the shapes don't match, or if a page does not exist.
+    pub fn attend(&self, query: Tensor<2>, plan: &PagePlan, scale: f64) -> Tensor<2> {
+        assert_eq!(query.dims(), [plan.rows(), self.heads.query_columns()], "queries");
+        assert!(plan.fits(self.pages), "a row attends to a page that does not exist");
         match &self.store {
             #[cfg(feature = "flex")]
-            Store::Host(host) => host.attend(query, seen, scale as f32),
-            Store::Tensors(tensors) => self.attend_to(tensors, query, seen, scale),
+            Store::Host(host) => {
+                let seen: Vec<Seen<'_>> = plan.seen().collect();
+                host.attend(query, &seen, scale as f32)
+            }
+            #[cfg(feature = "gpu")]
+            Store::Tensors(tensors) if is_on_gpu(tensors) && crate::gpu::supports(&self.heads) => {
+                let OnGpu { rows, pages, .. } = plan.on_gpu(&query.device()).clone();
+                let [keys, values] = &**tensors;
+                let of = self.heads;
+                crate::gpu::attention_over_pages(
+                    query,
+                    [keys, values],
+                    [rows, pages],
+                    of,
+                    scale as f32,
+                )
+            }
+            Store::Tensors(tensors) => {
+                let seen: Vec<Seen<'_>> = plan.seen().collect();
+                self.attend_to(tensors, query, &seen, scale)
+            }
         }
     }
 
@@ -161,13 +177,13 @@ impl KvPages {
         };
         let (keys, values) = (gathered(keys), gathered(values)); // [n, kv, k, w]
         let query: Tensor<4> = query.reshape([rows, kv_heads, heads / kv_heads, width]);
-        let scores = query.matmul(keys.swap_dims(2, 3)); // [n, kv, g, k]
+        let scores = batched_matmul(query, keys.swap_dims(2, 3)); // [n, kv, g, k]
         // Treat each row as one query with many heads.
         let scores = scores.reshape([rows, heads, 1, columns]);
         let ranges: Vec<_> = seen.iter().map(|seen| 0..seen.positions).collect();
         let weights = crate::attention_softmax(scores, scale, &Visible::all().within(ranges));
         let weights = weights.reshape([rows, kv_heads, heads / kv_heads, columns]);
-        weights.matmul(values).reshape([rows, heads * width])
+        batched_matmul(weights, values).reshape([rows, heads * width])
     }
 
     /// Creates a cache that uses backend operations on every device. For tests.
@@ -190,6 +206,12 @@ impl Store {
         let empty = || Tensor::zeros([0, heads.key_columns()], device);
         Self::Tensors(Box::new([empty(), empty()]))
     }
+}
+
+/// Returns whether GPU kernels can use these tensors.
+#[cfg(feature = "gpu")]
+fn is_on_gpu([keys, values]: &[Tensor<2>; 2]) -> bool {
+    crate::gpu::is_fusable(keys) && crate::gpu::is_fusable(values)
 }
 
 /// Writes rows into `all`. The tensor is moved out first, because a second reference would force a

@@ -5,13 +5,13 @@
 //! tensor. For small models, this costs more than the matrix products. The operations in this crate
 //! do the same work in a single pass, with multithreading, SIMD and closed-form gradients.
 //!
-//! Each operation consists of three parts:
+//! Each operation consists of these parts:
 //!
 //! - A *plain* version in [`plain`], built from Burn's primitives. Tests use it as the reference,
-//!   and other backends use it as the implementation.
-//! - A fused forward and backward pass over `f32` slices, implemented as an autodiff
-//!   [`Operation`](tape::Operation).
-//! - The public function, which picks one of the two based on the tensor's device.
+//!   and it is used for other precisions and for operations without a kernel.
+//! - A fused forward and backward pass over `f32` slices on the CPU, implemented as an autodiff
+//!   [`Operation`](tape::Operation). Most operations also have kernels in CubeCL for GPUs.
+//! - The public function, which picks one of them based on the tensor's device.
 //!
 //! [`attention_softmax`] and [`Visible`] are used for padded attention, i.e. for dropout on
 //! attention weights and for backends without fused attention.
@@ -26,6 +26,7 @@ mod attention;
 mod attention_softmax;
 mod awake;
 mod batch_invariant;
+mod draw;
 mod four_bits;
 mod gather_rows;
 mod host;
@@ -34,6 +35,7 @@ mod matmul;
 mod norm;
 mod packing;
 pub mod plain;
+mod positions;
 mod rotary;
 pub mod simd;
 mod squared_norm;
@@ -42,6 +44,8 @@ mod visible;
 
 #[cfg(feature = "flex")]
 mod backend;
+#[cfg(feature = "gpu")]
+mod gpu;
 #[cfg(feature = "flex")]
 mod prefetch;
 
@@ -50,15 +54,18 @@ pub use adamw::{AdamW, adamw_step};
 pub use add::{add, add_bias};
 pub use attention::{attention, joint_attention, padded_attention};
 pub use attention_softmax::attention_softmax;
-pub use awake::{awake, beside};
+pub use awake::{awake, beside, let_threads_sleep};
 pub use batch_invariant::{PackedWeight, batch_invariant_linear};
+pub use draw::draw_on_gpu;
 pub use four_bits::{is_packed, pack_four_bits, unpack_four_bits, unpacked_shape};
 pub use gather_rows::{gather_rows, indices};
+#[cfg(feature = "gpu")]
+pub use gpu::product;
 pub use host::{is_cpu, on_host};
-pub use kv_pages::{KvPages, PAGE, Seen};
+pub use kv_pages::{KvPages, PAGE, PagePlan};
 pub use matmul::matmul;
 pub use norm::{layer_norm, rms_norm};
 pub use packing::{Heads, Packing, Sequence};
 pub use rotary::{RotaryTables, rotary};
-pub use squared_norm::squared_norm;
+pub use squared_norm::{SquaredNorm, squared_norm};
 pub use visible::Visible;

@@ -19,5 +19,19 @@ pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     if crate::backend::is_fusable(&a) && crate::backend::is_fusable(&b) {
         return crate::backend::matmul(a, b);
     }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&a) && crate::gpu::is_fusable(&b) {
+        return crate::gpu::matmul(a, b);
+    }
     crate::plain::matmul(a, b)
+}
+
+/// Returns `a · b` for each of the matrices in the first two dimensions. Unlike Burn's product, it
+/// does not round to `tf32` on a GPU.
+pub(crate) fn batched_matmul(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&a) && crate::gpu::is_fusable(&b) {
+        return crate::gpu::matmul(a, b);
+    }
+    a.matmul(b)
 }

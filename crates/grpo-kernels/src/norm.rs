@@ -22,6 +22,10 @@ pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
     if crate::backend::is_fusable(&x) {
         return crate::backend::layer_norm(x, gamma, beta, epsilon as f32);
     }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&x) {
+        return crate::gpu::layer_norm(x, gamma, beta, epsilon as f32);
+    }
     plain::layer_norm(x, gamma, beta, epsilon)
 }
 
@@ -41,6 +45,10 @@ pub fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) {
         return crate::backend::rms_norm(x, gamma, epsilon as f32);
+    }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&x) {
+        return crate::gpu::rms_norm(x, gamma, epsilon as f32);
     }
     plain::rms_norm(x, gamma, epsilon)
 }

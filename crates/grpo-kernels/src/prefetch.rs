@@ -1,7 +1,9 @@
 //! Loading of data into the cache before it is needed.
 
+/// Bytes in a cache line.
+pub(crate) const LINE_BYTES: usize = 64;
 /// Numbers in a cache line.
-pub(crate) const LINE: usize = 16;
+pub(crate) const LINE: usize = LINE_BYTES / 4;
 
 /// Starts loading the cache line of `value` into the L2 cache. Does nothing on processors other
 /// than x86-64.

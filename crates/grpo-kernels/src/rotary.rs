@@ -26,5 +26,9 @@ pub fn rotary(x: Tensor<2>, tables: &RotaryTables) -> Tensor<2> {
     if [&x, &tables.cos, &tables.sin].into_iter().all(crate::backend::is_fusable) {
         return crate::backend::rotary(x, [tables.cos.clone(), tables.sin.clone()]);
     }
+    #[cfg(feature = "gpu")]
+    if [&x, &tables.cos, &tables.sin].into_iter().all(crate::gpu::is_fusable) {
+        return crate::gpu::rotary(x, [tables.cos.clone(), tables.sin.clone()]);
+    }
     crate::plain::rotary(x, tables)
 }

@@ -11,6 +11,7 @@ use grpo_kernels::tape::{Operation, record, run};
 
 use crate::fused::plain::Plain;
 use crate::fused::{self, Forward, Gradients, Problem, Wanted};
+use crate::product::Product;
 use crate::{Head, Targets};
 
 /// Returns log-probabilities and entropies, `[n, 2]`.
@@ -28,7 +29,7 @@ pub(crate) fn fused_score(hidden: Tensor<2>, head: &Head, targets: Targets) -> T
 }
 
 /// Operations that a backend can override.
-pub(crate) trait ScoreKernels: Backend {
+pub(crate) trait ScoreKernels: Product {
     /// See [`fused::forward`].
     fn score_forward(problem: &Problem<'_, Self>, direct: bool) -> Forward<Self> {
         fused::forward::<Self, Plain>(problem, direct)
@@ -74,6 +75,8 @@ mod flex {
     use burn::backend::Flex;
     use burn::tensor::DType;
 
+    impl Product for Flex {}
+
     impl ScoreKernels for Flex {
         fn score_forward(problem: &Problem<'_, Self>, direct: bool) -> Forward<Self> {
             match problem.hidden.dtype() {
@@ -110,9 +113,21 @@ mod flex {
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube {
     use super::*;
-    use burn::backend::Cube;
+    use burn::backend::ops::FloatTensorOps;
+    use burn::backend::{Cube, TensorMetadata};
+    use burn::tensor::DType;
 
     impl ScoreKernels for Cube {}
+
+    impl Product for Cube {
+        /// Burn's product would round to `tf32`.
+        fn product(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
+            match (a.dtype(), b.dtype()) {
+                (DType::F32, DType::F32) => grpo_kernels::product(&a, &b),
+                _ => Self::float_matmul(a, b),
+            }
+        }
+    }
 
     impl FusedScore for Cube {
         fn fused_score(

@@ -71,8 +71,9 @@ pub fn draw(
     Ok(Draw { id: chosen.id, logprob: logprob.min(0.0), kept })
 }
 
-/// Calls [`draw`] for each row. On the CPU, logits are read in place. On other devices, they are
-/// copied to the host first.
+/// Calls [`draw`] for each row. On the CPU, logits are read in place. On a GPU, a kernel computes the
+/// same in f32, if all ids are kept and there is no repetition penalty. Otherwise, logits are copied
+/// to the host first.
 ///
 /// # Shapes
 /// - logits: `[n, vocabulary]`
@@ -96,6 +97,16 @@ pub fn draw_rows(
         [rows, rows],
         "expected one set of seen ids and one uniform per row of logits"
     );
+    if !distribution.is_truncated() && distribution.repetition_penalty().is_none() {
+        let (temperature, forbidden) = (distribution.temperature(), distribution.forbidden());
+        let drawn = grpo_kernels::draw_on_gpu(&logits, uniforms, temperature, forbidden);
+        if let Some(drawn) = drawn {
+            let of = |drawn: Option<_>| {
+                drawn.map(|(id, logprob)| Draw { id, logprob, kept: None }).ok_or(NotFinite)
+            };
+            return drawn.into_iter().map(of).collect();
+        }
+    }
     grpo_kernels::on_host(logits, |logits| {
         logits
             .par_chunks(vocabulary)

@@ -26,7 +26,7 @@ impl Head {
 
     /// Computes logits from hidden states: `[n, width]` → `[n, vocabulary]`.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        let logits = hidden.matmul(self.weight.clone());
+        let logits = grpo_kernels::matmul(hidden, self.weight.clone());
         match &self.bias {
             Some(bias) => logits + bias.clone().unsqueeze(),
             None => logits,

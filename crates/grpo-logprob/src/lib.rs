@@ -18,6 +18,7 @@ mod draw;
 mod error;
 mod fused;
 mod head;
+mod product;
 mod score;
 mod settings;
 mod targets;

@@ -1,7 +1,7 @@
 //! The KV cache used during sampling.
 
 use burn::tensor::{Device, Tensor};
-use grpo_kernels::{Heads, KvPages, PAGE, Seen};
+use grpo_kernels::{Heads, KvPages, PAGE, PagePlan};
 
 use crate::TokenBatch;
 
@@ -32,15 +32,6 @@ struct Cached {
     length: usize,
     /// Number of prefix vectors. They have no position.
     prefix: usize,
-}
-
-/// Describes where a forward pass writes its keys and values, and what each token attends to.
-#[derive(Debug)]
-pub(crate) struct CachePlan {
-    /// The cache position of each row: page · [`PAGE`] + offset within the page.
-    places: Vec<usize>,
-    /// For each row, the index of its sequence and the number of visible positions.
-    seen: Vec<(usize, usize)>,
 }
 
 impl KvCache {
@@ -104,13 +95,13 @@ impl KvCache {
         tokens: &TokenBatch,
         slots: &[CacheSlot],
         prefixes: &[usize],
-    ) -> CachePlan {
+    ) -> PagePlan {
         assert_eq!(slots.len(), tokens.sequences(), "expected one slot per sequence");
         assert!(
             !tokens.has_continuations(),
             "cached sequences are forked, not continued in a batch"
         );
-        let mut plan = CachePlan { places: Vec::new(), seen: Vec::new() };
+        let mut plan = PagePlan::new();
         for ((&slot, length), &prefix) in slots.iter().zip(tokens.lengths()).zip(prefixes) {
             let old = self.length(slot);
             assert!(prefix == 0 || old == 0, "a prefix is only valid at the start of a sequence");
@@ -122,10 +113,7 @@ impl KvCache {
             let sequence = self.sequence_mut(slot);
             sequence.prefix += prefix;
             sequence.length = new;
-            for at in old..new {
-                plan.places.push(sequence.pages[at / PAGE] as usize * PAGE + at % PAGE);
-                plan.seen.push((slot.0, at + 1));
-            }
+            plan.push(&sequence.pages, old..new);
         }
         self.grow_layers();
         plan
@@ -145,19 +133,12 @@ impl KvCache {
         &mut self,
         layer: usize,
         [query, keys, values]: [Tensor<2>; 3],
-        plan: &CachePlan,
+        plan: &PagePlan,
         scale: f64,
     ) -> Tensor<2> {
         let pages = &mut self.layers[layer];
-        pages.write(keys, values, &plan.places);
-        let seen = |&(sequence, positions): &(usize, usize)| {
-            let sequence = self.sequences[sequence]
-                .as_ref()
-                .expect("the slot is the slot is open during a pass");
-            Seen { pages: &sequence.pages, positions }
-        };
-        let seen: Vec<Seen<'_>> = plan.seen.iter().map(seen).collect();
-        pages.attend(query, &seen, scale)
+        pages.write(keys, values, plan);
+        pages.attend(query, plan, scale)
     }
 
     fn enter(&mut self, sequence: Cached) -> CacheSlot {
@@ -219,7 +200,7 @@ mod tests {
         let plan = cache.plan(&batch(PAGE), &forks[..1], &[0]);
         assert_eq!(cache.pages(), 5);
         assert_eq!(cache.length(forks[0]), 3 * PAGE + 3);
-        assert_eq!(plan.seen[0], (1, 2 * PAGE + 4));
+        assert_eq!(plan.rows(), PAGE);
         cache.close(forks[0]);
         cache.close(forks[1]);
         assert_eq!(cache.free.len(), 5);

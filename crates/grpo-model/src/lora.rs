@@ -112,7 +112,7 @@ impl LoraPair {
 
     /// Returns `scale · A · B`. The shape is `[in, out]`.
     pub(crate) fn product(&self) -> Tensor<2> {
-        self.a.val().inner().matmul(self.b.val().inner()) * self.scale
+        grpo_kernels::matmul(self.a.val().inner(), self.b.val().inner()) * self.scale
     }
 }
 

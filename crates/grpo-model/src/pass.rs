@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use grpo_kernels::Packing;
+use grpo_kernels::{Packing, PagePlan};
 
 use crate::Dropout;
-use crate::cache::CachePlan;
 use crate::lora::Adapter;
 use crate::rotary::Rotary;
 
@@ -49,7 +48,7 @@ pub(crate) enum Visibility {
     Packed(Packing),
     /// The KV cache, to which the new tokens are appended. Results are independent of other
     /// sequences.
-    Cached(Arc<CachePlan>),
+    Cached(Arc<PagePlan>),
 }
 
 impl PassContext {

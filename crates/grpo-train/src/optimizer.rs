@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_kernels::{AdamW, adamw_step, squared_norm};
+use grpo_kernels::{AdamW, SquaredNorm, adamw_step};
 use grpo_model::{Parameter, StoredTensors, linear_weights, parameters};
 use serde::{Deserialize, Serialize};
 
@@ -148,9 +148,9 @@ impl Optimizer {
         model: &M,
         gradients: GradientsParams,
     ) -> Result<Admitted, TrainError> {
-        let mut squares = Squares { gradients: &gradients, sum: 0.0 };
+        let mut squares = Squares { gradients: &gradients, norm: SquaredNorm::default() };
         model.visit(&mut squares);
-        let norm = squares.sum.sqrt();
+        let norm = squares.norm.total().sqrt();
         if !norm.is_finite() {
             return Err(TrainError::Diverged { what: "gradient norm", value: norm });
         }
@@ -234,13 +234,13 @@ impl Optimizer {
 
 struct Squares<'a> {
     gradients: &'a GradientsParams,
-    sum: f64,
+    norm: SquaredNorm,
 }
 
 impl ModuleVisitor for Squares<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(gradient) = self.gradients.get::<D>(param.id) {
-            self.sum += squared_norm(gradient);
+            self.norm.add(gradient);
         }
     }
 }

@@ -3,6 +3,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 
 use crate::attention_softmax::attention_softmax;
+use crate::matmul::batched_matmul;
 use crate::packing::{Heads, Packing};
 use crate::visible::Visible;
 
@@ -35,10 +36,11 @@ pub fn padded_attention(
     // of copying the keys.
     let rows = heads / kv_heads * queries;
     let grouped = query.reshape([batch, kv_heads, rows, width]);
-    let scores = grouped.matmul(keys.swap_dims(2, 3)).reshape([batch, heads, queries, all]);
+    let scores =
+        batched_matmul(grouped, keys.swap_dims(2, 3)).reshape([batch, heads, queries, all]);
     let weights = on_weights(attention_softmax(scores, scale, &visible.within(tokens)));
     let grouped = weights.reshape([batch, kv_heads, rows, all]);
-    let mixed = grouped.matmul(values).reshape([batch, heads, queries, width]);
+    let mixed = batched_matmul(grouped, values).reshape([batch, heads, queries, width]);
     take(mixed.swap_dims(1, 2).reshape([batch * queries, heads * width]), &padded.own_rows)
 }
 

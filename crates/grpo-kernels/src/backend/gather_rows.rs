@@ -9,6 +9,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::unary;
+use crate::positions::PositionsOfIds;
 use crate::tape::Operation;
 
 /// Number of output rows per task.
@@ -56,36 +57,6 @@ impl Operation<Flex, 1> for GatherRows {
             }
         });
         [Some(FlexTensor::from_data(TensorData::new(out, [rows, width])))]
-    }
-}
-
-/// The positions at which each ID occurs, in order. ID `i` occurs at
-/// `positions[starts[i]..starts[i + 1]]`.
-struct PositionsOfIds {
-    positions: Vec<usize>,
-    starts: Vec<usize>,
-}
-
-impl PositionsOfIds {
-    /// Builds the index. All `ids` must be below `rows`.
-    fn new(ids: &[usize], rows: usize) -> Self {
-        let mut starts = vec![0; rows + 1];
-        for &id in ids {
-            starts[id + 1] += 1;
-        }
-        for id in 0..rows {
-            starts[id + 1] += starts[id];
-        }
-        let (mut next, mut positions) = (starts.clone(), vec![0; ids.len()]);
-        for (position, &id) in ids.iter().enumerate() {
-            positions[next[id]] = position;
-            next[id] += 1;
-        }
-        Self { positions, starts }
-    }
-
-    fn of(&self, id: usize) -> &[usize] {
-        &self.positions[self.starts[id]..self.starts[id + 1]]
     }
 }
 

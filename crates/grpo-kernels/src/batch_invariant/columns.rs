@@ -13,9 +13,9 @@ use crate::prefetch::{LINE, prefetch};
 const COLUMNS_PER_PASS: usize = 8;
 
 /// Computes `y`, the product of some rows of `x` and the columns of `weight` that start at `first`.
-/// Column `j` is row `j` of the strip.
+/// Column `j` is row `j` of the strip. A block has `C` columns.
 #[inline(always)]
-pub(super) fn multiply<S: Simd>(
+pub(super) fn multiply<S: Simd, const C: usize>(
     simd: S,
     x: Input<'_>,
     weight: Strip<'_, f32>,
@@ -36,10 +36,7 @@ pub(super) fn multiply<S: Simd>(
         for block in blocks(y.len()) {
             next.by_ref().take(lines_per_block).for_each(prefetch);
             let (x, y, part) = (&x[block.start * inner..], &mut y[block], part.clone());
-            match S::F32_LANES {
-                8 => dot_rows::<S, 2>(simd, x, inner, values, stride, y, part),
-                _ => dot_rows::<S, 4>(simd, x, inner, values, stride, y, part),
-            }
+            dot_rows::<S, C>(simd, x, inner, values, stride, y, part);
         }
     }
 }

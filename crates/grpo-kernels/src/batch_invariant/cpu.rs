@@ -152,22 +152,25 @@ impl WithSimd for Product<'_, '_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
+        match S::F32_LANES {
+            8 => self.compute::<S, 2>(simd),
+            _ => self.compute::<S, 4>(simd),
+        }
+    }
+}
+
+impl Product<'_, '_> {
+    /// Computes the product with `V` vectors of columns, or `V` transposed columns, per block.
+    #[inline(always)]
+    fn compute<S: Simd, const V: usize>(self, simd: S) {
         let Self { x, weight, first, all_columns, y } = self;
         match *weight {
-            Weight::Columns(weight) => multiply(simd, x, weight, first, y),
+            Weight::Columns(weight) => multiply::<S, V>(simd, x, weight, first, y),
             Weight::Strips(weight) => {
-                let product = PackedProduct { x, weight: weight.from(first, x.inner), y };
-                match S::F32_LANES {
-                    8 => product.add::<S, 2>(simd),
-                    _ => product.add::<S, 4>(simd),
-                }
+                PackedProduct { x, weight: weight.from(first, x.inner), y }.add::<S, V>(simd);
             }
             Weight::Rows(weight) => {
-                let product = RowProduct { x, weight, first, all_columns, y };
-                match S::F32_LANES {
-                    8 => product.add::<S, 2>(simd),
-                    _ => product.add::<S, 4>(simd),
-                }
+                RowProduct { x, weight, first, all_columns, y }.add::<S, V>(simd);
             }
         }
     }

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::blocks::{Terms, add_blocks, blocks};
 use super::strip::{Input, Rows, Strip, Widen};
-use crate::prefetch::prefetch;
+use crate::prefetch::prefetch_all;
 
 /// Number of columns of a packed strip: two vectors with AVX2, four with NEON.
 const WIDTH: usize = 16;
@@ -81,9 +81,9 @@ impl PackedProduct<'_, '_> {
                 let end = inner.min(start + DEPTH);
                 let (used, rest) =
                     weights[column * inner + start * WIDTH..].split_at((end - start) * WIDTH);
-                // What follows in memory is used next. Each row is a cache line.
-                let mut lines = rest.chunks(WIDTH).take(DEPTH);
-                let load = || lines.by_ref().take(per_block).for_each(|line| prefetch(&line[0]));
+                // What follows in memory is used next.
+                let mut next = rest[..rest.len().min(DEPTH * WIDTH)].chunks(per_block * WIDTH);
+                let load = || next.next().into_iter().for_each(prefetch_all);
                 let terms = Terms { x, terms: start..end };
                 let tile = Strip { values: used, stride: WIDTH };
                 add_blocks::<S, V>(simd, &terms, &tile, 0, column, y, load);

@@ -11,16 +11,13 @@ use burn::tensor::{DType, Tensor, bf16};
 use pulp::Simd;
 
 use crate::four_bits::{self, BYTES, SHARED, high, is_packed, low};
-use crate::prefetch::prefetch;
+use crate::prefetch::{LINE, LINE_BYTES, prefetch};
 
 /// Number of columns in a strip: four vectors of 16 lanes.
 pub(super) const STRIP: usize = 64;
 /// Number of rows in a block. With AVX-512, each has four vectors, and sums occupy 24 of 32
 /// registers. With AVX2, each has two, and sums occupy 12 of 16.
 pub(super) const ROWS: usize = 6;
-
-/// Bytes in a cache line.
-const LINE_BYTES: usize = 64;
 
 /// Rows of `x`. The slice may be longer.
 #[derive(Clone, Copy)]
@@ -108,7 +105,7 @@ impl<T> Strip<'_, T> {
 
 impl Widen for Strip<'_, f32> {
     const IS_F32: bool = true;
-    const COLUMNS_PER_LINE: usize = LINE_BYTES / 4;
+    const COLUMNS_PER_LINE: usize = LINE;
 
     #[inline(always)]
     fn at(self, row: usize, column: usize) -> Self {

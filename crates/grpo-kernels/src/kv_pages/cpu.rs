@@ -10,7 +10,7 @@ use burn::tensor::{Tensor, TensorData};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::seen::{PAGE, Seen};
+use super::plan::{PAGE, Seen};
 use crate::awake::available_threads;
 use crate::prefetch::prefetch_all;
 use crate::{Heads, simd};
@@ -43,12 +43,17 @@ impl HostPages {
         self.values.resize(size, 0.0);
     }
 
-    pub(super) fn write(&mut self, keys: Tensor<2>, values: Tensor<2>, places: &[usize]) {
+    pub(super) fn write(
+        &mut self,
+        keys: Tensor<2>,
+        values: Tensor<2>,
+        places: impl Iterator<Item = usize>,
+    ) {
         let (columns, size, width) = (self.heads.key_columns(), self.size(), self.heads.width);
         let (keys, values) = (contiguous(keys), contiguous(values));
         let rows =
             keys.storage::<f32>().chunks(columns).zip(values.storage::<f32>().chunks(columns));
-        for (&place, (keys, values)) in places.iter().zip(rows) {
+        for (place, (keys, values)) in places.zip(rows) {
             let (start, at) = (place / PAGE * size, place % PAGE);
             let page = &mut self.keys[start..start + size];
             page[at..].iter_mut().step_by(PAGE).zip(keys).for_each(|(to, &from)| *to = from);

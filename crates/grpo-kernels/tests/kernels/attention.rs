@@ -1,10 +1,10 @@
 //! Attention over packed sequences.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use grpo_kernels::{Heads, Packing, Sequence, attention, joint_attention, padded_attention};
 use proptest::prelude::*;
 
-use crate::support::{assert_close, bits, finite_differences, host, tensor, values};
+use crate::support::{assert_close, bits, device, finite_differences, host, tensor, values};
 
 const WIDE: Heads = Heads { heads: 2, kv_heads: 2, width: 32 };
 
@@ -89,7 +89,7 @@ type Operation = fn(Tensor<2>, Heads, f64, &Packing) -> Tensor<2>;
 /// finite differences, others with the plain version.
 #[track_caller]
 fn check(heads: Heads, packing: &Packing) {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let columns = heads.query_columns() + 2 * heads.key_columns();
     let shape = [packing.rows(), columns];
     let n = shape[0] * columns;
@@ -153,7 +153,7 @@ fn a_row_does_not_depend_on_the_other_sequences() {
     let columns = WIDE.query_columns() + 2 * WIDE.key_columns();
     let lengths = [150, 5, 48, 17];
     let whole = packed(&lengths.map(|length| (length, None)), true);
-    let x: Tensor<2> = tensor(&values(220 * columns, 5), [220, columns], &Device::flex());
+    let x: Tensor<2> = tensor(&values(220 * columns, 5), [220, columns], &device());
     let run = |x: Tensor<2>, packing: &Packing| joint_attention(x, WIDE, 0.2, packing);
     let together = run(x.clone(), &whole);
     for sequence in whole.sequences() {
@@ -172,7 +172,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
         packed(&[(150, None), (40, None), (140, Some(0)), (20, Some(1)), (50, Some(0))], true);
     let columns = WIDE.query_columns() + 2 * WIDE.key_columns();
     let run = || {
-        let x = tensor(&values(400 * columns, 8), [400, columns], &Device::flex().autodiff());
+        let x = tensor(&values(400 * columns, 8), [400, columns], &device().autodiff());
         let x = x.require_grad();
         let output = joint_attention(x.clone(), WIDE, 0.2, &packing);
         let gradients = output.clone().square().sum().backward();
@@ -192,7 +192,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 #[test]
 fn a_shared_prefix_is_one_in_front_of_each() {
     let columns = WIDE.query_columns() + 2 * WIDE.key_columns();
-    let x: Tensor<2> = tensor(&values(90 * columns, 6), [90, columns], &Device::flex());
+    let x: Tensor<2> = tensor(&values(90 * columns, 6), [90, columns], &device());
     let rows = |start: usize, length: usize| x.clone().narrow(0, start, length);
     let shared = packed(&[(21, None), (30, Some(0)), (39, Some(0))], true);
     let together = joint_attention(x.clone(), WIDE, 0.2, &shared);
@@ -213,7 +213,7 @@ fn what_a_token_does_not_see_changes_no_bit() {
     let packing = packed(&[(40, None), (20, None)], true);
     let x = values(60 * columns, 7);
     let run = |x: &[f64]| {
-        let x = tensor(x, [60, columns], &Device::flex());
+        let x = tensor(x, [60, columns], &device());
         bits(joint_attention(x, WIDE, 0.2, &packing))
     };
     let before = run(&x);
@@ -231,7 +231,7 @@ fn scores_far_apart_are_finite() {
     let heads = Heads { heads: 1, kv_heads: 1, width: 1 };
     // Queries 1e4 and −1e4 over the keys 1, 0, −1 put all the weight on a single key.
     let x = [1e4, 1.0, 5.0, -1e4, 0.0, 7.0, 1e4, -1.0, 9.0];
-    let x = tensor(&x, [3, 3], &Device::flex());
+    let x = tensor(&x, [3, 3], &device());
     let packing = packed(&[(3, None)], false);
     let got = host(joint_attention(x, heads, 1.0, &packing));
     assert_close(&got, &[5.0, 9.0, 5.0], 1e-7);
@@ -250,7 +250,7 @@ proptest! {
         let x = values(packing.rows() * columns, seed);
         let scale = scale(width);
         let got = host(joint_attention(
-            tensor(&x, [packing.rows(), columns], &Device::flex()), heads, scale, &packing,
+            tensor(&x, [packing.rows(), columns], &device()), heads, scale, &packing,
         ));
         // A score is the sum of 40 products, with an error of about 4e-7. The relative error of its
         // weight is the same. The largest observed error in the mean of 91 values is 6.2e-7.
@@ -261,6 +261,6 @@ proptest! {
 #[test]
 #[should_panic(expected = "queries, keys and values")]
 fn columns_that_are_not_those_of_the_heads() {
-    let x: Tensor<2> = Tensor::zeros([3, 100], &Device::flex());
+    let x: Tensor<2> = Tensor::zeros([3, 100], &device());
     joint_attention(x, WIDE, 1.0, &packed(&[(3, None)], true));
 }

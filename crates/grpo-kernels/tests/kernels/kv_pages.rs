@@ -1,9 +1,9 @@
 //! Attention over paged keys and values.
 
-use burn::tensor::{Device, Tensor};
-use grpo_kernels::{Heads, KvPages, PAGE, Seen};
+use burn::tensor::Tensor;
+use grpo_kernels::{Heads, KvPages, PAGE, PagePlan, is_cpu};
 
-use crate::support::{assert_close, host, tensor, values};
+use crate::support::{assert_close, device, host, tensor, values};
 
 /// Pages of three sequences, in arbitrary order. The first page is shared by two of them.
 const PAGES: [&[u32]; 3] = [&[4, 1, 5], &[4, 2], &[0]];
@@ -11,6 +11,29 @@ const LENGTHS: [usize; 3] = [2 * PAGE + 5, PAGE + 1, 7];
 const COUNT: usize = 6;
 /// Small enough that rounding errors of the scores are negligible.
 const SCALE: f64 = 0.05;
+
+/// The visible positions of a row.
+#[derive(Clone, Copy)]
+struct Seen {
+    pages: &'static [u32],
+    positions: usize,
+}
+
+/// Plans a row for each place.
+fn at(places: &[usize]) -> PagePlan {
+    let mut plan = PagePlan::new();
+    for place in places {
+        plan.push(&[(place / PAGE) as u32], place % PAGE..place % PAGE + 1);
+    }
+    plan
+}
+
+/// Plans a row at the last position of each `seen`.
+fn reading(seen: &[Seen]) -> PagePlan {
+    let mut plan = PagePlan::new();
+    seen.iter().for_each(|seen| plan.push(seen.pages, seen.positions - 1..seen.positions));
+    plan
+}
 
 struct Case {
     heads: Heads,
@@ -30,7 +53,7 @@ impl Case {
         let columns = self.heads.key_columns();
         let rows = |numbers: &[f64], places: &[usize]| -> Tensor<2> {
             let rows = places.iter().flat_map(|&p| numbers[p * columns..][..columns].to_vec());
-            tensor(&rows.collect::<Vec<f64>>(), [places.len(), columns], &Device::flex())
+            tensor(&rows.collect::<Vec<f64>>(), [places.len(), columns], &device())
         };
         pages.grow_to(2);
         pages.grow_to(COUNT);
@@ -38,19 +61,19 @@ impl Case {
         let odd_first: Vec<usize> =
             (0..COUNT * PAGE).filter(|p| p % 2 == 1).chain((0..COUNT * PAGE).step_by(2)).collect();
         for places in odd_first.chunks(37) {
-            pages.write(rows(&self.keys, places), rows(&self.values, places), places);
+            pages.write(rows(&self.keys, places), rows(&self.values, places), &at(places));
         }
         // Copy a page there and back.
         pages.grow_to(COUNT + 1);
         pages.copy_page(2, COUNT);
-        let zeros = || Tensor::zeros([PAGE, columns], &Device::flex());
-        pages.write(zeros(), zeros(), &(2 * PAGE..3 * PAGE).collect::<Vec<_>>());
+        let zeros = || Tensor::zeros([PAGE, columns], &device());
+        pages.write(zeros(), zeros(), &at(&(2 * PAGE..3 * PAGE).collect::<Vec<_>>()));
         pages.copy_page(COUNT, 2);
         pages
     }
 
     /// Computes attention from the definition in f64.
-    fn oracle(&self, query: &[f64], seen: Seen<'_>, scale: f64) -> Vec<f64> {
+    fn oracle(&self, query: &[f64], seen: Seen, scale: f64) -> Vec<f64> {
         let Heads { heads, kv_heads, width } = self.heads;
         let columns = self.heads.key_columns();
         (0..heads)
@@ -87,8 +110,8 @@ fn shapes() -> impl Iterator<Item = Heads> {
 }
 
 /// Returns the visible positions of each sequence for several lengths.
-fn seen() -> Vec<Seen<'static>> {
-    let of = |(pages, length): (&'static &'static [u32], usize)| {
+fn seen() -> Vec<Seen> {
+    let of = |(&pages, length): (&&'static [u32], usize)| {
         [1, 2, 5, PAGE - 1, PAGE, PAGE + 1, length]
             .into_iter()
             .filter(move |&positions| positions <= length)
@@ -109,26 +132,27 @@ fn both_stores_match_the_definition() {
             .zip(&seen)
             .flat_map(|(query, &seen)| case.oracle(query, seen, SCALE))
             .collect();
-        for pages in [KvPages::new(heads, &Device::flex()), KvPages::plain(heads, &Device::flex())]
-        {
+        for pages in [KvPages::new(heads, &device()), KvPages::plain(heads, &device())] {
             let pages = case.fill(pages);
-            let input = tensor(&query, [n, columns], &Device::flex());
-            assert_close(&host(pages.attend(input, &seen, SCALE)), &expected, 1e-6);
+            let input = tensor(&query, [n, columns], &device());
+            assert_close(&host(pages.attend(input, &reading(&seen), SCALE)), &expected, 1e-6);
         }
     }
 }
 
 #[test]
 fn no_row_depends_on_the_others() {
-    for heads in shapes() {
+    // Without a kernel for these heads, a GPU pads the rows.
+    let has_kernel = |heads: &Heads| is_cpu(&device()) || heads.width.is_power_of_two();
+    for heads in shapes().filter(has_kernel) {
         let case = Case::new(heads);
-        let pages = case.fill(KvPages::new(heads, &Device::flex()));
+        let pages = case.fill(KvPages::new(heads, &device()));
         let seen = seen();
         let columns = heads.query_columns();
         let query = values(seen.len() * columns, 3);
-        let attend = |query: &[f64], seen: &[Seen<'_>]| -> Vec<u32> {
-            let query = tensor(query, [seen.len(), columns], &Device::flex());
-            let out = pages.attend(query, seen, SCALE);
+        let attend = |query: &[f64], seen: &[Seen]| -> Vec<u32> {
+            let query = tensor(query, [seen.len(), columns], &device());
+            let out = pages.attend(query, &reading(seen), SCALE);
             out.into_data().iter::<f32>().map(f32::to_bits).collect()
         };
         let together = attend(&query, &seen);
@@ -145,49 +169,37 @@ fn no_row_depends_on_the_others() {
 #[test]
 fn nothing_is_seen_beyond_the_positions() {
     let heads = Heads { heads: 2, kv_heads: 1, width: 8 };
-    for mut pages in [KvPages::new(heads, &Device::flex()), KvPages::plain(heads, &Device::flex())]
-    {
+    for mut pages in [KvPages::new(heads, &device()), KvPages::plain(heads, &device())] {
         pages.grow_to(1);
-        let row = |value: f64| tensor(&[value; 8], [1, 8], &Device::flex());
-        pages.write(row(0.5), row(0.25), &[0]);
-        pages.write(row(f64::NAN), row(f64::NAN), &[1]);
-        let query = tensor(&[1.0; 16], [1, 16], &Device::flex());
-        let out = host(pages.attend(query, &[Seen { pages: &[0], positions: 1 }], 1.0));
+        let row = |value: f64| tensor(&[value; 8], [1, 8], &device());
+        pages.write(row(0.5), row(0.25), &at(&[0]));
+        pages.write(row(f64::NAN), row(f64::NAN), &at(&[1]));
+        let query = tensor(&[1.0; 16], [1, 16], &device());
+        let out = host(pages.attend(query, &at(&[0]), 1.0));
         assert_eq!(out, [0.25; 16]);
     }
 }
 
-#[track_caller]
-fn attend_to(pages: &[u32], positions: usize) {
-    let heads = Heads { heads: 1, kv_heads: 1, width: 4 };
-    let mut cache = KvPages::new(heads, &Device::flex());
-    cache.grow_to(2);
-    let query = tensor(&[1.0; 4], [1, 4], &Device::flex());
-    cache.attend(query, &[Seen { pages, positions }], 1.0);
+#[test]
+#[should_panic(expected = "17 positions exceed 1 pages")]
+fn more_positions_than_the_pages_hold() {
+    PagePlan::new().push(&[0], 0..PAGE + 1);
 }
 
 #[test]
-#[should_panic(expected = "row 0 attends to 0 positions of 1 pages")]
-fn seeing_nothing() {
-    attend_to(&[0], 0);
-}
-
-#[test]
-#[should_panic(expected = "row 0 attends to 17 positions of 1 pages")]
-fn seeing_more_than_the_pages_hold() {
-    attend_to(&[0], PAGE + 1);
-}
-
-#[test]
-#[should_panic(expected = "row 0 attends to a page that does not exist")]
+#[should_panic(expected = "a row attends to a page that does not exist")]
 fn seeing_a_page_that_is_not_there() {
-    attend_to(&[2], 1);
+    let heads = Heads { heads: 1, kv_heads: 1, width: 4 };
+    let mut cache = KvPages::new(heads, &device());
+    cache.grow_to(2);
+    let query = tensor(&[1.0; 4], [1, 4], &device());
+    cache.attend(query, &at(&[2 * PAGE]), 1.0);
 }
 
 #[test]
-#[should_panic(expected = "position outside the allocated pages")]
+#[should_panic(expected = "a row is written to a page that does not exist")]
 fn writing_beyond_the_pages() {
     let heads = Heads { heads: 1, kv_heads: 1, width: 4 };
-    let row = || tensor(&[1.0; 4], [1, 4], &Device::flex());
-    KvPages::new(heads, &Device::flex()).write(row(), row(), &[0]);
+    let row = || tensor(&[1.0; 4], [1, 4], &device());
+    KvPages::new(heads, &device()).write(row(), row(), &at(&[0]));
 }

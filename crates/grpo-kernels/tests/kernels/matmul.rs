@@ -1,9 +1,9 @@
 //! The matrix product has to match Burn's bit for bit, and f64 within rounding.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use grpo_kernels::{matmul, plain};
 
-use crate::support::{assert_close, differentiate, host, tensor, values};
+use crate::support::{assert_close, device, differentiate, host, tensor, values};
 
 fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).collect()
@@ -11,7 +11,7 @@ fn bits(values: &[f64]) -> Vec<u64> {
 
 #[test]
 fn products_and_gradients_have_the_bits_of_burns() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     // The last sizes are computed by several threads.
     for [m, k, n] in [[1, 1, 1], [5, 7, 3], [1, 64, 200], [33, 50, 17], [300, 200, 190]] {
         let (x, y, w) = (values(m * k, 1), values(k * n, 2), values(m * n, 3));
@@ -33,7 +33,7 @@ fn products_and_gradients_have_the_bits_of_burns() {
 
 #[test]
 fn parts_of_matrices() {
-    let device = Device::flex();
+    let device = device();
     let all = tensor(&values(40 * 50, 1), [40, 50], &device);
     let part = |rows: std::ops::Range<usize>, columns: std::ops::Range<usize>| {
         all.clone().slice([rows, columns])
@@ -45,7 +45,7 @@ fn parts_of_matrices() {
 
 #[test]
 fn one_factor_alone_may_be_tracked() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let x = tensor(&values(6, 1), [2, 3], &device).require_grad();
     let constant = tensor(&values(12, 2), [3, 4], &device);
     let gradients = matmul(x.clone(), constant.clone()).sum().backward();
@@ -60,7 +60,7 @@ fn one_factor_alone_may_be_tracked() {
 
 #[test]
 fn nothing_to_multiply() {
-    let device = Device::flex();
+    let device = device();
     let product = matmul(Tensor::zeros([0, 3], &device), Tensor::ones([3, 4], &device));
     assert_eq!(product.dims(), [0, 4]);
     let sum_of_none = matmul(Tensor::zeros([2, 0], &device), Tensor::zeros([0, 4], &device));
@@ -70,6 +70,6 @@ fn nothing_to_multiply() {
 #[test]
 #[should_panic(expected = "inner dimensions of the product differ")]
 fn shapes_that_disagree() {
-    let device = Device::flex();
+    let device = device();
     matmul(Tensor::zeros([2, 3], &device), Tensor::zeros([4, 5], &device));
 }

@@ -1,9 +1,9 @@
 //! Layer norm and RMS norm.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use grpo_kernels::{layer_norm, plain, rms_norm};
 
-use crate::support::{assert_close, finite_differences, host, tensor, values};
+use crate::support::{assert_close, device, finite_differences, host, tensor, values};
 
 fn layer_norm_oracle(x: &[f64], gamma: &[f64], beta: &[f64], epsilon: f64) -> Vec<f64> {
     let n = gamma.len() as f64;
@@ -34,7 +34,7 @@ const SHAPES: [[usize; 2]; 3] = [[1, 3], [4, 33], [300, 5]];
 
 #[test]
 fn layer_norm_and_its_gradients() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     for shape in SHAPES {
         let [rows, features] = shape;
         let n = rows * features;
@@ -63,7 +63,7 @@ fn layer_norm_and_its_gradients() {
 
 #[test]
 fn rms_norm_and_its_gradients() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     // The second ε is as large as the mean square, which checks that it is added before taking the
     // root.
     for (shape, epsilon) in SHAPES.into_iter().flat_map(|shape| [(shape, 1e-6), (shape, 2.5)]) {
@@ -88,7 +88,7 @@ fn rms_norm_and_its_gradients() {
 /// As with adapters, the parameters are frozen but the input has a gradient.
 #[test]
 fn frozen_parameters() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let (x, gamma, beta) = (values(12, 9), values(4, 10), values(4, 11));
     let operations: [&dyn Fn(Tensor<2>, Tensor<1>, Tensor<1>) -> Tensor<2>; 2] =
         [&|x, gamma, _| rms_norm(x, gamma, 1e-5), &|x, gamma, beta| {
@@ -110,7 +110,7 @@ fn frozen_parameters() {
 
 #[test]
 fn parameters_that_learn_beside_an_input_that_does_not() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let (x, gamma, w) = (values(12, 9), values(4, 10), values(12, 12));
     let scale = tensor(&gamma, [4], &device).require_grad();
     let shift = tensor(&gamma, [4], &device);
@@ -128,6 +128,6 @@ fn parameters_that_learn_beside_an_input_that_does_not() {
 #[test]
 #[should_panic(expected = "gamma must have one value per feature of x")]
 fn rms_norm_with_a_gamma_of_another_length() {
-    let device = Device::flex();
+    let device = device();
     rms_norm(tensor(&[1.0; 6], [2, 3], &device), tensor(&[1.0; 2], [2], &device), 1e-5);
 }

@@ -1,13 +1,13 @@
 //! Properties that hold for all inputs.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use grpo_kernels::{
     Visible, attention_softmax, gelu, gelu_tanh, layer_norm, plain, rms_norm, swiglu,
 };
 use proptest::prelude::*;
 
 use crate::softmax::oracle;
-use crate::support::{assert_close, bits, host, tensor, values};
+use crate::support::{assert_close, bits, device, host, tensor, values};
 
 /// Generates the shape of scores along with visible ranges.
 fn attention() -> impl Strategy<Value = ([usize; 4], Visible)> {
@@ -35,7 +35,7 @@ proptest! {
         // Rounded to f32 like in the kernel.
         let scale = f64::from(scale as f32);
         let expected = oracle(&x, shape, scale, &visible);
-        let scores = tensor(&x, shape, &Device::flex());
+        let scores = tensor(&x, shape, &device());
         for operation in [attention_softmax, plain::attention_softmax] {
             let got = host(operation(scores.clone(), scale, &visible));
             // The argument of the exponential is at most 12, so rounding it causes a relative error
@@ -53,7 +53,7 @@ proptest! {
     /// A range that covers all keys is equivalent to no range.
     #[test]
     fn padding_of_no_key_changes_no_bit((shape, visible) in attention(), seed: u64) {
-        let scores = tensor(&values(shape.iter().product(), seed), shape, &Device::flex());
+        let scores = tensor(&values(shape.iter().product(), seed), shape, &device());
         let open = Visible { tokens: None, ..visible };
         let full = open.clone().within(vec![0..shape[3]; shape[0]]);
         prop_assert_eq!(
@@ -67,16 +67,16 @@ proptest! {
     fn rms_norm_without_epsilon_does_not_see_the_scale(
         rows in 1..5_usize, features in 1..70_usize, seed: u64, power in -20..20_i32,
     ) {
-        let x = tensor(&values(rows * features, seed), [rows, features], &Device::flex());
-        let gamma = tensor(&values(features, seed ^ 1), [features], &Device::flex());
+        let x = tensor(&values(rows * features, seed), [rows, features], &device());
+        let gamma = tensor(&values(features, seed ^ 1), [features], &device());
         let scaled = x.clone() * 2_f32.powi(2 * power);
         prop_assert_eq!(bits(rms_norm(x, gamma.clone(), 0.0)), bits(rms_norm(scaled, gamma, 0.0)));
     }
 
     #[test]
     fn swiglu_is_linear_in_up(features in 1..70_usize, seed: u64, power in -20..20_i32) {
-        let gate = tensor(&values(2 * features, seed), [2, features], &Device::flex());
-        let up = tensor(&values(2 * features, seed ^ 1), [2, features], &Device::flex());
+        let gate = tensor(&values(2 * features, seed), [2, features], &device());
+        let up = tensor(&values(2 * features, seed ^ 1), [2, features], &device());
         let scale = 2_f32.powi(power);
         let scaled = swiglu(gate.clone(), up.clone() * scale);
         prop_assert_eq!(bits(swiglu(gate, up) * scale), bits(scaled));
@@ -86,7 +86,7 @@ proptest! {
     #[test]
     fn both_gelus_differ_from_their_mirror_image_by_x(x in -30.0..30.0_f32) {
         let x = f64::from(x);
-        let both = tensor(&[x, -x], [2], &Device::flex());
+        let both = tensor(&[x, -x], [2], &device());
         for f in [gelu::<1>, gelu_tanh::<1>, plain::gelu_tanh::<1>] {
             let y = host(f(both.clone()));
             prop_assert!((y[0] - y[1] - x).abs() <= 2e-7 * x.abs().max(1.0));
@@ -96,7 +96,7 @@ proptest! {
 
 /// Computes all outputs and gradients on inputs with several chunks.
 fn everything() -> Vec<u32> {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let input = |seed| tensor(&values(700 * 61, seed), [700, 61], &device).require_grad();
     let parameter = |seed| tensor(&values(61, seed), [61], &device).require_grad();
     let [x, up] = [1, 2].map(input);
@@ -141,7 +141,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 /// A row in a batch is bit for bit the same as on its own.
 #[test]
 fn results_do_not_depend_on_the_other_rows() {
-    let device = Device::flex();
+    let device = device();
     let x: Tensor<2> = tensor(&values(300 * 61, 1), [300, 61], &device);
     let gamma: Tensor<1> = Tensor::from_data(TensorData::from([1.5_f32; 61]), &device);
     let operations: [&dyn Fn(Tensor<2>) -> Tensor<2>; 4] =

@@ -1,9 +1,11 @@
 //! Rotary position embeddings.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use grpo_kernels::{RotaryTables, plain, rotary};
 
-use crate::support::{assert_close, bits, differentiate, finite_differences, host, tensor, values};
+use crate::support::{
+    assert_close, bits, device, differentiate, finite_differences, host, tensor, values,
+};
 
 /// Reference implementation with complex numbers: `(a + ib) e^{iφ}`. `angles` contains the angles
 /// of each row.
@@ -24,14 +26,14 @@ fn oracle(x: &[f64], columns: usize, angles: &[f64], half: usize) -> Vec<f64> {
 fn tables(angles: &[f64], rows: usize, half: usize) -> RotaryTables {
     let of = |f: fn(f64) -> f64| {
         let values: Vec<f64> = angles.iter().map(|&angle| f(angle)).collect();
-        tensor(&values, [rows, half], &Device::flex())
+        tensor(&values, [rows, half], &device())
     };
     RotaryTables { cos: of(f64::cos), sin: of(f64::sin) }
 }
 
 #[test]
 fn pairs_are_turned_and_their_gradients_turned_back() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     for (rows, heads, half) in [(1, 1, 1), (3, 2, 3), (5, 3, 8), (2, 1, 17), (300, 4, 16)] {
         let columns = heads * 2 * half;
         let n = rows * columns;
@@ -55,7 +57,7 @@ fn pairs_are_turned_and_their_gradients_turned_back() {
 
 #[test]
 fn what_somebody_else_holds_stays_as_it_is() {
-    let x: Tensor<2> = tensor(&values(24, 1), [3, 8], &Device::flex());
+    let x: Tensor<2> = tensor(&values(24, 1), [3, 8], &device());
     let before = host(x.clone());
     let tables = tables(&values(12, 2), 3, 4);
     let turned = rotary(x.clone(), &tables);
@@ -71,7 +73,7 @@ fn what_somebody_else_holds_stays_as_it_is() {
 fn results_do_not_depend_on_the_number_of_threads() {
     let tables = tables(&values(700 * 16, 2), 700, 16);
     let run = || {
-        let x: Tensor<2> = tensor(&values(700 * 96, 1), [700, 96], &Device::flex());
+        let x: Tensor<2> = tensor(&values(700 * 96, 1), [700, 96], &device());
         bits(rotary(x, &tables))
     };
     let with = |threads| {
@@ -84,6 +86,6 @@ fn results_do_not_depend_on_the_number_of_threads() {
 #[test]
 #[should_panic(expected = "[3, 10] does not fit rotary angles [3, 4]")]
 fn columns_that_are_no_heads() {
-    let x = Tensor::zeros([3, 10], &Device::flex());
+    let x = Tensor::zeros([3, 10], &device());
     rotary(x, &tables(&[0.0; 12], 3, 4));
 }

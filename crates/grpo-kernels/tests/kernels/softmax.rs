@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
-use burn::tensor::Device;
 use grpo_kernels::{Visible, attention_softmax, plain};
 
-use crate::support::{assert_close, differentiate, finite_differences, host, tensor, values};
+use crate::support::{
+    assert_close, device, differentiate, finite_differences, host, tensor, values,
+};
 
 /// Reference implementation for scores `[batch, heads, queries, keys]`, which handles each
 /// query–key pair separately.
@@ -34,7 +35,7 @@ pub(crate) fn oracle(x: &[f64], shape: [usize; 4], scale: f64, visible: &Visible
 /// Checks values to 1.5e-7 and gradients to 2e-7 for the fused and the plain version.
 #[track_caller]
 fn check(shape: [usize; 4], visible: &Visible) {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let n = shape.iter().product();
     let (x, w, scale) = (values(n, 3), values(n, 4), 0.37);
     let of_x = |x: &[f64]| oracle(x, shape, scale, visible);
@@ -84,7 +85,7 @@ fn rows_of_padding_alone() {
 
 #[test]
 fn what_is_hidden_is_never_read() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let visible = Visible::causal().within([1..3]);
     let mut x = values(16, 5);
     let clean = tensor(&x, [1, 1, 4, 4], &device);
@@ -106,7 +107,7 @@ fn what_is_hidden_is_never_read() {
 #[test]
 fn extremes_are_finite() {
     let x = [-3e38, 1e4, 1e4 - 1.0, 0.0];
-    let scores = tensor(&x, [1, 1, 1, 4], &Device::flex());
+    let scores = tensor(&x, [1, 1, 1, 4], &device());
     let got = host(attention_softmax(scores, 1.0, &Visible::all()));
     let e = std::f64::consts::E;
     assert_close(&got, &[0.0, e / (1.0 + e), 1.0 / (1.0 + e), 0.0], 1e-7);
@@ -115,7 +116,7 @@ fn extremes_are_finite() {
 #[track_caller]
 fn soften(shape: [usize; 4], visible: &Visible) {
     let n = shape.iter().product();
-    attention_softmax(tensor(&values(n, 1), shape, &Device::flex()), 1.0, visible);
+    attention_softmax(tensor(&values(n, 1), shape, &device()), 1.0, visible);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Compares sums with f64.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use grpo_kernels::{add, add_bias, plain};
 
-use crate::support::{assert_close, differentiate, host, tensor, values};
+use crate::support::{assert_close, device, differentiate, host, tensor, values};
 
 #[test]
 fn sums_and_their_gradients() {
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     // Several chunks and partial sums, each with a remainder.
     for [rows, columns] in [[1, 1], [3, 17], [300, 65], [131, 300]] {
         let n = rows * columns;
@@ -39,7 +39,7 @@ fn sums_and_their_gradients() {
 
 #[test]
 fn a_term_that_somebody_holds_is_not_written_to() {
-    let device = Device::flex();
+    let device = device();
     let x = tensor(&values(40, 1), [4, 10], &device);
     let kept = x.clone();
     add(x.clone(), x.clone());
@@ -50,13 +50,13 @@ fn a_term_that_somebody_holds_is_not_written_to() {
 #[test]
 #[should_panic(expected = "the shapes of the terms differ")]
 fn terms_of_two_shapes() {
-    let device = Device::flex();
+    let device = device();
     add(Tensor::zeros([2, 3], &device), Tensor::zeros([1, 3], &device));
 }
 
 #[test]
 #[should_panic(expected = "the bias must have one value per column")]
 fn a_bias_of_another_width() {
-    let device = Device::flex();
+    let device = device();
     add_bias(Tensor::zeros([2, 3], &device), Tensor::zeros([4], &device));
 }

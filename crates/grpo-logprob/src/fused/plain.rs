@@ -5,6 +5,7 @@ use burn::backend::{Backend, TensorMetadata, get_device_settings};
 use burn::tensor::{DType, TensorData};
 
 use super::{Steps, TilePosition};
+use crate::product::Product;
 use crate::tiles::EXCLUDED;
 
 /// Generic implementation of [`Steps`].
@@ -26,7 +27,7 @@ pub(crate) struct Columns<B: Backend> {
     rescale: FloatTensor<B>,
 }
 
-impl<B: Backend> Steps<B> for Plain {
+impl<B: Product> Steps<B> for Plain {
     type Running = Columns<B>;
 
     fn start(like: &FloatTensor<B>, positions: usize) -> Columns<B> {
@@ -142,7 +143,7 @@ impl<B: Backend> Steps<B> for Plain {
     }
 
     fn matmul(a: FloatTensor<B>, b: FloatTensor<B>) -> FloatTensor<B> {
-        B::float_matmul(a, b)
+        B::product(a, b)
     }
 
     fn zeros(like: &FloatTensor<B>, shape: [usize; 2]) -> FloatTensor<B> {

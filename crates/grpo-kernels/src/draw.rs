@@ -1,0 +1,37 @@
+//! Draws from softmax distributions on a GPU.
+
+use burn::tensor::Tensor;
+
+/// Largest vocabulary whose ids are exact in `f32`.
+#[cfg(feature = "gpu")]
+const LARGEST_VOCABULARY: usize = 1 << 24;
+/// Ids are searched for in the forbidden ones, so these must be few.
+#[cfg(feature = "gpu")]
+const MOST_FORBIDDEN: usize = 16;
+
+/// Draws an id for each row of logits on the GPU that they are on, by inverting the cumulative
+/// distribution of `softmax(logits / temperature)` over ascending ids. Returns ids and
+/// log-probabilities, or `None` where the distribution is not finite.
+///
+/// Only these are copied to the host, and not the logits. The result is `None` if the logits are
+/// not `f32` on a GPU or if too many ids are forbidden.
+///
+/// # Shapes
+/// - logits: `[n, vocabulary]`, without autodiff
+/// - uniforms: length `n`, in `[0, 1)`
+pub fn draw_on_gpu(
+    logits: &Tensor<2>,
+    uniforms: &[f64],
+    temperature: f32,
+    forbidden: &[u32],
+) -> Option<Vec<Option<(u32, f32)>>> {
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(logits)
+        && logits.dims()[1] <= LARGEST_VOCABULARY
+        && forbidden.len() <= MOST_FORBIDDEN
+    {
+        return Some(crate::gpu::draw_rows(logits.clone(), uniforms, temperature, forbidden));
+    }
+    let _ = (logits, uniforms, temperature, forbidden);
+    None
+}

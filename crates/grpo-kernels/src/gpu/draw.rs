@@ -1,0 +1,142 @@
+//! Sampling of tokens, with one cube per row.
+
+use burn::backend::{Cube, TensorMetadata};
+use burn::tensor::{Tensor, TensorData};
+use cubecl::prelude::*;
+
+use super::reduce::{UNITS, max_of_units};
+use super::{cube_each, empty, of_indices, primitive};
+use crate::indices;
+
+/// Draws an id for each row. See [`crate::draw_on_gpu`].
+pub(crate) fn draw_rows(
+    logits: Tensor<2>,
+    uniforms: &[f64],
+    temperature: f32,
+    forbidden: &[u32],
+) -> Vec<Option<(u32, f32)>> {
+    let device = logits.device();
+    let [rows, vocabulary] = logits.dims();
+    let uniforms: Vec<f32> = uniforms.iter().map(|&uniform| uniform as f32).collect();
+    let uniforms = Tensor::<1>::from_data(TensorData::new(uniforms, [rows]), &device);
+    // A buffer of length 0 is not allowed.
+    let ids = forbidden.iter().map(|&id| id as usize).chain(std::iter::once(vocabulary));
+    let ids = of_indices(indices(ids, &device));
+    let (logits, uniforms) = (primitive(logits), primitive(uniforms));
+    let drawn = empty(&logits, [rows, 2]);
+    let (count, dim) = cube_each(&logits.client, logits.shape()[0]);
+    draw::launch(
+        &drawn.client,
+        count,
+        dim,
+        logits.into_buffer_arg(),
+        uniforms.into_buffer_arg(),
+        ids.into_buffer_arg(),
+        drawn.clone().into_buffer_arg(),
+        vocabulary,
+        1.0 / temperature,
+        forbidden.len(),
+    );
+    let drawn: Vec<f32> = Tensor::<2>::from_primitive::<Cube>(drawn).into_data().iter().collect();
+    let of_row = |row: &[f32]| (row[0] >= 0.0).then(|| (row[0] as u32, row[1].min(0.0)));
+    drawn.chunks_exact(2).map(of_row).collect()
+}
+
+/// Below every scaled logit, but not so far that a difference to it would be infinite.
+const LEAST: f32 = -1e38;
+
+/// Writes id and log-probability for each row, or −1 where the distribution is not finite.
+///
+/// Each unit adds up the weights of a segment of the vocabulary. The unit in whose segment the
+/// cumulative distribution reaches the uniform number finds the id there.
+#[cube(launch)]
+fn draw(
+    logits: &[f32],
+    uniforms: &[f32],
+    forbidden: &[i32],
+    drawn: &mut [f32],
+    vocabulary: usize,
+    inverse_temperature: f32,
+    #[comptime] forbidden_ids: usize,
+) {
+    let row = CUBE_POS as usize;
+    if row >= uniforms.len() {
+        terminate!();
+    }
+    let unit = UNIT_POS as usize;
+    let mut shared = Shared::<[f32]>::new_slice(UNITS);
+    let segment = vocabulary.div_ceil(UNITS);
+    let start = (unit * segment).min(vocabulary);
+    let end = (start + segment).min(vocabulary);
+    let first = row * vocabulary;
+    let mut of_segment = f32::new(LEAST);
+    let mut id = start;
+    while id < end {
+        if is_allowed(id, forbidden, forbidden_ids) {
+            of_segment = of_segment.max(logits[first + id] * inverse_temperature);
+        }
+        id += 1;
+    }
+    let largest = max_of_units(of_segment, &mut shared);
+    let mut sum = 0.0f32;
+    let mut id = start;
+    while id < end {
+        if is_allowed(id, forbidden, forbidden_ids) {
+            sum += (logits[first + id] * inverse_temperature - largest).exp();
+        }
+        id += 1;
+    }
+    shared[unit] = sum;
+    if unit == 0 {
+        drawn[2 * row] = -1.0f32;
+    }
+    sync_cube();
+    // All units add in the same order, so the parts of the distribution have no gaps.
+    let mut before = 0.0f32;
+    let mut total = 0.0f32;
+    let mut after = 0.0f32;
+    for other in 0..UNITS {
+        if other == unit {
+            before = total;
+        }
+        if other > unit {
+            after += shared[other];
+        }
+        total += shared[other];
+    }
+    let target = uniforms[row] * total;
+    // Because of rounding, the target may not be below the total.
+    let is_reached = target < before + sum || after == 0.0f32;
+    if sum > 0.0f32 && before <= target && is_reached {
+        let mut remaining = target - before;
+        let mut chosen = start;
+        let mut id = start;
+        while id < end {
+            let mut weight = 0.0f32;
+            if is_allowed(id, forbidden, forbidden_ids) {
+                weight = (logits[first + id] * inverse_temperature - largest).exp();
+            }
+            if weight > 0.0f32 {
+                chosen = id;
+                if remaining < weight {
+                    id = end;
+                }
+                remaining -= weight;
+            }
+            id += 1;
+        }
+        drawn[2 * row] = chosen as f32;
+        drawn[2 * row + 1] = logits[first + chosen] * inverse_temperature - largest - total.ln();
+    }
+}
+
+#[cube]
+fn is_allowed(id: usize, forbidden: &[i32], #[comptime] forbidden_ids: usize) -> bool {
+    let mut allowed = true;
+    for index in 0..forbidden_ids {
+        if forbidden[index] as usize == id {
+            allowed = false;
+        }
+    }
+    allowed
+}
