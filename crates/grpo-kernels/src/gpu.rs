@@ -32,7 +32,7 @@ use cubecl::prelude::*;
 use crate::tape::{Operation, record, run};
 pub(crate) use activation::{gelu, gelu_tanh, swiglu};
 pub(crate) use attention::{
-    Attention, attention, attention_over_pages, joint_attention, supports, write_rows,
+    Attention, attention, attention_over_pages, copy_pages, joint_attention, supports, write_rows,
 };
 pub(crate) use draw::draw_rows;
 pub(crate) use gather_rows::gather_rows;

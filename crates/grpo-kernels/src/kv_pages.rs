@@ -68,7 +68,7 @@ impl KvPages {
         self.pages = pages;
     }
 
-    /// Writes each row to its position in the plan.
+    /// Copies the pages of the plan, then writes each row to its position.
     ///
     /// # Shapes
     /// - keys, values: `[n, kv heads · width]`
@@ -81,35 +81,28 @@ impl KvPages {
         assert!(plan.fits(self.pages), "a row is written to a page that does not exist");
         match &mut self.store {
             #[cfg(feature = "flex")]
-            Store::Host(host) => host.write(keys, values, plan.places()),
+            Store::Host(host) => {
+                plan.copies().iter().for_each(|copy| host.copy_page(*copy));
+                host.write(keys, values, plan.places());
+            }
             #[cfg(feature = "gpu")]
             Store::Tensors(tensors) if is_on_gpu(tensors) => {
-                let places = &plan.on_gpu(&keys.device()).places;
-                for (all, new) in tensors.iter_mut().zip([keys, values]) {
-                    all.inplace(|all| crate::gpu::write_rows(all, new, places.clone()));
+                let OnGpu { places, copies, .. } = plan.on_gpu(&keys.device());
+                for copies in copies {
+                    crate::gpu::copy_pages(tensors, copies.clone(), PAGE);
                 }
+                crate::gpu::write_rows(tensors, [keys, values], places.clone());
             }
-            Store::Tensors(tensors) => {
-                let places = indices(plan.places(), &tensors[0].device());
-                for (all, new) in tensors.iter_mut().zip([keys, values]) {
-                    assign(all, &places, new);
-                }
-            }
-        }
-    }
-
-    /// Copies the contents of page `from` to page `to`.
-    pub fn copy_page(&mut self, from: usize, to: usize) {
-        match &mut self.store {
-            #[cfg(feature = "flex")]
-            Store::Host(host) => host.copy_page(from, to),
             Store::Tensors(tensors) => {
                 let device = tensors[0].device();
-                let from = indices(from * PAGE..(from + 1) * PAGE, &device);
-                let to = indices(to * PAGE..(to + 1) * PAGE, &device);
-                for tensor in tensors.iter_mut() {
-                    let page = tensor.clone().select(0, from.clone());
-                    assign(tensor, &to, page);
+                let places = indices(plan.places(), &device);
+                for (all, new) in tensors.iter_mut().zip([keys, values]) {
+                    for &copy in plan.copies() {
+                        let [from, to] = copy.map(|page| page as usize * PAGE);
+                        let page = all.clone().slice([from..from + PAGE]);
+                        assign(all, &indices(to..to + PAGE, &device), page);
+                    }
+                    assign(all, &places, new);
                 }
             }
         }

@@ -19,6 +19,8 @@ pub struct KvCache {
     /// Reference count of each page.
     users: Vec<u32>,
     free: Vec<u32>,
+    /// Pages that the next pass copies, source and target.
+    copies: Vec<[u32; 2]>,
 }
 
 /// A handle to a sequence in a [`KvCache`].
@@ -51,8 +53,7 @@ impl KvCache {
         if !fork.length.is_multiple_of(PAGE) {
             let shared = fork.pages.pop().expect("a non-empty sequence has at least one page");
             let own = self.take_page();
-            self.grow_layers();
-            self.layers.iter_mut().for_each(|layer| layer.copy_page(shared as usize, own as usize));
+            self.copies.push([shared, own]);
             fork.pages.push(own);
             self.users[own as usize] = 0;
         }
@@ -102,6 +103,7 @@ impl KvCache {
             "cached sequences are forked, not continued in a batch"
         );
         let mut plan = PagePlan::new();
+        self.copies.drain(..).for_each(|[from, to]| plan.copy(from, to));
         for ((&slot, length), &prefix) in slots.iter().zip(tokens.lengths()).zip(prefixes) {
             let old = self.length(slot);
             assert!(prefix == 0 || old == 0, "a prefix is only valid at the start of a sequence");

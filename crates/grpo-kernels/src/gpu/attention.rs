@@ -23,7 +23,7 @@ use backward::{of_keys, of_queries};
 use forward::of_rows;
 pub(crate) use layout::Attention;
 use layout::{Layout, Viewers, keys_of_rows, parts};
-pub(crate) use pages::{attention_over_pages, write_rows};
+pub(crate) use pages::{attention_over_pages, copy_pages, write_rows};
 
 pub(crate) fn attention([query, keys, values]: [Tensor<2>; 3], of: Attention) -> Tensor<2> {
     ternary(of, query, [keys, values])

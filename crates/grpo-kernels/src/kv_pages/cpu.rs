@@ -64,8 +64,8 @@ impl HostPages {
         }
     }
 
-    pub(super) fn copy_page(&mut self, from: usize, to: usize) {
-        let size = self.size();
+    pub(super) fn copy_page(&mut self, copy: [u32; 2]) {
+        let (size, [from, to]) = (self.size(), copy.map(|page| page as usize));
         for numbers in [&mut self.keys, &mut self.values] {
             numbers.copy_within(from * size..(from + 1) * size, to * size);
         }

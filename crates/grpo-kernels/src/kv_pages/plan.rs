@@ -15,6 +15,8 @@ pub struct PagePlan {
     /// Pages of the sequences, one sequence after the other.
     pages: Vec<u32>,
     rows: Vec<Row>,
+    /// Pages to copy before, source and target.
+    copies: Vec<[u32; 2]>,
     #[cfg(feature = "gpu")]
     on_gpu: OnceLock<OnGpu>,
 }
@@ -36,6 +38,8 @@ pub(super) struct OnGpu {
     /// First page and number of visible positions of each row.
     pub(super) rows: burn::tensor::Tensor<1, burn::tensor::Int>,
     pub(super) pages: burn::tensor::Tensor<1, burn::tensor::Int>,
+    /// Sources and targets of copies that do not depend on each other.
+    pub(super) copies: Vec<burn::tensor::Tensor<1, burn::tensor::Int>>,
 }
 
 /// The positions visible to a row.
@@ -70,6 +74,11 @@ impl PagePlan {
         self.rows.extend(positions.map(|at| Row { first, at }));
     }
 
+    /// Copies page `from` to page `to` before anything is written. Copies are made in order.
+    pub fn copy(&mut self, from: u32, to: u32) {
+        self.copies.push([from, to]);
+    }
+
     /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows.len()
@@ -87,9 +96,15 @@ impl PagePlan {
         self.rows.iter().map(seen)
     }
 
+    /// Returns the pages to copy.
+    pub(super) fn copies(&self) -> &[[u32; 2]] {
+        &self.copies
+    }
+
     /// Returns whether all pages exist.
     pub(super) fn fits(&self, pages: usize) -> bool {
-        self.pages.iter().all(|&page| (page as usize) < pages)
+        let used = self.pages.iter().chain(self.copies.as_flattened());
+        used.into_iter().all(|&page| (page as usize) < pages)
     }
 
     /// Returns the plan in the memory of `device`, to which it is copied once.
@@ -99,6 +114,45 @@ impl PagePlan {
             places: crate::indices(self.places(), device),
             rows: crate::indices(self.rows.iter().flat_map(|row| [row.first, row.at + 1]), device),
             pages: crate::indices(self.pages.iter().map(|&page| page as usize), device),
+            copies: independent(&self.copies)
+                .map(|copies| {
+                    crate::indices(copies.as_flattened().iter().map(|&p| p as usize), device)
+                })
+                .collect(),
         })
+    }
+}
+
+/// Divides copies into parts in which no page that was copied to or from is copied to, and no page
+/// that was copied to is copied from.
+#[cfg(feature = "gpu")]
+fn independent(mut copies: &[[u32; 2]]) -> impl Iterator<Item = &[[u32; 2]]> {
+    std::iter::from_fn(move || {
+        let depends = |index: usize| {
+            let [from, to] = copies[index];
+            let before = &copies[..index];
+            before.iter().any(|&[source, target]| from == target || to == target || to == source)
+        };
+        let length = (0..copies.len()).find(|&index| depends(index)).unwrap_or(copies.len());
+        let (part, rest) = copies.split_at(length);
+        copies = rest;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+#[cfg(all(test, feature = "gpu"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_that_depend_on_others_come_after_them() {
+        let parts =
+            |copies: &[[u32; 2]]| -> Vec<usize> { independent(copies).map(<[_]>::len).collect() };
+        assert_eq!(parts(&[]), Vec::<usize>::new());
+        assert_eq!(parts(&[[0, 1], [0, 2], [3, 4]]), [3]);
+        // A page is copied again, written twice, and overwritten after it was copied.
+        assert_eq!(parts(&[[0, 1], [1, 2]]), [1, 1]);
+        assert_eq!(parts(&[[0, 1], [2, 1], [2, 3]]), [1, 2]);
+        assert_eq!(parts(&[[0, 1], [2, 0], [0, 3], [4, 0]]), [1, 1, 2]);
     }
 }

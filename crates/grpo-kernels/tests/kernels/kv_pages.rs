@@ -28,6 +28,12 @@ fn at(places: &[usize]) -> PagePlan {
     plan
 }
 
+fn copying(from: usize, to: usize) -> PagePlan {
+    let mut plan = PagePlan::new();
+    plan.copy(from as u32, to as u32);
+    plan
+}
+
 /// Plans a row at the last position of each `seen`.
 fn reading(seen: &[Seen]) -> PagePlan {
     let mut plan = PagePlan::new();
@@ -65,10 +71,10 @@ impl Case {
         }
         // Copy a page there and back.
         pages.grow_to(COUNT + 1);
-        pages.copy_page(2, COUNT);
+        pages.write(rows(&[], &[]), rows(&[], &[]), &copying(2, COUNT));
         let zeros = || Tensor::zeros([PAGE, columns], &device());
         pages.write(zeros(), zeros(), &at(&(2 * PAGE..3 * PAGE).collect::<Vec<_>>()));
-        pages.copy_page(COUNT, 2);
+        pages.write(rows(&[], &[]), rows(&[], &[]), &copying(COUNT, 2));
         pages
     }
 
