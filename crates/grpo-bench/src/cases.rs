@@ -20,6 +20,9 @@ pub struct Case {
     pub limit: Option<&'static str>,
     /// Whether the case takes seconds rather than minutes.
     pub quick: bool,
+    /// Whether the case takes too long on a CPU.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub for_gpus: bool,
     /// Creates the work to be measured.
     #[serde(skip)]
     pub prepare: fn() -> anyhow::Result<Work>,
@@ -27,9 +30,9 @@ pub struct Case {
 
 /// The sizes used in the acceptance tests: 64 × 48 tokens in groups of 8, and 16 × 256 tokens.
 const SMALL: (Model, Shape) = (Model { size: Size::Small, context: 64 }, Shape::groups(8, 48));
-/// 32 completions, for GPUs.
-const LARGE: (Model, Shape) = (Model { size: Size::Large, context: 256 }, Shape::groups(4, 64));
 const MEDIUM: (Model, Shape) = (Model { size: Size::Medium, context: 256 }, Shape::groups(2, 256));
+/// 32 × 64 tokens.
+const LARGE: (Model, Shape) = (Model { size: Size::Large, context: 256 }, Shape::groups(4, 64));
 
 const fn with_peer(
     name: &'static str,
@@ -38,7 +41,7 @@ const fn with_peer(
     quick: bool,
     prepare: fn() -> anyhow::Result<Work>,
 ) -> Case {
-    Case { name, unit, peer: true, limit, quick, prepare }
+    Case { name, unit, peer: true, limit, quick, for_gpus: false, prepare }
 }
 
 const fn alone(
@@ -46,7 +49,11 @@ const fn alone(
     unit: &'static str,
     prepare: fn() -> anyhow::Result<Work>,
 ) -> Case {
-    Case { name, unit, peer: false, limit: None, quick: false, prepare }
+    Case { name, unit, peer: false, limit: None, quick: false, for_gpus: false, prepare }
+}
+
+const fn on_gpus(case: Case) -> Case {
+    Case { for_gpus: true, ..case }
 }
 
 const OF_SMALL: Option<&str> = Some("matmul-small");
@@ -63,8 +70,8 @@ pub const CASES: &[Case] = &[
     with_peer("training-medium", "tokens", OF_MEDIUM, false, || training(MEDIUM.0, 8, 256, 1)),
     alone("step-medium", "steps", || step(MEDIUM.0, MEDIUM.1, 1)),
     alone("copy", "bytes", copy),
-    alone("sampling-large", "tokens", || sampling(LARGE.0, LARGE.1)),
-    alone("adapter-step-large", "steps", || adapter_step(LARGE.0, LARGE.1)),
+    on_gpus(alone("sampling-large", "tokens", || sampling(LARGE.0, LARGE.1))),
+    on_gpus(alone("adapter-step-large", "steps", || adapter_step(LARGE.0, LARGE.1))),
     alone(RESIDENT, "steps", || resident(500)),
 ];
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Distribution, Tensor};
 use grpo_app::device::device;
+use grpo_kernels::matmul as matmul_of;
 use serde_json::Value;
 
 pub use self::sampling::{Shape, rollout, sampling, timed_sampling};
@@ -39,7 +40,7 @@ impl Repetition {
     }
 }
 
-/// Measures the f32 matrix product, which is an upper bound for the throughput of models. It
+/// Measures f32 matrix products, an upper bound for the throughput of models. It
 /// runs the two MLP products of a block for half a second, which account for two thirds of a
 /// model's FLOPs. `rows` is the number of tokens.
 pub fn matmul(size: Size, rows: usize) -> anyhow::Result<Work> {
@@ -54,7 +55,7 @@ pub fn matmul(size: Size, rows: usize) -> anyhow::Result<Work> {
         let started = Instant::now();
         let mut flops = 0.0;
         while started.elapsed() < LEAST {
-            let y = x.clone().matmul(up.clone()).matmul(down.clone());
+            let y = matmul_of(matmul_of(x.clone(), up.clone()), down.clone());
             // Read a number to force lazy backends to perform the computation.
             let _one: Vec<f32> = y.slice([0..1, 0..1]).into_data().iter::<f32>().collect();
             flops += 2.0 * (2 * rows * width * 4 * width) as f64;

@@ -58,7 +58,7 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
 }
 
 /// Selects the cases whose name contains one of `texts`, or all cases if `texts` is empty. With
-/// `quick`, slow cases are skipped.
+/// `quick`, slow cases are skipped. Cases for GPUs are only run if they are selected.
 fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> {
     for text in texts {
         if !cases.iter().any(|case| case.name.contains(text)) {
@@ -66,7 +66,10 @@ fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> 
             bail!("no case name contains `{text}`; available: {}", names.join(", "));
         }
     }
-    let named = |case: &Case| texts.is_empty() || texts.iter().any(|text| case.name.contains(text));
+    let named = |case: &Case| match texts {
+        [] => !case.for_gpus,
+        _ => texts.iter().any(|text| case.name.contains(text)),
+    };
     let chosen: Vec<Case> =
         cases.into_iter().filter(|case| named(case) && (case.quick || !quick)).collect();
     if chosen.is_empty() {
@@ -148,9 +151,15 @@ mod tests {
             peer: false,
             limit: None,
             quick,
+            for_gpus: name.ends_with("large"),
         };
         let check = |texts: &[&str], quick, expect: &str| {
-            let cases = vec![case("step-a", true), case("step-b", false), case("rewards", true)];
+            let cases = vec![
+                case("step-a", true),
+                case("step-b", false),
+                case("rewards", true),
+                case("large", false),
+            ];
             let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
             let found = match choose(cases, &texts, quick) {
                 Ok(found) => found.into_iter().map(|case| case.name).collect::<Vec<_>>().join(" "),
@@ -161,12 +170,13 @@ mod tests {
         check(&[], false, "step-a step-b rewards");
         check(&[], true, "step-a rewards");
         check(&["step"], false, "step-a step-b");
+        check(&["large"], false, "large");
         check(&["wards", "step-a"], true, "step-a rewards");
         check(&["step-b"], true, "none of these cases is quick; remove --quick");
         check(
             &["step", "no"],
             false,
-            "no case name contains `no`; available: step-a, step-b, rewards",
+            "no case name contains `no`; available: step-a, step-b, rewards, large",
         );
     }
 }

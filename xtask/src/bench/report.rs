@@ -22,6 +22,9 @@ pub(super) struct Case {
     pub(super) limit: Option<String>,
     /// Whether the case takes only seconds.
     pub(super) quick: bool,
+    /// Whether the case takes too long on a CPU.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) for_gpus: bool,
 }
 
 /// The results of all cases.
@@ -220,8 +223,14 @@ mod tests {
     }
 
     fn measured(name: &str, seconds: &[f64]) -> Measured {
-        let case =
-            Case { name: name.into(), unit: "tokens".into(), peer: true, limit: None, quick: true };
+        let case = Case {
+            name: name.into(),
+            unit: "tokens".into(),
+            peer: true,
+            limit: None,
+            quick: true,
+            for_gpus: false,
+        };
         let ours = seconds.iter().map(|seconds| answer(*seconds, 100.0, 1000.0)).collect();
         Measured { ours, ..Measured::new(case) }
     }
