@@ -38,13 +38,16 @@ impl Task for Bench {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    next_help_heading = "Measurement",
+    after_help = "Examples:
   grpo bench --list                               the cases, a JSON line each
   grpo bench --case sampling-small --repeat 5     five repetitions
-  grpo bench --case step-large --device cuda:0    on a GPU
+  grpo bench --case copy --device cuda:0          on a GPU
   grpo bench --case training-medium --serve       one for each line `run` on standard input
   grpo bench --list-scaling                       the points of the scaling charts
-  grpo bench --draw scaling.json                  the charts")]
+  grpo bench --draw scaling.json                  the charts"
+)]
 struct BenchArguments {
     /// List all cases as JSON lines
     #[arg(long)]

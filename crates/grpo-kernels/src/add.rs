@@ -29,5 +29,9 @@ pub fn add_bias(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&bias) {
         return crate::backend::add_bias(x, bias);
     }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&x) && crate::gpu::is_fusable(&bias) {
+        return crate::gpu::add_bias(x, bias);
+    }
     crate::plain::add_bias(x, bias)
 }

@@ -16,6 +16,7 @@ mod norm;
 mod optimizer;
 mod reduce;
 mod rotary;
+mod sums;
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
@@ -42,6 +43,7 @@ pub use matmul::product;
 pub(crate) use norm::{layer_norm, rms_norm};
 pub(crate) use optimizer::{adamw_step, sums_of_squares};
 pub(crate) use rotary::rotary;
+pub(crate) use sums::add_bias;
 
 /// Returns whether fused operations support this tensor, i.e. whether it is `f32` and on a GPU.
 pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {

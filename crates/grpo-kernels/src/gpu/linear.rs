@@ -11,6 +11,7 @@ use cubecl::prelude::*;
 
 use super::matmul::matmul;
 use super::reduce::UNITS;
+use super::sums::add_bias;
 use super::{empty, primitive};
 
 const ROWS: usize = 16;
@@ -60,7 +61,7 @@ pub(crate) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
 fn linear_by_matmul(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
     let y = matmul(x, weight);
     match bias {
-        Some(bias) => y + bias.unsqueeze(),
+        Some(bias) => add_bias(y, bias),
         None => y,
     }
 }

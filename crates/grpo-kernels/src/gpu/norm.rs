@@ -7,6 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::reduce::{UNITS, sum_of_units};
+use super::sums::{ROWS, sum_of_parts};
 use super::{binary, cube_each, elements, empty, empty_like, ternary, unit_each};
 use crate::tape::Operation;
 
@@ -153,24 +154,9 @@ fn backward(
             features,
         );
     }
-    let [dgamma, dbeta] = partial.map(|partial| {
-        let sums = empty_like(&gamma);
-        let (count, dim) = unit_each(&gamma.client, features);
-        sum_of_rows::launch(
-            &gamma.client,
-            count,
-            dim,
-            partial.into_buffer_arg(),
-            sums.clone().into_buffer_arg(),
-            parts,
-        );
-        sums
-    });
+    let [dgamma, dbeta] = partial.map(sum_of_parts);
     [Some(dx), Some(dgamma), Some(dbeta)]
 }
-
-/// Rows per partial sum of parameter gradients.
-const ROWS: usize = 32;
 
 #[cube(launch)]
 fn norm_forward(
@@ -315,21 +301,4 @@ fn parameter_gradients(
     }
     of_gamma[ABSOLUTE_POS] = gamma;
     of_beta[ABSOLUTE_POS] = beta;
-}
-
-/// Adds up rows in order, with one unit per column.
-#[cube(launch)]
-fn sum_of_rows(partial: &[f32], sums: &mut [f32], rows: usize) {
-    let column = ABSOLUTE_POS;
-    let features = sums.len();
-    if column >= features {
-        terminate!();
-    }
-    let mut sum = 0.0f32;
-    let mut row = 0usize;
-    while row < rows {
-        sum += partial[row * features + column];
-        row += 1;
-    }
-    sums[column] = sum;
 }

@@ -49,7 +49,7 @@ pub(crate) fn adamw_step<const D: usize>(
 }
 
 /// Number of squares that a unit adds up.
-const PER_UNIT: usize = 512;
+const PER_UNIT: usize = 64;
 
 /// Returns numbers whose sum is `Σ x²`. Each unit adds up some of the squares in `f32`, and the
 /// rounding errors of its sum.
