@@ -99,7 +99,7 @@ impl KvPages {
                 for (all, new) in tensors.iter_mut().zip([keys, values]) {
                     for &copy in plan.copies() {
                         let [from, to] = copy.map(|page| page as usize * PAGE);
-                        let page = all.clone().slice([from..from + PAGE]);
+                        let page = all.clone().narrow(0, from, PAGE);
                         assign(all, &indices(to..to + PAGE, &device), page);
                     }
                     assign(all, &places, new);
