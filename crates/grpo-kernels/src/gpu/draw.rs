@@ -59,7 +59,7 @@ fn draw(
     inverse_temperature: f32,
     #[comptime] forbidden_ids: usize,
 ) {
-    let row = CUBE_POS as usize;
+    let row = CUBE_POS;
     if row >= uniforms.len() {
         terminate!();
     }
@@ -131,6 +131,7 @@ fn draw(
 }
 
 #[cube]
+#[allow(clippy::needless_range_loop, reason = "kernels have no iterators over slices")]
 fn is_allowed(id: usize, forbidden: &[i32], #[comptime] forbidden_ids: usize) -> bool {
     let mut allowed = true;
     for index in 0..forbidden_ids {

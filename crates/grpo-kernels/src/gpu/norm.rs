@@ -169,7 +169,7 @@ fn norm_forward(
     epsilon: f32,
     #[comptime] centred: bool,
 ) {
-    let row = CUBE_POS as usize;
+    let row = CUBE_POS;
     if row >= rows {
         terminate!();
     }
@@ -204,7 +204,7 @@ fn norm_backward(
     epsilon: f32,
     #[comptime] centred: bool,
 ) {
-    let row = CUBE_POS as usize;
+    let row = CUBE_POS;
     if row >= rows {
         terminate!();
     }

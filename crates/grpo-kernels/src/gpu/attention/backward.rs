@@ -97,7 +97,7 @@ fn query_gradient(
     #[comptime] heads_per_key: usize,
     #[comptime] width: usize,
 ) {
-    let task = CUBE_POS as usize;
+    let task = CUBE_POS;
     if task >= deltas.len() {
         terminate!();
     }
@@ -172,7 +172,7 @@ fn key_gradients(
     #[comptime] kv_heads: usize,
     #[comptime] width: usize,
 ) {
-    let task = CUBE_POS as usize;
+    let task = CUBE_POS;
     if task >= rows.len() / 4 * kv_heads {
         terminate!();
     }

@@ -66,7 +66,7 @@ pub(super) fn attend(
     #[comptime] width: usize,
     #[comptime] page: usize,
 ) {
-    let task = CUBE_POS as usize;
+    let task = CUBE_POS;
     if task >= normalizers.len() {
         terminate!();
     }
@@ -79,7 +79,7 @@ pub(super) fn attend(
     }
     let mut weights = Shared::<[f32]>::new_slice(UNITS);
     let mut shared = Shared::<[f32]>::new_slice(UNITS);
-    let count = if page > 0 {
+    let count = if comptime!(page > 0) {
         rows[2 * row + 1] as usize
     } else {
         (rows[4 * row + 1] + rows[4 * row + 3]) as usize

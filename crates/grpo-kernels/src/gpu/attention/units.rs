@@ -23,7 +23,7 @@ pub(super) fn place(
     pages: &[i32],
     #[comptime] page: usize,
 ) -> usize {
-    if page > 0 {
+    if comptime!(page > 0) {
         let first = rows[2 * row] as usize;
         pages[first + index / page] as usize * page + index % page
     } else {
