@@ -76,7 +76,7 @@ pub fn copy() -> anyhow::Result<Work> {
         for _ in 0..ROUNDS {
             y = y + 1.0;
         }
-        let _one: Vec<f32> = y.slice([0..1]).into_data().iter::<f32>().collect();
+        let _one: Vec<f32> = y.narrow(0, 0, 1).into_data().iter::<f32>().collect();
         Ok(Repetition::since(started, (2 * 4 * values * ROUNDS) as f64, None))
     }))
 }
