@@ -134,16 +134,17 @@ fn ternary<const D: usize>(
 
 /// Returns the tensor without autodiff in row-major order.
 fn primitive<const D: usize>(x: Tensor<D>) -> CubeTensor {
-    let x =
-        x.try_into_primitive::<Cube>().expect("the tensor is on a GPU and not tracked by autodiff");
-    into_contiguous(x)
+    into_contiguous(untracked(x))
+}
+
+fn untracked<const D: usize>(x: Tensor<D>) -> CubeTensor {
+    x.try_into_primitive::<Cube>().expect("the tensor is on a GPU and not tracked by autodiff")
 }
 
 /// Returns a matrix without autodiff, and the distance between its rows, which are contiguous. A range
 /// of columns is not copied.
 fn rows_of(x: Tensor<2>) -> (CubeTensor, usize) {
-    let x =
-        x.try_into_primitive::<Cube>().expect("the tensor is on a GPU and not tracked by autodiff");
+    let x = untracked(x);
     match x.meta.strides()[..] {
         [stride, 1] => (x, stride),
         _ => {

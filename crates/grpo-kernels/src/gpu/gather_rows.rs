@@ -1,8 +1,7 @@
 //! Gathers matrix rows. Gradients of rows that occur several times are added in order of position.
 
-use burn::backend::Cube;
-use burn::backend::TensorMetadata;
 use burn::backend::ops::FloatTensorOps;
+use burn::backend::{Cube, TensorMetadata};
 use burn::tensor::{Int, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;

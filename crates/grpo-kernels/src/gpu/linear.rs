@@ -12,7 +12,7 @@ use cubecl::prelude::*;
 use super::matmul::matmul;
 use super::reduce::UNITS;
 use super::sums::add_bias;
-use super::{empty, primitive};
+use super::{empty, primitive, untracked};
 
 const ROWS: usize = 16;
 const COLUMNS: usize = 32;
@@ -25,16 +25,13 @@ const STRIDE: usize = CHUNK + 1;
 /// Computes `x · W + b` without autodiff. Each row is independent of the others.
 pub(crate) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
     let ([rows, inner], [_, columns]) = (x.dims(), weight.dims());
-    let stored = weight.clone().try_into_primitive::<Cube>().expect("the weight is on a GPU");
+    let stored = untracked(weight.clone());
     let transposed = match stored.meta.strides()[..] {
-        [stride, 1] if stride == columns => false,
-        [1, stride] if stride == inner => true,
-        // A part of another matrix.
+        [stride, 1] if stride == columns && rows > 0 => false,
+        [1, stride] if stride == inner && rows > 0 => true,
+        // A part of another matrix, or nothing to compute.
         _ => return linear_by_matmul(x, weight, bias),
     };
-    if rows == 0 {
-        return linear_by_matmul(x, weight, bias);
-    }
     let x = primitive(x);
     let y = empty(&x, [rows, columns]);
     let bias = bias.map(primitive);
