@@ -149,7 +149,7 @@ fn a_reader_that_goes_away_is_no_failure() {
         .spawn()
         .unwrap();
     drop(child.stdout.take());
-    let ended = Ended::of(child.wait_with_output().unwrap());
+    let ended = Ended::wait_for(child);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
 }
 
@@ -210,7 +210,7 @@ fn a_signal_leaves_no_hidden_file() {
         let kill = format!("kill -{signal} {}", child.id());
         let killed = std::process::Command::new("sh").args(["-c", &kill]).status().unwrap();
         assert!(killed.success());
-        let ended = Ended::of(child.wait_with_output().unwrap());
+        let ended = Ended::wait_for(child);
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
         assert_eq!(place.files().len(), 1, "{:?}", place.files());
     }

@@ -175,7 +175,7 @@ fn an_interrupted_stage_resumes() {
     }
     let sent = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(sent.unwrap().success());
-    let ended = Ended::of(child.wait_with_output().unwrap());
+    let ended = Ended::wait_for(child);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(
         ended.stderr.ends_with("interrupted  resume with `grpo run pipeline.toml`\n"),
@@ -199,7 +199,7 @@ fn the_bundled_pipelines_are_valid() {
     for (name, stages) in [("infill", 4), ("replies", 5)] {
         let file = format!("configs/{name}/pipeline.toml");
         let mut command = Place::new().command(&["run", &file, "--check", "--force"]);
-        let ended = Ended::of(command.current_dir(&root).output().unwrap());
+        let ended = Ended::of_command(command.current_dir(&root));
         assert_eq!(
             (ended.code, ended.stdout.lines().count()),
             (Some(0), stages),

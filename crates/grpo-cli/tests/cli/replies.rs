@@ -269,7 +269,7 @@ fn the_bundled_configurations_of_replies_are_valid() {
         let checked = |more: &[&str]| {
             let arguments = [&[command, &file, "--check"], more].concat();
             let mut command = Place::new().command(&arguments);
-            Ended::of(command.current_dir(root()).output().unwrap())
+            Ended::of_command(command.current_dir(root()))
         };
         let good = checked(&[]);
         let said = format!("{file}: configuration is valid\n");
@@ -359,7 +359,7 @@ fn the_bundled_configurations_of_replies_name_what_the_steps_before_write() {
 fn the_bundled_comparison_is_valid() {
     let arguments = ["run", "configs/replies/comparison.toml", "--check"];
     let mut command = Place::new().command(&arguments);
-    let ended = Ended::of(command.current_dir(root()).output().unwrap());
+    let ended = Ended::of_command(command.current_dir(root()));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     // The split, three methods with three seeds, and their samples.
     assert_eq!(ended.stdout.lines().count(), 1 + 9 + 9, "{}", ended.stdout);

@@ -172,7 +172,7 @@ fn an_interrupted_run_says_how_to_go_on() {
         assert!(
             std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success()
         );
-        let ended = Ended::of(child.wait_with_output().unwrap());
+        let ended = Ended::wait_for(child);
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
         assert!(ended.stderr.contains("interrupting "), "{}", ended.stderr);
         let steps = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap().lines().count();
@@ -207,7 +207,7 @@ fn what_comes_before_the_first_step_is_interrupted_within_a_second() {
         assert!(
             std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success()
         );
-        let ended = Ended::of(child.wait_with_output().unwrap());
+        let ended = Ended::wait_for(child);
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
         assert!(ended.stderr.contains("interrupted "), "{}", ended.stderr);
@@ -395,7 +395,7 @@ fn a_full_disk_leaves_the_older_checkpoint() {
     );
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", &limited]).current_dir(place.path(".")).stdin(Stdio::null());
-    let ended = Ended::of(shell.output().unwrap());
+    let ended = Ended::of_command(&mut shell);
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(
         ended.stderr.contains("optimizer.safetensors")

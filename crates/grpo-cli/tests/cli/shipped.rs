@@ -8,7 +8,7 @@ use crate::support::{Ended, Place};
 fn run(arguments: &[&str]) -> Ended {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Place::new().command(arguments);
-    Ended::of(command.current_dir(root).output().unwrap())
+    Ended::of_command(command.current_dir(root))
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn an_interrupted_supervised_run_says_how_to_go_on() {
     wait_for(&place.path("run/checkpoints/step-2"));
     let pid = child.id().to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    let ended = Ended::of(child.wait_with_output().unwrap());
+    let ended = Ended::wait_for(child);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     let metrics = objects(&place.read("run/metrics.jsonl"));
     let steps = metrics.last().unwrap()["train_step"].as_u64().unwrap();

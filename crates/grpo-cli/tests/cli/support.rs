@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use grpo_run::{CompletionRecord, RunFolder};
 use snapbox::assert::DEFAULT_ACTION_ENV;
@@ -65,7 +67,7 @@ impl Place {
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
-        Ended::of(self.command(arguments).output().unwrap())
+        Ended::of_command(&mut self.command(arguments))
     }
 
     /// Runs the program and expects success.
@@ -138,7 +140,34 @@ impl Place {
     }
 }
 
+/// Longest time that a program may take. One that hangs would stop all tests.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
+
 impl Ended {
+    /// Runs a command until it ends.
+    pub(crate) fn of_command(command: &mut Command) -> Self {
+        Self::wait_for(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Waits until a program ends. After [`TIME_LIMIT`], it is killed and the test fails.
+    #[track_caller]
+    pub(crate) fn wait_for(child: Child) -> Self {
+        let (id, (ended, until_ended)) = (child.id().to_string(), mpsc::channel::<()>());
+        let guard = thread::spawn(move || {
+            let hangs =
+                until_ended.recv_timeout(TIME_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout);
+            if hangs {
+                let _killed = Command::new("kill").args(["-KILL", &id]).status();
+            }
+            hangs
+        });
+        let output = child.wait_with_output().unwrap();
+        drop(ended);
+        let ended = Self::of(output);
+        assert!(!guard.join().unwrap(), "killed after {TIME_LIMIT:?}: {}", ended.stderr);
+        ended
+    }
+
     pub(crate) fn of(output: Output) -> Self {
         Self {
             code: output.status.code(),

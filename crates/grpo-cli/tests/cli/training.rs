@@ -217,8 +217,7 @@ fn a_disk_that_becomes_full() {
     let script =
         format!("trap '' XFSZ; ulimit -f 4; exec {} train train.toml", env!("CARGO_BIN_EXE_grpo"));
     let mut shell = std::process::Command::new("sh");
-    let ended =
-        Ended::of(shell.arg("-c").arg(script).current_dir(place.path(".")).output().unwrap());
+    let ended = Ended::of_command(shell.arg("-c").arg(script).current_dir(place.path(".")));
     assert_eq!(ended.code, Some(1));
     // The error follows the progress lines.
     let last = ended.stderr.lines().last().unwrap();

@@ -241,7 +241,7 @@ fn an_interrupted_trial_goes_on() {
     wait_for(&place.path("run-trial/checkpoints/step-2"));
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    let ended = Ended::of(child.wait_with_output().unwrap());
+    let ended = Ended::wait_for(child);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     let said = "resume with `grpo train --resume run-trial`\nuse `grpo trial --resume run-trial` to also get the verdict\n";
     assert!(ended.stdout.ends_with(said), "{}", ended.stdout);
