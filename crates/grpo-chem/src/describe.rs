@@ -37,8 +37,8 @@ pub struct Scores {
 pub fn describe(smiles: &str) -> Result<Description, InvalidSmiles> {
     let molecule = Molecule::parse(smiles)?;
     Ok(Description {
-        properties: *molecule.properties(),
-        qed: molecule.qed(),
+        properties: *molecule.properties()?,
+        qed: molecule.qed()?,
         sa: molecule.sa()?,
         scaffold: molecule.scaffold()?,
         canonical: molecule.into_canonical(),
@@ -51,5 +51,5 @@ pub fn describe(smiles: &str) -> Result<Description, InvalidSmiles> {
 /// Returns the reason why the string is not a valid molecule, or an error of the toolkit.
 pub fn qed_and_sa(smiles: &str) -> Result<Scores, InvalidSmiles> {
     let molecule = Molecule::parse(smiles)?;
-    Ok(Scores { qed: molecule.qed(), sa: molecule.sa()?, canonical: molecule.into_canonical() })
+    Ok(Scores { qed: molecule.qed()?, sa: molecule.sa()?, canonical: molecule.into_canonical() })
 }

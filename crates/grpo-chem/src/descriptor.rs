@@ -2,14 +2,19 @@
 
 use std::collections::VecDeque;
 
-use chematic::chem::{formal_charge_sum, fsp3, heavy_atom_count, num_heteroatoms};
+use chematic::chem::{
+    formal_charge_sum, fsp3, hbd_count, heavy_atom_count, num_heteroatoms, rdkit_molecular_weight,
+    rdkit_tpsa, rotatable_bond_count,
+};
 use chematic::core::{AtomIdx, BondOrder, Molecule as Graph};
 use chematic::perception::relevant_cycles;
 use chematic::smiles::{rdkit_atom_stereocenter_counts, rdkit_hybridizations};
 
 use crate::error::InvalidSmiles;
 use crate::guard::guarded;
-use crate::molecule::{Molecule, from_sanitizer};
+use crate::molecule::{Molecule, from_sanitizer, in_view, logp};
+use crate::patterns::{count_acceptors, count_alerts};
+use crate::rings::count_aromatic_rings;
 
 /// A numeric descriptor of a molecule. All values are equal to those of RDKit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,19 +136,18 @@ impl Molecule {
     /// [`InvalidSmiles::ToolkitPanic`] if the toolkit panics. Neither has been observed for organic
     /// molecules.
     pub fn descriptor(&self, descriptor: Descriptor) -> Result<f64, InvalidSmiles> {
-        let properties = self.properties();
         let graph = self.model();
         match descriptor {
-            Descriptor::Qed => Ok(self.qed()),
+            Descriptor::Qed => self.qed(),
             Descriptor::Sa => self.sa(),
-            Descriptor::LogP => Ok(properties.logp),
-            Descriptor::Mw => Ok(properties.mw),
-            Descriptor::Tpsa => Ok(properties.tpsa),
-            Descriptor::Hba => Ok(properties.hba.into()),
-            Descriptor::Hbd => Ok(properties.hbd.into()),
-            Descriptor::Rotatable => Ok(properties.rotatable.into()),
-            Descriptor::AromaticRings => Ok(properties.aromatic_rings.into()),
-            Descriptor::Alerts => Ok(properties.alerts.into()),
+            Descriptor::LogP => guarded(|| in_view(graph, |view| logp(graph, view))),
+            Descriptor::Mw => guarded(|| rdkit_molecular_weight(graph)),
+            Descriptor::Tpsa => guarded(|| rdkit_tpsa(graph)),
+            Descriptor::Hba => guarded(|| in_view(graph, count_acceptors).into()),
+            Descriptor::Hbd => guarded(|| hbd_count(graph) as f64),
+            Descriptor::Rotatable => guarded(|| rotatable_bond_count(graph) as f64),
+            Descriptor::AromaticRings => guarded(|| in_view(graph, count_aromatic_rings).into()),
+            Descriptor::Alerts => guarded(|| in_view(graph, count_alerts).into()),
             Descriptor::HeavyAtoms => guarded(|| heavy_atom_count(graph) as f64),
             Descriptor::HeteroAtoms => guarded(|| num_heteroatoms(graph) as f64),
             Descriptor::Rings => Ok(rings(graph)?.len() as f64),

@@ -4,7 +4,7 @@
 //! This module only uses toolkit functions that follow RDKit. `parse` doesn't sanitize molecules,
 //! and the toolkit's default canonical form and `sa_score` have different definitions.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use chematic::chem::{
     hbd_count, logp_crippen, rdkit_molecular_weight, rdkit_tpsa, rotatable_bond_count,
@@ -39,8 +39,8 @@ pub struct Molecule {
     /// The molecule as represented by RDKit. It is used for descriptors.
     model: Graph,
     canonical: String,
-    /// Computed when the molecule is parsed, so that a failure is reported immediately.
-    properties: Properties,
+    /// Computed when they are needed, because counting the alerts takes longer than parsing.
+    properties: OnceLock<Result<Properties, InvalidSmiles>>,
 }
 
 impl Molecule {
@@ -87,14 +87,22 @@ impl Molecule {
         }
     }
 
-    /// Returns the eight properties for QED, defined as in `rdkit.Chem.QED.properties`.
-    pub fn properties(&self) -> &Properties {
-        &self.properties
+    /// Returns the eight properties for QED, defined as in `rdkit.Chem.QED.properties`. They are
+    /// computed by the first call. For one of them, use [`Self::descriptor`].
+    ///
+    /// # Errors
+    /// Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
+    pub fn properties(&self) -> Result<&Properties, InvalidSmiles> {
+        let compute = || guarded(|| properties(&self.model));
+        self.properties.get_or_init(compute).as_ref().map_err(InvalidSmiles::clone)
     }
 
     /// Returns the quantitative estimate of drug-likeness, from 0 to 1.
-    pub fn qed(&self) -> f64 {
-        qed(&self.properties)
+    ///
+    /// # Errors
+    /// Returns [`InvalidSmiles::ToolkitPanic`] if the toolkit panics.
+    pub fn qed(&self) -> Result<f64, InvalidSmiles> {
+        self.properties().map(qed)
     }
 
     /// Returns the synthetic accessibility score, from 1 (easy) to 10 (hard).
@@ -155,29 +163,30 @@ fn parse(smiles: &str) -> Result<Molecule, InvalidSmiles> {
             "the aromaticity of a ring with O or S that bridges a ring of nine or more atoms";
         return Err(InvalidSmiles::Unsupported { detail: detail.to_owned() });
     }
-    let properties = properties(&model);
-    Ok(Molecule { smiles, graph, model, canonical, properties })
+    Ok(Molecule { smiles, graph, model, canonical, properties: OnceLock::new() })
 }
 
 fn properties(model: &Graph) -> Properties {
-    with_rdkit_parity_view(model, |view| {
-        let view = view.unwrap_or(model);
-        Properties {
-            mw: rdkit_molecular_weight(model),
-            logp: logp(model, view),
-            tpsa: rdkit_tpsa(model),
-            hba: count_acceptors(view),
-            hbd: hbd_count(model) as u32,
-            rotatable: rotatable_bond_count(model) as u32,
-            aromatic_rings: count_aromatic_rings(view),
-            alerts: count_alerts(view),
-        }
+    in_view(model, |view| Properties {
+        mw: rdkit_molecular_weight(model),
+        logp: logp(model, view),
+        tpsa: rdkit_tpsa(model),
+        hba: count_acceptors(view),
+        hbd: hbd_count(model) as u32,
+        rotatable: rotatable_bond_count(model) as u32,
+        aromatic_rings: count_aromatic_rings(view),
+        alerts: count_alerts(view),
     })
+}
+
+/// Passes the molecule to `compute` with the aromaticity that RDKit's descriptors use.
+pub(crate) fn in_view<T>(model: &Graph, compute: impl FnOnce(&Graph) -> T) -> T {
+    with_rdkit_parity_view(model, |view| compute(view.unwrap_or(model)))
 }
 
 /// Returns Crippen's logP. The toolkit assigns a wrong type to the hydrogen of hydroxyl groups at
 /// some unsaturated carbon atoms, unless it builds a model with explicit hydrogens.
-fn logp(model: &Graph, view: &Graph) -> f64 {
+pub(crate) fn logp(model: &Graph, view: &Graph) -> f64 {
     let bonded = |atom: AtomIdx, order: BondOrder| {
         view.neighbors(atom)
             .filter(move |(_, bond)| view.bond(*bond).order == order)
@@ -305,7 +314,7 @@ mod tests {
             ("OC1=[PH]C=CC=C1", 1.2508),
             ("NC(=O)C1=CC(O)=[PH](N)C=C1", -0.4843),
         ] {
-            let logp = Molecule::parse(smiles).unwrap().properties().logp;
+            let logp = Molecule::parse(smiles).unwrap().properties().unwrap().logp;
             assert!((logp - expected).abs() < 1e-12, "{smiles}: {logp}");
         }
     }

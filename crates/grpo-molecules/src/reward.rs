@@ -139,7 +139,7 @@ impl Reward for MoleculeReward {
 impl MoleculeReward {
     fn score_one(&self, smiles: &str) -> Result<Scored, InvalidSmiles> {
         let molecule = Molecule::parse(smiles)?;
-        let (qed, sa, crippen) = (molecule.qed(), molecule.sa()?, molecule.properties().logp);
+        let (qed, sa, crippen) = (molecule.qed()?, molecule.sa()?, molecule.properties()?.logp);
         let mut parts = vec![("valid".into(), 1.0), ("qed".into(), qed), ("sa".into(), sa)];
         if self.logp > 0.0 {
             parts.push(("logp".into(), crippen));

@@ -94,7 +94,7 @@ struct Properties {
 impl Properties {
     fn of(smiles: &str) -> Option<Self> {
         let molecule = Molecule::parse(smiles).ok()?;
-        let (qed, sa) = (molecule.qed(), molecule.sa().ok());
+        let (qed, sa) = (molecule.qed().ok()?, molecule.sa().ok());
         Some(Self { qed, sa, canonical: molecule.into_canonical() })
     }
 }

@@ -37,6 +37,20 @@ pub struct Mpi {
 /// Largest single message in bytes, because MPI counts elements in an `i32`.
 const PIECE: usize = 1 << 30;
 
+/// A rank that waits must not take the core from one that computes.
+fn until_it_arrives(attempts: u32) {
+    thread::sleep((Duration::from_micros(20) * attempts).min(Duration::from_millis(1)));
+}
+
+/// MPI moves a large message piece by piece, in calls of both ranks. If that takes long, the other rank
+/// waits for a third one.
+fn during_transfer(attempts: u32) {
+    match attempts {
+        ..10_000 => thread::yield_now(),
+        _ => thread::sleep(Duration::from_micros(100)),
+    }
+}
+
 /// MPI keeps the order of messages with the same tag.
 const TAG: Tag = 0;
 
@@ -63,10 +77,11 @@ impl Mpi {
         })
     }
 
-    /// Waits until `ready` returns a value. Aborts all ranks after the time limit.
-    fn wait<T>(&self, other: usize, mut ready: impl FnMut() -> Option<T>) -> T {
+    /// Waits until `ready` returns a value, and calls `pause` with the number of attempts in between.
+    /// Aborts all ranks after the time limit.
+    fn wait<T>(&self, other: usize, pause: fn(u32), mut ready: impl FnMut() -> Option<T>) -> T {
         let started = Instant::now();
-        let mut pause = Duration::ZERO;
+        let mut attempts = 0_u32;
         loop {
             if let Some(value) = ready() {
                 return value;
@@ -76,15 +91,14 @@ impl Mpi {
                 (self.report)(&RankError::Silent { rank: other, count: self.count, what });
                 self.abort(1);
             }
-            // A rank that waits must not take the core from one that computes.
-            thread::sleep(pause);
-            pause = (pause + Duration::from_micros(20)).min(Duration::from_millis(1));
+            pause(attempts);
+            attempts = attempts.saturating_add(1);
         }
     }
 
     fn finish<'a>(&self, other: usize, request: Request<'a, [u8], &LocalScope<'a>>) -> Status {
         let mut pending = Some(request);
-        self.wait(other, || match pending.take()?.test() {
+        self.wait(other, during_transfer, || match pending.take()?.test() {
             Ok(status) => Some(status),
             Err(request) => {
                 pending = Some(request);
@@ -98,7 +112,7 @@ impl Mpi {
         let source = world.process_at_rank(from as i32);
         let probe = || source.immediate_matched_probe_with_tag(TAG);
         let receive_into = |piece: &mut [u8]| {
-            let (message, _) = self.wait(from, probe);
+            let (message, _) = self.wait(from, until_it_arrives, probe);
             scope(|scope| {
                 let request = message.immediate_matched_receive_into(scope, piece);
                 self.finish(from, request);

@@ -93,6 +93,9 @@ impl Ranks {
 
     /// Returns the value of each rank, in the order of the ranks.
     ///
+    /// Values are sent without the names of their fields, so a type must not leave out fields
+    /// (`skip_serializing_if`) or rely on their names (`flatten`, `untagged`) when it is serialised.
+    ///
     /// # Errors
     /// Returns an error if a rank is gone or silent for too long, or if it runs another program.
     pub fn gather<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<Vec<T>, RankError> {
@@ -100,8 +103,7 @@ impl Ranks {
         let message = encode(&own);
         let received = transport.exchange(vec![message; transport.count()])?;
         let decode = |(rank, bytes): (usize, Vec<u8>)| {
-            ciborium::from_reader(bytes.as_slice())
-                .map_err(|fault| RankError::Unreadable { rank, fault: fault.to_string() })
+            decode(&bytes).map_err(|fault| RankError::Unreadable { rank, fault })
         };
         received.into_iter().enumerate().map(decode).collect()
     }
@@ -117,9 +119,8 @@ impl Ranks {
         &self,
         value: Option<T>,
     ) -> Result<T, RankError> {
-        // A list, because an `Option` in an `Option` cannot be encoded.
-        let first = self.gather(Vec::from_iter(value))?.swap_remove(0);
-        Ok(first.into_iter().next().expect("rank 0 passes a value"))
+        let first = self.gather(value)?.swap_remove(0);
+        Ok(first.expect("rank 0 passes a value"))
     }
 
     /// Computes `items` values, each on one rank, and returns all of them on every rank. Rank r
@@ -195,9 +196,15 @@ fn share(rank: usize, count: usize, items: usize) -> Range<usize> {
 }
 
 fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    ciborium::into_writer(value, &mut bytes).expect("values of this program can be encoded");
-    bytes
+    postcard::to_stdvec(value).expect("values of this program can be encoded")
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(format!("{} bytes too many", rest.len())),
+        Err(fault) => Err(fault.to_string()),
+    }
 }
 
 #[cfg(test)]

@@ -41,7 +41,8 @@ impl<M> fmt::Debug for Distributed<M> {
 /// The completions of a rank for each of its prompts, or why there are none.
 #[derive(Serialize, Deserialize)]
 enum Message {
-    Completions(Vec<Vec<Completion>>),
+    /// In CBOR, which has names of fields: completions leave out those that are empty.
+    Completions(Vec<u8>),
     Interrupted,
     Diverged,
     Failed(String),
@@ -51,7 +52,13 @@ impl Message {
     fn of(sampled: Result<Vec<Group>, RolloutError>) -> Self {
         let completions = |group: &Group| group.completions().cloned().collect();
         match sampled {
-            Ok(groups) => Self::Completions(groups.iter().map(completions).collect()),
+            Ok(groups) => {
+                let completions: Vec<Vec<Completion>> = groups.iter().map(completions).collect();
+                let mut bytes = Vec::new();
+                ciborium::into_writer(&completions, &mut bytes)
+                    .expect("completions have an encoding");
+                Self::Completions(bytes)
+            }
             Err(RolloutError::Interrupted) => Self::Interrupted,
             Err(RolloutError::Diverged(NotFinite)) => Self::Diverged,
             Err(error) => Self::Failed(error.to_string()),
@@ -60,7 +67,12 @@ impl Message {
 
     fn received(self, rank: usize) -> Result<Vec<Vec<Completion>>, RolloutError> {
         match self {
-            Self::Completions(completions) => Ok(completions),
+            Self::Completions(bytes) => ciborium::from_reader(bytes.as_slice()).map_err(|fault| {
+                RolloutError::Engine(Box::new(RankError::Unreadable {
+                    rank,
+                    fault: fault.to_string(),
+                }))
+            }),
             Self::Interrupted => Err(RolloutError::Interrupted),
             Self::Diverged => Err(RolloutError::Diverged(NotFinite)),
             Self::Failed(reason) => {

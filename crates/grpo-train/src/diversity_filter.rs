@@ -5,6 +5,7 @@ use std::fmt;
 
 use grpo_core::Aggregation;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome, Sample};
+use grpo_ranks::{RankError, Ranks};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
@@ -218,11 +219,19 @@ impl FilterReport {
 
 impl DiversityFilter {
     /// Sets the change of the reward for each counted completion and adds it to its bucket.
-    /// Completions are processed in sampling order.
-    pub(crate) fn apply(&mut self, groups: &mut [Group]) -> FilterReport {
+    /// Completions are processed in sampling order. Each rank finds the buckets of its share.
+    ///
+    /// # Errors
+    /// Returns an error if a rank is gone or silent for too long.
+    pub(crate) fn apply(
+        &mut self,
+        groups: &mut [Group],
+        ranks: &Ranks,
+    ) -> Result<FilterReport, RankError> {
         let DiversityFilterConfig { bucket_size, min_reward, penalty, .. } = self.config;
         let texts: Vec<&str> = samples(groups).map(|sample| &*sample.text).collect();
-        let buckets = (self.bucketing.buckets)(&texts);
+        let own = (self.bucketing.buckets)(&texts[ranks.share(texts.len())]);
+        let buckets = ranks.gather(own)?.concat();
         let (mut counted, mut penalized) = (0, 0);
         let all = groups.iter_mut().flat_map(|group| &mut group.samples);
         for (sample, bucket) in all.zip(buckets) {
@@ -236,11 +245,11 @@ impl DiversityFilter {
             penalized += u32::from(factor <= 0.5);
             sample.bonus = Some(Bonus { weight: 1.0, value: (factor - 1.0) * reward });
         }
-        FilterReport {
+        Ok(FilterReport {
             penalized: f64::from(penalized) / f64::from(counted.max(1)),
             buckets: self.counts.len(),
             full_buckets: self.counts.values().filter(|count| **count >= bucket_size).count(),
-        }
+        })
     }
 
     /// Returns the counter of the bucket, or of the bucket it is merged into.
@@ -284,6 +293,10 @@ mod tests {
     use crate::similar_texts::tests::Numbers;
     use crate::test_groups::group;
 
+    fn apply(filter: &mut DiversityFilter, groups: &mut [Group]) -> FilterReport {
+        filter.apply(groups, &Ranks::alone()).unwrap()
+    }
+
     fn config(bucket_size: u32, penalty: BucketPenalty) -> DiversityFilterConfig {
         DiversityFilterConfig {
             bucket: "text".to_owned(),
@@ -311,13 +324,13 @@ mod tests {
     fn full_buckets_lose_their_reward() {
         let mut filter = config(2, BucketPenalty::Step).build(Bucketing::TEXT).unwrap();
         let mut first = groups(&[("a", 0.9), ("a", 0.8), ("b", 0.4), ("a", 0.7)]);
-        let report = filter.apply(&mut first);
+        let report = apply(&mut filter, &mut first);
         // The reward of `b` is too small to be counted.
         assert_eq!(changes(&first), [Some(0.0), Some(0.0), None, Some(-0.7)]);
         assert_eq!(report, FilterReport { penalized: 1.0 / 3.0, buckets: 1, full_buckets: 1 });
         assert_eq!(first[0].samples[3].reward(), Some(0.7));
         let mut second = groups(&[("a", 0.6), ("b", 0.5)]);
-        filter.apply(&mut second);
+        apply(&mut filter, &mut second);
         assert_eq!(changes(&second), [Some(-0.6), Some(0.0)]);
         assert_eq!(
             filter.counts().clone().into_iter().collect::<Vec<_>>(),
@@ -330,12 +343,12 @@ mod tests {
         let mut whole = config(3, BucketPenalty::Linear).build(Bucketing::TEXT).unwrap();
         let steps = [groups(&[("a", 1.0), ("b", 1.0)]), groups(&[("a", 1.0), ("a", 1.0)])];
         let [mut one, mut two] = steps.clone();
-        whole.apply(&mut one);
+        apply(&mut whole, &mut one);
         let mut resumed = config(3, BucketPenalty::Linear).build(Bucketing::TEXT).unwrap();
         resumed.restore(whole.counts().clone());
-        whole.apply(&mut two);
+        apply(&mut whole, &mut two);
         let [_, mut again] = steps;
-        resumed.apply(&mut again);
+        apply(&mut resumed, &mut again);
         assert_eq!(changes(&again), changes(&two));
         assert_eq!(changes(&two), [Some(1.0 - 1.0 / 3.0 - 1.0), Some(1.0 - 2.0 / 3.0 - 1.0)]);
         assert_eq!(resumed.counts(), whole.counts());
@@ -347,12 +360,12 @@ mod tests {
         let none = Bucketing { name: "none", buckets, similarity: None };
         let mut filter = config(1, BucketPenalty::Step).build(none).unwrap();
         let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
-        assert_eq!(filter.apply(&mut all).penalized, 0.0);
+        assert_eq!(apply(&mut filter, &mut all).penalized, 0.0);
         assert_eq!(changes(&all), [None, None]);
         let mut filter = config(1, BucketPenalty::Step).build(Bucketing::TEXT).unwrap();
         let mut all = groups(&[("a", 1.0), ("a", 1.0)]);
         all[0].samples[0].outcome = Some(Outcome::Abstained);
-        filter.apply(&mut all);
+        apply(&mut filter, &mut all);
         assert_eq!(changes(&all), [None, Some(0.0)]);
     }
 
@@ -366,7 +379,7 @@ mod tests {
         let mut filter = merging(0.75).build(numbers).unwrap();
         // 0.5 is equally similar to 0.25 and 0.75. `x` cannot be compared.
         let mut first = groups(&[("0.75", 1.0), ("0.25", 1.0), ("0.5", 1.0), ("x", 1.0)]);
-        filter.apply(&mut first);
+        apply(&mut filter, &mut first);
         let counts = [("0.25", 2), ("0.75", 1), ("x", 1)].map(|(name, n)| (name.to_owned(), n));
         assert_eq!(filter.counts(), &BTreeMap::from(counts));
 
@@ -375,7 +388,7 @@ mod tests {
         let last = groups(&[("0.5", 1.0), ("0.7", 1.0), ("2", 1.0), ("x", 1.0)]);
         let found = [&mut filter, &mut resumed].map(|filter| {
             let mut last = last.clone();
-            filter.apply(&mut last);
+            apply(&mut filter, &mut last);
             (changes(&last), filter.counts().clone())
         });
         assert_eq!(found[0].0, [Some(-1.0), Some(0.0), Some(0.0), Some(0.0)]);

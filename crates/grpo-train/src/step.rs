@@ -299,7 +299,9 @@ impl<M: LanguageModel> Grpo<M> {
             archive.forget_after(known);
         }
         let (calls, proposals) = scored?;
-        Ok((self.filter.as_mut().map(|filter| filter.apply(groups)), calls, proposals))
+        let ranks = self.learner.ranks();
+        let filter = self.filter.as_mut().map(|filter| filter.apply(groups, ranks)).transpose()?;
+        Ok((filter, calls, proposals))
     }
 
     fn score_all(

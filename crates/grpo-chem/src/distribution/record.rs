@@ -97,7 +97,7 @@ impl Flat {
         molecule: &Molecule,
         environments: &Fingerprint,
     ) -> Result<Self, InvalidSmiles> {
-        let (model, properties) = (molecule.model(), molecule.properties());
+        let (model, properties) = (molecule.model(), molecule.properties()?);
         let descriptors = [
             guarded(|| bertz_ct(model))?,
             properties.logp,
@@ -122,7 +122,7 @@ impl Record {
     /// [`InvalidSmiles::ToolkitPanic`] if the toolkit panics. Neither has been observed for organic
     /// molecules.
     pub fn new(molecule: &Molecule, role: Role) -> Result<Self, InvalidSmiles> {
-        let properties = molecule.properties();
+        let properties = molecule.properties()?;
         let passes_filters = match role {
             Role::Generated => Some(molecule.passes_moses_filters()?),
             Role::Reference => None,
@@ -135,7 +135,7 @@ impl Record {
             scaffold: scaffold(molecule)?,
             logp: properties.logp,
             sa: molecule.sa()?,
-            qed: molecule.qed(),
+            qed: molecule.qed()?,
             mw: properties.mw,
             passes_filters,
             flat: Flat::new(molecule, &environments)?,

@@ -1,6 +1,7 @@
 //! Tasks as means of modified properties.
 
 use super::measured::{Measured, Similarity};
+use crate::descriptor::Descriptor;
 use crate::error::InvalidSmiles;
 use crate::fingerprint::Counts;
 use crate::molecule::Molecule;
@@ -199,12 +200,12 @@ impl Property {
         let molecule = of.molecule();
         match self {
             Self::Similarity(kind, target) => Ok(of.fingerprint(*kind)?.tanimoto(target)),
-            Self::LogP => Ok(molecule.properties().logp),
-            Self::Tpsa => Ok(molecule.properties().tpsa),
+            Self::LogP => molecule.descriptor(Descriptor::LogP),
+            Self::Tpsa => molecule.descriptor(Descriptor::Tpsa),
             Self::Complexity => of.complexity(),
             Self::Rings => Ok(of.rings()?.all.into()),
             Self::AromaticRings => Ok(of.rings()?.aromatic.into()),
-            Self::Qed => Ok(molecule.qed()),
+            Self::Qed => molecule.qed(),
             Self::Atoms(element) => Ok(of.formula()?.count(element)),
             Self::AllAtoms => Ok(of.formula()?.total()),
             Self::Contains(pattern) => Ok(pattern.matches(molecule)?.into()),

@@ -40,9 +40,9 @@ fn descriptors_equal_rdkit() {
 #[test]
 fn descriptors_include_the_columns_of_describe() {
     let molecule = Molecule::parse("CC(=O)Oc1ccccc1C(=O)O").unwrap();
-    let properties = molecule.properties();
+    let properties = molecule.properties().unwrap();
     for (descriptor, value) in [
-        (Descriptor::Qed, molecule.qed()),
+        (Descriptor::Qed, molecule.qed().unwrap()),
         (Descriptor::Sa, molecule.sa().unwrap()),
         (Descriptor::LogP, properties.logp),
         (Descriptor::Mw, properties.mw),

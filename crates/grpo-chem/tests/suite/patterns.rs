@@ -158,6 +158,6 @@ fn the_default_alerts_are_the_alerts_of_qed() {
     for smiles in ["CCCCBr", "O=C1C=CC(=O)C=C1", "CC(=O)Oc1ccccc1C(=O)O", "CCO"] {
         let molecule = Molecule::parse(smiles).unwrap();
         let alerts = patterns.iter().filter(|alert| alert.matches(&molecule).unwrap()).count();
-        assert_eq!(alerts as u32, molecule.properties().alerts, "{smiles}");
+        assert_eq!(alerts as u32, molecule.properties().unwrap().alerts, "{smiles}");
     }
 }
