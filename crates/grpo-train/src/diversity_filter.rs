@@ -388,7 +388,7 @@ mod tests {
         let last = groups(&[("0.5", 1.0), ("0.7", 1.0), ("2", 1.0), ("x", 1.0)]);
         let found = [&mut filter, &mut resumed].map(|filter| {
             let mut last = last.clone();
-            apply(&mut filter, &mut last);
+            apply(filter, &mut last);
             (changes(&last), filter.counts().clone())
         });
         assert_eq!(found[0].0, [Some(-1.0), Some(0.0), Some(0.0), Some(0.0)]);
