@@ -14,6 +14,7 @@ use crate::error::InvalidSmiles;
 use crate::guard::guarded;
 use crate::molecule::{Molecule, from_sanitizer, in_view, logp};
 use crate::patterns::{count_acceptors, count_alerts};
+use crate::qed::Properties;
 use crate::rings::count_aromatic_rings;
 
 /// A numeric descriptor of a molecule. All values are equal to those of RDKit.
@@ -128,6 +129,21 @@ impl Descriptor {
     }
 }
 
+/// Returns a descriptor that is one of the properties for QED.
+fn of_properties(known: &Properties, descriptor: Descriptor) -> Option<f64> {
+    Some(match descriptor {
+        Descriptor::LogP => known.logp,
+        Descriptor::Mw => known.mw,
+        Descriptor::Tpsa => known.tpsa,
+        Descriptor::Hba => known.hba.into(),
+        Descriptor::Hbd => known.hbd.into(),
+        Descriptor::Rotatable => known.rotatable.into(),
+        Descriptor::AromaticRings => known.aromatic_rings.into(),
+        Descriptor::Alerts => known.alerts.into(),
+        _ => return None,
+    })
+}
+
 impl Molecule {
     /// Computes a descriptor.
     ///
@@ -137,6 +153,11 @@ impl Molecule {
     /// molecules.
     pub fn descriptor(&self, descriptor: Descriptor) -> Result<f64, InvalidSmiles> {
         let graph = self.model();
+        if let Some(value) =
+            self.known_properties().and_then(|known| of_properties(known, descriptor))
+        {
+            return Ok(value);
+        }
         match descriptor {
             Descriptor::Qed => self.qed(),
             Descriptor::Sa => self.sa(),

@@ -97,6 +97,11 @@ impl Molecule {
         self.properties.get_or_init(compute).as_ref().map_err(InvalidSmiles::clone)
     }
 
+    /// Returns the properties if they have been computed.
+    pub(crate) fn known_properties(&self) -> Option<&Properties> {
+        self.properties.get()?.as_ref().ok()
+    }
+
     /// Returns the quantitative estimate of drug-likeness, from 0 to 1.
     ///
     /// # Errors

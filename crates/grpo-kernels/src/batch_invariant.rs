@@ -32,8 +32,8 @@ mod strip;
 /// On the CPU in `f32`, each element is a chain of fused multiply-adds, in an order that depends
 /// only on the layout of the weight. Weights can be `f32`, `bf16`, quantised to bytes with a scale
 /// per 32 weights of a row, or packed by [`pack_four_bits`](crate::pack_four_bits), and are read
-/// without converting the matrix first. Other backends use their regular matrix product, which may
-/// not be batch invariant.
+/// without converting the matrix first. GPUs convert it for each product. Their order of summation
+/// can depend on the number of rows.
 ///
 /// # Shapes
 /// - x: `[n, in]`
@@ -56,8 +56,8 @@ pub fn batch_invariant_linear(
         return cpu::linear(x, weight, bias);
     }
     #[cfg(feature = "gpu")]
-    if crate::gpu::is_fusable(&x) && crate::gpu::is_fusable(&weight) {
-        return crate::gpu::linear(x, weight, bias);
+    if crate::gpu::is_fusable(&x) {
+        return crate::gpu::linear(x, crate::plain::widened(weight), bias);
     }
     crate::plain::batch_invariant_linear(x, weight, bias)
 }

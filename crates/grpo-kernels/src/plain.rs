@@ -23,16 +23,20 @@ pub fn batch_invariant_linear(
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
 ) -> Tensor<2> {
-    let weight = match weight.dtype() {
+    let y = x.matmul(widened(weight));
+    match bias {
+        Some(bias) => y + bias.unsqueeze(),
+        None => y,
+    }
+}
+
+/// Converts a weight in any supported format to `f32`.
+pub(crate) fn widened(weight: Tensor<2>) -> Tensor<2> {
+    match weight.dtype() {
         DType::BF16 => weight.cast(FloatDType::F32),
         DType::QFloat(_) if is_packed(&weight) => unpack_four_bits(weight),
         DType::QFloat(_) => weight.dequantize(),
         _ => weight,
-    };
-    let y = x.matmul(weight);
-    match bias {
-        Some(bias) => y + bias.unsqueeze(),
-        None => y,
     }
 }
 

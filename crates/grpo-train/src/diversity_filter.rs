@@ -321,6 +321,24 @@ mod tests {
     }
 
     #[test]
+    fn ranks_share_the_buckets() {
+        let texts = ["a", "b", "a", "a", "c", "b", "a"];
+        let all = groups(&texts.map(|text| (text, 0.9)));
+        let build = || config(2, BucketPenalty::Linear).build(Bucketing::TEXT).unwrap();
+        let apply = |ranks: Ranks| {
+            let (mut filter, mut all) = (build(), all.clone());
+            let report = filter.apply(&mut all, &ranks).unwrap();
+            (changes(&all), filter.counts().clone(), report)
+        };
+        let alone = apply(Ranks::alone());
+        std::thread::scope(|scope| {
+            let ranks = Ranks::in_process(3).into_iter();
+            let threads: Vec<_> = ranks.map(|ranks| scope.spawn(|| apply(ranks))).collect();
+            threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), alone));
+        });
+    }
+
+    #[test]
     fn full_buckets_lose_their_reward() {
         let mut filter = config(2, BucketPenalty::Step).build(Bucketing::TEXT).unwrap();
         let mut first = groups(&[("a", 0.9), ("a", 0.8), ("b", 0.4), ("a", 0.7)]);

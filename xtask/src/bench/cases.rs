@@ -58,17 +58,21 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
 }
 
 /// Selects the cases whose name contains one of `texts`, or all cases if `texts` is empty. With
-/// `quick`, slow cases are skipped. Cases for GPUs are only run if they are selected.
+/// `quick`, slow cases are skipped. Cases for GPUs are only run if their full name is given.
 fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> {
     for text in texts {
-        if !cases.iter().any(|case| case.name.contains(text)) {
+        if !cases.iter().any(|case| case.name.contains(text.as_str())) {
             let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
             bail!("no case name contains `{text}`; available: {}", names.join(", "));
         }
     }
+    let matches = |case: &Case, text: &String| match case.for_gpus {
+        true => case.name == *text,
+        false => case.name.contains(text),
+    };
     let named = |case: &Case| match texts {
         [] => !case.for_gpus,
-        _ => texts.iter().any(|text| case.name.contains(text)),
+        _ => texts.iter().any(|text| matches(case, text)),
     };
     let chosen: Vec<Case> =
         cases.into_iter().filter(|case| named(case) && (case.quick || !quick)).collect();
@@ -158,7 +162,7 @@ mod tests {
                 case("step-a", true),
                 case("step-b", false),
                 case("rewards", true),
-                case("large", false),
+                case("step-large", false),
             ];
             let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
             let found = match choose(cases, &texts, quick) {
@@ -170,13 +174,13 @@ mod tests {
         check(&[], false, "step-a step-b rewards");
         check(&[], true, "step-a rewards");
         check(&["step"], false, "step-a step-b");
-        check(&["large"], false, "large");
+        check(&["step-large"], false, "step-large");
         check(&["wards", "step-a"], true, "step-a rewards");
         check(&["step-b"], true, "none of these cases is quick; remove --quick");
         check(
             &["step", "no"],
             false,
-            "no case name contains `no`; available: step-a, step-b, rewards, large",
+            "no case name contains `no`; available: step-a, step-b, rewards, step-large",
         );
     }
 }

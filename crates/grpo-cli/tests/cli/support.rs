@@ -145,27 +145,24 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 impl Ended {
     /// Runs a command until it ends.
+    #[track_caller]
     pub(crate) fn of_command(command: &mut Command) -> Self {
-        Self::wait_for(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::wait_for(command.spawn().unwrap())
     }
 
     /// Waits until a program ends. After [`TIME_LIMIT`], it is killed and the test fails.
     #[track_caller]
     pub(crate) fn wait_for(child: Child) -> Self {
-        let (id, (ended, until_ended)) = (child.id().to_string(), mpsc::channel::<()>());
-        let guard = thread::spawn(move || {
-            let hangs =
-                until_ended.recv_timeout(TIME_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout);
-            if hangs {
+        let (id, (sender, ended)) = (child.id().to_string(), mpsc::channel());
+        thread::spawn(move || sender.send(child.wait_with_output()));
+        match ended.recv_timeout(TIME_LIMIT) {
+            Ok(output) => Self::of(output.unwrap()),
+            Err(_) => {
                 let _killed = Command::new("kill").args(["-KILL", &id]).status();
+                panic!("a program did not end within {TIME_LIMIT:?}");
             }
-            hangs
-        });
-        let output = child.wait_with_output().unwrap();
-        drop(ended);
-        let ended = Self::of(output);
-        assert!(!guard.join().unwrap(), "killed after {TIME_LIMIT:?}: {}", ended.stderr);
-        ended
+        }
     }
 
     pub(crate) fn of(output: Output) -> Self {

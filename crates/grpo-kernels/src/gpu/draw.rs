@@ -22,8 +22,8 @@ pub(crate) fn draw_rows(
     // A buffer of length 0 is not allowed.
     let ids = forbidden.iter().map(|&id| id as usize).chain(std::iter::once(vocabulary));
     let ids = of_indices(indices(ids, &device));
+    let drawn = primitive(Tensor::<2>::full([rows, 2], -1.0, &device));
     let (logits, uniforms) = (primitive(logits), primitive(uniforms));
-    let drawn = empty(&logits, [rows, 2]);
     let (count, dim) = cube_each(&logits.client, logits.shape()[0]);
     draw::launch(
         &drawn.client,
@@ -45,7 +45,8 @@ pub(crate) fn draw_rows(
 /// Below every scaled logit, but not so far that a difference to it would be infinite.
 const LEAST: f32 = -1e38;
 
-/// Writes id and log-probability for each row, or −1 where the distribution is not finite.
+/// Writes id and log-probability for each row. Where the distribution is not finite, `drawn` stays as it
+/// is.
 ///
 /// Each unit adds up the weights of a segment of the vocabulary. The unit in whose segment the
 /// cumulative distribution reaches the uniform number finds the id there.
@@ -87,9 +88,6 @@ fn draw(
         id += 1;
     }
     shared[unit] = sum;
-    if unit == 0 {
-        drawn[2 * row] = -1.0f32;
-    }
     sync_cube();
     // All units add in the same order, so the parts of the distribution have no gaps.
     let mut before = 0.0f32;

@@ -4,12 +4,6 @@
 //! keeps 10 of 23 bits. Log-probabilities of sampling and training would then differ by about 1e-3
 //! instead of 1e-5.
 
-//! Matrix products in full `f32`.
-//!
-//! By default, Burn multiplies `f32` matrices on tensor cores after rounding them to `tf32`, which
-//! keeps 10 of 23 bits. Log-probabilities of sampling and training would then differ by about 1e-3
-//! instead of 1e-5.
-
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Cube, TensorMetadata};
 use burn::tensor::{DType, Tensor};

@@ -48,14 +48,16 @@ pub(crate) fn adamw_step<const D: usize>(
     (parameter, [first, second])
 }
 
-/// Number of squares that a unit adds up.
+/// Smallest number of squares that a unit adds up, unless there are fewer.
 const PER_UNIT: usize = 64;
+/// Largest number of units, because the host adds up their sums.
+const MAX_UNITS: usize = 1 << 16;
 
 /// Returns numbers whose sum is `Σ x²`. Each unit adds up some of the squares in `f32`, and the
 /// rounding errors of its sum.
 pub(crate) fn sums_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     let x = primitive(x);
-    let units = elements(&x).div_ceil(PER_UNIT);
+    let units = elements(&x).div_ceil(PER_UNIT).min(MAX_UNITS);
     let sums = empty(&x, [2 * units]);
     if units > 0 {
         let (count, dim) = unit_each(&x.client, units);

@@ -6,9 +6,10 @@ use grpo_kernels::{Heads, KvPages, PAGE, PagePlan, is_cpu};
 use crate::support::{assert_close, device, host, tensor, values};
 
 /// Pages of three sequences, in arbitrary order. The first page is shared by two of them.
-const PAGES: [&[u32]; 3] = [&[4, 1, 5], &[4, 2], &[0]];
-const LENGTHS: [usize; 3] = [2 * PAGE + 5, PAGE + 1, 7];
-const COUNT: usize = 6;
+/// The first sequence is longer than what the units of a GPU read at once.
+const PAGES: [&[u32]; 3] = [&[4, 1, 5, 11, 6, 10, 7, 9, 8], &[4, 2], &[0]];
+const LENGTHS: [usize; 3] = [8 * PAGE + 5, PAGE + 1, 7];
+const COUNT: usize = 12;
 /// Small enough that rounding errors of the scores are negligible.
 const SCALE: f64 = 0.05;
 

@@ -1,7 +1,8 @@
-//! The matrix product has to match Burn's bit for bit, and f64 within rounding.
+//! On the CPU, the matrix product has to match Burn's bit for bit. Everywhere, it has to match f64 within
+//! rounding. On GPUs, Burn's product rounds its factors.
 
 use burn::tensor::Tensor;
-use grpo_kernels::{matmul, plain};
+use grpo_kernels::{is_cpu, matmul, plain};
 
 use crate::support::{assert_close, device, differentiate, host, tensor, values};
 
@@ -22,8 +23,10 @@ fn products_and_gradients_have_the_bits_of_burns() {
             differentiate(inputs, &w, |[x, y]| operation(x, y.transpose()))
         };
         let ((out, [dx, dy]), (plain, [px, py])) = (run(matmul), run(plain::matmul));
-        assert_eq!(bits(&out), bits(&plain));
-        assert_eq!((bits(&dx), bits(&dy)), (bits(&px), bits(&py)));
+        if is_cpu(&device) {
+            assert_eq!(bits(&out), bits(&plain));
+            assert_eq!((bits(&dx), bits(&dy)), (bits(&px), bits(&py)));
+        }
         let oracle: Vec<f64> = (0..m * n)
             .map(|at| (0..k).map(|i| x[at / n * k + i] * y[at % n * k + i]).sum())
             .collect();
@@ -39,8 +42,13 @@ fn parts_of_matrices() {
         all.clone().slice([rows, columns])
     };
     let (a, b) = (part(3..13, 7..27), part(20..40, 1..50));
-    let expected = host(plain::matmul(a.clone(), b.clone()));
-    assert_eq!(bits(&host(matmul(a, b))), bits(&expected));
+    let (x, y) = (host(a.clone()), host(b.clone()));
+    let sum = |at: usize| (0..20).map(|i| x[at / 49 * 20 + i] * y[i * 49 + at % 49]).sum();
+    assert_close(&host(matmul(a.clone(), b.clone())), &(0..490).map(sum).collect::<Vec<_>>(), 1e-5);
+    if is_cpu(&device) {
+        let expected = host(plain::matmul(a.clone(), b.clone()));
+        assert_eq!(bits(&host(matmul(a, b))), bits(&expected));
+    }
 }
 
 #[test]

@@ -29,8 +29,9 @@ fn rms_norm_oracle(x: &[f64], gamma: &[f64], epsilon: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The last shape has more than one chunk of 128 rows, so partial sums are added.
-const SHAPES: [[usize; 2]; 3] = [[1, 3], [4, 33], [300, 5]];
+/// One shape has more features than units of a GPU, and the last one more rows than a chunk, so partial
+/// sums are added.
+const SHAPES: [[usize; 2]; 4] = [[1, 3], [4, 33], [3, 300], [300, 5]];
 
 #[test]
 fn layer_norm_and_its_gradients() {

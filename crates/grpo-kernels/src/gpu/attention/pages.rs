@@ -73,7 +73,8 @@ pub(crate) fn write_rows(all: &mut [Tensor<2>; 2], new: [Tensor<2>; 2], places: 
     });
 }
 
-/// Copies pages of keys and values. `copies` contains sources and targets, all different.
+/// Copies pages of keys and values. `copies` contains sources and targets. No
+/// target occurs twice or is a source.
 pub(crate) fn copy_pages(all: &mut [Tensor<2>; 2], copies: Tensor<1, Int>, page: usize) {
     let columns = all[0].dims()[1];
     let count = copies.dims()[0] / 2 * page * columns;
