@@ -25,7 +25,8 @@ pub(crate) struct TrainArguments {
     /// Plain progress lines instead of the live screen
     #[arg(long, help_heading = "Display")]
     pub(crate) plain: bool,
-    /// With mpirun: seconds to wait for another process before ending the run
+    /// With mpirun: seconds to wait for another process before ending the run; longer than
+    /// train.reward_time_limit
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds, help_heading = "Run")]
     pub(crate) rank_time_limit: f64,
 }
