@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, TensorData};
 use cubecl::prelude::*;
 
 use super::reduce::{UNITS, max_of_units};
-use super::{cube_each, empty, of_indices, primitive};
+use super::{cube_each, of_indices, primitive};
 use crate::indices;
 
 /// Draws an id for each row. See [`crate::draw_on_gpu`].
