@@ -1,6 +1,6 @@
 //! Ranks of a run that was started with `mpirun` or `srun`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -88,7 +88,7 @@ pub(crate) struct Inputs {
     /// The resolved configuration.
     config: String,
     /// Path, size and SHA-256 of each input file.
-    files: Vec<(PathBuf, u64, String)>,
+    files: Vec<(String, u64, String)>,
     /// Hash of the initial policy.
     weights: String,
     /// Version and git revision of the program.
@@ -97,7 +97,8 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     pub(crate) fn new(config: String, data: &[DataFile], policy: &Policy) -> Self {
-        let files = data.iter().map(|file| (file.path.clone(), file.bytes, file.sha256.clone()));
+        let path = |file: &DataFile| file.path.display().to_string();
+        let files = data.iter().map(|file| (path(file), file.bytes, file.sha256.clone()));
         let weights = String::from(weights_digest(policy));
         let revision = REVISION.get().unwrap_or(&"unknown revision");
         let version = format!("{} {revision}", env!("CARGO_PKG_VERSION"));
@@ -135,7 +136,7 @@ impl Inputs {
             a.files.iter().find(|file| !b.files.contains(file)).map(|(path, ..)| path.clone())
         };
         if let Some(path) = differs(other, self).or_else(|| differs(self, other)) {
-            return Some(format!("a different file `{}`", path.display()));
+            return Some(format!("a different file `{path}`"));
         }
         (self.weights != other.weights).then(|| "different initial weights".to_owned())
     }
@@ -201,7 +202,7 @@ mod tests {
     fn ranks_with_other_inputs_are_named() {
         let inputs = |config: &str, sha: &str| Inputs {
             config: config.to_owned(),
-            files: vec![(PathBuf::from("a.smi"), 3, sha.to_owned())],
+            files: vec![("a.smi".to_owned(), 3, sha.to_owned())],
             weights: "w".to_owned(),
             version: "1".to_owned(),
         };
