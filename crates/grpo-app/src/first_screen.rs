@@ -7,8 +7,8 @@ use toml::{Table, Value};
 use crate::device;
 use crate::train_file::TrainFile;
 
-/// Returns lines about the model, data, reward and device.
-pub(crate) fn settings(file: &TrainFile, policy: &Policy) -> Vec<String> {
+/// Returns lines about the model, data, reward and device of a run that `ranks` processes share.
+pub(crate) fn settings(file: &TrainFile, policy: &Policy, ranks: usize) -> Vec<String> {
     let (all, trained) = (policy.parameters() as f64, policy.num_params() as f64);
     let size = match trained < all {
         true => format!("{}, {} of them trained", millions(all), amount(trained)),
@@ -28,20 +28,24 @@ pub(crate) fn settings(file: &TrainFile, policy: &Policy) -> Vec<String> {
     lines.push(format!("reward       {}", reward(file)));
     let threads = rayon::current_num_threads();
     let unit = if threads == 1 { "thread" } else { "threads" };
-    lines.push(format!("device       {}, {threads} {unit}", device::name()));
+    let shared = match ranks {
+        1 => String::new(),
+        _ => format!(" in each of {ranks} processes"),
+    };
+    lines.push(format!("device       {}, {threads} {unit}{shared}", device::name()));
     lines
 }
 
 /// Returns the number of steps and completions. If the trial batch was timed, also estimates the
-/// total time.
-pub(crate) fn plan(file: &TrainFile, seconds_per_completion: Option<f64>) -> String {
+/// total time of a run that `ranks` processes share.
+pub(crate) fn plan(file: &TrainFile, ranks: usize, seconds_per_completion: Option<f64>) -> String {
     let (steps, train) = (file.train.steps, &file.train);
     let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
     let time = seconds_per_completion.map(|seconds| {
         // An update takes about three times as long as sampling its completions.
         let factor = 1.0 + 3.0 * f64::from(train.updates_per_rollout);
         let all = f64::from(steps) * completions * factor + 2.0 * f64::from(file.eval.samples);
-        format!("; about {}, estimated from the trial batch", rough(all * seconds))
+        format!("; about {}, estimated from the trial batch", rough(all * seconds / ranks as f64))
     });
     format!("plan         {steps} steps of {completions} completions{}", time.unwrap_or_default())
 }

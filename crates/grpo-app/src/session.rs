@@ -332,7 +332,8 @@ impl StartedRun {
     ) -> anyhow::Result<Option<Evaluated>> {
         self.training.grpo().rewards().keep_output_in(folder.path());
         say(format_args!("run folder   {}", folder.path().display()));
-        let settings = first_screen::settings(file, self.training.policy());
+        let grpo = self.training.grpo();
+        let settings = first_screen::settings(file, grpo.policy(), grpo.learner().ranks().count());
         settings.iter().for_each(|line| say(format_args!("{line}")));
         for (role, report) in &self.reports {
             say(format_args!("{role:<12} {report}"));

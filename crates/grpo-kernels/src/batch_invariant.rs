@@ -6,6 +6,8 @@ use std::fmt;
 use burn::tensor::DType;
 use burn::tensor::Tensor;
 
+#[cfg(feature = "gpu")]
+use crate::four_bits::dense;
 use crate::four_bits::unpacked_shape;
 
 #[cfg(feature = "flex")]
@@ -57,7 +59,7 @@ pub fn batch_invariant_linear(
     }
     #[cfg(feature = "gpu")]
     if crate::gpu::is_fusable(&x) {
-        return crate::gpu::linear(x, crate::plain::widened(weight), bias);
+        return crate::gpu::linear(x, dense(weight), bias);
     }
     crate::plain::batch_invariant_linear(x, weight, bias)
 }
@@ -66,8 +68,7 @@ pub fn batch_invariant_linear(
 /// every token.
 ///
 /// On the CPU, an `f32` weight is copied to narrow strips that are read from start to end, where the
-/// original has one cache line in each of its rows. Transposed views are not copied. On processors
-/// with AVX-512, nothing is copied.
+/// original has a few cache lines in each of its rows. Transposed views are not copied.
 pub struct PackedWeight {
     weight: Tensor<2>,
     strips: Option<Vec<f32>>,
@@ -77,7 +78,7 @@ impl PackedWeight {
     /// Returns whether `f32` weights on the CPU are copied.
     pub fn is_a_copy() -> bool {
         #[cfg(feature = "flex")]
-        if packed::is_faster() {
+        if packed::width().is_some() {
             return true;
         }
         false

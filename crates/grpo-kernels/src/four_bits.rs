@@ -7,7 +7,7 @@
 //! format on the CPU.
 
 use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, FloatDType, Tensor, TensorData};
 
 /// Number of adjacent weights in a row that share a scale.
 pub(crate) const SHARED: usize = 32;
@@ -66,6 +66,17 @@ pub fn pack_four_bits(weight: Tensor<2>) -> Tensor<2> {
     });
     let data = TensorData::quantized(bytes, [rows, columns / 2], scheme(), &scales, None);
     Tensor::from_data(data, &device)
+}
+
+/// Converts a weight in any supported format to `f32`: `bf16`, quantised by Burn, or packed by
+/// [`pack_four_bits`]. Weights in `f32` are returned unchanged.
+pub fn dense<const D: usize>(weight: Tensor<D>) -> Tensor<D> {
+    match weight.dtype() {
+        DType::BF16 => weight.cast(FloatDType::F32),
+        DType::QFloat(_) if is_packed(&weight) => unpack_four_bits(weight),
+        DType::QFloat(_) => weight.dequantize(),
+        _ => weight,
+    }
 }
 
 /// Unpacks a weight to `f32`, `[in, out]`.

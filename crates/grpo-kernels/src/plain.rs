@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use burn::tensor::activation::{sigmoid, softmax};
-use burn::tensor::{Bool, DType, Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
 use crate::adamw::settings::{AdamW, Factors};
-use crate::four_bits::{is_packed, unpack_four_bits};
+use crate::four_bits::dense;
 use crate::rotary::tables::RotaryTables;
 use crate::visible::Visible;
 
@@ -23,20 +23,10 @@ pub fn batch_invariant_linear(
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
 ) -> Tensor<2> {
-    let y = x.matmul(widened(weight));
+    let y = x.matmul(dense(weight));
     match bias {
         Some(bias) => y + bias.unsqueeze(),
         None => y,
-    }
-}
-
-/// Converts a weight in any supported format to `f32`.
-pub(crate) fn widened(weight: Tensor<2>) -> Tensor<2> {
-    match weight.dtype() {
-        DType::BF16 => weight.cast(FloatDType::F32),
-        DType::QFloat(_) if is_packed(&weight) => unpack_four_bits(weight),
-        DType::QFloat(_) => weight.dequantize(),
-        _ => weight,
     }
 }
 

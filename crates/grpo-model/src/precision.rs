@@ -4,8 +4,9 @@ use std::fmt;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
-use burn::tensor::{DType, FloatDType, Tensor};
-use grpo_kernels::{is_cpu, is_packed, pack_four_bits, unpack_four_bits, unpacked_shape};
+use burn::tensor::{FloatDType, Tensor};
+pub(crate) use grpo_kernels::dense;
+use grpo_kernels::{is_cpu, pack_four_bits, unpacked_shape};
 use serde::{Deserialize, Serialize};
 
 /// Number format for the block matrices of a frozen base model.
@@ -70,16 +71,6 @@ pub(crate) fn operand<const D: usize, const E: usize>(
     let parameter = dense(parameter);
     let on_tape = x.is_autodiff() && !parameter.is_autodiff();
     if on_tape { Tensor::from_inner(parameter) } else { parameter }
-}
-
-/// Converts a parameter to f32.
-pub(crate) fn dense<const D: usize>(parameter: Tensor<D>) -> Tensor<D> {
-    match parameter.dtype() {
-        DType::BF16 => parameter.cast(FloatDType::F32),
-        DType::QFloat(_) if is_packed(&parameter) => unpack_four_bits(parameter),
-        DType::QFloat(_) => parameter.dequantize(),
-        _ => parameter,
-    }
 }
 
 /// Returns the number of elements of all float parameters, whether they are packed or not.

@@ -18,6 +18,8 @@ pub(super) struct MemoryPlan {
     /// (docs/decisions/0017), so only the larger of the two counts.
     sampling: Vec<Part>,
     update: Vec<Part>,
+    /// Expected number of micro-batches per step.
+    micro_batches: f64,
 }
 
 struct Part {
@@ -112,7 +114,13 @@ impl MemoryPlan {
                     },
                 ),
             ],
+            micro_batches,
         }
+    }
+
+    /// Returns the expected number of micro-batches per step.
+    pub(super) fn micro_batches(&self) -> f64 {
+        self.micro_batches
     }
 
     /// Returns the parts that make up the peak.
@@ -129,13 +137,15 @@ impl MemoryPlan {
     }
 
     /// Formats the estimate for the terminal.
-    pub(super) fn lines(&self, available: Option<u64>) -> Vec<String> {
+    /// Returns the estimate for each of `ranks` processes.
+    pub(super) fn line(&self, ranks: usize, available: Option<u64>) -> String {
         let there = available.map(|bytes| format!("; {} available", words(bytes)));
         let (need, there) = (words(self.bytes()), there.unwrap_or_default());
         let visible = self.peak().filter(|part| 50 * part.bytes >= self.bytes());
         let parts = visible.map(|part| format!("{} {}", part.what, words(part.bytes)));
         let parts = parts.collect::<Vec<_>>().join(", ");
-        vec![format!("memory       about {need} at peak ({parts}){there}")]
+        let each = if ranks > 1 { " in each process" } else { "" };
+        format!("memory       about {need} at peak{each} ({parts}){there}")
     }
 
     pub(super) fn refuse_above(&self, available: u64) -> anyhow::Result<()> {
@@ -216,6 +226,7 @@ mod tests {
 
     fn plan() -> MemoryPlan {
         MemoryPlan {
+            micro_batches: 1.0,
             held: vec![part("weights", 1e9, "train an adapter with [lora]")],
             sampling: vec![part("sampling", 3e8, "lower sampling.batch_size")],
             update: vec![
@@ -231,13 +242,12 @@ mod tests {
         let sampled = MemoryPlan { sampling: vec![part("sampling", 4e9, "")], ..plan() };
         assert_eq!(sampled.bytes(), 20_000_000_000);
         assert_eq!(
-            plan().lines(Some(20_000_000_000)),
-            [
-                "memory       about 16 GB at peak (weights 4.0 GB, gradients 4.0 GB, activations 8.0 GB); 20 GB available"
-            ]
+            plan().line(1, Some(20_000_000_000)),
+            "memory       about 16 GB at peak (weights 4.0 GB, gradients 4.0 GB, activations 8.0 GB); 20 GB available"
         );
-        let unknown = &plan().lines(None)[0];
-        assert!(unknown.starts_with("memory       about 16 GB at peak ("), "{unknown}");
+        let unknown = plan().line(2, None);
+        let expected = "memory       about 16 GB at peak in each process (";
+        assert!(unknown.starts_with(expected), "{unknown}");
     }
 
     #[test]

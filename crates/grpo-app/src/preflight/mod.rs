@@ -34,7 +34,8 @@ pub(crate) fn preflight(
     let trial = Trial::of(file, grpo, prompts, codec, actions)?;
     drop(phase);
     let seconds = trial.as_ref().map(Trial::seconds_per_completion);
-    let mut lines = vec![first_screen::plan(file, seconds)];
+    let ranks = grpo.learner().ranks().count();
+    let mut lines = vec![first_screen::plan(file, ranks, seconds)];
     lines.extend(trial.iter().flat_map(|trial| trial.lines(file)));
     let lengths = trial.as_ref().map(Trial::lengths);
     let disk = disk::Need::of(file, grpo.policy(), lengths);
@@ -46,7 +47,13 @@ pub(crate) fn preflight(
         if let Some(available) = available.filter(|_| !file.preflight.ignore_memory) {
             plan.refuse_above(available)?;
         }
-        lines.extend(plan.lines(available));
+        lines.push(plan.line(ranks, available));
+    }
+    if plan.micro_batches() < ranks as f64 {
+        lines.push(format!(
+            "warning: fewer micro-batches per update ({}) than processes ({ranks}), so some wait; lower train.micro_batch_tokens",
+            plan.micro_batches()
+        ));
     }
     Ok(lines)
 }

@@ -103,7 +103,21 @@ mod with_mpi {
             place.succeed(&["audit", &run]);
             // Only one of them speaks.
             assert_eq!(ended.stdout.matches("run folder").count(), 1, "{}", ended.stdout);
+            let shared = format!(" in each of {count} processes");
+            assert_eq!(ended.stdout.contains(&shared), count > 1, "{}", ended.stdout);
         }
+    }
+
+    #[test]
+    fn processes_without_a_micro_batch_are_noticed() {
+        let place = place(1);
+        let limit = |tokens: &str| {
+            let limit = format!("train.micro_batch_tokens={tokens}");
+            succeed(&place, 2, &["train", "train.toml", "--force", "--run", "run", "--set", &limit])
+        };
+        let warning = "warning: fewer micro-batches per update (1) than processes (2)";
+        assert!(limit("100000").stdout.contains(warning));
+        assert!(!limit("1").stdout.contains(warning));
     }
 
     /// Infilling has its own engine, and an adapter has a frozen base.

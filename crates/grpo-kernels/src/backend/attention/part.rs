@@ -6,7 +6,7 @@ use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
 
 use super::tiles::{
-    GROUP, Lanes, ROWS_AVX512, ROWS_OTHERS, exponentiate, hide, largest, mix, scores, spread,
+    GROUP, Lanes, ROWS, ROWS_AVX512, exponentiate, hide, largest, mix, scores, spread,
 };
 use crate::Heads;
 use crate::simd::{self, LANES};
@@ -83,8 +83,8 @@ pub(super) fn forward(
     let has_fma = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
     match (is_avx512, has_fma) {
         (true, _) => forward_with::<true, ROWS_AVX512>(inputs, part, output, normalizers),
-        (false, true) => forward_with::<true, ROWS_OTHERS>(inputs, part, output, normalizers),
-        (false, false) => forward_with::<false, ROWS_OTHERS>(inputs, part, output, normalizers),
+        (false, true) => forward_with::<true, ROWS>(inputs, part, output, normalizers),
+        (false, false) => forward_with::<false, ROWS>(inputs, part, output, normalizers),
     }
 }
 
@@ -113,7 +113,7 @@ fn forward_with<const FMA: bool, const N: usize>(
             let largest = largest(weights);
             let sums = exponentiate(weights, &largest);
             hide(&mut weights[block.seen_by_all..], 0.0);
-            mix::<FMA, N>(weights, &tiles.values, &mut mixed);
+            mix::<FMA>(weights, &tiles.values, &mut mixed);
             for (query, row) in block.queries.clone().enumerate() {
                 let row = row - part.queries.start;
                 let inverse = 1.0 / sums[query];
@@ -162,8 +162,8 @@ pub(super) fn backward(
     let has_fma = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
     match (is_avx512, has_fma) {
         (true, _) => backward_with::<true, ROWS_AVX512>(inputs, part, kv_head, upstream),
-        (false, true) => backward_with::<true, ROWS_OTHERS>(inputs, part, kv_head, upstream),
-        (false, false) => backward_with::<false, ROWS_OTHERS>(inputs, part, kv_head, upstream),
+        (false, true) => backward_with::<true, ROWS>(inputs, part, kv_head, upstream),
+        (false, false) => backward_with::<false, ROWS>(inputs, part, kv_head, upstream),
     }
 }
 
@@ -214,9 +214,9 @@ fn backward_with<const FMA: bool, const N: usize>(
                     of_scores[lane] = weights[lane] * (of_scores[lane] - dots[lane]);
                 }
             }
-            spread::<FMA, N>(weights, &gradient_rows, &mut gradients.values);
-            spread::<FMA, N>(of_scores, &query_rows, &mut gradients.keys);
-            mix::<FMA, N>(of_scores, &tiles.keys, &mut mixed);
+            spread::<FMA>(weights, &gradient_rows, &mut gradients.values);
+            spread::<FMA>(of_scores, &query_rows, &mut gradients.keys);
+            mix::<FMA>(of_scores, &tiles.keys, &mut mixed);
             for (query, row) in block.queries.clone().enumerate() {
                 let column = (head - kv_head * group) * width;
                 let row = (row - part.queries.start) * group * width + column;

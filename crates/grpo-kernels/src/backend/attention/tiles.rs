@@ -14,13 +14,15 @@ pub(super) type Lanes = [f32; LANES];
 /// Keys are padded to a multiple of this.
 pub(super) const GROUP: usize = 8;
 
-/// Number of rows that share each load of the other operand, if an accumulator of [`LANES`] numbers
-/// fits into one register, as with AVX-512.
+/// Number of rows that share each load of the other operand in [`scores`], if an accumulator of
+/// [`LANES`] numbers fits into one register, as with AVX-512.
 pub(super) const ROWS_AVX512: usize = GROUP;
 
-/// The same number if an accumulator takes several registers. Eight accumulators would fill all
-/// registers of AVX2.
-pub(super) const ROWS_OTHERS: usize = GROUP / 2;
+/// The same number if an accumulator takes several registers, and in all other loops. Eight
+/// accumulators would fill all registers of AVX2. With AVX-512, LLVM vectorises [`mix`] and
+/// [`spread`] across eight rows instead of across lanes, with gathers and scatters, and they take 50
+/// times as long (docs/LOG.md, 2026-11-27).
+pub(super) const ROWS: usize = GROUP / 2;
 
 /// Number of keys summed separately before the result is added to the running total.
 const TILE: usize = 64;
@@ -55,58 +57,50 @@ pub(super) fn scores<const FMA: bool, const N: usize>(
     }
 }
 
-/// Computes `mixed[query][i] = Σ_key weights[key][query] · rows[key][i]`, `N` queries at a time.
+/// Computes `mixed[query][i] = Σ_key weights[key][query] · rows[key][i]`, [`ROWS`] queries at a time.
 /// `rows` has shape `[keys][width]` and `mixed` has shape `[LANES][width]`, both stored as vectors.
 #[inline(always)]
-pub(super) fn mix<const FMA: bool, const N: usize>(
-    weights: &[Lanes],
-    rows: &[Lanes],
-    mixed: &mut [Lanes],
-) {
+pub(super) fn mix<const FMA: bool>(weights: &[Lanes], rows: &[Lanes], mixed: &mut [Lanes]) {
     let vectors = mixed.len() / LANES;
-    for pass in 0..LANES / N {
+    for pass in 0..LANES / ROWS {
         for column in 0..vectors {
-            let mut totals = [[0.0; LANES]; N];
+            let mut totals = [[0.0; LANES]; ROWS];
             for (weights, rows) in weights.chunks(TILE).zip(rows.chunks(TILE * vectors)) {
-                let mut sums = [[0.0; LANES]; N];
+                let mut sums = [[0.0; LANES]; ROWS];
                 for (weights, row) in weights.iter().zip(rows.chunks_exact(vectors)) {
-                    let (passes, _) = weights.as_chunks::<N>();
+                    let (passes, _) = weights.as_chunks::<ROWS>();
                     let (weights, row) = (&passes[pass], &row[column]);
-                    for query in 0..N {
+                    for query in 0..ROWS {
                         add_product::<FMA>(&mut sums[query], weights[query], row);
                     }
                 }
-                for query in 0..N {
+                for query in 0..ROWS {
                     add(&mut totals[query], &sums[query]);
                 }
             }
-            for query in 0..N {
-                mixed[(pass * N + query) * vectors + column] = totals[query];
+            for query in 0..ROWS {
+                mixed[(pass * ROWS + query) * vectors + column] = totals[query];
             }
         }
     }
 }
 
-/// Computes `sums[key][i] += Σ_query weights[key][query] · block[query][i]`, `N` keys at a time.
+/// Computes `sums[key][i] += Σ_query weights[key][query] · block[query][i]`, [`ROWS`] keys at a time.
 /// `block` has shape `[LANES][width]` and `sums` has shape `[keys][width]`, both stored as vectors.
 #[inline(always)]
-pub(super) fn spread<const FMA: bool, const N: usize>(
-    weights: &[Lanes],
-    block: &[Lanes],
-    sums: &mut [Lanes],
-) {
+pub(super) fn spread<const FMA: bool>(weights: &[Lanes], block: &[Lanes], sums: &mut [Lanes]) {
     let vectors = block.len() / LANES;
-    let (weights, _) = weights.as_chunks::<N>();
-    for (weights, sums) in weights.iter().zip(sums.chunks_exact_mut(N * vectors)) {
+    let (weights, _) = weights.as_chunks::<ROWS>();
+    for (weights, sums) in weights.iter().zip(sums.chunks_exact_mut(ROWS * vectors)) {
         for column in 0..vectors {
-            let mut of_block = [[0.0; LANES]; N];
+            let mut of_block = [[0.0; LANES]; ROWS];
             for query in 0..LANES {
                 let row = &block[query * vectors + column];
-                for key in 0..N {
+                for key in 0..ROWS {
                     add_product::<FMA>(&mut of_block[key], weights[key][query], row);
                 }
             }
-            for key in 0..N {
+            for key in 0..ROWS {
                 add(&mut sums[key * vectors + column], &of_block[key]);
             }
         }
