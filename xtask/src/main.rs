@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
 
 mod bench;
+mod build;
 mod ci;
 mod mpi;
 mod process;
@@ -27,6 +28,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Train(train::Train),
+    Build(build::Build),
     SplitData(split_data::SplitData),
     Test(test::Test),
     /// Run all checks that a change must pass: format, tidy, dependencies, lints, tests and docs;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
     let root = workspace::root();
     let done = match command {
         Command::Train(train) => train::train(&root, train),
+        Command::Build(build) => build::build(&root, &build),
         Command::SplitData(split) => split_data::split_data(&root, split),
         Command::Test(test) => test::test(&root, &test, []),
         Command::Ci => ci::ci(&root),

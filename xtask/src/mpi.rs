@@ -10,6 +10,10 @@ use crate::process::is_installed;
 const FOLDERS_OF_LIBCLANG: [&str; 4] =
     ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
 
+/// How to install what [`missing`] finds.
+pub(crate) const INSTALL: &str =
+    "Debian and Ubuntu: `sudo apt install libopenmpi-dev openmpi-bin libclang-dev`";
+
 /// Returns the arguments of cargo that add the feature `mpi` if it can be built.
 pub(crate) fn features() -> &'static [&'static str] {
     if missing().is_none() { &["--features", "grpo-cli/mpi"] } else { &[] }

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::build::built;
 use crate::process;
-use crate::train::built;
 
 /// Build `grpo` in release mode and split tweets and replies between the two phases
 ///
@@ -27,7 +27,7 @@ pub(crate) struct SplitData {
 
 /// Builds `grpo` and replaces the current process with `grpo split-data ARGUMENTS…`.
 pub(crate) fn split_data(root: &Path, split: SplitData) -> Result<()> {
-    let mut grpo = Command::new(built(root, None)?);
+    let mut grpo = Command::new(built(root, &[])?);
     grpo.arg("split-data").args(split.arguments);
     process::become_program(&mut grpo)
 }

@@ -49,7 +49,8 @@ pub(crate) fn test(
         cargo.arg("--workspace").args(mpi::features());
         if let Some(missing) = mpi::missing() {
             println!(
-                "skipped: the tests of `grpo train` as several processes, because {missing} is not installed (Debian: apt install libopenmpi-dev openmpi-bin libclang-dev)"
+                "skipped: the tests of `grpo train` as several processes, because {missing} is not installed ({})",
+                mpi::INSTALL
             );
         }
     }

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::build::built;
 use crate::process;
-use crate::workspace::Workspace;
 
 /// Build `grpo` in release mode and start training
 ///
@@ -41,20 +41,8 @@ pub(crate) struct Train {
 pub(crate) fn train(root: &Path, train: Train) -> Result<()> {
     let here = std::env::current_dir().context("cannot determine the current folder")?;
     let arguments = arguments(root, &here, train.arguments)?;
-    let mut grpo = Command::new(built(root, train.features.as_deref())?);
+    let mut grpo = Command::new(built(root, train.features.as_slice())?);
     process::become_program(grpo.args(arguments).current_dir(root))
-}
-
-/// Builds `grpo` in release mode and returns the path of the binary.
-pub(crate) fn built(root: &Path, backend: Option<&str>) -> Result<PathBuf> {
-    let mut cargo = process::cargo(root);
-    cargo.args(["build", "--release", "--package", "grpo-cli", "--bin", "grpo"]);
-    if let Some(backend) = backend {
-        cargo.args(["--features", backend]);
-    }
-    process::run(&mut cargo)?;
-    let folder = Workspace::read(root)?.target_directory.join("release");
-    Ok(folder.join(format!("grpo{}", std::env::consts::EXE_SUFFIX)))
 }
 
 /// Returns the arguments for `grpo`, with paths relative to the repository root.

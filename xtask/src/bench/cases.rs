@@ -8,13 +8,13 @@ use super::report::{Case, Measured, Report};
 use super::surroundings::{Busy, Surroundings, cores, load};
 use super::worker::{Answer, Worker, listed, ours};
 use super::{Bench, peer, scaling, table};
-use crate::train::built;
+use crate::build::built;
 use crate::workspace::Workspace;
 
 /// Runs the selected cases and reports the results.
 pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     let target = Workspace::read(root)?.target_directory;
-    let ours = built(root, None)?;
+    let ours = built(root, &[])?;
     let results =
         |name: &str| bench.json.clone().unwrap_or_else(|| target.join("bench").join(name));
     if bench.scaling {
