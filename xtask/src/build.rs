@@ -22,21 +22,21 @@ pub(crate) struct Build {
 /// Builds `grpo` and prints its path.
 pub(crate) fn build(root: &Path, build: &Build) -> Result<()> {
     if build.features.iter().any(|feature| feature == "mpi") {
-        refuse(mpi::missing())?;
+        refuse(mpi::is_missing())?;
     }
     println!("{}", built(root, &build.features)?.display());
     Ok(())
 }
 
-/// Says what is missing for MPI. The build script of `mpi-sys` would fail with many lines.
-fn refuse(missing: Option<&str>) -> Result<()> {
-    match missing {
-        None => Ok(()),
-        Some(missing) => bail!(
-            "the feature `mpi` needs {missing}, which is not installed; {}, or load the MPI module of the cluster",
+/// Reports a missing MPI library. The build script of `mpi-sys` would print many lines.
+fn refuse(is_missing: bool) -> Result<()> {
+    if is_missing {
+        bail!(
+            "the feature `mpi` needs an MPI library, but `mpicc` was not found; on a cluster, load its MPI module; {}",
             mpi::INSTALL
-        ),
+        );
     }
+    Ok(())
 }
 
 /// Builds `grpo` in release mode and returns the path of the program.
@@ -56,11 +56,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_mpi_lacks_is_said_in_one_sentence() {
-        assert!(refuse(None).is_ok());
+    fn a_missing_mpi_library_is_reported() {
+        assert!(refuse(false).is_ok());
         assert_eq!(
-            refuse(Some("mpicc")).unwrap_err().to_string(),
-            "the feature `mpi` needs mpicc, which is not installed; Debian and Ubuntu: `sudo apt install libopenmpi-dev openmpi-bin libclang-dev`, or load the MPI module of the cluster"
+            refuse(true).unwrap_err().to_string(),
+            "the feature `mpi` needs an MPI library, but `mpicc` was not found; on a cluster, load its MPI module; on Debian and Ubuntu, run `sudo apt install libopenmpi-dev openmpi-bin libclang-dev`"
         );
     }
 }

@@ -12,14 +12,28 @@ const FOLDERS_OF_LIBCLANG: [&str; 4] =
 
 /// How to install what [`missing`] finds.
 pub(crate) const INSTALL: &str =
-    "Debian and Ubuntu: `sudo apt install libopenmpi-dev openmpi-bin libclang-dev`";
+    "on Debian and Ubuntu, run `sudo apt install libopenmpi-dev openmpi-bin libclang-dev`";
 
 /// Returns the arguments of cargo that add the feature `mpi` if it can be built.
 pub(crate) fn features() -> &'static [&'static str] {
     if missing().is_none() { &["--features", "grpo-cli/mpi"] } else { &[] }
 }
 
-/// Returns what is missing to build the feature `mpi`, if anything.
+/// Variables with which `mpi-sys` finds an MPI library without `mpicc`.
+const OTHER_WAYS: [&str; 3] = ["MPICC", "MPI_PKG_CONFIG", "CRAY_MPICH_DIR"];
+
+/// Returns whether `mpi-sys` will not find an MPI library.
+pub(crate) fn is_missing() -> bool {
+    let pkg_config = |name: &str| {
+        let status = Command::new("pkg-config").args(["--exists", name]).status();
+        status.is_ok_and(|status| status.success())
+    };
+    !is_installed(&mut Command::new("mpicc"))
+        && OTHER_WAYS.iter().all(|name| std::env::var_os(name).is_none())
+        && !["mpich", "ompi"].into_iter().any(pkg_config)
+}
+
+/// Returns what is missing to build and test the feature `mpi`, if anything.
 pub(crate) fn missing() -> Option<&'static str> {
     let is_missing = |program: &&str| !is_installed(&mut Command::new(program));
     let program = ["mpicc", "mpirun"].into_iter().find(is_missing);

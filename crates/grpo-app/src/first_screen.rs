@@ -44,8 +44,9 @@ pub(crate) fn plan(file: &TrainFile, ranks: usize, seconds_per_completion: Optio
     let time = seconds_per_completion.map(|seconds| {
         // An update takes about three times as long as sampling its completions.
         let factor = 1.0 + 3.0 * f64::from(train.updates_per_rollout);
+        let sharing = f64::from(train.prompts_per_step).min(ranks as f64);
         let all = f64::from(steps) * completions * factor + 2.0 * f64::from(file.eval.samples);
-        format!("; about {}, estimated from the trial batch", rough(all * seconds / ranks as f64))
+        format!("; {}, estimated from the trial batch", rough(all * seconds / sharing))
     });
     format!("plan         {steps} steps of {completions} completions{}", time.unwrap_or_default())
 }
@@ -88,10 +89,10 @@ fn amount(count: f64) -> String {
 /// Formats a rough duration estimate.
 fn rough(seconds: f64) -> String {
     match seconds {
-        ..60.0 => "a minute".to_owned(),
-        60.0..5400.0 => format!("{:.0} min", (seconds / 60.0).ceil()),
-        5400.0..172_800.0 => format!("{:.0} h", (seconds / 3600.0).ceil()),
-        _ => format!("{:.0} days", (seconds / 86400.0).ceil()),
+        ..60.0 => "less than a minute".to_owned(),
+        60.0..5400.0 => format!("about {:.0} min", (seconds / 60.0).ceil()),
+        5400.0..172_800.0 => format!("about {:.0} h", (seconds / 3600.0).ceil()),
+        _ => format!("about {:.0} days", (seconds / 86400.0).ceil()),
     }
 }
 
@@ -110,11 +111,11 @@ mod tests {
             assert_eq!(amount(count), words);
         }
         for (seconds, words) in [
-            (4.0, "a minute"),
-            (150.0, "3 min"),
-            (3599.0, "60 min"),
-            (9000.0, "3 h"),
-            (2e5, "3 days"),
+            (4.0, "less than a minute"),
+            (150.0, "about 3 min"),
+            (3599.0, "about 60 min"),
+            (9000.0, "about 3 h"),
+            (2e5, "about 3 days"),
         ] {
             assert_eq!(rough(seconds), words);
         }

@@ -66,7 +66,7 @@ fn with_mpi(time_limit: Duration) -> anyhow::Result<Ranks> {
 #[cfg(not(feature = "mpi"))]
 fn with_mpi(_time_limit: Duration) -> anyhow::Result<Ranks> {
     Err(anyhow::anyhow!("built without the feature `mpi`")).context(
-        "several processes were started, but this grpo cannot connect them; build it with `cargo build --release -p grpo-cli --features mpi`, or start one process without mpirun",
+        "several processes were started, but this grpo cannot connect them; build it with `cargo xtask build --features mpi`, or start one process without mpirun",
     )
 }
 
@@ -127,10 +127,10 @@ impl Inputs {
             return Some(format!("a different version of grpo ({})", other.version));
         }
         if self.config != other.config {
-            let own: Vec<&str> = self.config.lines().collect();
-            let mut lines = other.config.lines();
-            let line = lines.find(|line| !own.contains(line)).unwrap_or("a key is missing");
-            return Some(format!("a different configuration (`{}`)", line.trim()));
+            let own = keys(&self.config);
+            let line = keys(&other.config).into_iter().find(|line| !own.contains(line));
+            let line = line.unwrap_or_else(|| "a key is missing".to_owned());
+            return Some(format!("a different configuration (`{line}`)"));
         }
         let differs = |a: &Self, b: &Self| {
             a.files.iter().find(|file| !b.files.contains(file)).map(|(path, ..)| path.clone())
@@ -140,6 +140,20 @@ impl Inputs {
         }
         (self.weights != other.weights).then(|| "different initial weights".to_owned())
     }
+}
+
+/// Returns the lines of a configuration that set a key, with the section in front of the key.
+fn keys(config: &str) -> Vec<String> {
+    let mut section = "";
+    let mut keys = Vec::new();
+    for line in config.lines().map(str::trim) {
+        match line.trim_start_matches('[').split_once(']') {
+            Some((name, _)) if line.starts_with('[') => section = name,
+            _ if section.is_empty() => keys.push(line.to_owned()),
+            _ => keys.push(format!("{section}.{line}")),
+        }
+    }
+    keys
 }
 
 /// A checkpoint from which all ranks continue.
@@ -214,6 +228,9 @@ mod tests {
         assert_eq!(other, "a different file `a.smi`");
         let fewer = Inputs { files: Vec::new(), ..inputs("seed = 1\nrun = \"r\"", "aa") };
         assert_eq!(same.difference(&fewer).unwrap(), "a different file `a.smi`");
+        let table = |rate: &str| inputs(&format!("[optimizer]\nlearning_rate = {rate}"), "aa");
+        let other = table("1e-3").difference(&table("2e-3")).unwrap();
+        assert_eq!(other, "a different configuration (`optimizer.learning_rate = 2e-3`)");
         let missing = same.difference(&inputs("seed = 1", "aa")).unwrap();
         assert_eq!(missing, "a different configuration (`a key is missing`)");
     }

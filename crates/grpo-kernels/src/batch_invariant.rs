@@ -67,8 +67,8 @@ pub fn batch_invariant_linear(
 /// A weight prepared for many products, as in sampling, which multiplies by the same weights for
 /// every token.
 ///
-/// On the CPU, an `f32` weight is copied to narrow strips that are read from start to end, where the
-/// original has a few cache lines in each of its rows. Transposed views are not copied.
+/// On the CPU, an `f32` weight is copied to narrow strips that are read from start to end. In the
+/// original, each row of a strip is on different cache lines. Transposed views are not copied.
 pub struct PackedWeight {
     weight: Tensor<2>,
     strips: Option<Vec<f32>>,

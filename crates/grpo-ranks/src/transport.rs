@@ -18,7 +18,7 @@ pub enum RankError {
     },
     /// A rank has sent something else than expected, because it runs other code.
     #[error(
-        "rank {rank} sent a message that this rank cannot read ({fault}); start all ranks with the same program"
+        "rank {rank} sent a message that this rank cannot read ({fault}); start all ranks with the same program and command"
     )]
     Unreadable {
         /// Number of the rank.

@@ -136,8 +136,7 @@ impl MemoryPlan {
         self.peak().map(|part| part.bytes).sum()
     }
 
-    /// Formats the estimate for the terminal.
-    /// Returns the estimate for each of `ranks` processes.
+    /// Formats the estimate for each of `ranks` processes.
     pub(super) fn line(&self, ranks: usize, available: Option<u64>) -> String {
         let there = available.map(|bytes| format!("; {} available", words(bytes)));
         let (need, there) = (words(self.bytes()), there.unwrap_or_default());

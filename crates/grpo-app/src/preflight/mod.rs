@@ -49,10 +49,10 @@ pub(crate) fn preflight(
         }
         lines.push(plan.line(ranks, available));
     }
-    if plan.micro_batches() < ranks as f64 {
+    let micro_batches = plan.micro_batches();
+    if micro_batches < ranks as f64 {
         lines.push(format!(
-            "warning: fewer micro-batches per update ({}) than processes ({ranks}), so some wait; lower train.micro_batch_tokens",
-            plan.micro_batches()
+            "warning: about {micro_batches} micro-batches per update for {ranks} processes, so some wait; lower train.micro_batch_tokens"
         ));
     }
     Ok(lines)

@@ -11,7 +11,7 @@ fn several_processes_need_the_feature() {
     let mut command = place.command(&["train", "train.toml"]);
     command.envs([("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")]);
     Ended::of(command.output().unwrap()).assert_refused(str![[
-        "several processes were started, but this grpo cannot connect them; build it with `cargo build --release -p grpo-cli --features mpi`, or start one process without mpirun: built without the feature `mpi`"
+        "several processes were started, but this grpo cannot connect them; build it with `cargo xtask build --features mpi`, or start one process without mpirun: built without the feature `mpi`"
     ]]);
 }
 
@@ -109,13 +109,13 @@ mod with_mpi {
     }
 
     #[test]
-    fn processes_without_a_micro_batch_are_noticed() {
+    fn idle_processes_are_reported() {
         let place = place(1);
         let limit = |tokens: &str| {
             let limit = format!("train.micro_batch_tokens={tokens}");
             succeed(&place, 2, &["train", "train.toml", "--force", "--run", "run", "--set", &limit])
         };
-        let warning = "warning: fewer micro-batches per update (1) than processes (2)";
+        let warning = "warning: about 1 micro-batches per update for 2 processes";
         assert!(limit("100000").stdout.contains(warning));
         assert!(!limit("1").stdout.contains(warning));
     }

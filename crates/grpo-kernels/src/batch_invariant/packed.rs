@@ -7,7 +7,7 @@ use super::blocks::{Terms, add_blocks, blocks};
 use super::strip::{Input, Rows, Strip, Widen};
 use crate::prefetch::prefetch_all;
 
-/// Number of numbers of a strip that all blocks use before they move on. They fit into the L1 cache.
+/// Number of values of a strip that all blocks use before they move on. They fit into the L1 cache.
 const PART: usize = 2048;
 
 /// Strips of a weight, `[strips][inner][width]`. The width is that of a block of columns: four
@@ -25,7 +25,11 @@ impl<'a> Strips<'a> {
 /// Returns the number of columns of a strip. Processors without AVX2 have no vectors here, and products
 /// with packed weights are not faster.
 pub(super) fn width() -> Option<usize> {
-    match Arch::new().dispatch(Lanes) {
+    width_for(Arch::new().dispatch(Lanes))
+}
+
+fn width_for(lanes: usize) -> Option<usize> {
+    match lanes {
         16 => Some(64),
         4 | 8 => Some(16),
         _ => None,
@@ -75,6 +79,7 @@ impl PackedProduct<'_, '_> {
         let Self { x, weight: Strips(weights), y } = self;
         let inner = x.inner;
         let width = V * S::F32_LANES;
+        assert_eq!(Some(width), width_for(S::F32_LANES), "blocks must be as wide as strips");
         let depth = PART / width;
         let per_block = depth.div_ceil(blocks(y.len()).count());
         for column in (0..y[0].len()).step_by(width) {

@@ -98,7 +98,8 @@ impl RowProduct<'_, '_> {
 /// Otherwise, they are copied to tiles first.
 ///
 /// Reading in place touches one block of columns of one row after another. This is faster for a
-/// single block of rows, and with AVX-512, whose blocks are four cache lines wide (see docs/LOG.md).
+/// single block of rows, and for `f32` with AVX-512, whose blocks are four cache lines wide (see
+/// docs/LOG.md).
 #[inline(always)]
 fn in_place_depth<W: Widen>(_: &W, rows: usize, lanes: usize) -> Option<usize> {
     match lanes {

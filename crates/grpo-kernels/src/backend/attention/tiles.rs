@@ -18,10 +18,12 @@ pub(super) const GROUP: usize = 8;
 /// [`LANES`] numbers fits into one register, as with AVX-512.
 pub(super) const ROWS_AVX512: usize = GROUP;
 
-/// The same number if an accumulator takes several registers, and in all other loops. Eight
-/// accumulators would fill all registers of AVX2. With AVX-512, LLVM vectorises [`mix`] and
-/// [`spread`] across eight rows instead of across lanes, with gathers and scatters, and they take 50
-/// times as long (docs/LOG.md, 2026-11-27).
+/// The same number if an accumulator takes several registers: eight accumulators would fill all
+/// registers of AVX2.
+///
+/// [`mix`] and [`spread`] use it everywhere. With AVX-512, LLVM vectorises them across eight rows
+/// instead of across lanes, with gathers and scatters, and they take about 50 times as long
+/// (docs/LOG.md, 2026-11-27).
 pub(super) const ROWS: usize = GROUP / 2;
 
 /// Number of keys summed separately before the result is added to the running total.
