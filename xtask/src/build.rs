@@ -22,7 +22,7 @@ pub(crate) struct Build {
 /// Builds `grpo` and prints its path.
 pub(crate) fn build(root: &Path, build: &Build) -> Result<()> {
     if build.features.iter().any(|feature| feature == "mpi") {
-        refuse(mpi::is_missing())?;
+        refuse(mpi::lacks_library())?;
     }
     println!("{}", built(root, &build.features)?.display());
     Ok(())

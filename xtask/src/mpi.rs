@@ -23,7 +23,7 @@ pub(crate) fn features() -> &'static [&'static str] {
 const OTHER_WAYS: [&str; 3] = ["MPICC", "MPI_PKG_CONFIG", "CRAY_MPICH_DIR"];
 
 /// Returns whether `mpi-sys` will not find an MPI library.
-pub(crate) fn is_missing() -> bool {
+pub(crate) fn lacks_library() -> bool {
     let pkg_config = |name: &str| {
         let status = Command::new("pkg-config").args(["--exists", name]).status();
         status.is_ok_and(|status| status.success())

@@ -19,7 +19,7 @@ pub(super) struct MemoryPlan {
     sampling: Vec<Part>,
     update: Vec<Part>,
     /// Expected number of micro-batches per step.
-    micro_batches: f64,
+    pub(super) micro_batches: f64,
 }
 
 struct Part {
@@ -116,11 +116,6 @@ impl MemoryPlan {
             ],
             micro_batches,
         }
-    }
-
-    /// Returns the expected number of micro-batches per step.
-    pub(super) fn micro_batches(&self) -> f64 {
-        self.micro_batches
     }
 
     /// Returns the parts that make up the peak.

@@ -49,7 +49,7 @@ pub(crate) fn preflight(
         }
         lines.push(plan.line(ranks, available));
     }
-    let micro_batches = plan.micro_batches();
+    let micro_batches = plan.micro_batches;
     if micro_batches < ranks as f64 {
         lines.push(format!(
             "warning: about {micro_batches} micro-batches per update for {ranks} processes, so some wait; lower train.micro_batch_tokens"

@@ -10,7 +10,7 @@ use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype
 use burn::tensor::{DType, Tensor, bf16};
 use pulp::Simd;
 
-use crate::four_bits::{self, BYTES, SHARED, high, is_packed, low};
+use crate::four_bits::{self, BYTES, SHARED, high, low};
 use crate::prefetch::{LINE, LINE_BYTES, prefetch};
 
 /// Number of columns in a strip: four vectors of 16 lanes.
@@ -228,10 +228,7 @@ impl Held {
                     false => Self::Quantized(held),
                 };
             }
-            return Self::Float(primitive(match is_packed(&weight) {
-                true => four_bits::unpack_four_bits(weight),
-                false => weight.dequantize(),
-            }));
+            return Self::Float(primitive(four_bits::dense(weight)));
         }
         Self::Float(primitive(weight))
     }
