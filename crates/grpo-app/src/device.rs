@@ -248,7 +248,7 @@ pub(crate) fn formats(device: &Device) -> Vec<&'static str> {
         [("f64", DType::F64), ("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
     known
         .into_iter()
-        .filter(|(_, dtype)| device.supports_dtype(*dtype))
+        .filter(|(_, dtype)| grpo_kernels::computes_in(device, *dtype))
         .map(|(name, _)| name)
         .collect()
 }

@@ -34,7 +34,7 @@ pub(crate) struct GpuCheckArguments {
 pub(crate) fn command() -> TaskCommand {
     let about = [
         "Compare a device with the CPU, and measure its speed",
-        "Runs the selftest, and ten steps of GRPO for each kind of task on the device and on the CPU: molecules, replies with an adapter, infilling. Before the first update, both have the same policy and the same random numbers, so the metrics of the first step must agree within rounding. Rarely, rounding changes a sampled token, and with it the completion: compare completions.jsonl of both runs if reward and entropy differ while the selftest passes. Then models with random weights are sampled and trained, as `grpo bench` does, up to 0.6 billion parameters on a GPU. gpu-check.json lists devices, selftest, differences, speeds and memory. The exit code is 1 if the selftest fails or a difference exceeds its tolerance.",
+        "Runs the selftest, and ten steps of GRPO for each kind of task on the device and on the CPU: molecules, replies with an adapter, infilling. Before the first update, both have the same policy and the same random numbers, so the metrics of the first step must agree within rounding. Rarely, rounding changes a sampled token, and with it the completion: compare completions.jsonl of both runs if reward and entropy differ while the selftest passes. Then models with random weights are sampled and trained, as `grpo bench` does, up to 0.6 billion parameters on a GPU. gpu-check.json lists devices, selftest, differences, speeds and memory. A model that cannot be measured, for example for lack of memory, is listed with the reason. The exit code is 1 if the selftest fails or a difference exceeds its tolerance.",
     ];
     TaskCommand::new("gpu-check", &about, CommandGroup::Other, |_, arguments| run(arguments))
 }
@@ -139,6 +139,11 @@ fn show(report: &Report) {
     }
     for Speed { case, unit, per_second, of_products } in &report.speed {
         let fraction = of_products.map(|part| format!(", {:.1} % of matmul-medium", 100.0 * part));
-        say(format_args!("{case:<19} {per_second:.3e} {unit}/s{}", fraction.unwrap_or_default()));
+        match per_second {
+            Ok(rate) => {
+                say(format_args!("{case:<19} {rate:.3e} {unit}/s{}", fraction.unwrap_or_default()));
+            }
+            Err(reason) => say(format_args!("{case:<19} could not be measured: {reason}")),
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use burn::tensor::Tensor;
 
+use crate::candidates::{Likely, Truncation};
+
 /// Largest vocabulary whose ids are exact in `f32`.
 #[cfg(feature = "gpu")]
 const LARGEST_VOCABULARY: usize = 1 << 24;
@@ -26,12 +28,40 @@ pub fn draw_on_gpu(
     forbidden: &[u32],
 ) -> Option<Vec<Option<(u32, f32)>>> {
     #[cfg(feature = "gpu")]
-    if crate::gpu::is_fusable(logits)
-        && logits.dims()[1] <= LARGEST_VOCABULARY
-        && forbidden.len() <= MOST_FORBIDDEN
-    {
+    if can_search(logits, forbidden) {
         return Some(crate::gpu::draw_rows(logits.clone(), uniforms, temperature, forbidden));
     }
     let _ = (logits, uniforms, temperature, forbidden);
     None
+}
+
+/// Finds the most probable ids of each row of logits on the GPU that they are on: enough for
+/// everything in `truncation`, and a few more.
+///
+/// Room for 1,024 ids per row is copied to the host instead of the logits. A row is `None` if its
+/// distribution is not finite or has more candidates. The result is `None` if nothing would be
+/// saved, if the logits are not `f32` on a GPU, or if too many ids are forbidden.
+///
+/// # Shapes
+/// - logits: `[n, vocabulary]`, without autodiff
+/// - forbidden: without duplicates
+pub fn likely_on_gpu(
+    logits: &Tensor<2>,
+    temperature: f32,
+    forbidden: &[u32],
+    truncation: Truncation,
+) -> Option<Vec<Option<Likely>>> {
+    #[cfg(feature = "gpu")]
+    if can_search(logits, forbidden) {
+        return crate::gpu::likely_rows(logits.clone(), temperature, forbidden, truncation);
+    }
+    let _ = (logits, temperature, forbidden, truncation);
+    None
+}
+
+#[cfg(feature = "gpu")]
+fn can_search(logits: &Tensor<2>, forbidden: &[u32]) -> bool {
+    crate::gpu::is_fusable(logits)
+        && logits.dims()[1] <= LARGEST_VOCABULARY
+        && forbidden.len() <= MOST_FORBIDDEN
 }

@@ -10,6 +10,7 @@ mod activation;
 mod attention;
 mod draw;
 mod gather_rows;
+mod likely;
 mod linear;
 mod matmul;
 mod norm;
@@ -17,6 +18,7 @@ mod optimizer;
 mod reduce;
 mod rotary;
 mod sums;
+mod unit_product;
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
@@ -24,6 +26,7 @@ use burn::backend::{
     Autodiff, Backend, Cube, Dispatch, DispatchDevice, TensorMetadata, backend_extension,
 };
 use burn::tensor::{DType, Device, Int, Tensor};
+use burn_cubecl::CubeDevice;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
@@ -37,6 +40,7 @@ pub(crate) use attention::{
 };
 pub(crate) use draw::draw_rows;
 pub(crate) use gather_rows::gather_rows;
+pub(crate) use likely::likely_rows;
 pub(crate) use linear::linear;
 pub(crate) use matmul::matmul;
 pub use matmul::product;
@@ -53,6 +57,11 @@ pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {
 /// Returns whether tensors on this device are in the memory of a GPU.
 pub(crate) fn is_gpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Cube(_))
+}
+
+/// Returns whether kernels for this device are compiled for WebGPU or Vulkan.
+pub(crate) fn is_wgpu(device: &Device) -> bool {
+    matches!(device.clone().inner().as_dispatch(), DispatchDevice::Cube(CubeDevice::Wgpu(_)))
 }
 
 /// Operations with one, two or three input tensors that Burn dispatches by device, with or without
@@ -135,6 +144,12 @@ fn ternary<const D: usize>(
 /// Returns the tensor without autodiff in row-major order.
 fn primitive<const D: usize>(x: Tensor<D>) -> CubeTensor {
     into_contiguous(untracked(x))
+}
+
+/// Returns the tensor without autodiff in row-major order, copied if it has other owners.
+fn owned<const D: usize>(x: Tensor<D>) -> CubeTensor {
+    let x = primitive(x);
+    if x.can_mut() { x } else { x.copy() }
 }
 
 fn untracked<const D: usize>(x: Tensor<D>) -> CubeTensor {

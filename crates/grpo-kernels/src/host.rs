@@ -1,6 +1,6 @@
-//! Access to tensor data from the host.
+//! Access to tensor data from the host, and what devices are capable of.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 /// Returns whether tensors on this device are in CPU memory.
 pub fn is_cpu(device: &Device) -> bool {
@@ -10,6 +10,18 @@ pub fn is_cpu(device: &Device) -> bool {
     }
     let _ = device;
     false
+}
+
+/// Returns whether a device computes in a number format, exponentials and logarithms included.
+///
+/// Vulkan stores and adds `f64`, but its shaders have no exponential in `f64`. NVIDIA's driver fails
+/// to compile one, and the device is lost.
+pub fn computes_in(device: &Device, format: DType) -> bool {
+    #[cfg(feature = "gpu")]
+    if format == DType::F64 && crate::gpu::is_wgpu(device) {
+        return false;
+    }
+    device.supports_dtype(format)
 }
 
 /// Calls `read` with the elements of `x` in row-major order. An `f32` tensor on the CPU is read in

@@ -4,8 +4,8 @@ use burn::tensor::Tensor;
 
 /// Returns the matrix product `a · b`.
 ///
-/// The result is bit-identical to Burn's. On the CPU, this version is faster because it neither
-/// zeroes nor copies the output.
+/// On the CPU, the result is bit-identical to Burn's. This version is faster because it neither
+/// zeroes nor copies the output. On a GPU, it computes in full `f32`.
 ///
 /// # Shapes
 /// - a: `[m, k]`; b: `[k, n]`; both may be transposed views

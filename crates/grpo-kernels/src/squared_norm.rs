@@ -9,7 +9,8 @@ use burn::tensor::Tensor;
 #[derive(Debug, Default)]
 pub struct SquaredNorm {
     sum: f64,
-    /// Sums of squares on a GPU that have to be added.
+    /// Tensors on a GPU whose squares have to be added. They are kept until then.
+    #[cfg(feature = "gpu")]
     on_gpu: Vec<Tensor<1>>,
 }
 
@@ -18,7 +19,8 @@ impl SquaredNorm {
     pub fn add<const D: usize>(&mut self, x: Tensor<D>) {
         #[cfg(feature = "gpu")]
         if crate::gpu::is_fusable(&x) {
-            self.on_gpu.push(crate::gpu::sums_of_squares(x));
+            let elements = x.dims().iter().product::<usize>();
+            self.on_gpu.push(x.reshape([elements]));
             return;
         }
         self.sum += squared_norm(x);
@@ -26,11 +28,12 @@ impl SquaredNorm {
 
     /// Returns the sum over all tensors. See [`squared_norm`].
     pub fn total(self) -> f64 {
-        let Self { sum, on_gpu } = self;
-        match on_gpu.is_empty() {
-            true => sum,
-            false => sum + Tensor::cat(on_gpu, 0).into_data().iter::<f64>().sum::<f64>(),
+        #[cfg(feature = "gpu")]
+        if !self.on_gpu.is_empty() {
+            let sums = crate::gpu::sums_of_squares(self.on_gpu);
+            return self.sum + sums.into_data().iter::<f64>().sum::<f64>();
         }
+        self.sum
     }
 }
 
@@ -46,7 +49,9 @@ pub fn squared_norm<const D: usize>(x: Tensor<D>) -> f64 {
     }
     #[cfg(feature = "gpu")]
     if crate::gpu::is_fusable(&x) {
-        return crate::gpu::sums_of_squares(x).into_data().iter::<f64>().sum();
+        let mut norm = SquaredNorm::default();
+        norm.add(x);
+        return norm.total();
     }
     crate::plain::squared_norm(x)
 }

@@ -3,6 +3,7 @@
 use crate::SamplingDistribution;
 use burn::tensor::Tensor;
 use grpo_data::TokenSet;
+use grpo_kernels::{Likely, Truncation, draw_on_gpu, likely_on_gpu};
 use rayon::prelude::*;
 
 use crate::truncate::{Candidate, truncate};
@@ -41,11 +42,22 @@ pub fn draw(
     distribution: &SamplingDistribution,
     uniform: f64,
 ) -> Result<Draw, NotFinite> {
-    let mut candidates = candidates(logits, seen, distribution)?;
+    let candidates = candidates(logits, seen, distribution)?;
+    Ok(draw_of(candidates, None, distribution, uniform))
+}
+
+/// Samples one of `candidates`, which ascend. If they lack improbable ids, `total` is the weight of
+/// all ids, see [`truncate`].
+fn draw_of(
+    mut candidates: Vec<Candidate>,
+    total: Option<f64>,
+    distribution: &SamplingDistribution,
+    uniform: f64,
+) -> Draw {
     let scaled = candidates.iter().map(|candidate| candidate.scaled);
     // Truncation never removes the largest logit, so it can be computed in advance.
     let largest = scaled.fold(f64::NEG_INFINITY, f64::max);
-    truncate(&mut candidates, largest, distribution);
+    truncate(&mut candidates, largest, total, distribution);
     let weights: Vec<f64> = candidates.iter().map(|c| c.weight(largest)).collect();
     let total: f64 = weights.iter().sum();
 
@@ -66,14 +78,16 @@ pub fn draw(
     let logprob = (chosen.scaled - largest - total.ln()) as f32;
     let kept = distribution.is_truncated().then(|| {
         let ids: Vec<u32> = candidates.iter().map(|candidate| candidate.id).collect();
-        TokenSet::from_sorted(&ids, logits.len()).expect("candidates ascend")
+        TokenSet::from_sorted(&ids, distribution.vocabulary()).expect("candidates ascend")
     });
-    Ok(Draw { id: chosen.id, logprob: logprob.min(0.0), kept })
+    Draw { id: chosen.id, logprob: logprob.min(0.0), kept }
 }
 
-/// Calls [`draw`] for each row. On the CPU, logits are read in place. On a GPU, a kernel computes the
-/// same in f32, if all ids are kept and there is no repetition penalty. Otherwise, logits are copied
-/// to the host first.
+/// Calls [`draw`] for each row. On the CPU, logits are read in place.
+///
+/// On a GPU, and without a repetition penalty, a kernel computes the same in f32 if all ids are
+/// kept. If the distribution is truncated, a kernel finds the most probable ids, which are copied to
+/// the host. Otherwise, all logits are copied.
 ///
 /// # Shapes
 /// - logits: `[n, vocabulary]`
@@ -97,14 +111,17 @@ pub fn draw_rows(
         [rows, rows],
         "expected one set of seen ids and one uniform per row of logits"
     );
-    if !distribution.is_truncated() && distribution.repetition_penalty().is_none() {
-        let (temperature, forbidden) = (distribution.temperature(), distribution.forbidden());
-        let drawn = grpo_kernels::draw_on_gpu(&logits, uniforms, temperature, forbidden);
-        if let Some(drawn) = drawn {
-            let of = |drawn: Option<_>| {
-                drawn.map(|(id, logprob)| Draw { id, logprob, kept: None }).ok_or(NotFinite)
-            };
-            return drawn.into_iter().map(of).collect();
+    assert_eq!(vocabulary, distribution.vocabulary(), "expected one logit per id");
+    if rows == 0 {
+        return Ok(Vec::new());
+    }
+    if distribution.repetition_penalty().is_none() {
+        let on_gpu = match distribution.is_truncated() {
+            true => truncated_on_gpu(&logits, distribution, uniforms),
+            false => whole_on_gpu(&logits, distribution, uniforms),
+        };
+        if let Some(draws) = on_gpu {
+            return draws;
         }
     }
     grpo_kernels::on_host(logits, |logits| {
@@ -114,6 +131,58 @@ pub fn draw_rows(
             .map(|(logits, (seen, &uniform))| draw(logits, seen, distribution, uniform))
             .collect()
     })
+}
+
+/// Draws from distributions that keep all ids.
+fn whole_on_gpu(
+    logits: &Tensor<2>,
+    distribution: &SamplingDistribution,
+    uniforms: &[f64],
+) -> Option<Result<Vec<Draw>, NotFinite>> {
+    let (temperature, forbidden) = (distribution.temperature(), distribution.forbidden());
+    let drawn = draw_on_gpu(logits, uniforms, temperature, forbidden)?;
+    let of = |drawn: Option<_>| {
+        drawn.map(|(id, logprob)| Draw { id, logprob, kept: None }).ok_or(NotFinite)
+    };
+    Some(drawn.into_iter().map(of).collect())
+}
+
+/// The GPU adds up in f32, so a bit more than the nucleus is asked for.
+const MARGIN: f32 = 1e-4;
+
+/// Draws from truncated distributions.
+fn truncated_on_gpu(
+    logits: &Tensor<2>,
+    distribution: &SamplingDistribution,
+    uniforms: &[f64],
+) -> Option<Result<Vec<Draw>, NotFinite>> {
+    // Top-k, top-p and min-p are applied in this order, so the first one bounds the candidates.
+    let truncation = match (distribution.top_k(), distribution.top_p(), distribution.min_p()) {
+        (Some(ids), ..) => Truncation { ids: Some(ids), ..Default::default() },
+        (None, Some(mass), _) => {
+            Truncation { mass: Some(mass * (1.0 + MARGIN)), ..Default::default() }
+        }
+        (None, None, min_p) => {
+            let gap = min_p.map(|min_p| -min_p.ln() + MARGIN);
+            Truncation { gap, ..Default::default() }
+        }
+    };
+    let (temperature, forbidden) = (distribution.temperature(), distribution.forbidden());
+    let rows = likely_on_gpu(logits, temperature, forbidden, truncation)?;
+    // One copy of all logits is faster than one for each of many rows.
+    let all: Option<Vec<f32>> =
+        rows.iter().any(Option::is_none).then(|| logits.clone().into_data().iter().collect());
+    let draws = rows.into_iter().zip(uniforms).enumerate().map(|(row, (likely, &uniform))| {
+        let Some(Likely { candidates, total }) = likely else {
+            let vocabulary = distribution.vocabulary();
+            let all = all.as_ref().expect("copied if a row has no candidates");
+            return draw(&all[row * vocabulary..][..vocabulary], &[], distribution, uniform);
+        };
+        let scaled = |(id, logit)| Candidate { id, scaled: distribution.scaled(logit, false) };
+        let candidates = candidates.into_iter().map(scaled).collect();
+        Ok(draw_of(candidates, Some(total), distribution, uniform))
+    });
+    Some(draws.collect())
 }
 
 /// The logits do not define a probability distribution.
@@ -150,4 +219,36 @@ fn candidates(
     let possible = scaled.into_iter().zip(0..).filter(|(scaled, _)| scaled.is_finite());
     let candidates: Vec<_> = possible.map(|(scaled, id)| Candidate { id, scaled }).collect();
     if candidates.is_empty() { Err(NotFinite) } else { Ok(candidates) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SamplingSettings;
+
+    /// A GPU leaves out ids that are removed by truncation anyway.
+    #[test]
+    fn improbable_ids_may_be_missing() {
+        let logits: Vec<f32> = (0..60).map(|id| (id * 37 % 60) as f32 / 6.0).collect();
+        let plain = SamplingSettings { temperature: 0.9, ..SamplingSettings::default() };
+        for settings in [
+            SamplingSettings { top_k: Some(7), ..plain.clone() },
+            SamplingSettings { top_k: Some(20), top_p: Some(0.7), ..plain.clone() },
+            SamplingSettings { top_p: Some(0.9), ..plain.clone() },
+            SamplingSettings { top_p: Some(0.9), min_p: Some(0.2), ..plain.clone() },
+            SamplingSettings { min_p: Some(0.05), ..plain },
+        ] {
+            let distribution = settings.checked(logits.len()).unwrap();
+            let all = candidates(&logits, &[], &distribution).unwrap();
+            let largest = all.iter().map(|candidate| candidate.scaled).fold(f64::MIN, f64::max);
+            let total = all.iter().map(|candidate| candidate.weight(largest)).sum();
+            let mut likely = all;
+            likely.retain(|candidate| largest - candidate.scaled < 5.0);
+            assert!(likely.len() > 20 && likely.len() < logits.len());
+            for uniform in [0.0, 0.3, 0.7, 0.999] {
+                let drawn = draw_of(likely.clone(), Some(total), &distribution, uniform);
+                assert_eq!(drawn, draw(&logits, &[], &distribution, uniform).unwrap());
+            }
+        }
+    }
 }

@@ -27,9 +27,13 @@ impl Candidate {
 
 /// Removes the ids that `distribution` excludes by truncation. The order of the remaining ids is
 /// unchanged. `largest` is the largest scaled logit.
+///
+/// `candidates` may lack improbable ids that would be removed anyway. Then `total` is the weight of
+/// all ids.
 pub(crate) fn truncate(
     candidates: &mut Vec<Candidate>,
     largest: f64,
+    total: Option<f64>,
     distribution: &SamplingDistribution,
 ) {
     if let Some(k) = distribution.top_k().filter(|&k| k < candidates.len()) {
@@ -39,7 +43,10 @@ pub(crate) fn truncate(
     }
     if let Some(p) = distribution.top_p() {
         // The softmax is computed over the ids kept by top-k, relative to `largest`.
-        let total: f64 = candidates.iter().map(|candidate| candidate.weight(largest)).sum();
+        let total = match (total, distribution.top_k()) {
+            (Some(total), None) => total,
+            _ => candidates.iter().map(|candidate| candidate.weight(largest)).sum(),
+        };
         let last = last_of_nucleus(candidates.clone(), f64::from(p) * total, largest);
         keep_down_to(&last, candidates);
     }

@@ -68,6 +68,12 @@ pub trait LanguageModel: Module + Sync + 'static {
         self
     }
 
+    /// Returns a model without autodiff that computes the same with less work per token.
+    #[must_use]
+    fn for_sampling(self) -> Self {
+        self
+    }
+
     /// Prepares the weights of a model without autodiff for sampling. They must not change
     /// afterwards.
     #[must_use]
@@ -207,15 +213,15 @@ impl<M: LanguageModel> Frozen<M> {
     }
 
     /// Prepares sampling of many tokens. Copies the weights on processors where they are packed
-    /// ([`sampling_copies_weights`]).
+    /// ([`sampling_copies_weights`]). On a GPU, an adapter is merged into a copy of the weights.
     pub fn prepared(&self) -> Prepared<M> {
-        Prepared(self.0.clone().prepared())
+        Prepared(self.0.clone().for_sampling().prepared())
     }
 
-    /// Prepares sampling of a few tokens, which is not worth a copy of the weights. The results are
+    /// Prepares sampling of a few tokens, which is not worth packing the weights. The results are
     /// those of [`Self::prepared`].
     pub fn unpacked(&self) -> Prepared<M> {
-        Prepared(self.0.clone())
+        Prepared(self.0.clone().for_sampling())
     }
 
     /// Not public, because callers could enable autodiff.

@@ -112,7 +112,12 @@ impl LoraPair {
 
     /// Returns `scale · A · B`. The shape is `[in, out]`.
     pub(crate) fn product(&self) -> Tensor<2> {
-        grpo_kernels::matmul(self.a.val().inner(), self.b.val().inner()) * self.scale
+        // A frozen adapter has no autodiff to remove.
+        let [a, b] = [&self.a, &self.b].map(|matrix| match matrix.val() {
+            matrix if matrix.is_autodiff() => matrix.inner(),
+            matrix => matrix,
+        });
+        matmul(a, b) * self.scale
     }
 }
 

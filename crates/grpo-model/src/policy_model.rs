@@ -3,6 +3,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use grpo_data::Prefix;
+use grpo_kernels::is_cpu;
 use grpo_logprob::Head;
 
 use crate::language_model::{Forward, LanguageModel};
@@ -39,6 +40,19 @@ impl LanguageModel for Policy {
             Self::Adapted(Adapted { base, adapter }) => {
                 Self::Adapted(Adapted { base: base.with_weights_in(precision), adapter })
             }
+        }
+    }
+
+    /// On a GPU, merges the adapter into an `f32` base: its small matrices would otherwise be four
+    /// more kernels per layer and token.
+    fn for_sampling(self) -> Self {
+        match self {
+            Self::Adapted(Adapted { base, adapter })
+                if !is_cpu(&LanguageModel::device(&base)) && base.is_in_f32() =>
+            {
+                Self::Whole(base.merged(&adapter))
+            }
+            other => other,
         }
     }
 

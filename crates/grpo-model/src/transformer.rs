@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use grpo_data::Prefix;
 use grpo_kernels::{Packing, gather_rows, indices};
 use grpo_logprob::Head;
@@ -347,6 +347,14 @@ impl Transformer {
             shape: linear.shape(),
         };
         self.blocks.iter().flat_map(Block::linears).map(adaptable).collect()
+    }
+
+    /// Returns whether the weights of all linear layers in the blocks are in `f32`.
+    pub(crate) fn is_in_f32(&self) -> bool {
+        self.blocks
+            .iter()
+            .flat_map(Block::linears)
+            .all(|linear| linear.weight.val().dtype() == DType::F32)
     }
 
     /// Merges `adapter` into the weights, i.e. computes `W + s · A · B` for each adapted layer. The

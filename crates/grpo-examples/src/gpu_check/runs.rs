@@ -35,7 +35,7 @@ impl Grpo {
     ///
     /// # Errors
     /// Returns the error message of the command if it fails.
-    fn succeed(&self, arguments: &[&str]) -> anyhow::Result<()> {
+    fn succeed(&self, arguments: &[&str]) -> anyhow::Result<Output> {
         let output = self.run(arguments)?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(
@@ -44,16 +44,21 @@ impl Grpo {
             arguments.join(" "),
             last_error(&said).unwrap_or(said.trim())
         );
-        Ok(())
+        Ok(output)
+    }
+
+    /// Returns the lines of JSON that a command prints, which must succeed.
+    ///
+    /// # Errors
+    /// Returns the error message of the command if it fails.
+    pub(super) fn json_lines_of_success(&self, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
+        json_lines(&self.succeed(arguments)?, arguments)
     }
 
     /// Returns the lines of JSON that a command prints, whether it succeeds or not.
     pub(super) fn json_lines(&self, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
         let output = self.run(arguments)?;
-        let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
-        let values = values.collect::<Result<Vec<_>, _>>();
-        let values =
-            values.with_context(|| format!("the output of `grpo {}`", arguments.join(" ")))?;
+        let values = json_lines(&output, arguments)?;
         ensure!(
             !values.is_empty(),
             "`grpo {}` failed: {}",
@@ -62,6 +67,12 @@ impl Grpo {
         );
         Ok(values)
     }
+}
+
+fn json_lines(output: &Output, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
+    let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+    let values = values.collect::<Result<Vec<_>, _>>();
+    values.with_context(|| format!("the output of `grpo {}`", arguments.join(" ")))
 }
 
 /// A kind of task.

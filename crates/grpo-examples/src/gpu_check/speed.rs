@@ -18,11 +18,22 @@ const LARGE_CASES: [&str; 2] = ["sampling-large", "adapter-step-large"];
 pub(super) struct Speed {
     pub(super) case: &'static str,
     pub(super) unit: String,
-    /// Median over the repetitions.
-    pub(super) per_second: f64,
+    /// Median over the repetitions, or the reason why there is none, e.g. too little memory.
+    #[serde(flatten, with = "RateOrReason")]
+    pub(super) per_second: Result<f64, String>,
     /// Rate of the operations that the matrix products of a model need, as a fraction of the rate
     /// of `matmul-medium`.
     pub(super) of_products: Option<f64>,
+}
+
+/// The keys of a rate in JSON.
+#[derive(Serialize)]
+#[serde(remote = "Result<f64, String>")]
+enum RateOrReason {
+    #[serde(rename = "per_second")]
+    Ok(f64),
+    #[serde(rename = "not_measured")]
+    Err(String),
 }
 
 /// A case as listed by `grpo bench --list`.
@@ -40,7 +51,7 @@ struct Repetition {
     flops: Option<f64>,
 }
 
-/// Measures all cases on a device.
+/// Measures all cases on a device. A case that fails does not keep the others from being measured.
 pub(super) fn measure(grpo: &Grpo, device: &str) -> anyhow::Result<Vec<Speed>> {
     let listed = grpo.json_lines(&["bench", "--list"])?;
     let listed: Vec<Listed> = listed.into_iter().map(read).collect::<Result<_, _>>()?;
@@ -49,25 +60,39 @@ pub(super) fn measure(grpo: &Grpo, device: &str) -> anyhow::Result<Vec<Speed>> {
     let mut speeds = Vec::new();
     for &case in CASES.iter().chain(large) {
         say_aside(format_args!("speed of {case} on {device}"));
-        let arguments = ["bench", "--case", case, "--repeat", "3", "--device", device];
-        // The first line says that the case is ready.
-        let answers = grpo.json_lines(&arguments)?.into_iter().skip(1);
-        let answers: Vec<Repetition> = answers.map(read).collect::<Result<_, _>>()?;
-        let rate = |of: fn(&Repetition) -> Option<f64>| median(answers.iter().filter_map(of));
+        let unit = listed.iter().find(|listed| listed.name == case);
+        let unit = unit.with_context(|| format!("`grpo bench` has no case {case}"))?.unit.clone();
+        let repetitions = repetitions(grpo, case, device);
+        let rate = |of: fn(&Repetition) -> Option<f64>| {
+            median(repetitions.iter().flatten().filter_map(of))
+        };
         let flops = rate(|answer| Some(answer.flops? / answer.seconds));
         if case == "matmul-medium" {
             products = flops;
         }
-        let unit = listed.iter().find(|listed| listed.name == case);
-        speeds.push(Speed {
-            case,
-            unit: unit.with_context(|| format!("`grpo bench` has no case {case}"))?.unit.clone(),
-            per_second: rate(|answer| Some(answer.work / answer.seconds))
-                .with_context(|| format!("`grpo bench --case {case}` measured nothing"))?,
-            of_products: flops.zip(products).map(|(flops, products)| flops / products),
-        });
+        let measured = rate(|answer| Some(answer.work / answer.seconds));
+        let per_second = match (&repetitions, measured) {
+            (Ok(_), measured) => measured.ok_or_else(|| "measured nothing".to_owned()),
+            (Err(error), _) => Err(first_line(&error.to_string())),
+        };
+        let of_products = flops.zip(products).map(|(flops, products)| flops / products);
+        speeds.push(Speed { case, unit, per_second, of_products });
     }
     Ok(speeds)
+}
+
+fn repetitions(grpo: &Grpo, case: &str, device: &str) -> anyhow::Result<Vec<Repetition>> {
+    let answers = grpo
+        .json_lines_of_success(&["bench", "--case", case, "--repeat", "3", "--device", device])?;
+    // The first line says that the case is ready.
+    answers.into_iter().skip(1).map(read).collect()
+}
+
+/// Returns the beginning of an error message. A driver's message can fill pages.
+fn first_line(message: &str) -> String {
+    const MOST: usize = 300;
+    let line = message.lines().next().unwrap_or_default();
+    line.chars().take(MOST).collect()
 }
 
 fn read<T: for<'de> Deserialize<'de>>(line: Value) -> anyhow::Result<T> {
@@ -85,6 +110,31 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_messages_are_cut() {
+        assert_eq!(first_line("no memory\nstack backtrace:\n 0: …"), "no memory");
+        assert_eq!(first_line(&"é".repeat(400)), "é".repeat(300));
+    }
+
+    #[test]
+    fn a_rate_or_the_reason_in_json() {
+        let speed = |per_second| Speed {
+            case: "copy",
+            unit: "bytes".to_owned(),
+            per_second,
+            of_products: None,
+        };
+        let json = |speed: Speed| serde_json::to_value(speed).unwrap();
+        assert_eq!(
+            json(speed(Ok(2.0))),
+            serde_json::json!({"case": "copy", "unit": "bytes", "per_second": 2.0, "of_products": null})
+        );
+        assert_eq!(
+            json(speed(Err("no memory".to_owned()))),
+            serde_json::json!({"case": "copy", "unit": "bytes", "not_measured": "no memory", "of_products": null})
+        );
+    }
 
     #[test]
     fn the_median_is_in_the_middle() {

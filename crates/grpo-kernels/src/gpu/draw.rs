@@ -43,7 +43,7 @@ pub(crate) fn draw_rows(
 }
 
 /// Below every scaled logit, but not so far that a difference to it would be infinite.
-const LEAST: f32 = -1e38;
+pub(super) const LEAST: f32 = -1e38;
 
 /// Writes id and log-probability for each row. Where the distribution is not finite, `drawn` stays as it
 /// is.
@@ -130,7 +130,7 @@ fn draw(
 
 #[cube]
 #[allow(clippy::needless_range_loop, reason = "kernels have no iterators over slices")]
-fn is_allowed(id: usize, forbidden: &[i32], #[comptime] forbidden_ids: usize) -> bool {
+pub(super) fn is_allowed(id: usize, forbidden: &[i32], #[comptime] forbidden_ids: usize) -> bool {
     let mut allowed = true;
     for index in 0..forbidden_ids {
         if forbidden[index] as usize == id {

@@ -1,131 +1,168 @@
 //! Linear layers for sampling, which multiply few rows by large weights.
 //!
-//! A cube computes [`ROWS`] rows of [`COLUMNS`] columns. Its units read the weights once, each a column
-//! of one of [`SLICES`] slices of the inner dimension. The order of the sums does not depend on the
-//! number of rows.
+//! A cube computes [`ROWS`] rows of [`COLUMNS`] columns. Each of its units multiplies one of
+//! [`SLICES`] slices of the inner dimension by [`WIDTH`] columns, and the sums of the slices are
+//! added in order. So the order of the sums does not depend on the number of rows.
 
 use burn::backend::{Cube, TensorMetadata};
 use burn::tensor::Tensor;
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::matmul::matmul;
 use super::reduce::UNITS;
 use super::sums::add_bias;
+use super::unit_product::unit_product;
 use super::{empty, primitive, untracked};
 
-const ROWS: usize = 16;
-const COLUMNS: usize = 32;
-const SLICES: usize = UNITS / COLUMNS;
-/// Length of the part of the inner dimension for which inputs are shared.
-const CHUNK: usize = 64;
-/// Distance of the columns of a shared tile of weights, so that units read different banks.
-const STRIDE: usize = CHUNK + 1;
+const ROWS: usize = 8;
+/// Columns per unit, and numbers that are read at once.
+const WIDTH: usize = 4;
+/// Units next to each other, each with its own columns.
+const ABREAST: usize = 8;
+const COLUMNS: usize = ABREAST * WIDTH;
+const SLICES: usize = UNITS / ABREAST;
+
+type Quad = Vector<f32, Const<WIDTH>>;
+
+/// Largest number of cubes in the second dimension.
+const MOST_CUBES: usize = 65_535;
 
 /// Computes `x · W + b` without autodiff. Each row is independent of the others.
 pub(crate) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    let ([rows, inner], [_, columns]) = (x.dims(), weight.dims());
-    let stored = untracked(weight.clone());
-    let transposed = match stored.meta.strides()[..] {
-        [stride, 1] if stride == columns && rows > 0 => false,
-        [1, stride] if stride == inner && rows > 0 => true,
-        // A part of another matrix, or nothing to compute.
-        _ => return linear_by_matmul(x, weight, bias),
-    };
-    let x = primitive(x);
-    let y = empty(&x, [rows, columns]);
-    let bias = bias.map(primitive);
-    let has_bias = bias.is_some();
-    let bias: CubeTensor = bias.unwrap_or_else(|| x.clone());
-    let count = CubeCount::Static(tiles(rows, ROWS), tiles(columns, COLUMNS), 1);
-    linear_rows::launch(
-        &y.client,
-        count,
-        CubeDim::new_1d(UNITS as u32),
-        x.clone().into_buffer_arg(),
-        stored.into_buffer_arg(),
-        bias.into_buffer_arg(),
-        y.clone().into_buffer_arg(),
-        x.shape()[0],
-        inner,
-        columns,
-        has_bias,
-        transposed,
-    );
-    Tensor::from_primitive::<Cube>(y)
-}
-
-fn linear_by_matmul(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    let y = matmul(x, weight);
+    let (x, weight) = (untracked(x), untracked(weight));
+    if let Some(y) = linear_rows(&x, &weight, bias.clone().map(primitive)) {
+        return Tensor::from_primitive::<Cube>(y);
+    }
+    // Not in parts, whose number would depend on the number of rows.
+    let y = Tensor::from_primitive::<Cube>(unit_product(&x, &weight));
     match bias {
         Some(bias) => add_bias(y, bias),
         None => y,
     }
 }
 
+/// Computes `x · W + b`, or returns `None` if the matrices cannot be read in vectors.
+pub(super) fn linear_rows(
+    x: &CubeTensor,
+    weight: &CubeTensor,
+    bias: Option<CubeTensor>,
+) -> Option<CubeTensor> {
+    let (rows, inner, columns) = (x.shape()[0], x.shape()[1], weight.shape()[1]);
+    if rows == 0 || inner == 0 || columns == 0 || rows > MOST_CUBES * ROWS {
+        return None;
+    }
+    let transposed = match weight.meta.strides()[..] {
+        [stride, 1] if stride == columns => false,
+        [1, stride] if stride == inner => true,
+        // A part of another matrix.
+        _ => return None,
+    };
+    let of_quads = inner.is_multiple_of(WIDTH) && (transposed || columns.is_multiple_of(WIDTH));
+    if !of_quads || !is_aligned(weight) {
+        return None;
+    }
+    let x = into_contiguous(x.clone());
+    if !is_aligned(&x) {
+        return None;
+    }
+    let y = empty(&x, [rows, columns]);
+    let has_bias = bias.is_some();
+    let bias = bias.unwrap_or_else(|| x.clone());
+    let count = CubeCount::Static(tiles(columns, COLUMNS), tiles(rows, ROWS), 1);
+    multiply_rows::launch(
+        &y.client,
+        count,
+        CubeDim::new_1d(UNITS as u32),
+        x.into_buffer_arg(),
+        weight.clone().into_buffer_arg(),
+        bias.into_buffer_arg(),
+        y.clone().into_buffer_arg(),
+        rows,
+        inner / WIDTH,
+        columns,
+        has_bias,
+        transposed,
+    );
+    Some(y)
+}
+
+/// Returns whether the tensor starts at a quad.
+fn is_aligned(x: &CubeTensor) -> bool {
+    let start = x.handle.offset_start.unwrap_or(0);
+    start.is_multiple_of((WIDTH * size_of::<f32>()) as u64)
+}
+
 fn tiles(length: usize, tile: usize) -> u32 {
     length.div_ceil(tile) as u32
 }
 
+/// `x`, and `weight` along its rows (along its columns if `transposed`), are read in quads.
 #[cube(launch)]
-fn linear_rows(
-    x: &[f32],
-    weight: &[f32],
+fn multiply_rows(
+    x: &[Quad],
+    weight: &[Quad],
     bias: &[f32],
     y: &mut [f32],
     rows: usize,
-    inner: usize,
+    inner_quads: usize,
     columns: usize,
     #[comptime] has_bias: bool,
     #[comptime] transposed: bool,
 ) {
     let unit = UNIT_POS as usize;
-    let first_row = CUBE_POS_X as usize * ROWS;
-    let first_column = CUBE_POS_Y as usize * COLUMNS;
-    let column = first_column + unit % COLUMNS;
-    let slice = unit / COLUMNS;
-    let mut inputs = Shared::<[f32]>::new_slice(comptime!(ROWS * CHUNK));
-    let mut weights = Shared::<[f32]>::new_slice(comptime!(COLUMNS * STRIDE));
-    let mut partial = Shared::<[f32]>::new_slice(comptime!(SLICES * ROWS * COLUMNS));
-    let mut sums = Array::<f32>::new(ROWS);
+    let (abreast, slice) = (unit % ABREAST, unit / ABREAST);
+    let first_row = CUBE_POS_Y as usize * ROWS;
+    let first_column = CUBE_POS_X as usize * COLUMNS;
+    let column = first_column + abreast * WIDTH;
+    let mut sums = Array::<f32>::new(comptime!(ROWS * WIDTH));
     #[unroll]
-    for row in 0..ROWS {
-        sums[row] = 0.0f32;
+    for at in 0..ROWS * WIDTH {
+        sums[at] = 0.0f32;
     }
-    let mut start = 0usize;
-    while start < inner {
-        load(x, &mut inputs, first_row, rows, start, inner, ROWS, CHUNK);
-        if transposed {
-            // Neighbouring units read neighbouring elements of a column.
-            load(weight, &mut weights, first_column, columns, start, inner, COLUMNS, STRIDE);
+    let mut of_weight = Array::<Quad>::new(WIDTH);
+    let mut quad = slice;
+    while quad < inner_quads {
+        #[unroll]
+        for at in 0..WIDTH {
+            // Indices are clamped, so units beyond the edge repeat the last column or row. Their
+            // sums are not written.
+            of_weight[at] = if transposed {
+                weight[(column + at).min(columns - 1) * inner_quads + quad]
+            } else {
+                let row_quads = columns / WIDTH;
+                weight[(quad * WIDTH + at) * row_quads + (column / WIDTH).min(row_quads - 1)]
+            };
         }
-        sync_cube();
-        if column < columns {
-            let end = (inner - start).min(CHUNK);
-            let mut at = slice;
-            while at < end {
-                let of_weight = if transposed {
-                    weights[unit % COLUMNS * STRIDE + at]
-                } else {
-                    weight[(start + at) * columns + column]
-                };
+        #[unroll]
+        for row in 0..ROWS {
+            let of_x = x[(first_row + row).min(rows - 1) * inner_quads + quad];
+            #[unroll]
+            for at in 0..WIDTH {
                 #[unroll]
-                for row in 0..ROWS {
-                    sums[row] += inputs[row * CHUNK + at] * of_weight;
+                for inner in 0..WIDTH {
+                    let factor = if transposed {
+                        of_weight[at].extract(inner)
+                    } else {
+                        of_weight[inner].extract(at)
+                    };
+                    sums[row * WIDTH + at] += of_x.extract(inner) * factor;
                 }
-                at += SLICES;
             }
         }
-        sync_cube();
-        start += CHUNK;
+        quad += SLICES;
     }
+    let mut partial = Shared::<[f32]>::new_slice(comptime!(SLICES * ROWS * COLUMNS));
     #[unroll]
     for row in 0..ROWS {
-        partial[(slice * ROWS + row) * COLUMNS + unit % COLUMNS] = sums[row];
+        #[unroll]
+        for at in 0..WIDTH {
+            partial[(slice * ROWS + row) * COLUMNS + abreast * WIDTH + at] = sums[row * WIDTH + at];
+        }
     }
     sync_cube();
-    // Each unit writes some rows of its column.
-    let mut row = slice;
+    // Each unit writes one column of some rows.
+    let (column, mut row) = (first_column + unit % COLUMNS, unit / COLUMNS);
     while row < ROWS {
         if first_row + row < rows && column < columns {
             let mut sum = 0.0f32;
@@ -137,30 +174,6 @@ fn linear_rows(
             }
             y[(first_row + row) * columns + column] = sum;
         }
-        row += SLICES;
-    }
-}
-
-/// Copies [`CHUNK`] elements of some rows to shared memory, and 0 where there are none.
-#[cube]
-fn load(
-    matrix: &[f32],
-    shared: &mut Shared<[f32]>,
-    first_row: usize,
-    rows: usize,
-    start: usize,
-    inner: usize,
-    #[comptime] count: usize,
-    #[comptime] stride: usize,
-) {
-    let mut place = UNIT_POS as usize;
-    while place < count * CHUNK {
-        let (row, at) = (first_row + place / CHUNK, start + place % CHUNK);
-        let mut value = 0.0f32;
-        if row < rows && at < inner {
-            value = matrix[row * inner + at];
-        }
-        shared[place / CHUNK * stride + place % CHUNK] = value;
-        place += UNITS;
+        row += UNITS / COLUMNS;
     }
 }

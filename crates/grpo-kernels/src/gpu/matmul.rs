@@ -8,14 +8,12 @@ use burn::backend::ops::FloatTensorOps;
 use burn::backend::{Cube, TensorMetadata};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-use cubek::matmul::definition::MatmulElems;
-use cubek::matmul::launch::launch_ref;
-use cubek::matmul::multi_level;
-use cubek::matmul::strategy::Strategy;
-use cubek::std::InputBinding;
+use cubecl::zspace::metadata::Metadata;
 
-use super::{binary, empty};
+use super::binary;
+use super::linear::linear_rows;
+use super::sums::sum_of_parts;
+use super::unit_product::unit_product;
 use crate::tape::Operation;
 
 /// Returns `a · b` for the last two dimensions. The others must be equal.
@@ -55,24 +53,59 @@ fn transposed(x: CubeTensor) -> CubeTensor {
 }
 
 /// Returns `a · b` for `a` of shape `[…, m, k]` and `b` of shape `[…, k, n]`, either of which may be
-/// a transposed view.
+/// a transposed view. So may be the result.
+///
+/// The order of the sums depends on the shapes.
 pub fn product(a: &CubeTensor, b: &CubeTensor) -> CubeTensor {
     assert_eq!([a.dtype, b.dtype], [DType::F32; 2], "factors");
-    let mut shape = a.shape().to_vec();
-    let columns = shape.last_mut().expect("a factor has two dimensions or more");
-    *columns = b.shape()[b.shape().num_dims() - 1];
-    let y = empty(a, shape);
-    let f32_type = f32::elem_type_native();
-    let operand = |x: &CubeTensor| InputBinding::new(x.clone().binding(), f32_type);
-    let units = multi_level::Strategy::SimpleUnit(Default::default());
-    let launched = launch_ref(
-        &Strategy::MultiLevel(units),
-        &a.client,
-        operand(a),
-        operand(b),
-        y.clone().binding(),
-        &mut MatmulElems::from_single_dtype(f32_type),
-    );
-    launched.expect("a product in f32 has no special requirements");
-    y
+    narrow(a, b).or_else(|| in_parts(a, b)).unwrap_or_else(|| unit_product(a, b))
+}
+
+/// Most rows or columns of a narrow product, such as those of an adapter.
+const NARROW: usize = 64;
+
+/// Computes a product with few rows or columns with the kernel for linear layers, which divides the
+/// inner dimension among units.
+fn narrow(a: &CubeTensor, b: &CubeTensor) -> Option<CubeTensor> {
+    let (&[m, k], &[_, n]) = (&a.shape()[..], &b.shape()[..]) else { return None };
+    // There is nothing to divide.
+    if k < NARROW {
+        return None;
+    }
+    match a.meta.strides()[..] {
+        _ if m <= NARROW => linear_rows(a, b, None),
+        _ if n > NARROW => None,
+        // `bᵀ · aᵀ`, in which only the small factor has to be copied.
+        [1, _] => linear_rows(&transposed(b.clone()), &transposed(a.clone()), None).map(transposed),
+        _ => linear_rows(a, b, None),
+    }
+}
+
+/// Rows and columns of the part of a product that a cube computes.
+const TILE: usize = 64;
+/// Number of cubes that occupy a GPU.
+const CUBES: usize = 256;
+/// Shortest part of the inner dimension that is worth a sum of parts.
+const SHORTEST: usize = 256;
+
+/// Computes a product of a long inner dimension and few elements, such as the gradient of a weight.
+/// Parts of the inner dimension are multiplied side by side, and added in order.
+fn in_parts(a: &CubeTensor, b: &CubeTensor) -> Option<CubeTensor> {
+    let (&[m, k], &[_, n]) = (&a.shape()[..], &b.shape()[..]) else { return None };
+    let cubes = m.div_ceil(TILE) * n.div_ceil(TILE);
+    let most = CUBES.checked_div(cubes)?.min(k / SHORTEST);
+    let parts = (2..=most).rev().find(|&parts| k.is_multiple_of(parts))?;
+    let inner = k / parts;
+    let [of_a, of_b] = [a, b].map(|x| [x.meta.strides()[0], x.meta.strides()[1]]);
+    let of_a = viewed(a, [parts, m, inner], [inner * of_a[1], of_a[0], of_a[1]]);
+    let of_b = viewed(b, [parts, inner, n], [inner * of_b[0], of_b[0], of_b[1]]);
+    let products = unit_product(&of_a, &of_b);
+    let sums = sum_of_parts(viewed(&products, [parts, m * n], [m * n, 1]));
+    Some(viewed(&sums, [m, n], [n, 1]))
+}
+
+/// Returns the same memory with another shape.
+fn viewed<const D: usize>(x: &CubeTensor, shape: [usize; D], strides: [usize; D]) -> CubeTensor {
+    let (client, handle, device) = (x.client.clone(), x.handle.clone(), x.device.clone());
+    CubeTensor::new(client, handle, Metadata::new(shape, strides), device, x.dtype)
 }

@@ -2,24 +2,23 @@
 
 use burn::backend::Cube;
 use burn::tensor::Tensor;
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{elements, empty, empty_like, primitive, unit_each};
+use super::{elements, empty, owned, primitive, unit_each};
 use crate::adamw::settings::Factors;
 
+/// Performs the update in place, except on tensors that have other owners.
 pub(crate) fn adamw_step<const D: usize>(
     parameter: Tensor<D>,
     gradient: Tensor<D>,
     [first, second]: [Tensor<D>; 2],
     by: &Factors,
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
-    let inputs = [gradient, parameter, first, second].map(primitive);
-    let outputs = [(); 3].map(|()| empty_like(&inputs[0]));
-    let client = inputs[0].client.clone();
-    let (count, dim) = unit_each(&client, elements(&inputs[0]));
-    let [gradient, parameter, first, second] = inputs.map(|input| input.into_buffer_arg());
-    let [new_parameter, new_first, new_second] =
-        outputs.each_ref().map(|output| output.clone().into_buffer_arg());
+    let gradient = primitive(gradient);
+    let updated = [parameter, first, second].map(owned);
+    let (count, dim) = unit_each(&gradient.client, elements(&gradient));
+    let [parameter, first, second] = updated.each_ref().map(|x| x.clone().into_buffer_arg());
     let by = ByLaunch::new(
         by.gradient,
         by.first[0],
@@ -31,20 +30,9 @@ pub(crate) fn adamw_step<const D: usize>(
         by.inverse_root,
         by.epsilon,
     );
-    adamw::launch(
-        &client,
-        count,
-        dim,
-        gradient,
-        parameter,
-        first,
-        second,
-        new_parameter,
-        new_first,
-        new_second,
-        by,
-    );
-    let [parameter, first, second] = outputs.map(Tensor::from_primitive::<Cube>);
+    let client = gradient.client.clone();
+    adamw::launch(&client, count, dim, gradient.into_buffer_arg(), parameter, first, second, by);
+    let [parameter, first, second] = updated.map(Tensor::from_primitive::<Cube>);
     (parameter, [first, second])
 }
 
@@ -53,16 +41,21 @@ const PER_UNIT: usize = 64;
 /// Largest number of units, because the host adds up their sums.
 const MAX_UNITS: usize = 1 << 16;
 
-/// Returns numbers whose sum is `Σ x²`. Each unit adds up some of the squares in `f32`, and the
-/// rounding errors of its sum.
-pub(crate) fn sums_of_squares<const D: usize>(x: Tensor<D>) -> Tensor<1> {
-    let x = primitive(x);
-    let units = elements(&x).div_ceil(PER_UNIT).min(MAX_UNITS);
-    let sums = empty(&x, [2 * units]);
-    if units > 0 {
-        let (count, dim) = unit_each(&x.client, units);
-        let (from, to) = (x.clone().into_buffer_arg(), sums.clone().into_buffer_arg());
-        add_squares::launch(&x.client, count, dim, from, to, elements(&x));
+/// Returns numbers whose sum is `Σ x²` over all tensors. There must be at least one. Each unit adds
+/// up some of the squares in `f32`, and the rounding errors of its sum.
+pub(crate) fn sums_of_squares(tensors: Vec<Tensor<1>>) -> Tensor<1> {
+    let tensors: Vec<CubeTensor> = tensors.into_iter().map(primitive).collect();
+    let units = |x: &CubeTensor| elements(x).div_ceil(PER_UNIT).min(MAX_UNITS);
+    let sums = empty(&tensors[0], [2 * tensors.iter().map(units).sum::<usize>()]);
+    let mut first = 0;
+    for x in tensors {
+        let (units, count) = (units(&x), elements(&x));
+        if units > 0 {
+            let (cubes, dim) = unit_each(&x.client, units);
+            let (client, to) = (x.client.clone(), sums.clone().into_buffer_arg());
+            add_squares::launch(&client, cubes, dim, x.into_buffer_arg(), to, first, units, count);
+        }
+        first += units;
     }
     Tensor::from_primitive::<Cube>(sums)
 }
@@ -82,34 +75,24 @@ struct By {
 }
 
 #[cube(launch)]
-fn adamw(
-    gradient: &[f32],
-    parameter: &[f32],
-    first: &[f32],
-    second: &[f32],
-    new_parameter: &mut [f32],
-    new_first: &mut [f32],
-    new_second: &mut [f32],
-    by: By,
-) {
+fn adamw(gradient: &[f32], parameter: &mut [f32], first: &mut [f32], second: &mut [f32], by: By) {
     let at = ABSOLUTE_POS;
-    if at >= new_parameter.len() {
+    if at >= parameter.len() {
         terminate!();
     }
     let gradient = gradient[at] * by.gradient;
     let m = by.first_old * first[at] + by.first_new * gradient;
     let v = by.second_old * second[at] + by.second_new * (gradient * gradient);
     let root = v.sqrt() * by.inverse_root + by.epsilon;
-    new_parameter[at] = by.decay * parameter[at] - by.rate * (m / root);
-    new_first[at] = m;
-    new_second[at] = v;
+    parameter[at] = by.decay * parameter[at] - by.rate * (m / root);
+    first[at] = m;
+    second[at] = v;
 }
 
-/// Writes the sum of squares and the sum of its rounding errors for each unit (Knuth 1997, section
-/// 4.2.2, theorem B).
+/// Writes the sum of squares and the sum of its rounding errors for each of `units` units, the first
+/// of which is unit `first` of all tensors (Knuth 1997, section 4.2.2, theorem B).
 #[cube(launch)]
-fn add_squares(x: &[f32], sums: &mut [f32], count: usize) {
-    let units = sums.len() / 2;
+fn add_squares(x: &[f32], sums: &mut [f32], first: usize, units: usize, count: usize) {
     if ABSOLUTE_POS >= units {
         terminate!();
     }
@@ -124,6 +107,7 @@ fn add_squares(x: &[f32], sums: &mut [f32], count: usize) {
         sum = new_sum;
         at += units;
     }
-    sums[2 * ABSOLUTE_POS] = sum;
-    sums[2 * ABSOLUTE_POS + 1] = errors;
+    let index = 2 * (first + ABSOLUTE_POS);
+    sums[index] = sum;
+    sums[index + 1] = errors;
 }

@@ -47,3 +47,19 @@ pub(super) fn max_of_units(value: f32, shared: &mut Shared<[f32]>) -> f32 {
     sync_cube();
     largest
 }
+
+/// Returns the sum of `value` over all units before this one.
+#[cube]
+pub(super) fn sum_of_units_before(value: f32, shared: &mut Shared<[f32]>) -> f32 {
+    let unit = UNIT_POS as usize;
+    shared[unit] = value;
+    sync_cube();
+    let mut before = 0.0f32;
+    for other in 0..UNITS {
+        if other < unit {
+            before += shared[other];
+        }
+    }
+    sync_cube();
+    before
+}

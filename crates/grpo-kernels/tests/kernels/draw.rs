@@ -1,6 +1,6 @@
 //! Draws from softmax distributions on a GPU. On the CPU, there is nothing to test.
 
-use grpo_kernels::{draw_on_gpu, is_cpu};
+use grpo_kernels::{Truncation, draw_on_gpu, is_cpu, likely_on_gpu};
 
 use crate::support::{device, tensor, values};
 
@@ -53,5 +53,75 @@ fn distributions_that_are_not_finite() {
     let input = tensor(&[f64::NEG_INFINITY, 1.0], [1, 2], &device());
     if let Some(drawn) = draw_on_gpu(&input, &[0.0], 1.0, &[]) {
         assert_eq!(drawn, [Some((1, 0.0))]);
+    }
+}
+
+/// The candidates must be the most probable ids, enough of them, and not many more.
+#[test]
+fn candidates_of_truncated_distributions() {
+    let (rows, vocabulary, temperature, forbidden) = (10, 4000, 0.7f32, [3, 3999]);
+    let logits: Vec<f64> = values(rows * vocabulary, 21).iter().map(|x| 3.0 * x).collect();
+    let input = tensor(&logits, [rows, vocabulary], &device());
+    let none = Truncation::default();
+    for truncation in [
+        Truncation { ids: Some(1), ..none },
+        Truncation { ids: Some(40), ..none },
+        Truncation { mass: Some(0.6), ..none },
+        Truncation { mass: Some(0.99), ..none },
+        Truncation { gap: Some(3.0), ..none },
+    ] {
+        let Some(found) = likely_on_gpu(&input, temperature, &forbidden, truncation) else {
+            assert!(is_cpu(&device()), "the logits are on a GPU");
+            return;
+        };
+        assert_eq!(found.len(), rows);
+        for (logits, found) in logits.chunks(vocabulary).zip(found) {
+            let found = found.unwrap();
+            let scaled = |id: u32| logits[id as usize] / f64::from(temperature);
+            let mut order: Vec<u32> =
+                (0..vocabulary as u32).filter(|id| !forbidden.contains(id)).collect();
+            order.sort_by(|&a, &b| scaled(b).total_cmp(&scaled(a)));
+            let largest = scaled(order[0]);
+            let weight = |id: u32| (scaled(id) - largest).exp();
+            let total: f64 = order.iter().map(|&id| weight(id)).sum();
+            assert!((found.total - total).abs() < 1e-5 * total);
+            let ids: Vec<u32> = found.candidates.iter().map(|&(id, _)| id).collect();
+            assert!(ids.is_sorted());
+            let mut best = order[..ids.len()].to_vec();
+            best.sort_unstable();
+            assert_eq!(ids, best, "{truncation:?}");
+            for &(id, logit) in &found.candidates {
+                assert_eq!(f64::from(logit), f64::from(logits[id as usize] as f32));
+            }
+            let mass = |ids: &[u32]| ids.iter().map(|&id| weight(id)).sum::<f64>() / total;
+            assert!(ids.len() >= truncation.ids.unwrap_or(1));
+            assert!(mass(&ids) >= f64::from(truncation.mass.unwrap_or(0.0)) - 1e-6);
+            let lowest = scaled(order[ids.len() - 1]);
+            // One step is 1.25 nats, and the highest of these levels is not needed.
+            let fewer: Vec<u32> = order
+                .iter()
+                .copied()
+                .take_while(|&id| largest - scaled(id) <= largest - lowest - 1.25)
+                .collect();
+            let is_enough = fewer.len() >= truncation.ids.unwrap_or(1)
+                && mass(&fewer) >= f64::from(truncation.mass.unwrap_or(0.0)) + 1e-6
+                && largest - lowest - 1.25 >= f64::from(truncation.gap.unwrap_or(0.0)) + 1e-6;
+            assert!(!is_enough || largest - lowest <= 1.25, "{truncation:?} has too many");
+        }
+    }
+}
+
+/// Where there are too many candidates or none are defined, the host has to read all logits.
+#[test]
+fn rows_without_candidates() {
+    let nucleus = Truncation { mass: Some(0.9), ..Truncation::default() };
+    for (first, others) in
+        [(0.0, 0.0), (f64::NAN, 0.0), (f64::INFINITY, 0.0), (f64::NEG_INFINITY, f64::NEG_INFINITY)]
+    {
+        let mut logits = vec![others; 4000];
+        logits[0] = first;
+        let input = tensor(&logits, [1, logits.len()], &device());
+        let found = likely_on_gpu(&input, 1.0, &[], nucleus);
+        assert!(found.is_none_or(|found| found == [None]), "{first} {others}");
     }
 }

@@ -13,8 +13,18 @@ fn bits(values: &[f64]) -> Vec<u64> {
 #[test]
 fn products_and_gradients_have_the_bits_of_burns() {
     let device = device().autodiff();
-    // The last sizes are computed by several threads.
-    for [m, k, n] in [[1, 1, 1], [5, 7, 3], [1, 64, 200], [33, 50, 17], [300, 200, 190]] {
+    // Several threads compute [300, 200, 190]. On GPUs, products with a long inner dimension and
+    // few rows, few columns, or few of both have their own kernels.
+    for [m, k, n] in [
+        [1, 1, 1],
+        [5, 7, 3],
+        [1, 64, 200],
+        [33, 50, 17],
+        [300, 200, 190],
+        [8, 1024, 68],
+        [68, 1024, 8],
+        [68, 1024, 72],
+    ] {
         let (x, y, w) = (values(m * k, 1), values(k * n, 2), values(m * n, 3));
         let run = |operation: fn(Tensor<2>, Tensor<2>) -> Tensor<2>| {
             // The first factor is contiguous, and the second is a transposed view of another

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use grpo_data::regular_file;
+use grpo_kernels::computes_in;
 
 use crate::golden::{
     Expected, GoldenAdvantages, GoldenLoss, GoldenModel, read_advantages, read_losses, read_models,
@@ -112,8 +113,8 @@ fn of_model(golden: &GoldenModel, device: &Device) -> Result<Suite, SelftestErro
 
 /// Runs a suite, or skips it if the device does not support the precision.
 fn on(device: &Device, precision: Precision, suite: Suite, fill: impl Fn(&mut Suite)) -> Suite {
-    if !device.supports_dtype(precision.dtype()) {
-        return suite.left_out("the device does not support this precision");
+    if !computes_in(device, precision.dtype()) {
+        return suite.left_out("the device does not compute in this precision");
     }
     let mut suite = suite;
     fill(&mut suite);

@@ -5,7 +5,7 @@ use burn::tensor::{Int, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::super::{cube_each, elements, empty, of_indices, primitive, rows_of, unit_each};
+use super::super::{cube_each, elements, empty, of_indices, owned, primitive, rows_of, unit_each};
 use super::forward::attend;
 use super::units::StridesLaunch;
 use crate::{Heads, PAGE};
@@ -96,10 +96,6 @@ pub(crate) fn copy_pages(all: &mut [Tensor<2>; 2], copies: Tensor<1, Int>, page:
 
 /// Calls `change` with both matrices, moved out and back in because a second owner would force a copy.
 fn in_place([keys, values]: &mut [Tensor<2>; 2], change: impl FnOnce([&CubeTensor; 2])) {
-    let owned = |matrix: Tensor<2>| {
-        let matrix = primitive(matrix);
-        if matrix.can_mut() { matrix } else { matrix.copy() }
-    };
     keys.inplace(|all_keys| {
         let all_keys = owned(all_keys);
         values.inplace(|all_values| {
