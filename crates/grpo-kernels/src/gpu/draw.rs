@@ -1,7 +1,8 @@
 //! Sampling of tokens, with one cube per row.
 
 use burn::backend::{Cube, TensorMetadata};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::reduce::{UNITS, max_of_units};
@@ -19,9 +20,7 @@ pub(crate) fn draw_rows(
     let [rows, vocabulary] = logits.dims();
     let uniforms: Vec<f32> = uniforms.iter().map(|&uniform| uniform as f32).collect();
     let uniforms = Tensor::<1>::from_data(TensorData::new(uniforms, [rows]), &device);
-    // A buffer of length 0 is not allowed.
-    let ids = forbidden.iter().map(|&id| id as usize).chain(std::iter::once(vocabulary));
-    let ids = of_indices(indices(ids, &device));
+    let ids = forbidden_ids(forbidden, vocabulary, &device);
     let drawn = primitive(Tensor::<2>::full([rows, 2], -1.0, &device));
     let (logits, uniforms) = (primitive(logits), primitive(uniforms));
     let (count, dim) = cube_each(&logits.client, logits.shape()[0]);
@@ -42,8 +41,15 @@ pub(crate) fn draw_rows(
     drawn.chunks_exact(2).map(of_row).collect()
 }
 
-/// Below every scaled logit, but not so far that a difference to it would be infinite.
-pub(super) const LEAST: f32 = -1e38;
+/// Copies the forbidden ids to the device. A buffer of length 0 is not allowed, so one number follows
+/// that is no id.
+pub(super) fn forbidden_ids(forbidden: &[u32], vocabulary: usize, device: &Device) -> CubeTensor {
+    let ids = forbidden.iter().map(|&id| id as usize).chain(std::iter::once(vocabulary));
+    of_indices(indices(ids, device))
+}
+
+/// Below every logit, but not so far that a difference to it would be infinite.
+const LEAST: f32 = -1e38;
 
 /// Writes id and log-probability for each row. Where the distribution is not finite, `drawn` stays as it
 /// is.
@@ -70,15 +76,8 @@ fn draw(
     let start = (unit * segment).min(vocabulary);
     let end = (start + segment).min(vocabulary);
     let first = row * vocabulary;
-    let mut of_segment = f32::new(LEAST);
-    let mut id = start;
-    while id < end {
-        if is_allowed(id, forbidden, forbidden_ids) {
-            of_segment = of_segment.max(logits[first + id] * inverse_temperature);
-        }
-        id += 1;
-    }
-    let largest = max_of_units(of_segment, &mut shared);
+    let of_segment = largest_of(logits, forbidden, first, start, end, forbidden_ids);
+    let largest = max_of_units(of_segment, &mut shared) * inverse_temperature;
     let mut sum = 0.0f32;
     let mut id = start;
     while id < end {
@@ -126,6 +125,27 @@ fn draw(
         drawn[2 * row] = chosen as f32;
         drawn[2 * row + 1] = logits[first + chosen] * inverse_temperature - largest - total.ln();
     }
+}
+
+/// Returns the largest logit of a segment whose id is allowed.
+#[cube]
+pub(super) fn largest_of(
+    logits: &[f32],
+    forbidden: &[i32],
+    first: usize,
+    start: usize,
+    end: usize,
+    #[comptime] forbidden_ids: usize,
+) -> f32 {
+    let mut largest = f32::new(LEAST);
+    let mut id = start;
+    while id < end {
+        if is_allowed(id, forbidden, forbidden_ids) {
+            largest = largest.max(logits[first + id]);
+        }
+        id += 1;
+    }
+    largest
 }
 
 #[cube]

@@ -4,11 +4,10 @@ use burn::backend::{Cube, TensorMetadata};
 use burn::tensor::Tensor;
 use cubecl::prelude::*;
 
-use super::draw::{LEAST, is_allowed};
+use super::draw::{forbidden_ids, is_allowed, largest_of};
 use super::reduce::{UNITS, max_of_units, sum_of_units, sum_of_units_before};
-use super::{cube_each, empty, of_indices, primitive};
+use super::{cube_each, empty, primitive};
 use crate::candidates::{Likely, Truncation};
-use crate::indices;
 
 /// Most candidates per row.
 const CAPACITY: usize = 1024;
@@ -27,18 +26,15 @@ pub(crate) fn likely_rows(
     forbidden: &[u32],
     truncation: Truncation,
 ) -> Option<Vec<Option<Likely>>> {
-    let device = logits.device();
     let [rows, vocabulary] = logits.dims();
-    let Truncation { ids: most, mass, .. } = truncation;
+    let Truncation { ids: most, mass, gap } = truncation;
     if vocabulary <= WIDTH
         || most.is_some_and(|ids| ids > CAPACITY)
         || mass.is_some_and(|mass| mass > 1.0)
     {
         return None;
     }
-    // A buffer of length 0 is not allowed.
-    let ids = forbidden.iter().map(|&id| id as usize).chain(std::iter::once(vocabulary));
-    let ids = of_indices(indices(ids, &device));
+    let ids = forbidden_ids(forbidden, vocabulary, &logits.device());
     let logits = primitive(logits);
     let found = empty(&logits, [rows, WIDTH]);
     let (count, dim) = cube_each(&logits.client, logits.shape()[0]);
@@ -53,9 +49,9 @@ pub(crate) fn likely_rows(
         rows,
         vocabulary,
         1.0 / temperature,
-        truncation.ids.map_or(0.0, |ids| ids.min(allowed) as f32),
-        truncation.mass.unwrap_or(0.0),
-        truncation.gap.unwrap_or(0.0),
+        most.map_or(0.0, |ids| ids.min(allowed) as f32),
+        mass.unwrap_or(0.0),
+        gap.unwrap_or(0.0),
         forbidden.len(),
     );
     let found: Vec<f32> = Tensor::<2>::from_primitive::<Cube>(found).into_data().iter().collect();
@@ -162,27 +158,6 @@ fn likely(
             forbidden_ids,
         );
     }
-}
-
-/// Returns the largest logit of a segment.
-#[cube]
-fn largest_of(
-    logits: &[f32],
-    forbidden: &[i32],
-    first: usize,
-    start: usize,
-    end: usize,
-    #[comptime] forbidden_ids: usize,
-) -> f32 {
-    let mut largest = f32::new(LEAST);
-    let mut id = start;
-    while id < end {
-        if is_allowed(id, forbidden, forbidden_ids) {
-            largest = largest.max(logits[first + id]);
-        }
-        id += 1;
-    }
-    largest
 }
 
 /// Counts the ids of a segment for each level, and adds up their weights. Returns the sum of all
