@@ -131,7 +131,15 @@ impl UnknownOracle {
                 "it is a trained classifier, which is not available".to_owned()
             }
             Some(nearest) if likeness(&nearest) > 0.75 => format!("did you mean '{nearest}'?"),
-            _ => format!("there are: {}", all.join(", ")),
+            _ => {
+                // `join` of so many constants takes the compiler minutes (docs/LOG.md).
+                let mut hint = String::from("there are");
+                for (index, name) in all.into_iter().enumerate() {
+                    hint.push_str(if index == 0 { ": " } else { ", " });
+                    hint.push_str(name);
+                }
+                hint
+            }
         };
         Self { name: name.to_owned(), hint }
     }
