@@ -15,6 +15,7 @@ use grpo_data::{
     Completion, CompletionParts, CounterRng, Finish, Group, Outcome, Prompt, Purpose, SampleKey,
     SampledUnder, Scored,
 };
+use grpo_model::ProductPrecision::F32;
 use grpo_model::{Frozen, ModelConfig, SentenceEncoder, TokenBatch, Transformer};
 use grpo_molecules::{MoleculeReader, Molecules, ReadOptions};
 use grpo_replies::{Replies, read_pairs};
@@ -62,7 +63,7 @@ fn functions(c: &mut Criterion) {
     for (name, group) in [("alone", 1), ("shared", 8)] {
         // Sampling a single token measures the prefill of a prompt with 200 tokens.
         let shape = Shape { prompts: 4, prompt_tokens: 200, group, tokens: 1 };
-        bench(c, "prefill", name, move || sampling(small(256), shape));
+        bench(c, "prefill", name, move || sampling(small(256), shape, F32));
     }
     for lengths in [Lengths::Equal, Lengths::Ragged] {
         let name = format!("{lengths:?}").to_lowercase();
@@ -202,7 +203,7 @@ fn learning_of(lengths: Lengths) -> anyhow::Result<Work> {
     let (model, shape) = (small(LONGEST), Shape::groups(8, LONGEST));
     let policy = model.build()?;
     let reference = Frozen::snapshot(&policy);
-    let mut config = grpo_config(shape)?;
+    let mut config = grpo_config(shape, F32)?;
     // The log-probabilities were not computed by a sampler, so disable this check.
     config.sampler_check.tolerance = f64::MAX;
     let lengths = lengths.of(shape.completions());

@@ -1,6 +1,7 @@
 //! The list of benchmark cases. See docs/benchmarks.md for a description.
 
 use anyhow::Context;
+use grpo_model::ProductPrecision::{Bf16, F32};
 use serde::Serialize;
 
 use crate::models::{Model, Size};
@@ -58,19 +59,36 @@ const fn on_gpus(case: Case) -> Case {
 
 const OF_SMALL: Option<&str> = Some("matmul-small");
 const OF_MEDIUM: Option<&str> = Some("matmul-medium");
+const OF_SMALL_BF16: Option<&str> = Some("matmul-small-bf16");
+const OF_MEDIUM_BF16: Option<&str> = Some("matmul-medium-bf16");
 
 /// All cases, in the order in which they are run.
 pub const CASES: &[Case] = &[
-    with_peer("matmul-small", "FLOP", None, true, || matmul(Size::Small, 64 * 48)),
-    with_peer("matmul-medium", "FLOP", None, true, || matmul(Size::Medium, 8 * 256)),
-    with_peer("sampling-small", "tokens", OF_SMALL, true, || sampling(SMALL.0, SMALL.1)),
-    with_peer("training-small", "tokens", OF_SMALL, true, || training(SMALL.0, 64, 48, 4)),
-    with_peer("step-small", "steps", OF_SMALL, true, || step(SMALL.0, SMALL.1, 2)),
-    with_peer("sampling-medium", "tokens", OF_MEDIUM, false, || sampling(MEDIUM.0, MEDIUM.1)),
-    with_peer("training-medium", "tokens", OF_MEDIUM, false, || training(MEDIUM.0, 8, 256, 1)),
-    alone("step-medium", "steps", || step(MEDIUM.0, MEDIUM.1, 1)),
+    with_peer("matmul-small", "FLOP", None, true, || matmul(Size::Small, 64 * 48, F32)),
+    with_peer("matmul-medium", "FLOP", None, true, || matmul(Size::Medium, 8 * 256, F32)),
+    with_peer("sampling-small", "tokens", OF_SMALL, true, || sampling(SMALL.0, SMALL.1, F32)),
+    with_peer("training-small", "tokens", OF_SMALL, true, || training(SMALL.0, 64, 48, 4, F32)),
+    with_peer("step-small", "steps", OF_SMALL, true, || step(SMALL.0, SMALL.1, 2, F32)),
+    with_peer("sampling-medium", "tokens", OF_MEDIUM, false, || sampling(MEDIUM.0, MEDIUM.1, F32)),
+    with_peer("training-medium", "tokens", OF_MEDIUM, false, || training(MEDIUM.0, 8, 256, 1, F32)),
+    with_peer("matmul-small-bf16", "FLOP", None, false, || matmul(Size::Small, 64 * 48, Bf16)),
+    with_peer("matmul-medium-bf16", "FLOP", None, false, || matmul(Size::Medium, 8 * 256, Bf16)),
+    with_peer("sampling-small-bf16", "tokens", OF_SMALL_BF16, false, || {
+        sampling(SMALL.0, SMALL.1, Bf16)
+    }),
+    with_peer("training-small-bf16", "tokens", OF_SMALL_BF16, false, || {
+        training(SMALL.0, 64, 48, 4, Bf16)
+    }),
+    with_peer("step-small-bf16", "steps", OF_SMALL_BF16, false, || step(SMALL.0, SMALL.1, 2, Bf16)),
+    with_peer("sampling-medium-bf16", "tokens", OF_MEDIUM_BF16, false, || {
+        sampling(MEDIUM.0, MEDIUM.1, Bf16)
+    }),
+    with_peer("training-medium-bf16", "tokens", OF_MEDIUM_BF16, false, || {
+        training(MEDIUM.0, 8, 256, 1, Bf16)
+    }),
+    alone("step-medium", "steps", || step(MEDIUM.0, MEDIUM.1, 1, F32)),
     alone("copy", "bytes", copy),
-    on_gpus(alone("sampling-large", "tokens", || sampling(LARGE.0, LARGE.1))),
+    on_gpus(alone("sampling-large", "tokens", || sampling(LARGE.0, LARGE.1, F32))),
     on_gpus(alone("adapter-step-large", "steps", || adapter_step(LARGE.0, LARGE.1))),
     alone(RESIDENT, "steps", || resident(500)),
 ];

@@ -4,6 +4,7 @@ mod charts;
 
 use std::fmt;
 
+use grpo_model::ProductPrecision::F32;
 use serde::{Deserialize, Serialize};
 
 pub use self::charts::draw;
@@ -131,8 +132,10 @@ impl Point {
         let Self { size, completions, tokens, .. } = self;
         let model = Model { size, context: CONTEXT };
         match self.kind {
-            Kind::Sampling => sampling(model, Shape::groups(completions / Shape::GROUP, tokens)),
-            Kind::Training => training(model, completions, tokens, 1),
+            Kind::Sampling => {
+                sampling(model, Shape::groups(completions / Shape::GROUP, tokens), F32)
+            }
+            Kind::Training => training(model, completions, tokens, 1, F32),
         }
     }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Distribution, Tensor};
 use grpo_app::device::device;
-use grpo_kernels::matmul as matmul_of;
+use grpo_kernels::{bf16_matmul, matmul as f32_matmul};
+use grpo_model::ProductPrecision;
 use serde_json::Value;
 
 pub use self::sampling::{Shape, rollout, sampling, timed_sampling};
@@ -40,12 +41,16 @@ impl Repetition {
     }
 }
 
-/// Measures f32 matrix products, an upper bound for the throughput of models. It
+/// Measures matrix products, an upper bound for the throughput of models. It
 /// runs the two MLP products of a block for half a second, which account for two thirds of a
 /// model's FLOPs. `rows` is the number of tokens.
-pub fn matmul(size: Size, rows: usize) -> anyhow::Result<Work> {
+pub fn matmul(size: Size, rows: usize, precision: ProductPrecision) -> anyhow::Result<Work> {
     const LEAST: Duration = Duration::from_millis(500);
     let width = size.width();
+    let matmul_of = match precision {
+        ProductPrecision::F32 => f32_matmul,
+        ProductPrecision::Bf16 => bf16_matmul,
+    };
     let device = device()?;
     let random =
         |shape: [usize; 2]| Tensor::<2>::random(shape, Distribution::Uniform(-0.1, 0.1), &device);

@@ -6,6 +6,7 @@
 
 mod activation;
 mod attention;
+mod bf16_matmul;
 mod gather_rows;
 mod gemm;
 mod matmul;
@@ -27,6 +28,7 @@ use rayon::prelude::*;
 use crate::tape::{Operation, record, run};
 pub(crate) use activation::{gelu, gelu_tanh, swiglu};
 pub(crate) use attention::{Attention, attention, joint_attention};
+pub(crate) use bf16_matmul::{bf16_linear, bf16_matmul, bf16_packed};
 pub(crate) use gather_rows::gather_rows;
 pub(crate) use matmul::matmul;
 pub(crate) use norm::{layer_norm, rms_norm};

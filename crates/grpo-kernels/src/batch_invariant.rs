@@ -6,9 +6,7 @@ use std::fmt;
 use burn::tensor::DType;
 use burn::tensor::Tensor;
 
-#[cfg(feature = "gpu")]
-use crate::four_bits::dense;
-use crate::four_bits::unpacked_shape;
+use crate::four_bits::{dense, unpacked_shape};
 
 #[cfg(feature = "flex")]
 mod blocks;
@@ -64,14 +62,37 @@ pub fn batch_invariant_linear(
     crate::plain::batch_invariant_linear(x, weight, bias)
 }
 
+/// Same as [`batch_invariant_linear`] with `x` and the weight rounded to bf16. On the CPU, the product
+/// has the bits of [`bf16_matmul`](crate::bf16_matmul).
+///
+/// # Panics
+/// Panics if the shapes do not match.
+pub fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    PackedWeight::bf16(weight).linear(x, bias)
+}
+
 /// A weight prepared for many products, as in sampling, which multiplies by the same weights for
 /// every token.
 ///
 /// On the CPU, an `f32` weight is copied to narrow strips that are read from start to end. In the
 /// original, each row of a strip is on different cache lines. Transposed views are not copied.
 pub struct PackedWeight {
+    /// The weight, rounded if the product is in bf16.
     weight: Tensor<2>,
-    strips: Option<Vec<f32>>,
+    form: Form,
+}
+
+enum Form {
+    /// Multiplied in `f32`.
+    Unpacked,
+    /// Multiplied in `f32`, in strips.
+    #[cfg(feature = "flex")]
+    Strips(Vec<f32>),
+    /// `x` is rounded to bf16.
+    Rounded,
+    /// Rounded to bf16, in strips.
+    #[cfg(feature = "flex")]
+    Pairs(crate::bf16_product::Right),
 }
 
 impl PackedWeight {
@@ -86,39 +107,66 @@ impl PackedWeight {
 
     /// Packs a weight of shape `[in, out]` without autodiff.
     pub fn new(weight: Tensor<2>) -> Self {
-        Self { strips: strips(&weight), weight }
+        #[cfg(feature = "flex")]
+        if crate::backend::is_fusable(&weight)
+            && let Some(strips) = cpu::pack(weight.clone())
+        {
+            return Self { form: Form::Strips(strips), weight };
+        }
+        Self { form: Form::Unpacked, weight }
     }
 
-    /// Same as [`batch_invariant_linear`] with the original weight, bit for bit.
+    /// Rounds a weight to bf16 and packs it, for products in which `x` is rounded too.
+    pub fn bf16(weight: Tensor<2>) -> Self {
+        let weight = dense(weight);
+        #[cfg(feature = "flex")]
+        if crate::backend::is_fusable(&weight) {
+            let pairs = crate::backend::bf16_packed(weight.clone());
+            return Self { form: Form::Pairs(pairs), weight };
+        }
+        Self { form: Form::Rounded, weight: rounded_to_bf16(weight) }
+    }
+
+    /// Same as [`batch_invariant_linear`] with the original weight, bit for bit, or
+    /// [`bf16_linear`] if the weight was rounded.
     ///
     /// # Panics
     /// Panics if the shapes do not match.
     pub fn linear(&self, x: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-        #[cfg(feature = "flex")]
-        if let Some(strips) = &self.strips
-            && crate::backend::is_fusable(&x)
-        {
-            check_shapes(&x, &self.weight, bias.as_ref());
-            return cpu::packed_linear(x, strips, self.weight.dims()[1], bias);
+        check_shapes(&x, &self.weight, bias.as_ref());
+        match &self.form {
+            #[cfg(feature = "flex")]
+            Form::Strips(strips) if crate::backend::is_fusable(&x) => {
+                cpu::packed_linear(x, strips, self.weight.dims()[1], bias)
+            }
+            #[cfg(feature = "flex")]
+            Form::Pairs(pairs) => crate::backend::bf16_linear(x, pairs, bias),
+            Form::Rounded => batch_invariant_linear(rounded_to_bf16(x), self.weight.clone(), bias),
+            _ => batch_invariant_linear(x, self.weight.clone(), bias),
         }
-        batch_invariant_linear(x, self.weight.clone(), bias)
     }
 }
 
-/// Returns the strips of a weight that is multiplied faster if it is packed.
-fn strips(weight: &Tensor<2>) -> Option<Vec<f32>> {
-    #[cfg(feature = "flex")]
-    if crate::backend::is_fusable(weight) {
-        return cpu::pack(weight.clone());
+/// Rounds to bf16 without autodiff. The result is in `f32`.
+fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&x) {
+        return crate::gpu::rounded_to_bf16(x);
     }
-    let _ = weight;
-    None
+    crate::plain::rounded_to_bf16(x)
 }
 
 impl fmt::Debug for PackedWeight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_packed = self.strips.is_some();
-        f.debug_struct("PackedWeight").field("is_packed", &is_packed).finish_non_exhaustive()
+        let form = match self.form {
+            Form::Unpacked => "unpacked",
+            #[cfg(feature = "flex")]
+            Form::Strips(_) => "strips",
+            Form::Rounded => "rounded to bf16",
+            #[cfg(feature = "flex")]
+            Form::Pairs(_) => "bf16 pairs",
+        };
+        f.debug_struct("PackedWeight").field("form", &form).finish_non_exhaustive()
     }
 }
 

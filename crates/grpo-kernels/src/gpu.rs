@@ -8,6 +8,7 @@
 
 mod activation;
 mod attention;
+mod bf16_matmul;
 mod draw;
 mod gather_rows;
 mod likely;
@@ -38,6 +39,7 @@ pub(crate) use activation::{gelu, gelu_tanh, swiglu};
 pub(crate) use attention::{
     Attention, attention, attention_over_pages, copy_pages, joint_attention, supports, write_rows,
 };
+pub(crate) use bf16_matmul::{bf16_matmul, rounded_to_bf16};
 pub(crate) use draw::draw_rows;
 pub(crate) use gather_rows::gather_rows;
 pub(crate) use likely::likely_rows;

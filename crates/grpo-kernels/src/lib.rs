@@ -26,6 +26,7 @@ mod attention;
 mod attention_softmax;
 mod awake;
 mod batch_invariant;
+mod bf16_matmul;
 mod candidates;
 mod draw;
 mod four_bits;
@@ -45,6 +46,8 @@ mod visible;
 
 #[cfg(feature = "flex")]
 mod backend;
+#[cfg(feature = "flex")]
+mod bf16_product;
 #[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(feature = "flex")]
@@ -56,7 +59,8 @@ pub use add::{add, add_bias};
 pub use attention::{attention, joint_attention, padded_attention};
 pub use attention_softmax::attention_softmax;
 pub use awake::{awake, beside, let_threads_sleep};
-pub use batch_invariant::{PackedWeight, batch_invariant_linear};
+pub use batch_invariant::{PackedWeight, batch_invariant_linear, bf16_linear};
+pub use bf16_matmul::bf16_matmul;
 pub use candidates::{Likely, Truncation};
 pub use draw::{draw_on_gpu, likely_on_gpu};
 pub use four_bits::{dense, is_packed, pack_four_bits, unpack_four_bits, unpacked_shape};

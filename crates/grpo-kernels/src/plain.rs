@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use burn::tensor::activation::{sigmoid, softmax};
-use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
+use burn::tensor::{Bool, Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::adamw::settings::{AdamW, Factors};
 use crate::four_bits::dense;
@@ -14,6 +14,17 @@ use crate::visible::Visible;
 /// Returns `a · b`. See [`crate::matmul`].
 pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     a.matmul(b)
+}
+
+/// Returns `a · b` with both factors rounded to bf16. Gradients are not rounded. See
+/// [`crate::bf16_matmul`].
+pub fn bf16_matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
+    rounded_to_bf16(a).matmul(rounded_to_bf16(b))
+}
+
+/// Rounds to bf16. The result is in `f32`.
+pub fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
+    x.cast(FloatDType::BF16).cast(FloatDType::F32)
 }
 
 /// Returns `x · W + b` with the weight converted to `f32`. The backend determines the summation

@@ -9,8 +9,8 @@ use grpo_logprob::Head;
 
 use crate::precision::parameter_count;
 use crate::{
-    CacheSlot, Dropout, KvCache, TokenBatch, WeightPrecision, WeightsDigest, parameters,
-    weights_digest,
+    CacheSlot, Dropout, KvCache, ProductPrecision, TokenBatch, WeightPrecision, WeightsDigest,
+    parameters, weights_digest,
 };
 
 /// A transformer that predicts tokens: the next token in causal families, and the token at a masked
@@ -64,6 +64,14 @@ pub trait LanguageModel: Module + Sync + 'static {
     /// supports it.
     #[must_use]
     fn with_weights_in(self, precision: WeightPrecision) -> Self {
+        let _ = precision;
+        self
+    }
+
+    /// Returns the model with another precision of products, if it supports it. The weights stay the
+    /// same, and so does the precision when the model is copied, trained or merged.
+    #[must_use]
+    fn with_products(self, precision: ProductPrecision) -> Self {
         let _ = precision;
         self
     }
@@ -210,6 +218,12 @@ impl<M: LanguageModel> Frozen<M> {
     /// precision is f32.
     pub fn snapshot_in(model: &M, precision: WeightPrecision) -> Self {
         Self(model.valid().with_weights_in(precision))
+    }
+
+    /// See [`LanguageModel::with_products`].
+    #[must_use]
+    pub fn with_products(self, precision: ProductPrecision) -> Self {
+        Self(self.0.with_products(precision))
     }
 
     /// Prepares sampling of many tokens. Copies the weights on processors where they are packed

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
 use grpo_kernels::{
-    PackedWeight, add_bias, batch_invariant_linear, gather_rows, layer_norm, matmul, rms_norm,
-    unpacked_shape,
+    PackedWeight, add_bias, batch_invariant_linear, bf16_linear, bf16_matmul, gather_rows,
+    layer_norm, matmul, rms_norm, unpacked_shape,
 };
 use grpo_logprob::Head;
 
-use crate::ModelError;
 use crate::description::NormKind;
 use crate::parameters::Parameters;
 use crate::pass::Pass;
 use crate::precision::{dense, operand};
+use crate::{ModelError, ProductPrecision};
 
 /// A linear layer `x · W + b`, plus the output of an adapter if one is attached. The weight has
 /// shape `[in, out]`.
@@ -36,6 +36,8 @@ pub(crate) struct Linear {
     /// [`crate::Prepared`].
     #[module(skip)]
     packed: Option<Arc<PackedWeight>>,
+    #[module(skip)]
+    products: ProductPrecision,
 }
 
 impl Linear {
@@ -51,13 +53,23 @@ impl Linear {
             true => Some(parameters.zeros(&format!("{name}.bias"), [output])?),
             false => None,
         };
-        Ok(Self { weight, bias, number, path: name.to_owned(), packed: None })
+        Ok(Self::from_parts(number, name, weight, bias))
     }
 
     /// Creates a layer from a weight matrix `[in, out]` and a bias `[out]`.
     pub(crate) fn of(number: usize, name: &str, weight: Tensor<2>, bias: Tensor<1>) -> Self {
         let (weight, bias) = (Param::from_tensor(weight), Some(Param::from_tensor(bias)));
-        Self { weight, bias, number, path: name.to_owned(), packed: None }
+        Self::from_parts(number, name, weight, bias)
+    }
+
+    fn from_parts(
+        number: usize,
+        name: &str,
+        weight: Param<Tensor<2>>,
+        bias: Option<Param<Tensor<1>>>,
+    ) -> Self {
+        let products = ProductPrecision::default();
+        Self { weight, bias, number, path: name.to_owned(), packed: None, products }
     }
 
     /// Computes `[n, in]` → `[n, out]`.
@@ -80,7 +92,10 @@ impl Linear {
     pub(crate) fn product(&self, x: Tensor<2>) -> Tensor<2> {
         let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
         let weight = operand(self.weight.val(), &x);
-        let y = matmul(x, weight);
+        let y = match self.products {
+            ProductPrecision::F32 => matmul(x, weight),
+            ProductPrecision::Bf16 => bf16_matmul(x, weight),
+        };
         match bias {
             Some(bias) => add_bias(y, bias),
             None => y,
@@ -93,9 +108,12 @@ impl Linear {
         match invariant {
             true => {
                 let bias = self.bias.as_ref().map(|bias| dense(bias.val()));
-                match &self.packed {
-                    Some(packed) => packed.linear(x, bias),
-                    None => batch_invariant_linear(x, self.weight.val(), bias),
+                match (&self.packed, self.products) {
+                    (Some(packed), _) => packed.linear(x, bias),
+                    (None, ProductPrecision::F32) => {
+                        batch_invariant_linear(x, self.weight.val(), bias)
+                    }
+                    (None, ProductPrecision::Bf16) => bf16_linear(x, self.weight.val(), bias),
                 }
             }
             false => self.product(x),
@@ -104,7 +122,16 @@ impl Linear {
 
     /// Prepares the weight for many products whose rows are independent.
     pub(crate) fn pack(&mut self) {
-        self.packed = Some(Arc::new(PackedWeight::new(self.weight.val())));
+        let weight = self.weight.val();
+        self.packed = Some(Arc::new(match self.products {
+            ProductPrecision::F32 => PackedWeight::new(weight),
+            ProductPrecision::Bf16 => PackedWeight::bf16(weight),
+        }));
+    }
+
+    /// Sets the precision of products with the weight.
+    pub(crate) fn set_products(&mut self, precision: ProductPrecision) {
+        self.products = precision;
     }
 
     /// Returns the layer as a language model head.

@@ -67,7 +67,7 @@ pub use names::Names;
 pub use peft::{AdapterConfig, AdapterFolder, LoraMatrices, write_adapter};
 pub use perceptron::Perceptron;
 pub use policy::{Adapted, Policy};
-pub use precision::WeightPrecision;
+pub use precision::{ProductPrecision, WeightPrecision};
 pub use scoring::{CompletionScores, all_logprobs, score_completions};
 pub use sequence_scorer::SequenceScorer;
 pub use stored::{StoredAs, StoredTensors, linear_weights};

@@ -9,8 +9,8 @@ use grpo_logprob::Head;
 use crate::language_model::{Forward, LanguageModel};
 use crate::precision::parameter_count;
 use crate::{
-    Adapted, CacheSlot, Dropout, KvCache, Policy, TokenBatch, WeightPrecision, WeightsDigest,
-    checkpointing, weights_digest,
+    Adapted, CacheSlot, Dropout, KvCache, Policy, ProductPrecision, TokenBatch, WeightPrecision,
+    WeightsDigest, checkpointing, weights_digest,
 };
 
 impl LanguageModel for Policy {
@@ -39,6 +39,17 @@ impl LanguageModel for Policy {
             Self::Whole(model) => Self::Whole(model.with_weights_in(precision)),
             Self::Adapted(Adapted { base, adapter }) => {
                 Self::Adapted(Adapted { base: base.with_weights_in(precision), adapter })
+            }
+        }
+    }
+
+    /// Sets the precision of the base of an adapted model. The products of the adapter, which are small,
+    /// stay in f32.
+    fn with_products(self, precision: ProductPrecision) -> Self {
+        match self {
+            Self::Whole(model) => Self::Whole(model.with_products(precision)),
+            Self::Adapted(Adapted { base, adapter }) => {
+                Self::Adapted(Adapted { base: base.with_products(precision), adapter })
             }
         }
     }

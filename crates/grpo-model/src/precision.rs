@@ -1,4 +1,4 @@
-//! Number formats for frozen weights.
+//! Number formats for frozen weights and for matrix products.
 
 use std::fmt;
 
@@ -28,6 +28,26 @@ pub enum WeightPrecision {
     /// Integers from −7 to 7, with one scale for every 32 weights. On the CPU, two share a byte if
     /// the row length is a multiple of 32.
     Q4,
+}
+
+/// Precision of the factors of matrix products with the weights of the blocks, in sampling, scoring and
+/// training. Sums, and everything else, are in f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProductPrecision {
+    /// 32-bit floating point.
+    #[default]
+    F32,
+    /// Factors, and the gradients of outputs, are rounded to bfloat16 (mixed precision; Micikevicius et
+    /// al. 2018). See [`grpo_kernels::bf16_matmul`].
+    Bf16,
+}
+
+impl ProductPrecision {
+    /// Returns whether this is the default.
+    pub fn is_f32(&self) -> bool {
+        *self == Self::F32
+    }
 }
 
 impl fmt::Display for WeightPrecision {

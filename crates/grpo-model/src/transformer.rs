@@ -20,8 +20,8 @@ use crate::precision::dense;
 use crate::rotary::Rotary;
 use crate::score_head::ScoreHead;
 use crate::{
-    CacheSlot, Dropout, KvCache, LanguageModel, ModelConfig, ModelError, TokenBatch,
-    WeightPrecision,
+    CacheSlot, Dropout, KvCache, LanguageModel, ModelConfig, ModelError, ProductPrecision,
+    TokenBatch, WeightPrecision,
 };
 
 /// A transformer, consisting of embeddings, blocks, a norm and an output layer.
@@ -395,6 +395,13 @@ impl LanguageModel for Transformer {
         for linear in self.blocks.iter_mut().flat_map(Block::linears_mut) {
             linear.weight = Param::from_tensor(precision.hold(dense(linear.weight.val())));
         }
+        self
+    }
+
+    /// Affects the linear layers of the blocks. Embeddings and the output layer stay in f32.
+    fn with_products(mut self, precision: ProductPrecision) -> Self {
+        let linears = self.blocks.iter_mut().flat_map(Block::linears_mut);
+        linears.for_each(|linear| linear.set_products(precision));
         self
     }
 

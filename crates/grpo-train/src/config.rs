@@ -5,7 +5,7 @@ use std::sync::Arc;
 use grpo_core::{AdvantageConfig, Aggregation, KlController, Surrogate};
 use grpo_data::ConfigFault;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
-use grpo_model::{LanguageModel, WeightPrecision};
+use grpo_model::{LanguageModel, ProductPrecision, WeightPrecision};
 use grpo_rollout::{Actions, Decode, Rollout, RolloutRequest, StopStrings};
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +85,10 @@ pub struct TrainConfig {
     /// longer.
     #[serde(default)]
     pub activation_checkpointing: bool,
+    /// Precision of the matrix products with the weights of policy and reference, in sampling, scoring and
+    /// training.
+    #[serde(default, skip_serializing_if = "ProductPrecision::is_f32")]
+    pub precision: ProductPrecision,
     /// Time limit in seconds for computing the rewards of a step.
     #[serde(default = "default_reward_time_limit")]
     pub reward_time_limit: f64,
@@ -324,21 +328,27 @@ impl GrpoConfig {
         Ok(())
     }
 
-    /// Rejects rounded sampling weights with `above = "stop"`. A tolerance strict enough to detect
-    /// bugs would always be exceeded.
+    /// Rejects rounded sampling weights and products in bf16 with `above = "stop"`. A tolerance strict
+    /// enough to detect bugs would always be exceeded.
     fn refuse_uncorrected(&self) -> Result<(), ConfigFault> {
-        let weights = self.sampling.weights;
         let above = self.sampler_check.resolved(self.loss.mismatch).above;
-        if weights != WeightPrecision::F32 && above == Some(AboveTolerance::Stop) {
-            return Err(ConfigFault::new(
-                "sampling.weights",
-                format!(
-                    "sampling: weights = \"{weights}\" samples from a different policy than the trained one, which stops a run with sampler_check.above = \"stop\""
-                ),
-                "set loss.mismatch, or sampler_check.above = \"correct\"",
-            ));
+        if above != Some(AboveTolerance::Stop) {
+            return Ok(());
         }
-        Ok(())
+        let weights = self.sampling.weights;
+        let (key, message) = if weights != WeightPrecision::F32 {
+            let message = format!(
+                "sampling: weights = \"{weights}\" samples from a different policy than the trained one, which stops a run with sampler_check.above = \"stop\""
+            );
+            ("sampling.weights", message)
+        } else if self.train.precision == ProductPrecision::Bf16 {
+            let message = "train.precision = \"bf16\" rounds sums that differ in the last bit between sampling and training to different numbers, which stops a run with sampler_check.above = \"stop\"";
+            ("train.precision", message.to_owned())
+        } else {
+            return Ok(());
+        };
+        let remedy = "set loss.mismatch, or sampler_check.above = \"correct\"";
+        Err(ConfigFault::new(key, message, remedy))
     }
 
     /// Returns whether an updated reference may have to be reset to the initial one.

@@ -85,6 +85,9 @@ impl<M: LanguageModel> Learner<M> {
     /// Returns an error if the loss settings are inconsistent.
     pub fn new(policy: M, reference: Frozen<M>, config: &GrpoConfig) -> Result<Self, TrainError> {
         let loss = config.loss.resolve()?;
+        let precision = config.train.precision;
+        let (policy, reference) =
+            (policy.with_products(precision), reference.with_products(precision));
         Ok(Self {
             optimizer: Optimizer::new(&policy, &config.optimizer),
             loss,
@@ -159,6 +162,7 @@ impl<M: LanguageModel> Learner<M> {
             return Err("it belongs to a different loss: only one of the two has an entropy bonus"
                 .to_owned());
         }
+        let policy = policy.with_products(self.config.train.precision);
         // Parameter ids in the new policy are different, so a new optimizer is needed.
         let mut optimizer = Optimizer::new(&policy, &self.config.optimizer);
         optimizer.restore(&policy, Remembered { steps, means })?;

@@ -177,6 +177,10 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
     type Measures = PretrainMeasures;
     type Progress = PretrainProgress;
 
+    fn prepare(&self, model: M) -> M {
+        model.with_products(self.config.precision)
+    }
+
     fn metric_names(&self) -> &'static [&'static str] {
         &[
             "epoch",

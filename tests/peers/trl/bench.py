@@ -4,8 +4,8 @@
     python3 bench.py --case sampling-small --threads 4 --repeat 3    # a JSON line a repetition
     python3 bench.py --case training-medium --threads 4 --serve      # one for each line `run` on standard input
 
-Names, sizes, shapes and the lines exchanged are those of crates/grpo-bench. Everything is f32, on the CPU unless `--device`
-says otherwise. What makes the other side fast here and is not its default stands beside the setting.
+Names, sizes, shapes and the lines exchanged are those of crates/grpo-bench. Everything is f32 unless the name says bf16, on the
+CPU unless `--device` says otherwise. What makes the other side fast here and is not its default stands beside the setting.
 """
 
 import argparse
@@ -61,9 +61,9 @@ def since(started, work):
     return {"seconds": time.perf_counter() - started, "work": work}
 
 
-def matmul(width, rows):
+def matmul(width, rows, dtype=torch.float32):
     """The two products of a block's perceptron."""
-    x, up, down = (torch.rand(shape, device=DEVICE) for shape in ((rows, width), (width, 4 * width), (4 * width, width)))
+    x, up, down = (torch.rand(shape, device=DEVICE).to(dtype) for shape in ((rows, width), (width, 4 * width), (4 * width, width)))
 
     @torch.inference_mode()
     def run():
@@ -76,9 +76,9 @@ def matmul(width, rows):
     return run
 
 
-def sampling(sizes, rows, tokens):
+def sampling(sizes, rows, tokens, dtype=torch.float32):
     """`generate` with its cache, over one token a row; nothing ends a row, and nothing is cut from the distribution."""
-    model = model_of(sizes).eval()
+    model = model_of(sizes).to(dtype).eval()
     prompts = torch.randint(sizes["vocab_size"], (rows, 1), device=DEVICE)
     settings = transformers.GenerationConfig(
         do_sample=True,
@@ -101,8 +101,9 @@ def sampling(sizes, rows, tokens):
     return run
 
 
-def training(sizes, rows, tokens, steps):
-    """Forward, cross-entropy, backward, clipping by the global norm, AdamW (fused: one pass over all parameters)."""
+def training(sizes, rows, tokens, steps, bf16=False):
+    """Forward, cross-entropy, backward, clipping by the global norm, AdamW (fused: one pass over all parameters). In bf16, with
+    PyTorch's mixed precision."""
     model = model_of(sizes).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
 
@@ -110,8 +111,9 @@ def training(sizes, rows, tokens, steps):
         batches = torch.randint(sizes["vocab_size"], (steps, rows, tokens + 1), device=DEVICE)
         started = time.perf_counter()
         for batch in batches:
-            logits = model(input_ids=batch[:, :-1], use_cache=False).logits
-            loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+            with torch.autocast(DEVICE.partition(":")[0], dtype=torch.bfloat16, enabled=bf16):
+                logits = model(input_ids=batch[:, :-1], use_cache=False).logits
+                loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -122,7 +124,7 @@ def training(sizes, rows, tokens, steps):
     return run
 
 
-def step(sizes, prompts, group, tokens, steps):
+def step(sizes, prompts, group, tokens, steps, bf16=False):
     """Whole steps of TRL's GRPOTrainer. It runs in its own loop, which a callback holds between two repetitions."""
     # TRL is imported only here: PyTorch's cases do without it.
     from datasets import Dataset
@@ -174,7 +176,7 @@ def step(sizes, prompts, group, tokens, steps):
             arguments = GRPOConfig(
                 output_dir=folder,
                 use_cpu=DEVICE == "cpu",
-                bf16=False,
+                bf16=bf16,
                 gradient_checkpointing=False,  # on by default: a third more time
                 per_device_train_batch_size=rows,
                 num_generations=group,
@@ -230,6 +232,13 @@ CASES = {
     "step-small": lambda: step(SMALL, 8, 8, 48, steps=2),
     "sampling-medium": lambda: sampling(MEDIUM, 16, 256),
     "training-medium": lambda: training(MEDIUM, 8, 256, steps=1),
+    "matmul-small-bf16": lambda: matmul(256, 64 * 48, torch.bfloat16),
+    "matmul-medium-bf16": lambda: matmul(512, 8 * 256, torch.bfloat16),
+    "sampling-small-bf16": lambda: sampling(SMALL, 64, 48, torch.bfloat16),
+    "training-small-bf16": lambda: training(SMALL, 64, 48, steps=4, bf16=True),
+    "step-small-bf16": lambda: step(SMALL, 8, 8, 48, steps=2, bf16=True),
+    "sampling-medium-bf16": lambda: sampling(MEDIUM, 16, 256, torch.bfloat16),
+    "training-medium-bf16": lambda: training(MEDIUM, 8, 256, steps=1, bf16=True),
 }
 
 

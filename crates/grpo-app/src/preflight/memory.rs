@@ -2,7 +2,8 @@
 
 use burn::module::Module;
 use grpo_model::{
-    Activation, Description, LanguageModel, Policy, WeightPrecision, sampling_copies_weights,
+    Activation, Description, LanguageModel, Policy, ProductPrecision, WeightPrecision,
+    sampling_copies_weights,
 };
 use grpo_train::ReferenceFrom;
 
@@ -161,7 +162,11 @@ impl MemoryPlan {
 /// embeddings.
 fn copied_for_sampling(file: &TrainFile, fills: bool, all: f64, table: f64) -> (f64, &'static str) {
     // Matrices in f32 are packed, others are rounded.
-    let packs = sampling_copies_weights() && !fills && file.rollout.is_none();
+    let samples_here = !fills && file.rollout.is_none();
+    let packs = sampling_copies_weights() && samples_here;
+    if file.train.precision == ProductPrecision::Bf16 && samples_here {
+        return ((all - table) / 2.0, "it cannot be reduced");
+    }
     match (file.grpo().sampling.weights, file.base_precision) {
         (WeightPrecision::F32, WeightPrecision::F32) if packs => {
             (all - table, "set sampling.weights = \"bf16\"")

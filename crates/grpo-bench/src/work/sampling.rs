@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use grpo_data::{CounterRng, Group, Prompt, Purpose};
 use grpo_logprob::SamplingSettings;
-use grpo_model::{Frozen, LanguageModel, Policy};
+use grpo_model::{Frozen, LanguageModel, Policy, ProductPrecision};
 use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 
 use super::{Repetition, Work};
@@ -59,8 +59,8 @@ impl Shape {
 }
 
 /// Samples all completions in a single batch.
-pub fn sampling(model: Model, shape: Shape) -> anyhow::Result<Work> {
-    let policy = model.build()?;
+pub fn sampling(model: Model, shape: Shape, precision: ProductPrecision) -> anyhow::Result<Work> {
+    let policy = model.build()?.with_products(precision);
     let rollout = rollout(&policy, shape, shape.completions())?;
     let tokens = shape.completions() * shape.tokens;
     Ok(timed_sampling(&policy, rollout, shape.prompts(model), tokens, shape.flops(model)))
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn every_completion_has_full_length() {
         let shape = Shape { prompts: 2, prompt_tokens: 3, group: 4, tokens: 9 };
-        let repetition = sampling(MODEL, shape).unwrap()().unwrap();
+        let repetition = sampling(MODEL, shape, ProductPrecision::F32).unwrap()().unwrap();
         assert_eq!(repetition.work, 72.0);
         assert_eq!(repetition.flops, Some(shape.flops(MODEL)));
     }

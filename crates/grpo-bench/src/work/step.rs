@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use grpo_model::{Frozen, Policy};
+use grpo_model::{Frozen, Policy, ProductPrecision};
 use grpo_process::ResidentMemory;
 use grpo_rewards::PatternReward;
 use grpo_train::{Decode, Grpo, GrpoConfig, NextTokens, Parts};
@@ -16,17 +16,22 @@ use super::{Repetition, Shape, Work};
 use crate::models::{Model, Size};
 
 /// Runs `steps` training steps of all weights per repetition.
-pub fn step(model: Model, shape: Shape, steps: u32) -> anyhow::Result<Work> {
-    step_of(model.build()?, model, shape, steps)
+pub fn step(
+    model: Model,
+    shape: Shape,
+    steps: u32,
+    precision: ProductPrecision,
+) -> anyhow::Result<Work> {
+    step_of(grpo(model.build()?, shape, precision)?, model, shape, steps)
 }
 
 /// Runs a training step of an adapter per repetition.
 pub fn adapter_step(model: Model, shape: Shape) -> anyhow::Result<Work> {
-    step_of(model.build_with_adapter()?, model, shape, 1)
+    let grpo = grpo(model.build_with_adapter()?, shape, ProductPrecision::F32)?;
+    step_of(grpo, model, shape, 1)
 }
 
-fn step_of(policy: Policy, model: Model, shape: Shape, steps: u32) -> anyhow::Result<Work> {
-    let mut grpo = grpo(policy, shape)?;
+fn step_of(mut grpo: Grpo<Policy>, model: Model, shape: Shape, steps: u32) -> anyhow::Result<Work> {
     let prompts = shape.prompts(model);
     let flops = f64::from(steps) * step_flops(model, shape);
     let mut next = 0;
@@ -55,7 +60,7 @@ pub fn resident(steps: u32) -> anyhow::Result<Work> {
     /// Number of steps between two measurements.
     const EVERY: u32 = 10;
     let model = Model { size: Size::Tiny, context: 32 };
-    let mut step = step(model, Shape::groups(2, 24), 1)?;
+    let mut step = step(model, Shape::groups(2, 24), 1, ProductPrecision::F32)?;
     Ok(Box::new(move || {
         let started = Instant::now();
         let mut readings: Vec<(u32, u64)> = Vec::new();
@@ -79,7 +84,7 @@ pub fn resident(steps: u32) -> anyhow::Result<Work> {
     }))
 }
 
-fn grpo(policy: Policy, shape: Shape) -> anyhow::Result<Grpo<Policy>> {
+fn grpo(policy: Policy, shape: Shape, precision: ProductPrecision) -> anyhow::Result<Grpo<Policy>> {
     let parts = Parts {
         reward: Arc::new(PatternReward { pattern: Regex::new("ab|ba")? }),
         reference: Frozen::snapshot(&policy),
@@ -94,7 +99,7 @@ fn grpo(policy: Policy, shape: Shape) -> anyhow::Result<Grpo<Policy>> {
         epoch: None,
         decode: decode(),
     };
-    Ok(Grpo::new(parts, grpo_config(shape)?, 1)?)
+    Ok(Grpo::new(parts, grpo_config(shape, precision)?, 1)?)
 }
 
 /// Decodes each id to a letter, which the pattern reward needs.
@@ -112,16 +117,21 @@ fn step_flops(model: Model, shape: Shape) -> f64 {
 
 /// Returns a configuration with rewards of 0 and 1, a KL penalty, and micro-batches of 4,096
 /// tokens. It is parsed like a user's configuration file, so new keys have their default values.
-pub fn grpo_config(shape: Shape) -> anyhow::Result<GrpoConfig> {
-    Ok(serde_json::from_value(json!({
+pub fn grpo_config(shape: Shape, precision: ProductPrecision) -> anyhow::Result<GrpoConfig> {
+    let mut config = json!({
         "train": {
             "steps": 1_000_000_000, "prompts_per_step": shape.prompts, "group_size": shape.group,
-            "micro_batch_tokens": 4096,
+            "micro_batch_tokens": 4096, "precision": precision,
         },
         "sampling": {"max_new_tokens": shape.tokens, "batch_size": shape.completions()},
         "loss": {"preset": "grpo", "kl_coef": 0.04},
         "optimizer": {"learning_rate": 1e-6, "betas": [0.9, 0.999], "weight_decay": 0.01},
-    }))?)
+    });
+    if precision == ProductPrecision::Bf16 {
+        // Required, and included in the measurement.
+        config["loss"]["mismatch"] = json!({"level": "token", "mode": "truncate", "max": 2.0});
+    }
+    Ok(serde_json::from_value(config)?)
 }
 
 #[cfg(test)]
@@ -134,8 +144,8 @@ mod tests {
     /// If all rewards were equal, there would be no gradient.
     #[test]
     fn rewards_differ_within_a_step() {
-        let report =
-            grpo(MODEL.build().unwrap(), SHAPE).unwrap().step(&SHAPE.prompts(MODEL), 0).unwrap();
+        let mut grpo = grpo(MODEL.build().unwrap(), SHAPE, ProductPrecision::F32).unwrap();
+        let report = grpo.step(&SHAPE.prompts(MODEL), 0).unwrap();
         let rewards: Vec<f64> = report.samples().map(|sample| sample.reward().unwrap()).collect();
         assert!(rewards.contains(&0.0) && rewards.contains(&1.0), "{rewards:?}");
         assert!(report.learned.grad_norm() > 0.0);
@@ -143,7 +153,7 @@ mod tests {
 
     #[test]
     fn work_is_counted_in_steps() {
-        let repetition = step(MODEL, SHAPE, 3).unwrap()().unwrap();
+        let repetition = step(MODEL, SHAPE, 3, ProductPrecision::F32).unwrap()().unwrap();
         assert_eq!(repetition.work, 3.0);
         let one = SHAPE.flops(MODEL) + 16.0 * 4.0 * MODEL.forward_flops(0, 24, 24);
         assert_eq!(repetition.flops, Some(3.0 * one));

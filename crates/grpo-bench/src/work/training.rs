@@ -2,6 +2,7 @@
 //! clipping and AdamW.
 
 use grpo_data::{Codec, CounterRng, Example, Examples, Purpose, SpecialIds};
+use grpo_model::ProductPrecision;
 use grpo_train::{
     CompletedStep, NextTokenObjective, Objective, PretrainConfig, SupervisedObserver,
     SupervisedTrainer, TrainError,
@@ -13,7 +14,13 @@ use crate::models::Model;
 
 /// Runs `steps` steps per repetition. Each batch has `rows` examples with `tokens` targets. One
 /// additional step, which allocates the optimizer state, is not measured.
-pub fn training(model: Model, rows: usize, tokens: usize, steps: usize) -> anyhow::Result<Work> {
+pub fn training(
+    model: Model,
+    rows: usize,
+    tokens: usize,
+    steps: usize,
+    precision: ProductPrecision,
+) -> anyhow::Result<Work> {
     let rng = CounterRng::new(2, Purpose::Evaluation);
     let vocabulary = model.size.vocabulary() as u64;
     let example = |row: usize| {
@@ -26,7 +33,7 @@ pub fn training(model: Model, rows: usize, tokens: usize, steps: usize) -> anyho
     };
     // The configuration is parsed like a user's file, so new keys have their default values.
     let config: PretrainConfig = serde_json::from_value(json!({
-        "epochs": 1, "batch_size": rows, "warmup_epochs": 0.0,
+        "epochs": 1, "batch_size": rows, "warmup_epochs": 0.0, "precision": precision,
         "optimizer": {"learning_rate": 1e-5, "betas": [0.9, 0.999], "weight_decay": 0.01},
     }))?;
     let policy = model.build()?;
@@ -64,7 +71,7 @@ mod tests {
     #[test]
     fn a_repetition_is_some_steps_behind_one_that_is_not_counted() {
         let model = Model { size: Size::Tiny, context: 16 };
-        let mut training = training(model, 2, 4, 5).unwrap();
+        let mut training = training(model, 2, 4, 5, ProductPrecision::F32).unwrap();
         for _ in 0..2 {
             let repetition = training().unwrap();
             assert_eq!(repetition.work, (5 * 2 * 4) as f64);

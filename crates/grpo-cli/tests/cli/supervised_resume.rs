@@ -61,6 +61,16 @@ fn resumes_training_on_molecules() {
     cut_and_resume(&place, &[&["pretrain", "pretrain.toml"], &sets[..]].concat(), [5, 16]);
 }
 
+#[test]
+fn resumes_training_in_bf16() {
+    let place = Place::for_pretraining();
+    let sets = ["--set", "pretrain.epochs=2", "--set", "pretrain.precision=bf16"];
+    cut_and_resume(&place, &[&["pretrain", "pretrain.toml"], &sets[..]].concat(), [5, 16]);
+    place.succeed(&["pretrain", "pretrain.toml", "--set", "pretrain.epochs=2", "--run", "plain"]);
+    let weights = |run: &str| fs::read(place.path(run).join("model/model.safetensors")).unwrap();
+    assert!(weights("run") != weights("plain"), "bf16 has an effect");
+}
+
 /// Random SMILES are a function of the seed, the molecule and the epoch.
 #[test]
 fn resumes_training_on_random_smiles() {

@@ -47,7 +47,7 @@ impl Operation<Cube, 2> for Matmul {
 }
 
 /// Returns a view with the last two dimensions swapped.
-fn transposed(x: CubeTensor) -> CubeTensor {
+pub(super) fn transposed(x: CubeTensor) -> CubeTensor {
     let dimensions = x.shape().num_dims();
     Cube::float_swap_dims(x, dimensions - 2, dimensions - 1)
 }

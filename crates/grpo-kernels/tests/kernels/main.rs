@@ -4,6 +4,7 @@
 mod activations;
 mod attention;
 mod batch_invariant;
+mod bf16_matmul;
 mod draw;
 mod gather_rows;
 mod kv_pages;

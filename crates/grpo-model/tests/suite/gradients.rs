@@ -7,8 +7,8 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_model::{
-    Adapter, AdapterConfig, Dropout, Forward, LanguageModel, LoraConfig, Policy, TokenBatch,
-    Transformer, write_adapter,
+    Adapter, AdapterConfig, Dropout, Forward, LanguageModel, LoraConfig, Policy, ProductPrecision,
+    TokenBatch, Transformer, write_adapter,
 };
 use serde_json::{Value, json};
 
@@ -104,6 +104,29 @@ pub(crate) fn check(
             "{name}: {got}, expected {expected} ({scale})"
         );
         assert!(scale > 1e-3, "{name} has no gradient: {scale}");
+    }
+}
+
+/// Rounding to bf16 changes each factor by at most 2⁻⁹, so gradients hardly change their directions.
+#[test]
+fn gradients_of_products_in_bf16() {
+    for is_adapted in [false, true] {
+        let plain = policy(&llama(), is_adapted, 0.0);
+        let (_, exact) = gradients(&plain, false, Dropout::off());
+        let rounded = plain.with_products(ProductPrecision::Bf16);
+        for checkpointing in [false, true] {
+            let (_, rounded) = gradients(&rounded, checkpointing, Dropout::off());
+            assert!(rounded != exact);
+            for (name, (_, rounded)) in &rounded {
+                let exact = &exact[name].1;
+                let dot = |a: &[f32], b: &[f32]| -> f64 {
+                    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+                };
+                let lengths = (dot(rounded, rounded) * dot(exact, exact)).sqrt();
+                let cosine = dot(rounded, exact) / lengths;
+                assert!(cosine > 0.999, "{name}: {cosine}");
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use grpo_data::ConfigFault;
 use grpo_eval::DiversityMeasure;
 use grpo_logprob::SamplingSettings;
+use grpo_model::ProductPrecision;
 use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,9 @@ pub struct PretrainConfig {
     /// longer.
     #[serde(default)]
     pub activation_checkpointing: bool,
+    /// Precision of the matrix products with the weights.
+    #[serde(default, skip_serializing_if = "ProductPrecision::is_f32")]
+    pub precision: ProductPrecision,
     /// Warm-up length as a fraction of the tokens in one epoch.
     #[serde(default = "default_warmup")]
     pub warmup_epochs: f64,

@@ -26,6 +26,11 @@ pub trait Objective {
     /// [`Self::Measures`], except for times.
     fn metric_names(&self) -> &'static [&'static str];
 
+    /// Changes how a model computes before it is trained, but not its weights.
+    fn prepare(&self, model: Self::Model) -> Self::Model {
+        model
+    }
+
     /// Computes the loss and gradients for `step`, counted from 0.
     ///
     /// # Errors

@@ -118,6 +118,7 @@ const METRICS: [&str; 4] = ["step_train_loss", "grad_norm", "learning_rate", "nu
 impl<O: Objective> SupervisedTrainer<O> {
     /// Creates a new run.
     pub fn new(model: O::Model, objective: O, plan: SupervisedPlan) -> Self {
+        let model = objective.prepare(model);
         let (optimizer, trunk) = optimizer(&model, &objective, &plan);
         let guards = Guards::new(&[]);
         let progress = SupervisedProgress {
@@ -210,6 +211,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         moments: BTreeMap<String, TensorData>,
     ) -> Result<(), TrainError> {
         self.guards.restore(progress.guards.clone())?;
+        let model = self.objective.prepare(model);
         let (mut optimizer, trunk) = optimizer(&model, &self.objective, &self.plan);
         let steps = progress.optimizer_steps.clone();
         let restored = optimizer.restore(&model, Remembered { steps, means: moments });

@@ -3,7 +3,7 @@
 use grpo_core::{
     Aggregation, Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel,
 };
-use grpo_model::WeightPrecision;
+use grpo_model::{ProductPrecision, WeightPrecision};
 use grpo_train::{
     AboveTolerance, Decay, GrpoConfig, PretrainConfig, ReplayConfig, ScoreFunctionConfig,
 };
@@ -163,6 +163,19 @@ fn losses_that_do_not_go_together() {
 }
 
 #[test]
+fn bf16_without_a_correction() {
+    let bf16 = |c: &mut GrpoConfig| c.train.precision = ProductPrecision::Bf16;
+    check(
+        bf16,
+        "train.precision = \"bf16\" rounds sums that differ in the last bit between sampling and training to different numbers, which stops a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"",
+    );
+    let mut corrected = config();
+    bf16(&mut corrected);
+    corrected.sampler_check.above = Some(AboveTolerance::Correct);
+    corrected.check().unwrap();
+}
+
+#[test]
 fn rounded_weights_without_a_correction() {
     let refused = |c: &mut GrpoConfig| c.sampling.weights = WeightPrecision::Bf16;
     let expected = "sampling: weights = \"bf16\" samples from a different policy than the trained one, which stops a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"";
@@ -198,6 +211,7 @@ fn pretraining_out_of_range() {
         batch_size: 8,
         micro_batch_tokens: None,
         activation_checkpointing: false,
+        precision: Default::default(),
         warmup_epochs: 0.1,
         learning_rate_floor: 0.1,
         learning_rate_decay: grpo_train::Decay::Cosine,

@@ -42,6 +42,7 @@ fn config() -> PretrainConfig {
         batch_size: 3,
         micro_batch_tokens: None,
         activation_checkpointing: false,
+        precision: Default::default(),
         warmup_epochs: 0.0,
         learning_rate_floor: 1.0,
         learning_rate_decay: grpo_train::Decay::Cosine,

@@ -19,6 +19,7 @@ const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
     batch_size: 8,
     micro_batch_tokens: None,
     activation_checkpointing: false,
+    precision: Default::default(),
     warmup_epochs: 0.1,
     learning_rate_floor: 0.1,
     learning_rate_decay: grpo_train::Decay::Cosine,

@@ -71,6 +71,7 @@ pub(crate) fn config() -> GrpoConfig {
             staleness: 0,
             micro_batch_tokens: 64,
             activation_checkpointing: false,
+            precision: Default::default(),
             reward_time_limit: 60.0,
             max_roll_backs: 3,
             max_failed_rewards: 0.1,

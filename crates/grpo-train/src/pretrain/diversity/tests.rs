@@ -46,6 +46,7 @@ fn config(diversity: DiversityConfig) -> PretrainConfig {
         batch_size: 4,
         micro_batch_tokens: None,
         activation_checkpointing: false,
+        precision: Default::default(),
         warmup_epochs: 0.0,
         learning_rate_floor: 1.0,
         learning_rate_decay: crate::Decay::Cosine,

@@ -1,0 +1,86 @@
+//! Matrix products with factors in bf16.
+//!
+//! Factors are rounded in `f32`, because not every device has bf16, and multiplied in `f32`, which is
+//! exact for each product.
+
+use burn::backend::{Cube, TensorMetadata};
+use burn::tensor::Tensor;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::matmul::{product, transposed};
+use super::{binary, elements, empty_like, primitive, unit_each};
+use crate::tape::Operation;
+
+pub(crate) fn bf16_matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
+    binary(Bf16Matmul, a, b)
+}
+
+/// Rounds to bf16 without autodiff. The result is in `f32`.
+pub(crate) fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
+    Tensor::from_primitive::<Cube>(rounded(primitive(x)))
+}
+
+#[derive(Debug)]
+struct Bf16Matmul;
+
+impl Operation<Cube, 2> for Bf16Matmul {
+    /// Each rounded factor, if it is needed for the gradient of the other.
+    type Saved = [Option<CubeTensor>; 2];
+
+    fn forward(
+        &self,
+        factors: [CubeTensor; 2],
+        [of_a, of_b]: [bool; 2],
+    ) -> (CubeTensor, Self::Saved) {
+        let [a, b] = factors.map(rounded);
+        (product(&a, &b), [of_b.then_some(a), of_a.then_some(b)])
+    }
+
+    fn backward(
+        self,
+        [a, b]: Self::Saved,
+        dy: CubeTensor,
+        _: [bool; 2],
+    ) -> [Option<CubeTensor>; 2] {
+        let dy = rounded(dy);
+        [b.map(|b| product(&dy, &transposed(b))), a.map(|a| product(&transposed(a), &dy))]
+    }
+}
+
+/// Rounds to bf16. A transposed view stays one.
+fn rounded(x: CubeTensor) -> CubeTensor {
+    match x.meta.strides()[..] {
+        [1, stride] if stride > 1 && stride == x.shape()[0] => {
+            transposed(rounded_rows(transposed(x)))
+        }
+        _ => rounded_rows(x),
+    }
+}
+
+fn rounded_rows(x: CubeTensor) -> CubeTensor {
+    let x = into_contiguous(x);
+    let y = empty_like(&x);
+    let (count, dim) = unit_each(&x.client, elements(&x));
+    round_each::launch(&y.client, count, dim, x.into_buffer_arg(), y.clone().into_buffer_arg());
+    y
+}
+
+/// Rounds to nearest, ties to even. Numbers that are subnormal become 0.
+#[cube(launch)]
+fn round_each(x: &[f32], y: &mut [f32]) {
+    if ABSOLUTE_POS >= y.len() {
+        terminate!();
+    }
+    let bits = u32::reinterpret(x[ABSOLUTE_POS]);
+    let magnitude = bits & 0x7fff_ffffu32;
+    let mut rounded = (bits + 0x7fffu32 + ((bits >> 16u32) & 1u32)) & 0xffff_0000u32;
+    if magnitude < 0x0080_0000u32 {
+        rounded = bits & 0x8000_0000u32;
+    }
+    if magnitude > 0x7f80_0000u32 {
+        rounded = bits | 0x0040_0000u32;
+    }
+    y[ABSOLUTE_POS] = f32::reinterpret(rounded);
+}
