@@ -48,7 +48,7 @@ pub fn batch_invariant_linear(
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
 ) -> Tensor<2> {
-    check_shapes(&x, &weight, bias.as_ref());
+    check_shapes(&x, unpacked_shape(&weight), bias.as_ref());
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x)
         && matches!(weight.dtype(), DType::F32 | DType::BF16 | DType::QFloat(_))
@@ -62,8 +62,8 @@ pub fn batch_invariant_linear(
     crate::plain::batch_invariant_linear(x, weight, bias)
 }
 
-/// Same as [`batch_invariant_linear`] with `x` and the weight rounded to bf16. On the CPU, the product
-/// has the bits of [`bf16_matmul`](crate::bf16_matmul).
+/// Same as [`batch_invariant_linear`] with `x` and the weight rounded to bf16. On the CPU, the
+/// product has the bits of [`bf16_matmul`](crate::bf16_matmul).
 ///
 /// # Panics
 /// Panics if the shapes do not match.
@@ -76,20 +76,16 @@ pub fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> 
 ///
 /// On the CPU, an `f32` weight is copied to narrow strips that are read from start to end. In the
 /// original, each row of a strip is on different cache lines. Transposed views are not copied.
-pub struct PackedWeight {
-    /// The weight, rounded if the product is in bf16.
-    weight: Tensor<2>,
-    form: Form,
-}
+pub struct PackedWeight(Form);
 
 enum Form {
     /// Multiplied in `f32`.
-    Unpacked,
-    /// Multiplied in `f32`, in strips.
+    Unpacked(Tensor<2>),
+    /// Multiplied in `f32`, with the same weight in strips.
     #[cfg(feature = "flex")]
-    Strips(Vec<f32>),
-    /// `x` is rounded to bf16.
-    Rounded,
+    Strips(Tensor<2>, Vec<f32>),
+    /// Rounded to bf16. `x` is rounded too.
+    Rounded(Tensor<2>),
     /// Rounded to bf16, in strips.
     #[cfg(feature = "flex")]
     Pairs(crate::bf16_product::Right),
@@ -111,9 +107,9 @@ impl PackedWeight {
         if crate::backend::is_fusable(&weight)
             && let Some(strips) = cpu::pack(weight.clone())
         {
-            return Self { form: Form::Strips(strips), weight };
+            return Self(Form::Strips(weight, strips));
         }
-        Self { form: Form::Unpacked, weight }
+        Self(Form::Unpacked(weight))
     }
 
     /// Rounds a weight to bf16 and packs it, for products in which `x` is rounded too.
@@ -121,10 +117,9 @@ impl PackedWeight {
         let weight = dense(weight);
         #[cfg(feature = "flex")]
         if crate::backend::is_fusable(&weight) {
-            let pairs = crate::backend::bf16_packed(weight.clone());
-            return Self { form: Form::Pairs(pairs), weight };
+            return Self(Form::Pairs(crate::backend::bf16_packed(weight)));
         }
-        Self { form: Form::Rounded, weight: rounded_to_bf16(weight) }
+        Self(Form::Rounded(rounded_to_bf16(weight)))
     }
 
     /// Same as [`batch_invariant_linear`] with the original weight, bit for bit, or
@@ -133,16 +128,23 @@ impl PackedWeight {
     /// # Panics
     /// Panics if the shapes do not match.
     pub fn linear(&self, x: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-        check_shapes(&x, &self.weight, bias.as_ref());
-        match &self.form {
+        match &self.0 {
             #[cfg(feature = "flex")]
-            Form::Strips(strips) if crate::backend::is_fusable(&x) => {
-                cpu::packed_linear(x, strips, self.weight.dims()[1], bias)
+            Form::Strips(weight, strips) if crate::backend::is_fusable(&x) => {
+                check_shapes(&x, weight.dims(), bias.as_ref());
+                cpu::packed_linear(x, strips, weight.dims()[1], bias)
             }
             #[cfg(feature = "flex")]
-            Form::Pairs(pairs) => crate::backend::bf16_linear(x, pairs, bias),
-            Form::Rounded => batch_invariant_linear(rounded_to_bf16(x), self.weight.clone(), bias),
-            _ => batch_invariant_linear(x, self.weight.clone(), bias),
+            Form::Strips(weight, _) => batch_invariant_linear(x, weight.clone(), bias),
+            #[cfg(feature = "flex")]
+            Form::Pairs(pairs) => {
+                check_shapes(&x, [pairs.inner(), pairs.columns()], bias.as_ref());
+                crate::backend::bf16_linear(x, pairs, bias)
+            }
+            Form::Rounded(weight) => {
+                batch_invariant_linear(rounded_to_bf16(x), weight.clone(), bias)
+            }
+            Form::Unpacked(weight) => batch_invariant_linear(x, weight.clone(), bias),
         }
     }
 }
@@ -158,20 +160,19 @@ fn rounded_to_bf16(x: Tensor<2>) -> Tensor<2> {
 
 impl fmt::Debug for PackedWeight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let form = match self.form {
-            Form::Unpacked => "unpacked",
+        let form = match self.0 {
+            Form::Unpacked(_) => "unpacked",
             #[cfg(feature = "flex")]
-            Form::Strips(_) => "strips",
-            Form::Rounded => "rounded to bf16",
+            Form::Strips(..) => "strips",
+            Form::Rounded(_) => "rounded to bf16",
             #[cfg(feature = "flex")]
             Form::Pairs(_) => "bf16 pairs",
         };
-        f.debug_struct("PackedWeight").field("form", &form).finish_non_exhaustive()
+        f.debug_tuple("PackedWeight").field(&form).finish()
     }
 }
 
-fn check_shapes(x: &Tensor<2>, weight: &Tensor<2>, bias: Option<&Tensor<1>>) {
-    let [inner, columns] = unpacked_shape(weight);
+fn check_shapes(x: &Tensor<2>, [inner, columns]: [usize; 2], bias: Option<&Tensor<1>>) {
     assert_eq!(x.dims()[1], inner, "x must have as many columns as the weight has rows");
     if let Some(bias) = bias {
         assert_eq!(bias.dims(), [columns], "the bias must have one value per column");

@@ -5,11 +5,11 @@ use burn::tensor::Tensor;
 /// Returns the matrix product of `a` and `b`, both rounded to bf16, with sums in `f32`. In the
 /// backward pass, the gradient of the output is rounded too, so each gradient is such a product.
 ///
-/// On the CPU, each element is a chain of fused multiply-adds in the order of the inner dimension. So it
-/// depends only on its row of `a` and its column of `b`, bit for bit, and is the same on processors with
-/// and without AVX512-BF16, whose instruction multiplies two terms at a time. Numbers below
-/// `f32::MIN_POSITIVE` are an exception: that instruction takes them for 0, in factors and in sums.
-/// Here, only factors are.
+/// On the CPU, each element is a chain of fused multiply-adds in the order of the inner dimension.
+/// It depends only on its row of `a` and its column of `b`, bit for bit, and is the same on
+/// processors with and without AVX512-BF16, whose instruction multiplies two terms at a time.
+/// Subnormal sums are an exception: that instruction flushes them to 0. Subnormal factors are
+/// always flushed.
 ///
 /// # Shapes
 /// - a: `[m, k]`; b: `[k, n]`; both may be transposed views

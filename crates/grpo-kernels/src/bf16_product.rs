@@ -1,8 +1,8 @@
 //! Products of bf16 factors on the CPU.
 //!
-//! Factors are rounded and packed in pairs of terms. Blocks of a few rows and one strip of columns are
-//! then computed from the first term to the last, with sums in registers. Threads share the blocks, which
-//! never changes the order of a sum.
+//! Factors are rounded and packed in pairs of terms. Blocks of a few rows and one strip of columns
+//! are then computed from the first term to the last, with sums in registers. Threads share the
+//! blocks, which never changes the order of a sum.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -31,8 +31,9 @@ pub(crate) fn product(left: &Left, right: &Right, bias: Option<&[f32]>) -> Vec<f
 }
 
 fn product_by(unit: Unit, left: &Left, right: &Right, bias: Option<&[f32]>) -> Vec<f32> {
-    assert_eq!(left.pairs_per_row(), right.pairs_per_column(), "inner dimensions differ");
+    assert_eq!(left.inner(), right.inner(), "inner dimensions differ");
     let (rows, columns) = (left.rows(), right.columns());
+    assert!(bias.is_none_or(|bias| bias.len() == columns), "one bias per column");
     let elements = rows.checked_mul(columns).expect("the number of elements overflows usize");
     let mut out = Vec::with_capacity(elements);
     if elements == 0 {
@@ -44,7 +45,10 @@ fn product_by(unit: Unit, left: &Left, right: &Right, bias: Option<&[f32]>) -> V
     let mut panels: Vec<Vec<&mut [MaybeUninit<f32>]>> = Vec::new();
     panels.resize_with(columns.div_ceil(width), || Vec::with_capacity(rows));
     for row in out.spare_capacity_mut()[..elements].chunks_mut(columns) {
-        panels.iter_mut().zip(row.chunks_mut(width)).for_each(|(panel, part)| panel.push(part));
+        panels
+            .iter_mut()
+            .zip(row.chunks_mut(width))
+            .for_each(|(panel, columns)| panel.push(columns));
     }
     // If there are few panels, divide the rows as well to use all threads.
     let parts = threads.div_ceil(panels.len());
@@ -65,9 +69,10 @@ fn product_by(unit: Unit, left: &Left, right: &Right, bias: Option<&[f32]>) -> V
         });
     });
     #[expect(unsafe_code, reason = "zeroing the output would take as long as a small product")]
-    // SAFETY: the capacity is sufficient. Each element is in exactly one row of one panel. A panel's rows
-    // are divided into blocks without a remainder, and `Block::write` writes the columns of a strip in
-    // each row of the block. It was called for all strips of the panel.
+    // SAFETY: the capacity is sufficient. Each element is in exactly one row of one panel. A
+    // panel's rows are divided into blocks without a remainder, and `Block::write` writes the
+    // columns of a strip in each row of the block. It was called for all strips of the panel, and
+    // the bias has a value for each column.
     unsafe {
         out.set_len(elements);
     }

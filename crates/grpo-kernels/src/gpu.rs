@@ -158,8 +158,8 @@ fn untracked<const D: usize>(x: Tensor<D>) -> CubeTensor {
     x.try_into_primitive::<Cube>().expect("the tensor is on a GPU and not tracked by autodiff")
 }
 
-/// Returns a matrix without autodiff, and the distance between its rows, which are contiguous. A range
-/// of columns is not copied.
+/// Returns a matrix without autodiff, and the distance between its rows, which are contiguous. A
+/// range of columns is not copied.
 fn rows_of(x: Tensor<2>) -> (CubeTensor, usize) {
     let x = untracked(x);
     match x.meta.strides()[..] {

@@ -68,10 +68,10 @@ pub trait LanguageModel: Module + Sync + 'static {
         self
     }
 
-    /// Returns the model with another precision of products, if it supports it. The weights stay the
-    /// same, and so does the precision when the model is copied, trained or merged.
+    /// Returns the model with another precision of products, if it supports it. The weights stay
+    /// the same, and so does the precision when the model is copied, trained or merged.
     #[must_use]
-    fn with_products(self, precision: ProductPrecision) -> Self {
+    fn with_product_precision(self, precision: ProductPrecision) -> Self {
         let _ = precision;
         self
     }
@@ -172,8 +172,8 @@ pub fn sampling_copies_weights() -> bool {
     PackedWeight::is_a_copy()
 }
 
-/// A frozen model with weights prepared for sampling. It can only sample, because a changed model would
-/// go on using the prepared weights.
+/// A frozen model with weights prepared for sampling. It can only sample, because a changed model
+/// would go on using the prepared weights.
 #[derive(Debug)]
 pub struct Prepared<M>(M);
 
@@ -220,10 +220,10 @@ impl<M: LanguageModel> Frozen<M> {
         Self(model.valid().with_weights_in(precision))
     }
 
-    /// See [`LanguageModel::with_products`].
+    /// See [`LanguageModel::with_product_precision`].
     #[must_use]
-    pub fn with_products(self, precision: ProductPrecision) -> Self {
-        Self(self.0.with_products(precision))
+    pub fn with_product_precision(self, precision: ProductPrecision) -> Self {
+        Self(self.0.with_product_precision(precision))
     }
 
     /// Prepares sampling of many tokens. Copies the weights on processors where they are packed

@@ -120,8 +120,11 @@ impl Linear {
         }
     }
 
-    /// Prepares the weight for many products whose rows are independent.
+    /// Prepares the weight for many products whose rows are independent, unless it is prepared.
     pub(crate) fn pack(&mut self) {
+        if self.packed.is_some() {
+            return;
+        }
         let weight = self.weight.val();
         self.packed = Some(Arc::new(match self.products {
             ProductPrecision::F32 => PackedWeight::new(weight),
@@ -129,8 +132,12 @@ impl Linear {
         }));
     }
 
+    pub(crate) fn has_f32_products(&self) -> bool {
+        self.products.is_f32()
+    }
+
     /// Sets the precision of products with the weight.
-    pub(crate) fn set_products(&mut self, precision: ProductPrecision) {
+    pub(crate) fn set_product_precision(&mut self, precision: ProductPrecision) {
         self.products = precision;
     }
 

@@ -43,19 +43,19 @@ impl LanguageModel for Policy {
         }
     }
 
-    /// Sets the precision of the base of an adapted model. The products of the adapter, which are small,
-    /// stay in f32.
-    fn with_products(self, precision: ProductPrecision) -> Self {
+    /// Sets the precision of the base of an adapted model. The products of the adapter, which are
+    /// small, stay in f32.
+    fn with_product_precision(self, precision: ProductPrecision) -> Self {
         match self {
-            Self::Whole(model) => Self::Whole(model.with_products(precision)),
+            Self::Whole(model) => Self::Whole(model.with_product_precision(precision)),
             Self::Adapted(Adapted { base, adapter }) => {
-                Self::Adapted(Adapted { base: base.with_products(precision), adapter })
+                Self::Adapted(Adapted { base: base.with_product_precision(precision), adapter })
             }
         }
     }
 
-    /// On a GPU, merges the adapter into an `f32` base: its small matrices would otherwise be four
-    /// more kernels per layer and token.
+    /// On a GPU, merges the adapter into a base that computes in `f32`: its small matrices would
+    /// otherwise be four more kernels per layer and token.
     fn for_sampling(self) -> Self {
         match self {
             Self::Adapted(Adapted { base, adapter })
@@ -63,7 +63,10 @@ impl LanguageModel for Policy {
             {
                 Self::Whole(base.merged(&adapter))
             }
-            other => other,
+            Self::Whole(model) => Self::Whole(model.for_sampling()),
+            Self::Adapted(Adapted { base, adapter }) => {
+                Self::Adapted(Adapted { base: base.for_sampling(), adapter })
+            }
         }
     }
 

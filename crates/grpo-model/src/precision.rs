@@ -30,16 +30,16 @@ pub enum WeightPrecision {
     Q4,
 }
 
-/// Precision of the factors of matrix products with the weights of the blocks, in sampling, scoring and
-/// training. Sums, and everything else, are in f32.
+/// Precision of the factors of matrix products with the weights of the blocks, in sampling, scoring
+/// and training. Sums, and everything else, are in f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProductPrecision {
     /// 32-bit floating point.
     #[default]
     F32,
-    /// Factors, and the gradients of outputs, are rounded to bfloat16 (mixed precision; Micikevicius et
-    /// al. 2018). See [`grpo_kernels::bf16_matmul`].
+    /// Factors, and the gradients of outputs, are rounded to bfloat16 (mixed precision;
+    /// Micikevicius et al. 2018). See [`grpo_kernels::bf16_matmul`].
     Bf16,
 }
 

@@ -349,12 +349,12 @@ impl Transformer {
         self.blocks.iter().flat_map(Block::linears).map(adaptable).collect()
     }
 
-    /// Returns whether the weights of all linear layers in the blocks are in `f32`.
+    /// Returns whether all linear layers in the blocks have weights and products in `f32`.
     pub(crate) fn is_in_f32(&self) -> bool {
         self.blocks
             .iter()
             .flat_map(Block::linears)
-            .all(|linear| linear.weight.val().dtype() == DType::F32)
+            .all(|linear| linear.weight.val().dtype() == DType::F32 && linear.has_f32_products())
     }
 
     /// Merges `adapter` into the weights, i.e. computes `W + s · A · B` for each adapted layer. The
@@ -399,9 +399,16 @@ impl LanguageModel for Transformer {
     }
 
     /// Affects the linear layers of the blocks. Embeddings and the output layer stay in f32.
-    fn with_products(mut self, precision: ProductPrecision) -> Self {
+    fn with_product_precision(mut self, precision: ProductPrecision) -> Self {
         let linears = self.blocks.iter_mut().flat_map(Block::linears_mut);
-        linears.for_each(|linear| linear.set_products(precision));
+        linears.for_each(|linear| linear.set_product_precision(precision));
+        self
+    }
+
+    /// Packs weights for products in bf16, which would otherwise be packed for each token.
+    fn for_sampling(mut self) -> Self {
+        let linears = self.blocks.iter_mut().flat_map(Block::linears_mut);
+        linears.filter(|linear| !linear.has_f32_products()).for_each(Linear::pack);
         self
     }
 

@@ -73,8 +73,8 @@ pub struct TrainConfig {
     /// Number of optimizer steps per rollout (μ).
     #[serde(default = "default_updates")]
     pub updates_per_rollout: u32,
-    /// Number of steps by which rollouts are sampled ahead of the policy's updates. With 0, each step
-    /// samples from the current policy.
+    /// Number of steps by which rollouts are sampled ahead of the policy's updates. With 0, each
+    /// step samples from the current policy.
     #[serde(default, skip_serializing_if = "is_not_ahead")]
     pub staleness: u32,
     /// Maximum number of tokens per micro-batch, where a shared prompt counts once. This affects
@@ -85,8 +85,8 @@ pub struct TrainConfig {
     /// longer.
     #[serde(default)]
     pub activation_checkpointing: bool,
-    /// Precision of the matrix products with the weights of policy and reference, in sampling, scoring and
-    /// training.
+    /// Precision of the matrix products with the weights of policy and reference, in sampling,
+    /// scoring and training.
     #[serde(default, skip_serializing_if = "ProductPrecision::is_f32")]
     pub precision: ProductPrecision,
     /// Time limit in seconds for computing the rewards of a step.
@@ -99,8 +99,8 @@ pub struct TrainConfig {
     /// is exceeded.
     #[serde(default = "default_max_failed")]
     pub max_failed_rewards: f64,
-    /// Ends the run when the reward has scored this many distinct completions. Equivalent completions
-    /// are scored once.
+    /// Ends the run when the reward has scored this many distinct completions. Equivalent
+    /// completions are scored once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_reward_calls: Option<u32>,
 }
@@ -291,12 +291,13 @@ impl GrpoConfig {
         let Some(replay) = &self.replay else { return Ok(()) };
         replay.check()?;
         let SamplingConfig { top_k, top_p, min_p, weights, .. } = &self.sampling;
+        let is_rounded = *weights != WeightPrecision::F32 || !self.train.precision.is_f32();
         let is_truncated = top_k.is_some() || top_p.is_some() || min_p.is_some();
-        if is_truncated || corrects_mismatch || *weights != WeightPrecision::F32 {
+        if is_truncated || corrects_mismatch || is_rounded {
             return Err(ConfigFault::new(
                 "replay",
                 "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise",
-                "remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch",
+                "remove [replay], or sampling.top_k, top_p, min_p, sampling.weights, train.precision and loss.mismatch",
             ));
         }
         if self.advantage.aggregation == Aggregation::NormalizeThenSum {
@@ -328,9 +329,16 @@ impl GrpoConfig {
         Ok(())
     }
 
-    /// Rejects rounded sampling weights and products in bf16 with `above = "stop"`. A tolerance strict
-    /// enough to detect bugs would always be exceeded.
+    /// Rejects rounded sampling weights and products in bf16 with `above = "stop"`. A tolerance
+    /// strict enough to detect bugs would always be exceeded.
     fn refuse_uncorrected(&self) -> Result<(), ConfigFault> {
+        if self.sampling.weights != WeightPrecision::F32 && !self.train.precision.is_f32() {
+            return Err(ConfigFault::new(
+                "sampling.weights",
+                "sampling.weights cannot be combined with train.precision = \"bf16\", which already rounds the weights for sampling",
+                "remove sampling.weights",
+            ));
+        }
         let above = self.sampler_check.resolved(self.loss.mismatch).above;
         if above != Some(AboveTolerance::Stop) {
             return Ok(());
@@ -342,7 +350,7 @@ impl GrpoConfig {
             );
             ("sampling.weights", message)
         } else if self.train.precision == ProductPrecision::Bf16 {
-            let message = "train.precision = \"bf16\" rounds sums that differ in the last bit between sampling and training to different numbers, which stops a run with sampler_check.above = \"stop\"";
+            let message = "train.precision = \"bf16\" makes log-probabilities of sampling and training differ by more than the tolerance, which stops a run with sampler_check.above = \"stop\"";
             ("train.precision", message.to_owned())
         } else {
             return Ok(());

@@ -87,7 +87,7 @@ impl<M: LanguageModel> Learner<M> {
         let loss = config.loss.resolve()?;
         let precision = config.train.precision;
         let (policy, reference) =
-            (policy.with_products(precision), reference.with_products(precision));
+            (policy.with_product_precision(precision), reference.with_product_precision(precision));
         Ok(Self {
             optimizer: Optimizer::new(&policy, &config.optimizer),
             loss,
@@ -115,8 +115,8 @@ impl<M: LanguageModel> Learner<M> {
         (self.combined, self.seed) = (Some(combined), seed);
     }
 
-    /// Distributes micro-batches over `ranks`. All of them must have the same policy and learn from the same
-    /// completions.
+    /// Distributes micro-batches over `ranks`. All of them must have the same policy and learn from
+    /// the same completions.
     pub fn distribute_over(&mut self, ranks: Ranks) {
         self.ranks = ranks;
     }
@@ -162,7 +162,7 @@ impl<M: LanguageModel> Learner<M> {
             return Err("it belongs to a different loss: only one of the two has an entropy bonus"
                 .to_owned());
         }
-        let policy = policy.with_products(self.config.train.precision);
+        let policy = policy.with_product_precision(self.config.train.precision);
         // Parameter ids in the new policy are different, so a new optimizer is needed.
         let mut optimizer = Optimizer::new(&policy, &self.config.optimizer);
         optimizer.restore(&policy, Remembered { steps, means })?;
@@ -235,8 +235,8 @@ impl<M: LanguageModel> Learner<M> {
         };
     }
 
-    /// Sets the coefficients of the KL penalty and the entropy bonus to their scheduled values in `step`,
-    /// counted from 0. Until this is called, they have their initial values.
+    /// Sets the coefficients of the KL penalty and the entropy bonus to their scheduled values in
+    /// `step`, counted from 0. Until this is called, they have their initial values.
     pub fn schedule_coefs(&mut self, step: u32) {
         let GrpoConfig { schedule, train, .. } = &self.config;
         self.coef_factors = schedule.coef_factors(step, train.steps, &self.loss);

@@ -178,7 +178,7 @@ impl<M: LanguageModel> Objective for NextTokenObjective<'_, M> {
     type Progress = PretrainProgress;
 
     fn prepare(&self, model: M) -> M {
-        model.with_products(self.config.precision)
+        model.with_product_precision(self.config.precision)
     }
 
     fn metric_names(&self) -> &'static [&'static str] {

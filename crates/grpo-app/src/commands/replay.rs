@@ -62,8 +62,8 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
         step: arguments.step - 1,
         policy_version: record.policy_version,
     };
-    let policy =
-        Frozen::snapshot_in(&policy, file.sampling.weights).with_products(file.train.precision);
+    let policy = Frozen::snapshot_in(&policy, file.sampling.weights)
+        .with_product_precision(file.train.precision);
     let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
     let scored = reward.of(prompt, &completion);
     compare(&record, prompt, &completion, &scored, &writer.spec.codec)

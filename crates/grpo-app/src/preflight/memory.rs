@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use grpo_model::{
-    Activation, Description, LanguageModel, Policy, ProductPrecision, WeightPrecision,
+    Activation, Description, HeadKind, LanguageModel, Policy, ProductPrecision, WeightPrecision,
     sampling_copies_weights,
 };
 use grpo_train::ReferenceFrom;
@@ -82,8 +82,7 @@ impl MemoryPlan {
         let keeps_reference =
             !(adapted && file.reference.from == ReferenceFrom::Base && !file.reference.follows());
         let reference = if keeps_reference { trained } else { 0.0 };
-        let table = (of.description.vocabulary * of.description.width) as f64;
-        let (copied, of_copied) = copied_for_sampling(file, fills, all, table);
+        let (copied, of_copied) = copied_for_sampling(file, fills, &of, all);
         let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
         let scored = if fills { completions * mean * tokens / step_tokens } else { tokens };
         let logits = if exact { 6.0 * scored * of.description.vocabulary as f64 } else { 0.0 };
@@ -158,14 +157,21 @@ impl MemoryPlan {
     }
 }
 
-/// Returns how many of `all` numbers are copied for sampling, and how to reduce that. `table` of them are
-/// embeddings.
-fn copied_for_sampling(file: &TrainFile, fills: bool, all: f64, table: f64) -> (f64, &'static str) {
+/// Returns how many of `all` numbers are copied for sampling, and how to reduce that.
+fn copied_for_sampling(
+    file: &TrainFile,
+    fills: bool,
+    of: &Sizes<'_>,
+    all: f64,
+) -> (f64, &'static str) {
+    let table = (of.description.vocabulary * of.description.width) as f64;
     // Matrices in f32 are packed, others are rounded.
     let samples_here = !fills && file.rollout.is_none();
     let packs = sampling_copies_weights() && samples_here;
     if file.train.precision == ProductPrecision::Bf16 && samples_here {
-        return ((all - table) / 2.0, "it cannot be reduced");
+        // An output layer of its own stays in f32.
+        let head = if of.description.head == HeadKind::Own { table } else { 0.0 };
+        return ((all - table - head) / 2.0 + head, "it cannot be reduced");
     }
     match (file.grpo().sampling.weights, file.base_precision) {
         (WeightPrecision::F32, WeightPrecision::F32) if packs => {

@@ -60,7 +60,7 @@ impl Shape {
 
 /// Samples all completions in a single batch.
 pub fn sampling(model: Model, shape: Shape, precision: ProductPrecision) -> anyhow::Result<Work> {
-    let policy = model.build()?.with_products(precision);
+    let policy = model.build()?.with_product_precision(precision);
     let rollout = rollout(&policy, shape, shape.completions())?;
     let tokens = shape.completions() * shape.tokens;
     Ok(timed_sampling(&policy, rollout, shape.prompts(model), tokens, shape.flops(model)))

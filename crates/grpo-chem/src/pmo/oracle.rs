@@ -12,7 +12,8 @@ pub enum Oracle {
     AmlodipineMpo,
     /// Similarity (ECFP4) to celecoxib.
     CelecoxibRediscovery,
-    /// Keeps the scaffold and the pharmacophores of a kinase inhibitor and replaces its decorations.
+    /// Keeps the scaffold and the pharmacophores of a kinase inhibitor and replaces its
+    /// decorations.
     DecoHop,
     /// Similarity (atom pairs) to fexofenadine with a higher TPSA and a lower logP.
     FexofenadineMpo,
@@ -34,7 +35,8 @@ pub enum Oracle {
     Qed,
     /// Similarity (atom pairs) to ranolazine with a fluorine atom and higher TPSA and logP.
     RanolazineMpo,
-    /// Keeps the decorations and the pharmacophores of a kinase inhibitor and replaces its scaffold.
+    /// Keeps the decorations and the pharmacophores of a kinase inhibitor and replaces its
+    /// scaffold.
     ScaffoldHop,
     /// Formula, TPSA and logP of sitagliptin, but dissimilar to it.
     SitagliptinMpo,
@@ -131,18 +133,21 @@ impl UnknownOracle {
                 "it is a trained classifier, which is not available".to_owned()
             }
             Some(nearest) if likeness(&nearest) > 0.75 => format!("did you mean '{nearest}'?"),
-            _ => {
-                // `join` of so many constants takes the compiler minutes (docs/LOG.md).
-                let mut hint = String::from("there are");
-                for (index, name) in all.into_iter().enumerate() {
-                    hint.push_str(if index == 0 { ": " } else { ", " });
-                    hint.push_str(name);
-                }
-                hint
-            }
+            _ => format!("there are: {}", listed(&all)),
         };
         Self { name: name.to_owned(), hint }
     }
+}
+
+/// Separates names by commas. With `join`, the compiler takes minutes for so many constants
+/// (docs/LOG.md, 2026-11-27).
+fn listed(names: &[&str]) -> String {
+    let mut list = String::new();
+    for (index, name) in names.iter().enumerate() {
+        list.push_str(if index == 0 { "" } else { ", " });
+        list.push_str(name);
+    }
+    list
 }
 
 #[cfg(test)]

@@ -80,21 +80,12 @@ fn completions_of_prompts_by_an_adapter() {
         ("llama", "sampling.top_p=0.9"),
         ("qwen3", "base_precision=bf16"),
         ("gpt2", "train.updates_per_rollout=2"),
-        ("llama", "train.precision=bf16"),
+        ("llama", "train.precision=bf16 sampler_check.above=correct"),
     ] {
         let place = training_texts::place(family);
-        place.succeed(&[
-            "train",
-            "train.toml",
-            "--set",
-            change,
-            "--set",
-            "sampler_check.above=correct",
-            "--set",
-            "save.every=1",
-            "--set",
-            "save.keep_last=9",
-        ]);
+        let sets = change.split(' ').chain(["save.every=1", "save.keep_last=9"]);
+        let sets: Vec<&str> = sets.flat_map(|set| ["--set", set]).collect();
+        place.succeed(&[&["train", "train.toml"], &sets[..]].concat());
         let mut texts = Vec::new();
         for (step, policy) in [
             ("1", "policy       m, the initial policy\n"),

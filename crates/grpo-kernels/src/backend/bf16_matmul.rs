@@ -80,10 +80,10 @@ fn with_known_layout(x: FlexTensor) -> FlexTensor {
 /// Returns a view of a tensor with a known layout.
 fn matrix(x: &FlexTensor) -> Matrix<'_> {
     let layout = x.layout();
-    let ([rows, columns], [down, across]) =
+    let ([rows, columns], [row_stride, column_stride]) =
         ([0, 1].map(|i| layout.shape()[i]), [0, 1].map(|i| layout.strides()[i].unsigned_abs()));
-    let is_transposed = across != 1;
-    let stride = if is_transposed { across } else { down };
+    let is_transposed = column_stride != 1;
+    let stride = if is_transposed { column_stride } else { row_stride };
     let values = &x.storage::<f32>()[layout.start_offset()..];
     Matrix { values, stride, is_transposed, rows, columns }
 }

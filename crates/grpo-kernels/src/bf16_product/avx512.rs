@@ -1,9 +1,10 @@
 //! Sums with AVX512-BF16.
 //!
-//! `VDPBF16PS` multiplies two pairs and adds both products to a sum in `f32`: first that of the upper
-//! halves, then that of the lower ones, each rounded to nearest (Intel 64 and IA-32 Architectures
-//! Software Developer's Manual, volume 2; measured on AMD Zen 4). A product of two bf16 numbers is
-//! exact in `f32`, so this is the chain of multiply-adds that [`portable`](super::portable) computes.
+//! `VDPBF16PS` multiplies two pairs and adds both products to a sum in `f32`: first that of the
+//! upper halves, then that of the lower ones, each rounded to nearest (Intel 64 and IA-32
+//! Architectures Software Developer's Manual, volume 2; measured on AMD Zen 4). A product of two
+//! bf16 numbers is exact in `f32`, so this is the chain of multiply-adds that
+//! [`portable`](super::portable) computes.
 
 use std::arch::x86_64::{
     __m512bh, _mm512_dpbf16_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_ps,
@@ -12,7 +13,7 @@ use std::arch::x86_64::{
 
 use super::STRIP;
 
-/// Shows that this processor has AVX-512 and AVX512-BF16.
+/// Proof that the processor has AVX-512 and AVX512-BF16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token(());
 

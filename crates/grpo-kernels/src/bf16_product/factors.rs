@@ -1,7 +1,7 @@
 //! Factors of a product, rounded to bf16 and packed.
 //!
-//! Two consecutive terms share a `u32`: the first one is in the upper half, which is added first. If the
-//! number of terms is odd, the last pair has a 0.
+//! Two consecutive terms share a `u32`: the first one is in the upper half, which is added first.
+//! If the number of terms is odd, the last pair has a 0.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -28,6 +28,8 @@ pub(crate) struct Left {
     /// Shape `[blocks][pairs][rows of the block]`.
     values: Vec<u32>,
     rows: usize,
+    /// Number of terms.
+    inner: usize,
     pairs: usize,
 }
 
@@ -37,10 +39,13 @@ pub(crate) struct Right {
     /// Shape `[strips][pairs][STRIP]`. The last strip is filled up with zeros.
     values: Vec<u32>,
     columns: usize,
+    /// Number of terms.
+    inner: usize,
     pairs: usize,
 }
 
-/// Number of blocks that are packed by a task. If the matrix is transposed, they read whole cache lines.
+/// Number of blocks that are packed by a task. If the matrix is transposed, they read whole cache
+/// lines.
 const BLOCKS: usize = 8;
 
 impl Left {
@@ -64,15 +69,15 @@ impl Left {
         unsafe {
             values.set_len(rows * pairs);
         }
-        Self { values, rows, pairs }
+        Self { values, rows, inner: matrix.columns, pairs }
     }
 
     pub(super) fn rows(&self) -> usize {
         self.rows
     }
 
-    pub(super) fn pairs_per_row(&self) -> usize {
-        self.pairs
+    pub(super) fn inner(&self) -> usize {
+        self.inner
     }
 
     /// Returns the number of rows and the factors of each block.
@@ -103,15 +108,15 @@ impl Right {
         unsafe {
             values.set_len(size);
         }
-        Self { values, columns, pairs }
+        Self { values, columns, inner: matrix.rows, pairs }
     }
 
     pub(crate) fn columns(&self) -> usize {
         self.columns
     }
 
-    pub(super) fn pairs_per_column(&self) -> usize {
-        self.pairs
+    pub(crate) fn inner(&self) -> usize {
+        self.inner
     }
 
     /// Returns the strip that starts at a column.

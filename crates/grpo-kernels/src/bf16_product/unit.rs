@@ -1,26 +1,26 @@
-//! The instructions that compute a block.
+//! Choice of the instruction set that computes a block.
 
 use super::{ROWS, STRIP, portable};
 
 /// Sums of a block of at most [`ROWS`] rows and a strip of columns.
 pub(super) type Sums = [[f32; STRIP]; ROWS];
 
-/// A way to compute sums of products. All have the same results.
+/// An implementation of the sums. All of them have the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// AVX512-BF16, which multiplies pairs of terms.
     #[cfg(target_arch = "x86_64")]
-    Pairs(super::avx512::Token),
+    Avx512Bf16(super::avx512::Token),
     /// Multiply-adds in `f32`, in vectors of whatever width the processor has.
     Portable,
 }
 
 impl Unit {
-    /// Returns the fastest way on this processor.
+    /// Returns the fastest implementation for this processor.
     pub(super) fn fastest() -> Self {
         #[cfg(target_arch = "x86_64")]
         if let Some(token) = super::avx512::Token::new() {
-            return Self::Pairs(token);
+            return Self::Avx512Bf16(token);
         }
         Self::Portable
     }
@@ -42,7 +42,7 @@ impl Unit {
         let sums = sums.first_chunk_mut::<R>().expect("a block has at most ROWS rows");
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Pairs(token) => token.sum(x, strip, sums),
+            Self::Avx512Bf16(token) => token.sum(x, strip, sums),
             Self::Portable => portable::sum(x, strip, sums),
         }
     }

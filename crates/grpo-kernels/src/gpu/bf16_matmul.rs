@@ -1,7 +1,7 @@
 //! Matrix products with factors in bf16.
 //!
-//! Factors are rounded in `f32`, because not every device has bf16, and multiplied in `f32`, which is
-//! exact for each product.
+//! Factors are rounded in `f32`, because not every device has bf16, and multiplied in `f32`, which
+//! is exact for each product.
 
 use burn::backend::{Cube, TensorMetadata};
 use burn::tensor::Tensor;
@@ -49,7 +49,7 @@ impl Operation<Cube, 2> for Bf16Matmul {
     }
 }
 
-/// Rounds to bf16. A transposed view stays one.
+/// Rounds to bf16. A transposed view remains transposed.
 fn rounded(x: CubeTensor) -> CubeTensor {
     match x.meta.strides()[..] {
         [1, stride] if stride > 1 && stride == x.shape()[0] => {
@@ -80,7 +80,7 @@ fn round_each(x: &[f32], y: &mut [f32]) {
         rounded = bits & 0x8000_0000u32;
     }
     if magnitude > 0x7f80_0000u32 {
-        rounded = bits | 0x0040_0000u32;
+        rounded = (bits | 0x0040_0000u32) & 0xffff_0000u32;
     }
     y[ABSOLUTE_POS] = f32::reinterpret(rounded);
 }

@@ -52,8 +52,8 @@ pub(super) fn transposed(x: CubeTensor) -> CubeTensor {
     Cube::float_swap_dims(x, dimensions - 2, dimensions - 1)
 }
 
-/// Returns `a · b` for `a` of shape `[…, m, k]` and `b` of shape `[…, k, n]`, either of which may be
-/// a transposed view. So may be the result.
+/// Returns `a · b` for `a` of shape `[…, m, k]` and `b` of shape `[…, k, n]`, either of which may
+/// be a transposed view. So may be the result.
 ///
 /// The order of the sums depends on the shapes.
 pub fn product(a: &CubeTensor, b: &CubeTensor) -> CubeTensor {

@@ -1,5 +1,5 @@
-//! Products of factors that are rounded to bf16, against sums in f64. That they are the same for all
-//! instruction sets is tested next to the implementation.
+//! Products of factors that are rounded to bf16, against sums in f64. That they are the same for
+//! all instruction sets is tested next to the implementation.
 
 use burn::tensor::{Tensor, bf16};
 use grpo_kernels::{PackedWeight, batch_invariant_linear, bf16_linear, bf16_matmul, is_cpu, plain};
@@ -91,6 +91,38 @@ fn rows_are_independent_and_the_same_in_all_forms() {
             let [x, weight] = [x, weight].map(plain::rounded_to_bf16);
             assert_eq!(bits(batch_invariant_linear(x, weight, Some(bias))), bits(all));
         }
+    }
+}
+
+/// The gradient of a sum is an expanded view.
+#[test]
+fn an_expanded_gradient() {
+    let device = device().autodiff();
+    let x = tensor(&values(6, 1), [2, 3], &device).require_grad();
+    let constant = tensor(&values(12, 2), [3, 4], &device);
+    let gradients = bf16_matmul(x.clone(), constant.clone()).sum().backward();
+    let weights = rounded(&host(constant.inner()));
+    let expected: Vec<f64> = weights.chunks(4).map(|row| row.iter().sum()).collect();
+    assert_close(&host(x.grad(&gradients).unwrap()), &expected.repeat(2), 1e-6);
+}
+
+/// A weight is converted to `f32` first.
+#[test]
+fn packed_weights_of_other_layouts_and_types() {
+    let device = device();
+    let (x, weight) = (values(5 * 64, 1), values(64 * 96, 2));
+    let x = tensor(&x, [5, 64], &device);
+    let rows = tensor(&weight, [64, 96], &device);
+    let columns = tensor(&transposed(&weight, [64, 96]), [96, 64], &device).transpose();
+    let expected = bits(bf16_linear(x.clone(), rows.clone(), None));
+    assert_eq!(bits(PackedWeight::bf16(columns).linear(x.clone(), None)), expected);
+    if is_cpu(&device) {
+        let half = rows.clone().cast(burn::tensor::FloatDType::BF16);
+        assert_eq!(bits(PackedWeight::bf16(half).linear(x.clone(), None)), expected);
+        let packed = grpo_kernels::pack_four_bits(rows);
+        let plain = grpo_kernels::dense(packed.clone());
+        let expected = bits(bf16_linear(x.clone(), plain, None));
+        assert_eq!(bits(PackedWeight::bf16(packed).linear(x, None)), expected);
     }
 }
 

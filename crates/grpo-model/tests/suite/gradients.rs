@@ -107,13 +107,14 @@ pub(crate) fn check(
     }
 }
 
-/// Rounding to bf16 changes each factor by at most 2⁻⁹, so gradients hardly change their directions.
+/// Rounding to bf16 changes each factor by at most 2⁻⁹, so gradients hardly change their
+/// directions.
 #[test]
 fn gradients_of_products_in_bf16() {
     for is_adapted in [false, true] {
         let plain = policy(&llama(), is_adapted, 0.0);
         let (_, exact) = gradients(&plain, false, Dropout::off());
-        let rounded = plain.with_products(ProductPrecision::Bf16);
+        let rounded = plain.with_product_precision(ProductPrecision::Bf16);
         for checkpointing in [false, true] {
             let (_, rounded) = gradients(&rounded, checkpointing, Dropout::off());
             assert!(rounded != exact);

@@ -5,8 +5,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor, bf16};
 use grpo_data::Codecs;
 use grpo_model::{
-    Adapter, Dropout, Frozen, KvCache, LanguageModel, ModelFolder, Prepared, ProductPrecision,
-    TokenBatch, Transformer, WeightPrecision, linear_weights,
+    Adapter, Dropout, Frozen, KvCache, LanguageModel, ModelFolder, Policy, Prepared,
+    ProductPrecision, TokenBatch, Transformer, WeightPrecision, linear_weights,
 };
 use serde_json::json;
 
@@ -148,39 +148,43 @@ fn products_in_bf16_are_near_those_in_f32() {
     let before = weights(&plain);
     let batch = TokenBatch::from_iter([IDS.as_slice()]);
     let expected = logits(&plain, &batch);
-    let rounded = plain.clone().with_products(ProductPrecision::Bf16);
+    let rounded = plain.clone().with_product_precision(ProductPrecision::Bf16);
     let got = logits(&rounded, &batch);
     let apart: Vec<f64> = got.iter().zip(&expected).map(|(a, b)| a - b).collect();
     let error = largest(&apart) / largest(&expected);
     assert!((0.003..0.02).contains(&error), "{error}");
     assert!(weights(&rounded) == before);
-    assert_eq!(logits(&rounded.with_products(ProductPrecision::F32), &batch), expected);
+    assert_eq!(logits(&rounded.with_product_precision(ProductPrecision::F32), &batch), expected);
 }
 
-/// Sampling is independent of the batch and of the form of the weights. An adapter stays in f32.
+/// Sampling is independent of the batch and of the form of the weights, also under an adapter.
 #[test]
-fn sequences_are_independent_with_products_in_bf16() {
+fn sequences_are_independent_with_product_precision_in_bf16() {
     let rows: [&[u32]; 3] = [&IDS, &[4, 1, 2, 3], &[9, 8, 7, 6, 5, 4, 3, 2]];
     let plain = held(&wide(), WeightPrecision::F32);
-    let exact = extended(&Frozen::snapshot(&plain), &rows);
-    let frozen = Frozen::snapshot(&plain).with_products(ProductPrecision::Bf16);
-    let together = extended(&frozen, &rows);
-    assert_ne!(together, exact);
-    for (ids, together) in rows.iter().zip(&together) {
-        assert_eq!(extended(&frozen, &[ids])[0], *together);
-    }
-    let prepared = |model: &Frozen<Transformer>| {
+    let adapter = shaken_adapter(&plain, 0.0, &Device::flex());
+    let policies = [adapted(&plain, adapter), Policy::Whole(plain)];
+    let prepared = |model: &Frozen<Policy>| {
         let batch = TokenBatch::from_iter(rows);
-        let of = |model: Prepared<Transformer>| {
+        let of = |model: Prepared<Policy>| {
             let mut cache = KvCache::new();
             let slots: Vec<_> = rows.iter().map(|_| cache.open()).collect();
             host(model.extend(&batch, &mut cache, &slots))
         };
         (of(model.prepared()), of(model.unpacked()))
     };
-    let (packed, unpacked) = prepared(&frozen);
-    assert_eq!(packed, unpacked);
-    assert_ne!(packed, prepared(&Frozen::snapshot(&plain)).0);
+    for policy in policies {
+        let exact = Frozen::snapshot(&policy);
+        let frozen = exact.clone().with_product_precision(ProductPrecision::Bf16);
+        let together = extended(&frozen, &rows);
+        assert_ne!(together, extended(&exact, &rows));
+        for (ids, together) in rows.iter().zip(&together) {
+            assert_eq!(extended(&frozen, &[ids])[0], *together);
+        }
+        let (packed, unpacked) = prepared(&frozen);
+        assert_eq!(packed, unpacked);
+        assert_ne!(packed, prepared(&exact).0);
+    }
 }
 
 /// Computes hidden states using a cache: `ids` in one piece, followed by three of its tokens one at

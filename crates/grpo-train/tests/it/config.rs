@@ -167,7 +167,15 @@ fn bf16_without_a_correction() {
     let bf16 = |c: &mut GrpoConfig| c.train.precision = ProductPrecision::Bf16;
     check(
         bf16,
-        "train.precision = \"bf16\" rounds sums that differ in the last bit between sampling and training to different numbers, which stops a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"",
+        "train.precision = \"bf16\" makes log-probabilities of sampling and training differ by more than the tolerance, which stops a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"",
+    );
+    let twice = |c: &mut GrpoConfig| {
+        bf16(c);
+        c.sampling.weights = WeightPrecision::Q8;
+    };
+    check(
+        twice,
+        "sampling.weights cannot be combined with train.precision = \"bf16\", which already rounds the weights for sampling; remove sampling.weights",
     );
     let mut corrected = config();
     bf16(&mut corrected);
@@ -435,7 +443,7 @@ fn replay_refuses_settings_it_cannot_be_used_with() {
         replayed(|c| c.replay.as_mut().unwrap().samples = 1),
         "replay.samples = 1 is out of range; expected 2 to 10000",
     );
-    let unmodified = "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise; remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch";
+    let unmodified = "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise; remove [replay], or sampling.top_k, top_p, min_p, sampling.weights, train.precision and loss.mismatch";
     check(replayed(|c| c.sampling.top_k = Some(3)), unmodified);
     check(replayed(|c| c.sampling.top_p = Some(0.9)), unmodified);
     check(replayed(|c| c.sampling.min_p = Some(0.1)), unmodified);
