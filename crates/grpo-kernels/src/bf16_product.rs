@@ -8,6 +8,7 @@
 mod avx512;
 mod factors;
 mod portable;
+mod sizes;
 mod unit;
 
 use std::mem::MaybeUninit;
@@ -17,12 +18,8 @@ use rayon::prelude::*;
 
 use crate::awake::available_threads;
 pub(crate) use factors::{Left, Matrix, Right};
+use sizes::{ROWS, STRIP};
 use unit::{Sums, Unit};
-
-/// Number of columns in a strip: four vectors of 16 lanes.
-const STRIP: usize = 64;
-/// Largest number of rows in a block.
-const ROWS: usize = 6;
 
 /// Returns `left · right` row by row. `bias` is added to each row.
 pub(crate) fn product(left: &Left, right: &Right, bias: Option<&[f32]>) -> Vec<f32> {

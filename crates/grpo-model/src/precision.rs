@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// Number format for the block matrices of a frozen base model.
 ///
-/// Computation always happens in f32, so a matrix is converted every time it is used. The exception
-/// is bf16 sampling on the CPU, which reads the matrix directly. During training, Burn keeps the
+/// A matrix is converted to f32 every time it is used. The exception is bf16 sampling on the CPU, which
+/// reads the matrix directly. During training, Burn keeps the
 /// converted copy for the backward pass. Training therefore needs less memory only if blocks are
 /// recomputed ([`crate::LanguageModel::checkpointed`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

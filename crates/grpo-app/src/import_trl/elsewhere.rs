@@ -134,7 +134,7 @@ const HARMLESS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "computation is always in f32",
+        "computation is in f32; see train.precision",
         &[
             "bf16",
             "fp16",

@@ -11,7 +11,7 @@ use std::arch::x86_64::{
     _mm512_storeu_ps,
 };
 
-use super::STRIP;
+use super::sizes::STRIP;
 
 /// Proof that the processor has AVX-512 and AVX512-BF16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

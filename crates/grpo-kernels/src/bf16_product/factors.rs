@@ -9,7 +9,7 @@ use std::ops::Range;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{ROWS, STRIP};
+use super::sizes::{ROWS, STRIP};
 
 /// A matrix in memory.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::STRIP;
+use super::sizes::STRIP;
 
 pub(super) fn sum<const R: usize>(
     x: &[[u32; R]],

@@ -1,6 +1,7 @@
 //! Choice of the instruction set that computes a block.
 
-use super::{ROWS, STRIP, portable};
+use super::portable;
+use super::sizes::{ROWS, STRIP};
 
 /// Sums of a block of at most [`ROWS`] rows and a strip of columns.
 pub(super) type Sums = [[f32; STRIP]; ROWS];

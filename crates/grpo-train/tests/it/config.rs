@@ -3,7 +3,7 @@
 use grpo_core::{
     Aggregation, Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel,
 };
-use grpo_model::{ProductPrecision, WeightPrecision};
+use grpo_model::WeightPrecision;
 use grpo_train::{
     AboveTolerance, Decay, GrpoConfig, PretrainConfig, ReplayConfig, ScoreFunctionConfig,
 };
@@ -11,7 +11,7 @@ use grpo_train::{
 use crate::support::{config, optimizer};
 
 #[track_caller]
-fn check(change: impl Fn(&mut GrpoConfig), expected: &str) {
+pub(crate) fn check(change: impl Fn(&mut GrpoConfig), expected: &str) {
     let mut config = config();
     config.check().unwrap();
     change(&mut config);
@@ -160,55 +160,6 @@ fn losses_that_do_not_go_together() {
         |c| c.advantage.baseline = Baseline::Batch,
         "advantage: a batch baseline cannot be scaled by the group's deviation, which is 0 for equal rewards; use scale = \"batch\" or \"none\"",
     );
-}
-
-#[test]
-fn bf16_without_a_correction() {
-    let bf16 = |c: &mut GrpoConfig| c.train.precision = ProductPrecision::Bf16;
-    check(
-        bf16,
-        "train.precision = \"bf16\" makes log-probabilities of sampling and training differ by more than the tolerance, which stops a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"",
-    );
-    let twice = |c: &mut GrpoConfig| {
-        bf16(c);
-        c.sampling.weights = WeightPrecision::Q8;
-    };
-    check(
-        twice,
-        "sampling.weights cannot be combined with train.precision = \"bf16\", which already rounds the weights for sampling; remove sampling.weights",
-    );
-    let mut corrected = config();
-    bf16(&mut corrected);
-    corrected.sampler_check.above = Some(AboveTolerance::Correct);
-    corrected.check().unwrap();
-}
-
-#[test]
-fn rounded_weights_without_a_correction() {
-    let refused = |c: &mut GrpoConfig| c.sampling.weights = WeightPrecision::Bf16;
-    let expected = "sampling: weights = \"bf16\" samples from a different policy than the trained one, which stops a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"";
-    check(refused, expected);
-    let mismatch = MismatchCorrection {
-        level: RatioLevel::Token,
-        mode: MismatchMode::Truncate,
-        min: 0.0,
-        max: 2.0,
-    };
-    // Also if both are set.
-    let both = |c: &mut GrpoConfig| {
-        refused(c);
-        c.loss.mismatch = Some(mismatch);
-        c.sampler_check.above = Some(AboveTolerance::Stop);
-    };
-    check(both, expected);
-    let mut corrected = config();
-    refused(&mut corrected);
-    corrected.loss.mismatch = Some(mismatch);
-    corrected.check().unwrap();
-    let mut corrected = config();
-    refused(&mut corrected);
-    corrected.sampler_check.above = Some(AboveTolerance::Correct);
-    corrected.check().unwrap();
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod adapted;
 mod choices;
 mod combined;
 mod config;
+mod config_precision;
 mod cuts;
 mod guards;
 mod hygiene;
