@@ -41,8 +41,8 @@ pub(crate) fn draw_rows(
     drawn.chunks_exact(2).map(of_row).collect()
 }
 
-/// Copies the forbidden ids to the device. A buffer of length 0 is not allowed, so one number follows
-/// that is no id.
+/// Copies the forbidden ids to the device, followed by a number that is not an id, because a buffer
+/// cannot be empty.
 pub(super) fn forbidden_ids(forbidden: &[u32], vocabulary: usize, device: &Device) -> CubeTensor {
     let ids = forbidden.iter().map(|&id| id as usize).chain(std::iter::once(vocabulary));
     of_indices(indices(ids, device))
