@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Distribution, Tensor};
 use grpo_app::device::device;
-use grpo_kernels::{bf16_matmul, matmul as f32_matmul};
+use grpo_kernels::bf16_linear;
 use grpo_model::ProductPrecision;
 use serde_json::Value;
 
@@ -47,9 +47,9 @@ impl Repetition {
 pub fn matmul(size: Size, rows: usize, precision: ProductPrecision) -> anyhow::Result<Work> {
     const LEAST: Duration = Duration::from_millis(500);
     let width = size.width();
-    let matmul_of = match precision {
-        ProductPrecision::F32 => f32_matmul,
-        ProductPrecision::Bf16 => bf16_matmul,
+    let product = move |a, b| match precision {
+        ProductPrecision::F32 => grpo_kernels::matmul(a, b),
+        ProductPrecision::Bf16 => bf16_linear(a, b, None),
     };
     let device = device()?;
     let random =
@@ -60,7 +60,7 @@ pub fn matmul(size: Size, rows: usize, precision: ProductPrecision) -> anyhow::R
         let started = Instant::now();
         let mut flops = 0.0;
         while started.elapsed() < LEAST {
-            let y = matmul_of(matmul_of(x.clone(), up.clone()), down.clone());
+            let y = product(product(x.clone(), up.clone()), down.clone());
             // Read a number to force lazy backends to perform the computation.
             let _one: Vec<f32> = y.slice([0..1, 0..1]).into_data().iter::<f32>().collect();
             flops += 2.0 * (2 * rows * width * 4 * width) as f64;

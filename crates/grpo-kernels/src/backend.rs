@@ -6,9 +6,9 @@
 
 mod activation;
 mod attention;
-mod bf16_matmul;
 mod gather_rows;
 mod gemm;
+mod linear;
 mod matmul;
 mod norm;
 mod optimizer;
@@ -28,8 +28,8 @@ use rayon::prelude::*;
 use crate::tape::{Operation, record, run};
 pub(crate) use activation::{gelu, gelu_tanh, swiglu};
 pub(crate) use attention::{Attention, attention, joint_attention};
-pub(crate) use bf16_matmul::{bf16_linear, bf16_matmul, bf16_packed};
 pub(crate) use gather_rows::gather_rows;
+pub(crate) use linear::{bf16_linear, bf16_packed, bf16_packed_linear, linear, primitive};
 pub(crate) use matmul::matmul;
 pub(crate) use norm::{layer_norm, rms_norm};
 pub(crate) use optimizer::{adamw_step, squared_norm};

@@ -7,13 +7,12 @@ use burn::tensor::DType;
 use burn::tensor::Tensor;
 
 use crate::four_bits::{dense, unpacked_shape};
+use crate::linear::check_shapes;
 
 #[cfg(feature = "flex")]
 mod blocks;
 #[cfg(feature = "flex")]
-mod columns;
-#[cfg(feature = "flex")]
-mod cpu;
+pub(crate) mod cpu;
 #[cfg(feature = "flex")]
 mod packed;
 #[cfg(feature = "flex")]
@@ -29,8 +28,8 @@ mod strip;
 /// token. Sampling therefore uses this function ("batch invariance"; He et al. 2025, "Defeating
 /// Nondeterminism in LLM Inference").
 ///
-/// On the CPU in `f32`, each element is a chain of fused multiply-adds, in an order that depends
-/// only on the layout of the weight. Weights can be `f32`, `bf16`, quantised to bytes with a scale
+/// On the CPU in `f32`, each element is a chain of fused multiply-adds from the first term to the last,
+/// to which the bias is added. [`linear`](crate::linear) has the same bits. Weights can be `f32`, `bf16`, quantised to bytes with a scale
 /// per 32 weights of a row, or packed by [`pack_four_bits`](crate::pack_four_bits), and are read
 /// without converting the matrix first. GPUs convert it for each product. Their order of summation
 /// can depend on the number of rows.
@@ -62,20 +61,11 @@ pub fn batch_invariant_linear(
     crate::plain::batch_invariant_linear(x, weight, bias)
 }
 
-/// Same as [`batch_invariant_linear`] with `x` and the weight rounded to bf16. On the CPU, the
-/// product has the bits of [`bf16_matmul`](crate::bf16_matmul).
-///
-/// # Panics
-/// Panics if the shapes do not match.
-pub fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    PackedWeight::bf16(weight).linear(x, bias)
-}
-
 /// A weight prepared for many products, as in sampling, which multiplies by the same weights for
 /// every token.
 ///
 /// On the CPU, an `f32` weight is copied to narrow strips that are read from start to end. In the
-/// original, each row of a strip is on different cache lines. Transposed views are not copied.
+/// original, each row of a strip is on different cache lines.
 pub struct PackedWeight(Form);
 
 enum Form {
@@ -122,8 +112,8 @@ impl PackedWeight {
         Self(Form::Rounded(rounded_to_bf16(weight)))
     }
 
-    /// Same as [`batch_invariant_linear`] with the original weight, bit for bit, or
-    /// [`bf16_linear`] if the weight was rounded.
+    /// Same as [`batch_invariant_linear`] with the original weight, bit for bit. If the weight was
+    /// rounded, the same as [`bf16_linear`](crate::bf16_linear), on the CPU bit for bit.
     ///
     /// # Panics
     /// Panics if the shapes do not match.
@@ -139,7 +129,7 @@ impl PackedWeight {
             #[cfg(feature = "flex")]
             Form::Pairs(pairs) => {
                 check_shapes(&x, [pairs.inner(), pairs.columns()], bias.as_ref());
-                crate::backend::bf16_linear(x, pairs, bias)
+                crate::backend::bf16_packed_linear(x, pairs, bias)
             }
             Form::Rounded(weight) => {
                 batch_invariant_linear(rounded_to_bf16(x), weight.clone(), bias)
@@ -169,12 +159,5 @@ impl fmt::Debug for PackedWeight {
             Form::Pairs(_) => "bf16 pairs",
         };
         f.debug_tuple("PackedWeight").field(&form).finish()
-    }
-}
-
-fn check_shapes(x: &Tensor<2>, [inner, columns]: [usize; 2], bias: Option<&Tensor<1>>) {
-    assert_eq!(x.dims()[1], inner, "x must have as many columns as the weight has rows");
-    if let Some(bias) = bias {
-        assert_eq!(bias.dims(), [columns], "the bias must have one value per column");
     }
 }

@@ -17,7 +17,7 @@ pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
 }
 
 /// Returns `a · b` with both factors rounded to bf16. Gradients are not rounded. See
-/// [`crate::bf16_matmul`].
+/// [`crate::bf16_linear`].
 pub fn bf16_matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     rounded_to_bf16(a).matmul(rounded_to_bf16(b))
 }

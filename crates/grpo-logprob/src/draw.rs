@@ -6,6 +6,10 @@ use grpo_data::TokenSet;
 use grpo_kernels::{Likely, Truncation, draw_on_gpu, likely_on_gpu};
 use rayon::prelude::*;
 
+#[cfg(feature = "flex")]
+use crate::Targets;
+#[cfg(feature = "flex")]
+use crate::fused;
 use crate::truncate::{Candidate, truncate};
 
 /// A sampled token.
@@ -13,7 +17,8 @@ use crate::truncate::{Candidate, truncate};
 pub struct Draw {
     /// Token id.
     pub id: u32,
-    /// Log-probability of the token under the sampling distribution.
+    /// Log-probability of the token under the sampling distribution. On the CPU, it has the bits of
+    /// [`score`](crate::score) for the same logits.
     pub logprob: f32,
     /// Ids that were kept, if the distribution is truncated. The same set is required for scoring.
     pub kept: Option<TokenSet>,
@@ -23,7 +28,7 @@ pub struct Draw {
 /// number in `[0, 1)`.
 ///
 /// `seen` contains the tokens in the prompt and completion in any order. It is only used if the
-/// distribution has a repetition penalty. The computation uses f64 and adds probabilities in
+/// distribution has a repetition penalty. The token is chosen in f64, with probabilities added in
 /// ascending order of ids, so identical arguments always give bit-identical results.
 ///
 /// # Shapes
@@ -43,7 +48,28 @@ pub fn draw(
     uniform: f64,
 ) -> Result<Draw, NotFinite> {
     let candidates = candidates(logits, seen, distribution)?;
-    Ok(draw_of(candidates, None, distribution, uniform))
+    let draw = draw_of(candidates, None, distribution, uniform);
+    #[cfg(feature = "flex")]
+    let draw = Draw { logprob: fused::cpu::logprob(logits, &target(&draw, seen, distribution)), ..draw };
+    Ok(draw)
+}
+
+/// Returns a drawn token as the target of a score.
+#[cfg(feature = "flex")]
+fn target(draw: &Draw, seen: &[u32], distribution: &SamplingDistribution) -> Targets {
+    let target = Targets::new(vec![draw.id], distribution.vocabulary())
+        .at_temperature(distribution.temperature())
+        .without(distribution.forbidden());
+    let target = match &draw.kept {
+        Some(kept) => target.within(vec![kept.clone()]),
+        None => target,
+    };
+    let Some(penalty) = distribution.repetition_penalty() else { return target };
+    let mut ids = seen.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    let seen = TokenSet::from_sorted(&ids, distribution.vocabulary()).expect("ids ascend");
+    target.with_repetition_penalty(penalty, vec![seen])
 }
 
 /// Samples one of `candidates`, which ascend. If they lack improbable ids, `total` is the weight of
@@ -247,7 +273,9 @@ mod tests {
             assert!(likely.len() > 20 && likely.len() < logits.len());
             for uniform in [0.0, 0.3, 0.7, 0.999] {
                 let drawn = draw_of(likely.clone(), Some(total), &distribution, uniform);
-                assert_eq!(drawn, draw(&logits, &[], &distribution, uniform).unwrap());
+                let expected = draw(&logits, &[], &distribution, uniform).unwrap();
+                assert!((drawn.logprob - expected.logprob).abs() < 1e-6);
+                assert_eq!((drawn.id, drawn.kept), (expected.id, expected.kept));
             }
         }
     }

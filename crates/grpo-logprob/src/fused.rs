@@ -112,6 +112,18 @@ pub(crate) trait Steps<B: Backend> {
     /// Computes the matrix product of `a` and `b`.
     fn matmul(a: FloatTensor<B>, b: FloatTensor<B>) -> FloatTensor<B>;
 
+    /// Computes logits from hidden states, like the output layer in sampling.
+    fn logits(
+        hidden: FloatTensor<B>,
+        weight: FloatTensor<B>,
+        bias: Option<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
+        let logits = Self::matmul(hidden, weight);
+        let Some(bias) = bias else { return logits };
+        let ids = bias.shape()[0];
+        B::float_add(logits, B::float_reshape(bias, [1, ids].into()))
+    }
+
     /// Returns whether it is faster to accumulate the weight gradient as `[vocabulary, width]`.
     fn is_transposed(weight: &FloatTensor<B>) -> bool;
 }
@@ -146,7 +158,7 @@ pub(crate) fn forward<B: Backend, S: Steps<B>>(
         let mut running = S::start(&hidden, positions.len());
         let mut at = TilePosition::new(problem.targets, positions.clone());
         let mut sum: Option<FloatTensor<B>> = None;
-        for ids in problem.id_ranges() {
+        for ids in id_ranges(problem.targets) {
             at.ids = ids.clone();
             let weight = columns::<B>(problem.weight, &ids);
             let logits = problem.logits::<S>(hidden.clone(), weight.clone(), &ids);
@@ -188,7 +200,7 @@ pub(crate) fn backward<B: Backend, S: Steps<B>>(
         let mut at = TilePosition::new(problem.targets, positions.clone());
         let mut hidden_gradient: Option<FloatTensor<B>> = None;
         let mut bias_parts = Vec::new();
-        for ids in problem.id_ranges() {
+        for ids in id_ranges(problem.targets) {
             at.ids = ids.clone();
             let weight = columns::<B>(problem.weight, &ids);
             let logits = problem.logits::<S>(hidden.clone(), weight.clone(), &ids);
@@ -224,19 +236,19 @@ impl<B: Backend> Problem<'_, B> {
         weight: FloatTensor<B>,
         ids: &Range<usize>,
     ) -> FloatTensor<B> {
-        let logits = S::matmul(hidden, weight);
-        let Some(bias) = self.bias else { return logits };
-        let bias = B::float_slice(bias.clone(), &[slice(ids)]);
-        B::float_add(logits, B::float_reshape(bias, [1, ids.len()].into()))
+        let bias = self.bias.map(|bias| B::float_slice(bias.clone(), &[slice(ids)]));
+        S::logits(hidden, weight, bias)
     }
 
     fn position_ranges(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
         ranges(self.targets.ids().len(), POSITIONS)
     }
 
-    fn id_ranges(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
-        ranges(self.targets.vocabulary(), IDS)
-    }
+}
+
+/// Returns the ids of each tile.
+fn id_ranges(targets: &Targets) -> impl Iterator<Item = Range<usize>> + use<> {
+    ranges(targets.vocabulary(), IDS)
 }
 
 /// Weight gradient, accumulated in place.

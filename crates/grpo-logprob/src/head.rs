@@ -1,7 +1,7 @@
 //! Output layer of a language model.
 
 use burn::tensor::Tensor;
-use grpo_kernels::batch_invariant_linear;
+use grpo_kernels::{batch_invariant_linear, linear};
 
 /// Maps hidden states to logits: `hidden · weight + bias`.
 #[derive(Clone, Debug)]
@@ -26,10 +26,6 @@ impl Head {
 
     /// Computes logits from hidden states: `[n, width]` → `[n, vocabulary]`.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        let logits = grpo_kernels::matmul(hidden, self.weight.clone());
-        match &self.bias {
-            Some(bias) => logits + bias.clone().unsqueeze(),
-            None => logits,
-        }
+        linear(hidden, self.weight.clone(), self.bias.clone())
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
 use grpo_kernels::{
-    PackedWeight, add_bias, batch_invariant_linear, bf16_linear, bf16_matmul, gather_rows,
-    layer_norm, matmul, rms_norm, unpacked_shape,
+    PackedWeight, batch_invariant_linear, bf16_linear, gather_rows, layer_norm, linear, rms_norm,
+    unpacked_shape,
 };
 use grpo_logprob::Head;
 
@@ -92,18 +92,14 @@ impl Linear {
     pub(crate) fn product(&self, x: Tensor<2>) -> Tensor<2> {
         let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
         let weight = operand(self.weight.val(), &x);
-        let y = match self.products {
-            ProductPrecision::F32 => matmul(x, weight),
-            ProductPrecision::Bf16 => bf16_matmul(x, weight),
-        };
-        match bias {
-            Some(bias) => add_bias(y, bias),
-            None => y,
+        match self.products {
+            ProductPrecision::F32 => linear(x, weight, bias),
+            ProductPrecision::Bf16 => bf16_linear(x, weight, bias),
         }
     }
 
-    /// Like [`Self::product`], but each row is computed independently of the others if `invariant`
-    /// is set.
+    /// Like [`Self::product`], without autodiff if `invariant` is set. Each row is then computed
+    /// independently of the others on every device, and narrow weights are not converted.
     pub(crate) fn product_of_rows(&self, x: Tensor<2>, invariant: bool) -> Tensor<2> {
         match invariant {
             true => {
@@ -113,7 +109,9 @@ impl Linear {
                     (None, ProductPrecision::F32) => {
                         batch_invariant_linear(x, self.weight.val(), bias)
                     }
-                    (None, ProductPrecision::Bf16) => bf16_linear(x, self.weight.val(), bias),
+                    (None, ProductPrecision::Bf16) => {
+                        PackedWeight::bf16(self.weight.val()).linear(x, bias)
+                    }
                 }
             }
             false => self.product(x),
@@ -156,6 +154,9 @@ impl Linear {
 #[derive(Module, Debug)]
 pub(crate) struct Embedding {
     weight: Param<Tensor<2>>,
+    /// The transposed table, prepared for sampling if it is the output layer.
+    #[module(skip)]
+    packed_head: Option<Arc<PackedWeight>>,
 }
 
 impl Embedding {
@@ -165,7 +166,7 @@ impl Embedding {
         name: &str,
         shape: [usize; 2],
     ) -> Result<Self, ModelError> {
-        Ok(Self { weight: parameters.normal(&format!("{name}.weight"), shape)? })
+        Ok(Self::of(parameters.normal(&format!("{name}.weight"), shape)?))
     }
 
     /// Creates a table filled with zeros.
@@ -174,7 +175,11 @@ impl Embedding {
         name: &str,
         shape: [usize; 2],
     ) -> Result<Self, ModelError> {
-        Ok(Self { weight: parameters.zeros(&format!("{name}.weight"), shape)? })
+        Ok(Self::of(parameters.zeros(&format!("{name}.weight"), shape)?))
+    }
+
+    fn of(weight: Param<Tensor<2>>) -> Self {
+        Self { weight, packed_head: None }
     }
 
     /// Looks up `[n]` IDs and returns `[n, width]`.
@@ -190,6 +195,19 @@ impl Embedding {
     /// Returns a transposed view of the table as an output layer.
     pub(crate) fn as_head(&self) -> Head {
         Head::new(self.weight.val().transpose())
+    }
+
+    /// Prepares the table for many products as an output layer.
+    pub(crate) fn pack_head(&mut self) {
+        self.packed_head = Some(Arc::new(PackedWeight::new(self.as_head().weight)));
+    }
+
+    /// Computes logits without autodiff. Each row is independent of the others.
+    pub(crate) fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        match &self.packed_head {
+            Some(packed) => packed.linear(hidden, None),
+            None => self.as_head().invariant_logits(hidden),
+        }
     }
 
     /// Returns the device that holds the table.

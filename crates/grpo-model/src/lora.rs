@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use grpo_kernels::{batch_invariant_linear, matmul};
+use grpo_kernels::{batch_invariant_linear, linear, matmul};
 use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
@@ -101,7 +101,7 @@ impl LoraPair {
     /// Computes `[n, in]` → `[n, out]`.
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let (a, b) = (operand(self.a.val(), &x), operand(self.b.val(), &x));
-        matmul(matmul(x, a), b) * self.scale
+        linear(linear(x, a, None), b, None) * self.scale
     }
 
     /// Like [`Self::forward`], but without autodiff. Each row is independent of the other rows.

@@ -39,7 +39,7 @@ pub enum ProductPrecision {
     #[default]
     F32,
     /// Factors, and the gradients of outputs, are rounded to bfloat16 (mixed precision;
-    /// Micikevicius et al. 2018). See [`grpo_kernels::bf16_matmul`].
+    /// Micikevicius et al. 2018). See [`grpo_kernels::bf16_linear`].
     Bf16,
 }
 

@@ -415,13 +415,16 @@ impl LanguageModel for Transformer {
     fn prepared(mut self) -> Self {
         let of_blocks = self.blocks.iter_mut().flat_map(Block::linears_mut);
         of_blocks.chain(&mut self.head).for_each(Linear::pack);
+        if self.description.head == HeadKind::Tied {
+            self.token_embedding.pack_head();
+        }
         self
     }
 
     fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         match &self.head {
             Some(head) => head.product_of_rows(hidden, true),
-            None => self.head().invariant_logits(hidden),
+            None => self.token_embedding.invariant_logits(hidden),
         }
     }
 

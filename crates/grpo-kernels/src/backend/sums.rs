@@ -66,7 +66,7 @@ impl Operation<Flex, 2> for AddBias {
     }
 }
 
-fn sum_of_rows(x: &FlexTensor) -> FlexTensor {
+pub(super) fn sum_of_rows(x: &FlexTensor) -> FlexTensor {
     let columns = x.layout().shape()[1];
     let partial: Vec<Vec<f32>> = x
         .storage::<f32>()

@@ -1,9 +1,9 @@
 //! Blocks of rows, whose sums stay in registers.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use pulp::Simd;
-use rayon::prelude::*;
 
 use super::strip::{Input, ROWS, STRIP, Widen};
 
@@ -14,114 +14,122 @@ pub(super) fn blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).map(move |i| i * rows / count..(i + 1) * rows / count)
 }
 
-/// Interleaves the rows of each block: `[blocks][inner][rows of the block]`. The inner loop then
-/// reads a single slice, and needs no bounds check per row. Rows are first divided into parts of `part`
-/// rows, and each part into blocks.
-pub(super) fn interleave(x: &[f32], inner: usize, part: usize) -> Vec<f32> {
-    /// Number of blocks per task.
-    const BLOCKS: usize = 16;
-    let mut out = vec![0.0; x.len()];
-    let (mut from, mut rest) = (x, out.as_mut_slice());
-    let mut tasks = Vec::new();
-    while !from.is_empty() {
-        for block in blocks(part.min(from.len() / inner)) {
-            let (x, after) = from.split_at(block.len() * inner);
-            let (out, remaining) = rest.split_at_mut(block.len() * inner);
-            tasks.push((block.len(), x, out));
-            (from, rest) = (after, remaining);
-        }
-    }
-    tasks.into_par_iter().with_min_len(BLOCKS).for_each(|(rows, x, out)| {
-        for (row, x) in x.chunks(inner).enumerate() {
-            out[row..].iter_mut().step_by(rows).zip(x).for_each(|(out, x)| *out = *x);
-        }
-    });
-    out
-}
+/// Rows of the result, restricted to some columns. They are not initialised before the first terms are
+/// added.
+pub(super) type Output<'a, 'y> = &'a mut [&'y mut [MaybeUninit<f32>]];
 
 /// A range of terms of a product.
 pub(super) struct Terms<'a> {
-    /// Interleaved by [`interleave`].
     pub(super) x: Input<'a>,
     pub(super) terms: Range<usize>,
+    /// Added to each row after the last term. It starts with the first column of the output.
+    pub(super) bias: Option<&'a [f32]>,
 }
 
 /// Adds terms to all rows of `y`, for the columns that start at `column`. In `weights`, they start at
-/// `first`. `before` is called before each block.
+/// `first`. The first range of terms starts the sums. `before` is called before each block.
 #[inline(always)]
 pub(super) fn add_blocks<S: Simd, const V: usize>(
     simd: S,
-    Terms { x, terms }: &Terms<'_>,
+    terms: &Terms<'_>,
     weights: &impl Widen,
     first: usize,
     column: usize,
-    y: &mut [&mut [f32]],
+    y: Output<'_, '_>,
     mut before: impl FnMut(),
 ) {
     for block in blocks(y.len()) {
         before();
-        let rows = block.len();
-        let x = &x.values[block.start * x.inner..][terms.start * rows..terms.end * rows];
+        let (rows, row) = (block.len(), block.start);
         let y = &mut y[block];
         match rows {
-            1 => add_block::<S, 1, V>(simd, x, weights, first, column, y),
-            2 => add_block::<S, 2, V>(simd, x, weights, first, column, y),
-            3 => add_block::<S, 3, V>(simd, x, weights, first, column, y),
-            4 => add_block::<S, 4, V>(simd, x, weights, first, column, y),
-            5 => add_block::<S, 5, V>(simd, x, weights, first, column, y),
-            _ => add_block::<S, 6, V>(simd, x, weights, first, column, y),
+            1 => add_block::<S, 1, V>(simd, terms, row, weights, first, column, y),
+            2 => add_block::<S, 2, V>(simd, terms, row, weights, first, column, y),
+            3 => add_block::<S, 3, V>(simd, terms, row, weights, first, column, y),
+            4 => add_block::<S, 4, V>(simd, terms, row, weights, first, column, y),
+            5 => add_block::<S, 5, V>(simd, terms, row, weights, first, column, y),
+            _ => add_block::<S, 6, V>(simd, terms, row, weights, first, column, y),
         }
     }
 }
 
-/// Adds terms to a block of rows. `x` has shape `[terms][R]`.
+/// Adds terms to a block of `R` rows, which starts at `row`.
 #[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "the inner loop of a product")]
 fn add_block<S: Simd, const R: usize, const V: usize>(
     simd: S,
-    x: &[f32],
+    of: &Terms<'_>,
+    row: usize,
     weights: &impl Widen,
     first: usize,
     column: usize,
-    y: &mut [&mut [f32]],
+    y: Output<'_, '_>,
 ) {
+    let Terms { x, terms, bias } = of;
     let width = V * S::F32_LANES;
     let count = (y[0].len() - column).min(width);
+    let columns = column..column + count;
     let mut sums = [[simd.splat_f32s(0.0); V]; R];
-    // Incomplete vectors are copied, because partial loads and stores would keep all sums out of
-    // registers.
-    for r in 0..R {
-        let y = &y[r][column..][..count];
-        let mut copy = [0.0; STRIP];
-        let y = match count == width {
-            true => y,
-            false => {
-                copy[..count].copy_from_slice(y);
-                &copy[..width]
-            }
-        };
-        let (vectors, _) = S::as_simd_f32s(y);
-        sums[r].copy_from_slice(vectors);
+    if terms.start > 0 {
+        for r in 0..R {
+            #[expect(unsafe_code, reason = "zeroing the output would take as long as a small product")]
+            // SAFETY: the terms before these were added to the same columns of all rows, which
+            // wrote them.
+            let before = unsafe { y[r][columns.clone()].assume_init_ref() };
+            sums[r] = load::<S, V>(before);
+        }
     }
-    let (x, _) = x.as_chunks::<R>();
-    for (i, x) in x.iter().enumerate() {
+    // Slices of the same length, so that the loop needs no bounds checks.
+    let count_of_terms = terms.len();
+    let x: [&[f32]; R] = std::array::from_fn(|r| {
+        &x.values[(row + r) * x.inner + terms.start..][..count_of_terms]
+    });
+    for i in 0..count_of_terms {
         let vectors = weights.vectors::<S, V>(i, first);
         for r in 0..R {
-            let a = simd.splat_f32s(x[r]);
+            let a = simd.splat_f32s(x[r][i]);
             for v in 0..V {
                 sums[r][v] = simd.mul_add_f32s(a, vectors[v], sums[r][v]);
             }
         }
     }
+    if let Some(bias) = bias
+        && terms.end == of.x.inner
+    {
+        let bias = load::<S, V>(&bias[columns.clone()]);
+        for r in 0..R {
+            for v in 0..V {
+                sums[r][v] = simd.add_f32s(sums[r][v], bias[v]);
+            }
+        }
+    }
     for r in 0..R {
-        let y = &mut y[r][column..][..count];
+        let y = &mut y[r][columns.clone()];
         if count == width {
-            let (vectors, _) = S::as_mut_simd_f32s(y);
-            vectors.copy_from_slice(&sums[r]);
+            let (vectors, _) = S::as_uninit_mut_simd_f32s(y);
+            vectors.write_copy_of_slice(&sums[r]);
         } else {
             let mut copy = [0.0; STRIP];
             let (vectors, _) = S::as_mut_simd_f32s(&mut copy[..width]);
             vectors.copy_from_slice(&sums[r]);
-            y.copy_from_slice(&copy[..count]);
+            y.write_copy_of_slice(&copy[..count]);
         }
+    }
+
+    /// Loads numbers into vectors, filled up with zeros. Incomplete vectors are copied, because partial
+    /// loads would keep all sums out of registers.
+    #[inline(always)]
+    fn load<S: Simd, const V: usize>(numbers: &[f32]) -> [S::f32s; V] {
+        let width = V * S::F32_LANES;
+        let mut copy = [0.0; STRIP];
+        let numbers = match numbers.len() == width {
+            true => numbers,
+            false => {
+                copy[..numbers.len()].copy_from_slice(numbers);
+                &copy[..width]
+            }
+        };
+        let (vectors, _) = S::as_simd_f32s(numbers);
+        std::array::from_fn(|v| vectors[v])
     }
 }

@@ -1,22 +1,24 @@
 //! The batch-invariant product on the CPU.
 //!
-//! The columns of the result are divided into panels, which are distributed across threads. A panel
-//! is divided into blocks of a few rows and a few vectors of columns, whose sums stay in registers
-//! across several terms. This division affects which elements are computed together, but never the
-//! order of summation within an element.
+//! The result is divided into parts of its rows and panels of its columns, which are distributed
+//! across threads. A part is divided into blocks of a few rows and a few vectors of columns, whose sums
+//! stay in registers. This division affects which elements are computed together, but never the order
+//! of summation within an element.
+
+use std::mem::MaybeUninit;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::blocks::interleave;
-use super::columns::multiply;
+use super::blocks::Output;
 use super::packed::{self, PackedProduct, Strips};
 use super::rows::RowProduct;
-use super::strip::{Held, Input, ROWS, Rows, STRIP, Strip, primitive};
+use super::strip::{Held, Input, ROWS, Rows, STRIP};
 use crate::awake::available_threads;
+use crate::backend::primitive;
 use crate::four_bits::unpacked_shape;
 
 /// Largest number of strips per task. The more columns, the longer the contiguous parts of the
@@ -24,21 +26,45 @@ use crate::four_bits::unpacked_shape;
 const MAX_STRIPS: usize = 16;
 /// Number of strips below which a task reads its weights noticeably slower.
 const MIN_STRIPS: usize = 4;
+/// Number of rows from which a weight is packed for a single product.
+const PACKED_ROWS: usize = 8 * ROWS;
+/// Number of rows of a part if there are many. They stay in the L2 cache while the columns of a panel
+/// are computed.
+const PART: usize = 16 * ROWS;
+/// Number of weights of a panel if there are many rows. They stay in the L3 cache.
+const PANEL: usize = 1 << 19;
 
 pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    let columns = unpacked_shape(&weight)[1];
-    // Unusual layouts are copied. Weights of models never have them.
-    let held = match Held::new(weight) {
-        Held::Float(weight) if !is_known(&weight) => Held::Float(weight.to_contiguous()),
-        held => held,
+    let bias = bias.map(primitive);
+    Tensor::from_primitive::<Flex>(held_linear(primitive(x), &Held::new(weight), bias))
+}
+
+/// Same as [`linear`], for tensors of the backend in `f32`.
+pub(crate) fn flex_linear(
+    x: FlexTensor,
+    weight: FlexTensor,
+    bias: Option<FlexTensor>,
+) -> FlexTensor {
+    held_linear(x, &Held::Float(weight), bias)
+}
+
+fn held_linear(x: FlexTensor, weight: &Held, bias: Option<FlexTensor>) -> FlexTensor {
+    let Some(rows) = weight.rows() else {
+        // Weights of models never have such a layout.
+        return held_linear(x, &weight.contiguous(), bias);
     };
-    let weight = Weight::new(&held).expect("the weight's rows are contiguous");
-    product(x, &weight, columns, bias)
+    let ([count, inner], columns) = (x.layout().shape().dims(), weight.columns());
+    if count >= PACKED_ROWS
+        && let Some(strips) = packed::pack(rows, inner, columns)
+    {
+        return product(x, &Weight::Strips(Strips(&strips)), columns, bias);
+    }
+    product(x, &Weight::Rows(rows), columns, bias)
 }
 
 /// Packs a weight for [`packed_linear`]. Returns `None` if it is better read as it is.
 pub(super) fn pack(weight: Tensor<2>) -> Option<Vec<f32>> {
-    let [inner, columns] = weight.dims();
+    let [inner, columns] = unpacked_shape(&weight);
     packed::pack(Held::new(weight).rows()?, inner, columns)
 }
 
@@ -49,90 +75,86 @@ pub(super) fn packed_linear(
     columns: usize,
     bias: Option<Tensor<1>>,
 ) -> Tensor<2> {
-    product(x, &Weight::Strips(Strips(strips)), columns, bias)
-}
-
-fn product(
-    x: Tensor<2>,
-    weight: &Weight<'_>,
-    columns: usize,
-    bias: Option<Tensor<1>>,
-) -> Tensor<2> {
-    let [rows, inner] = x.dims();
-    let x = primitive(x).to_contiguous();
-    let bias = bias.map(|bias| primitive(bias).to_contiguous());
-    let x = x.storage::<f32>();
-    let bias = bias.as_ref().map(|bias| bias.storage::<f32>());
-
-    let mut y = vec![0.0; rows * columns];
-    let threads = available_threads();
-    // Twice as many tasks as threads balance their load, unless the tasks become too narrow.
-    let all_strips = columns.div_ceil(STRIP);
-    let strips = match threads {
-        1 => all_strips,
-        _ => all_strips.div_ceil(2 * threads).max(all_strips.div_ceil(threads).min(MIN_STRIPS)),
-    };
-    let strips = strips.clamp(1, MAX_STRIPS);
-    let width = strips * STRIP;
-    // An empty `x` has no panels.
-    let count = if rows == 0 { 0 } else { columns.div_ceil(width) };
-    let mut panels: Vec<Vec<&mut [f32]>> = Vec::new();
-    panels.resize_with(count, || Vec::with_capacity(rows));
-    for row in y.chunks_mut(columns.max(1)) {
-        panels.iter_mut().zip(row.chunks_mut(width)).for_each(|(panel, part)| panel.push(part));
-    }
-    // If there are few panels, divide the rows as well to use all threads.
-    let parts = threads.div_ceil(panels.len().max(1));
-    let part = rows.div_ceil(parts).next_multiple_of(ROWS);
-    let interleaved = (!matches!(weight, Weight::Columns(_))).then(|| interleave(x, inner, part));
-    let x = interleaved.as_deref().unwrap_or(x);
-    let arch = Arch::new();
-    panels.into_par_iter().enumerate().for_each(|(index, mut panel)| {
-        let first = index * width;
-        panel.par_chunks_mut(part).enumerate().for_each(|(index, y)| {
-            let x = Input { values: &x[index * part * inner..], inner };
-            arch.dispatch(Product { x, weight, first, all_columns: columns, y: &mut *y });
-            if let Some(bias) = bias {
-                for y in y {
-                    y.iter_mut().zip(&bias[first..]).for_each(|(y, bias)| *y += bias);
-                }
-            }
-        });
-    });
-    let y = FlexTensor::from_data(TensorData::new(y, [rows, columns]));
+    let bias = bias.map(primitive);
+    let y = product(primitive(x), &Weight::Strips(Strips(strips)), columns, bias);
     Tensor::from_primitive::<Flex>(y)
 }
 
-/// Returns whether the weight can be read without a copy.
-fn is_known(weight: &FlexTensor) -> bool {
-    Weight::new(&Held::Float(weight.clone())).is_some()
+fn product(
+    x: FlexTensor,
+    weight: &Weight<'_>,
+    columns: usize,
+    bias: Option<FlexTensor>,
+) -> FlexTensor {
+    let [rows, inner] = x.layout().shape().dims();
+    let (x, bias) = (x.to_contiguous(), bias.map(|bias| bias.to_contiguous()));
+    let (x, bias) = (x.storage::<f32>(), bias.as_ref().map(|bias| bias.storage::<f32>()));
+    let elements = rows.checked_mul(columns).expect("the number of elements overflows usize");
+    if inner == 0 || elements == 0 {
+        let row = bias.map_or_else(|| vec![0.0; columns], <[f32]>::to_vec);
+        return tensor(row.repeat(rows), [rows, columns]);
+    }
+    let Division { panel, part } = Division::new([rows, inner, columns]);
+    let mut y: Vec<f32> = Vec::with_capacity(elements);
+    let mut panels: Vec<Vec<&mut [MaybeUninit<f32>]>> = Vec::new();
+    panels.resize_with(columns.div_ceil(panel), || Vec::with_capacity(rows));
+    for row in y.spare_capacity_mut()[..elements].chunks_mut(columns) {
+        panels.iter_mut().zip(row.chunks_mut(panel)).for_each(|(panel, part)| panel.push(part));
+    }
+    let arch = Arch::new();
+    panels.into_par_iter().enumerate().for_each(|(index, mut rows)| {
+        let first = index * panel;
+        let bias = bias.map(|bias| &bias[first..]);
+        rows.par_chunks_mut(part).enumerate().for_each(|(index, y)| {
+            let x = Input { values: &x[index * part * inner..], inner };
+            arch.dispatch(Product { x, weight, first, all_columns: columns, bias, y });
+        });
+    });
+    #[expect(unsafe_code, reason = "zeroing the output would take as long as a small product")]
+    // SAFETY: the capacity is sufficient. Each element is in one part of one panel, and `Product`
+    // writes all elements of its part, because there is at least one term.
+    unsafe {
+        y.set_len(elements);
+    }
+    tensor(y, [rows, columns])
+}
+
+fn tensor(values: Vec<f32>, shape: [usize; 2]) -> FlexTensor {
+    FlexTensor::from_data(TensorData::new(values, shape))
+}
+
+/// How a result is divided into tasks.
+struct Division {
+    /// Number of columns of a panel.
+    panel: usize,
+    /// Number of rows of a part.
+    part: usize,
+}
+
+impl Division {
+    fn new([rows, inner, columns]: [usize; 3]) -> Self {
+        let threads = available_threads();
+        let all_strips = columns.div_ceil(STRIP);
+        if rows >= 2 * threads * PART {
+            let strips = (PANEL / (inner * STRIP)).max(MIN_STRIPS);
+            return Self { panel: strips.min(all_strips) * STRIP, part: PART };
+        }
+        // Twice as many tasks as threads balance their load, unless the tasks become too narrow.
+        let strips = match threads {
+            1 => all_strips,
+            _ => all_strips.div_ceil(2 * threads).max(all_strips.div_ceil(threads).min(MIN_STRIPS)),
+        };
+        let panel = strips.clamp(1, MAX_STRIPS) * STRIP;
+        // If there are few panels, divide the rows as well to use all threads.
+        let parts = threads.div_ceil(columns.div_ceil(panel));
+        Self { panel, part: rows.div_ceil(parts).next_multiple_of(ROWS) }
+    }
 }
 
 /// The memory layout of a weight.
 enum Weight<'a> {
     Rows(Rows<'a>),
-    /// Transposed: element `(i, j)` is at `start + j · stride + i`.
-    Columns(Strip<'a, f32>),
     Strips(Strips<'a>),
-}
-
-impl<'a> Weight<'a> {
-    /// Returns `None` if neither layout applies.
-    fn new(held: &'a Held) -> Option<Self> {
-        match (held.rows(), held) {
-            (Some(rows), _) => Some(Self::Rows(rows)),
-            (None, Held::Float(weight)) => {
-                let layout = weight.layout();
-                let [down, across] = [layout.strides()[0], layout.strides()[1]];
-                let stride = usize::try_from(across).ok()?;
-                (down == 1 && weight.dtype() == DType::F32).then(|| {
-                    let values = &weight.storage::<f32>()[layout.start_offset()..];
-                    Self::Columns(Strip { values, stride })
-                })
-            }
-            (None, Held::Quantized(_) | Held::Packed(_)) => None,
-        }
-    }
 }
 
 /// The product of some rows of `x` and some columns of the weight.
@@ -143,8 +165,9 @@ struct Product<'a, 'y> {
     first: usize,
     /// Number of columns of the whole weight.
     all_columns: usize,
-    /// Output slice for each row.
-    y: &'a mut [&'y mut [f32]],
+    /// Starts with the first column.
+    bias: Option<&'a [f32]>,
+    y: Output<'a, 'y>,
 }
 
 impl WithSimd for Product<'_, '_> {
@@ -160,17 +183,17 @@ impl WithSimd for Product<'_, '_> {
 }
 
 impl Product<'_, '_> {
-    /// Computes the product with `V` vectors of columns, or `V` transposed columns, per block.
+    /// Computes the product with `V` vectors of columns per block.
     #[inline(always)]
     fn compute<S: Simd, const V: usize>(self, simd: S) {
-        let Self { x, weight, first, all_columns, y } = self;
+        let Self { x, weight, first, all_columns, bias, y } = self;
         match *weight {
-            Weight::Columns(weight) => multiply::<S, V>(simd, x, weight, first, y),
             Weight::Strips(weight) => {
-                PackedProduct { x, weight: weight.from(first, x.inner), y }.add::<S, V>(simd);
+                let weight = weight.from(first, x.inner);
+                PackedProduct { x, weight, bias, y }.compute::<S, V>(simd);
             }
             Weight::Rows(weight) => {
-                RowProduct { x, weight, first, all_columns, y }.add::<S, V>(simd);
+                RowProduct { x, weight, first, all_columns, bias, y }.compute::<S, V>(simd);
             }
         }
     }

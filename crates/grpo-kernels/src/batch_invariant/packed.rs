@@ -1,14 +1,21 @@
 //! The product with a weight that was packed for many products.
 
+use std::ops::Range;
+
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::blocks::{Terms, add_blocks, blocks};
-use super::strip::{Input, Rows, Strip, Widen};
+use super::blocks::{Output, Terms, add_blocks, blocks};
+use super::strip::{Input, Rows, Strip, Transposed, Widen};
 use crate::prefetch::prefetch_all;
 
 /// Number of values of a strip that all blocks use before they move on. They fit into the L1 cache.
 const PART: usize = 2048;
+/// The same number for many rows, which write their sums after all terms of most models. The values
+/// fit into the L2 cache.
+const LONG_PART: usize = 65_536;
+/// Number of blocks that are many.
+const MANY_BLOCKS: usize = 12;
 
 /// Strips of a weight, `[strips][inner][width]`. The width is that of a block of columns: four
 /// vectors with AVX-512 and NEON, two with AVX2. The last strip is filled up with zeros.
@@ -38,16 +45,49 @@ fn width_for(lanes: usize) -> Option<usize> {
 
 /// Packs a weight with `columns` columns. Returns `None` if products with it would not be faster.
 pub(super) fn pack(weight: Rows<'_>, inner: usize, columns: usize) -> Option<Vec<f32>> {
-    let (Rows::F32(weight), Some(width)) = (weight, width()) else { return None };
+    let width = width()?;
+    match weight {
+        Rows::F32(weight) => Some(pack_by(inner, columns, width, |from, to| {
+            pack_rows(weight, from, width, to);
+        })),
+        Rows::Transposed(weight) => Some(pack_by(inner, columns, width, |from, to| {
+            pack_columns(weight, from, width, to);
+        })),
+        _ => None,
+    }
+}
+
+/// Calls `pack` for the columns of each strip.
+fn pack_by(
+    inner: usize,
+    columns: usize,
+    width: usize,
+    pack: impl Fn(Range<usize>, &mut [f32]) + Sync,
+) -> Vec<f32> {
     let mut strips = vec![0.0; columns.div_ceil(width) * inner * width];
     strips.par_chunks_mut((inner * width).max(1)).enumerate().for_each(|(strip, to)| {
-        let first = strip * width;
-        let count = width.min(columns - first);
-        for (row, to) in to.chunks_mut(width).enumerate() {
-            weight.widen(row, first, &mut to[..count]);
-        }
+        pack(strip * width..columns.min((strip + 1) * width), to);
     });
-    Some(strips)
+    strips
+}
+
+fn pack_rows(weight: Strip<'_, f32>, columns: Range<usize>, width: usize, to: &mut [f32]) {
+    for (row, to) in to.chunks_mut(width).enumerate() {
+        weight.widen(row, columns.start, &mut to[..columns.len()]);
+    }
+}
+
+fn pack_columns(weight: Transposed<'_>, columns: Range<usize>, width: usize, to: &mut [f32]) {
+    /// Number of rows that are written for all columns before the next ones. They fit into the L1 cache.
+    const ROWS: usize = 64;
+    let Transposed(Strip { values, stride }) = weight;
+    for (part, to) in to.chunks_mut(ROWS * width).enumerate() {
+        let rows = to.len() / width;
+        for (index, column) in columns.clone().enumerate() {
+            let from = &values[column * stride + part * ROWS..][..rows];
+            to[index..].iter_mut().step_by(width).zip(from).for_each(|(to, from)| *to = *from);
+        }
+    }
 }
 
 /// Returns the number of lanes of a vector.
@@ -64,33 +104,34 @@ impl WithSimd for Lanes {
 
 /// Some rows of `x` times some columns of a packed weight.
 pub(super) struct PackedProduct<'a, 'y> {
-    /// Interleaved by [`interleave`](super::blocks::interleave).
     pub(super) x: Input<'a>,
     /// Strips of these columns.
     pub(super) weight: Strips<'a>,
-    /// Output slice for each row.
-    pub(super) y: &'a mut [&'y mut [f32]],
+    /// See [`Terms::bias`].
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) y: Output<'a, 'y>,
 }
 
 impl PackedProduct<'_, '_> {
-    /// Adds the product to `y`, with `V` vectors of columns per block.
+    /// Computes the product with `V` vectors of columns per block.
     #[inline(always)]
-    pub(super) fn add<S: Simd, const V: usize>(self, simd: S) {
-        let Self { x, weight: Strips(weights), y } = self;
+    pub(super) fn compute<S: Simd, const V: usize>(self, simd: S) {
+        let Self { x, weight: Strips(weights), bias, y } = self;
         let inner = x.inner;
         let width = V * S::F32_LANES;
         assert_eq!(Some(width), width_for(S::F32_LANES), "blocks must be as wide as strips");
-        let depth = PART / width;
-        let per_block = depth.div_ceil(blocks(y.len()).count());
+        let count = blocks(y.len()).count();
+        let depth = if count < MANY_BLOCKS { PART } else { LONG_PART } / width;
+        let per_block = depth.div_ceil(count);
         for column in (0..y[0].len()).step_by(width) {
             for start in (0..inner).step_by(depth) {
                 let end = inner.min(start + depth);
                 let (used, rest) =
                     weights[column * inner + start * width..].split_at((end - start) * width);
                 // What follows in memory is used next.
-                let mut next = rest[..rest.len().min(PART)].chunks(per_block * width);
+                let mut next = rest[..rest.len().min(depth * width)].chunks(per_block * width);
                 let load = || next.next().into_iter().for_each(prefetch_all);
-                let terms = Terms { x, terms: start..end };
+                let terms = Terms { x, terms: start..end, bias };
                 let tile = Strip { values: used, stride: width };
                 add_blocks::<S, V>(simd, &terms, &tile, 0, column, y, load);
             }

@@ -1,11 +1,11 @@
-//! The product with a weight that is stored row by row.
+//! The product with a weight as it is stored.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use pulp::Simd;
 
-use super::blocks::{Terms, add_blocks, blocks};
+use super::blocks::{Output, Terms, add_blocks, blocks};
 use super::strip::{Input, ROWS, Rows, Strip, Widen};
 
 /// Number of rows of the weight that are copied to tiles at a time.
@@ -21,25 +21,26 @@ const FEW_ROWS: usize = 3 * ROWS;
 
 /// Some rows of `x` times some columns of a weight.
 pub(super) struct RowProduct<'a, 'y> {
-    /// Interleaved by [`interleave`](super::blocks::interleave).
     pub(super) x: Input<'a>,
     pub(super) weight: Rows<'a>,
     /// First column.
     pub(super) first: usize,
     /// Number of columns of the whole weight.
     pub(super) all_columns: usize,
-    /// Output slice for each row.
-    pub(super) y: &'a mut [&'y mut [f32]],
+    /// See [`Terms::bias`].
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) y: Output<'a, 'y>,
 }
 
 impl RowProduct<'_, '_> {
-    /// Adds the product to `y`, with `V` vectors of columns per block.
+    /// Computes the product with `V` vectors of columns per block.
     #[inline(always)]
-    pub(super) fn add<S: Simd, const V: usize>(self, simd: S) {
+    pub(super) fn compute<S: Simd, const V: usize>(self, simd: S) {
         // Not borrowed in a closure, which would be compiled without this instruction set.
         let mut tiles = TILES.take();
         match self.weight {
             Rows::F32(weights) => self.add_terms::<S, V, _>(simd, weights, &mut tiles),
+            Rows::Transposed(weights) => self.add_terms::<S, V, _>(simd, weights, &mut tiles),
             Rows::Bf16(weights) => self.add_terms::<S, V, _>(simd, weights, &mut tiles),
             Rows::Quantized(weights) => self.add_terms::<S, V, _>(simd, weights, &mut tiles),
             Rows::Packed(weights) => self.add_terms::<S, V, _>(simd, weights, &mut tiles),
@@ -56,7 +57,7 @@ impl RowProduct<'_, '_> {
         tiles: &mut Vec<f32>,
     ) {
         let width = V * S::F32_LANES;
-        let Self { x, first, all_columns, y, .. } = self;
+        let Self { x, first, all_columns, bias, y, .. } = self;
         let columns = y[0].len();
         let (depth, in_place) = match in_place_depth(&weights, y.len(), S::F32_LANES) {
             Some(depth) => (depth, columns - columns % width),
@@ -64,7 +65,7 @@ impl RowProduct<'_, '_> {
         };
         for start in (0..x.inner).step_by(depth) {
             let end = x.inner.min(start + depth);
-            let terms = Terms { x, terms: start..end };
+            let terms = Terms { x, terms: start..end, bias };
             let part = weights.at(start, first);
             for column in (0..in_place).step_by(width) {
                 add_blocks::<S, V>(simd, &terms, &part, column, column, y, || ());
@@ -99,10 +100,11 @@ impl RowProduct<'_, '_> {
 ///
 /// Reading in place touches one block of columns of one row after another. This is faster for a
 /// single block of rows, and for `f32` with AVX-512, whose blocks are four cache lines wide (see
-/// docs/LOG.md).
+/// docs/LOG.md). Transposed weights have no rows in memory.
 #[inline(always)]
 fn in_place_depth<W: Widen>(_: &W, rows: usize, lanes: usize) -> Option<usize> {
     match lanes {
+        _ if W::IS_TRANSPOSED => None,
         16 if W::IS_F32 => Some(LONG_VECTORS_DEPTH[usize::from(rows > FEW_ROWS)]),
         _ => (rows <= ROWS).then_some(IN_PLACE_DEPTH),
     }

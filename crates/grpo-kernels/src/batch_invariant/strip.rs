@@ -10,6 +10,7 @@ use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype
 use burn::tensor::{DType, Tensor, bf16};
 use pulp::Simd;
 
+use crate::backend::primitive;
 use crate::four_bits::{self, BYTES, SHARED, high, low};
 use crate::prefetch::{LINE, LINE_BYTES, prefetch};
 
@@ -22,16 +23,17 @@ pub(super) const ROWS: usize = 6;
 /// Rows of `x`. The slice may be longer.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
-    /// Shape `[rows, inner]`. If the weight is stored row by row, blocks of rows are interleaved
-    /// (see [`interleave`](super::blocks::interleave)).
+    /// Shape `[rows, inner]`.
     pub(super) values: &'a [f32],
     pub(super) inner: usize,
 }
 
-/// A region of a weight matrix stored row by row.
+/// A region of a weight matrix.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'a> {
     F32(Strip<'a, f32>),
+    /// The transpose of a matrix that is stored row by row, such as a tied head.
+    Transposed(Transposed<'a>),
     Bf16(Strip<'a, bf16>),
     Quantized(Quantized<'a>),
     Packed(Packed<'a>),
@@ -43,6 +45,10 @@ pub(super) struct Strip<'a, T> {
     pub(super) values: &'a [T],
     pub(super) stride: usize,
 }
+
+/// Columns of numbers with a stride: element `(i, j)` is at `j · stride + i`.
+#[derive(Clone, Copy)]
+pub(super) struct Transposed<'a>(pub(super) Strip<'a, f32>);
 
 /// Quantised integers, with one scale for every [`SHARED`] of them.
 #[derive(Clone, Copy)]
@@ -62,6 +68,8 @@ pub(super) struct Packed<'a> {
 pub(super) trait Widen: Copy {
     /// Whether the numbers are `f32` already.
     const IS_F32: bool = false;
+    /// Whether the numbers of a column follow each other in memory, instead of those of a row.
+    const IS_TRANSPOSED: bool = false;
     /// Number of columns in a cache line.
     const COLUMNS_PER_LINE: usize;
 
@@ -120,6 +128,31 @@ impl Widen for Strip<'_, f32> {
     #[inline(always)]
     fn prefetch(&self, row: usize, column: usize) {
         Strip::prefetch(self, row, column);
+    }
+}
+
+impl Widen for Transposed<'_> {
+    const IS_TRANSPOSED: bool = true;
+    const COLUMNS_PER_LINE: usize = 1;
+
+    #[inline(always)]
+    fn at(self, row: usize, column: usize) -> Self {
+        Self(self.0.offset(column, row))
+    }
+
+    #[inline(always)]
+    fn widen(&self, row: usize, first: usize, to: &mut [f32]) {
+        let Self(Strip { values, stride }) = self;
+        let column = values[first * stride + row..].iter().step_by(*stride);
+        to.iter_mut().zip(column).for_each(|(to, from)| *to = *from);
+    }
+
+    /// A cache line has many rows of a column.
+    #[inline(always)]
+    fn prefetch(&self, row: usize, column: usize) {
+        if row.is_multiple_of(LINE) {
+            self.0.prefetch(column, row);
+        }
     }
 }
 
@@ -233,21 +266,45 @@ impl Held {
         Self::Float(primitive(weight))
     }
 
-    /// Returns the rows, or `None` if the layout is not row by row.
+    /// Returns the number of columns.
+    pub(super) fn columns(&self) -> usize {
+        match self {
+            Self::Float(weight) => weight.layout().shape()[1],
+            Self::Quantized(weight) => weight.tensor().layout().shape()[1],
+            Self::Packed(weight) => 2 * weight.tensor().layout().shape()[1],
+        }
+    }
+
+    /// Copies a weight in `f32` or `bf16` to contiguous rows.
+    ///
+    /// # Panics
+    /// Panics if the weight is quantised.
+    pub(super) fn contiguous(&self) -> Self {
+        match self {
+            Self::Float(weight) => Self::Float(weight.to_contiguous()),
+            Self::Quantized(_) | Self::Packed(_) => {
+                unreachable!("quantised weights have a known layout")
+            }
+        }
+    }
+
+    /// Returns a view of the weight, or `None` if it has another layout.
     pub(super) fn rows(&self) -> Option<Rows<'_>> {
         match self {
             Self::Float(weight) => {
                 let layout = weight.layout();
-                let (start, stride) = (layout.start_offset(), layout.strides()[0]);
-                let stride = usize::try_from(stride).ok()?;
+                let (start, strides) = (layout.start_offset(), layout.strides());
                 // The stride of an axis of length 1 is arbitrary.
-                let in_rows = layout.strides()[1] == 1 || layout.shape()[1] == 1;
+                let in_rows = strides[1] == 1 || layout.shape()[1] == 1;
+                let in_columns = strides[0] == 1 || layout.shape()[0] == 1;
+                let stride = usize::try_from(strides[usize::from(!in_rows)]).ok()?;
                 match weight.dtype() {
-                    _ if !in_rows => None,
-                    DType::F32 => {
-                        let values = &weight.storage::<f32>()[start..];
-                        Some(Rows::F32(Strip { values, stride }))
+                    DType::F32 if in_rows || in_columns => {
+                        let strip = Strip { values: &weight.storage::<f32>()[start..], stride };
+                        let transposed = || Rows::Transposed(Transposed(strip));
+                        Some(if in_rows { Rows::F32(strip) } else { transposed() })
                     }
+                    _ if !in_rows => None,
                     _ => {
                         let values = &weight.storage::<bf16>()[start..];
                         Some(Rows::Bf16(Strip { values, stride }))
@@ -268,12 +325,6 @@ impl Held {
             }
         }
     }
-}
-
-pub(super) fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
-    tensor
-        .try_into_primitive::<Flex>()
-        .expect("the tensor is on the CPU and not tracked by autodiff")
 }
 
 /// Returns whether the weight consists of contiguous rows of bytes with a scale per [`SHARED`]

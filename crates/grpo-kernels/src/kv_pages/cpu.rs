@@ -3,6 +3,9 @@
 //! For each head, a page contains the keys `[width, PAGE]` and the values `[PAGE, width]`. With
 //! this layout, scores for all positions of a page and outputs for all columns can be computed with
 //! vertical vector operations. No sums across vector lanes are needed.
+//!
+//! Sums are in the order of [`attention`](crate::attention) for packed sequences, so a token has the
+//! same output in sampling and in training, bit for bit.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -110,7 +113,7 @@ struct Attend<'a> {
     /// Queries of the heads, `[heads, width]`.
     query: &'a [f32],
     scale: f32,
-    /// Buffer for the scores, `[heads, positions]`, and their totals, `[heads]`.
+    /// Buffer for the scores, `[heads, positions]`, their totals, `[heads]`, and the scaled queries.
     buffer: &'a mut Vec<f32>,
     /// Same shape as `query`.
     out: &'a mut [f32],
@@ -129,7 +132,9 @@ impl WithSimd for Attend<'_> {
         let count = query.len() / width;
         buffer.clear();
         buffer.resize(count * (columns + 1), 0.0);
-        let (scores, totals) = buffer.split_at_mut(count * columns);
+        buffer.extend(query.iter().map(|query| query * scale));
+        let (scores, rest) = buffer.split_at_mut(count * columns);
+        let (totals, query) = rest.split_at_mut(count);
         let start_of = |page: u32| page as usize * pages.size() + first * block;
         for (i, &page) in used.iter().enumerate() {
             let keys = &pages.keys[start_of(page)..];
@@ -147,7 +152,7 @@ impl WithSimd for Attend<'_> {
             }
         }
         for (scores, total) in scores.chunks_mut(columns).zip(totals.iter_mut()) {
-            *total = exponentials(&mut scores[..seen.positions], scale);
+            *total = exponentials(scores, seen.positions);
         }
         out.fill(0.0);
         for (i, &page) in used.iter().enumerate() {
@@ -186,13 +191,15 @@ fn products<S: Simd>(simd: S, query: &[f32], keys: &[f32], scores: &mut [f32]) {
     }
 }
 
-/// Replaces each score with `exp(scale · (x − max))` and returns the sum.
+/// Replaces each visible score with `exp(x − max)` and the others with 0. Returns the sum.
 #[inline(always)]
-fn exponentials(scores: &mut [f32], scale: f32) -> f32 {
-    let max = simd::max(scores);
-    for x in scores.iter_mut() {
-        *x = simd::exp((*x - max) * scale);
+fn exponentials(scores: &mut [f32], visible: usize) -> f32 {
+    let (visible, hidden) = scores.split_at_mut(visible);
+    let max = simd::max(visible);
+    for x in visible {
+        *x = simd::exp(*x - max);
     }
+    hidden.fill(0.0);
     simd::sum([&*scores], |[x]| x)
 }
 
@@ -211,15 +218,20 @@ fn mix<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32]) {
         let [sum] = weighted_sums(simd, weights, values, width, first);
         *last = simd.add_f32s(*last, sum);
     }
-    let first = width - rest.len();
-    for (i, out) in rest.iter_mut().enumerate() {
-        let column = values.iter().skip(first + i).step_by(width);
-        *out += weights.iter().zip(column).map(|(weight, value)| weight * value).sum::<f32>();
+    if !rest.is_empty() {
+        let mut sum = simd.splat_f32s(0.0);
+        for (weight, row) in weights.iter().zip(values.chunks_exact(width)) {
+            let row = simd.partial_load_f32s(&row[width - rest.len()..]);
+            sum = simd.mul_add_f32s(simd.splat_f32s(*weight), row, sum);
+        }
+        let out = simd.partial_load_f32s(rest);
+        simd.partial_store_f32s(rest, simd.add_f32s(out, sum));
     }
 }
 
 /// Computes `Σ_i w_i R_i` over rows of `columns` numbers, restricted to the `N` vectors of columns that
-/// start at `first`. Uses four partial sums.
+/// start at `first`. Each column is a chain of multiply-adds, which the processor overlaps with those
+/// of other heads.
 #[inline(always)]
 fn weighted_sums<S: Simd, const N: usize>(
     simd: S,
@@ -228,22 +240,14 @@ fn weighted_sums<S: Simd, const N: usize>(
     columns: usize,
     first: usize,
 ) -> [S::f32s; N] {
-    let mut sums = [[simd.splat_f32s(0.0); N]; 4];
-    let fours = weights.chunks(4).zip(rows.chunks(4 * columns));
-    for (weights, rows) in fours {
-        for (u, (weight, row)) in weights.iter().zip(rows.chunks_exact(columns)).enumerate() {
-            let (row, _) = S::as_simd_f32s(&row[first..first + N * S::F32_LANES]);
-            for n in 0..N {
-                sums[u][n] = simd.mul_add_f32s(simd.splat_f32s(*weight), row[n], sums[u][n]);
-            }
+    let mut sums = [simd.splat_f32s(0.0); N];
+    for (weight, row) in weights.iter().zip(rows.chunks_exact(columns)) {
+        let (row, _) = S::as_simd_f32s(&row[first..first + N * S::F32_LANES]);
+        for n in 0..N {
+            sums[n] = simd.mul_add_f32s(simd.splat_f32s(*weight), row[n], sums[n]);
         }
     }
-    let [a, b, c, d] = sums;
-    let mut out = a;
-    for n in 0..N {
-        out[n] = simd.add_f32s(simd.add_f32s(a[n], b[n]), simd.add_f32s(c[n], d[n]));
-    }
-    out
+    sums
 }
 
 fn contiguous(tensor: Tensor<2>) -> FlexTensor {

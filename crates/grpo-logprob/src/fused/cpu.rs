@@ -8,7 +8,8 @@ use grpo_kernels::simd;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{Steps, TilePosition};
+use super::{Steps, TilePosition, id_ranges};
+use crate::Targets;
 use crate::tiles::RowSets;
 
 /// CPU implementation of [`Steps`].
@@ -38,15 +39,7 @@ impl Steps<Flex> for Fused {
     type Running = Vec<Row>;
 
     fn start(_like: &FlexTensor, positions: usize) -> Vec<Row> {
-        let row = Row {
-            max: EXCLUDED,
-            sum: 0.0,
-            weighted: 0.0,
-            chosen: EXCLUDED,
-            chosen_factor: 1.0,
-            rescale: 0.0,
-        };
-        vec![row; positions]
+        vec![Row::default(); positions]
     }
 
     fn absorb(
@@ -63,14 +56,7 @@ impl Steps<Flex> for Fused {
             .zip(running.par_iter_mut())
             .zip(at.tiles.rows.par_iter_mut().zip(chosen))
             .for_each(|((x, row), (sets, &chosen))| {
-                let factors = scale.apply(x, sets);
-                if let Some(place) = scale.place_of(chosen) {
-                    row.chosen = x[place];
-                    let could_be_drawn = row.chosen > EXCLUDED;
-                    row.chosen_factor =
-                        if could_be_drawn { factor_at(&factors, place) } else { 0.0 };
-                }
-                row.absorb(x, weigh);
+                let factors = row.add_logits(x, &scale, sets, chosen, weigh);
                 if weigh {
                     factors.iter().for_each(|&(place, factor)| x[place] *= factor);
                 }
@@ -89,11 +75,7 @@ impl Steps<Flex> for Fused {
     }
 
     fn finish(running: &Vec<Row>) -> [FlexTensor; 2] {
-        let scores = running.iter().flat_map(|row| {
-            let log_sum = row.sum.ln();
-            let logprob = f64::from(row.chosen) - f64::from(row.max) - log_sum;
-            [at_most_zero(logprob) as f32, (log_sum - row.weighted / row.sum) as f32]
-        });
+        let scores = running.iter().flat_map(|row| [row.logprob(), row.entropy()]);
         let normalizers = running.iter().map(|row| (f64::from(row.max) + row.sum.ln()) as f32);
         let rows = running.len();
         [tensor(scores.collect(), [rows, 2]), tensor(normalizers.collect(), [rows, 1])]
@@ -162,6 +144,13 @@ impl Steps<Flex> for Fused {
         product.expect("the product of CPU tensors is on the CPU")
     }
 
+    fn logits(hidden: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTensor {
+        let [hidden, weight] = [hidden, weight].map(Tensor::<2>::from_primitive::<Flex>);
+        let bias = bias.map(Tensor::<1>::from_primitive::<Flex>);
+        let logits = grpo_kernels::linear(hidden, weight, bias).try_into_primitive::<Flex>();
+        logits.expect("the logits of CPU tensors are on the CPU")
+    }
+
     fn zeros(_like: &FlexTensor, shape: [usize; 2]) -> FlexTensor {
         // `FlexTensor::zeros` may allocate unaligned memory, which would require a copy.
         tensor(vec![0.0; shape[0] * shape[1]], shape)
@@ -173,7 +162,49 @@ impl Steps<Flex> for Fused {
     }
 }
 
+impl Default for Row {
+    fn default() -> Self {
+        Self {
+            max: EXCLUDED,
+            sum: 0.0,
+            weighted: 0.0,
+            chosen: EXCLUDED,
+            chosen_factor: 1.0,
+            rescale: 0.0,
+        }
+    }
+}
+
 impl Row {
+    /// Adds the logits of a tile, which are replaced by scaled logits, or by `exp(x − max)` if `weigh`
+    /// is true. Returns the factor of each penalised index.
+    fn add_logits(
+        &mut self,
+        x: &mut [f32],
+        scale: &Scale,
+        sets: &mut RowSets<'_>,
+        chosen: u32,
+        weigh: bool,
+    ) -> Vec<(usize, f32)> {
+        let factors = scale.apply(x, sets);
+        if let Some(place) = scale.place_of(chosen) {
+            self.chosen = x[place];
+            let could_be_drawn = self.chosen > EXCLUDED;
+            self.chosen_factor = if could_be_drawn { factor_at(&factors, place) } else { 0.0 };
+        }
+        self.absorb(x, weigh);
+        factors
+    }
+
+    fn logprob(&self) -> f32 {
+        let logprob = f64::from(self.chosen) - f64::from(self.max) - self.sum.ln();
+        at_most_zero(logprob) as f32
+    }
+
+    fn entropy(&self) -> f32 {
+        (self.sum.ln() - self.weighted / self.sum) as f32
+    }
+
     /// Adds a tile to the running sums. If `weigh` is true, `x` is replaced by `exp(x − max)`.
     fn absorb(&mut self, x: &mut [f32], weigh: bool) {
         let max = self.max.max(simd::max(x));
@@ -188,6 +219,23 @@ impl Row {
         self.weighted += f64::from(weighted);
         self.max = max;
     }
+}
+
+/// Returns the log-probability of a single target for its logits, `[vocabulary]`. It has the bits of
+/// [`score`](crate::score) on the CPU.
+pub(crate) fn logprob(logits: &[f32], target: &Targets) -> f32 {
+    let mut at = TilePosition::new(target, 0..1);
+    let mut row = Row::default();
+    let mut tile = Vec::new();
+    for ids in id_ranges(target) {
+        at.ids = ids.clone();
+        tile.clear();
+        tile.extend_from_slice(&logits[ids]);
+        let scale = Scale::new(&at);
+        let chosen = at.chosen()[0];
+        row.add_logits(&mut tile, &scale, &mut at.tiles.rows[0], chosen, false);
+    }
+    row.logprob()
 }
 
 /// Converts the logits in a tile to scaled logits.

@@ -2,10 +2,13 @@
 //!
 //! Scores are laid out as `[keys][queries of the block]`. The softmax of each query stays within a
 //! lane, and there are no sums across lanes. Sums over keys or features are computed in order, so
-//! the result for a query doesn't depend on the block it is in.
+//! the result for a query doesn't depend on the block it is in. The order is that of the paged cache
+//! ([`KvPages`](crate::KvPages)), where a page has [`PAGE`] keys. Invisible keys have weight 0, which
+//! leaves a sum as it is.
 //!
 //! Widths are padded with zeros to a multiple of [`LANES`], and keys to a multiple of [`GROUP`].
 
+use crate::PAGE;
 use crate::simd::{self, LANES};
 
 /// One number for each query in a block.
@@ -25,9 +28,6 @@ pub(super) const ROWS_AVX512: usize = GROUP;
 /// instead of across lanes, with gathers and scatters, and they take about 50 times as long
 /// (docs/LOG.md, 2026-11-27).
 pub(super) const ROWS: usize = GROUP / 2;
-
-/// Number of keys summed separately before the result is added to the running total.
-const TILE: usize = 64;
 
 /// Computes `sums[lane] += a · b[lane]`, using fused multiply-add if available.
 #[inline(always)]
@@ -67,7 +67,7 @@ pub(super) fn mix<const FMA: bool>(weights: &[Lanes], rows: &[Lanes], mixed: &mu
     for pass in 0..LANES / ROWS {
         for column in 0..vectors {
             let mut totals = [[0.0; LANES]; ROWS];
-            for (weights, rows) in weights.chunks(TILE).zip(rows.chunks(TILE * vectors)) {
+            for (weights, rows) in weights.chunks(PAGE).zip(rows.chunks(PAGE * vectors)) {
                 let mut sums = [[0.0; LANES]; ROWS];
                 for (weights, row) in weights.iter().zip(rows.chunks_exact(vectors)) {
                     let (passes, _) = weights.as_chunks::<ROWS>();
@@ -128,20 +128,21 @@ pub(super) fn largest(scores: &[Lanes]) -> Lanes {
     largest
 }
 
-/// Replaces each score with `exp(score − largest)` and returns the sum for each query.
+/// Replaces each score with `exp(score − largest)` and returns the sum for each query. Every
+/// [`LANES`]-th key is in the same partial sum, as in [`simd::sum`].
 #[inline(always)]
 pub(super) fn exponentiate(scores: &mut [Lanes], largest: &Lanes) -> Lanes {
-    let mut totals = [0.0; LANES];
-    for tile in scores.chunks_mut(TILE) {
-        let mut sums = [0.0; LANES];
-        for scores in tile {
-            for ((score, &largest), sum) in scores.iter_mut().zip(largest).zip(&mut sums) {
+    let mut sums = [[0.0; LANES]; LANES];
+    for keys in scores.chunks_mut(LANES) {
+        for (scores, sums) in keys.iter_mut().zip(&mut sums) {
+            for ((score, &largest), sum) in scores.iter_mut().zip(largest).zip(sums) {
                 *score = simd::exp(*score - largest);
                 *sum += *score;
             }
         }
-        add(&mut totals, &sums);
     }
+    let mut totals = [0.0; LANES];
+    sums.iter().for_each(|sum| add(&mut totals, sum));
     totals
 }
 

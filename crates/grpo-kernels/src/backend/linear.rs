@@ -1,0 +1,134 @@
+//! Linear layers.
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::tensor::{Tensor, TensorData};
+
+use super::gemm::product as gemm;
+use super::sums::sum_of_rows;
+use super::{binary, ternary};
+use crate::batch_invariant::cpu::flex_linear;
+use crate::bf16_product::{Left, Matrix, Right, product};
+use crate::tape::Operation;
+
+pub(crate) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    Linear::F32.of(x, weight, bias)
+}
+
+pub(crate) fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    Linear::Bf16.of(x, weight, bias)
+}
+
+/// Rounds and packs a weight for many products.
+pub(crate) fn bf16_packed(weight: Tensor<2>) -> Right {
+    Right::new(&matrix(&with_known_layout(primitive(weight))))
+}
+
+/// Returns `x · weight + bias` without autodiff.
+pub(crate) fn bf16_packed_linear(
+    x: Tensor<2>,
+    weight: &Right,
+    bias: Option<Tensor<1>>,
+) -> Tensor<2> {
+    let x = with_known_layout(primitive(x));
+    let x = matrix(&x);
+    let bias = bias.map(|bias| primitive(bias).to_contiguous());
+    let y = product(&Left::new(&x), weight, bias.as_ref().map(|bias| bias.storage::<f32>()));
+    Tensor::from_primitive::<Flex>(tensor(y, [x.rows, weight.columns()]))
+}
+
+/// The precision of the factors.
+#[derive(Clone, Copy, Debug)]
+enum Linear {
+    F32,
+    Bf16,
+}
+
+impl Linear {
+    fn of(self, x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+        match bias {
+            Some(bias) => ternary(self, x, [weight, bias.unsqueeze()]),
+            None => binary(self, x, weight),
+        }
+    }
+
+    fn product(self, a: FlexTensor, b: FlexTensor) -> FlexTensor {
+        match self {
+            Self::F32 => gemm(&a, &b),
+            Self::Bf16 => bf16_product(a, b, None),
+        }
+    }
+}
+
+/// The inputs are `x`, the weight, and the bias `[1, out]` if there is one.
+impl<const N: usize> Operation<Flex, N> for Linear {
+    /// `x` and the weight, if one is needed for the gradient of the other.
+    type Saved = [Option<FlexTensor>; 2];
+
+    fn forward(&self, inputs: [FlexTensor; N], tracked: [bool; N]) -> (FlexTensor, Self::Saved) {
+        let mut inputs = inputs.into_iter();
+        let mut next = || inputs.next();
+        let (Some(x), Some(weight), bias) = (next(), next(), next()) else {
+            unreachable!("a linear layer has two or three inputs, not {N}")
+        };
+        let saved = [tracked[1].then(|| x.clone()), tracked[0].then(|| weight.clone())];
+        let y = match self {
+            Self::F32 => flex_linear(x, weight, bias),
+            Self::Bf16 => bf16_product(x, weight, bias),
+        };
+        (y, saved)
+    }
+
+    fn backward(
+        self,
+        [x, weight]: Self::Saved,
+        dy: FlexTensor,
+        tracked: [bool; N],
+    ) -> [Option<FlexTensor>; N] {
+        let mut of_x = weight.map(|weight| self.product(dy.clone(), weight.transpose(0, 1)));
+        let mut of_weight = x.map(|x| self.product(x.transpose(0, 1), dy.clone()));
+        std::array::from_fn(|input| match input {
+            0 => of_x.take(),
+            1 => of_weight.take(),
+            _ => tracked[input].then(|| {
+                let sum = sum_of_rows(&dy.to_contiguous());
+                let columns = sum.layout().shape()[0];
+                sum.reshape([1, columns].into())
+            }),
+        })
+    }
+}
+
+fn bf16_product(a: FlexTensor, b: FlexTensor, bias: Option<FlexTensor>) -> FlexTensor {
+    let [a, b] = [a, b].map(with_known_layout);
+    let (a, b) = (matrix(&a), matrix(&b));
+    let bias = bias.map(|bias| bias.to_contiguous());
+    let bias = bias.as_ref().map(|bias| bias.storage::<f32>());
+    tensor(product(&Left::new(&a), &Right::new(&b), bias), [a.rows, b.columns])
+}
+
+fn tensor(values: Vec<f32>, shape: [usize; 2]) -> FlexTensor {
+    FlexTensor::from_data(TensorData::new(values, shape))
+}
+
+pub(crate) fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
+    tensor.try_into_primitive::<Flex>().expect("a tensor on the CPU without autodiff")
+}
+
+/// Copies a matrix in which neither rows nor columns are contiguous. Models never have one.
+fn with_known_layout(x: FlexTensor) -> FlexTensor {
+    let strides = x.layout().strides();
+    let is_known = strides.contains(&1) && strides.iter().all(|stride| *stride > 0);
+    if is_known { x } else { x.to_contiguous() }
+}
+
+/// Returns a view of a tensor with a known layout.
+fn matrix(x: &FlexTensor) -> Matrix<'_> {
+    let layout = x.layout();
+    let ([rows, columns], [row_stride, column_stride]) =
+        ([0, 1].map(|i| layout.shape()[i]), [0, 1].map(|i| layout.strides()[i].unsigned_abs()));
+    let is_transposed = column_stride != 1;
+    let stride = if is_transposed { column_stride } else { row_stride };
+    let values = &x.storage::<f32>()[layout.start_offset()..];
+    Matrix { values, stride, is_transposed, rows, columns }
+}

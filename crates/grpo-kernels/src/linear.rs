@@ -1,0 +1,71 @@
+//! Linear layers.
+
+use burn::tensor::Tensor;
+
+use crate::{add_bias, matmul};
+
+/// Computes `x · W + b`.
+///
+/// On the CPU in `f32`, each element is a chain of fused multiply-adds from the first term to the last,
+/// to which the bias is added. It depends only on its row of `x` and its column of `W`, bit for bit, so
+/// a token has the same result in sampling
+/// ([`batch_invariant_linear`](crate::batch_invariant_linear)) and in training. Gradients are products
+/// of the `gemm` crate. On a GPU, products are computed in full `f32`, and their order of summation may
+/// depend on the shapes.
+///
+/// # Shapes
+/// - x: `[n, in]`
+/// - weight: `[in, out]`, possibly a transposed view
+/// - bias: `[out]`
+/// - result: `[n, out]`
+///
+/// # Panics
+/// Panics if the shapes do not match.
+pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    check_shapes(&x, weight.dims(), bias.as_ref());
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
+        return crate::backend::linear(x, weight, bias);
+    }
+    plus(matmul(x, weight), bias)
+}
+
+/// Same as [`linear`] with `x` and `W` rounded to bf16, and sums in `f32`. In the backward pass, the
+/// gradient of the output is rounded too, so the gradients of `x` and `W` are such products.
+///
+/// On the CPU, results are the same bits on processors with and without AVX512-BF16, whose instruction
+/// multiplies two terms at a time. Subnormal sums are an exception: that instruction flushes them to 0.
+/// Subnormal factors are always flushed.
+///
+/// # Panics
+/// Panics if the shapes do not match.
+pub fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    check_shapes(&x, weight.dims(), bias.as_ref());
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&weight) {
+        return crate::backend::bf16_linear(x, weight, bias);
+    }
+    #[cfg(feature = "gpu")]
+    if crate::gpu::is_fusable(&x) && crate::gpu::is_fusable(&weight) {
+        return plus(crate::gpu::bf16_matmul(x, weight), bias);
+    }
+    plus(crate::plain::bf16_matmul(x, weight), bias)
+}
+
+fn plus(y: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    match bias {
+        Some(bias) => add_bias(y, bias),
+        None => y,
+    }
+}
+
+pub(crate) fn check_shapes(
+    x: &Tensor<2>,
+    [inner, columns]: [usize; 2],
+    bias: Option<&Tensor<1>>,
+) {
+    assert_eq!(x.dims()[1], inner, "x must have as many columns as the weight has rows");
+    if let Some(bias) = bias {
+        assert_eq!(bias.dims(), [columns], "the bias must have one value per column");
+    }
+}
