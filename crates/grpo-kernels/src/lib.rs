@@ -52,6 +52,8 @@ mod bf16_product;
 mod gpu;
 #[cfg(feature = "flex")]
 mod prefetch;
+#[cfg(feature = "flex")]
+mod product;
 
 pub use activation::{gelu, gelu_tanh, swiglu};
 pub use adamw::{AdamW, adamw_step};

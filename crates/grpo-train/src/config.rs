@@ -291,13 +291,13 @@ impl GrpoConfig {
         let Some(replay) = &self.replay else { return Ok(()) };
         replay.check()?;
         let SamplingConfig { top_k, top_p, min_p, weights, .. } = &self.sampling;
-        let is_rounded = *weights != WeightPrecision::F32 || !self.train.precision.is_f32();
+        let is_rounded = *weights != WeightPrecision::F32;
         let is_truncated = top_k.is_some() || top_p.is_some() || min_p.is_some();
         if is_truncated || corrects_mismatch || is_rounded {
             return Err(ConfigFault::new(
                 "replay",
                 "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise",
-                "remove [replay], or sampling.top_k, top_p, min_p, sampling.weights, train.precision and loss.mismatch",
+                "remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch",
             ));
         }
         if self.advantage.aggregation == Aggregation::NormalizeThenSum {
@@ -329,10 +329,14 @@ impl GrpoConfig {
         Ok(())
     }
 
-    /// Rejects rounded sampling weights and products in bf16 with `above = "stop"`. A tolerance
-    /// strict enough to detect bugs would always be exceeded.
+    /// Rejects rounded sampling weights with `above = "stop"`. A tolerance strict enough to detect bugs
+    /// would always be exceeded.
     fn refuse_uncorrected(&self) -> Result<(), ConfigFault> {
-        if self.sampling.weights != WeightPrecision::F32 && !self.train.precision.is_f32() {
+        let weights = self.sampling.weights;
+        if weights == WeightPrecision::F32 {
+            return Ok(());
+        }
+        if !self.train.precision.is_f32() {
             return Err(ConfigFault::new(
                 "sampling.weights",
                 "sampling.weights cannot be combined with train.precision = \"bf16\", which already rounds the weights for sampling",
@@ -343,20 +347,13 @@ impl GrpoConfig {
         if above != Some(AboveTolerance::Stop) {
             return Ok(());
         }
-        let weights = self.sampling.weights;
-        let (key, message) = if weights != WeightPrecision::F32 {
-            let message = format!(
+        Err(ConfigFault::new(
+            "sampling.weights",
+            format!(
                 "sampling: weights = \"{weights}\" samples from a different policy than the trained one, which stops a run with sampler_check.above = \"stop\""
-            );
-            ("sampling.weights", message)
-        } else if self.train.precision == ProductPrecision::Bf16 {
-            let message = "train.precision = \"bf16\" makes log-probabilities of sampling and training differ by more than the tolerance, which stops a run with sampler_check.above = \"stop\"";
-            ("train.precision", message.to_owned())
-        } else {
-            return Ok(());
-        };
-        let remedy = "set loss.mismatch, or sampler_check.above = \"correct\"";
-        Err(ConfigFault::new(key, message, remedy))
+            ),
+            "set loss.mismatch, or sampler_check.above = \"correct\"",
+        ))
     }
 
     /// Returns whether an updated reference may have to be reset to the initial one.

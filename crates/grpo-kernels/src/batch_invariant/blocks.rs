@@ -1,22 +1,11 @@
 //! Blocks of rows, whose sums stay in registers.
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use pulp::Simd;
 
-use super::strip::{Input, ROWS, STRIP, Widen};
-
-/// Divides rows into blocks of at most [`ROWS`] rows with nearly equal sizes. A block of two rows has too
-/// few independent sums to hide the latency of multiply-adds.
-pub(super) fn blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    let count = rows.div_ceil(ROWS);
-    (0..count).map(move |i| i * rows / count..(i + 1) * rows / count)
-}
-
-/// Rows of the result, restricted to some columns. They are not initialised before the first terms are
-/// added.
-pub(super) type Output<'a, 'y> = &'a mut [&'y mut [MaybeUninit<f32>]];
+use super::strip::{Input, Widen};
+use crate::product::{Output, STRIP, blocks};
 
 /// A range of terms of a product.
 pub(super) struct Terms<'a> {

@@ -5,12 +5,13 @@ use std::ops::Range;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::blocks::{Output, Terms, add_blocks, blocks};
+use super::blocks::{Terms, add_blocks};
 use super::strip::{Input, Rows, Strip, Transposed, Widen};
 use crate::prefetch::prefetch_all;
+use crate::product::{Output, blocks};
 
 /// Number of values of a strip that all blocks use before they move on. They fit into the L1 cache.
-const PART: usize = 2048;
+const PART: usize = 4096;
 /// The same number for many rows, which write their sums after all terms of most models. The values
 /// fit into the L2 cache.
 const LONG_PART: usize = 65_536;

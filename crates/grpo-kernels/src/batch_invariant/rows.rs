@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use pulp::Simd;
 
-use super::blocks::{Output, Terms, add_blocks, blocks};
-use super::strip::{Input, ROWS, Rows, Strip, Widen};
+use super::blocks::{Terms, add_blocks};
+use super::strip::{Input, Rows, Strip, Widen};
+use crate::product::{Output, ROWS, blocks};
 
 /// Number of rows of the weight that are copied to tiles at a time.
 const TILE_DEPTH: usize = 64;

@@ -12,13 +12,8 @@ use pulp::Simd;
 
 use crate::backend::primitive;
 use crate::four_bits::{self, BYTES, SHARED, high, low};
+use crate::product::STRIP;
 use crate::prefetch::{LINE, LINE_BYTES, prefetch};
-
-/// Number of columns in a strip: four vectors of 16 lanes.
-pub(super) const STRIP: usize = 64;
-/// Number of rows in a block. With AVX-512, each has four vectors, and sums occupy 24 of 32
-/// registers. With AVX2, each has two, and sums occupy 12 of 16.
-pub(super) const ROWS: usize = 6;
 
 /// Rows of `x`. The slice may be longer.
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use std::arch::x86_64::{
     _mm512_storeu_ps,
 };
 
-use super::sizes::STRIP;
+use crate::product::STRIP;
 
 /// Proof that the processor has AVX-512 and AVX512-BF16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Token {
 
     pub(super) fn sum<const R: usize>(
         self,
-        x: &[[u32; R]],
+        x: [&[u32]; R],
         strip: &[[u32; STRIP]],
         sums: &mut [[f32; STRIP]; R],
     ) {
@@ -42,13 +42,15 @@ impl Token {
 }
 
 #[target_feature(enable = "avx512f,avx512bf16")]
-fn sum<const R: usize>(x: &[[u32; R]], strip: &[[u32; STRIP]], sums: &mut [[f32; STRIP]; R]) {
+fn sum<const R: usize>(x: [&[u32]; R], strip: &[[u32; STRIP]], sums: &mut [[f32; STRIP]; R]) {
     let mut rows = [[_mm512_setzero_ps(); VECTORS]; R];
-    for (x, columns) in x.iter().zip(strip) {
+    // Slices of the same length, so that the loop needs no bounds checks.
+    let x: [&[u32]; R] = x.map(|x| &x[..strip.len()]);
+    for (pair, columns) in strip.iter().enumerate() {
         let (columns, _) = columns.as_chunks::<16>();
         let columns: [__m512bh; VECTORS] = std::array::from_fn(|v| load(&columns[v]));
         for r in 0..R {
-            let x = repeat(x[r]);
+            let x = repeat(x[r][pair]);
             for v in 0..VECTORS {
                 rows[r][v] = _mm512_dpbf16_ps(rows[r][v], x, columns[v]);
             }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::sizes::{ROWS, STRIP};
+use crate::product::STRIP;
 
 /// A matrix in memory.
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ pub(crate) struct Matrix<'a> {
 /// The left factor.
 #[derive(Clone, Debug)]
 pub(crate) struct Left {
-    /// Shape `[blocks][pairs][rows of the block]`.
+    /// Shape `[rows][pairs]`.
     values: Vec<u32>,
     rows: usize,
     /// Number of terms.
@@ -44,25 +44,18 @@ pub(crate) struct Right {
     pairs: usize,
 }
 
-/// Number of blocks that are packed by a task. If the matrix is transposed, they read whole cache
-/// lines.
-const BLOCKS: usize = 8;
+/// Number of rows that are packed by a task. If the matrix is transposed, they read whole cache lines.
+const ROWS: usize = 48;
 
 impl Left {
     pub(crate) fn new(matrix: &Matrix<'_>) -> Self {
         let (rows, pairs) = (matrix.rows, matrix.columns.div_ceil(2));
         let mut values = Vec::with_capacity(rows * pairs);
-        let mut rest = &mut values.spare_capacity_mut()[..rows * pairs];
-        let mut tasks = Vec::new();
-        let blocks: Vec<_> = blocks(rows).collect();
-        for blocks in blocks.chunks(BLOCKS) {
-            let count = blocks[blocks.len() - 1].end - blocks[0].start;
-            let to = rest.split_off_mut(..count * pairs).expect("there is space for all rows");
-            tasks.push((blocks, to));
-        }
-        tasks.into_par_iter().for_each(|(blocks, to)| match matrix.is_transposed {
-            true => pack_columns(matrix, blocks, to),
-            false => pack_rows(matrix, blocks, to),
+        let tasks =
+            values.spare_capacity_mut()[..rows * pairs].par_chunks_mut((ROWS * pairs).max(1));
+        tasks.enumerate().for_each(|(task, to)| match matrix.is_transposed {
+            true => pack_columns(matrix, task * ROWS, to),
+            false => pack_rows(matrix, task * ROWS, to),
         });
         #[expect(unsafe_code, reason = "zeroing the factors first takes 5 % of a training step")]
         // SAFETY: the capacity is sufficient, and each task writes all pairs of its rows.
@@ -80,12 +73,9 @@ impl Left {
         self.inner
     }
 
-    /// Returns the number of rows and the factors of each block.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = (usize, &[u32])> {
-        blocks(self.rows).map(|rows| {
-            let values = &self.values[rows.start * self.pairs..rows.end * self.pairs];
-            (rows.len(), values)
-        })
+    /// Returns the factors of all rows from `row` on.
+    pub(super) fn rows_from(&self, row: usize) -> &[u32] {
+        &self.values[row * self.pairs..]
     }
 }
 
@@ -126,54 +116,38 @@ impl Right {
     }
 }
 
-/// Divides rows into blocks of nearly equal sizes.
-fn blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    let count = rows.div_ceil(ROWS);
-    (0..count).map(move |i| i * rows / count..(i + 1) * rows / count)
-}
-
-/// Packs rows whose terms are contiguous.
+/// Packs rows whose terms are contiguous, beginning with row `first`.
 #[multiversion(targets = "simd")]
-fn pack_rows(matrix: &Matrix<'_>, blocks: &[Range<usize>], to: &mut [MaybeUninit<u32>]) {
-    /// Number of pairs that are rounded before they are distributed.
-    const PAIRS: usize = 256;
-    let (inner, pairs) = (matrix.columns, matrix.columns.div_ceil(2));
-    let mut buffer = [0; PAIRS];
-    let first = blocks[0].start;
-    for block in blocks {
-        let rows = block.len();
-        let to = &mut to[(block.start - first) * pairs..][..rows * pairs];
-        for (row, index) in block.clone().enumerate() {
-            let terms = &matrix.values[index * matrix.stride..][..inner];
-            for (terms, to) in terms.chunks(2 * PAIRS).zip(to.chunks_mut(PAIRS * rows)) {
-                let (both, last) = terms.as_chunks::<2>();
-                for (pair, &[a, b]) in buffer.iter_mut().zip(both) {
-                    *pair = packed(a, b);
-                }
-                if let &[last] = last {
-                    buffer[both.len()] = packed(last, 0.0);
-                }
-                for (to, pair) in to[row..].iter_mut().step_by(rows).zip(&buffer) {
-                    to.write(*pair);
-                }
-            }
+fn pack_rows(matrix: &Matrix<'_>, first: usize, to: &mut [MaybeUninit<u32>]) {
+    for (row, to) in to.chunks_mut(matrix.columns.div_ceil(2)).enumerate() {
+        let terms = &matrix.values[(first + row) * matrix.stride..][..matrix.columns];
+        let (both, last) = terms.as_chunks::<2>();
+        for (to, &[a, b]) in to.iter_mut().zip(both) {
+            to.write(packed(a, b));
+        }
+        if let &[last] = last {
+            to[both.len()].write(packed(last, 0.0));
         }
     }
 }
 
-/// Packs rows that are contiguous for each term.
+/// Packs rows that are contiguous for each term, beginning with row `first`.
 #[multiversion(targets = "simd")]
-fn pack_columns(matrix: &Matrix<'_>, blocks: &[Range<usize>], to: &mut [MaybeUninit<u32>]) {
+fn pack_columns(matrix: &Matrix<'_>, first: usize, to: &mut [MaybeUninit<u32>]) {
+    /// Number of pairs that are rounded before they are distributed: a cache line of each row.
+    const PAIRS: usize = 16;
     let pairs = matrix.columns.div_ceil(2);
-    let (first, end) = (blocks[0].start, blocks[blocks.len() - 1].end);
-    let mut buffer = [0; BLOCKS * ROWS];
-    let buffer = &mut buffer[..end - first];
-    for pair in 0..pairs {
-        pack_pair(matrix, pair, first..end, buffer);
-        for block in blocks {
-            let (rows, start) = (block.len(), block.start - first);
-            let to = &mut to[start * pairs + pair * rows..][..rows];
-            to.iter_mut().zip(&buffer[start..]).for_each(|(to, pair)| _ = to.write(*pair));
+    let rows = to.len() / pairs;
+    let mut buffer = [[0; ROWS]; PAIRS];
+    for start in (0..pairs).step_by(PAIRS) {
+        let count = PAIRS.min(pairs - start);
+        for (pair, of_rows) in buffer[..count].iter_mut().enumerate() {
+            pack_pair(matrix, start + pair, first..first + rows, &mut of_rows[..rows]);
+        }
+        for (row, to) in to.chunks_mut(pairs).enumerate() {
+            for (to, of_rows) in to[start..].iter_mut().zip(&buffer[..count]) {
+                to.write(of_rows[row]);
+            }
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::sizes::STRIP;
+use crate::product::STRIP;
 
 pub(super) fn sum<const R: usize>(
-    x: &[[u32; R]],
+    x: [&[u32]; R],
     strip: &[[u32; STRIP]],
     sums: &mut [[f32; STRIP]; R],
 ) {
@@ -13,7 +13,7 @@ pub(super) fn sum<const R: usize>(
 }
 
 struct Product<'a, const R: usize> {
-    x: &'a [[u32; R]],
+    x: [&'a [u32]; R],
     strip: &'a [[u32; STRIP]],
     sums: &'a mut [[f32; STRIP]; R],
 }
@@ -36,12 +36,15 @@ impl<const R: usize> Product<'_, R> {
     fn sum<S: Simd, const V: usize>(self, simd: S) {
         let Self { x, strip, sums } = self;
         let width = V * S::F32_LANES;
+        // Slices of the same length, so that the loop needs no bounds checks.
+        let x: [&[u32]; R] = x.map(|x| &x[..strip.len()]);
         for column in (0..STRIP).step_by(width) {
             let mut rows = [[simd.splat_f32s(0.0); V]; R];
-            for (x, columns) in x.iter().zip(strip) {
+            for (pair, columns) in strip.iter().enumerate() {
+                let x = x.map(|x| x[pair]);
                 let (vectors, _) = S::as_simd_u32s(&columns[column..][..width]);
-                add(simd, x, vectors, upper, &mut rows);
-                add(simd, x, vectors, lower, &mut rows);
+                add(simd, &x, vectors, upper, &mut rows);
+                add(simd, &x, vectors, lower, &mut rows);
             }
             for (sums, row) in sums.iter_mut().zip(&rows) {
                 let (sums, _) = S::as_mut_simd_f32s(&mut sums[column..][..width]);

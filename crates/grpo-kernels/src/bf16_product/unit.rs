@@ -1,7 +1,7 @@
 //! Choice of the instruction set that computes a block.
 
 use super::portable;
-use super::sizes::{ROWS, STRIP};
+use crate::product::{ROWS, STRIP};
 
 /// Sums of a block of at most [`ROWS`] rows and a strip of columns.
 pub(super) type Sums = [[f32; STRIP]; ROWS];
@@ -26,7 +26,8 @@ impl Unit {
         Self::Portable
     }
 
-    /// Computes the sums of `rows` rows of `x`, which has shape `[pairs][rows]`, and a strip.
+    /// Computes the sums of the first `rows` rows of `x`, which has shape `[rows][pairs]`, and a strip
+    /// with as many pairs.
     pub(super) fn sum(self, x: &[u32], rows: usize, strip: &[[u32; STRIP]], sums: &mut Sums) {
         match rows {
             1 => self.sum_rows::<1>(x, strip, sums),
@@ -39,7 +40,8 @@ impl Unit {
     }
 
     fn sum_rows<const R: usize>(self, x: &[u32], strip: &[[u32; STRIP]], sums: &mut Sums) {
-        let (x, _) = x.as_chunks::<R>();
+        let pairs = strip.len();
+        let x: [&[u32]; R] = std::array::from_fn(|row| &x[row * pairs..][..pairs]);
         let sums = sums.first_chunk_mut::<R>().expect("a block has at most ROWS rows");
         match self {
             #[cfg(target_arch = "x86_64")]

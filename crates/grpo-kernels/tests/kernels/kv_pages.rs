@@ -1,9 +1,9 @@
 //! Attention over paged keys and values.
 
 use burn::tensor::Tensor;
-use grpo_kernels::{Heads, KvPages, PAGE, PagePlan, is_cpu};
+use grpo_kernels::{Heads, KvPages, PAGE, Packing, PagePlan, Sequence, attention, is_cpu};
 
-use crate::support::{assert_close, device, host, tensor, values};
+use crate::support::{assert_close, bits, device, host, tensor, values};
 
 /// Pages of three sequences, in arbitrary order. The first page is shared by two of them.
 /// The first sequence is longer than what the units of a GPU read at once.
@@ -169,6 +169,41 @@ fn no_row_depends_on_the_others() {
             .flat_map(|(query, seen)| attend(query, std::slice::from_ref(seen)))
             .collect();
         assert_eq!(together, alone);
+    }
+}
+
+/// A token has the same output in sampling and in training, whether its sequence is read at once or
+/// continues a shared prompt.
+#[test]
+fn pages_have_the_bits_of_packed_sequences() {
+    if !is_cpu(&device()) {
+        return;
+    }
+    for heads in shapes() {
+        for (own, prompt) in [(1, 0), (15, 0), (16, 0), (17, 0), (150, 0), (20, 5), (33, 130)] {
+            let n = prompt + own;
+            let columns = [heads.query_columns(), heads.key_columns()];
+            let of = |columns: usize, seed: u64| {
+                tensor(&values(n * columns, seed), [n, columns], &device())
+            };
+            let (query, keys, values) = (of(columns[0], 1), of(columns[1], 2), of(columns[1], 3));
+            let mut pages = KvPages::new(heads, &device());
+            pages.grow_to(n.div_ceil(PAGE));
+            let mut plan = PagePlan::new();
+            plan.push(&(0..n.div_ceil(PAGE) as u32).collect::<Vec<_>>(), 0..n);
+            pages.write(keys.clone(), values.clone(), &plan);
+            let expected = bits(pages.attend(query.clone(), &plan, 0.3));
+            let sequences = match prompt {
+                0 => vec![Sequence { rows: 0..n, behind: None }],
+                _ => vec![
+                    Sequence { rows: 0..prompt, behind: None },
+                    Sequence { rows: prompt..n, behind: Some(0) },
+                ],
+            };
+            let packing = Packing::new(sequences, true);
+            let packed = attention(query, keys, values, heads, 0.3, &packing);
+            assert_eq!(bits(packed), expected, "{heads:?}, {own} behind {prompt}");
+        }
     }
 }
 

@@ -4,10 +4,11 @@
 mod activations;
 mod attention;
 mod batch_invariant;
-mod bf16_matmul;
+mod bf16_linear;
 mod draw;
 mod gather_rows;
 mod kv_pages;
+mod linear;
 mod matmul;
 mod norms;
 mod optimizer;

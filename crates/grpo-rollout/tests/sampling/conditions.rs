@@ -63,9 +63,7 @@ fn recorded_logprobs_are_those_of_a_full_pass() {
                 let targets = Targets::new(completion.action_ids().collect(), VOCABULARY);
                 let scores = score(hidden, &frozen.head(), &targets).logprobs;
                 let expected: Vec<f32> = scores.into_data().iter().collect();
-                for (found, expected) in completion.sampling_logprobs().iter().zip(expected) {
-                    assert!((found - expected).abs() < 1e-4, "{found} instead of {expected}");
-                }
+                assert_eq!(completion.sampling_logprobs(), expected);
             }
         }
         // The condition matters: the first two prompts have the same ids.

@@ -3,7 +3,7 @@
 use grpo_core::{
     Aggregation, Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel,
 };
-use grpo_model::WeightPrecision;
+use grpo_model::{ProductPrecision, WeightPrecision};
 use grpo_train::{
     AboveTolerance, Decay, GrpoConfig, PretrainConfig, ReplayConfig, ScoreFunctionConfig,
 };
@@ -394,7 +394,7 @@ fn replay_refuses_settings_it_cannot_be_used_with() {
         replayed(|c| c.replay.as_mut().unwrap().samples = 1),
         "replay.samples = 1 is out of range; expected 2 to 10000",
     );
-    let unmodified = "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise; remove [replay], or sampling.top_k, top_p, min_p, sampling.weights, train.precision and loss.mismatch";
+    let unmodified = "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise; remove [replay], or sampling.top_k, top_p, min_p, sampling.weights and loss.mismatch";
     check(replayed(|c| c.sampling.top_k = Some(3)), unmodified);
     check(replayed(|c| c.sampling.top_p = Some(0.9)), unmodified);
     check(replayed(|c| c.sampling.min_p = Some(0.1)), unmodified);
@@ -416,5 +416,8 @@ fn replay_refuses_settings_it_cannot_be_used_with() {
     );
     let mut accepted = config();
     accepted.replay = Some(ReplayConfig::default());
+    accepted.check().unwrap();
+    // Sampling and training round alike.
+    accepted.train.precision = ProductPrecision::Bf16;
     accepted.check().unwrap();
 }

@@ -19,6 +19,7 @@ mod pretrain;
 mod ranks;
 mod recorder;
 mod references;
+mod same_bits;
 mod sampler_check;
 mod staleness;
 mod step;

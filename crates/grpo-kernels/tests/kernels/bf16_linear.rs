@@ -2,7 +2,7 @@
 //! all instruction sets is tested next to the implementation.
 
 use burn::tensor::{Tensor, bf16};
-use grpo_kernels::{PackedWeight, batch_invariant_linear, bf16_linear, bf16_matmul, is_cpu, plain};
+use grpo_kernels::{PackedWeight, batch_invariant_linear, bf16_linear, is_cpu, plain};
 use proptest::prelude::*;
 
 use crate::support::{assert_close, bits, device, differentiate, host, tensor, values};
@@ -16,6 +16,10 @@ fn rounded(values: &[f64]) -> Vec<f64> {
 fn product(a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) -> Vec<f64> {
     let sum = |at: usize| (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum();
     (0..m * n).map(sum).collect()
+}
+
+fn bf16_matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
+    bf16_linear(a, b, None)
 }
 
 fn transposed(values: &[f64], [rows, columns]: [usize; 2]) -> Vec<f64> {

@@ -1,0 +1,176 @@
+//! Tests that sampling and training compute the same log-probabilities, bit for bit, for every kind of
+//! model, although one reads pages of a cache in small batches and the other packed sequences.
+
+use std::sync::Arc;
+
+use burn::module::Module;
+use grpo_data::{Prefix, Prompt};
+use grpo_model::{
+    Adapted, Adapter, LanguageModel, LoraConfig, ModelConfig, MolGptConfig, Policy,
+    ProductPrecision, Transformer, WeightPrecision,
+};
+use grpo_train::{Grpo, GrpoConfig, NextTokens, Parts, SamplerCheck, SamplingConfig};
+use serde_json::{Value, json};
+
+use crate::support::{SEED, chains, config, ids, molecules, shaken, shaken_with};
+
+/// Prompt lengths below and above that of a shared prompt, and around the size of a page.
+const LENGTHS: [usize; 5] = [1, 3, 5, 16, 33];
+
+/// Without any tolerance, a step fails if a single log-probability has another bit.
+fn exact() -> GrpoConfig {
+    let mut config = config();
+    config.train.group_size = 5;
+    config.train.micro_batch_tokens = 130;
+    config.sampler_check = SamplerCheck { tolerance: 0.0, above: None };
+    config
+}
+
+fn truncated() -> SamplingConfig {
+    SamplingConfig {
+        temperature: 1.3,
+        top_p: Some(0.95),
+        repetition_penalty: Some(1.1),
+        max_new_tokens: 20,
+        batch_size: 7,
+        ..SamplingConfig::default()
+    }
+}
+
+fn prompts(vocabulary: usize) -> Vec<Prompt> {
+    let id = |t: usize, index: u32| ((t * 7 + index as usize * 3 + 1) % vocabulary) as u32;
+    let of = |(&length, index)| {
+        Prompt::of_ids(index, (0..length).map(|t| id(t, index)).collect::<Vec<u32>>())
+    };
+    LENGTHS.iter().zip(0..).map(of).collect()
+}
+
+/// Takes two steps, the second one with weights that the first one has moved, in both precisions, and
+/// with two ways of sampling.
+#[track_caller]
+fn check(name: &str, policy: &Policy, prompts: &[Prompt]) {
+    for precision in [ProductPrecision::F32, ProductPrecision::Bf16] {
+        for sampling in [SamplingConfig { max_new_tokens: 20, ..config().sampling }, truncated()] {
+            let config = GrpoConfig { sampling, ..exact() };
+            take_steps(name, policy, prompts, config, precision);
+        }
+    }
+}
+
+fn take_steps(
+    name: &str,
+    policy: &Policy,
+    prompts: &[Prompt],
+    mut config: GrpoConfig,
+    precision: ProductPrecision,
+) {
+    config.train.precision = precision;
+    config.train.prompts_per_step = prompts.len() as u32;
+    let parts = Parts {
+        reference: grpo_model::Frozen::snapshot(policy),
+        policy: policy.clone(),
+        actions: Arc::new(NextTokens { end_ids: vec![0] }),
+        reward: molecules(0.7),
+        bonus: None,
+        filter: None,
+        identify: None,
+        variation: None,
+        combined: None,
+        longest_prompt: 33,
+        epoch: None,
+        decode: chains(),
+    };
+    let mut grpo = Grpo::new(parts, config, SEED).unwrap();
+    for step in 0..2 {
+        let report = grpo.step(prompts, step).unwrap_or_else(|error| {
+            panic!("{name}, {precision:?}: {error}");
+        });
+        let tokens = report.learned.tokens();
+        for (metric, expected) in [
+            ("sampling/sampling_logp_difference/max", 0.0),
+            ("sampling/raw_importance_sampling_ratio/min", 1.0),
+            ("sampling/raw_importance_sampling_ratio/max", 1.0),
+        ] {
+            assert_eq!(tokens.metric(metric), Some(expected), "{name}, {precision:?}: {metric}");
+        }
+    }
+}
+
+fn of_json(json: &Value) -> Transformer {
+    shaken(ModelConfig::from_json(&json.to_string()).unwrap(), 2.0)
+}
+
+/// GPT-2 has a tied head. The MLP of the wider one adds more than 512 terms.
+fn gpt2(width: usize, heads: usize, vocabulary: usize) -> Transformer {
+    of_json(&json!({
+        "model_type": "gpt2", "vocab_size": vocabulary, "n_positions": 64, "n_embd": width,
+        "n_layer": 2, "n_head": heads, "layer_norm_epsilon": 1e-5,
+        "activation_function": "gelu_new",
+    }))
+}
+
+/// Grouped queries, RMS norms and rotary positions.
+fn qwen3(tied: bool) -> Transformer {
+    of_json(&json!({
+        "model_type": "qwen3", "vocab_size": 75, "max_position_embeddings": 64, "hidden_size": 40,
+        "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_theta": 100.0, "head_dim": 20,
+        "tie_word_embeddings": tied,
+    }))
+}
+
+fn adapted(base: &Transformer) -> Policy {
+    let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, targets: vec![], rslora: false };
+    let adapter = Adapter::random(&config, base, 1, &base.device()).unwrap();
+    Policy::Adapted(Adapted::new(base, adapter))
+}
+
+#[test]
+fn whole_models() {
+    let molgpt = |vocabulary, heads, width| {
+        shaken(ModelConfig::molgpt(&MolGptConfig::new(vocabulary, 64, 2, heads, width)).unwrap(), 2.0)
+    };
+    for (name, model) in [
+        ("MolGPT", molgpt(30, 3, 18)),
+        ("wide MolGPT", molgpt(300, 4, 160)),
+        ("GPT-2", gpt2(24, 3, 31)),
+        ("wide GPT-2", gpt2(160, 4, 2100)),
+        ("Qwen3", qwen3(false)),
+        ("Qwen3, tied", qwen3(true)),
+    ] {
+        let vocabulary = model.vocabulary_size();
+        check(name, &Policy::Whole(model), &prompts(vocabulary));
+    }
+}
+
+#[test]
+fn adapters_on_bases_of_every_precision() {
+    let base = qwen3(true);
+    for precision in
+        [WeightPrecision::F32, WeightPrecision::Bf16, WeightPrecision::Q8, WeightPrecision::Q4]
+    {
+        let base = base.valid().with_weights_in(precision);
+        check(&format!("adapter, {precision}"), &adapted(&base), &prompts(75));
+    }
+}
+
+#[test]
+fn models_with_conditions() {
+    for lstm in [false, true] {
+        let mut sizes = MolGptConfig::new(30, 64, 2, 2, 16);
+        (sizes.num_props, sizes.partial_props, sizes.scaffold) = (2, true, true);
+        (sizes.lstm, sizes.lstm_layers) = (lstm, if lstm { 2 } else { 0 });
+        let model = shaken_with(ids(), ModelConfig::molgpt(&sizes).unwrap(), 2.0);
+        let prefixes = [
+            Prefix { ids: vec![5, 1, 9], values: vec![Some(1.0), None] },
+            Prefix::default(),
+            Prefix { ids: vec![], values: vec![Some(-0.5), Some(2.0)] },
+            Prefix { ids: vec![7; 18], values: vec![] },
+            Prefix { ids: vec![7], values: vec![Some(0.25), Some(0.25)] },
+        ];
+        let with = |(prompt, prefix)| Prompt { prefix, ..prompt };
+        let prompts: Vec<Prompt> =
+            prompts(30).into_iter().zip(prefixes).map(with).collect();
+        check(&format!("conditions, LSTM {lstm}"), &Policy::Whole(model), &prompts);
+    }
+}
