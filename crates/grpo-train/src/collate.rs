@@ -7,7 +7,7 @@ use std::ops::Range;
 use burn::tensor::Tensor;
 use grpo_data::{Completion, Prefix, TokenSet};
 use grpo_kernels::{gather_rows, indices};
-use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
+use grpo_logprob::{Scores, Targets, exact_kl, score};
 use grpo_model::{Dropout, Forward, Frozen, LanguageModel, TokenBatch};
 
 /// Some of a step's completions, packed for the model (docs/decisions/0013). An action is predicted
@@ -197,30 +197,20 @@ impl MicroBatch {
         score(hidden, &model.head(), &self.targets)
     }
 
-    /// Computes differentiable scores for the policy and its exact KL to the reference, both `[n]`.
-    /// Requires the full logits.
-    pub(crate) fn score_against<M: LanguageModel>(
+    /// Computes the exact KL of the policy to the reference, `[n]`, which is differentiable. Requires
+    /// the full logits of both.
+    pub(crate) fn exact_kl<M: LanguageModel>(
         &self,
         policy: &M,
         hidden: &Tensor<2>,
         reference: &Frozen<M>,
-    ) -> (Scores, Tensor<1>) {
+    ) -> Tensor<1> {
         let logits = policy.head().logits(self.of_actions(hidden.clone()));
+        let ref_logits = reference.logits(self.of_actions(reference.hidden(&self.inputs)));
         // The reference logits are constants, but must be on the autodiff device if the policy is.
-        let ref_logits = self.frozen_logits(reference);
         let ref_logits =
             if policy.device().is_autodiff() { Tensor::from_inner(ref_logits) } else { ref_logits };
-        let kl = exact_kl(logits.clone(), ref_logits, &self.targets);
-        (score_logits(logits, &self.targets), kl)
-    }
-
-    /// Like [`Self::score_frozen`], but computes the full logits.
-    pub(crate) fn score_frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Scores {
-        score_logits(self.frozen_logits(model), &self.targets)
-    }
-
-    fn frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Tensor<2> {
-        model.logits(self.of_actions(model.hidden(&self.inputs)))
+        exact_kl(logits, ref_logits, &self.targets)
     }
 
     /// Selects the rows that predict actions: `[tokens, width]` → `[n, width]`.

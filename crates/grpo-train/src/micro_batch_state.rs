@@ -120,13 +120,10 @@ impl<M: LanguageModel> MicroBatchState<M> {
     ) -> PolicyScores<M> {
         self.scored.take().unwrap_or_else(|| {
             let forward = self.micro.forward(policy, checkpointing);
-            let (scores, exact_kl) = match estimator.is_exact() {
-                true => {
-                    let against = self.micro.score_against(policy, &forward.hidden, reference);
-                    (against.0, Some(against.1))
-                }
-                false => (self.micro.score_policy(policy, &forward.hidden), None),
-            };
+            let scores = self.micro.score_policy(policy, &forward.hidden);
+            let exact_kl = estimator
+                .is_exact()
+                .then(|| self.micro.exact_kl(policy, &forward.hidden, reference));
             PolicyScores { forward, scores, exact_kl }
         })
     }
@@ -165,11 +162,8 @@ impl<M: LanguageModel> MicroBatchState<M> {
 
     /// Computes the entropy of the policy for each action. It uses the same operations as
     /// [`Self::loss`], because the high-entropy mask compares both results.
-    pub(crate) fn entropies(&self, policy: &Frozen<M>, estimator: KlEstimator) -> Vec<f64> {
-        host(match estimator.is_exact() {
-            true => self.micro.score_frozen_logits(policy).entropies,
-            false => self.micro.score_frozen(policy).entropies,
-        })
+    pub(crate) fn entropies(&self, policy: &Frozen<M>) -> Vec<f64> {
+        host(self.micro.score_frozen(policy).entropies)
     }
 
     /// Stores `log π_old` in the first update.

@@ -259,7 +259,7 @@ impl<M: LanguageModel> Learner<M> {
     ) -> Result<Option<HighEntropy>, TrainError> {
         let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
         let policy = Frozen::snapshot(self.policy());
-        let of_batch = |index: usize| batches[index].entropies(&policy, self.loss.kl.estimator);
+        let of_batch = |index: usize| batches[index].entropies(&policy);
         let entropies = self.ranks.map(batches.len(), of_batch)?.concat();
         if let Some(&value) = entropies.iter().find(|entropy| !entropy.is_finite()) {
             return Err(TrainError::Diverged { what: "entropy", value });
