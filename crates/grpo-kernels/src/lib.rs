@@ -48,6 +48,8 @@ mod visible;
 mod backend;
 #[cfg(feature = "flex")]
 mod bf16_product;
+#[cfg(feature = "flex")]
+mod flex;
 #[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(feature = "flex")]

@@ -59,11 +59,7 @@ fn plus(y: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
     }
 }
 
-pub(crate) fn check_shapes(
-    x: &Tensor<2>,
-    [inner, columns]: [usize; 2],
-    bias: Option<&Tensor<1>>,
-) {
+pub(crate) fn check_shapes(x: &Tensor<2>, [inner, columns]: [usize; 2], bias: Option<&Tensor<1>>) {
     assert_eq!(x.dims()[1], inner, "x must have as many columns as the weight has rows");
     if let Some(bias) = bias {
         assert_eq!(bias.dims(), [columns], "the bias must have one value per column");

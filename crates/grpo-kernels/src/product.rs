@@ -28,7 +28,7 @@ pub(crate) type Output<'a, 'y> = &'a mut [&'y mut [MaybeUninit<f32>]];
 
 /// Computes a matrix of shape `[rows, columns]`, whose elements are sums of `inner` terms. Calls
 /// `write` for each task, with its first row, its first column and its part of the result, in parallel.
-/// The first column is a multiple of [`STRIP`], and no part is empty.
+/// The first column is a multiple of [`STRIP`], no part is empty, and its rows have the same length.
 ///
 /// # Panics
 /// Panics if the number of elements overflows.

@@ -50,7 +50,14 @@ pub fn draw(
     let candidates = candidates(logits, seen, distribution)?;
     let draw = draw_of(candidates, None, distribution, uniform);
     #[cfg(feature = "flex")]
-    let draw = Draw { logprob: fused::cpu::logprob(logits, &target(&draw, seen, distribution)), ..draw };
+    let draw = {
+        let logprob = fused::cpu::logprob(logits, &target(&draw, seen, distribution));
+        // Scaled logits may exceed the range of f32.
+        if !logprob.is_finite() {
+            return Err(NotFinite);
+        }
+        Draw { logprob, ..draw }
+    };
     Ok(draw)
 }
 
@@ -68,7 +75,8 @@ fn target(draw: &Draw, seen: &[u32], distribution: &SamplingDistribution) -> Tar
     let mut ids = seen.to_vec();
     ids.sort_unstable();
     ids.dedup();
-    let seen = TokenSet::from_sorted(&ids, distribution.vocabulary()).expect("ids ascend");
+    let seen = TokenSet::from_sorted(&ids, distribution.vocabulary())
+        .expect("ids are sorted, and were checked with the candidates");
     target.with_repetition_penalty(penalty, vec![seen])
 }
 
@@ -251,6 +259,55 @@ fn candidates(
 mod tests {
     use super::*;
     use crate::SamplingSettings;
+
+    /// The log-probability has the bits of a score over several tiles of ids.
+    #[test]
+    #[cfg(feature = "flex")]
+    fn a_token_is_scored_as_it_was_drawn() {
+        use crate::{Head, score};
+        use burn::tensor::{Device, TensorData};
+        let (device, vocabulary, width, rows) = (Device::flex(), 5000, 24, 50);
+        let numbers = |count: usize, seed: usize| -> Vec<f32> {
+            (0..count).map(|i| ((i + seed) * 7919 % 2003) as f32 / 1000.0 - 1.0).collect()
+        };
+        let tensor = |shape: [usize; 2], seed| {
+            Tensor::<2>::from_data(
+                TensorData::new(numbers(shape[0] * shape[1], seed), shape),
+                &device,
+            )
+        };
+        let bias = TensorData::new(numbers(vocabulary, 3), [vocabulary]);
+        let weight = tensor([vocabulary, width], 2).transpose();
+        let head = Head { weight, bias: Some(Tensor::from_data(bias, &device)) };
+        let plain = SamplingSettings { temperature: 0.7, ..SamplingSettings::default() };
+        for settings in [
+            plain.clone(),
+            SamplingSettings { forbidden: vec![7, 4900], top_p: Some(0.9), ..plain.clone() },
+            SamplingSettings { repetition_penalty: Some(1.3), top_k: Some(50), ..plain },
+        ] {
+            let distribution = settings.checked(vocabulary).unwrap();
+            let seen = [4321, 5, 5, 17];
+            let hidden = tensor([rows, width], 1);
+            let all_logits: Vec<f32> =
+                head.invariant_logits(hidden.clone()).into_data().iter().collect();
+            for row in [0, 7, rows - 1] {
+                let logits = &all_logits[row * vocabulary..][..vocabulary];
+                let drawn = draw(logits, &seen, &distribution, 0.37).unwrap();
+                let target = target(&drawn, &seen, &distribution);
+                let alone = hidden.clone().narrow(0, row, 1);
+                let scored: Vec<f32> =
+                    score(alone, &head, &target).logprobs.into_data().iter().collect();
+                assert_eq!(scored[0].to_bits(), drawn.logprob.to_bits(), "{settings:?}, row {row}");
+            }
+        }
+    }
+
+    #[test]
+    fn logits_beyond_f32_are_refused() {
+        let settings = SamplingSettings { temperature: 0.1, ..SamplingSettings::default() };
+        let distribution = settings.checked(2).unwrap();
+        assert_eq!(draw(&[1e38, 0.0], &[], &distribution, 0.5), Err(NotFinite));
+    }
 
     /// A GPU leaves out ids that are removed by truncation anyway.
     #[test]

@@ -243,7 +243,6 @@ impl<B: Backend> Problem<'_, B> {
     fn position_ranges(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
         ranges(self.targets.ids().len(), POSITIONS)
     }
-
 }
 
 /// Returns the ids of each tile.

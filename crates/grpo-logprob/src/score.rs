@@ -46,8 +46,7 @@ pub fn score(hidden: Tensor<2>, head: &Head, targets: &Targets) -> Scores {
 /// Scores `targets` from logits using standard Burn operations. This allocates several tensors of
 /// size `[n, vocabulary]`.
 ///
-/// It serves as a reference implementation for [`score`], and is used if logits are available
-/// anyway.
+/// It is the reference implementation for [`score`].
 ///
 /// # Shapes
 /// - logits: `[n, vocabulary]`

@@ -98,8 +98,8 @@ impl Linear {
         }
     }
 
-    /// Like [`Self::product`], without autodiff if `invariant` is set. Each row is then computed
-    /// independently of the others on every device, and narrow weights are not converted.
+    /// Like [`Self::product`], without autodiff if `invariant` is set. Narrow weights are then read
+    /// as they are, and a GPU computes few rows at a time in its own way.
     pub(crate) fn product_of_rows(&self, x: Tensor<2>, invariant: bool) -> Tensor<2> {
         match invariant {
             true => {

@@ -168,23 +168,23 @@ fn copied_for_sampling(
     // Matrices in f32 are packed, others are rounded.
     let samples_here = !fills && file.rollout.is_none();
     let packs = sampling_copies_weights() && samples_here;
+    let own_head = if of.description.head == HeadKind::Own { table } else { 0.0 };
+    let blocks = all - table - own_head;
     // The output layer stays in f32. A tied one is the table.
-    let (own_head, tied_head) = match of.description.head {
-        HeadKind::Own => (table, 0.0),
-        HeadKind::Tied if packs => (0.0, table),
-        _ => (0.0, 0.0),
+    let head = match of.description.head {
+        HeadKind::Own | HeadKind::Tied if packs => table,
+        _ => 0.0,
     };
     if file.train.precision == ProductPrecision::Bf16 && samples_here {
-        let blocks = (all - table - own_head) / 2.0;
-        return (blocks + own_head + tied_head, "it cannot be reduced");
+        return (blocks / 2.0 + head, "it cannot be reduced");
     }
     match (file.grpo().sampling.weights, file.base_precision) {
         (WeightPrecision::F32, WeightPrecision::F32) if packs => {
-            (all - table + tied_head, "set sampling.weights = \"bf16\"")
+            (blocks + head, "set sampling.weights = \"bf16\"")
         }
-        (WeightPrecision::F32, _) => (tied_head, "it cannot be reduced"),
-        _ if packs => (all / 2.0 + tied_head, "set base_precision"),
-        _ => (all / 2.0, "set sampling.weights = \"f32\""),
+        (WeightPrecision::F32, _) => (head, "it cannot be reduced"),
+        _ if packs => (blocks / 2.0 + head, "set base_precision"),
+        _ => (blocks / 2.0, "set sampling.weights = \"f32\""),
     }
 }
 

@@ -118,7 +118,7 @@ fn step_flops(model: Model, shape: Shape) -> f64 {
 /// Returns a configuration with rewards of 0 and 1, a KL penalty, and micro-batches of 4,096
 /// tokens. It is parsed like a user's configuration file, so new keys have their default values.
 pub fn grpo_config(shape: Shape, precision: ProductPrecision) -> anyhow::Result<GrpoConfig> {
-    let mut config = json!({
+    let config = json!({
         "train": {
             "steps": 1_000_000_000, "prompts_per_step": shape.prompts, "group_size": shape.group,
             "micro_batch_tokens": 4096, "precision": precision,
@@ -127,10 +127,6 @@ pub fn grpo_config(shape: Shape, precision: ProductPrecision) -> anyhow::Result<
         "loss": {"preset": "grpo", "kl_coef": 0.04},
         "optimizer": {"learning_rate": 1e-6, "betas": [0.9, 0.999], "weight_decay": 0.01},
     });
-    if precision == ProductPrecision::Bf16 {
-        // Required, and included in the measurement.
-        config["loss"]["mismatch"] = json!({"level": "token", "mode": "truncate", "max": 2.0});
-    }
     Ok(serde_json::from_value(config)?)
 }
 

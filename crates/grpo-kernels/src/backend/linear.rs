@@ -2,13 +2,14 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 
 use super::gemm::product as gemm;
 use super::sums::sum_of_rows;
 use super::{binary, ternary};
 use crate::batch_invariant::cpu::flex_linear;
 use crate::bf16_product::{Left, Matrix, Right, product};
+use crate::flex::{matrix, primitive};
 use crate::tape::Operation;
 
 pub(crate) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
@@ -21,7 +22,7 @@ pub(crate) fn bf16_linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1
 
 /// Rounds and packs a weight for many products.
 pub(crate) fn bf16_packed(weight: Tensor<2>) -> Right {
-    Right::new(&matrix(&with_known_layout(primitive(weight))))
+    Right::new(&view(&with_known_layout(primitive(weight))))
 }
 
 /// Returns `x · weight + bias` without autodiff.
@@ -31,10 +32,10 @@ pub(crate) fn bf16_packed_linear(
     bias: Option<Tensor<1>>,
 ) -> Tensor<2> {
     let x = with_known_layout(primitive(x));
-    let x = matrix(&x);
+    let x = view(&x);
     let bias = bias.map(|bias| primitive(bias).to_contiguous());
     let y = product(&Left::new(&x), weight, bias.as_ref().map(|bias| bias.storage::<f32>()));
-    Tensor::from_primitive::<Flex>(tensor(y, [x.rows, weight.columns()]))
+    Tensor::from_primitive::<Flex>(matrix(y, [x.rows, weight.columns()]))
 }
 
 /// The precision of the factors.
@@ -101,18 +102,10 @@ impl<const N: usize> Operation<Flex, N> for Linear {
 
 fn bf16_product(a: FlexTensor, b: FlexTensor, bias: Option<FlexTensor>) -> FlexTensor {
     let [a, b] = [a, b].map(with_known_layout);
-    let (a, b) = (matrix(&a), matrix(&b));
+    let (a, b) = (view(&a), view(&b));
     let bias = bias.map(|bias| bias.to_contiguous());
     let bias = bias.as_ref().map(|bias| bias.storage::<f32>());
-    tensor(product(&Left::new(&a), &Right::new(&b), bias), [a.rows, b.columns])
-}
-
-fn tensor(values: Vec<f32>, shape: [usize; 2]) -> FlexTensor {
-    FlexTensor::from_data(TensorData::new(values, shape))
-}
-
-pub(crate) fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
-    tensor.try_into_primitive::<Flex>().expect("a tensor on the CPU without autodiff")
+    matrix(product(&Left::new(&a), &Right::new(&b), bias), [a.rows, b.columns])
 }
 
 /// Copies a matrix in which neither rows nor columns are contiguous. Models never have one.
@@ -123,7 +116,7 @@ fn with_known_layout(x: FlexTensor) -> FlexTensor {
 }
 
 /// Returns a view of a tensor with a known layout.
-fn matrix(x: &FlexTensor) -> Matrix<'_> {
+fn view(x: &FlexTensor) -> Matrix<'_> {
     let layout = x.layout();
     let ([rows, columns], [row_stride, column_stride]) =
         ([0, 1].map(|i| layout.shape()[i]), [0, 1].map(|i| layout.strides()[i].unsigned_abs()));

@@ -17,8 +17,15 @@ pub(super) struct Terms<'a> {
 
 /// Adds terms to all rows of `y`, for the columns that start at `column`. In `weights`, they start at
 /// `first`. The first range of terms starts the sums. `before` is called before each block.
+///
+/// # Safety
+/// All earlier terms must have been added to these columns of all rows.
 #[inline(always)]
-pub(super) fn add_blocks<S: Simd, const V: usize>(
+#[expect(
+    unsafe_code,
+    reason = "reads sums of earlier terms from memory that was not initialised before"
+)]
+pub(super) unsafe fn add_blocks<S: Simd, const V: usize>(
     simd: S,
     terms: &Terms<'_>,
     weights: &impl Widen,
@@ -31,21 +38,27 @@ pub(super) fn add_blocks<S: Simd, const V: usize>(
         before();
         let (rows, row) = (block.len(), block.start);
         let y = &mut y[block];
-        match rows {
-            1 => add_block::<S, 1, V>(simd, terms, row, weights, first, column, y),
-            2 => add_block::<S, 2, V>(simd, terms, row, weights, first, column, y),
-            3 => add_block::<S, 3, V>(simd, terms, row, weights, first, column, y),
-            4 => add_block::<S, 4, V>(simd, terms, row, weights, first, column, y),
-            5 => add_block::<S, 5, V>(simd, terms, row, weights, first, column, y),
-            _ => add_block::<S, 6, V>(simd, terms, row, weights, first, column, y),
+        // SAFETY: required of the caller.
+        unsafe {
+            match rows {
+                1 => add_block::<S, 1, V>(simd, terms, row, weights, first, column, y),
+                2 => add_block::<S, 2, V>(simd, terms, row, weights, first, column, y),
+                3 => add_block::<S, 3, V>(simd, terms, row, weights, first, column, y),
+                4 => add_block::<S, 4, V>(simd, terms, row, weights, first, column, y),
+                5 => add_block::<S, 5, V>(simd, terms, row, weights, first, column, y),
+                _ => add_block::<S, 6, V>(simd, terms, row, weights, first, column, y),
+            }
         }
     }
 }
 
 /// Adds terms to a block of `R` rows, which starts at `row`.
+///
+/// # Safety
+/// See [`add_blocks`].
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the inner loop of a product")]
-fn add_block<S: Simd, const R: usize, const V: usize>(
+#[expect(unsafe_code, reason = "see `add_blocks`")]
+unsafe fn add_block<S: Simd, const R: usize, const V: usize>(
     simd: S,
     of: &Terms<'_>,
     row: usize,
@@ -61,18 +74,16 @@ fn add_block<S: Simd, const R: usize, const V: usize>(
     let mut sums = [[simd.splat_f32s(0.0); V]; R];
     if terms.start > 0 {
         for r in 0..R {
-            #[expect(unsafe_code, reason = "zeroing the output would take as long as a small product")]
-            // SAFETY: the terms before these were added to the same columns of all rows, which
-            // wrote them.
+            // SAFETY: the terms before these were added, which wrote these columns.
             let before = unsafe { y[r][columns.clone()].assume_init_ref() };
             sums[r] = load::<S, V>(before);
         }
     }
     // Slices of the same length, so that the loop needs no bounds checks.
     let count_of_terms = terms.len();
-    let x: [&[f32]; R] = std::array::from_fn(|r| {
-        &x.values[(row + r) * x.inner + terms.start..][..count_of_terms]
-    });
+    let x: [&[f32]; R] =
+        std::array::from_fn(|r| &x.values[(row + r) * x.inner + terms.start..][..count_of_terms]);
+    #[expect(clippy::needless_range_loop, reason = "the index is that of a term in all rows")]
     for i in 0..count_of_terms {
         let vectors = weights.vectors::<S, V>(i, first);
         for r in 0..R {
@@ -86,9 +97,9 @@ fn add_block<S: Simd, const R: usize, const V: usize>(
         && terms.end == of.x.inner
     {
         let bias = load::<S, V>(&bias[columns.clone()]);
-        for r in 0..R {
+        for sums in &mut sums {
             for v in 0..V {
-                sums[r][v] = simd.add_f32s(sums[r][v], bias[v]);
+                sums[v] = simd.add_f32s(sums[v], bias[v]);
             }
         }
     }

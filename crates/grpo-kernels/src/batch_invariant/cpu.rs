@@ -5,13 +5,13 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use pulp::{Arch, Simd, WithSimd};
 
 use super::packed::{self, PackedProduct, Strips};
 use super::rows::RowProduct;
 use super::strip::{Held, Input, Rows};
-use crate::backend::primitive;
+use crate::flex::{matrix, primitive};
 use crate::four_bits::unpacked_shape;
 use crate::product::{Output, ROWS, in_tasks};
 
@@ -74,12 +74,12 @@ fn product(
     let (x, bias) = (x.storage::<f32>(), bias.as_ref().map(|bias| bias.storage::<f32>()));
     if inner == 0 {
         let row = bias.map_or_else(|| vec![0.0; columns], <[f32]>::to_vec);
-        return tensor(row.repeat(rows), [rows, columns]);
+        return matrix(row.repeat(rows), [rows, columns]);
     }
     let arch = Arch::new();
     #[expect(unsafe_code, reason = "see `in_tasks`")]
-    // SAFETY: `Product` writes the sums of all elements of its output, because there is at least one
-    // term.
+    // SAFETY: `Product` adds all terms to all columns of the rows of its output in blocks, which
+    // writes them, because there is at least one term.
     let y = unsafe {
         in_tasks([rows, inner, columns], |row, first, y| {
             let x = Input { values: &x[row * inner..], inner };
@@ -87,11 +87,7 @@ fn product(
             arch.dispatch(Product { x, weight, first, all_columns: columns, bias, y });
         })
     };
-    tensor(y, [rows, columns])
-}
-
-fn tensor(values: Vec<f32>, shape: [usize; 2]) -> FlexTensor {
-    FlexTensor::from_data(TensorData::new(values, shape))
+    matrix(y, [rows, columns])
 }
 
 /// The memory layout of a weight.

@@ -15,7 +15,7 @@ const PART: usize = 4096;
 /// The same number for many rows, which write their sums after all terms of most models. The values
 /// fit into the L2 cache.
 const LONG_PART: usize = 65_536;
-/// Number of blocks that are many.
+/// Number of blocks from which [`LONG_PART`] is used.
 const MANY_BLOCKS: usize = 12;
 
 /// Strips of a weight, `[strips][inner][width]`. The width is that of a block of columns: four
@@ -122,7 +122,8 @@ impl PackedProduct<'_, '_> {
         let width = V * S::F32_LANES;
         assert_eq!(Some(width), width_for(S::F32_LANES), "blocks must be as wide as strips");
         let count = blocks(y.len()).count();
-        let depth = if count < MANY_BLOCKS { PART } else { LONG_PART } / width;
+        let values = if count < MANY_BLOCKS { PART } else { LONG_PART };
+        let depth = values / width;
         let per_block = depth.div_ceil(count);
         for column in (0..y[0].len()).step_by(width) {
             for start in (0..inner).step_by(depth) {
@@ -134,7 +135,11 @@ impl PackedProduct<'_, '_> {
                 let load = || next.next().into_iter().for_each(prefetch_all);
                 let terms = Terms { x, terms: start..end, bias };
                 let tile = Strip { values: used, stride: width };
-                add_blocks::<S, V>(simd, &terms, &tile, 0, column, y, load);
+                #[expect(unsafe_code, reason = "see `add_blocks`")]
+                // SAFETY: ranges of terms follow each other, beginning with the first.
+                unsafe {
+                    add_blocks::<S, V>(simd, &terms, &tile, 0, column, y, load);
+                }
             }
         }
     }

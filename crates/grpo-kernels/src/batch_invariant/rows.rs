@@ -69,13 +69,18 @@ impl RowProduct<'_, '_> {
             let terms = Terms { x, terms: start..end, bias };
             let part = weights.at(start, first);
             for column in (0..in_place).step_by(width) {
-                add_blocks::<S, V>(simd, &terms, &part, column, column, y, || ());
+                #[expect(unsafe_code, reason = "see `add_blocks`")]
+                // SAFETY: ranges of terms follow each other, beginning with the first, and each is
+                // added to all columns.
+                unsafe {
+                    add_blocks::<S, V>(simd, &terms, &part, column, column, y, || ());
+                }
             }
             if in_place == columns {
                 continue;
             }
             let size = (end - start) * width + PADDING;
-            copy_tiles::<S, V>(&part, in_place..columns, end - start, size, tiles);
+            copy_tiles::<S, V, W>(&part, in_place..columns, end - start, size, tiles);
             let next = match end < x.inner {
                 true => Some((weights.at(end, first), x.inner - end)),
                 false if first + columns < all_columns => {
@@ -90,7 +95,11 @@ impl RowProduct<'_, '_> {
             };
             for (values, column) in tiles.chunks(size).zip((in_place..columns).step_by(width)) {
                 let tile = Strip { values, stride: width };
-                add_blocks::<S, V>(simd, &terms, &tile, 0, column, y, || prefetcher.advance());
+                #[expect(unsafe_code, reason = "see `add_blocks`")]
+                // SAFETY: as above.
+                unsafe {
+                    add_blocks::<S, V>(simd, &terms, &tile, 0, column, y, || prefetcher.advance());
+                }
             }
         }
     }
@@ -119,8 +128,8 @@ thread_local! {
 /// Copies `terms` rows of columns of a weight into tiles of `V` vectors per row. A tile has `size`
 /// numbers, including [`PADDING`].
 #[inline(always)]
-fn copy_tiles<S: Simd, const V: usize>(
-    from: &impl Widen,
+fn copy_tiles<S: Simd, const V: usize, W: Widen>(
+    from: &W,
     columns: Range<usize>,
     terms: usize,
     size: usize,
@@ -131,17 +140,27 @@ fn copy_tiles<S: Simd, const V: usize>(
     if to.len() < count * size {
         to.resize(count * size, 0.0);
     }
+    let copy = |row: usize, tile: &mut [f32], column: usize| {
+        let to = &mut tile[row * width..][..width];
+        match columns.end - column {
+            rest if rest < width => from.widen(row, column, &mut to[..rest]),
+            _ => {
+                let (to, _) = S::as_mut_simd_f32s(to);
+                to.copy_from_slice(&from.vectors::<S, V>(row, column));
+            }
+        }
+    };
+    if W::IS_TRANSPOSED {
+        // Tile by tile, whose columns fit into the L1 cache.
+        for (tile, column) in to.chunks_mut(size).zip(columns.clone().step_by(width)) {
+            (0..terms).for_each(|row| copy(row, tile, column));
+        }
+        return;
+    }
     // Row by row, so that weights are read in the order of their addresses.
     for row in 0..terms {
         for (tile, column) in to.chunks_mut(size).zip(columns.clone().step_by(width)) {
-            let to = &mut tile[row * width..][..width];
-            match columns.end - column {
-                rest if rest < width => from.widen(row, column, &mut to[..rest]),
-                _ => {
-                    let (to, _) = S::as_mut_simd_f32s(to);
-                    to.copy_from_slice(&from.vectors::<S, V>(row, column));
-                }
-            }
+            copy(row, tile, column);
         }
     }
 }

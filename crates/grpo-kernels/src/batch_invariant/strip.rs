@@ -10,10 +10,10 @@ use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype
 use burn::tensor::{DType, Tensor, bf16};
 use pulp::Simd;
 
-use crate::backend::primitive;
+use crate::flex::primitive;
 use crate::four_bits::{self, BYTES, SHARED, high, low};
-use crate::product::STRIP;
 use crate::prefetch::{LINE, LINE_BYTES, prefetch};
+use crate::product::STRIP;
 
 /// Rows of `x`. The slice may be longer.
 #[derive(Clone, Copy)]
@@ -291,7 +291,7 @@ impl Held {
                 let (start, strides) = (layout.start_offset(), layout.strides());
                 // The stride of an axis of length 1 is arbitrary.
                 let in_rows = strides[1] == 1 || layout.shape()[1] == 1;
-                let in_columns = strides[0] == 1 || layout.shape()[0] == 1;
+                let in_columns = strides[1] > 0 && (strides[0] == 1 || layout.shape()[0] == 1);
                 let stride = usize::try_from(strides[usize::from(!in_rows)]).ok()?;
                 match weight.dtype() {
                     DType::F32 if in_rows || in_columns => {

@@ -9,12 +9,13 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::plan::{PAGE, Seen};
 use crate::awake::available_threads;
+use crate::flex::{matrix, primitive};
 use crate::prefetch::prefetch_all;
 use crate::{Heads, simd};
 
@@ -96,8 +97,7 @@ impl HostPages {
             let first = index * part / (group * width);
             arch.dispatch(Attend { pages: self, first, seen, query, scale, buffer, out });
         });
-        let out = FlexTensor::from_data(TensorData::new(out, [seen.len(), columns]));
-        Tensor::from_primitive::<Flex>(out)
+        Tensor::from_primitive::<Flex>(matrix(out, [seen.len(), columns]))
     }
 }
 
@@ -251,8 +251,5 @@ fn weighted_sums<S: Simd, const N: usize>(
 }
 
 fn contiguous(tensor: Tensor<2>) -> FlexTensor {
-    let tensor = tensor
-        .try_into_primitive::<Flex>()
-        .expect("the tensor is on the CPU and not tracked by autodiff");
-    tensor.to_contiguous()
+    primitive(tensor).to_contiguous()
 }

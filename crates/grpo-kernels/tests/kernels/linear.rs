@@ -65,6 +65,8 @@ fn shapes_around_the_sizes_of_blocks_and_parts() {
         [95, 3, 17],
         [600, 40, 70],
         [2000, 1030, 9],
+        // Several panels of many rows.
+        [400, 1100, 700],
     ] {
         check(shape, 3);
     }
@@ -104,6 +106,27 @@ fn gradients() {
         near(host(x_given.grad(&all).unwrap()), &dx, m);
         near(host(w_given.grad(&all).unwrap()), &dw, n);
         near(host(b_given.grad(&all).unwrap()), &db, n);
+    }
+}
+
+/// Parts of other matrices, and a weight whose columns are the same numbers.
+#[test]
+fn views() {
+    let device = device();
+    let all = tensor(&values(60 * 50, 1), [60, 50], &device);
+    let x = all.clone().slice([1..51, 3..33]);
+    let weight = all.clone().slice([20..50, 1..41]);
+    let bias: Tensor<1> = all.slice([5..6, 7..47]).squeeze_dim(0);
+    let copy = |view: &Tensor<2>| tensor(&host(view.clone()), view.dims(), &device);
+    let expected =
+        linear(copy(&x), copy(&weight), Some(tensor(&host(bias.clone()), [40], &device)));
+    assert_eq!(bits(linear(x.clone(), weight, Some(bias))), bits(expected));
+    let column = tensor(&values(30, 5), [30, 1], &device);
+    let expanded = column.clone().expand([30, 40]);
+    for rows in [2, 50] {
+        let x = x.clone().narrow(0, 0, rows);
+        let expected = bits(linear(copy(&x), copy(&expanded), None));
+        assert_eq!(bits(linear(x, expanded.clone(), None)), expected);
     }
 }
 

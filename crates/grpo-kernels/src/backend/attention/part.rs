@@ -6,7 +6,7 @@ use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
 
 use super::tiles::{
-    GROUP, Lanes, ROWS, ROWS_AVX512, exponentiate, hide, largest, mix, scores, spread,
+    GROUP, Lanes, ROWS, ROWS_AVX512, exponentiate, hide, largest, mix, scores, spread, totals,
 };
 use crate::Heads;
 use crate::simd::{self, LANES};
@@ -111,8 +111,9 @@ fn forward_with<const FMA: bool, const N: usize>(
             let weights = &mut weights[..block.seen];
             hide(&mut weights[block.seen_by_all..], f32::NEG_INFINITY);
             let largest = largest(weights);
-            let sums = exponentiate(weights, &largest);
+            exponentiate(weights, &largest);
             hide(&mut weights[block.seen_by_all..], 0.0);
+            let sums = totals(weights);
             mix::<FMA>(weights, &tiles.values, &mut mixed);
             for (query, row) in block.queries.clone().enumerate() {
                 let row = row - part.queries.start;

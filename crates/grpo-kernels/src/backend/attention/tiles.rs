@@ -128,18 +128,23 @@ pub(super) fn largest(scores: &[Lanes]) -> Lanes {
     largest
 }
 
-/// Replaces each score with `exp(score − largest)` and returns the sum for each query. Every
-/// [`LANES`]-th key is in the same partial sum, as in [`simd::sum`].
+/// Replaces each score with `exp(score − largest)`.
 #[inline(always)]
-pub(super) fn exponentiate(scores: &mut [Lanes], largest: &Lanes) -> Lanes {
-    let mut sums = [[0.0; LANES]; LANES];
-    for keys in scores.chunks_mut(LANES) {
-        for (scores, sums) in keys.iter_mut().zip(&mut sums) {
-            for ((score, &largest), sum) in scores.iter_mut().zip(largest).zip(sums) {
-                *score = simd::exp(*score - largest);
-                *sum += *score;
-            }
+pub(super) fn exponentiate(scores: &mut [Lanes], largest: &Lanes) {
+    for scores in scores {
+        for (score, &largest) in scores.iter_mut().zip(largest) {
+            *score = simd::exp(*score - largest);
         }
+    }
+}
+
+/// Returns the sum of the weights of each query. Every [`LANES`]-th key is in the same partial sum,
+/// as in [`simd::sum`].
+#[inline(always)]
+pub(super) fn totals(weights: &[Lanes]) -> Lanes {
+    let mut sums = [[0.0; LANES]; LANES];
+    for keys in weights.chunks(LANES) {
+        keys.iter().zip(&mut sums).for_each(|(weights, sum)| add(sum, weights));
     }
     let mut totals = [0.0; LANES];
     sums.iter().for_each(|sum| add(&mut totals, sum));
