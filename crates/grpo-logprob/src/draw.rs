@@ -285,7 +285,7 @@ mod tests {
             SamplingSettings { forbidden: vec![7, 4900], top_p: Some(0.9), ..plain.clone() },
             SamplingSettings { repetition_penalty: Some(1.3), top_k: Some(50), ..plain },
         ] {
-            let distribution = settings.checked(vocabulary).unwrap();
+            let distribution = settings.clone().checked(vocabulary).unwrap();
             let seen = [4321, 5, 5, 17];
             let hidden = tensor([rows, width], 1);
             let all_logits: Vec<f32> =
