@@ -7,9 +7,9 @@ use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use criterion::{Criterion, criterion_group, criterion_main};
 use grpo_kernels::{
     AdamW, Heads, KvPages, PAGE, Packing, PagePlan, RotaryTables, Sequence, Visible, adamw_step,
-    add, add_bias, attention_softmax, batch_invariant_linear, gather_rows, gelu, gelu_tanh,
-    indices, joint_attention, layer_norm, matmul, padded_attention, plain, rms_norm, rotary,
-    squared_norm, swiglu,
+    add, attention_softmax, batch_invariant_linear, gather_rows, gelu, gelu_tanh, indices,
+    joint_attention, layer_norm, matmul, padded_attention, plain, rms_norm, rotary, squared_norm,
+    swiglu,
 };
 
 const ROWS: usize = 64 * 48;
@@ -216,15 +216,10 @@ fn compare_products_and_sums(criterion: &mut Criterion) {
     group.bench_function("plain", |b| b.iter(|| step(&x, |x| plain::matmul(x, weight.clone()))));
     group.finish();
 
-    let (wide, other, bias) = (input([ROWS, 512]), input([ROWS, 512]), input([512]));
+    let (wide, other) = (input([ROWS, 512]), input([ROWS, 512]));
     let mut group = criterion.benchmark_group(format!("add, {ROWS} × 512"));
     group.bench_function("fused", |b| b.iter(|| step(&wide, |x| add(x, other.clone()))));
     group.bench_function("plain", |b| b.iter(|| step(&wide, |x| plain::add(x, other.clone()))));
-    group.finish();
-
-    let mut group = criterion.benchmark_group(format!("add_bias, {ROWS} × 512"));
-    group.bench_function("fused", |b| b.iter(|| step(&wide, |x| add_bias(x, bias.clone()))));
-    group.bench_function("plain", |b| b.iter(|| step(&wide, |x| plain::add_bias(x, bias.clone()))));
     group.finish();
 }
 

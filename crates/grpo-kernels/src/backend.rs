@@ -35,7 +35,7 @@ pub(crate) use norm::{layer_norm, rms_norm};
 pub(crate) use optimizer::{adamw_step, squared_norm};
 pub(crate) use rotary::rotary;
 pub(crate) use softmax::attention_softmax;
-pub(crate) use sums::{add, add_bias};
+pub(crate) use sums::add;
 
 /// Returns whether fused operations support this tensor, i.e. whether it is `f32` and on the CPU
 /// backend.

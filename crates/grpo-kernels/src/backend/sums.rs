@@ -14,10 +14,6 @@ pub(crate) fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
     binary(Add, x, y)
 }
 
-pub(crate) fn add_bias(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
-    binary(AddBias, x, bias)
-}
-
 #[derive(Debug)]
 struct Add;
 
@@ -38,34 +34,7 @@ impl Operation<Flex, 2> for Add {
     }
 }
 
-#[derive(Debug)]
-struct AddBias;
-
-impl Operation<Flex, 2> for AddBias {
-    type Saved = ();
-
-    fn forward(&self, [x, bias]: [FlexTensor; 2], _: [bool; 2]) -> (FlexTensor, ()) {
-        let (mut x, bias) = (dense(x), bias.to_contiguous());
-        let bias = bias.storage::<f32>();
-        let columns = bias.len().max(1);
-        let rows = (CHUNK / columns).max(1);
-        x.storage_mut::<f32>()
-            .par_chunks_mut(rows * columns)
-            .for_each(|rows| rows.chunks_mut(columns).for_each(|row| add_to(row, bias)));
-        (x, ())
-    }
-
-    fn backward(
-        self,
-        (): (),
-        dy: FlexTensor,
-        [of_x, of_bias]: [bool; 2],
-    ) -> [Option<FlexTensor>; 2] {
-        let sum = of_bias.then(|| sum_of_rows(&dy.to_contiguous()));
-        [of_x.then_some(dy), sum]
-    }
-}
-
+/// Returns the sum of all rows, `[columns]`.
 pub(super) fn sum_of_rows(x: &FlexTensor) -> FlexTensor {
     let columns = x.layout().shape()[1];
     let partial: Vec<Vec<f32>> = x
@@ -99,9 +68,8 @@ mod tests {
     fn an_unshared_term_is_updated_in_place() {
         let x = tensor([64, 8]);
         let place = x.storage::<f32>().as_ptr();
-        let (x, ()) = AddBias.forward([x, tensor([8])], [true; 2]);
         let (x, ()) = Add.forward([x, tensor([64, 8])], [true; 2]);
         assert_eq!(x.storage::<f32>().as_ptr(), place);
-        assert!(x.storage::<f32>().iter().all(|&sum| sum == 3.0));
+        assert!(x.storage::<f32>().iter().all(|&sum| sum == 2.0));
     }
 }

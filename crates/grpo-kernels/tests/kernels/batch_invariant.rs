@@ -8,7 +8,7 @@ use grpo_kernels::{
 };
 use proptest::prelude::*;
 
-use crate::support::{assert_close, device, host, tensor, values};
+use crate::support::{assert_close, bits, device, host, tensor, transposed, values};
 
 /// Computes `x · W + b` in f64.
 fn oracle(x: &[f64], weight: &[f64], bias: Option<&[f64]>, inner: usize) -> Vec<f64> {
@@ -23,19 +23,10 @@ fn oracle(x: &[f64], weight: &[f64], bias: Option<&[f64]>, inner: usize) -> Vec<
         .collect()
 }
 
-fn transposed(weight: &[f64], inner: usize) -> Vec<f64> {
-    let columns = weight.len() / inner;
-    (0..columns).flat_map(|j| (0..inner).map(move |i| weight[i * columns + j])).collect()
-}
-
-fn bits(tensor: Tensor<2>) -> Vec<u32> {
-    tensor.into_data().iter::<f32>().map(f32::to_bits).collect()
-}
-
 /// Returns the weight in its regular layout and as a transposed view of another matrix.
 fn layouts(weight: &[f64], [inner, columns]: [usize; 2]) -> [Tensor<2>; 2] {
     let device = device();
-    let view = tensor(&transposed(weight, inner), [columns, inner], &device).transpose();
+    let view = tensor(&transposed(weight, [inner, columns]), [columns, inner], &device).transpose();
     [tensor(weight, [inner, columns], &device), view]
 }
 

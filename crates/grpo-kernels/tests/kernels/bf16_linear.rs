@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, bf16};
 use grpo_kernels::{PackedWeight, batch_invariant_linear, bf16_linear, is_cpu, plain};
 use proptest::prelude::*;
 
-use crate::support::{assert_close, bits, device, differentiate, host, tensor, values};
+use crate::support::{assert_close, bits, device, differentiate, host, tensor, transposed, values};
 
 fn rounded(values: &[f64]) -> Vec<f64> {
     // Not `from_f64`, which ignores half of the bits.
@@ -20,10 +20,6 @@ fn product(a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) -> Vec<f64> {
 
 fn bf16_matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     bf16_linear(a, b, None)
-}
-
-fn transposed(values: &[f64], [rows, columns]: [usize; 2]) -> Vec<f64> {
-    (0..rows * columns).map(|at| values[at % rows * columns + at / rows]).collect()
 }
 
 /// Checks a product and its gradients, with the second factor as a transposed view.

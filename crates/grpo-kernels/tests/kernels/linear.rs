@@ -4,11 +4,7 @@ use burn::tensor::Tensor;
 use grpo_kernels::{PackedWeight, batch_invariant_linear, beside, is_cpu, linear};
 use proptest::prelude::*;
 
-use crate::support::{assert_close, bits, device, host, tensor, values};
-
-fn transposed(values: &[f64], [rows, columns]: [usize; 2]) -> Vec<f64> {
-    (0..rows * columns).map(|at| values[at % rows * columns + at / rows]).collect()
-}
+use crate::support::{assert_close, bits, device, host, tensor, transposed, values};
 
 /// Computes `x · W + b` as chains of multiply-adds.
 fn chains(x: &[f64], weight: &[f64], bias: Option<&[f64]>, [n, k, m]: [usize; 3]) -> Vec<u32> {

@@ -42,6 +42,11 @@ pub(crate) fn bits<const D: usize>(tensor: Tensor<D>) -> Vec<u32> {
     tensor.into_data().iter::<f32>().map(f32::to_bits).collect()
 }
 
+/// Returns the transpose of a matrix with these dimensions.
+pub(crate) fn transposed(values: &[f64], [rows, columns]: [usize; 2]) -> Vec<f64> {
+    (0..rows * columns).map(|at| values[at % rows * columns + at / rows]).collect()
+}
+
 /// Returns the output of `f`, and the gradients of `Σ w · f(inputs)` computed with Burn's autodiff.
 pub(crate) fn differentiate<const D: usize, const I: usize, const N: usize>(
     inputs: [Tensor<I>; N],
