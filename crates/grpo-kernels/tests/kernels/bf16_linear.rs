@@ -76,12 +76,9 @@ fn rows_are_independent_and_the_same_in_all_forms() {
         let packed = PackedWeight::bf16(weight.clone());
         assert!(format!("{packed:?}").contains("bf16"));
         let all = packed.linear(x.clone(), Some(bias.clone()));
-        assert_eq!(
-            bits(bf16_linear(x.clone(), weight.clone(), Some(bias.clone()))),
-            bits(all.clone())
-        );
+        let product = bf16_linear(x.clone(), weight.clone(), Some(bias.clone()));
+        assert_close(&host(product.clone()), &host(all.clone()), 1e-6 * (inner as f64).sqrt());
         if is_cpu(&device) {
-            let product = bf16_matmul(x.clone(), weight.clone()) + bias.clone().unsqueeze();
             assert_eq!(bits(product), bits(all.clone()));
             for row in 0..rows {
                 let alone = packed.linear(x.clone().narrow(0, row, 1), Some(bias.clone()));
