@@ -82,7 +82,8 @@ impl MemoryPlan {
         let keeps_reference =
             !(adapted && file.reference.from == ReferenceFrom::Base && !file.reference.follows());
         let reference = if keeps_reference { trained } else { 0.0 };
-        let (copied, of_copied) = copied_for_sampling(file, fills, &of, all);
+        let table = (of.description.vocabulary * of.description.width) as f64;
+        let (copied, of_copied) = Sampler::new(file, fills).copies(of.description.head, all, table);
         let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
         let scored = if fills { completions * mean * tokens / step_tokens } else { tokens };
         let logits = if exact { 6.0 * scored * of.description.vocabulary as f64 } else { 0.0 };
@@ -157,34 +158,51 @@ impl MemoryPlan {
     }
 }
 
-/// Returns how many of `all` numbers are copied for sampling, and how to reduce that.
-fn copied_for_sampling(
-    file: &TrainFile,
-    fills: bool,
-    of: &Sizes<'_>,
-    all: f64,
-) -> (f64, &'static str) {
-    let table = (of.description.vocabulary * of.description.width) as f64;
-    // Matrices in f32 are packed, others are rounded.
-    let samples_here = !fills && file.rollout.is_none();
-    let packs = sampling_copies_weights() && samples_here;
-    let own_head = if of.description.head == HeadKind::Own { table } else { 0.0 };
-    let blocks = all - table - own_head;
-    // The output layer stays in f32. A tied one is the table.
-    let head = match of.description.head {
-        HeadKind::Own | HeadKind::Tied if packs => table,
-        _ => 0.0,
-    };
-    if file.train.precision == ProductPrecision::Bf16 && samples_here {
-        return (blocks / 2.0 + head, "it cannot be reduced");
-    }
-    match (file.grpo().sampling.weights, file.base_precision) {
-        (WeightPrecision::F32, WeightPrecision::F32) if packs => {
-            (blocks + head, "set sampling.weights = \"bf16\"")
+/// What decides how weights are copied for sampling.
+#[derive(Clone, Copy)]
+struct Sampler {
+    /// Whether this process samples with a KV cache.
+    samples_here: bool,
+    /// Whether matrices in f32 are packed.
+    packs: bool,
+    products: ProductPrecision,
+    weights: WeightPrecision,
+    base: WeightPrecision,
+}
+
+impl Sampler {
+    fn new(file: &TrainFile, fills: bool) -> Self {
+        let samples_here = !fills && file.rollout.is_none();
+        Self {
+            samples_here,
+            packs: sampling_copies_weights() && samples_here,
+            products: file.train.precision,
+            weights: file.grpo().sampling.weights,
+            base: file.base_precision,
         }
-        (WeightPrecision::F32, _) => (head, "it cannot be reduced"),
-        _ if packs => (blocks / 2.0 + head, "set base_precision"),
-        _ => (blocks / 2.0, "set sampling.weights = \"f32\""),
+    }
+
+    /// Returns how many of `all` numbers are copied, and how to reduce that. `table` is the size of the
+    /// embedding table.
+    fn copies(self, head: HeadKind, all: f64, table: f64) -> (f64, &'static str) {
+        let own_head = if head == HeadKind::Own { table } else { 0.0 };
+        let blocks = all - table - own_head;
+        // The output layer stays in f32. A tied one is the table.
+        let head = match head {
+            HeadKind::Own | HeadKind::Tied if self.packs => table,
+            _ => 0.0,
+        };
+        if self.products == ProductPrecision::Bf16 && self.samples_here {
+            return (blocks / 2.0 + head, "it cannot be reduced");
+        }
+        match (self.weights, self.base) {
+            (WeightPrecision::F32, WeightPrecision::F32) if self.packs => {
+                (blocks + head, "set sampling.weights = \"bf16\"")
+            }
+            (WeightPrecision::F32, _) => (head, "it cannot be reduced"),
+            _ if self.packs => (blocks / 2.0 + head, "set base_precision"),
+            _ => (blocks / 2.0, "set sampling.weights = \"f32\""),
+        }
     }
 }
 
@@ -258,6 +276,35 @@ mod tests {
         let unknown = plan().line(2, None);
         let expected = "memory       about 16 GB at peak in each process (";
         assert!(unknown.starts_with(expected), "{unknown}");
+    }
+
+    /// A model of 80 numbers in blocks and a table of 10.
+    #[test]
+    fn weights_that_are_copied_for_sampling() {
+        use HeadKind::{None, Own, Tied};
+        use WeightPrecision::{Bf16, F32, Q8};
+        let f32 = ProductPrecision::F32;
+        let usual =
+            Sampler { samples_here: true, packs: true, products: f32, weights: F32, base: F32 };
+        let in_bf16 = Sampler { products: ProductPrecision::Bf16, ..usual };
+        let rounded = Sampler { weights: Bf16, ..usual };
+        let unpacked = |of: Sampler| Sampler { packs: false, ..of };
+        for (sampler, head, expected) in [
+            (usual, Own, 90.0),
+            (usual, Tied, 90.0),
+            (usual, None, 80.0),
+            (unpacked(usual), Tied, 0.0),
+            (Sampler { base: Q8, ..usual }, Own, 10.0),
+            (in_bf16, Own, 50.0),
+            (in_bf16, Tied, 50.0),
+            (unpacked(in_bf16), Own, 40.0),
+            (rounded, Tied, 50.0),
+            (unpacked(rounded), Own, 40.0),
+            (Sampler { samples_here: false, packs: false, ..in_bf16 }, Own, 0.0),
+        ] {
+            let all = if head == Own { 100.0 } else { 90.0 };
+            assert_eq!(sampler.copies(head, all, 10.0).0, expected, "{head:?}");
+        }
     }
 
     #[test]
