@@ -28,11 +28,11 @@ mod strip;
 /// token. Sampling therefore uses this function ("batch invariance"; He et al. 2025, "Defeating
 /// Nondeterminism in LLM Inference").
 ///
-/// On the CPU in `f32`, each element is a chain of fused multiply-adds from the first term to the last,
-/// to which the bias is added. [`linear`](crate::linear) has the same bits. Weights can be `f32`, `bf16`, quantised to bytes with a scale
-/// per 32 weights of a row, or packed by [`pack_four_bits`](crate::pack_four_bits), and are read
-/// without converting the matrix first. GPUs convert it for each product. Their order of summation
-/// can depend on the number of rows.
+/// On the CPU in `f32`, each element is a chain of fused multiply-adds from the first term to the
+/// last, to which the bias is added. [`linear`](crate::linear) has the same bits. Weights can be
+/// `f32`, `bf16`, quantised to bytes with a scale per 32 weights of a row, or packed by
+/// [`pack_four_bits`](crate::pack_four_bits), and are read without converting the matrix first. GPUs
+/// convert it for each product. Their order of summation can depend on the number of rows.
 ///
 /// # Shapes
 /// - x: `[n, in]`

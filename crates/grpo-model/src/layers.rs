@@ -166,7 +166,7 @@ impl Embedding {
         name: &str,
         shape: [usize; 2],
     ) -> Result<Self, ModelError> {
-        Ok(Self::of(parameters.normal(&format!("{name}.weight"), shape)?))
+        Ok(Self::from_weight(parameters.normal(&format!("{name}.weight"), shape)?))
     }
 
     /// Creates a table filled with zeros.
@@ -175,10 +175,10 @@ impl Embedding {
         name: &str,
         shape: [usize; 2],
     ) -> Result<Self, ModelError> {
-        Ok(Self::of(parameters.zeros(&format!("{name}.weight"), shape)?))
+        Ok(Self::from_weight(parameters.zeros(&format!("{name}.weight"), shape)?))
     }
 
-    fn of(weight: Param<Tensor<2>>) -> Self {
+    fn from_weight(weight: Param<Tensor<2>>) -> Self {
         Self { weight, packed_head: None }
     }
 

@@ -291,9 +291,8 @@ impl GrpoConfig {
         let Some(replay) = &self.replay else { return Ok(()) };
         replay.check()?;
         let SamplingConfig { top_k, top_p, min_p, weights, .. } = &self.sampling;
-        let is_rounded = *weights != WeightPrecision::F32;
         let is_truncated = top_k.is_some() || top_p.is_some() || min_p.is_some();
-        if is_truncated || corrects_mismatch || is_rounded {
+        if is_truncated || corrects_mismatch || *weights != WeightPrecision::F32 {
             return Err(ConfigFault::new(
                 "replay",
                 "[replay] requires completions that are sampled from the unmodified policy, because the probability of a replayed completion is not known otherwise",

@@ -7,14 +7,14 @@ use burn::tensor::Device;
 use grpo_core::{AdvantageConfig, EntropyBonus, group_advantages};
 use grpo_data::{Example, Sample};
 use grpo_eval::DiversityMeasure;
-use grpo_model::{Frozen, LanguageModel, Transformer};
+use grpo_model::{LanguageModel, Transformer};
 use grpo_train::{
     BonusMeasure, CombinedConfig, Decode, DiversityBonusConfig, Grpo, GrpoConfig, Metrics,
     NextTokens, Parts, StepReport,
 };
 
 use crate::oracle::advantages;
-use crate::support::{SEED, config, model, parameters, pattern, take_step, vocabulary};
+use crate::support::{SEED, config, model, parameters, parts, pattern, take_step, vocabulary};
 
 /// Decodes each id to a word.
 fn words() -> Decode {
@@ -47,19 +47,11 @@ fn begin(config: GrpoConfig) -> Grpo<Transformer> {
     let policy = model(vocabulary().len(), 2.0);
     let device = policy.device().inner();
     let build = |combined: &CombinedConfig| combined.build(examples(), &device).unwrap();
+    let actions = Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] });
     let parts = Parts {
-        reference: Frozen::snapshot(&policy),
-        policy,
-        actions: Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] }),
-        reward: pattern("w3"),
         bonus: config.diversity_bonus.as_ref().map(|bonus| bonus.build(&device, None).unwrap()),
-        filter: None,
-        identify: None,
-        variation: None,
         combined: config.combined.as_ref().map(build),
-        longest_prompt: 1,
-        epoch: None,
-        decode: words(),
+        ..parts(actions, pattern("w3"), policy, words())
     };
     Grpo::new(parts, config, SEED).unwrap()
 }

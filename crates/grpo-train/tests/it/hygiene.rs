@@ -10,7 +10,7 @@ use grpo_core::KlEstimator;
 use grpo_data::{Codec, Example, Examples, Prompt, SampleKey};
 use grpo_infill::FillBlanks;
 use grpo_logprob::Head;
-use grpo_model::{CacheSlot, Dropout, Forward, Frozen, KvCache, LanguageModel, TokenBatch};
+use grpo_model::{CacheSlot, Dropout, Forward, KvCache, LanguageModel, TokenBatch};
 use grpo_train::{
     Actions, Decode, Grpo, GrpoConfig, NextTokenObjective, NextTokens, Parts, PretrainConfig,
 };
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::oracle::completions;
 use crate::recorder;
-use crate::support::{SEED, config, molecules, vocabulary};
+use crate::support::{SEED, config, molecules, parts, vocabulary};
 
 const TOKENS: usize = 8;
 /// End token, which is never passed to the model.
@@ -92,22 +92,8 @@ fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
 }
 
 fn grpo_of(actions: Arc<dyn Actions<Bigram>>, decode: Decode, config: GrpoConfig) -> Grpo<Bigram> {
-    let policy = Bigram::new();
-    let reference = Frozen::snapshot(&policy);
-    let parts = Parts {
-        policy,
-        reference,
-        actions,
-        reward: molecules(0.7),
-        bonus: None,
-        filter: None,
-        identify: None,
-        variation: None,
-        combined: None,
-        longest_prompt: 5,
-        epoch: None,
-        decode,
-    };
+    let parts = parts(actions, molecules(0.7), Bigram::new(), decode);
+    let parts = Parts { longest_prompt: 5, ..parts };
     Grpo::new(parts, config, SEED).unwrap()
 }
 

@@ -7,7 +7,8 @@ use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy};
 use grpo_train::{Grpo, GrpoConfig, Metrics, NextTokens, Parts, ReferenceSettings};
 
 use crate::support::{
-    SEED, chains, config, distance, grpo, model, molecules, parameters, take_step, vocabulary,
+    SEED, chains, config, distance, grpo, model, molecules, parameters, parts, take_step,
+    vocabulary,
 };
 
 fn following(reference: ReferenceSettings) -> GrpoConfig {
@@ -67,20 +68,8 @@ fn a_base_that_follows_an_adapter() {
     let policy = Policy::Adapted(Adapted::new(&base, adapter));
     let Policy::Adapted(adapted) = &policy else { unreachable!() };
     let reference = Frozen::snapshot(&Policy::Whole(adapted.base().clone()));
-    let parts = Parts {
-        policy,
-        reference,
-        actions: Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] }),
-        reward: molecules(0.7),
-        bonus: None,
-        filter: None,
-        identify: None,
-        variation: None,
-        combined: None,
-        longest_prompt: 1,
-        epoch: None,
-        decode: chains(),
-    };
+    let actions = Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] });
+    let parts = Parts { reference, ..parts(actions, molecules(0.7), policy, chains()) };
     let every = ReferenceSettings { every_steps: Some(2), ..ReferenceSettings::default() };
     let mut grpo = Grpo::new(parts, following(every), SEED).unwrap();
     for step in 0..4 {

@@ -14,7 +14,7 @@ use grpo_model::{
 use grpo_train::{Grpo, GrpoConfig, NextTokens, Parts, SamplerCheck, SamplingConfig};
 use serde_json::{Value, json};
 
-use crate::support::{SEED, chains, config, ids, molecules, shaken, shaken_with};
+use crate::support::{SEED, chains, config, ids, molecules, parts, shaken, shaken_with};
 
 /// Prompt lengths below and above that of a shared prompt, and around the size of a page.
 const LENGTHS: [usize; 5] = [1, 3, 5, 16, 33];
@@ -73,20 +73,9 @@ fn take_steps(
 ) {
     config.train.precision = precision;
     config.train.prompts_per_step = prompts.len() as u32;
-    let parts = Parts {
-        reference: grpo_model::Frozen::snapshot(policy),
-        policy: policy.clone(),
-        actions: Arc::new(NextTokens { end_ids: vec![0] }),
-        reward: molecules(0.7),
-        bonus: None,
-        filter: None,
-        identify: None,
-        variation: None,
-        combined: None,
-        longest_prompt: 33,
-        epoch: None,
-        decode: chains(),
-    };
+    let actions = Arc::new(NextTokens { end_ids: vec![0] });
+    let parts = parts(actions, molecules(0.7), policy.clone(), chains());
+    let parts = Parts { longest_prompt: 33, ..parts };
     let mut grpo = Grpo::new(parts, config, SEED).unwrap();
     for step in 0..2 {
         let report = grpo.step(prompts, step).unwrap_or_else(|error| {

@@ -174,10 +174,19 @@ pub(crate) fn with_actions<M: LanguageModel>(
     seed: u64,
     decode: Decode,
 ) -> Result<Grpo<M>, TrainError> {
-    let reference = Frozen::snapshot(&policy);
-    let parts = Parts {
+    Grpo::new(parts(actions, reward, policy, decode), config, seed)
+}
+
+/// Returns the parts of a run with nothing optional, for prompts of one token.
+pub(crate) fn parts<M: LanguageModel>(
+    actions: Arc<dyn Actions<M>>,
+    reward: Arc<dyn Reward>,
+    policy: M,
+    decode: Decode,
+) -> Parts<M> {
+    Parts {
+        reference: Frozen::snapshot(&policy),
         policy,
-        reference,
         actions,
         reward,
         bonus: None,
@@ -188,8 +197,7 @@ pub(crate) fn with_actions<M: LanguageModel>(
         longest_prompt: 1,
         epoch: None,
         decode,
-    };
-    Grpo::new(parts, config, seed)
+    }
 }
 
 /// Performs step number `step`.
