@@ -1,6 +1,7 @@
 //! The `cargo xtask bench` command.
 
 mod cases;
+mod isa;
 mod peer;
 mod report;
 mod scaling;
@@ -11,6 +12,7 @@ mod worker;
 use std::path::PathBuf;
 
 pub(crate) use cases::run as bench;
+use isa::Isa;
 
 /// Run the system benchmarks
 ///
@@ -24,6 +26,7 @@ pub(crate) use cases::run as bench;
   cargo xtask bench --case sampling                  those with this in their names
   cargo xtask bench --against                        beside PyTorch, transformers and TRL
   cargo xtask bench --against --case step-small --python venv/bin/python
+  cargo xtask bench --isa avx2                       as on a processor without AVX-512
   cargo xtask bench --scaling                        tokens/s by threads, batch, length and model
   cargo bench --workspace --bench functions          Criterion's benchmarks of single functions")]
 pub(crate) struct Bench {
@@ -49,9 +52,12 @@ pub(crate) struct Bench {
     /// target/peers/venv
     #[arg(long, value_name = "PATH", requires = "against")]
     python: Option<PathBuf>,
+    /// Measure with older instructions than the processor has, which requires gdb
+    #[arg(long, value_name = "NAME", value_enum)]
+    isa: Option<Isa>,
     /// Measure how the cost of a token depends on threads, batch, length and size of the model, and
     /// draw charts next to the results; takes 10 minutes and 15 GB of memory
-    #[arg(long, conflicts_with_all = ["case", "quick", "threads", "against", "list"])]
+    #[arg(long, conflicts_with_all = ["case", "quick", "threads", "against", "isa", "list"])]
     scaling: bool,
     /// Write the results to FILE
     #[arg(long, value_name = "FILE")]

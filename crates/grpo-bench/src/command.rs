@@ -95,7 +95,8 @@ fn run(arguments: &BenchArguments) -> anyhow::Result<()> {
         work()?;
     }
     let device = device::name().to_string();
-    say_line(&Ready { case: name, threads: rayon::current_num_threads(), device });
+    let (threads, instruction_set) = (rayon::current_num_threads(), instruction_set());
+    say_line(&Ready { case: name, threads, device, instruction_set });
     if arguments.serve {
         return serve(&mut work);
     }
@@ -128,6 +129,19 @@ struct Ready<'a> {
     case: &'a str,
     threads: usize,
     device: String,
+    /// The widest vectors that the program may use on the CPU.
+    instruction_set: &'static str,
+}
+
+fn instruction_set() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    return match () {
+        () if is_x86_feature_detected!("avx512f") => "AVX-512",
+        () if is_x86_feature_detected!("avx2") => "AVX2",
+        () => "SSE2",
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    std::env::consts::ARCH
 }
 
 /// The line printed for each repetition.

@@ -23,8 +23,8 @@ use burn::backend::{
     Autodiff, Backend, Dispatch, DispatchDevice, Flex, TensorMetadata, backend_extension,
 };
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use rayon::prelude::*;
 
+use crate::chunks::write_chunks;
 use crate::tape::{Operation, record, run};
 pub(crate) use activation::{gelu, gelu_tanh, swiglu};
 pub(crate) use attention::{Attention, attention, joint_attention};
@@ -130,8 +130,7 @@ fn map_chunks<const N: usize>(
 ) -> FlexTensor {
     let inputs = inputs.map(|input| input.to_contiguous());
     let slices = inputs.each_ref().map(FlexTensor::storage::<f32>);
-    let mut out = vec![0.0; slices[0].len()];
-    out.par_chunks_mut(chunk).enumerate().for_each(|(index, out)| {
+    let [out] = write_chunks(slices[0].len(), chunk, |index, [out]| {
         let start = index * chunk;
         write(index, slices.map(|slice| &slice[start..start + out.len()]), out);
     });

@@ -18,6 +18,7 @@ mod norm;
 mod optimizer;
 mod reduce;
 mod rotary;
+mod score;
 mod sums;
 mod unit_product;
 
@@ -49,6 +50,7 @@ pub use matmul::product;
 pub(crate) use norm::{layer_norm, rms_norm};
 pub(crate) use optimizer::{adamw_step, sums_of_squares};
 pub(crate) use rotary::rotary;
+pub use score::{RUNNING, TileOfLogits, absorb_logits, logit_gradients};
 pub(crate) use sums::add_bias;
 
 /// Returns whether fused operations support this tensor, i.e. whether it is `f32` and on a GPU.

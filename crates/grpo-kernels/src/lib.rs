@@ -49,6 +49,8 @@ mod backend;
 #[cfg(feature = "flex")]
 mod bf16_product;
 #[cfg(feature = "flex")]
+mod chunks;
+#[cfg(feature = "flex")]
 mod flex;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -69,7 +71,7 @@ pub use draw::{draw_on_gpu, likely_on_gpu};
 pub use four_bits::{dense, is_packed, pack_four_bits, unpack_four_bits, unpacked_shape};
 pub use gather_rows::{gather_rows, indices};
 #[cfg(feature = "gpu")]
-pub use gpu::product;
+pub use gpu::{RUNNING, TileOfLogits, absorb_logits, logit_gradients, product};
 pub use host::{computes_in, is_cpu, on_host};
 pub use kv_pages::{KvPages, PAGE, PagePlan};
 pub use linear::{bf16_linear, linear};

@@ -113,11 +113,31 @@ mod flex {
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube {
     use super::*;
+    use crate::fused::gpu::OnGpu;
     use burn::backend::ops::FloatTensorOps;
     use burn::backend::{Cube, TensorMetadata};
     use burn::tensor::DType;
 
-    impl ScoreKernels for Cube {}
+    impl ScoreKernels for Cube {
+        fn score_forward(problem: &Problem<'_, Self>, direct: bool) -> Forward<Self> {
+            match problem.hidden.dtype() {
+                DType::F32 => fused::forward::<Self, OnGpu>(problem, direct),
+                _ => fused::forward::<Self, Plain>(problem, direct),
+            }
+        }
+
+        fn score_backward(
+            problem: &Problem<'_, Self>,
+            forward: &Forward<Self>,
+            upstream: &FloatTensor<Self>,
+            wanted: Wanted,
+        ) -> Gradients<Self> {
+            match problem.hidden.dtype() {
+                DType::F32 => fused::backward::<Self, OnGpu>(problem, forward, upstream, wanted),
+                _ => fused::backward::<Self, Plain>(problem, forward, upstream, wanted),
+            }
+        }
+    }
 
     impl Product for Cube {
         /// Burn's product would round to `tf32`.

@@ -1,11 +1,13 @@
 //! Computes scores from hidden states, one tile at a time.
 //!
 //! The algorithm is implemented once using backend operations. Element-wise operations on a tile
-//! are provided by a [`Steps`] implementation: either Burn operations ([`plain`]) or vectorised
-//! `f32` loops on the CPU ([`cpu`]).
+//! are provided by a [`Steps`] implementation: Burn operations ([`plain`]), or in `f32`, vectorised
+//! loops on the CPU (`cpu`) and kernels on GPUs (`gpu`).
 
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) mod gpu;
 pub(crate) mod plain;
 
 use std::ops::Range;

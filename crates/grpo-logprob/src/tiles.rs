@@ -1,4 +1,4 @@
-//! Masks for a tile, i.e. for a range of positions and a range of ids.
+//! Sets of ids for a tile, i.e. for a range of positions and a range of ids.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -16,14 +16,26 @@ pub(crate) struct Tiles<'a> {
     forbidden: &'a [u32],
 }
 
-/// Flags for a tile, `[positions, ids]` in row-major order. A flag vector is `None` if the flag is
-/// not set for any position.
+/// Sets of ids for a tile.
 pub(crate) struct Tile {
-    /// True for ids with a repetition penalty.
-    pub(crate) seen: Option<Vec<bool>>,
-    /// True for ids that could not have been sampled.
-    pub(crate) excluded: Option<Vec<bool>>,
+    /// Ids with a repetition penalty.
+    pub(crate) seen: Option<Sets>,
+    /// Ids that could not have been sampled. There is a single row if they are the same for all
+    /// positions.
+    pub(crate) excluded: Option<Sets>,
 }
+
+/// A set of ids per row, relative to the start of the tile.
+pub(crate) struct Sets {
+    rows: usize,
+    /// Number of ids in the tile.
+    ids: usize,
+    /// Shape `[rows, words]`. The lowest bit of a word is the first of its [`WORD`] ids.
+    words: Vec<u32>,
+}
+
+/// Number of ids per word of a set.
+const WORD: usize = u32::BITS as usize;
 
 /// Iterators over the id sets of one position.
 pub(crate) struct RowSets<'a> {
@@ -49,30 +61,65 @@ impl<'a> Tiles<'a> {
         self.forbidden[from..to].iter().map(|&id| id as usize - ids.start).collect()
     }
 
-    /// Returns the flags for the next tile. Ranges must be contiguous.
+    /// Returns the sets of the next tile. Ranges must be contiguous.
     pub(crate) fn next_tile(&mut self, ids: Range<usize>) -> Tile {
-        let width = ids.len();
         let forbidden = self.forbidden(&ids);
-        let is_truncated = self.rows.iter().any(|row| row.kept.is_some());
+        let is_truncated = self.rows.iter().any(RowSets::is_truncated);
         let is_penalised = self.rows.iter().any(|row| row.seen.is_some());
-        let mut excluded =
-            vec![
-                false;
-                if is_truncated || !forbidden.is_empty() { self.rows.len() * width } else { 0 }
-            ];
-        let mut seen = vec![false; if is_penalised { self.rows.len() * width } else { 0 }];
-        for (row, flags) in self.rows.iter_mut().zip(excluded.chunks_mut(width)) {
-            if row.is_truncated() {
-                flags.fill(true);
-                row.kept_in(&ids).for_each(|id| flags[id] = false);
+        let excluded = is_truncated || !forbidden.is_empty();
+        let excluded = excluded.then(|| {
+            let rows = if is_truncated { self.rows.len() } else { 1 };
+            let mut sets = Sets::empty(rows, ids.len());
+            for (row, set) in self.rows.iter_mut().zip(sets.each()) {
+                if row.is_truncated() {
+                    set.fill(u32::MAX);
+                    row.kept_in(&ids).for_each(|id| set[id / WORD] &= !bit(id));
+                }
+                forbidden.iter().for_each(|&id| set[id / WORD] |= bit(id));
             }
-            forbidden.iter().for_each(|&id| flags[id] = true);
-        }
-        for (row, flags) in self.rows.iter_mut().zip(seen.chunks_mut(width)) {
-            row.seen_in(&ids).for_each(|id| flags[id] = true);
-        }
-        let some = |flags: Vec<bool>| (!flags.is_empty()).then_some(flags);
-        Tile { seen: some(seen), excluded: some(excluded) }
+            sets
+        });
+        let seen = is_penalised.then(|| {
+            let mut sets = Sets::empty(self.rows.len(), ids.len());
+            for (row, set) in self.rows.iter_mut().zip(sets.each()) {
+                row.seen_in(&ids).for_each(|id| set[id / WORD] |= bit(id));
+            }
+            sets
+        });
+        Tile { seen, excluded }
+    }
+}
+
+/// Returns the bit of an id in its word.
+fn bit(id: usize) -> u32 {
+    1 << (id % WORD)
+}
+
+impl Sets {
+    fn empty(rows: usize, ids: usize) -> Self {
+        Self { rows, ids, words: vec![0; rows * ids.div_ceil(WORD)] }
+    }
+
+    /// Returns the words of each row.
+    fn each(&mut self) -> impl Iterator<Item = &mut [u32]> {
+        self.words.chunks_mut(self.ids.div_ceil(WORD).max(1))
+    }
+
+    /// Returns a flag per position and id, `[positions, ids]`.
+    pub(crate) fn flags(&self, positions: usize) -> Vec<bool> {
+        let words = self.ids.div_ceil(WORD);
+        let flag =
+            |row: usize, id: usize| self.words[row % self.rows * words + id / WORD] & bit(id) != 0;
+        (0..positions)
+            .flat_map(|row| (0..self.ids).map(move |id| (row, id)))
+            .map(|(row, id)| flag(row, id))
+            .collect()
+    }
+
+    /// Returns the words, `[rows, words]`.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(crate) fn words(&self) -> (&[u32], [usize; 2]) {
+        (&self.words, [self.rows, self.ids.div_ceil(WORD)])
     }
 }
 

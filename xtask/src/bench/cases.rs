@@ -1,13 +1,14 @@
 //! Selects and runs benchmark cases.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
 use super::report::{Case, Measured, Report};
 use super::surroundings::{Busy, Surroundings, cores, load};
 use super::worker::{Answer, Worker, listed, ours};
-use super::{Bench, peer, scaling, table};
+use super::{Bench, Isa, peer, scaling, table};
 use crate::build::built;
 use crate::workspace::Workspace;
 
@@ -25,16 +26,19 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
         chosen.iter().for_each(|case| println!("{}", case.name));
         return Ok(());
     }
+    if let Some(isa) = bench.isa {
+        isa.check_tools()?;
+    }
     let threads = bench.threads.map_or_else(cores, Into::into);
     let peer_threads = bench.peer_threads.map_or(threads, Into::into);
     let python = match bench.against {
         true => Some(peer::python(root, &target, bench.python.as_deref())?),
         false => None,
     };
-    let programs = Programs { root, ours, python, threads, peer_threads };
+    let programs = Programs { root, ours, python, threads, peer_threads, isa: bench.isa };
     let repeat = bench.repeat.unwrap_or(if bench.quick { 2 } else { 5 });
     let mut report = Report {
-        surroundings: Surroundings::read(root),
+        surroundings: Surroundings::read(root, bench.isa),
         threads,
         peer_threads: programs.python.is_some().then_some(peer_threads),
         peer: programs.python.as_deref().map(peer::versions).transpose()?,
@@ -89,16 +93,22 @@ struct Programs<'a> {
     python: Option<PathBuf>,
     threads: usize,
     peer_threads: usize,
+    isa: Option<Isa>,
 }
 
 impl Programs<'_> {
     fn ours(&self, case: &str) -> Result<Worker> {
-        Worker::start(ours(&self.ours), case, self.threads)
+        let command = match self.isa {
+            Some(isa) => isa.command(self.root, &self.ours),
+            None => Command::new(&self.ours),
+        };
+        Worker::start(ours(command), case, self.threads)?.limited_to(self.isa)
     }
 
     fn peer(&self, case: &str) -> Result<Option<Worker>> {
         let Some(python) = &self.python else { return Ok(None) };
-        let command = peer::command(self.root, python, self.peer_threads);
+        let mut command = peer::command(self.root, python, self.peer_threads);
+        command.envs(self.isa.map(Isa::of_torch).into_iter().flatten());
         Worker::start(command, case, self.peer_threads).map(Some)
     }
 
@@ -113,7 +123,7 @@ impl Programs<'_> {
             None => (None, None),
         };
         let workers = [Some(&ours), peer.as_ref(), limit.as_ref(), peer_limit.as_ref()];
-        let ids: Vec<u32> = workers.into_iter().flatten().map(Worker::id).collect();
+        let ids: Vec<u32> = workers.into_iter().flatten().flat_map(Worker::ids).collect();
         let before = Busy::now(&ids);
         let mut measured = Measured::new(case);
         for round in 0..repeat {

@@ -1,6 +1,7 @@
 //! The `--scaling` option: how the cost of a token depends on threads, batch, length and model.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -56,7 +57,7 @@ struct Memory {
 /// Measures all points with `program` and writes the results to `json`, and charts next to it. If a
 /// point fails, the results before it are kept.
 pub(super) fn run(root: &Path, program: &Path, repeat: u32, json: &Path) -> Result<()> {
-    let surroundings = Surroundings::read(root);
+    let surroundings = Surroundings::read(root, None);
     let listed = listed(program, "--list-scaling")?;
     let (points, done) = collect(&listed, |axis| measure(program, axis, repeat));
     if points.is_empty() {
@@ -65,7 +66,7 @@ pub(super) fn run(root: &Path, program: &Path, repeat: u32, json: &Path) -> Resu
     let memory: Vec<Memory> = by_axis(&points).filter_map(memory).collect();
     let results = json!({"surroundings": surroundings, "points": points, "memory": memory});
     write(json, &results)?;
-    process::run(ours(program).arg("--draw").arg(json))?;
+    process::run(ours(Command::new(program)).arg("--draw").arg(json))?;
     print!("\n{}\n\n{}", surroundings.line(), table(&points, &memory));
     println!("Written to {} and the charts next to it", json.display());
     done
@@ -95,11 +96,11 @@ fn measure(program: &Path, points: &[Point], repeat: u32) -> Result<Vec<Measured
     for point in points {
         for threads in threads(&point.axis, all) {
             eprintln!("{}, threads: {threads}", point.name);
-            let worker = Worker::start(ours(program), &point.name, threads)?;
+            let worker = Worker::start(ours(Command::new(program)), &point.name, threads)?;
             workers.push((point, threads, worker));
         }
     }
-    let ids: Vec<u32> = workers.iter().map(|(.., worker)| worker.id()).collect();
+    let ids: Vec<u32> = workers.iter().flat_map(|(.., worker)| worker.ids()).collect();
     let before = Busy::now(&ids);
     let mut answers: Vec<Vec<Answer>> = vec![Vec::new(); workers.len()];
     for _ in 0..repeat {

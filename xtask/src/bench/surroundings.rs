@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use super::Isa;
+
 /// System information. Unavailable fields are empty or 0.
 #[derive(Debug, Serialize)]
 pub(super) struct Surroundings {
@@ -14,14 +16,15 @@ pub(super) struct Surroundings {
     changed: bool,
     date: String,
     processor: String,
-    /// The widest vectors that the processor reports, such as `AVX2`.
+    /// The widest vectors that the programs may use, such as `AVX2`.
     instruction_set: &'static str,
     cores: usize,
     memory_bytes: u64,
 }
 
 impl Surroundings {
-    pub(super) fn read(root: &Path) -> Self {
+    /// Reads the current values. With `isa`, programs don't use wider vectors.
+    pub(super) fn read(root: &Path, isa: Option<Isa>) -> Self {
         let git =
             |arguments: &[&str]| printed(Command::new("git").args(arguments).current_dir(root));
         let cpu = read("/proc/cpuinfo");
@@ -34,7 +37,10 @@ impl Surroundings {
             changed: !git(&["status", "--porcelain"]).is_empty(),
             date: printed(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])),
             processor: value(&cpu, "model name").unwrap_or_default().to_owned(),
-            instruction_set: instruction_set(value(&cpu, "flags").unwrap_or_default()),
+            instruction_set: isa.map_or_else(
+                || instruction_set(value(&cpu, "flags").unwrap_or_default()),
+                Isa::name,
+            ),
             cores: cores(),
             memory_bytes: kibibytes.unwrap_or(0) * 1024,
         }

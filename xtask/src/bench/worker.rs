@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Isa;
 use crate::process;
 
 /// Pause before each repetition. It gives busy-waiting threads of the other program time to go to
@@ -24,6 +25,8 @@ pub(super) struct Worker {
     /// `None` after the worker has been asked to exit.
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
+    /// See [`Ready`].
+    instruction_set: Option<String>,
 }
 
 /// First line of output, printed after the warm-up.
@@ -31,6 +34,8 @@ pub(super) struct Worker {
 struct Ready {
     case: String,
     threads: usize,
+    /// The widest vectors that our program may use. The others don't tell.
+    instruction_set: Option<String>,
 }
 
 /// Result of a repetition.
@@ -51,16 +56,16 @@ pub(super) struct Answer {
     pub(super) details: Option<Value>,
 }
 
-/// Returns the command `grpo bench`. It computes on the CPU, like the programs that it is compared with.
-pub(super) fn ours(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.args(["bench", "--device", "cpu"]);
-    command
+/// Returns the command `grpo bench`, given the command that runs the program. It computes on the CPU, like
+/// the programs that it is compared with.
+pub(super) fn ours(mut program: Command) -> Command {
+    program.args(["bench", "--device", "cpu"]);
+    program
 }
 
 /// Returns what `grpo bench` lists with the given option, one JSON line each.
 pub(super) fn listed<T: DeserializeOwned>(program: &Path, option: &str) -> Result<Vec<T>> {
-    let output = process::output_of(ours(program).arg(option))?;
+    let output = process::output_of(ours(Command::new(program)).arg(option))?;
     let text = String::from_utf8(output)
         .with_context(|| format!("`grpo bench {option}` did not print UTF-8"))?;
     let lines = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
@@ -89,17 +94,33 @@ impl Worker {
             requests: child.stdin.take(),
             answers: BufReader::new(child.stdout.take().expect("stdout is piped")),
             child,
+            instruction_set: None,
         };
         let ready: Ready = worker.line()?;
         if ready.case != case || ready.threads != threads {
             bail!("{} measures {} on {} threads", worker.name, ready.case, ready.threads);
         }
+        worker.instruction_set = ready.instruction_set;
         Ok(worker)
     }
 
-    /// Returns the process ID.
-    pub(super) fn id(&self) -> u32 {
-        self.child.id()
+    /// Returns the worker if it doesn't use vectors wider than those of `isa`.
+    pub(super) fn limited_to(self, isa: Option<Isa>) -> Result<Self> {
+        match (isa.map(Isa::name), self.instruction_set.as_deref()) {
+            (Some(isa), Some(found)) if isa != found => {
+                bail!("{} measures with {found} instead of {isa}", self.name)
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Returns the IDs of the process and of its children. A debugger runs the program as its child.
+    pub(super) fn ids(&self) -> Vec<u32> {
+        let id = self.child.id();
+        let children = format!("/proc/{id}/task/{id}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+        std::iter::once(id).chain(children).collect()
     }
 
     /// Runs a repetition after a short pause.
@@ -171,6 +192,13 @@ mod tests {
         check(
             r#"echo '{"case":"one","threads":4}'"#,
             "`sh` on the case one measures one on 4 threads",
+        );
+        let wide =
+            r#"echo '{"case":"one","threads":2,"instruction_set":"AVX-512"}'; cat > /dev/null"#;
+        let limited = script(wide).and_then(|worker| worker.limited_to(Some(Isa::Avx2)));
+        assert_eq!(
+            limited.err().unwrap().to_string(),
+            "`sh` on the case one measures with AVX-512 instead of AVX2"
         );
         check(
             &format!(r#"{READY} read line; echo '{{"seconds":0,"work":1}}'"#),

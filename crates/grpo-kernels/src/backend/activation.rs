@@ -4,9 +4,9 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use multiversion::multiversion;
-use rayon::prelude::*;
 
 use super::{binary, like, map_chunks, unary};
+use crate::chunks::write_chunks;
 use crate::simd::{self, CHUNK};
 use crate::tape::Operation;
 
@@ -70,12 +70,12 @@ impl Operation<Flex, 2> for Swiglu {
         let [gate, up] = inputs.map(|input| input.to_contiguous());
         let dy = dy.to_contiguous();
         let slices = [&gate, &up, &dy].map(FlexTensor::storage::<f32>);
-        let [mut dgate, mut dup] = [0, 1].map(|_| vec![0.0; slices[0].len()]);
-        let [gates, ups, upstream] = slices.map(|slice| slice.par_chunks(CHUNK));
-        (dgate.par_chunks_mut(CHUNK), dup.par_chunks_mut(CHUNK), gates, ups, upstream)
-            .into_par_iter()
-            .for_each(|(dgate, dup, gate, up, dy)| swiglu_backward(gate, up, dy, dgate, dup));
-        [dgate, dup].map(|values| Some(like(&gate, values)))
+        let gradients = write_chunks(slices[0].len(), CHUNK, |index, [dgate, dup]| {
+            let start = index * CHUNK;
+            let [gate, up, dy] = slices.map(|slice| &slice[start..start + dgate.len()]);
+            swiglu_backward(gate, up, dy, dgate, dup);
+        });
+        gradients.map(|values| Some(like(&gate, values)))
     }
 }
 

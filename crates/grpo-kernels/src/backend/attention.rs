@@ -9,6 +9,7 @@ use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::{ternary, unary};
+use crate::chunks::zeros;
 use crate::tape::Operation;
 use crate::{Heads, Packing};
 use part::{Columns, Gradients, Inputs, NORMALIZERS, Part, Upstream, backward, forward};
@@ -41,7 +42,7 @@ impl<const N: usize> Operation<Flex, N> for Attention {
         let view = view(&rows_of, self);
         let (rows, heads) = (self.packing.rows(), self.heads.heads);
         let columns = [heads * self.heads.width, heads * NORMALIZERS];
-        let [mut output, mut normalizers] = columns.map(|columns| vec![0.0; rows * columns]);
+        let [mut output, mut normalizers] = columns.map(|columns| zeros(rows * columns));
         let mut tasks = Vec::new();
         let (mut outputs, mut numbers) = (&mut output[..], &mut normalizers[..]);
         for part in parts(&self.packing, 0..self.packing.sequences().len()) {
@@ -69,7 +70,7 @@ impl<const N: usize> Operation<Flex, N> for Attention {
         };
         let rows = self.packing.rows();
         let widths = rows_of.each_ref().map(|rows| rows.columns);
-        let mut gradients = widths.map(|columns| vec![0.0; rows * columns]);
+        let mut gradients = widths.map(|columns| zeros(rows * columns));
         let families = split_by_family(&mut gradients, &widths, &self);
         families.into_par_iter().for_each(|mut members| {
             let tasks: Vec<(Part, usize)> =

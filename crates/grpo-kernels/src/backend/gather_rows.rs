@@ -6,9 +6,9 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{Tensor, TensorData};
 use multiversion::multiversion;
-use rayon::prelude::*;
 
 use super::unary;
+use crate::chunks::write_chunks;
 use crate::positions::PositionsOfIds;
 use crate::tape::Operation;
 
@@ -33,9 +33,8 @@ impl Operation<Flex, 1> for GatherRows {
         let table = table.to_contiguous();
         let width = table.shape()[1];
         let source = table.storage::<f32>();
-        let mut out = vec![0.0; self.ids.len() * width];
-        let tasks = out.par_chunks_mut((ROWS * width).max(1)).zip(self.ids.par_chunks(ROWS));
-        tasks.for_each(|(out, ids)| {
+        let [out] = write_chunks(self.ids.len() * width, ROWS * width, |task, [out]| {
+            let ids = &self.ids[task * ROWS..];
             for (out, id) in out.chunks_exact_mut(width).zip(ids) {
                 out.copy_from_slice(&source[id * width..(id + 1) * width]);
             }
@@ -49,9 +48,7 @@ impl Operation<Flex, 1> for GatherRows {
         let width = dy.shape()[1];
         let upstream = dy.storage::<f32>();
         let positions = PositionsOfIds::new(&self.ids, rows);
-        let mut out = vec![0.0; rows * width];
-        let tasks = out.par_chunks_mut((ROWS * width).max(1)).enumerate();
-        tasks.for_each(|(task, sums)| {
+        let [out] = write_chunks(rows * width, ROWS * width, |task, [sums]| {
             for (row, sum) in sums.chunks_exact_mut(width).enumerate() {
                 add_rows(upstream, positions.of(task * ROWS + row), sum);
             }

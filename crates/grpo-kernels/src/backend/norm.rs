@@ -5,9 +5,9 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use multiversion::multiversion;
-use rayon::prelude::*;
 
 use super::{binary, like, map_chunks, sum_in_order, ternary};
+use crate::chunks::collect_chunks;
 use crate::simd::{self, ROWS};
 use crate::tape::Operation;
 
@@ -103,18 +103,14 @@ fn backward<const K: usize>(
 ) -> (FlexTensor, [Option<FlexTensor>; K]) {
     let [x, gamma, dy] = [x, gamma, dy].map(|tensor| tensor.to_contiguous());
     let [rows, scale, upstream] = [&x, &gamma, &dy].map(FlexTensor::storage::<f32>);
-    let mut dx = vec![0.0; rows.len()];
     let (chunk, size) = (rows_chunk(scale), if wanted { scale.len() } else { 0 });
-    let partial: Vec<[Vec<f32>; K]> = dx
-        .par_chunks_mut(chunk)
-        .zip(rows.par_chunks(chunk).zip(upstream.par_chunks(chunk)))
-        .map(|(dx, (x, dy))| {
-            let mut sums = [(); K].map(|()| vec![0.0; size]);
-            let sums_wanted = wanted.then(|| sums.each_mut().map(|sum| &mut sum[..]));
-            write(x, scale, dy, dx, sums_wanted);
-            sums
-        })
-        .collect();
+    let ([dx], partial) = collect_chunks(rows.len(), chunk, |index, [dx]| {
+        let chunk = index * chunk..index * chunk + dx.len();
+        let mut sums = [(); K].map(|()| vec![0.0; size]);
+        let sums_wanted = wanted.then(|| sums.each_mut().map(|sum| &mut sum[..]));
+        write(&rows[chunk.clone()], scale, &upstream[chunk], dx, sums_wanted);
+        sums
+    });
     let mut partial = partial.into_iter().map(|sums| sums.map(Some)).collect::<Vec<_>>();
     let gradients = std::array::from_fn(|parameter| {
         let sums = partial.iter_mut().filter_map(|sums| sums[parameter].take());

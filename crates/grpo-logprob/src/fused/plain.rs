@@ -6,7 +6,7 @@ use burn::tensor::{DType, TensorData};
 
 use super::{Steps, TilePosition};
 use crate::product::Product;
-use crate::tiles::EXCLUDED;
+use crate::tiles::{EXCLUDED, Sets};
 
 /// Generic implementation of [`Steps`].
 pub(crate) struct Plain;
@@ -14,17 +14,17 @@ pub(crate) struct Plain;
 /// Running sums over all ids so far, as `[positions, 1]` columns, where `x` is the scaled logit.
 pub(crate) struct Columns<B: Backend> {
     /// `max x`.
-    max: FloatTensor<B>,
+    pub(super) max: FloatTensor<B>,
     /// `Σ exp(x − max)`.
-    sum: FloatTensor<B>,
+    pub(super) sum: FloatTensor<B>,
     /// `Σ exp(x − max) (x − max)`.
-    weighted: FloatTensor<B>,
+    pub(super) weighted: FloatTensor<B>,
     /// `x` for the target token.
-    chosen: FloatTensor<B>,
+    pub(super) chosen: FloatTensor<B>,
     /// `∂ x / ∂ logit · temperature` for the target token.
-    chosen_factor: FloatTensor<B>,
+    pub(super) chosen_factor: FloatTensor<B>,
     /// `exp(old max − max)` for the last tile.
-    rescale: FloatTensor<B>,
+    pub(super) rescale: FloatTensor<B>,
 }
 
 impl<B: Product> Steps<B> for Plain {
@@ -167,11 +167,11 @@ impl<B: Backend> Scaled<B> {
     fn new(logits: FloatTensor<B>, at: &mut TilePosition<'_>) -> Self {
         let shape = [at.positions.len(), at.ids.len()];
         let device = logits.device();
-        let flags = |flags| mask::<B>(flags, shape.into(), &device);
+        let flags = |sets: &Sets| mask::<B>(sets.flags(shape[0]), shape.into(), &device);
         let tile = at.tiles.next_tile(at.ids.clone());
         let mut x = logits;
         let mut factors = None;
-        if let (Some(penalty), Some(seen)) = (at.targets.penalty(), tile.seen) {
+        if let (Some(penalty), Some(seen)) = (at.targets.penalty(), &tile.seen) {
             let factor = f64::from(penalty.factor);
             let bool_type = get_device_settings::<B>(&device).bool_dtype;
             let positive = B::float_greater_elem(x.clone(), 0.0.into(), bool_type);
@@ -192,7 +192,7 @@ impl<B: Backend> Scaled<B> {
         let bool_type = get_device_settings::<B>(&device).bool_dtype;
         let infinite = B::float_lower_elem(x.clone(), EXCLUDED.into(), bool_type);
         x = B::float_mask_fill(x, infinite, EXCLUDED.into());
-        let excluded = tile.excluded.map(flags);
+        let excluded = tile.excluded.as_ref().map(flags);
         if let Some(excluded) = &excluded {
             x = B::float_mask_fill(x, excluded.clone(), EXCLUDED.into());
             let factors_of_tile = factors.take().unwrap_or_else(|| {
