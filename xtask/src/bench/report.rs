@@ -237,7 +237,7 @@ mod tests {
 
     fn report(cases: Vec<Measured>) -> Report {
         Report {
-            surroundings: Surroundings::read(Path::new("/nowhere")),
+            surroundings: Surroundings::read(Path::new("/nowhere"), None),
             threads: 4,
             peer_threads: None,
             peer: None,

@@ -19,6 +19,7 @@ pub struct TileOfLogits<'a> {
     pub chosen: &'a CubeTensor,
     /// Id of the first column.
     pub first: usize,
+    /// Divides the logits.
     pub temperature: f32,
     /// Sets of ids that could not be sampled, `[positions, words]`, or `[1, words]` if it is the same for
     /// all.
@@ -201,7 +202,10 @@ fn absorb(
             x = least;
             factor = 0.0f32;
         }
-        let weight = (x - max).exp();
+        let mut weight = (x - max).exp();
+        if x.is_nan() {
+            weight = x;
+        }
         of_sum += weight;
         of_weighted += weight * (x - max);
         if first + column == chosen[row] as usize {
@@ -298,8 +302,8 @@ fn factor_of(
 #[cube]
 fn scaled(logit: f32, factor: f32, inverse_temperature: f32, least: f32) -> f32 {
     let mut x = logit * factor * inverse_temperature;
-    // Infinity times 0 is NaN. A comparison preserves NaN, but a maximum would not.
-    if x < least {
+    // Infinity times 0 is NaN. A device may treat NaN as less than any number.
+    if x < least && !x.is_nan() {
         x = least;
     }
     x

@@ -1,9 +1,11 @@
 //! Tests derivatives of log-probabilities and entropies. Small cases are also compared with
 //! difference quotients by `grpo selftest`.
 
-use burn::tensor::{DType, Device};
+use burn::tensor::DType;
 use grpo_selftest::scores::{ScoreCase, Scored, Under, Way, scored};
 use grpo_selftest::{oracle, scores};
+
+use crate::{device, formats, most_accurate};
 
 #[track_caller]
 fn close(got: &Option<Vec<f64>>, expected: &Option<Vec<f64>>, tolerance: f64) {
@@ -18,7 +20,7 @@ fn close(got: &Option<Vec<f64>>, expected: &Option<Vec<f64>>, tolerance: f64) {
 }
 
 fn run(case: &ScoreCase, way: Way, upstream: [&[f64]; 2], dtype: DType) -> Scored {
-    scored(case, way, upstream, &Device::flex(), dtype)
+    scored(case, way, upstream, &device(), dtype)
 }
 
 /// Frozen head, frozen hidden states, or neither frozen.
@@ -35,12 +37,12 @@ fn upstream(n: usize) -> [Vec<f64>; 2] {
     [1.0, 2.0].map(|k| (0..n).map(|i| ((i as f64 + 1.0) * k * 1.7).sin()).collect())
 }
 
-/// Compares scores from hidden states in both precisions with scores from logits in f64.
+/// Compares scores from hidden states in all precisions with scores from logits in the highest.
 #[track_caller]
 fn check_both_paths(case: &ScoreCase, tied: bool, upstream: [&[f64]; 2]) {
     for (fused, logits) in ways(true, tied).into_iter().zip(ways(false, tied)) {
-        let expected = run(case, logits, upstream, DType::F64);
-        for (dtype, tolerance) in [(DType::F32, 3e-6), (DType::F64, 1e-12)] {
+        let expected = run(case, logits, upstream, most_accurate());
+        for (dtype, tolerance) in formats([3e-6, 1e-12]) {
             let got = run(case, fused, upstream, dtype);
             let pairs = got.gradients.iter().zip(&expected.gradients);
             pairs.for_each(|(got, expected)| close(got, expected, tolerance));
@@ -67,9 +69,11 @@ fn gradients_equal_difference_quotients() {
         let case = ScoreCase::generated([3, 3, 11], under, true);
         let [g, h] = upstream(3);
         let expected = oracle::score_gradients(&case, [&g, &h]);
-        let got = run(&case, ways(true, false)[2], [&g, &h], DType::F64);
-        let pairs = got.gradients.iter().zip(&expected);
-        pairs.for_each(|(got, expected)| close(got, expected, 1e-8));
+        for (dtype, tolerance) in formats([2e-6, 1e-8]) {
+            let got = run(&case, ways(true, false)[2], [&g, &h], dtype);
+            let pairs = got.gradients.iter().zip(&expected);
+            pairs.for_each(|(got, expected)| close(got, expected, tolerance));
+        }
     }
 }
 
@@ -84,7 +88,7 @@ fn tiles_make_no_difference_to_gradients() {
         let zero = vec![0.0; 2060];
         for h in [&h, &zero] {
             for (fused, logits) in ways(true, tied).into_iter().zip(ways(false, tied)) {
-                for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F64, 1e-11)] {
+                for (dtype, tolerance) in formats([1e-5, 1e-11]) {
                     let got = run(&case, fused, [&g, h], dtype);
                     let expected = run(&case, logits, [&g, h], dtype);
                     let pairs = got.gradients.iter().zip(&expected.gradients);
@@ -113,7 +117,7 @@ fn forbidden_ids_have_no_gradient() {
     let under = Under { forbidding: true, truncated: true, ..Under::default() };
     let case = ScoreCase::generated([7, 5, 37], under, false);
     let [g, h] = upstream(7);
-    for dtype in [DType::F32, DType::F64] {
+    for (dtype, _) in formats([0.0; 2]) {
         let scores::Scored { gradients: [_, weight, _], .. } =
             run(&case, ways(true, false)[2], [&g, &h], dtype);
         for row in weight.expect("a gradient").chunks(37) {

@@ -1,11 +1,13 @@
 //! Tests log-probabilities, entropies and the exact KL.
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use grpo_data::TokenSet;
 use grpo_logprob::{Head, Targets, exact_kl, score, score_logits};
 use grpo_selftest::oracle;
 use grpo_selftest::scores::{ScoreCase, Scored, Under, Way, scored};
 use proptest::prelude::*;
+
+use crate::{device, formats, most_accurate};
 
 #[track_caller]
 fn close(got: &[f64], expected: &[f64], tolerance: f64) {
@@ -23,7 +25,7 @@ fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 
 fn run(case: &ScoreCase, fused: bool, tied: bool, dtype: DType) -> Scored {
     let way = Way { fused, tied, track_hidden: false, track_head: false };
-    scored(case, way, [&[], &[]], &Device::flex(), dtype)
+    scored(case, way, [&[], &[]], &device(), dtype)
 }
 
 /// Compares both implementations with the definition.
@@ -43,8 +45,7 @@ fn both_paths_equal_the_definition() {
     for under in Under::all() {
         for bias in [false, true] {
             let case = ScoreCase::generated([7, 5, 37], under, bias);
-            check(&case, DType::F32, 2e-6);
-            check(&case, DType::F64, 1e-13);
+            formats([2e-6, 1e-13]).for_each(|(dtype, tolerance)| check(&case, dtype, tolerance));
         }
     }
 }
@@ -56,19 +57,18 @@ fn tiles_make_no_difference() {
         Under { temperature: Some(0.9), forbidding: true, truncated: true, penalty: Some(1.2) };
     for under in [Under::default(), restricted] {
         let case = ScoreCase::generated([2060, 4, 4200], under, false);
-        check(&case, DType::F32, 4e-6);
-        check(&case, DType::F64, 1e-12);
+        formats([4e-6, 1e-12]).for_each(|(dtype, tolerance)| check(&case, dtype, tolerance));
     }
 }
 
 /// Only one or two ids in the last tile can be sampled, so all other tiles are empty.
 #[test]
 fn tiles_without_a_possible_id_leave_no_trace() {
-    for dtype in [DType::F32, DType::F64] {
+    for (dtype, tolerance) in formats([2e-6, 1e-13]) {
         let mut case = ScoreCase::generated([3, 4, 4200], Under::default(), false);
         case.ids = vec![4199, 4150, 4100];
         case.kept = Some(vec![vec![4199], vec![4150, 4199], vec![4100, 4101]]);
-        check(&case, dtype, if dtype == DType::F32 { 2e-6 } else { 1e-13 });
+        check(&case, dtype, tolerance);
         let got = run(&case, true, false, dtype);
         // With a single possible id, its probability is 1. (On the CPU, each impossible id adds
         // e⁻⁸⁷ to the sum.)
@@ -82,9 +82,8 @@ fn tiles_without_a_possible_id_leave_no_trace() {
 fn large_logits_do_not_overflow() {
     let mut case = ScoreCase::generated([6, 4, 50], Under::default(), false);
     case.hidden.iter_mut().for_each(|h| *h *= 400.0);
-    check(&case, DType::F64, 1e-12);
     // The rounding error of a logit of 3,000 in f32 is 2e-4.
-    check(&case, DType::F32, 1e-3);
+    formats([1e-3, 1e-12]).for_each(|(dtype, tolerance)| check(&case, dtype, tolerance));
 }
 
 /// A vocabulary may be padded with ids whose logits are −∞.
@@ -94,7 +93,7 @@ fn an_infinitely_unlikely_id_changes_nothing() {
     case.ids.iter_mut().for_each(|id| *id %= 40);
     let bias = case.bias.as_mut().expect("a bias");
     bias[40..].fill(-1e30);
-    for (fused, dtype) in [(true, DType::F32), (true, DType::F64), (false, DType::F32)] {
+    for (fused, dtype) in [(true, DType::F32), (true, most_accurate()), (false, DType::F32)] {
         let expected = run(&case, fused, false, dtype);
         let mut infinite = case.clone();
         infinite.bias.as_mut().expect("a bias")[40..].fill(f64::NEG_INFINITY);
@@ -108,7 +107,7 @@ fn an_infinitely_unlikely_id_changes_nothing() {
 fn a_diverged_model_is_not_hidden() {
     let mut case = ScoreCase::generated([3, 4, 50], Under::default(), false);
     case.hidden[4] = f64::NAN;
-    for (fused, dtype) in [(true, DType::F32), (true, DType::F64), (false, DType::F32)] {
+    for (fused, dtype) in [(true, DType::F32), (true, most_accurate()), (false, DType::F32)] {
         let got = run(&case, fused, false, dtype);
         for values in [got.logprobs, got.entropies] {
             let nan: Vec<bool> = values.into_iter().map(f64::is_nan).collect();
@@ -119,7 +118,7 @@ fn a_diverged_model_is_not_hidden() {
 
 #[test]
 fn an_id_that_could_not_be_drawn_is_all_but_impossible() {
-    let device = Device::flex();
+    let device = device();
     let targets = Targets::new(vec![2, 1], 3).without(&[2]);
     let head = Head::new(Tensor::from_data([[1.0, 2.0, 3.0]], &device));
     let hidden: Tensor<2> = Tensor::from_data([[1.0], [1.0]], &device);
@@ -135,14 +134,14 @@ fn an_id_that_could_not_be_drawn_is_all_but_impossible() {
 #[test]
 #[should_panic(expected = "there are no positions to score")]
 fn nothing_is_no_score() {
-    let device = Device::flex();
+    let device = device();
     let head = Head::new(Tensor::zeros([2, 3], &device));
     score(Tensor::zeros([0, 2], &device), &head, &Targets::new(vec![], 3));
 }
 
 #[test]
 fn exact_kl_equals_the_definition() {
-    let device = Device::flex();
+    let device = device();
     for under in Under::all() {
         let case = ScoreCase::generated([5, 4, 19], under, false);
         let mut reference = case.clone();
@@ -159,10 +158,11 @@ fn exact_kl_equals_the_definition() {
             .collect();
         let logits = |case: &ScoreCase| {
             let logits: Vec<f64> = (0..5).flat_map(|i| case.logits(i)).collect();
-            Tensor::<2>::from_data(TensorData::new(logits, [5, 19]), (&device, DType::F64))
+            Tensor::<2>::from_data(TensorData::new(logits, [5, 19]), (&device, most_accurate()))
         };
         let got = exact_kl(logits(&case), logits(&reference), &case.targets());
-        close(&host(got), &expected, 1e-13);
+        let (_, tolerance) = formats([2e-6, 1e-13]).last().expect("a format");
+        close(&host(got), &expected, tolerance);
         let same = exact_kl(logits(&case), logits(&case), &case.targets());
         assert!(host(same).iter().all(|&kl| kl == 0.0));
     }
@@ -176,7 +176,7 @@ proptest! {
         kept in prop::collection::btree_set(0_u32..12, 1..12),
         pick in any::<prop::sample::Index>(),
     ) {
-        let device = Device::flex();
+        let device = device();
         let kept: Vec<u32> = kept.into_iter().collect();
         let id = kept[pick.index(kept.len())];
         let full: Vec<f64> = logits.iter().map(|&logit| f64::from(logit).exp()).collect();
