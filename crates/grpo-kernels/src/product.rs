@@ -101,3 +101,60 @@ impl Division {
         Self { panel, part: rows.div_ceil(parts).next_multiple_of(ROWS) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Few and many rows and columns, and numbers next to those of blocks, strips and parts.
+    const SHAPES: [[usize; 3]; 10] = [
+        [1, 1, 1],
+        [1, 256, 5000],
+        [5, 3, 63],
+        [7, 16, 65],
+        [64, 256, 768],
+        [97, 1, 200],
+        [193, 4096, 129],
+        [1000, 8, 64],
+        [0, 4, 4],
+        [4, 4, 0],
+    ];
+
+    #[test]
+    fn every_element_is_written_by_its_task() {
+        for [rows, inner, columns] in SHAPES {
+            for threads in [1, 2, 3, 16] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                #[expect(unsafe_code, reason = "see `in_tasks`")]
+                // SAFETY: all elements of each part are written.
+                let out = pool.install(|| unsafe {
+                    in_tasks([rows, inner, columns], |first_row, first_column, part| {
+                        assert!(first_column.is_multiple_of(STRIP));
+                        assert!(!part.is_empty() && !part[0].is_empty());
+                        let width = part[0].len();
+                        for (row, part) in part.iter_mut().enumerate() {
+                            assert_eq!(part.len(), width);
+                            for (column, element) in part.iter_mut().enumerate() {
+                                let index = (first_row + row) * columns + first_column + column;
+                                element.write(index as f32);
+                            }
+                        }
+                    })
+                });
+                let expected: Vec<f32> = (0..rows * columns).map(|index| index as f32).collect();
+                assert_eq!(out, expected, "{rows} × {columns}, {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_cover_the_rows_with_nearly_equal_sizes() {
+        for rows in 0..200 {
+            let blocks: Vec<_> = blocks(rows).collect();
+            assert!(blocks.iter().flat_map(Clone::clone).eq(0..rows));
+            let sizes = || blocks.iter().map(Range::len);
+            assert!(sizes().all(|size| (1..=ROWS).contains(&size)));
+            assert!(rows == 0 || sizes().max().unwrap() - sizes().min().unwrap() <= 1);
+        }
+    }
+}

@@ -30,7 +30,7 @@ def register(name):
     return int(gdb.parse_and_eval(f"(unsigned long)${name}"))
 
 
-def places():
+def cpuid_addresses():
     """Returns the addresses of the program's cpuid instructions."""
     program = gdb.current_progspace().filename
     with open(program, "rb") as file:
@@ -72,8 +72,8 @@ for setting in ["pagination off", "confirm off", "language c", "auto-load libthr
 arguments = gdb.execute("show args", to_string=True).split('"', 1)[1].rsplit('"', 1)[0]
 quietly(f"set args {arguments} >>{output}")
 quietly("starti")
-for place in places():
-    quietly(f"break *{place}")
+for address in cpuid_addresses():
+    quietly(f"break *{address}")
 hide()
 code = gdb.convenience_variable("_exitcode")
 gdb.execute(f"quit {1 if code is None else int(code)}")

@@ -10,7 +10,8 @@ use grpo_data::{Codec, Completion, Group, Prompt, Sample, TextCodec};
 use grpo_infill::Characters;
 use grpo_infill::FillBlanks;
 use grpo_model::{
-    Dropout, Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer,
+    Dropout, Frozen, InfillerConfig, LanguageModel, ModelConfig, ProductPrecision, TokenBatch,
+    Transformer,
 };
 use grpo_rewards::Reward;
 use grpo_train::{Decode, Grpo, GrpoConfig, Metrics, Parts, StepReport};
@@ -91,8 +92,11 @@ fn metric(report: &StepReport, name: &str) -> f64 {
 /// and forbidden IDs.
 #[test]
 fn at_the_first_step_policy_reference_and_sampler_are_one() {
-    for estimator in [KlEstimator::Exact, KlEstimator::K3] {
+    let precisions = [ProductPrecision::F32, ProductPrecision::Bf16];
+    let estimators = [KlEstimator::Exact, KlEstimator::K3];
+    for (precision, estimator) in precisions.into_iter().flat_map(|p| estimators.map(|e| (p, e))) {
         let mut config = settings();
+        config.train.precision = precision;
         config.loss.kl_estimator = Some(estimator);
         config.loss.preset = Preset::Grpo;
         config.loss.kl_coef = Some(0.1);
