@@ -57,7 +57,7 @@ pub(crate) trait ScoreKernels: Product {
 }
 
 /// Fused score operation, dispatched by device.
-#[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(any(feature = "cuda", feature = "wgpu")))]
+#[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(feature = "gpu"))]
 pub(crate) trait FusedScore: Backend {
     /// Returns log-probabilities and entropies, `[n, 2]`.
     fn fused_score(
@@ -110,7 +110,7 @@ mod flex {
     }
 }
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(feature = "gpu")]
 mod cube {
     use super::*;
     use crate::fused::gpu::OnGpu;

@@ -6,7 +6,7 @@
 
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(feature = "gpu")]
 pub(crate) mod gpu;
 pub(crate) mod plain;
 

@@ -105,21 +105,19 @@ impl Sets {
         self.words.chunks_mut(self.ids.div_ceil(WORD).max(1))
     }
 
-    /// Returns a flag per position and id, `[positions, ids]`.
-    pub(crate) fn flags(&self, positions: usize) -> Vec<bool> {
-        let words = self.ids.div_ceil(WORD);
-        let flag =
-            |row: usize, id: usize| self.words[row % self.rows * words + id / WORD] & bit(id) != 0;
-        (0..positions)
-            .flat_map(|row| (0..self.ids).map(move |id| (row, id)))
-            .map(|(row, id)| flag(row, id))
-            .collect()
-    }
-
-    /// Returns the words, `[rows, words]`.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    /// Returns the words and their shape, `[rows, words]`.
     pub(crate) fn words(&self) -> (&[u32], [usize; 2]) {
         (&self.words, [self.rows, self.ids.div_ceil(WORD)])
+    }
+
+    /// Returns a flag per position and id, `[positions, ids]`.
+    pub(crate) fn flags(&self, positions: usize) -> Vec<bool> {
+        let (words, [rows, per_row]) = self.words();
+        let of_row = |position: usize| {
+            let set = &words[position % rows * per_row..][..per_row];
+            (0..self.ids).map(move |id| set[id / WORD] & bit(id) != 0)
+        };
+        (0..positions).flat_map(of_row).collect()
     }
 }
 
@@ -147,4 +145,45 @@ fn next_in(
         let next = set.as_mut()?.next_if(|&id| (id as usize) < ids.end)?;
         Some(next as usize - ids.start)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second tile begins in the middle of a word of the vocabulary.
+    #[test]
+    fn sets_of_a_tile_are_relative_to_its_start() {
+        let vocabulary = 120;
+        let kept: [&[u32]; 2] = [&[0, 36, 37, 68, 69, 119], &[40]];
+        let seen: [&[u32]; 2] = [&[36, 37, 100], &[]];
+        let sets = |ids: [&[u32]; 2]| {
+            ids.map(|ids| TokenSet::from_sorted(ids, vocabulary).unwrap()).to_vec()
+        };
+        let all = Targets::new(vec![0, 40], vocabulary).without(&[37, 41]);
+        let all = all.with_repetition_penalty(1.5, sets(seen));
+        for truncated in [false, true] {
+            let targets = if truncated { all.clone().within(sets(kept)) } else { all.clone() };
+            let mut tiles = Tiles::new(&targets, 0..2);
+            for ids in [0..37, 37..120] {
+                let tile = tiles.next_tile(ids.clone());
+                let excluded = tile.excluded.map(|sets| {
+                    assert_eq!(sets.words().1[0], if truncated { 2 } else { 1 });
+                    sets.flags(2)
+                });
+                let is_excluded = |row: usize, id: u32| {
+                    [37, 41].contains(&id) || truncated && !kept[row].contains(&id)
+                };
+                let flags = |flag: &dyn Fn(usize, u32) -> bool| -> Vec<bool> {
+                    let ids = ids.clone();
+                    (0..2).flat_map(|row| ids.clone().map(move |id| flag(row, id as u32))).collect()
+                };
+                // Without any set, there are no flags.
+                let is_any = truncated || ids.contains(&37);
+                assert_eq!(excluded, is_any.then(|| flags(&is_excluded)));
+                let is_seen = |row: usize, id: u32| seen[row].contains(&id);
+                assert_eq!(tile.seen.map(|sets| sets.flags(2)), Some(flags(&is_seen)));
+            }
+        }
+    }
 }
