@@ -52,7 +52,7 @@ pub(crate) struct Bench {
     /// target/peers/venv
     #[arg(long, value_name = "PATH", requires = "against")]
     python: Option<PathBuf>,
-    /// Measure with older instructions than the processor has, which requires gdb
+    /// Limit all programs to an instruction set (requires gdb)
     #[arg(long, value_name = "NAME", value_enum)]
     isa: Option<Isa>,
     /// Measure how the cost of a token depends on threads, batch, length and size of the model, and

@@ -133,13 +133,16 @@ struct Ready<'a> {
     instruction_set: &'static str,
 }
 
+/// Returns the name that `cargo xtask bench` has for the widest vectors that kernels can choose.
 fn instruction_set() -> &'static str {
     #[cfg(target_arch = "x86_64")]
-    return match () {
-        () if is_x86_feature_detected!("avx512f") => "AVX-512",
-        () if is_x86_feature_detected!("avx2") => "AVX2",
-        () => "SSE2",
-    };
+    if is_x86_feature_detected!("avx512f") {
+        "AVX-512"
+    } else if is_x86_feature_detected!("avx2") {
+        "AVX2"
+    } else {
+        "SSE2"
+    }
     #[cfg(not(target_arch = "x86_64"))]
     std::env::consts::ARCH
 }

@@ -50,7 +50,7 @@ pub use matmul::product;
 pub(crate) use norm::{layer_norm, rms_norm};
 pub(crate) use optimizer::{adamw_step, sums_of_squares};
 pub(crate) use rotary::rotary;
-pub use score::{RUNNING, TileOfLogits, absorb_logits, logit_gradients};
+pub use score::{LogitTile, RunningScores, logit_gradients};
 pub(crate) use sums::add_bias;
 
 /// Returns whether fused operations support this tensor, i.e. whether it is `f32` and on a GPU.
@@ -152,7 +152,12 @@ fn primitive<const D: usize>(x: Tensor<D>) -> CubeTensor {
 
 /// Returns the tensor without autodiff in row-major order, copied if it has other owners.
 fn owned<const D: usize>(x: Tensor<D>) -> CubeTensor {
-    let x = primitive(x);
+    own(untracked(x))
+}
+
+/// Same as [`owned`].
+fn own(x: CubeTensor) -> CubeTensor {
+    let x = into_contiguous(x);
     if x.can_mut() { x } else { x.copy() }
 }
 

@@ -71,7 +71,7 @@ pub use draw::{draw_on_gpu, likely_on_gpu};
 pub use four_bits::{dense, is_packed, pack_four_bits, unpack_four_bits, unpacked_shape};
 pub use gather_rows::{gather_rows, indices};
 #[cfg(feature = "gpu")]
-pub use gpu::{RUNNING, TileOfLogits, absorb_logits, logit_gradients, product};
+pub use gpu::{LogitTile, RunningScores, logit_gradients, product};
 pub use host::{computes_in, is_cpu, on_host};
 pub use kv_pages::{KvPages, PAGE, PagePlan};
 pub use linear::{bf16_linear, linear};

@@ -3,7 +3,7 @@
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 
-use crate::tiles::{EXCLUDED, Sets, Tile, Tiles};
+use crate::tiles::{EXCLUDED, IdSets, Tile, Tiles};
 use crate::{Head, Targets, backend};
 
 /// Log-probability and entropy for each position.
@@ -103,7 +103,7 @@ fn log_policy(logits: Tensor<2>, targets: &Targets) -> Tensor<2> {
     );
     let device = logits.device();
     let tile = Tiles::new(targets, 0..positions).next_tile(0..vocabulary);
-    let flags = |sets: Sets| -> Tensor<2, Bool> {
+    let flags = |sets: IdSets| -> Tensor<2, Bool> {
         Tensor::from_data(TensorData::new(sets.flags(positions), [positions, vocabulary]), &device)
     };
     let Tile { seen, excluded } = tile;

@@ -1,4 +1,4 @@
-//! Sets of ids for a tile, i.e. for a range of positions and a range of ids.
+//! IdSets of ids for a tile, i.e. for a range of positions and a range of ids.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -16,17 +16,17 @@ pub(crate) struct Tiles<'a> {
     forbidden: &'a [u32],
 }
 
-/// Sets of ids for a tile.
+/// IdSets of ids for a tile.
 pub(crate) struct Tile {
     /// Ids with a repetition penalty.
-    pub(crate) seen: Option<Sets>,
+    pub(crate) seen: Option<IdSets>,
     /// Ids that could not have been sampled. There is a single row if they are the same for all
     /// positions.
-    pub(crate) excluded: Option<Sets>,
+    pub(crate) excluded: Option<IdSets>,
 }
 
 /// A set of ids per row, relative to the start of the tile.
-pub(crate) struct Sets {
+pub(crate) struct IdSets {
     rows: usize,
     /// Number of ids in the tile.
     ids: usize,
@@ -69,8 +69,8 @@ impl<'a> Tiles<'a> {
         let excluded = is_truncated || !forbidden.is_empty();
         let excluded = excluded.then(|| {
             let rows = if is_truncated { self.rows.len() } else { 1 };
-            let mut sets = Sets::empty(rows, ids.len());
-            for (row, set) in self.rows.iter_mut().zip(sets.each()) {
+            let mut sets = IdSets::empty(rows, ids.len());
+            for (row, set) in self.rows.iter_mut().zip(sets.rows_mut()) {
                 if row.is_truncated() {
                     set.fill(u32::MAX);
                     row.kept_in(&ids).for_each(|id| set[id / WORD] &= !bit(id));
@@ -80,8 +80,8 @@ impl<'a> Tiles<'a> {
             sets
         });
         let seen = is_penalised.then(|| {
-            let mut sets = Sets::empty(self.rows.len(), ids.len());
-            for (row, set) in self.rows.iter_mut().zip(sets.each()) {
+            let mut sets = IdSets::empty(self.rows.len(), ids.len());
+            for (row, set) in self.rows.iter_mut().zip(sets.rows_mut()) {
                 row.seen_in(&ids).for_each(|id| set[id / WORD] |= bit(id));
             }
             sets
@@ -95,13 +95,13 @@ fn bit(id: usize) -> u32 {
     1 << (id % WORD)
 }
 
-impl Sets {
+impl IdSets {
     fn empty(rows: usize, ids: usize) -> Self {
         Self { rows, ids, words: vec![0; rows * ids.div_ceil(WORD)] }
     }
 
     /// Returns the words of each row.
-    fn each(&mut self) -> impl Iterator<Item = &mut [u32]> {
+    fn rows_mut(&mut self) -> impl Iterator<Item = &mut [u32]> {
         self.words.chunks_mut(self.ids.div_ceil(WORD).max(1))
     }
 

@@ -279,7 +279,13 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
 
-    ready = {"case": arguments.case, "threads": torch.get_num_threads()}
+    # The widest vectors, by the name in our program.
+    capability = torch.backends.cpu.get_cpu_capability()
+    ready = {
+        "case": arguments.case,
+        "threads": torch.get_num_threads(),
+        "instruction_set": {"AVX512": "AVX-512"}.get(capability, capability),
+    }
     run = CASES[arguments.case]()
     asked = requests(arguments)
     if arguments.case.startswith("step-"):

@@ -4,11 +4,12 @@
 
 The standard library asks the processor once for its features, and our kernels, `gemm` and Burn choose their
 instructions by that answer. This stops the program at its `cpuid` instructions and clears the bits of
-AVX-512. The C library keeps its own choice for copying memory.
+AVX-512 and AMX. The C library keeps its own choice for copying memory.
 """
 
 import os
 import re
+import sys
 
 import gdb
 
@@ -32,7 +33,7 @@ def register(name):
 
 def cpuid_addresses():
     """Returns the addresses of the program's cpuid instructions."""
-    program = gdb.current_progspace().filename
+    program = os.path.realpath(gdb.current_progspace().filename)
     with open(program, "rb") as file:
         code = file.read()
     found = []
@@ -49,12 +50,14 @@ def cpuid_addresses():
     return found
 
 
-def hide():
+def hide(addresses):
     """Clears the bits whenever they are read, until the program ends."""
     while True:
         quietly("continue")
         if not gdb.selected_inferior().pid:
             return
+        if register("pc") not in addresses:
+            continue
         leaf, part = (register(name) & 0xFFFF_FFFF for name in ["rax", "rcx"])
         quietly("stepi")
         if leaf != 7 or part not in AVX512:
@@ -67,13 +70,18 @@ def hide():
 # gdb reports each stop. Standard output is for the program, but gdb closes the copy in its child.
 output = f"/proc/{os.getpid()}/fd/{os.dup(1)}"
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-for setting in ["pagination off", "confirm off", "language c", "auto-load libthread-db off"]:
+for setting in ["pagination off", "confirm off", "language c", "scheduler-locking step", "auto-load libthread-db off"]:
     quietly(f"set {setting}")
 arguments = gdb.execute("show args", to_string=True).split('"', 1)[1].rsplit('"', 1)[0]
 quietly(f"set args {arguments} >>{output}")
 quietly("starti")
-for address in cpuid_addresses():
+addresses = set(cpuid_addresses())
+if not addresses:
+    print("avx2.py: the program has no cpuid instructions as Rust's standard library compiles them", file=sys.stderr)
+    quietly("kill")
+    gdb.execute("quit 1")
+for address in addresses:
     quietly(f"break *{address}")
-hide()
+hide(addresses)
 code = gdb.convenience_variable("_exitcode")
 gdb.execute(f"quit {1 if code is None else int(code)}")

@@ -102,14 +102,14 @@ impl Programs<'_> {
             Some(isa) => isa.command(self.root, &self.ours),
             None => Command::new(&self.ours),
         };
-        Worker::start(ours(command), case, self.threads)?.limited_to(self.isa)
+        Worker::start(ours(command), case, self.threads, self.isa)
     }
 
     fn peer(&self, case: &str) -> Result<Option<Worker>> {
         let Some(python) = &self.python else { return Ok(None) };
         let mut command = peer::command(self.root, python, self.peer_threads);
-        command.envs(self.isa.map(Isa::of_torch).into_iter().flatten());
-        Worker::start(command, case, self.peer_threads).map(Some)
+        command.envs(self.isa.map(Isa::torch_environment).into_iter().flatten());
+        Worker::start(command, case, self.peer_threads, self.isa).map(Some)
     }
 
     /// Runs all repetitions of a case. Each round includes one repetition per program, so that

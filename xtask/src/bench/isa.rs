@@ -1,14 +1,14 @@
-//! Measuring with older instructions than those of the processor.
+//! Limits programs to an older instruction set than that of the processor.
 
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::process;
 
-/// gdb script that clears the bits of AVX-512 in what `cpuid` answers.
+/// gdb script that clears the AVX-512 bits in the results of `cpuid`.
 const SCRIPT: &str = "xtask/src/bench/avx2.py";
 
 /// An instruction set.
@@ -26,10 +26,11 @@ impl Isa {
         }
     }
 
-    /// Returns an error if programs cannot be started this way.
+    /// Returns an error if programs cannot be limited on this machine.
     pub(super) fn check_tools(self) -> Result<()> {
-        process::output_of(Command::new("gdb").arg("--version"))
-            .context("--isa requires gdb; install the package `gdb`")?;
+        if !process::is_installed(&mut Command::new("gdb")) {
+            bail!("--isa requires gdb (`apt install gdb`)");
+        }
         Ok(())
     }
 
@@ -40,9 +41,8 @@ impl Isa {
         command
     }
 
-    /// Returns environment variables with the same effect for PyTorch. On processors by AMD, MKL never uses
-    /// AVX-512.
-    pub(super) fn of_torch(self) -> [(&'static str, &'static str); 3] {
+    /// Returns the environment variables that limit PyTorch, oneDNN and MKL.
+    pub(super) fn torch_environment(self) -> [(&'static str, &'static str); 3] {
         match self {
             Self::Avx2 => [
                 ("ATEN_CPU_CAPABILITY", "avx2"),

@@ -96,7 +96,7 @@ fn measure(program: &Path, points: &[Point], repeat: u32) -> Result<Vec<Measured
     for point in points {
         for threads in threads(&point.axis, all) {
             eprintln!("{}, threads: {threads}", point.name);
-            let worker = Worker::start(ours(Command::new(program)), &point.name, threads)?;
+            let worker = Worker::start(ours(Command::new(program)), &point.name, threads, None)?;
             workers.push((point, threads, worker));
         }
     }

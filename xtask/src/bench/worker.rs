@@ -25,8 +25,6 @@ pub(super) struct Worker {
     /// `None` after the worker has been asked to exit.
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// See [`Ready`].
-    instruction_set: Option<String>,
 }
 
 /// First line of output, printed after the warm-up.
@@ -34,8 +32,8 @@ pub(super) struct Worker {
 struct Ready {
     case: String,
     threads: usize,
-    /// The widest vectors that our program may use. The others don't tell.
-    instruction_set: Option<String>,
+    /// The widest vectors that the program may use.
+    instruction_set: String,
 }
 
 /// Result of a repetition.
@@ -80,8 +78,14 @@ impl Answer {
 }
 
 impl Worker {
-    /// Starts `command` with `case` and waits until it has warmed up.
-    pub(super) fn start(mut command: Command, case: &str, threads: usize) -> Result<Self> {
+    /// Starts `command` with `case` and waits until it has warmed up. With `isa`, the command must limit
+    /// the program to this instruction set.
+    pub(super) fn start(
+        mut command: Command,
+        case: &str,
+        threads: usize,
+        isa: Option<Isa>,
+    ) -> Result<Self> {
         command.args(["--case", case, "--serve", "--threads", &threads.to_string()]);
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = command
@@ -94,24 +98,17 @@ impl Worker {
             requests: child.stdin.take(),
             answers: BufReader::new(child.stdout.take().expect("stdout is piped")),
             child,
-            instruction_set: None,
         };
         let ready: Ready = worker.line()?;
         if ready.case != case || ready.threads != threads {
             bail!("{} measures {} on {} threads", worker.name, ready.case, ready.threads);
         }
-        worker.instruction_set = ready.instruction_set;
-        Ok(worker)
-    }
-
-    /// Returns the worker if it doesn't use vectors wider than those of `isa`.
-    pub(super) fn limited_to(self, isa: Option<Isa>) -> Result<Self> {
-        match (isa.map(Isa::name), self.instruction_set.as_deref()) {
-            (Some(isa), Some(found)) if isa != found => {
-                bail!("{} measures with {found} instead of {isa}", self.name)
-            }
-            _ => Ok(self),
+        if let Some(isa) = isa.map(Isa::name)
+            && ready.instruction_set != isa
+        {
+            bail!("{} uses {} instead of {isa}", worker.name, ready.instruction_set);
         }
+        Ok(worker)
     }
 
     /// Returns the IDs of the process and of its children. A debugger runs the program as its child.
@@ -164,10 +161,10 @@ mod tests {
     fn script(script: &str) -> Result<Worker> {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]);
-        Worker::start(command, "one", 2)
+        Worker::start(command, "one", 2, Some(Isa::Avx2))
     }
 
-    const READY: &str = r#"echo "{\"case\":\"$2\",\"threads\":$5}";"#;
+    const READY: &str = r#"echo "{\"case\":\"$2\",\"threads\":$5,\"instruction_set\":\"AVX2\"}";"#;
 
     #[test]
     fn each_line_is_a_repetition() {
@@ -190,15 +187,12 @@ mod tests {
         check(&format!("{READY} read line; exit 3"), ended);
         check(&format!("{READY} read line; echo no"), "`sh` on the case one answered `no`");
         check(
-            r#"echo '{"case":"one","threads":4}'"#,
+            r#"echo '{"case":"one","threads":4,"instruction_set":"AVX2"}'"#,
             "`sh` on the case one measures one on 4 threads",
         );
-        let wide =
-            r#"echo '{"case":"one","threads":2,"instruction_set":"AVX-512"}'; cat > /dev/null"#;
-        let limited = script(wide).and_then(|worker| worker.limited_to(Some(Isa::Avx2)));
-        assert_eq!(
-            limited.err().unwrap().to_string(),
-            "`sh` on the case one measures with AVX-512 instead of AVX2"
+        check(
+            r#"echo '{"case":"one","threads":2,"instruction_set":"AVX-512"}'"#,
+            "`sh` on the case one uses AVX-512 instead of AVX2",
         );
         check(
             &format!(r#"{READY} read line; echo '{{"seconds":0,"work":1}}'"#),

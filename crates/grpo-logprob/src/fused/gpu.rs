@@ -4,11 +4,11 @@ use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Cube, TensorMetadata};
 use burn::tensor::TensorData;
-use grpo_kernels::{RUNNING, TileOfLogits, absorb_logits, logit_gradients};
+use grpo_kernels::{LogitTile, RunningScores, logit_gradients};
 
 use super::plain::{Columns, Plain};
 use super::{Steps, TilePosition};
-use crate::tiles::{EXCLUDED, Sets};
+use crate::tiles::{EXCLUDED, IdSets};
 
 /// Implementation of [`Steps`] on GPUs. Tensors without a value per id are computed by [`Plain`].
 pub(crate) struct OnGpu;
@@ -16,38 +16,36 @@ pub(crate) struct OnGpu;
 type Tensor = FloatTensor<Cube>;
 
 impl Steps<Cube> for OnGpu {
-    /// `[RUNNING, positions]`, see [`absorb_logits`].
-    type Running = Tensor;
+    type Running = RunningScores;
 
-    fn start(like: &Tensor, positions: usize) -> Tensor {
-        let Columns { max, sum, weighted, chosen, chosen_factor, rescale } =
-            <Plain as Steps<Cube>>::start(like, positions);
-        let rows = [max, sum, weighted, chosen, chosen_factor, rescale];
-        Cube::float_cat(
-            rows.map(|column| Cube::float_reshape(column, [1, positions].into())).into(),
-            0,
-        )
+    fn start(like: &Tensor, positions: usize) -> RunningScores {
+        RunningScores::new(like, positions, EXCLUDED as f32)
     }
 
     fn absorb(
-        running: &mut Tensor,
+        running: &mut RunningScores,
         logits: Tensor,
         at: &mut TilePosition<'_>,
         weigh: bool,
     ) -> Option<Tensor> {
-        let sets = OnDevice::new(at, &logits);
-        absorb_logits(running, logits, sets.tile(at), weigh)
+        let tile = DeviceTile::new(at, &logits);
+        running.absorb(logits, tile.view(at), weigh)
     }
 
-    fn accumulate(running: &Tensor, sum: Tensor, term: Tensor) -> Tensor {
-        Plain::accumulate(&columns(running), sum, term)
+    fn accumulate(running: &RunningScores, sum: Tensor, term: Tensor) -> Tensor {
+        Cube::float_add(Cube::float_mul(sum, running.rescale()), term)
     }
 
-    fn finish(running: &Tensor) -> [Tensor; 2] {
+    fn finish(running: &RunningScores) -> [Tensor; 2] {
         Plain::finish(&columns(running))
     }
 
-    fn direction(running: &Tensor, sum: Tensor, weight: &Tensor, at: &TilePosition<'_>) -> Tensor {
+    fn direction(
+        running: &RunningScores,
+        sum: Tensor,
+        weight: &Tensor,
+        at: &TilePosition<'_>,
+    ) -> Tensor {
         Plain::direction(&columns(running), sum, weight, at)
     }
 
@@ -58,8 +56,8 @@ impl Steps<Cube> for OnGpu {
         upstream: &Tensor,
         at: &mut TilePosition<'_>,
     ) -> Tensor {
-        let sets = OnDevice::new(at, &logits);
-        logit_gradients(logits, [scores, log_normalizer, upstream], sets.tile(at))
+        let tile = DeviceTile::new(at, &logits);
+        logit_gradients(logits, [scores, log_normalizer, upstream], tile.view(at))
     }
 
     fn matmul(a: Tensor, b: Tensor) -> Tensor {
@@ -75,30 +73,30 @@ impl Steps<Cube> for OnGpu {
     }
 }
 
-/// Returns the rows of `running` as columns.
-fn columns(running: &Tensor) -> Columns<Cube> {
-    let positions = running.shape()[1];
-    let [max, sum, weighted, chosen, chosen_factor, rescale]: [Tensor; RUNNING] =
-        std::array::from_fn(|row| {
-            let row = super::rows::<Cube>(running, &(row..row + 1));
-            Cube::float_reshape(row, [positions, 1].into())
-        });
-    Columns { max, sum, weighted, chosen, chosen_factor, rescale }
+fn columns(running: &RunningScores) -> Columns<Cube> {
+    Columns {
+        max: running.max(),
+        sum: running.sum(),
+        weighted: running.weighted(),
+        chosen: running.chosen(),
+        chosen_factor: running.chosen_factor(),
+        rescale: running.rescale(),
+    }
 }
 
-/// What a tile needs in the memory of the device.
-struct OnDevice {
+/// A tile's targets and sets of ids in the memory of the device.
+struct DeviceTile {
     chosen: IntTensor<Cube>,
     excluded: Option<IntTensor<Cube>>,
     penalised: Option<(IntTensor<Cube>, f32)>,
 }
 
-impl OnDevice {
+impl DeviceTile {
     fn new(at: &mut TilePosition<'_>, like: &Tensor) -> Self {
         let numbers = |numbers: Vec<i32>, shape: &[usize]| {
             Cube::int_from_data(TensorData::new(numbers, shape), &like.device())
         };
-        let words = |sets: &Sets| {
+        let words = |sets: &IdSets| {
             let (words, shape) = sets.words();
             numbers(words.iter().map(|word| word.cast_signed()).collect(), &shape)
         };
@@ -112,14 +110,14 @@ impl OnDevice {
         }
     }
 
-    fn tile(&self, at: &TilePosition<'_>) -> TileOfLogits<'_> {
-        TileOfLogits {
+    fn view(&self, at: &TilePosition<'_>) -> LogitTile<'_> {
+        LogitTile {
             chosen: &self.chosen,
             first: at.ids.start,
             temperature: at.targets.temperature(),
             excluded: self.excluded.as_ref(),
             penalised: self.penalised.as_ref().map(|(sets, factor)| (sets, *factor)),
-            least: EXCLUDED as f32,
+            excluded_logit: EXCLUDED as f32,
         }
     }
 }

@@ -6,7 +6,7 @@ use burn::tensor::{DType, TensorData};
 
 use super::{Steps, TilePosition};
 use crate::product::Product;
-use crate::tiles::{EXCLUDED, Sets};
+use crate::tiles::{EXCLUDED, IdSets};
 
 /// Generic implementation of [`Steps`].
 pub(crate) struct Plain;
@@ -167,7 +167,7 @@ impl<B: Backend> Scaled<B> {
     fn new(logits: FloatTensor<B>, at: &mut TilePosition<'_>) -> Self {
         let shape = [at.positions.len(), at.ids.len()];
         let device = logits.device();
-        let flags = |sets: &Sets| mask::<B>(sets.flags(shape[0]), shape.into(), &device);
+        let flags = |sets: &IdSets| mask::<B>(sets.flags(shape[0]), shape.into(), &device);
         let tile = at.tiles.next_tile(at.ids.clone());
         let mut x = logits;
         let mut factors = None;

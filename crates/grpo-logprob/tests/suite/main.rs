@@ -25,7 +25,7 @@ fn formats([of_f32, of_f64]: [f64; 2]) -> impl Iterator<Item = (DType, f64)> {
     formats.into_iter().filter(|(format, _)| grpo_kernels::computes_in(&device(), *format))
 }
 
-/// Returns the most accurate format in which the device computes.
-fn most_accurate() -> DType {
-    formats([0.0; 2]).last().expect("all devices compute in f32").0
+/// Returns the most accurate format in which the device computes, with its tolerance.
+fn most_accurate(tolerances: [f64; 2]) -> (DType, f64) {
+    formats(tolerances).last().expect("all devices compute in f32")
 }
