@@ -7,6 +7,7 @@ instructions by that answer. This stops the program at its `cpuid` instructions 
 AVX-512 and AMX. The C library keeps its own choice for copying memory.
 """
 
+import contextlib
 import os
 import re
 import sys
@@ -68,13 +69,14 @@ def hide(addresses):
 
 
 # gdb reports each stop. Standard output is for the program, but gdb closes the copy in its child.
-output = f"/proc/{os.getpid()}/fd/{os.dup(1)}"
+output = os.dup(1)
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-for setting in ["pagination off", "confirm off", "language c", "scheduler-locking step", "auto-load libthread-db off"]:
+for setting in ["pagination off", "confirm off", "language c", "auto-load libthread-db off"]:
     quietly(f"set {setting}")
 arguments = gdb.execute("show args", to_string=True).split('"', 1)[1].rsplit('"', 1)[0]
-quietly(f"set args {arguments} >>{output}")
+quietly(f"set args {arguments} >>/proc/{os.getpid()}/fd/{output}")
 quietly("starti")
+quietly("set scheduler-locking step")
 addresses = set(cpuid_addresses())
 if not addresses:
     print("avx2.py: the program has no cpuid instructions as Rust's standard library compiles them", file=sys.stderr)
@@ -83,5 +85,8 @@ if not addresses:
 for address in addresses:
     quietly(f"break *{address}")
 hide(addresses)
+with contextlib.suppress(OSError):
+    # If the output is a file, the program has appended to it without moving our offset.
+    os.lseek(output, 0, os.SEEK_END)
 code = gdb.convenience_variable("_exitcode")
 gdb.execute(f"quit {1 if code is None else int(code)}")
