@@ -5,12 +5,12 @@
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, backend_extension};
-use burn::tensor::Tensor;
+use burn::backend::{Autodiff, Backend, Dispatch, TensorMetadata, backend_extension};
+use burn::tensor::{DType, Tensor};
 use grpo_kernels::tape::{Operation, record, run};
 
 use crate::fused::plain::Plain;
-use crate::fused::{self, Forward, Gradients, Problem, Wanted};
+use crate::fused::{self, Forward, Gradients, Problem, Steps, Wanted};
 use crate::product::Product;
 use crate::{Head, Targets};
 
@@ -28,11 +28,17 @@ pub(crate) fn fused_score(hidden: Tensor<2>, head: &Head, targets: Targets) -> T
     ))
 }
 
-/// Operations that a backend can override.
+/// The passes of the fused score on a backend.
 pub(crate) trait ScoreKernels: Product {
+    /// Element-wise operations in `f32`. Other formats use [`Plain`].
+    type InF32: Steps<Self>;
+
     /// See [`fused::forward`].
     fn score_forward(problem: &Problem<'_, Self>, direct: bool) -> Forward<Self> {
-        fused::forward::<Self, Plain>(problem, direct)
+        match problem.hidden.dtype() {
+            DType::F32 => fused::forward::<Self, Self::InF32>(problem, direct),
+            _ => fused::forward::<Self, Plain>(problem, direct),
+        }
     }
 
     /// See [`fused::backward`].
@@ -42,7 +48,10 @@ pub(crate) trait ScoreKernels: Product {
         upstream: &FloatTensor<Self>,
         wanted: Wanted,
     ) -> Gradients<Self> {
-        fused::backward::<Self, Plain>(problem, forward, upstream, wanted)
+        match problem.hidden.dtype() {
+            DType::F32 => fused::backward::<Self, Self::InF32>(problem, forward, upstream, wanted),
+            _ => fused::backward::<Self, Plain>(problem, forward, upstream, wanted),
+        }
     }
 
     /// Returns whether all values in column `c` of an `[n, 2]` tensor are 0.
@@ -73,29 +82,11 @@ mod flex {
     use super::*;
     use crate::fused::cpu::Fused;
     use burn::backend::Flex;
-    use burn::tensor::DType;
 
     impl Product for Flex {}
 
     impl ScoreKernels for Flex {
-        fn score_forward(problem: &Problem<'_, Self>, direct: bool) -> Forward<Self> {
-            match problem.hidden.dtype() {
-                DType::F32 => fused::forward::<Self, Fused>(problem, direct),
-                _ => fused::forward::<Self, Plain>(problem, direct),
-            }
-        }
-
-        fn score_backward(
-            problem: &Problem<'_, Self>,
-            forward: &Forward<Self>,
-            upstream: &FloatTensor<Self>,
-            wanted: Wanted,
-        ) -> Gradients<Self> {
-            match problem.hidden.dtype() {
-                DType::F32 => fused::backward::<Self, Fused>(problem, forward, upstream, wanted),
-                _ => fused::backward::<Self, Plain>(problem, forward, upstream, wanted),
-            }
-        }
+        type InF32 = Fused;
     }
 
     impl FusedScore for Flex {
@@ -114,29 +105,11 @@ mod flex {
 mod cube {
     use super::*;
     use crate::fused::gpu::OnGpu;
+    use burn::backend::Cube;
     use burn::backend::ops::FloatTensorOps;
-    use burn::backend::{Cube, TensorMetadata};
-    use burn::tensor::DType;
 
     impl ScoreKernels for Cube {
-        fn score_forward(problem: &Problem<'_, Self>, direct: bool) -> Forward<Self> {
-            match problem.hidden.dtype() {
-                DType::F32 => fused::forward::<Self, OnGpu>(problem, direct),
-                _ => fused::forward::<Self, Plain>(problem, direct),
-            }
-        }
-
-        fn score_backward(
-            problem: &Problem<'_, Self>,
-            forward: &Forward<Self>,
-            upstream: &FloatTensor<Self>,
-            wanted: Wanted,
-        ) -> Gradients<Self> {
-            match problem.hidden.dtype() {
-                DType::F32 => fused::backward::<Self, OnGpu>(problem, forward, upstream, wanted),
-                _ => fused::backward::<Self, Plain>(problem, forward, upstream, wanted),
-            }
-        }
+        type InF32 = OnGpu;
     }
 
     impl Product for Cube {

@@ -178,7 +178,7 @@ mod tests {
                     let ids = ids.clone();
                     (0..2).flat_map(|row| ids.clone().map(move |id| flag(row, id as u32))).collect()
                 };
-                // Without any set, there are no flags.
+                // If no id is excluded, there is no mask.
                 let is_any = truncated || ids.contains(&37);
                 assert_eq!(excluded, is_any.then(|| flags(&is_excluded)));
                 let is_seen = |row: usize, id: u32| seen[row].contains(&id);
