@@ -1,7 +1,9 @@
 //! Converts a file of molecules to training sequences.
 
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions, Vocabulary};
+use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::{DataError, Example, Examples, split_draw, split_limit};
+use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -59,6 +61,8 @@ pub struct CorpusReport {
     pub unknown_token: u64,
     /// Number of molecules with too many tokens.
     pub too_long: u64,
+    /// Number of rows whose SMILES is not a valid molecule.
+    pub invalid: u64,
     /// Number of molecules whose SMILES occurred in an earlier row.
     pub duplicates: u64,
     /// Number of molecules that the split column assigns to neither training nor validation.
@@ -91,6 +95,8 @@ pub enum DropReason {
     UnknownToken(String),
     /// The molecule has this many tokens.
     TooLong(usize),
+    /// RDKit would reject the SMILES. The model would learn to write invalid molecules from it.
+    Invalid(InvalidSmiles),
     /// The same SMILES occurred on an earlier line.
     Duplicate,
 }
@@ -104,6 +110,7 @@ impl fmt::Display for DroppedMolecule {
                 write!(f, "has token {token}, which is not in the vocabulary")
             }
             DropReason::TooLong(tokens) => write!(f, "is too long ({tokens} tokens)"),
+            DropReason::Invalid(error) => write!(f, "is not a valid SMILES: {error}"),
             DropReason::Duplicate => write!(f, "duplicates an earlier line"),
         }
     }
@@ -134,9 +141,7 @@ impl Corpus {
     ) -> Result<Self, DataError> {
         let mut reader = MoleculeReader::open(path, read)?;
         let mut sorter = Sorter::new(vocabulary, options);
-        for record in &mut reader {
-            sorter.push(record?);
-        }
+        sorter.extend(&mut reader)?;
         sorter.report.empty += reader.empty_lines();
         sorter.report.rows += reader.empty_lines();
         sorter.finish()
@@ -155,9 +160,7 @@ impl Corpus {
         options: &CorpusOptions,
     ) -> Result<Self, DataError> {
         let mut sorter = Sorter::new(vocabulary, options);
-        for record in records {
-            sorter.push(record);
-        }
+        sorter.extend(records.into_iter().map(Ok))?;
         sorter.finish()
     }
 }
@@ -173,6 +176,7 @@ impl fmt::Display for CorpusReport {
         for (count, what) in [
             (self.unknown_token, "with a token outside the vocabulary"),
             (self.too_long, "too long"),
+            (self.invalid, "not a valid SMILES"),
             (self.duplicates, "duplicate"),
             (self.held_out, "held out by the split column"),
             (self.empty, "empty"),
@@ -189,16 +193,19 @@ impl fmt::Display for CorpusReport {
 /// Maximum number of dropped molecules listed per reason.
 const EXAMPLES: u64 = 3;
 
+/// Number of molecules parsed in parallel.
+const BLOCK: usize = 4096;
+
 /// Collects molecules and splits them after the last one.
 struct Sorter<'a> {
     vocabulary: &'a Vocabulary,
     options: &'a CorpusOptions,
     seen: BTreeSet<String>,
-    molecules: Vec<Molecule>,
+    molecules: Vec<Accepted>,
     report: CorpusReport,
 }
 
-struct Molecule {
+struct Accepted {
     ids: Vec<u32>,
     /// Determines the random split. Only depends on the SMILES and the seed.
     draw: [u32; 4],
@@ -231,7 +238,36 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    fn push(&mut self, record: MoleculeRecord) {
+    fn extend(
+        &mut self,
+        mut records: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
+    ) -> Result<(), DataError> {
+        loop {
+            let block = records.by_ref().take(BLOCK).collect::<Result<Vec<_>, DataError>>()?;
+            if block.is_empty() {
+                return Ok(());
+            }
+            let encoded: Vec<_> = block.par_iter().map(|record| self.encode(record)).collect();
+            for (record, ids) in block.into_iter().zip(encoded) {
+                self.push(record, ids);
+            }
+        }
+    }
+
+    /// Returns the tokens of a molecule that the model can learn.
+    fn encode(&self, record: &MoleculeRecord) -> Result<Vec<u32>, DropReason> {
+        let ids = self.vocabulary.encode(&record.smiles);
+        let ids = ids.map_err(|error| DropReason::UnknownToken(error.token))?;
+        if ids.len() > self.options.max_tokens {
+            return Err(DropReason::TooLong(ids.len()));
+        }
+        match Molecule::parse(&record.smiles) {
+            Ok(_) => Ok(ids),
+            Err(error) => Err(DropReason::Invalid(error)),
+        }
+    }
+
+    fn push(&mut self, record: MoleculeRecord, ids: Result<Vec<u32>, DropReason>) {
         self.report.rows += 1;
         if record.smiles.is_empty() {
             self.report.empty += 1;
@@ -241,29 +277,31 @@ impl<'a> Sorter<'a> {
             self.report.incomplete += 1;
             return;
         }
-        let ids = match self.vocabulary.encode(&record.smiles) {
-            Ok(ids) => ids,
-            Err(error) => return self.drop(record, DropReason::UnknownToken(error.token)),
-        };
-        self.report.longest = self.report.longest.max(ids.len());
-        if ids.len() > self.options.max_tokens {
-            return self.drop(record, DropReason::TooLong(ids.len()));
+        if let Ok(ids) = &ids {
+            self.report.longest = self.report.longest.max(ids.len());
         }
-        if self.seen.contains(&record.smiles) {
-            return self.drop(record, DropReason::Duplicate);
+        match ids {
+            Err(reason) => self.drop(record, reason),
+            Ok(_) if self.seen.contains(&record.smiles) => self.drop(record, DropReason::Duplicate),
+            Ok(ids) => {
+                self.molecules.push(Accepted {
+                    ids,
+                    draw: split_draw(self.options.seed, record.smiles.as_bytes()),
+                    part: part(record.split.as_deref()),
+                });
+                self.seen.insert(record.smiles);
+            }
         }
-        self.molecules.push(Molecule {
-            ids,
-            draw: split_draw(self.options.seed, record.smiles.as_bytes()),
-            part: part(record.split.as_deref()),
-        });
-        self.seen.insert(record.smiles);
     }
 
     fn drop(&mut self, record: MoleculeRecord, reason: DropReason) {
         let count = match reason {
             DropReason::UnknownToken(_) => &mut self.report.unknown_token,
-            DropReason::TooLong(_) => &mut self.report.too_long,
+            DropReason::TooLong(tokens) => {
+                self.report.longest = self.report.longest.max(tokens);
+                &mut self.report.too_long
+            }
+            DropReason::Invalid(_) => &mut self.report.invalid,
             DropReason::Duplicate => &mut self.report.duplicates,
         };
         *count += 1;

@@ -11,7 +11,7 @@ use grpo_chem::Description;
 use grpo_data::DataError;
 use rayon::prelude::*;
 
-use grpo_app::output::FileInPlace;
+use grpo_app::output::{FileInPlace, say_aside};
 use grpo_app::phase::Phase;
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::{data_output, visible};
@@ -76,21 +76,33 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     let mut reader = MoleculeReader::open(&arguments.file, &options)?.peekable();
     anyhow::ensure!(reader.peek().is_some(), "{} contains no molecules", arguments.file.display());
     let _phase = Phase::begin(format!("computing properties of {}", arguments.file.display()));
-    match &arguments.output {
+    let counts = match &arguments.output {
         Some(path) => {
             let mut file = FileInPlace::create_beside(path, &[&arguments.file], arguments.force)?;
-            describe_all(reader, &mut file, &path.display())?;
-            file.finish()
+            let counts = describe_all(reader, &mut file, &path.display())?;
+            file.finish()?;
+            counts
         }
-        None => describe_all(reader, data_output(), &"standard output"),
-    }
+        None => describe_all(reader, data_output(), &"standard output")?,
+    };
+    say_aside(format_args!("molecules    {:>8}", counts.valid));
+    say_aside(format_args!("invalid      {:>8}", counts.invalid));
+    Ok(())
+}
+
+/// Number of rows of the table.
+#[derive(Default)]
+struct Counts {
+    valid: usize,
+    invalid: usize,
 }
 
 fn describe_all(
     mut reader: impl Iterator<Item = Result<MoleculeRecord, DataError>>,
     output: impl Write,
     place: &dyn fmt::Display,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Counts> {
+    let mut counts = Counts::default();
     let failed = || format!("cannot write properties to {place}");
     let mut table = csv::Writer::from_writer(output);
     table.write_record(COLUMNS).with_context(failed)?;
@@ -98,14 +110,18 @@ fn describe_all(
         let block: Vec<MoleculeRecord> =
             reader.by_ref().take(BLOCK).collect::<Result<_, DataError>>()?;
         if block.is_empty() {
-            break;
+            table.flush().with_context(failed)?;
+            return Ok(counts);
         }
         let rows: Vec<[String; 16]> = block.par_iter().map(row).collect();
         for row in rows {
+            match row[1].as_str() {
+                "1" => counts.valid += 1,
+                _ => counts.invalid += 1,
+            }
             table.write_record(row).with_context(failed)?;
         }
     }
-    table.flush().with_context(failed)
 }
 
 fn row(record: &MoleculeRecord) -> [String; 16] {

@@ -264,7 +264,7 @@ impl TextCodec for Vocabulary {
 
     fn prompt_refusal(&self) -> Option<&'static str> {
         Some(
-            "a molecule model starts from its begin token and does not take prompts; remove [data]",
+            "a molecule model starts from its begin token and does not take prompts; remove [data] (`grpo pretrain` trains the model on a file of molecules)",
         )
     }
 

@@ -77,7 +77,8 @@ pub(super) struct Pipeline {
 pub(super) struct Stage {
     section: StageSection,
     pub(super) config: Option<StageConfig>,
-    pub(super) is_last: bool,
+    /// `KEY=VALUE` pairs of the command line. Only the last stage has any.
+    pub(super) set: Vec<String>,
     /// Names of all options that the command accepts.
     options: Vec<String>,
 }
@@ -101,8 +102,13 @@ pub(super) struct StageConfig {
 const OWN_OPTIONS: [&str; 5] = ["--force", "--resume", "--check", "--plain", "--run"];
 
 impl Pipeline {
-    /// Reads and validates a pipeline file.
-    pub(super) fn read(path: &Path, commands: &clap::Command) -> anyhow::Result<Self> {
+    /// Reads and validates a pipeline file. `set` changes the configuration of the last stage.
+    pub(super) fn read(
+        path: &Path,
+        commands: &clap::Command,
+        set: &[String],
+    ) -> anyhow::Result<Self> {
+        config::of_sets::<Table>(set)?;
         let keys = config::load::<Table>(path, &[])?;
         let command = command_of(&keys.value);
         let is_stage = ["run", "extends", "train", "reward", "data"];
@@ -128,7 +134,8 @@ impl Pipeline {
         let mut stages: Vec<Stage> = Vec::new();
         for (index, section) in used {
             let key = format!("stages[{index}]");
-            let stage = Stage::new(section, index == last, commands, &key, &origin)?;
+            let set = if index == last { set.to_vec() } else { Vec::new() };
+            let stage = Stage::new(section, set, commands, &key, &origin)?;
             stage.check_among(&stages, &key, &origin)?;
             stages.push(stage);
         }
@@ -146,7 +153,7 @@ impl Pipeline {
 impl Stage {
     fn new(
         section: StageSection,
-        is_last: bool,
+        set: Vec<String>,
         commands: &clap::Command,
         key: &str,
         origin: &Origin,
@@ -174,11 +181,11 @@ impl Stage {
             place("metrics")
         );
         let read = |path: &PathBuf| {
-            StageConfig::read(path.clone(), arguments)
+            StageConfig::read(path.clone(), &[sets(arguments), set.clone()].concat())
                 .with_context(|| format!("{}stage `{name}`", place("config")))
         };
         let config = config.as_ref().map(read).transpose()?;
-        Ok(Self { section, config, is_last, options })
+        Ok(Self { section, config, set, options })
     }
 
     /// Returns whether the command accepts an option.
@@ -232,8 +239,8 @@ impl Stage {
 }
 
 impl StageConfig {
-    fn read(path: PathBuf, arguments: &[String]) -> anyhow::Result<Self> {
-        let loaded = config::load::<Table>(&path, &sets(arguments))?;
+    fn read(path: PathBuf, set: &[String]) -> anyhow::Result<Self> {
+        let loaded = config::load::<Table>(&path, set)?;
         let run = loaded.value.get("run").and_then(toml::Value::as_str);
         let run = run.with_context(|| {
             let place = loaded.origin.place("run");
@@ -322,7 +329,7 @@ mod tests {
         std::fs::write(at("empty.toml"), "seed = 1\n").unwrap();
         let here = folder.path().display().to_string();
         std::fs::write(at("pipeline.toml"), pipeline.replace("HERE", &here)).unwrap();
-        let read = Pipeline::read(&at("pipeline.toml"), &commands());
+        let read = Pipeline::read(&at("pipeline.toml"), &commands(), &[]);
         let found = read.map_or_else(
             |error| crate::output::sentence(&error),
             |read| {
@@ -357,7 +364,7 @@ mod tests {
             &TRAIN.replace("command", "comand"),
             "HERE/pipeline.toml:3: unknown key 'stages[0].comand'; did you mean 'command'?",
         );
-        let unknown = Pipeline::read(Path::new("nowhere.toml"), &commands()).err().unwrap();
+        let unknown = Pipeline::read(Path::new("nowhere.toml"), &commands(), &[]).err().unwrap();
         assert!(
             crate::output::sentence(&unknown)
                 .starts_with("configuration file nowhere.toml does not exist; check the path")

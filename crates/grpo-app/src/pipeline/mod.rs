@@ -75,9 +75,8 @@ impl PipelineArguments {
 
 /// Runs a pipeline. `commands` are the available commands.
 pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> anyhow::Result<()> {
-    let pipeline = Pipeline::read(&arguments.pipeline, commands)?;
-    let PipelineArguments { force, set, plain, .. } = arguments;
-    let request = Request { force: *force, set, plain: *plain };
+    let pipeline = Pipeline::read(&arguments.pipeline, commands, &arguments.set)?;
+    let request = Request { force: arguments.force, plain: arguments.plain };
     let plans = plan::plans(&pipeline, &request)?;
     for (stage, plan) in pipeline.stages.iter().zip(&plans) {
         let Some(difference) = stage.edited_since(plan)? else { continue };
@@ -89,7 +88,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
     }
     let program = Program::new(arguments.threads, arguments.quiet)?;
     for (stage, plan) in pipeline.stages.iter().zip(&plans) {
-        check_configuration(&program, stage, plan, set)?;
+        check_configuration(&program, stage, plan)?;
     }
     if arguments.check {
         for (stage, plan) in pipeline.stages.iter().zip(&plans) {
@@ -110,7 +109,8 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             }
         })?;
     let Finished { rows, failed } = finished;
-    let header = ["stage", "", "time", "folder", "first and last value of each metric"];
+    let header =
+        ["stage", "", "time", "folder or file", "metrics: first value → value of the kept model"];
     if !failed.is_empty() {
         say(format_args!("{}", table(header, rows, 0..0)));
         anyhow::bail!(
@@ -190,12 +190,7 @@ fn run_stages(
 
 /// Runs the command with `--check` to validate the configuration of a stage. This happens before
 /// the first stage starts, so that mistakes in the last stage are found early.
-fn check_configuration(
-    program: &Program,
-    stage: &Stage,
-    plan: &Plan,
-    set: &[String],
-) -> anyhow::Result<()> {
+fn check_configuration(program: &Program, stage: &Stage, plan: &Plan) -> anyhow::Result<()> {
     let (Plan::Run(_), Some(config)) = (plan, &stage.config) else { return Ok(()) };
     if !stage.has("check") {
         return Ok(());
@@ -203,9 +198,7 @@ fn check_configuration(
     let mut words = vec![stage.command.clone(), config.path.display().to_string()];
     words.extend(stage.arguments.iter().cloned());
     words.push("--check".to_owned());
-    if stage.is_last {
-        words.extend(set.iter().map(|pair| format!("--set={pair}")));
-    }
+    words.extend(stage.set.iter().map(|pair| format!("--set={pair}")));
     program
         .check(&words)
         .with_context(|| format!("the configuration of stage `{}` is not valid", stage.name))

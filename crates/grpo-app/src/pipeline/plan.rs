@@ -9,15 +9,15 @@ use grpo_data::regular_file;
 use grpo_run::{EventKind, RunFolder};
 use serde_json::Value;
 
+use crate::config;
 use crate::output::command_line;
 
-use super::difference::first_difference;
+use super::difference::{contains, first_difference};
 use super::file::{Pipeline, Stage};
 
 /// Options of `grpo run` that affect the plan.
-pub(super) struct Request<'a> {
+pub(super) struct Request {
     pub(super) force: bool,
-    pub(super) set: &'a [String],
     pub(super) plain: bool,
 }
 
@@ -51,15 +51,16 @@ enum Progress {
 
 /// Plans all stages. Once a stage has to run, all later ones run as well because they depend on its
 /// results.
-pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Result<Vec<Plan>> {
+pub(super) fn plans(pipeline: &Pipeline, request: &Request) -> anyhow::Result<Vec<Plan>> {
     let mut again = request.force;
     // Results of independent stages that will change.
     let mut changed: Vec<&Path> = Vec::new();
     let mut plans = Vec::new();
     for stage in &pipeline.stages {
-        let set: &[String] = if stage.is_last { request.set } else { &[] };
+        // The values that the existing run was started with do not change anything.
+        let set: &[String] = if stage.ran_with_set()? { &[] } else { &stage.set };
         ensure!(
-            set.is_empty() || stage.has("set"),
+            stage.set.is_empty() || stage.has("set"),
             "--set applies to the last stage, `{}`, but `grpo {}` does not support it; remove it",
             stage.name,
             stage.command
@@ -91,7 +92,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
         } else {
             words.extend(stage.config.iter().map(|config| config.path.display().to_string()));
             words.extend(stage.arguments.iter().cloned());
-            words.extend(set.iter().map(|pair| format!("--set={pair}")));
+            words.extend(stage.set.iter().map(|pair| format!("--set={pair}")));
             if progress != Progress::Missing && stage.has("force") {
                 words.push("--force".to_owned());
             }
@@ -108,19 +109,30 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
     Ok(plans)
 }
 
+/// Returns the configuration that a run recorded.
+fn recorded(run: &RunFolder) -> anyhow::Result<toml::Table> {
+    toml::from_str(&run.read_config()?)
+        .with_context(|| format!("{} is not TOML", run.config_path().display()))
+}
+
 impl Stage {
+    /// Returns whether the existing run was started with the values of [`Stage::set`].
+    fn ran_with_set(&self) -> anyhow::Result<bool> {
+        let run = self.config.as_ref().map(|config| RunFolder::open(&config.run));
+        let Some(Ok(run)) = run else { return Ok(false) };
+        Ok(contains(&recorded(&run)?, &config::of_sets::<toml::Table>(&self.set)?.value))
+    }
+
     /// Describes the first difference between the stage's configuration and that of the reused run.
     pub(super) fn edited_since(&self, plan: &Plan) -> anyhow::Result<Option<String>> {
         let (Plan::Reuse | Plan::Resume(_), Some(config)) = (plan, &self.config) else {
             return Ok(None);
         };
-        let recorded: toml::Table =
-            toml::from_str(&RunFolder::open(&config.run)?.read_config()?)
-                .with_context(|| format!("{}/config.toml is not TOML", config.run.display()))?;
+        let recorded = recorded(&RunFolder::open(&config.run)?)?;
         let difference = first_difference(&config.keys, &recorded, "");
         Ok(difference.map(|difference| {
             format!(
-                "{} has been edited since {} started: {difference}",
+                "{} differs from the configuration that {} ran with: {difference}",
                 config.path.display(),
                 config.run.display()
             )
@@ -201,9 +213,8 @@ fn is_finished(run: &RunFolder) -> anyhow::Result<bool> {
     }
     // Masked-language models, judges and engagement models have no events in runs created by older
     // versions.
-    let config: toml::Table = toml::from_str(&run.read_config()?)
-        .with_context(|| format!("{} is not TOML", run.config_path().display()))?;
-    let steps = config.values().filter_map(|section| section.get("steps")?.as_integer());
+    let steps = recorded(run)?;
+    let steps = steps.values().filter_map(|section| section.get("steps")?.as_integer());
     let metrics = if run.metrics_path().exists() { run.read_metrics()? } else { Vec::new() };
     let done = metrics.last().and_then(|line| line.get("train_step")?.as_i64());
     Ok(done.is_some_and(|done| steps.into_iter().any(|steps| steps == done)))

@@ -136,11 +136,17 @@ fn reward_of(table: &mut Table, origin: &Origin, tasks: &Tasks) -> anyhow::Resul
     let rewards = tasks.rewards();
     let explain = |fault: ConfigFault| origin.misread(&fault);
     let reward = section(table, "reward").map_err(explain)?.with_context(|| {
-        format!(
-            "{}section [reward] is missing; add it and set `type` to one of {}",
-            origin.place(""),
-            rewards.type_names().join(", ")
-        )
+        let misspelt = table.keys().find(|key| strsim::damerau_levenshtein(key, "reward") <= 2);
+        match misspelt {
+            Some(key) => {
+                format!("{}unknown key '{key}'; did you mean 'reward'?", origin.place(key))
+            }
+            None => format!(
+                "{}section [reward] is missing; add it and set `type` to one of {}",
+                origin.place(""),
+                rewards.type_names().join(", ")
+            ),
+        }
     })?;
     rewards.parse(reward).map_err(|fault| explain(fault.below("reward")))
 }

@@ -99,7 +99,7 @@ fn runs_are_ranked_by_the_area_under_their_curve() {
     place.write("train.toml", edited);
     place.refuse(
         &few("40", &[]),
-        str!["train.toml has been edited since bench/[..]/seed-7 started: sampling.max_new_tokens is now 21, but was 20; its results would not be comparable with those of new runs: undo the edit, or choose another folder with -o"],
+        str!["train.toml differs from the configuration that bench/[..]/seed-7 ran with: sampling.max_new_tokens is now 21, but was 20; its results would not be comparable with those of new runs: undo the edit, or choose another folder with -o"],
     );
 }
 

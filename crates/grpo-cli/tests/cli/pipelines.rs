@@ -76,11 +76,19 @@ fn stages_run_once_and_are_reused() {
     place.write("train.toml", place.read("train.toml").replace("steps = 3", "steps = 4"));
     let second = pipeline(&[]);
     assert_eq!((second.code, outcomes(&second)), (Some(0), vec!["reused", "reused"]));
-    let said = "grpo         warning: train.toml has been edited since run started: train.steps is now 4, but was 3\n";
+    let said = "grpo         warning: train.toml differs from the configuration that run ran with: train.steps is now 4, but was 3\n";
     assert!(second.stderr.contains(said), "{}", second.stderr);
     assert_eq!(place.read("run/model/manifest.json"), weights);
     let refused = "error: stage `grpo` is finished (run), so --set seed=7 has no effect; add --force to run every stage from scratch, or run this stage alone: `grpo train train.toml --run FOLDER --set seed=7`\n";
     assert_eq!(pipeline(&["--set", "seed=7"]).stderr, refused);
+
+    let same = pipeline(&["--set", "train.steps=3", "--set", "seed=1"]);
+    assert_eq!((same.code, outcomes(&same)), (Some(0), vec!["reused", "reused"]));
+    assert!(!same.stderr.contains("warning"), "{}", same.stderr);
+    let resized = pipeline(&["--set", "train.steps=4"]).stderr;
+    assert!(resized.contains("so --set train.steps=4 has no effect"), "{resized}");
+    let unknown = pipeline(&["--set", "train.step=3"]).stderr;
+    assert!(unknown.contains("so --set train.step=3 has no effect"), "{unknown}");
 
     // If an input is newer than its stage, this stage and all later ones run again.
     let data = fs::File::options().write(true).open(place.path("molecules.smi")).unwrap();

@@ -383,7 +383,7 @@ fn models_that_take_no_prompts() {
     place.write("prompts.jsonl", PROMPTS);
     place.refuse(
         &["train", "train.toml", "--set", "data.file=prompts.jsonl"],
-        str!["data.file: a molecule model starts from its begin token and does not take prompts; remove [data]"],
+        str!["data.file: a molecule model starts from its begin token and does not take prompts; remove [data] (`grpo pretrain` trains the model on a file of molecules)"],
     );
     // Text models without a beginning-of-sequence token require prompts.
     let place = self::place("llama");

@@ -83,6 +83,26 @@ fn every_row_is_kept_or_counted() {
 }
 
 #[test]
+fn invalid_molecules_are_not_learned() {
+    let vocabulary = Vocabulary::from_smiles(["C1CC1", "CN(C)C"]).unwrap();
+    let rows = ["C1CC", "C", "N(C)(C)(C)(C)C", "C1CC", "C1CC1"].map(|smiles| (smiles, ""));
+    let corpus = Corpus::from_records(records(rows), &vocabulary, &options()).unwrap();
+    let kept: Vec<_> = corpus.train.iter().map(|ids| vocabulary.decode(ids)).collect();
+    assert_eq!(kept, ["C", "C1CC1"]);
+    assert_eq!(
+        corpus.report.to_string(),
+        "5 rows: 2 for training, 0 for validation, 3 not a valid SMILES"
+    );
+    assert_eq!(
+        corpus.report.examples.iter().map(|one| one.line).collect::<Vec<_>>(),
+        [1, 3, 4],
+        "each invalid row is reported, even if it is repeated"
+    );
+    let reason = corpus.report.examples[0].to_string();
+    assert!(reason.starts_with("line 1: C1CC is not a valid SMILES: "), "{reason}");
+}
+
+#[test]
 fn only_a_few_examples_are_kept() {
     let rows = [("C", ""), ("C", ""), ("C", ""), ("C", ""), ("C", ""), ("C", "")];
     let report = corpus(&rows).report;
