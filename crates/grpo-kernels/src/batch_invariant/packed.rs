@@ -10,13 +10,9 @@ use super::strip::{Input, Rows, Strip, Transposed, Widen};
 use crate::prefetch::prefetch_all;
 use crate::product::{Output, blocks};
 
-/// Number of values of a strip that all blocks use before they move on. They fit into the L1 cache.
-const PART: usize = 4096;
-/// The same number for many rows, which write their sums after all terms of most models. The values
-/// fit into the L2 cache.
-const LONG_PART: usize = 65_536;
-/// Number of blocks from which [`LONG_PART`] is used.
-const MANY_BLOCKS: usize = 12;
+/// Number of values of a strip that all blocks of rows use before the next ones. They and those loaded
+/// ahead fit into the L2 cache, and most models have no longer strips.
+const PART: usize = 65_536;
 
 /// Strips of a weight, `[strips][inner][width]`. The width is that of a block of columns: four
 /// vectors with AVX-512 and NEON, two with AVX2. The last strip is filled up with zeros.
@@ -121,24 +117,31 @@ impl PackedProduct<'_, '_> {
         let inner = x.inner;
         let width = V * S::F32_LANES;
         assert_eq!(Some(width), width_for(S::F32_LANES), "blocks must be as wide as strips");
-        let count = blocks(y.len()).count();
-        let values = if count < MANY_BLOCKS { PART } else { LONG_PART };
-        let depth = values / width;
-        let per_block = depth.div_ceil(count);
+        let depth = PART / width;
+        // Number of values that each block of rows loads ahead per term. All blocks together load as
+        // many as they use.
+        let share = width.div_ceil(blocks(y.len()).count());
         for column in (0..y[0].len()).step_by(width) {
             for start in (0..inner).step_by(depth) {
                 let end = inner.min(start + depth);
                 let (used, rest) =
                     weights[column * inner + start * width..].split_at((end - start) * width);
                 // What follows in memory is used next.
-                let mut next = rest[..rest.len().min(depth * width)].chunks(per_block * width);
-                let load = || next.next().into_iter().for_each(prefetch_all);
+                let mut of_blocks =
+                    rest[..rest.len().min(used.len())].chunks((end - start) * share);
+                let ahead = || {
+                    let next = of_blocks.next().unwrap_or_default();
+                    move |terms: Range<usize>| {
+                        let end = next.len().min(terms.end * share);
+                        next.get(terms.start * share..end).into_iter().for_each(prefetch_all);
+                    }
+                };
                 let terms = Terms { x, terms: start..end, bias };
                 let tile = Strip { values: used, stride: width };
                 #[expect(unsafe_code, reason = "see `add_blocks`")]
                 // SAFETY: ranges of terms follow each other, beginning with the first.
                 unsafe {
-                    add_blocks::<S, V>(simd, &terms, &tile, 0, column, y, load);
+                    add_blocks::<S, V, _>(simd, &terms, &tile, 0, column, y, ahead);
                 }
             }
         }

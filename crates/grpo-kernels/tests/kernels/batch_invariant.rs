@@ -66,7 +66,15 @@ fn sizes_around_blocks_and_panels() {
 fn packed_weights() {
     let device = device();
     for [rows, inner, columns] in
-        [[1, 9, 1], [2, 128, 32], [8, 129, 96], [13, 300, 80], [32, 64, 1056]]
+        // The last one has strips of several parts, with every width of vectors.
+        [
+            [1, 9, 1],
+            [2, 128, 32],
+            [8, 129, 96],
+            [13, 300, 80],
+            [32, 64, 1056],
+            [8, 4100, 80],
+        ]
     {
         let (x, bias) = (values(rows * inner, 1), values(columns, 3));
         let [in_rows, in_columns] = layouts(&values(inner * columns, 2), [inner, columns]);
