@@ -61,8 +61,9 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     done
 }
 
-/// Selects the cases whose name contains one of `texts`, or all cases if `texts` is empty. With
-/// `quick`, slow cases are skipped. Cases for GPUs are only run if their full name is given.
+/// Selects the cases with one of these names or, where a text is not the full name of a case, whose
+/// name contains it. Selects all cases if `texts` is empty. With `quick`, slow cases are skipped. Cases
+/// for GPUs are only run if their full name is given.
 fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> {
     for text in texts {
         if !cases.iter().any(|case| case.name.contains(text.as_str())) {
@@ -70,7 +71,9 @@ fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> 
             bail!("no case name contains `{text}`; available: {}", names.join(", "));
         }
     }
-    let matches = |case: &Case, text: &String| match case.for_gpus {
+    let full: Vec<&String> =
+        texts.iter().filter(|text| cases.iter().any(|case| case.name == **text)).collect();
+    let matches = |case: &Case, text: &String| match case.for_gpus || full.contains(&text) {
         true => case.name == *text,
         false => case.name.contains(text),
     };
@@ -171,6 +174,7 @@ mod tests {
             let cases = vec![
                 case("step-a", true),
                 case("step-b", false),
+                case("step-b-bf16", true),
                 case("rewards", true),
                 case("step-large", false),
             ];
@@ -181,16 +185,18 @@ mod tests {
             };
             assert_eq!(found, expect);
         };
-        check(&[], false, "step-a step-b rewards");
-        check(&[], true, "step-a rewards");
-        check(&["step"], false, "step-a step-b");
+        check(&[], false, "step-a step-b step-b-bf16 rewards");
+        check(&[], true, "step-a step-b-bf16 rewards");
+        check(&["step"], false, "step-a step-b step-b-bf16");
+        check(&["step-b"], false, "step-b");
+        check(&["p-b"], false, "step-b step-b-bf16");
         check(&["step-large"], false, "step-large");
         check(&["wards", "step-a"], true, "step-a rewards");
         check(&["step-b"], true, "none of these cases is quick; remove --quick");
         check(
             &["step", "no"],
             false,
-            "no case name contains `no`; available: step-a, step-b, rewards, step-large",
+            "no case name contains `no`; available: step-a, step-b, step-b-bf16, rewards, step-large",
         );
     }
 }
